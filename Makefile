@@ -1,0 +1,47 @@
+# `make train` and `make test` work from a fresh clone: they make .venv and install what is needed.
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+DEV_INSTALLED := $(VENV)/.dev-installed
+ARGS ?=
+
+.PHONY: train test test-long check format bench clean
+
+train: $(INSTALLED)  ## open the dashboard and train Mario; options: make train ARGS="--stage 1-2"
+	@$(BIN)/mario-tui --game mario $(ARGS)
+
+test: $(DEV_INSTALLED)  ## the tests
+	@$(BIN)/python -m pytest $(ARGS)
+
+test-long: $(DEV_INSTALLED)  ## the tests that take minutes
+	@$(BIN)/python -m pytest -m long --timeout=1800 $(ARGS)
+
+check: $(DEV_INSTALLED)  ## format, lint, types, import borders
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-cache
+
+format: $(DEV_INSTALLED)
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+bench: $(DEV_INSTALLED)  ## the benchmark tables of the README
+	@$(BIN)/python -m tests.benchmarks.overhead
+
+$(BIN)/python:
+	@command -v $(PYTHON) >/dev/null || { echo "make: Python 3.11 is needed: $(PYTHON) not found (make PYTHON=...)" >&2; exit 2; }
+	@echo "making $(VENV); this takes a few minutes the first time"
+	@$(PYTHON) -m venv $(VENV)
+
+$(INSTALLED): $(BIN)/python pyproject.toml constraints.txt
+	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable .
+	@touch $@
+
+$(DEV_INSTALLED): $(INSTALLED)
+	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache

@@ -1,0 +1,21 @@
+"""Schedules count environment steps or updates, never shares of a run's length: a longer run begins the same way."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def epsilon_ladder(lanes: int) -> NDArray[np.float64]:
+    """Each lane's own epsilon, 0.4^(1 + 7 i / (N - 1)), from 0.4 to 0.0007 (Ape-X, Horgan et al. 2018, section 4).
+
+    A single lane takes the middle of the ladder.
+    """
+    places = np.linspace(0, 1, lanes) if lanes > 1 else np.array([0.5])
+    ladder: NDArray[np.float64] = 0.4 ** (1 + 7 * places)
+    return ladder
+
+
+def annealed(ladder: NDArray[np.float64], env_steps: int, over: int) -> NDArray[np.float64]:
+    """Epsilon of every lane after `env_steps`: linear from 1 to the lane's own over `over` environment steps."""
+    return 1 + (ladder - 1) * min(1.0, env_steps / over)

@@ -1,0 +1,134 @@
+"""Which entries of the storage are learned from: uniform, or in proportion to TD error.
+
+Prioritized sampling follows Schaul et al. 2016 (https://arxiv.org/abs/1511.05952), proportional variant: P(i) is
+proportional to p_i^alpha with p_i = |TD error| + epsilon, new entries get the running maximum, draws are stratified,
+and importance weights (N P(i))^-beta are divided by the largest in the batch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.buffers.frames import FrameStorage
+from engine.buffers.sum_tree import SumTree
+
+_EPSILON = 1e-6  # keeps entries of zero TD error reachable
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Drawn entries; `weights` multiply their losses."""
+
+    lanes: NDArray[np.int64]  # [batch]
+    entries: NDArray[np.int64]  # [batch], entry numbers: an overwritten slot is recognised by them
+    weights: NDArray[np.float32]  # [batch]
+
+
+class Sampler(Protocol):
+    """Chooses among the storage's sampleable entries."""
+
+    beta: float
+
+    def appended(self) -> None:
+        """Take notice of what the storage has taken up since the last call. Call after every append."""
+
+    def sample(self, batch_size: int, random: np.random.Generator) -> Sample:
+        """Draw with replacement. Needs at least one sampleable entry."""
+
+    def update(self, sample: Sample, td_errors: NDArray[np.float32]) -> None:
+        """Tell the absolute TD errors [batch] of a sample."""
+
+
+class UniformSampler:
+    """Every sampleable entry with the same probability, by rejection."""
+
+    beta = 0.0
+
+    def __init__(self, storage: FrameStorage) -> None:
+        self._storage = storage
+
+    def appended(self) -> None: ...
+
+    def sample(self, batch_size: int, random: np.random.Generator) -> Sample:
+        storage = self._storage
+        held = np.minimum(storage.written, storage.capacity)
+        ends = np.cumsum(held)
+        lanes = np.empty(batch_size, np.int64)
+        entries = np.empty(batch_size, np.int64)
+        missing = np.arange(batch_size)
+        while missing.size:
+            draws = random.integers(0, ends[-1], missing.size)
+            lane = np.searchsorted(ends, draws, side="right")
+            lanes[missing] = lane
+            entries[missing] = storage.written[lane] - 1 - (draws - (ends - held)[lane])
+            missing = missing[~storage.sampleable(lanes[missing], entries[missing])]
+        return Sample(lanes, entries, np.ones(batch_size, np.float32))
+
+    def update(self, sample: Sample, td_errors: NDArray[np.float32]) -> None: ...
+
+
+class PrioritizedSampler:
+    """Proportional prioritization; the tree holds p^alpha of sampleable entries and zero elsewhere."""
+
+    def __init__(self, storage: FrameStorage, *, alpha: float, beta: float, beta_annealing: float) -> None:
+        self._storage = storage
+        self._alpha = alpha
+        self.beta = beta
+        self._beta_annealing = beta_annealing
+        self._tree = SumTree(storage.lanes * storage.capacity)
+        self._seen = np.zeros(storage.lanes, np.int64)  # [lanes], entries written when `appended` was last called
+        self._weighed = np.zeros(storage.lanes, np.int64)  # [lanes], entries below this have got a priority
+        self._largest = 1.0  # p^alpha
+        self._count = 0  # leaves above zero
+
+    def appended(self) -> None:
+        """Give newly complete entries the largest priority seen; drop those that lost a frame to the write head."""
+        storage = self._storage
+        # Overwritten entries, and behind them those whose stacks began in one.
+        lanes, entries = _ranges(self._seen - storage.capacity, storage.written - storage.capacity + storage.stack - 1)
+        lost = (entries >= 0) & ~storage.sampleable(lanes, entries)
+        self._set(lanes[lost], entries[lost], 0.0)
+        lanes, entries = _ranges(self._weighed, storage.complete())
+        fits = storage.sampleable(lanes, entries)
+        self._set(lanes[fits], entries[fits], self._largest)
+        self._seen[:] = storage.written
+        self._weighed[:] = storage.complete()
+
+    def sample(self, batch_size: int, random: np.random.Generator) -> Sample:
+        strata = (np.arange(batch_size) + random.random(batch_size)) / batch_size
+        leaves = self._tree.find(strata * self._tree.total)
+        lanes, slots = np.divmod(leaves, self._storage.capacity)
+        newest = self._storage.written[lanes] - 1
+        entries = newest - (newest - slots) % self._storage.capacity
+        shares = self._tree[leaves] / self._tree.total
+        weights = (self._count * shares) ** -self.beta
+        return Sample(lanes, entries, (weights / weights.max()).astype(np.float32))
+
+    def update(self, sample: Sample, td_errors: NDArray[np.float32]) -> None:
+        """Set priorities of the entries that are still there, and anneal beta by one update."""
+        priorities = (td_errors.astype(np.float64) + _EPSILON) ** self._alpha
+        alive = self._storage.sampleable(sample.lanes, sample.entries)
+        self._set(sample.lanes[alive], sample.entries[alive], priorities[alive])
+        self._largest = max(self._largest, float(priorities.max()))
+        self.beta = min(1.0, self.beta + self._beta_annealing)
+
+    def _set(
+        self, lanes: NDArray[np.int64], entries: NDArray[np.int64], priorities: NDArray[np.float64] | float
+    ) -> None:
+        leaves = lanes * self._storage.capacity + entries % self._storage.capacity
+        distinct = np.unique(leaves)
+        self._count -= int(np.count_nonzero(self._tree[distinct]))
+        self._tree.set(leaves, priorities)
+        self._count += int(np.count_nonzero(self._tree[distinct]))
+
+
+def _ranges(starts: NDArray[np.int64], stops: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """All (lane, entry number) pairs with starts[lane] <= entry < stops[lane]."""
+    counts = np.maximum(stops - starts, 0)
+    lanes = np.repeat(np.arange(starts.size), counts)
+    offsets = np.arange(lanes.size) - np.repeat(np.cumsum(counts) - counts, counts)
+    return lanes, starts[lanes] + offsets

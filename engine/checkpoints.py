@@ -1,0 +1,213 @@
+"""Checkpoints as folders that are complete or absent.
+
+The learner writes tensors (safetensors) and `state.json` into a hidden `.partial` folder and seals it with a manifest
+of versions, sizes and checksums; the host verifies it, renames it to `step-…` and removes the oldest. Nothing here
+unpickles, and nothing imports torch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from engine import __version__
+from engine.errors import UserError
+from engine.runs import Run, find_run, list_runs
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+POLICY_FILE = "online.safetensors"
+POLICY_FORMAT = "mario-tui-policy-1"
+_PREFIX = "step-"
+
+
+class CheckpointError(UserError):
+    """A checkpoint is missing, foreign, incomplete or damaged."""
+
+
+class Entry(msgspec.Struct, frozen=True):
+    size: int
+    sha256: str
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    format: int
+    version: str  # of mario-tui
+    env_steps: int
+    updates: int
+    files: dict[str, Entry]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A checkpoint to resume from; `run` is the run it continues, None if a new run should be made of it."""
+
+    path: Path
+    manifest: Manifest
+    run: Run | None
+
+
+def folder_name(env_steps: int) -> str:
+    return f"{_PREFIX}{env_steps:012d}"
+
+
+def seal(folder: Path, env_steps: int, updates: int) -> None:
+    """Write the manifest of everything in `folder` and force it all to disk."""
+    files = {}
+    for path in sorted(folder.iterdir()):
+        files[path.name] = Entry(path.stat().st_size, _sha256(path))
+        _sync(path)
+    manifest = Manifest(format=FORMAT, version=__version__, env_steps=env_steps, updates=updates, files=files)
+    (folder / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(manifest)))
+    _sync(folder / MANIFEST)
+    _sync(folder)
+
+
+def verify(folder: Path) -> Manifest:
+    """Check a sealed folder byte by byte. Raises `CheckpointError` naming the file that is wrong."""
+    try:
+        manifest = msgspec.json.decode((folder / MANIFEST).read_bytes(), type=Manifest)
+    except OSError:
+        raise CheckpointError(f"{folder}: not a checkpoint of mario-tui (no {MANIFEST})") from None
+    except msgspec.DecodeError as error:
+        raise CheckpointError(f"{folder / MANIFEST}: damaged ({error})") from None
+    if manifest.format != FORMAT:
+        raise CheckpointError(f"{folder}: format {manifest.format}; this version of mario-tui reads format {FORMAT}")
+    for name, entry in manifest.files.items():
+        path = folder / name
+        if path.parent != folder or not path.is_file():
+            raise CheckpointError(f"{path}: missing from the checkpoint")
+        if path.stat().st_size != entry.size or _sha256(path) != entry.sha256:
+            raise CheckpointError(f"{path}: damaged (size or checksum differs from the manifest)")
+    return manifest
+
+
+def commit(partial: Path, final: Path) -> None:
+    """Give a verified folder its name, atomically; an older one of the same name gives way."""
+    verify(partial)
+    if final.exists():
+        shutil.rmtree(final)
+    partial.rename(final)
+    _sync(final.parent)
+
+
+def committed(run: Run) -> list[Path]:
+    """Checkpoints of a run, oldest first."""
+    return sorted(path for path in run.path.glob(f"{_PREFIX}*") if (path / MANIFEST).is_file())
+
+
+def rotate(run: Run, keep: int) -> None:
+    """Remove all but the newest `keep` checkpoints and what an interrupted writer left behind."""
+    for path in committed(run)[:-keep]:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def remove_partial(run: Run) -> None:
+    for path in run.path.glob(f".{_PREFIX}*"):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def newest(run: Run) -> Path | None:
+    """The newest checkpoint that verifies; a damaged one is passed over."""
+    for path in reversed(committed(run)):
+        with contextlib.suppress(CheckpointError):
+            verify(path)
+            return path
+    return None
+
+
+def find_source(spec: str, run_dir: str | Path) -> Source:
+    """What `--resume RUN|PATH|latest` means. Raises `UserError` if there is nothing to resume from.
+
+    The newest checkpoint of a run continues that run; an older one, or one that lies elsewhere, begins a new run.
+    """
+    folder = Path(spec)
+    if spec == "latest":
+        run = next((run for run in list_runs(run_dir) if committed(run)), None)
+        if run is None:
+            raise CheckpointError("--resume latest: no run has a checkpoint yet")
+        return _newest_source(run)
+    if folder.is_dir() and (folder / MANIFEST).is_file():
+        folder = folder.resolve()
+        manifest = verify(folder)
+        owner = Run(folder.parent)
+        siblings = committed(owner)
+        is_newest = bool(siblings) and siblings[-1] == folder and (owner.path / "run.json").is_file()
+        return Source(folder, manifest, owner if is_newest else None)
+    if folder.exists() and not (folder / "run.json").is_file():
+        raise CheckpointError(f"--resume: {spec}: not a checkpoint of mario-tui (no {MANIFEST})")
+    try:
+        run = find_run(spec, run_dir)
+    except UserError as error:
+        raise CheckpointError(f"--resume: {error}") from None
+    return _newest_source(run)
+
+
+def find_policy(spec: str, run_dir: str | Path) -> Path:
+    """The safetensors file behind a policy file, a checkpoint folder, a run or `latest`. Raises `CheckpointError`."""
+    path = Path(spec)
+    if path.is_file():
+        policy = path
+    elif (path / POLICY_FILE).is_file():
+        policy = path / POLICY_FILE
+    else:
+        try:
+            run = find_run(spec, run_dir)
+        except UserError:
+            raise CheckpointError(
+                f"{spec}: no such checkpoint; accepted: a policy file (.safetensors), a checkpoint folder, "
+                "a run's name or path, or latest"
+            ) from None
+        policy = _newest_source(run).path / POLICY_FILE
+    policy_metadata(policy)
+    return policy.resolve()
+
+
+def policy_metadata(path: Path) -> dict[str, Any]:
+    """What a policy file says of itself (network, observation, actions, stage, counters), read without torch.
+
+    Raises `CheckpointError` if the file is not a policy of mario-tui.
+    """
+    foreign = CheckpointError(f"{path}: not a policy of mario-tui")
+    try:
+        with path.open("rb") as file:
+            (length,) = struct.unpack("<Q", file.read(8))
+            if length > path.stat().st_size:
+                raise foreign
+            metadata = json.loads(file.read(length)).get("__metadata__", {})
+        if metadata.get("format") != POLICY_FORMAT:
+            raise foreign
+        return dict(json.loads(metadata["policy"]))
+    except OSError as error:
+        raise CheckpointError(f"{path}: can't be read ({error.strerror or error})") from None
+    except (struct.error, ValueError, AttributeError, KeyError):
+        raise foreign from None
+
+
+def _newest_source(run: Run) -> Source:
+    path = newest(run)
+    if path is None:
+        raise CheckpointError(f"{run.name}: has no complete checkpoint")
+    return Source(path, verify(path), run)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,131 @@
+"""The client side of a run: start its host, connect, send commands, read events. Imports without torch."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from engine.errors import UserError
+from engine.messages import HEADER_BYTES, PROTOCOL, Command, Event, Hello, body_length, decode_event, pack
+from engine.runs import LOG_FILE, Run
+
+START_TIMEOUT_S = 30.0
+
+
+class HostGone(Exception):
+    """The connection ended: the host closed it, or died."""
+
+
+class HostClient:
+    """One connection to a run's host. `receive` blocks; one thread reads, any may send.
+
+    Raises `UserError` if the run has no host to connect to or it speaks another protocol.
+    """
+
+    def __init__(self, run: Run) -> None:
+        record = run.record()
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            self._socket.connect(record.socket)
+        except OSError:
+            self._socket.close()
+            raise UserError(f"{run.name}: is not running (state: {record.state})") from None
+        self._stream = self._socket.makefile("rb")
+        hello = self.receive()
+        if not isinstance(hello, Hello) or hello.protocol != PROTOCOL:
+            self.close()
+            raise UserError(f"{run.name}: its host speaks another protocol; use the mario-tui that started it")
+        self.hello = hello
+
+    def receive(self) -> Event:
+        """The next event. Raises `HostGone` when there will be none."""
+        try:
+            header = self._stream.read(HEADER_BYTES)
+            body = self._stream.read(body_length(header)) if len(header) == HEADER_BYTES else b""
+            return decode_event(body)
+        except (OSError, ValueError, msgspec.DecodeError) as error:
+            raise HostGone(str(error)) from None
+
+    def send(self, command: Command) -> None:
+        """Send a command. Raises `HostGone` if the host is."""
+        try:
+            self._socket.sendall(pack(command))
+        except OSError as error:
+            raise HostGone(str(error)) from None
+
+    def close(self) -> None:
+        """End the connection; a thread blocked in `receive` gets `HostGone`."""
+        with contextlib.suppress(OSError):  # the host was faster
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+
+def read_recording(path: Path) -> list[Event]:
+    """Events stored as they go over the wire, as the host leaves them in a run's folder.
+
+    Raises `UserError` if the file is not such a recording.
+    """
+    events: list[Event] = []
+    try:
+        with path.open("rb") as file:
+            while header := file.read(HEADER_BYTES):
+                events.append(decode_event(file.read(body_length(header))))
+    except OSError as error:
+        raise UserError(f"{path}: can't be read ({error.strerror or error})") from None
+    except (ValueError, struct.error, msgspec.DecodeError) as error:
+        raise UserError(f"{path}: not a recording of mario-tui ({error})") from None
+    return events
+
+
+class HostProcess:
+    """A host started by this process, in its own session: it outlives the terminal.
+
+    With `foreground=True` the host watches a pipe from this process and stops the run in order when it dies.
+    """
+
+    def __init__(self, run: Run, checkpoint: Path | None = None, *, foreground: bool = False) -> None:
+        command = [sys.executable, "-P", "-m", "engine.host", str(run.path)]
+        if checkpoint is not None:
+            command += ["--resume", str(checkpoint)]
+        if foreground:
+            command += ["--foreground"]
+        self.run = run
+        with (run.path / LOG_FILE).open("ab") as log:
+            # The run folder as working directory: a folder named `engine` where the user stands can't shadow ours.
+            self.process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE if foreground else subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                cwd=run.path,
+                env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            )
+
+    def connect(self, timeout_s: float = START_TIMEOUT_S) -> HostClient:
+        """A client as soon as the host serves. Raises `UserError` naming the log if it never does."""
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            if self.process.poll() is not None:
+                raise UserError(f"{self.run.name}: its host ended at once; see {self.run.log_path}")
+            record = self.run.record()
+            if record.pid == self.process.pid and record.socket:
+                return HostClient(self.run)
+            time.sleep(0.02)
+        raise UserError(f"{self.run.name}: its host did not answer in {timeout_s:.0f} s; see {self.run.log_path}")

@@ -1,0 +1,267 @@
+"""What a run is told: one frozen dataclass that is also the command line and the TOML file.
+
+Every field carries its help, its accepted values and where its default comes from, so `--help`, validation and the
+stored `config.toml` can't drift apart. Imports without torch. "Trial" in a source means the measured Double-DQN
+trial on World 1-1 that the defaults start from (Nature-style network, 32 lanes, 2 CPU cores).
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from engine.errors import UserError
+
+STAGES = tuple(f"{world}-{stage}" for world in range(1, 9) for stage in range(1, 5))
+
+
+def _option(
+    default: Any,
+    group: str,
+    help: str,
+    *,
+    choices: tuple[str, ...] | None = None,
+    low: float | None = None,
+    high: float | None = None,
+    metavar: str | None = None,
+) -> Any:
+    """A dataclass field with what the command line and the validation need to know about it."""
+    meta = {"group": group, "help": help, "choices": choices, "low": low, "high": high, "metavar": metavar}
+    return field(default=default, metadata=meta)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """Options of a training run. Raises `ConfigError` on construction if a value is not accepted.
+
+    Units: an *environment step* is one agent decision in one lane (4 emulated frames); an *update* is one optimiser
+    step; a *lane* is one game.
+    """
+
+    game: str = _option("mario", "run", "what to play", choices=("mario",))
+    stage: str = _option("1-1", "run", "stage of Super Mario Bros, 1-1 to 8-4", choices=STAGES)
+    emulator: str = _option("nes-py", "run", "the console behind the game", choices=("nes-py",))
+    runner: str = _option("single", "run", "training architecture", choices=("single",))
+    steps: int = _option(
+        2_000_000, "run", "environment steps; stops at the first whole batch of lanes at or after N", low=1
+    )
+    episodes: int | None = _option(None, "run", "stop after this many episodes too", low=1)
+    seed: int = _option(0, "run", "seed of every random number", low=0, high=2**32 - 1)
+    device: str = _option("auto", "run", "auto, cpu, mps, cuda or cuda:N; auto takes CUDA, then MPS, then CPU")
+    parallel_envs: int = _option(8, "run", "lanes: games played side by side", low=1, high=1024)
+    noop_max: int = _option(
+        30, "run", "random no-op frames at an episode's start, 0 to N (Mnih et al. 2015)", low=0, high=255
+    )
+
+    batch_size: int = _option(128, "learning", "transitions in an update (trial: 256 at 32 lanes)", low=1, high=65_536)
+    replay_ratio: float = _option(
+        8.0, "learning", "learned samples for each environment step (trial: 8)", low=0.01, high=1024
+    )
+    burnin: int = _option(10_000, "learning", "environment steps before the first update (trial: 20,000)", low=1)
+    learning_rate: float = _option(2.5e-4, "learning", "step size of AdamW (trial)", low=1e-8, high=1.0)
+    gamma: float = _option(0.95, "learning", "discount of one environment step (trial)", low=0.0, high=1.0)
+    n_step: int = _option(5, "learning", "steps in the n-step return (trial)", low=1, high=64)
+    sync_every: int = _option(1000, "learning", "updates between copies into the target network (trial)", low=1)
+    amp: bool = _option(True, "learning", "mixed precision where the device is faster with it")
+
+    epsilon_steps: int = _option(
+        150_000,
+        "exploration",
+        "environment steps over which epsilon falls from 1 to each lane's own (trial)",
+        low=1,
+    )
+
+    buffer_size: int = _option(200_000, "replay", "transitions kept; 3 KB each (trial: 400,000)", low=100)
+    prioritized_replay: bool = _option(
+        True, "replay", "sample by TD error (Schaul et al. 2016); trial: 30-40%% fewer steps"
+    )
+    alpha: float = _option(
+        0.6, "replay", "how much priorities count, 0 is uniform (Schaul et al. 2016)", low=0.0, high=1.0
+    )
+    beta: float = _option(
+        0.4, "replay", "importance-sampling exponent at the start (Schaul et al. 2016)", low=0.0, high=1.0
+    )
+    beta_annealing: float = _option(1e-5, "replay", "added to beta at every update, up to 1", low=0.0, high=1.0)
+
+    render: bool = _option(False, "output", "show the rank-0 game from the start")
+    save_every: int = _option(25_000, "output", "environment steps between checkpoints", low=1)
+    keep: int = _option(3, "output", "checkpoints kept; older ones are removed", low=1, high=1000)
+    run_dir: str = _option("checkpoints", "output", "folder that holds the runs", metavar="DIR")
+
+    def __post_init__(self) -> None:
+        for spec in fields(self):
+            _check(spec, getattr(self, spec.name))
+        _check_device(self.device)
+        if self.buffer_size < self.parallel_envs * (self.n_step + 8):
+            raise ConfigError(
+                "buffer_size",
+                f"{self.buffer_size} is too small for {self.parallel_envs} lanes of n-step {self.n_step}; "
+                f"accepted: {self.parallel_envs * (self.n_step + 8)} or more",
+            )
+        if self.burnin > self.buffer_size:
+            raise ConfigError("burnin", f"{self.burnin} never fits; accepted: 1 to buffer-size ({self.buffer_size})")
+
+    def to_toml(self) -> str:
+        """The options as TOML, one key a field; a field that is unset (None) is left out."""
+        return tomli_w.dumps({k: v for k, v in dataclasses.asdict(self).items() if v is not None})
+
+
+class ConfigError(UserError):
+    """A value that a field does not accept; `field` is its name, `reason` says what would be accepted."""
+
+    def __init__(self, field: str, reason: str) -> None:
+        super().__init__(f"{flag(field)}: {reason}")
+        self.field = field
+        self.reason = reason
+
+
+def flag(name: str) -> str:
+    """Command-line spelling of a field: `batch_size` -> `--batch-size`."""
+    return "--" + name.replace("_", "-")
+
+
+def load_toml(path: Path) -> dict[str, Any]:
+    """Options from a TOML file, not yet validated as a whole.
+
+    Raises `UserError` naming the file, and the key with the accepted ones if a key is unknown.
+    """
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"{path}: can't be read ({error.strerror or error})") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: not valid TOML: {str(error).splitlines()[0]}") from None
+    return _known(values, str(path))
+
+
+def make_config(values: Mapping[str, Any], source: str | None = None) -> RunConfig:
+    """A validated `RunConfig` from field values; `source` (a file) is named in front of an error."""
+    try:
+        return RunConfig(**{k: _coerce(k, v) for k, v in _known(values, source or "options").items()})
+    except ConfigError as error:
+        if source is None:
+            raise
+        raise UserError(f"{source}: {error.field}: {error.reason}") from None
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add a flag for every field. Only flags that were given appear in the parsed namespace."""
+    groups: dict[str, Any] = {}
+    for spec in fields(RunConfig):
+        meta = spec.metadata
+        if meta["group"] not in groups:
+            groups[meta["group"]] = parser.add_argument_group(meta["group"])
+        default = "none" if spec.default is None else spec.default
+        kwargs: dict[str, Any] = {"dest": spec.name, "default": argparse.SUPPRESS}
+        if isinstance(spec.default, bool):
+            state = "on" if spec.default else "off"
+            kwargs |= {"action": argparse.BooleanOptionalAction, "help": f"{meta['help']} (default: {state})"}
+        else:
+            kwargs |= {
+                "type": str if isinstance(spec.default, str) else _number(spec),
+                "metavar": meta["metavar"] or ("|".join(meta["choices"]) if _short(meta["choices"]) else _unit(spec)),
+                "help": f"{meta['help']} (default: {default})",
+            }
+        groups[meta["group"]].add_argument(flag(spec.name), **kwargs)
+
+
+def given(namespace: argparse.Namespace) -> dict[str, Any]:
+    """The run options that were really on the command line, by field name."""
+    names = {spec.name for spec in fields(RunConfig)}
+    return {name: value for name, value in vars(namespace).items() if name in names}
+
+
+def _known(values: Mapping[str, Any], source: str) -> dict[str, Any]:
+    names = [spec.name for spec in fields(RunConfig)]
+    for key in values:
+        if key not in names:
+            raise UserError(f"{source}: unknown key {key!r}; accepted: {', '.join(names)}")
+    return dict(values)
+
+
+def _coerce(name: str, value: Any) -> Any:
+    """TOML and `1e5`-style numbers: a whole float is accepted where an int is asked for, and an int as a float."""
+    spec = next(spec for spec in fields(RunConfig) if spec.name == name)
+    wants_int = _is_int(spec)
+    if wants_int and isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(spec.default, float) and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    return value
+
+
+def _is_int(spec: dataclasses.Field[Any]) -> bool:
+    return "int" in str(spec.type) and not isinstance(spec.default, bool)
+
+
+def _check(spec: dataclasses.Field[Any], value: Any) -> None:
+    meta = spec.metadata
+    if value is None and spec.default is None:
+        return
+    if isinstance(spec.default, bool):
+        if not isinstance(value, bool):
+            raise ConfigError(spec.name, f"{value!r} is not accepted; accepted: true, false")
+        return
+    if isinstance(spec.default, str):
+        if not isinstance(value, str) or not value:
+            raise ConfigError(spec.name, f"{value!r} is not accepted; accepted: a text")
+        if meta["choices"] and value not in meta["choices"]:
+            raise ConfigError(spec.name, f"{value!r} is not accepted; accepted: {_listed(meta['choices'])}")
+        return
+    kind: tuple[type, ...] = (int,) if _is_int(spec) else (int, float)
+    low, high = meta["low"], meta["high"]
+    in_range = (
+        isinstance(value, kind)
+        and not isinstance(value, bool)
+        and (low is None or value >= low)
+        and (high is None or value <= high)
+    )
+    if not in_range:
+        raise ConfigError(spec.name, f"{value!r} is not accepted; accepted: {_range(spec)}")
+
+
+def _check_device(device: str) -> None:
+    name, _, index = device.partition(":")
+    if device in ("auto", "cpu", "mps", "cuda") or (name == "cuda" and index.isdecimal()):
+        return
+    raise ConfigError("device", f"{device!r} is not accepted; accepted: auto, cpu, mps, cuda, cuda:N")
+
+
+def _range(spec: dataclasses.Field[Any]) -> str:
+    meta = spec.metadata
+    noun = "a whole number" if _is_int(spec) else "a number"
+    low, high = (None if bound is None else f"{bound:,}" for bound in (meta["low"], meta["high"]))
+    return f"{noun} from {low} to {high}" if high is not None else f"{noun} of {low} or more"
+
+
+def _listed(choices: tuple[str, ...]) -> str:
+    return ", ".join(choices) if _short(choices) or len(choices) < 2 else f"{choices[0]} to {choices[-1]}"
+
+
+def _short(choices: tuple[str, ...] | None) -> bool:
+    return choices is not None and len(choices) <= 8
+
+
+def _unit(spec: dataclasses.Field[Any]) -> str:
+    return "N" if _is_int(spec) else "X" if isinstance(spec.default, float) else "NAME"
+
+
+def _number(spec: dataclasses.Field[Any]) -> Any:
+    """A parser that takes `100_000`, `1e5` and `0.4`, and leaves nonsense to the validation's message."""
+
+    def parse(text: str) -> Any:
+        for convert in (int, float):
+            try:
+                return _coerce(spec.name, convert(text))
+            except ValueError:
+                continue
+        return text
+
+    return parse

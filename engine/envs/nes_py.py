@@ -1,0 +1,191 @@
+"""nes-py 8.2 behind the batched emulator protocol.
+
+Its C++ library is driven directly: importing the Python package would import `gym`, which prints to the terminal and
+breaks on NumPy 2. The library keeps one backup slot per console and can't write a state to disk, so a saved state here
+is the log of inputs and pokes since power-on: loading replays it, or restores the slot when that holds the same log.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.envs.emulator import GRAY_SHAPE, RAM_BYTES
+from engine.errors import UserError
+
+_FRAME, _POKE = 0, 1  # records of the log: [_FRAME, buttons] and [_POKE, address low, address high, value]
+
+
+def rom_path() -> Path:
+    """The cartridge inside the installed gym-super-mario-bros. Raises `UserError` if it is not there."""
+    return _package_file("gym_super_mario_bros", "_roms/super-mario-bros.nes")
+
+
+class NesPyEmulator:
+    """See `engine.envs.emulator.Emulator`. Lanes run in `threads` threads; the library releases the GIL."""
+
+    def __init__(self, lanes: int, threads: int = 1, rom: Path | None = None) -> None:
+        self.lanes = lanes
+        self.ram = np.zeros((lanes, RAM_BYTES), np.uint8)
+        self._library = _load_library()
+        self._rom = str(rom or rom_path())
+        self._consoles: list[_Console] = [self._power_on() for _ in range(lanes)]
+        self._marks: list[bytes | None] = [None] * lanes  # the log that the console's backup slot stands for
+        self._slices = np.array_split(np.arange(lanes), min(threads, lanes))
+        self._pool = ThreadPoolExecutor(len(self._slices), thread_name_prefix="lanes")
+        for lane in range(lanes):
+            self.ram[lane] = self._consoles[lane].ram
+
+    def step(self, buttons: NDArray[np.uint8], frames: int = 1, active: NDArray[np.bool_] | None = None) -> None:
+        def run(lane: int) -> None:
+            console = self._consoles[lane]
+            console.run(int(buttons[lane]), frames)
+            self.ram[lane] = console.ram
+
+        self._each(run, active)
+
+    def poke(self, lane: int, address: int, value: int) -> None:
+        self._consoles[lane].poke(address, value)
+        self.ram[lane, address] = value
+
+    def screen(self, lane: int) -> NDArray[np.uint8]:
+        pixels = self._consoles[lane].pixels
+        return np.stack((pixels >> 16, pixels >> 8, pixels), axis=-1).astype(np.uint8)
+
+    def gray(self, out: NDArray[np.uint8], active: NDArray[np.bool_] | None = None) -> None:
+        def draw(lane: int) -> None:
+            out[lane] = _gray(self._consoles[lane].pixels)
+
+        self._each(draw, active)
+
+    def save(self, lane: int) -> bytes:
+        console = self._consoles[lane]
+        console.backup()
+        state = bytes(console.log)
+        self._marks[lane] = state
+        return state
+
+    def load(self, lane: int, state: bytes) -> None:
+        if self._marks[lane] == state:
+            self._consoles[lane].restore(state)
+        else:
+            self._consoles[lane].close()
+            self._consoles[lane] = self._power_on()
+            self._consoles[lane].replay(state)
+            self.save(lane)
+        self.ram[lane] = self._consoles[lane].ram
+
+    def close(self) -> None:
+        self._pool.shutdown()
+        for console in self._consoles:
+            console.close()
+
+    def _power_on(self) -> _Console:
+        return _Console(self._library, self._rom)
+
+    def _each(self, work: Callable[[int], None], active: NDArray[np.bool_] | None) -> None:
+        """Do `work` for every active lane, a slice of lanes per thread."""
+
+        def run(lanes: NDArray[np.intp]) -> None:
+            for lane in lanes:
+                if active is None or active[lane]:
+                    work(int(lane))
+
+        for future in [self._pool.submit(run, lanes) for lanes in self._slices]:
+            future.result()
+
+
+class _Console:
+    """One console of the C++ library and the log of what was done to it."""
+
+    def __init__(self, library: ctypes.CDLL, rom: str) -> None:
+        self._library = library
+        self._handle = library.Initialize(rom)
+        library.Reset(self._handle)
+        self.log = bytearray()
+        self.ram = _view(library.Memory(self._handle), ctypes.c_uint8 * RAM_BYTES)
+        self.pixels = _view(library.Screen(self._handle), ctypes.c_uint32 * (240 * 256)).reshape(240, 256)
+        self._joypad = _view(library.Controller(self._handle, 0), ctypes.c_uint8 * 1)
+
+    def run(self, buttons: int, frames: int) -> None:
+        self._joypad[0] = buttons
+        for _ in range(frames):
+            self._library.Step(self._handle)
+        self.log += bytes((_FRAME, buttons)) * frames
+
+    def poke(self, address: int, value: int) -> None:
+        self.ram[address] = value
+        self.log += bytes((_POKE, address & 0xFF, address >> 8, value))
+
+    def backup(self) -> None:
+        self._library.Backup(self._handle)
+
+    def restore(self, state: bytes) -> None:
+        """Restore the slot, which holds what `state` stands for."""
+        self._library.Restore(self._handle)
+        self.log = bytearray(state)
+
+    def replay(self, state: bytes) -> None:
+        """Do again what a log says. Raises `ValueError` if it is not one."""
+        at = 0
+        while at < len(state):
+            if state[at] == _FRAME and at + 2 <= len(state):
+                self.run(state[at + 1], 1)
+                at += 2
+            elif state[at] == _POKE and at + 4 <= len(state) and state[at + 2] < RAM_BYTES >> 8:
+                self.poke(state[at + 1] | state[at + 2] << 8, state[at + 3])
+                at += 4
+            else:
+                raise ValueError("not a saved state of the nes-py emulator")
+
+    def close(self) -> None:
+        self._library.Close(self._handle)
+
+
+def _gray(pixels: NDArray[np.uint32]) -> NDArray[np.uint8]:
+    """uint32 0x00RRGGBB [240, 256] -> uint8 [50, 60]: mean of 0.299 R + 0.587 G + 0.114 B over 4x4, rounded."""
+    height, width = GRAY_SHAPE
+    crop = pixels[32:232, 8:248]
+    # Red and blue ride in one word: sixteen of them add up to less than 2**16.
+    red_blue = (crop & 0xFF00FF).reshape(height, 4, 240).sum(1, dtype=np.uint32)
+    green = ((crop >> 8) & 0xFF).reshape(height, 4, 240).sum(1, dtype=np.uint32)
+    red_blue = red_blue.reshape(height, width, 4).sum(2, dtype=np.uint32)
+    green = green.reshape(height, width, 4).sum(2, dtype=np.uint32)
+    luma = 299 * (red_blue >> 16) + 587 * green + 114 * (red_blue & 0xFFFF)
+    return ((luma + 8000) // 16000).astype(np.uint8)
+
+
+def _view(address: int, kind: type[ctypes.Array[Any]]) -> NDArray[Any]:
+    """The library's own memory as an array."""
+    return np.ctypeslib.as_array(ctypes.cast(address, ctypes.POINTER(kind)).contents)
+
+
+def _load_library() -> ctypes.CDLL:
+    library = ctypes.CDLL(str(_package_file("nes_py", "lib_nes_env*")))
+    library.Initialize.argtypes = [ctypes.c_wchar_p]
+    library.Initialize.restype = ctypes.c_void_p
+    library.Controller.argtypes = [ctypes.c_void_p, ctypes.c_uint]
+    library.Controller.restype = ctypes.c_void_p
+    for name in ("Screen", "Memory"):
+        getattr(library, name).argtypes = [ctypes.c_void_p]
+        getattr(library, name).restype = ctypes.c_void_p
+    for name in ("Reset", "Step", "Backup", "Restore", "Close"):
+        getattr(library, name).argtypes = [ctypes.c_void_p]
+        getattr(library, name).restype = None
+    return library
+
+
+def _package_file(package: str, pattern: str) -> Path:
+    """A file inside an installed package, found without importing it."""
+    spec = find_spec(package)
+    for folder in (spec.submodule_search_locations or []) if spec else []:
+        for path in Path(folder).glob(pattern):
+            return path
+    raise UserError(f"{pattern} not found: the package {package} is not installed completely")

@@ -1,0 +1,8 @@
+"""The one exception whose text is meant for the person at the keyboard."""
+
+
+class UserError(Exception):
+    """Wrong usage or configuration: shown as one line, exit status 2.
+
+    The message names the field (or file) and says what would be accepted.
+    """

@@ -1,0 +1,498 @@
+"""The process that owns one run: starts its runner, serves its clients, commits its checkpoints.
+
+Runs detached from any terminal (`python -m engine.host RUN`). One asyncio loop does everything; a thread reads the
+runner's pipe, because a pipe of multiprocessing can't be awaited. Reports are handled one after the other, so that the
+run's end is announced only after its last checkpoint is committed. Training never waits for a client: each one gets
+lasting events in order and the newest of everything else at the pace at which it reads.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import logging
+import math
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from engine import checkpoints
+from engine.client import read_recording
+from engine.config import RunConfig
+from engine.envs.emulator import SCREEN_SHAPE
+from engine.errors import UserError
+from engine.messages import (
+    HEADER_BYTES,
+    PROTOCOL,
+    Checkpoint,
+    Command,
+    Current,
+    Done,
+    Episode,
+    Event,
+    Failed,
+    Finished,
+    Frame,
+    Hello,
+    Lanes,
+    Lasting,
+    Log,
+    Pause,
+    Point,
+    Progress,
+    Ready,
+    Render,
+    Report,
+    Resume,
+    Save,
+    Saved,
+    Stop,
+    Summary,
+    Written,
+    body_length,
+    decode_command,
+    decode_report,
+    encode,
+    pack,
+)
+from engine.monitoring.system import SystemSampler
+from engine.monitoring.tensorboard import ScalarWriter
+from engine.runners.channel import SharedScreen
+from engine.runners.process import main as runner_main
+from engine.runs import Run, socket_path, write_atomically
+from engine.view import RunView
+
+log = logging.getLogger("host")
+
+_TICK_S = 1.0
+_HISTORY_EVERY_S = 30.0
+_MAX_LASTING = 4096  # unsent lasting events of one client; beyond, it is told everything anew
+_MAX_FPS = 30.0
+_FLUSH_TIMEOUT_S = 2.0
+
+
+class Host:
+    """One run, from start to end. `serve` returns the exit status."""
+
+    def __init__(self, run: Run, resume_from: Path | None, foreground: bool) -> None:
+        self._run = run
+        self._config: RunConfig = run.config()
+        self._resume_from = resume_from
+        self._foreground = foreground
+        self._view = RunView()
+        self._clients: set[_Client] = set()
+        self._reports: asyncio.Queue[Report | None] = asyncio.Queue()
+        self._failure: Failed | None = None
+        self._done: Done | None = None
+        self._checkpoint: Path | None = resume_from
+        self._checkpoint_steps = -1
+        self._stops = 0
+        self._render = Render(on=False)
+        self._loss = self._q_mean = math.nan
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._history_at = time.monotonic()
+
+    async def serve(self) -> int:
+        """Run the run. 0 if it finished or was stopped in order with its state saved, 1 if not."""
+        checkpoints.remove_partial(self._run)
+        self._record = self._run.record()
+        self._record.pid, self._record.state, self._record.reason = os.getpid(), "starting", ""
+        self._record.steps = self._config.steps
+        if self._resume_from is not None:
+            self._recall()
+        self._scalars = ScalarWriter(self._run.path)
+        self._start_runner()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._stop, f"received {signal.Signals(number).name}")
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        if self._foreground:
+            threading.Thread(target=self._watch_parent, args=(loop,), daemon=True).start()
+
+        address = socket_path(self._run)
+        address.unlink(missing_ok=True)
+        server = await asyncio.start_unix_server(self._welcome, address)
+        address.chmod(0o600)
+        try:
+            self._record.socket = str(address)
+            self._run.write_record(self._record)
+            self._spawn(self._tick())
+            self._spawn(self._show())
+            while (report := await self._reports.get()) is not None:
+                await self._handle(report)
+            end = self._conclude()
+            self._tell(end)
+            await asyncio.gather(*(client.finish() for client in tuple(self._clients)))
+        finally:
+            server.close()
+            address.unlink(missing_ok=True)
+            self._scalars.close()
+        return 0 if isinstance(end, Finished) else 1
+
+    # ------------------------------------------------------------------------------------------ the runner
+
+    def _start_runner(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._screen = SharedScreen(context)
+        ours, theirs = context.Pipe()
+        self._pipe = ours
+        self._runner = context.Process(
+            target=runner_main,
+            args=(self._run.path, self._config, theirs, self._screen, self._resume_from),
+            name="runner",
+        )
+        self._runner.start()
+        theirs.close()  # so that our end sees the runner's death
+        threading.Thread(target=self._read_pipe, args=(asyncio.get_running_loop(),), daemon=True).start()
+
+    def _read_pipe(self, loop: asyncio.AbstractEventLoop) -> None:
+        """In a thread: reports into the loop's queue, None at the end."""
+        with contextlib.suppress(EOFError, OSError):
+            while True:
+                report = decode_report(self._pipe.recv_bytes())
+                loop.call_soon_threadsafe(self._reports.put_nowait, report)
+        self._runner.join()
+        with contextlib.suppress(RuntimeError):  # the loop is closed already
+            loop.call_soon_threadsafe(self._reports.put_nowait, None)
+
+    def _watch_parent(self, loop: asyncio.AbstractEventLoop) -> None:
+        """In a thread: stop in order when the process that shows the run is gone."""
+        sys.stdin.buffer.read()
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(self._stop, "the process that showed the run is gone")
+
+    def _command(self, command: Command) -> None:
+        with contextlib.suppress(OSError):  # the runner is gone; its end is on the way
+            self._pipe.send_bytes(encode(command))
+
+    def _stop(self, reason: str) -> None:
+        """Once: in order. Twice: at once."""
+        self._stops += 1
+        if not self._runner.is_alive():
+            return  # it ended by itself
+        if self._stops == 1:
+            self._log("info", f"stopping: {reason}")
+            self._command(Stop(reason=reason))
+        else:
+            self._failure = self._failed("stopped at once, before its last checkpoint was written")
+            self._runner.kill()
+
+    async def _handle(self, report: Report) -> None:
+        match report:
+            case Progress():
+                self._loss = report.loss if math.isfinite(report.loss) else self._loss
+                self._q_mean = report.q_mean if math.isfinite(report.q_mean) else self._q_mean
+                self._tell(msgspec.structs.replace(report, loss=self._loss, q_mean=self._q_mean))
+                if report.state != self._record.state:
+                    self._write_record(report)
+            case Lanes() | Saved():
+                self._tell(report)
+            case Ready():
+                self._tell(report)
+                self._log("info", f"training on {report.device} in {report.precision}")
+            case Episode():
+                self._scalars.episode(report)
+                self._tell(report)
+            case Written():
+                await self._commit(report)
+            case Log():
+                self._log(report.level, report.text)
+            case Failed():
+                self._failure = msgspec.structs.replace(
+                    self._failed(report.reason), traceback=report.traceback, usage=report.usage
+                )
+            case Done():
+                self._done = report
+
+    async def _commit(self, written: Written) -> None:
+        final = Path(written.final)
+        try:
+            await asyncio.to_thread(checkpoints.commit, Path(written.partial), final)
+            await asyncio.to_thread(checkpoints.rotate, self._run, self._config.keep)
+        except (OSError, UserError) as error:
+            self._log("error", f"the checkpoint at {written.env_steps:,} could not be committed: {error}")
+            return
+        self._checkpoint, self._checkpoint_steps = final, written.env_steps
+        self._tell(Saved(kind="checkpoint", path=str(final), env_steps=written.env_steps))
+        self._save_history()
+
+    def _conclude(self) -> Finished | Failed:
+        """What the run's end was; written down before anybody is told."""
+        progress = self._view.progress
+        end: Finished | Failed
+        if self._failure is not None:
+            end = self._failure
+        elif self._done is None:
+            code = self._runner.exitcode
+            how = f"killed by {signal.Signals(-code).name}" if code is not None and code < 0 else f"exit status {code}"
+            end = self._failed(f"the runner process died ({how})")
+        elif progress is None or self._checkpoint_steps != progress.env_steps:
+            end = self._failed("the final checkpoint could not be written")
+        else:
+            end = Finished(summary=self._summary(progress, self._done.reason))
+        self._record.state = "finished" if isinstance(end, Finished) else "failed"
+        self._record.reason = end.summary.reason if isinstance(end, Finished) else end.reason
+        log.info("%s: %s", self._record.state, self._record.reason)
+        self._view.apply(end)
+        if progress is not None:
+            self._tell(msgspec.structs.replace(progress, state=self._record.state, remaining_s=None))
+        self._write_record()
+        self._save_history()
+        return end
+
+    def _failed(self, reason: str) -> Failed:
+        checkpoint = None if self._checkpoint is None else str(self._checkpoint)
+        return Failed(reason=reason, traceback="", log_path=str(self._run.log_path), checkpoint=checkpoint)
+
+    def _summary(self, p: Progress, reason: str) -> Summary:
+        wall = max(p.wall_s, 1e-9)
+        return Summary(
+            run=self._run.name,
+            reason=reason,
+            env_steps=p.env_steps,
+            frames=p.frames,
+            updates=p.updates,
+            episodes=p.episodes,
+            wall_s=p.wall_s,
+            env_steps_per_s=p.env_steps / wall,
+            updates_per_s=p.updates / wall,
+            mean_return=p.mean_return if math.isfinite(p.mean_return) else None,
+            checkpoint=None if self._checkpoint is None else str(self._checkpoint),
+        )
+
+    # ------------------------------------------------------------------------------------------ clients
+
+    async def _welcome(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        client = _Client(writer, self._hello)
+        self._clients.add(client)
+        for event in (self._view.progress, self._view.lanes, self._view.system):
+            if event is not None:
+                client.put(event)
+        sending = asyncio.create_task(client.send_forever())
+        try:
+            while True:
+                header = await reader.readexactly(HEADER_BYTES)
+                self._obey(decode_command(await reader.readexactly(body_length(header))), client)
+        except (asyncio.IncompleteReadError, OSError):
+            pass  # it left
+        except (ValueError, msgspec.DecodeError) as error:
+            self._log("warning", f"a client was dropped: it sent something that is no command ({error})")
+        finally:
+            sending.cancel()
+            self._clients.discard(client)
+            self._update_rendering()
+            writer.close()
+            client.gone.set()
+
+    def _obey(self, command: Command, client: _Client) -> None:
+        match command:
+            case Render():
+                client.render = command
+                self._update_rendering()
+            case Stop():
+                self._stop(command.reason)
+            case Pause() | Resume() | Save() | Checkpoint():
+                self._command(command)
+
+    def _update_rendering(self) -> None:
+        """The runner shows its game as often as the keenest client wants it, and not at all if none does."""
+        rates = [client.render.fps for client in self._clients if client.render.on]
+        wanted = Render(on=bool(rates), fps=min(max(rates, default=1.0), _MAX_FPS))
+        if wanted != self._render:
+            self._render = wanted
+            self._command(wanted)
+
+    def _hello(self) -> Hello:
+        return Hello(
+            protocol=PROTOCOL,
+            run=self._run.name,
+            path=str(self._run.path),
+            game=self._config.game,
+            stage=self._config.stage,
+            runner=self._config.runner,
+            pid=os.getpid(),
+            steps=self._config.steps,
+            render=self._config.render,
+            points=list(self._view.points.items),
+            events=list(self._view.events),
+        )
+
+    def _tell(self, event: Lasting | Current) -> None:
+        """Fold an event into the host's view and give it to every client."""
+        if not isinstance(event, Finished | Failed):  # the end is folded in by `_conclude`, before it is stored
+            self._view.apply(event)
+        for client in self._clients:
+            client.put(event)
+
+    def _log(self, level: Any, text: str) -> None:
+        log.log(logging.getLevelNamesMapping()[level.upper()], text)
+        self._tell(Log(at=time.time(), level=level, text=text))
+
+    # ------------------------------------------------------------------------------------------ by the clock
+
+    async def _tick(self) -> None:
+        """Once a second: the machine, a point for the charts, TensorBoard, the record."""
+        sampler = SystemSampler()
+        try:
+            while True:
+                self._tell(sampler.sample())
+                progress = self._view.progress
+                if progress is not None and progress.state == "running":
+                    self._tell(_point(progress))
+                    self._scalars.progress(progress)
+                    self._write_record(progress)
+                if time.monotonic() - self._history_at > _HISTORY_EVERY_S:
+                    self._save_history()
+                await asyncio.sleep(_TICK_S)
+        finally:
+            sampler.close()
+
+    async def _show(self) -> None:
+        """The rank-0 game's newest picture to the clients that want it."""
+        seen = 0
+        height, width, _ = SCREEN_SHAPE
+        while True:
+            await asyncio.sleep(1 / self._render.fps)
+            picture = self._screen.read(seen) if self._render.on else None
+            if picture is not None:
+                seen, rgb = picture
+                frame = Frame(index=seen, height=height, width=width, rgb=rgb)
+                for client in self._clients:
+                    if client.render.on:
+                        client.put(frame)
+
+    def _write_record(self, progress: Progress | None = None) -> None:
+        record = self._record
+        if progress is not None:
+            record.state = progress.state
+            record.env_steps, record.episodes = progress.env_steps, progress.episodes
+            record.wall_s = progress.wall_s
+            record.mean_return = progress.mean_return if math.isfinite(progress.mean_return) else None
+        record.checkpoint = None if self._checkpoint is None else str(self._checkpoint)
+        try:
+            self._run.write_record(record)
+        except OSError as error:
+            log.warning("run.json could not be written: %s", error)
+
+    def _save_history(self) -> None:
+        """What a dashboard of this run shows when nobody serves it any more."""
+        self._history_at = time.monotonic()
+        view = self._view
+        events: list[Event] = [self._hello()]
+        events += [event for event in (view.progress, view.lanes, view.system) if event is not None]
+        try:
+            write_atomically(self._run.history_path, b"".join(pack(event) for event in events))
+        except OSError as error:
+            log.warning("%s could not be written: %s", self._run.history_path.name, error)
+
+    def _recall(self) -> None:
+        """On resume: the charts and the log of the earlier sessions, up to the checkpoint."""
+        with contextlib.suppress(UserError):
+            manifest = checkpoints.verify(self._resume_from) if self._resume_from else None
+            for event in read_recording(self._run.history_path):
+                if isinstance(event, Hello) and manifest is not None:
+                    for past in (*event.points, *event.events):
+                        if (
+                            not isinstance(past, Finished | Failed)
+                            and getattr(past, "env_steps", 0) <= manifest.env_steps
+                        ):
+                            self._view.apply(past)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._task_ended)
+
+    def _task_ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.error("a part of the host failed", exc_info=task.exception())
+
+
+class _Client:
+    """What one client has not been sent yet."""
+
+    def __init__(self, writer: asyncio.StreamWriter, hello: Any) -> None:
+        self._writer = writer
+        self._hello = hello
+        self._lasting: deque[Event] = deque([hello()])
+        self._current: dict[type, Event] = {}
+        self._wake = asyncio.Event()
+        self._wake.set()
+        self._idle = asyncio.Event()
+        self.gone = asyncio.Event()
+        self.render = Render(on=False)
+
+    def put(self, event: Event) -> None:
+        if isinstance(event, Current):
+            self._current[type(event)] = event
+        elif len(self._lasting) >= _MAX_LASTING:
+            self._lasting = deque([self._hello()])  # holds this event, too
+        else:
+            self._lasting.append(event)
+        self._idle.clear()
+        self._wake.set()
+
+    async def send_forever(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                await self._wake.wait()
+                self._wake.clear()
+                events = [*self._lasting, *self._current.values()]
+                self._lasting.clear()
+                self._current.clear()
+                for event in events:
+                    self._writer.write(pack(event))
+                    await self._writer.drain()
+                if not self._wake.is_set():
+                    self._idle.set()
+
+    async def finish(self) -> None:
+        """Wait until everything is sent, but not for a client that does not read; then end the connection."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._idle.wait(), _FLUSH_TIMEOUT_S)
+        self._writer.close()
+        await self.gone.wait()
+
+
+def _point(p: Progress) -> Point:
+    return Point(
+        env_steps=p.env_steps,
+        wall_s=p.wall_s,
+        mean_return=p.mean_return,
+        loss=p.loss,
+        q_mean=p.q_mean,
+        env_steps_per_s=p.env_steps_per_s,
+        beta=p.beta,
+    )
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """`python -m engine.host RUN [--resume CHECKPOINT] [--foreground]`"""
+    parser = argparse.ArgumentParser(prog="engine.host")
+    parser.add_argument("run", type=Path)
+    parser.add_argument("--resume", type=Path)
+    parser.add_argument("--foreground", action="store_true")
+    options = parser.parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    try:
+        run = Run(options.run)
+        with run.lock():
+            return asyncio.run(Host(run, options.resume, options.foreground).serve())
+    except UserError as error:
+        print(error, file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,315 @@
+"""Every command and event on one page: what clients tell a run, and what a run tells its clients.
+
+msgspec structs, sent as length-prefixed MessagePack; decoding never executes anything. The same structs travel on the
+pipe between host and runner. Two kinds of events differ in how a slow client sees them: *lasting* events (episodes,
+points, checkpoints, log lines, the end) arrive all and in order; *current* ones (progress, lanes, system, frame) are
+overwritten by their newest value until the client is ready for it.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Literal
+
+import msgspec
+
+PROTOCOL = 1
+"""Version of this page; a client refuses a host that speaks another one."""
+
+MAX_MESSAGE_BYTES = 64 * 2**20
+
+State = Literal["starting", "running", "paused", "stopping", "finished", "failed", "lost"]
+
+
+class Message(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """Base of everything that travels: immutable, tagged by its class name."""
+
+
+# ---------------------------------------------------------------------------------------------- commands
+
+
+class Pause(Message, frozen=True):
+    """Hold acting and learning after the iteration in progress."""
+
+
+class Resume(Message, frozen=True):
+    """Go on after a pause."""
+
+
+class Save(Message, frozen=True):
+    """Write the policy's weights for playing."""
+
+
+class Checkpoint(Message, frozen=True):
+    """Write everything that `--resume` needs."""
+
+
+class Stop(Message, frozen=True):
+    """Checkpoint, then end the run in order."""
+
+    reason: str = "asked to stop"
+
+
+class Render(Message, frozen=True):
+    """Send the rank-0 game's picture, or cease to."""
+
+    on: bool
+    fps: float = 10.0
+
+
+Command = Pause | Resume | Save | Checkpoint | Stop | Render
+
+# ---------------------------------------------------------------------------------------------- current events
+
+
+class Progress(Message, frozen=True):
+    """Where the run stands. Rates are over the last report interval; losses are means over it, NaN before learning."""
+
+    at: float  # unix time
+    state: State
+    env_steps: int
+    frames: int
+    updates: int
+    episodes: int
+    wall_s: float  # trained time, pauses left out, earlier sessions of a resumed run included
+    remaining_s: float | None
+    env_steps_per_s: float
+    frames_per_s: float
+    updates_per_s: float
+    mean_return: float  # over the last 100 episodes
+    best_return: float
+    loss: float
+    q_mean: float
+    epsilon: float  # mean over lanes
+    learning_rate: float
+    replay_size: int
+    replay_capacity: int
+    beta: float
+    burnin_left: int  # environment steps until learning starts
+
+
+class Lane(msgspec.Struct, frozen=True):
+    """One game of one actor. Returns are sums of gym-super-mario-bros 7.4 rewards."""
+
+    actor: int
+    lane: int
+    epsilon: float
+    episodes: int
+    last_return: float
+    mean_return: float  # over the last 20 episodes
+    best_return: float
+    best_x: int
+    clears: int
+    returns: list[float]  # the last 20, oldest first
+
+
+class Lanes(Message, frozen=True):
+    """The per-actor panel, every lane."""
+
+    lanes: list[Lane]
+
+
+class GPU(msgspec.Struct, frozen=True):
+    name: str
+    utilisation_percent: float
+    memory_used_bytes: int
+    memory_total_bytes: int
+    temperature_c: float | None
+
+
+class System(Message, frozen=True):
+    """What the machine does. `gpu_note` says in one line why `gpus` is empty."""
+
+    cpu_percent: list[float]  # per core
+    memory_used_bytes: int
+    memory_total_bytes: int
+    run_cpu_percent: float  # 100 is one core
+    run_memory_bytes: int
+    processes: int
+    gpus: list[GPU]
+    gpu_note: str
+
+
+class Frame(Message, frozen=True):
+    """The rank-0 game's picture: `rgb` holds height x width x 3 bytes, row by row."""
+
+    index: int
+    height: int
+    width: int
+    rgb: bytes
+
+
+# ---------------------------------------------------------------------------------------------- lasting events
+
+
+class Episode(Message, frozen=True):
+    """An episode that ended in a lane."""
+
+    actor: int
+    lane: int
+    env_steps: int  # of the run, when it ended
+    episode: int  # of the run, counted from 1
+    episode_return: float  # sum of gym-super-mario-bros 7.4 rewards
+    length: int  # environment steps
+    x_pos: int  # furthest
+    flag: bool
+    epsilon: float
+
+
+class Point(Message, frozen=True):
+    """One sample of the charts."""
+
+    env_steps: int
+    wall_s: float
+    mean_return: float
+    loss: float
+    q_mean: float
+    env_steps_per_s: float
+    beta: float
+
+
+class Ready(Message, frozen=True):
+    """The runner has built everything and trains."""
+
+    device: str
+    precision: str
+    lane_threads: int
+    torch_threads: int
+
+
+class Saved(Message, frozen=True):
+    """A checkpoint or a policy that is complete on disk."""
+
+    kind: Literal["checkpoint", "policy"]
+    path: str
+    env_steps: int
+
+
+class Log(Message, frozen=True):
+    at: float  # unix time
+    level: Literal["info", "warning", "error"]
+    text: str
+
+
+class Summary(msgspec.Struct, frozen=True):
+    """The last line of a run."""
+
+    run: str
+    reason: str
+    env_steps: int
+    frames: int
+    updates: int
+    episodes: int
+    wall_s: float
+    env_steps_per_s: float
+    updates_per_s: float
+    mean_return: float | None
+    checkpoint: str | None
+
+
+class Finished(Message, frozen=True):
+    summary: Summary
+
+
+class Failed(Message, frozen=True):
+    """The run ended by itself and not in order. `checkpoint` is the newest complete one; with `usage`, what was asked
+    for can't be done on this machine and nothing was trained."""
+
+    reason: str
+    traceback: str
+    log_path: str
+    checkpoint: str | None
+    usage: bool = False
+
+
+# ---------------------------------------------------------------------------------------------- on attach
+
+
+class Hello(Message, frozen=True):
+    """First event on every connection: what this run is, and what happened before the client came."""
+
+    protocol: int
+    run: str
+    path: str
+    game: str
+    stage: str
+    runner: str
+    pid: int
+    steps: int
+    render: bool  # the run was started with --render
+    points: list[Point]
+    events: list[Ready | Episode | Saved | Log | Finished | Failed]
+
+
+# ---------------------------------------------------------------------------------------------- runner to host only
+
+
+class Written(Message, frozen=True):
+    """A checkpoint lies complete in `partial`; the host verifies it and renames it to `final`."""
+
+    partial: str
+    final: str
+    env_steps: int
+
+
+class Done(Message, frozen=True):
+    """The runner has nothing left to do; its last checkpoint was announced before."""
+
+    reason: str
+
+
+# ---------------------------------------------------------------------------------------------- evaluation
+
+
+class Evaluated(Message, frozen=True):
+    """What an evaluation found."""
+
+    policy: str
+    stage: str
+    emulator: str
+    episodes: int
+    epsilon: float
+    noop_max: int
+    clears: int
+    clear_rate: float
+    clear_rate_low: float  # 95 % interval (Wilson)
+    clear_rate_high: float
+    mean_return: float  # gym-super-mario-bros 7.4 rewards
+    mean_x_pos: float
+    mean_length: float  # environment steps
+    seconds: float
+
+
+Lasting = Ready | Episode | Point | Saved | Log | Finished | Failed
+Current = Progress | Lanes | System | Frame
+Event = Lasting | Current | Hello
+EvaluationReport = Frame | Episode | Evaluated | Failed
+Report = Ready | Progress | Lanes | Episode | Saved | Written | Log | Failed | Done
+
+_ENCODER = msgspec.msgpack.Encoder()
+_HEADER = struct.Struct(">I")
+HEADER_BYTES = _HEADER.size
+
+decode_command = msgspec.msgpack.Decoder(Command).decode
+decode_event = msgspec.msgpack.Decoder(Event).decode
+decode_evaluation = msgspec.msgpack.Decoder(EvaluationReport).decode
+decode_report = msgspec.msgpack.Decoder(Report).decode
+
+
+def encode(message: Message) -> bytes:
+    """A message as MessagePack, without the length in front."""
+    return _ENCODER.encode(message)
+
+
+def pack(message: Message) -> bytes:
+    """A message as it goes over a stream: 4 bytes of length (big-endian), then MessagePack."""
+    body = _ENCODER.encode(message)
+    return _HEADER.pack(len(body)) + body
+
+
+def body_length(header: bytes) -> int:
+    """Length in bytes of the message behind a header. Raises `ValueError` if it is absurd."""
+    (length,) = _HEADER.unpack(header)
+    if length > MAX_MESSAGE_BYTES:
+        raise ValueError(f"message of {length} bytes; at most {MAX_MESSAGE_BYTES} are accepted")
+    return int(length)

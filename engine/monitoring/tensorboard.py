@@ -1,0 +1,58 @@
+"""Scalars into TensorBoard event files, without importing torch. Names follow CleanRL (`charts/…`, `losses/…`).
+
+The x axis of every scalar is environment steps.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from pathlib import Path
+
+from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+from engine.messages import Episode, Progress
+
+
+class ScalarWriter:
+    """One event file under the run's folder; flushed every few seconds by a thread of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self._writer = EventFileWriter(str(folder), flush_secs=5)
+
+    def progress(self, p: Progress) -> None:
+        self._add(
+            p.env_steps,
+            {
+                "losses/td_loss": p.loss,
+                "losses/q_values": p.q_mean,
+                "charts/learning_rate": p.learning_rate,
+                "charts/epsilon": p.epsilon,
+                "charts/mean_return": p.mean_return,
+                "charts/env_steps_per_s": p.env_steps_per_s,
+                "charts/frames_per_s": p.frames_per_s,
+                "charts/updates_per_s": p.updates_per_s,
+                "replay/size": p.replay_size,
+                "replay/beta": p.beta,
+            },
+        )
+
+    def episode(self, e: Episode) -> None:
+        self._add(
+            e.env_steps,
+            {
+                "charts/episodic_return": e.episode_return,
+                "charts/episodic_length": e.length,
+                "charts/episodic_x_pos": e.x_pos,
+                "charts/episodic_clear": float(e.flag),
+            },
+        )
+
+    def close(self) -> None:
+        self._writer.close()
+
+    def _add(self, step: int, scalars: dict[str, float]) -> None:
+        values = [Summary.Value(tag=tag, simple_value=value) for tag, value in scalars.items() if math.isfinite(value)]
+        self._writer.add_event(Event(wall_time=time.time(), step=step, summary=Summary(value=values)))

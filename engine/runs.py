@@ -1,0 +1,233 @@
+"""Where a run lives and whether it is alive: `<run-dir>/<run>/` with config, record, logs and checkpoints.
+
+A run's host holds a lock on `run.lock` for as long as it lives; the kernel drops it however the host dies, so a record
+that says "running" beside a free lock is a *lost* run. A per-user registry remembers where runs are, so that they are
+found from any folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from engine.config import RunConfig, load_toml, make_config
+from engine.errors import UserError
+from engine.messages import State
+
+CONFIG_FILE = "config.toml"
+RECORD_FILE = "run.json"
+LOCK_FILE = "run.lock"
+LOG_FILE = "run.log"
+HISTORY_FILE = "history.msgpack"
+ACTIVE: tuple[State, ...] = ("starting", "running", "paused", "stopping")
+
+
+class RunRecord(msgspec.Struct, kw_only=True):
+    """What `run.json` says; written by the host at every change of state and every few seconds."""
+
+    name: str
+    game: str
+    stage: str
+    runner: str
+    state: State
+    steps: int
+    created_at: float
+    updated_at: float
+    pid: int = 0
+    socket: str = ""
+    env_steps: int = 0
+    episodes: int = 0
+    wall_s: float = 0.0
+    mean_return: float | None = None
+    reason: str = ""
+    checkpoint: str | None = None
+
+
+class Run:
+    """A run's folder. Reads and writes its files; knows nothing of what runs inside."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.resolve()
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    @property
+    def log_path(self) -> Path:
+        return self.path / LOG_FILE
+
+    @property
+    def history_path(self) -> Path:
+        """What a dashboard shows of the run when its host is gone; see `engine.client.read_recording`."""
+        return self.path / HISTORY_FILE
+
+    def config(self) -> RunConfig:
+        """The stored options. Raises `UserError` naming file and key if they can't be read."""
+        return read_config(self.path / CONFIG_FILE)
+
+    def record(self) -> RunRecord:
+        """The stored record, its state corrected to "lost" if no host is alive behind an active one."""
+        try:
+            record = msgspec.json.decode((self.path / RECORD_FILE).read_bytes(), type=RunRecord)
+        except (OSError, msgspec.DecodeError) as error:
+            raise UserError(f"{self.path}: not a run of mario-tui ({error})") from None
+        if record.state in ACTIVE and not self.is_alive():
+            record.state = "lost"
+        return record
+
+    def write_record(self, record: RunRecord) -> None:
+        record.updated_at = time.time()
+        write_atomically(self.path / RECORD_FILE, msgspec.json.format(msgspec.json.encode(record)))
+
+    def is_alive(self) -> bool:
+        """Whether a host holds the run's lock."""
+        try:
+            with (self.path / LOCK_FILE).open("rb") as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        return False
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        """Hold the run for one host. Raises `UserError` if another one has it."""
+        with (self.path / LOCK_FILE).open("ab") as file:
+            for last_try in (False, False, False, True):
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if last_try:
+                        raise UserError(f"{self.name}: is running already; attach to it instead") from None
+                    time.sleep(0.05)  # somebody's is_alive() may hold the lock for an instant
+            yield
+
+
+def create_run(config: RunConfig) -> Run:
+    """Make the folder of a new run and remember it. Raises `UserError` if the folder can't be written."""
+    game = f"{config.game}-{config.stage}" if config.game == "mario" else config.game
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    parent = Path(config.run_dir)
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        for suffix in ("", *(f"-{n}" for n in range(2, 100))):
+            with contextlib.suppress(FileExistsError):
+                path = parent / f"{game}-{stamp}{suffix}"
+                path.mkdir()
+                break
+        run = Run(path)
+        (run.path / CONFIG_FILE).write_text(config.to_toml(), encoding="utf-8")
+        now = time.time()
+        run.write_record(
+            RunRecord(
+                name=run.name,
+                game=config.game,
+                stage=config.stage,
+                runner=config.runner,
+                state="starting",
+                steps=config.steps,
+                created_at=now,
+                updated_at=now,
+            )
+        )
+    except OSError as error:
+        raise UserError(f"--run-dir: {parent}: can't be written ({error.strerror or error})") from None
+    _register(run)
+    return run
+
+
+def list_runs(run_dir: str | Path | None = None) -> list[Run]:
+    """Runs of this user, newest first: those in `run_dir` (default: `checkpoints` here) and the registry's."""
+    found = {path.parent.resolve() for path in Path(run_dir or "checkpoints").glob(f"*/{RECORD_FILE}")}
+    for entry in _registry().glob("*"):
+        path = Path(entry.read_text(encoding="utf-8"))
+        if (path / RECORD_FILE).is_file():
+            found.add(path)
+        else:
+            entry.unlink(missing_ok=True)  # the run's folder was removed
+    dated = []
+    for path in found:
+        with contextlib.suppress(UserError):
+            dated.append((Run(path).record().created_at, path))
+    return [Run(path) for _, path in sorted(dated, reverse=True)]
+
+
+def find_run(name: str, run_dir: str | Path | None = None) -> Run:
+    """A run by its name, its path or `latest`. Raises `UserError` naming what is there."""
+    runs = list_runs(run_dir)
+    if name == "latest":
+        if not runs:
+            raise UserError("latest: there is no run yet")
+        return runs[0]
+    path = Path(name)
+    if (path / RECORD_FILE).is_file():
+        return Run(path)
+    for run in runs:
+        if run.name == name:
+            return run
+    known = ", ".join(run.name for run in runs[:5]) or "none"
+    raise UserError(f"{name}: no such run; accepted: a run's name or path, or latest (newest: {known})")
+
+
+def read_config(path: Path) -> RunConfig:
+    return make_config(load_toml(path), str(path))
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Replace a file so that a reader, or a crash, sees the old or the new content and nothing between."""
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def socket_path(run: Run) -> Path:
+    """A short address for the run's socket (they end at 108 bytes), in a folder only this user can enter."""
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    if runtime and Path(runtime).is_dir() and os.access(runtime, os.W_OK):
+        folder = Path(runtime) / "mario-tui"
+    else:
+        folder = Path(tempfile.gettempdir()) / f"mario-tui-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    status = folder.lstat()
+    if status.st_uid != os.getuid() or status.st_mode & 0o077 or folder.is_symlink():
+        raise UserError(f"{folder}: must be a folder of mode 0700 that belongs to you")
+    return folder / f"{_digest(run.path)}.sock"
+
+
+def _registry() -> Path:
+    state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    return Path(state) / "mario-tui" / "runs"
+
+
+def _register(run: Run) -> None:
+    with contextlib.suppress(OSError):  # a read-only home must not stop a run; it is still found in its folder
+        _registry().mkdir(parents=True, exist_ok=True)
+        (_registry() / _digest(run.path)).write_text(str(run.path), encoding="utf-8")
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(str(path).encode()).hexdigest()[:16]
+
+
+def record_as_dict(run: Run) -> dict[str, Any]:
+    """The record with the run's path, for `runs --json`."""
+    return {**msgspec.to_builtins(run.record()), "path": str(run.path)}

@@ -1,0 +1,212 @@
+"""The command line. What goes wrong before a run starts is one line on stderr and exit status 2."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+from engine import __version__
+from engine.config import RunConfig, add_arguments, given
+from engine.errors import UserError
+from engine.runs import find_run, list_runs, record_as_dict
+from mario_tui.launch import make_plan
+
+_COMMANDS = """\
+commands:
+  mario-tui                       home: your runs, new run, resume, attach
+  mario-tui --game mario [...]    start a run and open its dashboard
+  mario-tui --no-ui [...]         the same without the dashboard
+  mario-tui attach [RUN]          dashboard of a running or finished run
+  mario-tui runs [--json]         list runs
+  mario-tui eval CHECKPOINT       clear rate and return over many episodes
+  mario-tui play CHECKPOINT       watch a policy
+
+exit status: 0 finished or stopped in order, 1 the run failed, 2 wrong usage or configuration
+"""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"{message} (see: {self.prog} --help)")
+
+
+def main() -> None:
+    """Console entry point."""
+    try:
+        status = run(sys.argv[1:])
+        sys.stdout.flush()
+    except UserError as error:
+        print(f"mario-tui: error: {error}", file=sys.stderr)
+        status = 2
+    except KeyboardInterrupt:
+        status = 130
+    except BrokenPipeError:  # whoever read our output has left, e.g. `mario-tui runs | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        status = 1
+    sys.exit(status)
+
+
+def run(arguments: list[str]) -> int:
+    """Do what the arguments say; the exit status."""
+    if not arguments:
+        return _home()
+    command = {"attach": _attach, "runs": _runs, "eval": _eval, "play": _play}.get(arguments[0])
+    if command is not None:
+        return command(arguments[1:])
+    return _train(arguments)
+
+
+def training_parser() -> argparse.ArgumentParser:
+    """Parser of everything that starts a run."""
+    parser = _Parser(
+        prog="mario-tui",
+        usage="mario-tui [COMMAND] [options]",
+        description="Train Double-DQN agents from a terminal, and watch them learn.",
+        epilog=_COMMANDS,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"mario-tui {__version__}")
+    parser.add_argument("--no-ui", action="store_true", help="train without the dashboard")
+    parser.add_argument(
+        "--log-format", choices=("rich", "plain", "json"), help="with --no-ui (default: rich on a terminal, else plain)"
+    )
+    parser.add_argument("--config", type=Path, metavar="FILE.toml", help="options from a file; given flags beat it")
+    parser.add_argument("--resume", metavar="RUN|PATH|latest", help="go on from a run's newest or a given checkpoint")
+    add_arguments(parser)
+    return parser
+
+
+def _train(arguments: list[str]) -> int:
+    options = training_parser().parse_args(arguments)
+    plan = make_plan(given(options), options.config, options.resume)
+    if options.log_format and not options.no_ui:
+        raise UserError("--log-format: is for headless runs; accepted together with --no-ui")
+    if options.no_ui:
+        from mario_tui.headless import train_headless
+
+        chosen = options.log_format or ("rich" if sys.stdout.isatty() else "plain")
+        return train_headless(plan, chosen)
+    _need_terminal("mario-tui --no-ui")
+    from mario_tui.app import MarioApp
+
+    host = plan.start()
+    return MarioApp(open_run=host.run, host=host).run_in_terminal()
+
+
+def _home() -> int:
+    _need_terminal("mario-tui --no-ui, or mario-tui runs")
+    from mario_tui.app import MarioApp
+
+    return MarioApp().run_in_terminal()
+
+
+def _attach(arguments: list[str]) -> int:
+    parser = _Parser(prog="mario-tui attach", description="Dashboard of a running or finished run.")
+    parser.add_argument("run", nargs="?", default="latest", help="name, path or latest (the default)")
+    _add_run_dir(parser)
+    options = parser.parse_args(arguments)
+    run = find_run(options.run, options.run_dir)
+    _need_terminal("mario-tui runs")
+    from mario_tui.app import MarioApp
+
+    return MarioApp(open_run=run).run_in_terminal()
+
+
+def _runs(arguments: list[str]) -> int:
+    parser = _Parser(prog="mario-tui runs", description="List runs, newest first.")
+    parser.add_argument("--json", action="store_true", help="one JSON array")
+    _add_run_dir(parser)
+    options = parser.parse_args(arguments)
+    runs = list_runs(options.run_dir)
+    if options.json:
+        print(json.dumps([record_as_dict(run) for run in runs], indent=2))
+        return 0
+    if not runs:
+        print("no runs yet; start one with: mario-tui --game mario")
+        return 0
+    print(f"{'RUN':<32} {'STATE':<9} {'ENV STEPS':>12} {'OF':>12} {'RETURN':>8}")
+    for run in runs:
+        record = run.record()
+        mean = "-" if record.mean_return is None else f"{record.mean_return:.0f}"
+        print(f"{record.name:<32} {record.state:<9} {record.env_steps:>12,} {record.steps:>12,} {mean:>8}")
+    return 0
+
+
+def _eval(arguments: list[str]) -> int:
+    parser = _Parser(prog="mario-tui eval", description="Clear rate and mean return of a policy.")
+    _add_policy(parser)
+    parser.add_argument("--episodes", type=_whole("--episodes", 1), default=20, metavar="N", help="default: 20")
+    parser.add_argument("--json", action="store_true", help="one JSON object instead of a text")
+    options = parser.parse_args(arguments)
+    from mario_tui.evaluate import evaluate
+
+    return evaluate(
+        options.checkpoint,
+        options.run_dir or RunConfig.run_dir,
+        episodes=options.episodes,
+        epsilon=options.epsilon,
+        noop_max=options.noop_max,
+        seed=options.seed,
+        as_json=options.json,
+    )
+
+
+def _play(arguments: list[str]) -> int:
+    parser = _Parser(prog="mario-tui play", description="Watch a policy play, one game after the other.")
+    _add_policy(parser)
+    options = parser.parse_args(arguments)
+    from engine.checkpoints import find_policy
+
+    policy = find_policy(options.checkpoint, options.run_dir or RunConfig.run_dir)
+    _need_terminal("mario-tui eval")
+    from mario_tui.play import PlayApp
+
+    return PlayApp(policy, epsilon=options.epsilon, noop_max=options.noop_max, seed=options.seed).run_in_terminal()
+
+
+def _add_policy(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("checkpoint", help="a policy file, a checkpoint folder, a run's name or path, or latest")
+    parser.add_argument("--epsilon", type=_share, default=0.0, metavar="E", help="share of random actions (default: 0)")
+    parser.add_argument(
+        "--noop-max",
+        type=_whole("--noop-max", 0, 255),
+        default=30,
+        metavar="N",
+        help="random start frames (default: 30)",
+    )
+    parser.add_argument("--seed", type=_whole("--seed", 0), default=0, metavar="N", help="default: 0")
+    _add_run_dir(parser)
+
+
+def _add_run_dir(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--run-dir", metavar="DIR", help="folder that holds the runs (default: checkpoints)")
+
+
+def _whole(flag: str, low: int, high: int | None = None):  # type: ignore[no-untyped-def]
+    def parse(text: str) -> int:
+        if text.isdecimal() and low <= int(text) and (high is None or int(text) <= high):
+            return int(text)
+        accepted = f"{low} to {high}" if high is not None else f"{low} or more"
+        raise UserError(f"{flag}: {text!r} is not accepted; accepted: a whole number, {accepted}")
+
+    return parse
+
+
+def _share(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1:
+        raise UserError(f"--epsilon: {text!r} is not accepted; accepted: a number from 0 to 1")
+    return value
+
+
+def _need_terminal(instead: str) -> None:
+    if not (sys.stdin.isatty() and sys.stdout.isatty()) or os.environ.get("TERM") == "dumb":
+        raise UserError(f"the dashboard needs a terminal; use: {instead}")

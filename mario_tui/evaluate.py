@@ -1,0 +1,85 @@
+"""`mario-tui eval`: runs the engine's evaluation in a process of its own and shows what it finds."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+from rich.console import Console
+from rich.progress import Progress
+
+from engine.checkpoints import find_policy
+from engine.errors import UserError
+from engine.messages import (
+    HEADER_BYTES,
+    Episode,
+    Evaluated,
+    EvaluationReport,
+    Failed,
+    body_length,
+    decode_evaluation,
+)
+
+
+@contextlib.contextmanager
+def evaluation_process(policy: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    """The engine's evaluation of a policy; ended when the block is left."""
+    command = [sys.executable, "-P", "-m", "engine.evaluation", str(policy), *arguments]
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def reports(process: subprocess.Popen[bytes]) -> Iterator[EvaluationReport]:
+    """Messages of the process until it ends."""
+    assert process.stdout is not None
+    while len(header := process.stdout.read(HEADER_BYTES)) == HEADER_BYTES:
+        yield decode_evaluation(process.stdout.read(body_length(header)))
+
+
+def evaluate(
+    checkpoint: str, run_dir: str, *, episodes: int, epsilon: float, noop_max: int, seed: int, as_json: bool
+) -> int:
+    """Evaluate and print; the exit status."""
+    policy = find_policy(checkpoint, run_dir)
+    arguments = (f"--episodes={episodes}", f"--epsilon={epsilon}", f"--noop-max={noop_max}", f"--seed={seed}")
+    progress = Progress(console=Console(stderr=True), transient=True)
+    with evaluation_process(policy, *arguments) as process, progress:
+        task = progress.add_task(f"evaluating {policy.name}", total=episodes)
+        for report in reports(process):
+            match report:
+                case Episode():
+                    progress.update(task, completed=report.episode)
+                case Failed(usage=True):
+                    raise UserError(report.reason)
+                case Failed():
+                    print(f"mario-tui: the evaluation failed: {report.reason}\n{report.traceback}", file=sys.stderr)
+                    return 1
+                case Evaluated():
+                    progress.stop()
+                    print(_as_json(report) if as_json else _as_text(report))
+                    return 0
+                case _:
+                    pass
+    print("mario-tui: the evaluation's process died", file=sys.stderr)
+    return 1
+
+
+def _as_json(result: Evaluated) -> str:
+    return msgspec.json.encode(msgspec.structs.asdict(result)).decode()
+
+
+def _as_text(r: Evaluated) -> str:
+    return (
+        f"stage {r.stage} on {r.emulator}: {r.clears}/{r.episodes} clears "
+        f"({r.clear_rate:.0%}, 95 % interval {r.clear_rate_low:.0%} to {r.clear_rate_high:.0%})\n"
+        f"mean return {r.mean_return:,.1f}, mean x {r.mean_x_pos:,.0f}, mean length {r.mean_length:,.0f} "
+        f"environment steps; epsilon {r.epsilon:g}, 0 to {r.noop_max} no-op frames, {r.seconds:.0f} s"
+    )

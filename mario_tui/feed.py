@@ -1,0 +1,115 @@
+"""Events from a host to the screen: a reader thread folds them, the app takes the newest picture at its own tick."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from engine.client import HostClient, HostGone
+from engine.messages import (
+    Command,
+    Episode,
+    Event,
+    Failed,
+    Finished,
+    Frame,
+    Hello,
+    Lanes,
+    Log,
+    Point,
+    Progress,
+    Ready,
+    Saved,
+    System,
+)
+from engine.view import RunView
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What is known of a run at one instant; nothing in it changes any more."""
+
+    hello: Hello | None = None
+    ready: Ready | None = None
+    progress: Progress | None = None
+    lanes: Lanes | None = None
+    system: System | None = None
+    points: tuple[Point, ...] = ()
+    events: tuple[Ready | Episode | Saved | Log | Finished | Failed, ...] = ()
+    end: Finished | Failed | None = None
+    connected: bool = False
+
+
+class Feed:
+    """The newest of a run, from a live connection or from a recording."""
+
+    def __init__(self) -> None:
+        self._view = RunView()
+        self._lock = threading.Lock()
+        self._client: HostClient | None = None
+        self._changed = True
+        self._snapshot = Snapshot()
+
+    def follow(self, client: HostClient) -> None:
+        """Read from a connection, in a thread of its own, until it ends."""
+        self._client = client
+        self.replay([client.hello])
+        threading.Thread(target=self._read, args=(client,), daemon=True, name="feed").start()
+
+    def replay(self, events: Iterable[Event]) -> None:
+        """Fold in events that are at hand."""
+        with self._lock:
+            for event in events:
+                self._view.apply(event)
+            self._changed = True
+
+    def send(self, command: Command) -> bool:
+        """Whether the command could be sent."""
+        if self._client is None:
+            return False
+        try:
+            self._client.send(command)
+        except HostGone:
+            return False
+        return True
+
+    def snapshot(self) -> Snapshot:
+        """The newest picture; the same object as before if nothing changed."""
+        with self._lock:
+            if self._changed:
+                self._changed = False
+                view = self._view
+                self._snapshot = Snapshot(
+                    hello=view.hello,
+                    ready=view.ready,
+                    progress=view.progress,
+                    lanes=view.lanes,
+                    system=view.system,
+                    points=tuple(view.points.items),
+                    events=tuple(view.events),
+                    end=view.end,
+                    connected=self._client is not None,
+                )
+            return self._snapshot
+
+    def frame(self) -> Frame | None:
+        """The newest picture of the game."""
+        return self._view.frame
+
+    def close(self) -> None:
+        if self._client is not None:
+            self._client.close()
+
+    def _read(self, client: HostClient) -> None:
+        try:
+            while True:
+                event = client.receive()
+                if isinstance(event, Frame):
+                    self._view.frame = event  # up to 15 a second; not a reason to look at everything else again
+                else:
+                    self.replay([event])
+        except HostGone:
+            with self._lock:
+                self._client = None
+                self._changed = True

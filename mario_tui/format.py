@@ -1,0 +1,39 @@
+"""Numbers and durations as people read them."""
+
+from __future__ import annotations
+
+import math
+
+
+def number(value: float | None) -> str:
+    """Three significant digits or so; a dash for what is not known."""
+    if value is None or not math.isfinite(value):
+        return "–"
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.3f}" if abs(value) < 1 else f"{value:.2f}"
+
+
+def short(value: float) -> str:
+    """A count in four characters or so: 950, 12.3k, 1.2M."""
+    for limit, divisor, unit in ((1e3, 1, ""), (1e6, 1e3, "k"), (1e9, 1e6, "M")):
+        if value < limit:
+            scaled = value / divisor
+            return f"{scaled:.0f}{unit}" if unit == "" or scaled >= 100 else f"{scaled:.1f}{unit}"
+    return f"{value / 1e9:.1f}G"
+
+
+def duration(seconds: float | None) -> str:
+    """1:02:03, or 2d 03:04 for what takes days."""
+    if seconds is None or not math.isfinite(seconds):
+        return "–"
+    minutes, secs = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours >= 48:
+        return f"{hours // 24}d {hours % 24:02}:{minutes:02}"
+    return f"{hours}:{minutes:02}:{secs:02}"
+
+
+def gibibytes(count: float) -> str:
+    """A size in GiB with one decimal."""
+    return f"{count / 2**30:.1f}"

@@ -1,0 +1,234 @@
+"""A run without the dashboard: one more client of its host, with a progress display, plain lines or JSON lines.
+
+stdout carries the program's output, stderr what went wrong. Ctrl-C or SIGTERM: checkpoint, summary, exit 0; a second
+one: out at once. SIGHUP is ignored.
+"""
+
+from __future__ import annotations
+
+import math
+import signal
+import sys
+import time
+from collections.abc import Callable
+from types import FrameType
+from typing import Any, Protocol
+
+import msgspec
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.progress import (
+    Progress as Bars,
+)
+
+from engine.client import HostClient, HostGone
+from engine.errors import UserError
+from engine.messages import Episode, Event, Failed, Finished, Log, Progress, Ready, Saved, Stop, Summary
+from engine.runs import Run
+from mario_tui.format import duration, number
+from mario_tui.launch import Plan
+
+_PLAIN_EVERY_S = 10.0
+_JSON_EVERY_S = 1.0
+
+
+class Display(Protocol):
+    def show(self, event: Event) -> None:
+        """Show one event."""
+
+    def close(self) -> None:
+        """Leave the terminal as it was."""
+
+
+def train_headless(plan: Plan, log_format: str) -> int:
+    """Start the run and follow it to its end in format "rich", "plain" or "json"; the exit status."""
+    stopper = _Stopper()
+    host = plan.start(foreground=True)
+    displays: dict[str, Callable[[Run], Display]] = {"rich": _Rich, "plain": _Plain, "json": _JSONLines}
+    display = displays[log_format](host.run)
+    end: Finished | Failed | None = None
+    try:
+        with host.connect() as client:
+            stopper.aim(client)
+            while end is None:
+                event = client.receive()
+                end = event if isinstance(event, Finished | Failed) else None
+                display.show(event)
+    except HostGone:
+        pass
+    except BrokenPipeError:  # nobody reads our output any more, as with `| head`
+        sys.stdout = None
+    finally:
+        display.close()
+        host.process.stdin and host.process.stdin.close()
+        host.process.wait()
+    return exit_status(host.run, end)
+
+
+def exit_status(run: Run, end: Finished | Failed | None) -> int:
+    """0 after an orderly end; otherwise the reason goes to stderr and 1 comes back, 2 for what could never work."""
+    if isinstance(end, Finished):
+        return 0
+    if isinstance(end, Failed) and end.usage:
+        raise UserError(end.reason)
+    reason = end.reason if end is not None else "its host process died"
+    print(f"mario-tui: {run.name} failed: {reason}; log: {run.log_path}", file=sys.stderr)
+    return 1
+
+
+class _Stopper:
+    """Turns signals into Stop commands; one that comes before there is a connection waits for it."""
+
+    def __init__(self) -> None:
+        self._client: HostClient | None = None
+        self._pending: list[str] = []
+        for wanted in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(wanted, self._received)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+    def aim(self, client: HostClient) -> None:
+        self._client = client
+        self._send()
+
+    def _received(self, signum: int, frame: FrameType | None) -> None:
+        self._pending.append(f"received {signal.Signals(signum).name}")
+        self._send()
+
+    def _send(self) -> None:
+        while self._client is not None and self._pending:
+            try:
+                self._client.send(Stop(reason=self._pending.pop(0)))
+            except HostGone:
+                return  # the main loop notices, too
+
+
+class _JSONLines:
+    """One JSON object a line; the last is the summary."""
+
+    def __init__(self, run: Run) -> None:
+        self._next = 0.0
+
+    def show(self, event: Event) -> None:
+        match event:
+            case Progress() if time.monotonic() >= self._next:
+                self._next = time.monotonic() + _JSON_EVERY_S
+                self._print("progress", event)
+            case Episode():
+                self._print("episode", event)
+            case Saved():
+                self._print("checkpoint", event)
+            case Log(level="warning" | "error"):
+                self._print("warning", event)
+            case Finished():
+                self._print("summary", event.summary)
+            case Log():
+                print(event.text, file=sys.stderr)
+            case _:
+                pass
+
+    def close(self) -> None: ...
+
+    def _print(self, kind: str, content: msgspec.Struct) -> None:
+        fields = msgspec.structs.asdict(content)
+        fields = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in fields.items()}
+        print(msgspec.json.encode({"event": kind, **fields}).decode(), flush=True)
+
+
+class _Plain:
+    """A line every ten seconds and one for what matters, for logs and pipes."""
+
+    def __init__(self, run: Run) -> None:
+        self._next = 0.0
+        print(f"run {run.path}", flush=True)
+
+    def show(self, event: Event) -> None:
+        match event:
+            case Progress() if time.monotonic() >= self._next and event.env_steps:
+                self._next = time.monotonic() + _PLAIN_EVERY_S
+                print(_progress_line(event), flush=True)
+            case _:
+                line = _line(event)
+                if line:
+                    print(line, flush=True)
+
+    def close(self) -> None: ...
+
+
+class _Rich:
+    """A bar that stays in place, with lines above it."""
+
+    def __init__(self, run: Run) -> None:
+        self._console = Console()
+        self._console.print(f"run [bold]{run.path}[/]", highlight=False)
+        self._bars = Bars(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=None),
+            TaskProgressColumn(),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[rest]}"),
+            console=self._console,
+            expand=True,
+        )
+        self._task = self._bars.add_task("starting", total=None, rest="")
+        self._bars.start()
+
+    def show(self, event: Event) -> None:
+        match event:
+            case Progress():
+                rest = f"{event.env_steps_per_s:,.0f} steps/s  return {number(event.mean_return)}"
+                self._bars.update(
+                    self._task,
+                    description=f"{event.state} {event.env_steps:,}",
+                    completed=event.env_steps,
+                    rest=f"{rest}  loss {number(event.loss)}  updates {event.updates:,}",
+                )
+            case Episode(flag=False):
+                pass  # too many to print
+            case _:
+                if hasattr(event, "steps"):
+                    self._bars.update(self._task, total=event.steps)
+                line = _line(event)
+                if line:
+                    self._console.print(line, highlight=False, markup=False)
+
+    def close(self) -> None:
+        self._bars.stop()
+
+
+def _progress_line(p: Progress) -> str:
+    left = "" if p.remaining_s is None else f"  left {duration(p.remaining_s)}"
+    return (
+        f"{p.state} {p.env_steps:,} steps  {p.env_steps_per_s:,.0f}/s  {p.updates:,} updates  {p.episodes:,} episodes  "
+        f"return {number(p.mean_return)}  loss {number(p.loss)}  epsilon {p.epsilon:.3f}  beta {p.beta:.3f}{left}"
+    )
+
+
+def _line(event: Any) -> str | None:
+    match event:
+        case Ready():
+            return f"ready: {event.device}, {event.precision}, {event.lane_threads} lane threads"
+        case Saved():
+            return f"{event.kind} at {event.env_steps:,}: {event.path}"
+        case Log():
+            return event.text if event.level == "info" else f"{event.level}: {event.text}"
+        case Episode(flag=True):
+            return f"flag! episode {event.episode:,}, lane {event.lane}, return {event.episode_return:.0f}"
+        case Finished():
+            return _summary(event.summary)
+        case _:
+            return None
+
+
+def _summary(s: Summary) -> str:
+    return (
+        f"done ({s.reason}): {s.env_steps:,} environment steps, {s.frames:,} frames, {s.updates:,} updates, "
+        f"{s.episodes:,} episodes in {duration(s.wall_s)}; {s.env_steps_per_s:,.0f} steps/s, "
+        f"{s.updates_per_s:,.1f} updates/s; mean return {number(s.mean_return)}\ncheckpoint {s.checkpoint}"
+    )

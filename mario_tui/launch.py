@@ -1,0 +1,57 @@
+"""From options to a running host: merging option sources, new runs and resumed ones."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from engine.checkpoints import find_source
+from engine.client import HostProcess
+from engine.config import ConfigError, RunConfig, load_toml, make_config
+from engine.errors import UserError
+from engine.runs import CONFIG_FILE, Run, create_run, read_config, write_atomically
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A validated request. `run` is the run it continues, `checkpoint` what it begins from."""
+
+    config: RunConfig
+    run: Run | None = None
+    checkpoint: Path | None = None
+
+    def start(self, *, foreground: bool = False) -> HostProcess:
+        """Make or reopen the run's folder and start its host."""
+        if self.run is None:
+            run = create_run(self.config)
+        else:
+            run = self.run
+            write_atomically(run.path / CONFIG_FILE, self.config.to_toml().encode())
+        return HostProcess(run, self.checkpoint, foreground=foreground)
+
+
+def make_plan(given: Mapping[str, Any], config_file: Path | None = None, resume: str | None = None) -> Plan:
+    """Options in rising order: defaults, the resumed run's, the file's, the command line's.
+
+    Raises `UserError` in one line: which field or file, and what is accepted.
+    """
+    from_file = {} if config_file is None else load_toml(config_file)
+    if config_file is not None:
+        make_config(from_file, str(config_file))  # an error in the file names the file
+    if resume is None:
+        return Plan(make_config({**from_file, **given}))
+    source = find_source(resume, given.get("run_dir", from_file.get("run_dir", RunConfig.run_dir)))
+    if source.run is not None and source.run.is_alive():
+        raise UserError(f"--resume: {source.run.name} is running; use: mario-tui attach {source.run.name}")
+    stored = dataclasses.asdict(read_config(source.path / CONFIG_FILE))
+    config = make_config({**{k: v for k, v in stored.items() if v is not None}, **from_file, **given})
+    if config.steps <= source.manifest.env_steps:
+        raise ConfigError(
+            "steps",
+            f"{config.steps:,} are done: the checkpoint is at {source.manifest.env_steps:,} environment steps; "
+            "accepted: a larger number",
+        )
+    return Plan(config, source.run, source.path)

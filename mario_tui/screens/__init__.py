@@ -1,0 +1,1 @@
+"""Screens: home with the runs, the dashboard of one, and small dialogs."""

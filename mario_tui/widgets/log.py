@@ -1,0 +1,53 @@
+"""What happened: checkpoints, warnings, cleared stages, the end."""
+
+from __future__ import annotations
+
+from rich.text import Text
+
+from engine.messages import Episode, Failed, Finished, Log, Ready, Saved
+from mario_tui.feed import Snapshot
+from mario_tui.format import short
+from mario_tui.widgets.panel import Panel
+
+_STYLES = {"info": "", "warning": "yellow", "error": "bold red"}
+
+
+class LogPanel(Panel):
+    """The newest lines that fit, newest at the bottom."""
+
+    def __init__(self) -> None:
+        super().__init__("Log", id="log")
+
+    def compose_text(self, snapshot: Snapshot, width: int) -> Text:
+        lines: list[Text] = []
+        for event in reversed(snapshot.events):
+            if len(lines) >= max(1, self.content_size.height):
+                break
+            lines.append(describe(event))
+        if not lines:
+            return Text("quiet so far", style="dim")
+        return Text("\n", no_wrap=True, overflow="ellipsis").join(reversed(lines))
+
+
+def describe(event: Ready | Episode | Saved | Log | Finished | Failed) -> Text:
+    """One line for an event."""
+    match event:
+        case Ready():
+            return Text(f"ready: {event.device}, {event.precision}, {event.lane_threads} lane threads", style="dim")
+        case Episode():
+            text = Text(f"{short(event.env_steps):>6}  lane {event.actor}.{event.lane}: return ")
+            text.append(f"{event.episode_return:.0f}, x {event.x_pos}, {event.length} steps")
+            if event.flag:
+                text.append("  ⚑ flag!", style="bold yellow")
+            return text
+        case Saved():
+            name = event.path.rsplit("/", 1)[-1]
+            return Text(f"{short(event.env_steps):>6}  {event.kind} saved: {name}", style="green")
+        case Log():
+            prefix = "" if event.level == "info" else f"{event.level}: "
+            return Text(f"{'':>6}  {prefix}{event.text}", style=_STYLES[event.level])
+        case Finished():
+            s = event.summary
+            return Text(f"finished: {s.reason}; checkpoint {s.checkpoint}", style="bold green")
+        case Failed():
+            return Text(f"failed: {event.reason}; log: {event.log_path}", style="bold red")
