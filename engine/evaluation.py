@@ -60,7 +60,9 @@ def wilson(successes: int, trials: int) -> tuple[float, float]:
     z, rate = 1.959964, successes / trials
     centre = (rate + z * z / (2 * trials)) / (1 + z * z / trials)
     half = z / (1 + z * z / trials) * math.sqrt(rate * (1 - rate) / trials + z * z / (4 * trials**2))
-    return max(0.0, centre - half), min(1.0, centre + half)
+    low = centre - half if successes > 0 else 0.0  # exact at the ends, where rounding would leave a trace
+    high = centre + half if successes < trials else 1.0
+    return low, high
 
 
 class Evaluation:

@@ -208,5 +208,6 @@ def _share(text: str) -> float:
 
 
 def _need_terminal(instead: str) -> None:
-    if not (sys.stdin.isatty() and sys.stdout.isatty()) or os.environ.get("TERM") == "dumb":
+    # Textual draws on stderr; stdout tells whether a person looks at all.
+    if not all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)) or os.environ.get("TERM") == "dumb":
         raise UserError(f"the dashboard needs a terminal; use: {instead}")

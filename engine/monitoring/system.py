@@ -67,7 +67,7 @@ class _GPUs:
         except ImportError:
             self._note = "NVML is not installed (nvidia-ml-py)"
         except Exception as error:  # pynvml makes its error classes at run time; each only means "no answer"
-            self._note = f"no NVIDIA GPU: {error}"
+            self._note = "no NVIDIA GPU here: " + str(error)
 
     def sample(self) -> tuple[list[GPU], str]:
         if self._nvml is None:

@@ -90,7 +90,7 @@ class Learner:
     def learn(self) -> list[Losses]:
         """The updates that are due. Raises `DivergedError` if the loss is not finite."""
         done = []
-        while self._credit >= 1:
+        while self._credit >= 1 and self.burnin_left == 0:  # a resumed credit waits for the replay
             self._credit -= 1
             sample = self.sampler.sample(self._config.batch_size, self._random)
             losses = self.agent.update(self.storage.gather(sample.lanes, sample.entries), sample.weights)

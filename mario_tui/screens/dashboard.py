@@ -74,7 +74,7 @@ class DashboardScreen(Screen[None]):
                     for _, chart in self._charts:
                         yield chart
                 yield self._log
-        yield Footer(show_command_palette=False)
+        yield Footer(show_command_palette=False, compact=True)
 
     def on_mount(self) -> None:
         self._game.display = False

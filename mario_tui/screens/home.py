@@ -40,10 +40,10 @@ class HomeScreen(Screen[None]):
         table.border_title = "Runs"
         yield table
         yield Static(id="hint")
-        yield Footer(show_command_palette=False)
+        yield Footer(show_command_palette=False, compact=True)
 
     def on_mount(self) -> None:
-        self._table.add_columns("state", "run", "stage", "steps", "of", "return", "time", "last seen")
+        self._table.add_columns("state", "run", "steps", "of", "return", "time", "last seen")
         self.set_interval(_REFRESH_S, self.action_refresh)
         self.action_refresh()
         self._table.focus()
@@ -142,7 +142,6 @@ def _row(record: RunRecord) -> tuple[str, ...]:
     return (
         record.state,
         record.name,
-        record.stage,
         short(record.env_steps),
         short(record.steps),
         number(record.mean_return),

@@ -42,8 +42,8 @@ class GameView(Widget):
         width = self.content_size.width
         if self._frame is None:
             text = "waiting for a picture" if y == self.content_size.height // 2 else ""
-            return Strip([Segment(text.center(width))], width)
-        return self._strips[y] if y < len(self._strips) else Strip.blank(width)
+            return Strip([Segment(text.center(width), self.rich_style)], width)
+        return self._strips[y] if y < len(self._strips) else Strip.blank(width, self.rich_style)
 
     def _draw(self, frame: Frame, width: int, height: int) -> list[Strip]:
         scale = min(width / (frame.width * _PIXEL_ASPECT), 2 * height / frame.height)
@@ -51,8 +51,9 @@ class GameView(Widget):
         rows = max(1, min(height, int(frame.height * scale / 2)))
         colours = _colours(frame, columns, rows * 2)
         margin = (width - columns) // 2
-        left, right = Segment(" " * margin), Segment(" " * (width - columns - margin))
-        blank = [Strip.blank(width)] * ((height - rows) // 2)
+        around = self.rich_style
+        left, right = Segment(" " * margin, around), Segment(" " * (width - columns - margin), around)
+        blank = [Strip.blank(width, around)] * ((height - rows) // 2)
         lines = [
             Strip([left, *self._segments(colours[2 * row], colours[2 * row + 1]), right], width) for row in range(rows)
         ]
@@ -82,7 +83,7 @@ def _colours(frame: Frame, columns: int, rows: int) -> list[list[int]]:
     """0xRRGGBB of `rows` x `columns` area means, five bits a channel: fewer colours, longer equal runs."""
     import numpy as np  # here, so that a dashboard without a game starts without it
 
-    rgb: Any = np.frombuffer(frame.rgb, np.uint8).reshape(frame.height, frame.width, 3).astype(np.uint32)
+    rgb: Any = np.frombuffer(frame.rgb, np.uint8).reshape(frame.height, frame.width, 3).astype(np.int64)
     ys = np.linspace(0, frame.height, rows + 1).astype(int)
     xs = np.linspace(0, frame.width, columns + 1).astype(int)
     # A cell takes at least one pixel, also where the picture is blown up and borders fall together.

@@ -1,0 +1,1 @@
+"""Tests of mario-tui; `tests.support` drives the real program."""

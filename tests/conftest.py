@@ -1,0 +1,59 @@
+"""Every test has a home of its own; one real headless run is shared by the tests that only look at its result."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.runs import Run
+from tests.support import json_lines, kill_hosts, run_program, the_run
+
+# numba's compiled code is kept in the real cache folder; only the registry and the settings move.
+SHORT_RUN = ("--steps", "2000", "--burnin", "500", "--seed", "1")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _private_session_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    home = tmp_path_factory.mktemp("home")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(home / "state"))
+        patch.setenv("XDG_CONFIG_HOME", str(home / "config"))
+        patch.setenv("TZ", "UTC")
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _private_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    yield
+    kill_hosts(tmp_path)
+
+
+@dataclass(frozen=True)
+class FinishedRun:
+    folder: Path  # working directory
+    run: Run
+    events: list[dict[str, Any]]  # its JSON lines
+    checkpoint: Path
+
+
+@pytest.fixture(scope="session")
+def finished_run(tmp_path_factory: pytest.TempPathFactory) -> FinishedRun:
+    """`mario-tui --no-ui --steps 2000 --burnin 500 --log-format json --seed 1`, as the README has it."""
+    folder = tmp_path_factory.mktemp("finished")
+    decoy = folder / "engine"  # a folder of the user's that must not shadow ours
+    decoy.mkdir()
+    (decoy / "__init__.py").write_text("raise RuntimeError('the wrong engine')")
+    done = run_program("--no-ui", "--log-format", "json", *SHORT_RUN, cwd=folder)
+    events = json_lines(done.stdout)
+    return FinishedRun(folder, the_run(folder), events, Path(events[-1]["checkpoint"]))
+
+
+def pytest_configure() -> None:
+    os.environ.pop("COLORTERM", None)

@@ -1,0 +1,80 @@
+"""Options: the command line, the file and the dataclass say the same."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from engine.config import ConfigError, RunConfig, given, make_config
+from engine.errors import UserError
+from mario_tui.cli import training_parser
+from mario_tui.launch import make_plan
+
+
+def parse(*arguments: str) -> dict[str, object]:
+    return given(training_parser().parse_args(arguments))
+
+
+def test_only_given_flags_are_given() -> None:
+    assert parse() == {}
+    assert parse("--steps", "1e5", "--no-amp", "--stage", "1-2") == {"steps": 100_000, "amp": False, "stage": "1-2"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("--steps", "0"), "--steps: 0 is not accepted; accepted: a whole number of 1 or more"),
+        (("--steps", "many"), "--steps: 'many' is not accepted"),
+        (("--steps", "1.5"), "--steps: 1.5 is not accepted"),
+        (("--stage", "9-1"), "--stage: '9-1' is not accepted; accepted: 1-1 to 8-4"),
+        (("--game", "pong"), "--game: 'pong' is not accepted; accepted: mario"),
+        (("--alpha", "nan"), "--alpha: nan is not accepted; accepted: a number from 0.0 to 1.0"),
+        (("--device", "tpu"), "--device: 'tpu' is not accepted; accepted: auto, cpu, mps, cuda, cuda:N"),
+        (("--burnin", "300000"), "--burnin: 300000 never fits; accepted: 1 to buffer-size (200000)"),
+        (("--buffer-size", "100", "--burnin", "50", "--parallel-envs", "64"), "--buffer-size: 100 is too small"),
+    ],
+)
+def test_impossible_values_name_the_flag_and_what_is_accepted(arguments: tuple[str, ...], complaint: str) -> None:
+    with pytest.raises(ConfigError, match="^" + complaint.replace("(", r"\(").replace(")", r"\)")):
+        make_plan(parse(*arguments))
+
+
+def test_unknown_flag_is_one_line() -> None:
+    with pytest.raises(UserError, match="^unrecognized arguments: --stepps"):
+        parse("--stepps", "3")
+
+
+def test_toml_round_trip_keeps_every_field() -> None:
+    config = RunConfig(steps=123, stage="4-2", amp=False, learning_rate=1e-3, episodes=7)
+    assert make_config(tomllib.loads(config.to_toml())) == config
+
+
+def test_command_line_beats_file_only_if_given(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text("steps = 500\nbatch_size = 64\n")
+    plan = make_plan(parse("--batch-size", "32"), file)
+    assert (plan.config.steps, plan.config.batch_size) == (500, 32)
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        ("stepps = 1", "unknown key 'stepps'; accepted: game, stage"),
+        ("steps = 'x'", "steps: 'x' is not accepted"),
+        ("steps = ", "not valid TOML"),
+        ("render = 1", "render: 1 is not accepted; accepted: true, false"),
+    ],
+)
+def test_a_bad_file_is_named(tmp_path: Path, content: str, complaint: str) -> None:
+    file = tmp_path / "bad.toml"
+    file.write_text(content)
+    with pytest.raises(UserError, match=f"bad.toml: {complaint}"):
+        make_plan({}, file)
+
+
+def test_every_option_has_help_and_a_flag() -> None:
+    text = training_parser().format_help()
+    for name in RunConfig.__dataclass_fields__:
+        assert "--" + name.replace("_", "-") in text

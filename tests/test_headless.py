@@ -1,0 +1,274 @@
+"""`mario-tui --no-ui` as scripts use it: JSON lines, resume, signals, failures, exit statuses."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+from safetensors.numpy import load_file
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from engine import checkpoints
+from engine.client import HostClient
+from engine.messages import Finished, Progress
+from engine.runs import Run
+from tests.conftest import SHORT_RUN, FinishedRun
+from tests.support import (
+    headless,
+    json_lines,
+    next_event,
+    processes_of,
+    read_event,
+    run_program,
+    the_run,
+    wait_until,
+)
+
+
+def weights(checkpoint: Path) -> dict[str, np.ndarray]:
+    return load_file(checkpoint / checkpoints.POLICY_FILE)
+
+
+def test_last_line_is_the_summary_and_weights_have_learned(finished_run: FinishedRun) -> None:
+    summary = finished_run.events[-1]
+    assert summary["event"] == "summary"
+    assert summary["env_steps"] == 2000
+    assert summary["frames"] >= 4 * 2000 * 0.9
+    assert summary["updates"] > 80  # (2,000 - 500) steps x 8 samples / batches of 128, less what came last
+    assert summary["episodes"] == sum(event["event"] == "episode" for event in finished_run.events) > 0
+    online, target = weights(finished_run.checkpoint), load_file(finished_run.checkpoint / "target.safetensors")
+    # The target network still holds the initial weights: fewer updates than --sync-every.
+    assert any(not np.array_equal(online[name], target[name]) for name in online)
+    assert all(np.isfinite(tensor).all() for tensor in online.values())
+
+
+def test_json_lines_hold_every_promised_kind(finished_run: FinishedRun) -> None:
+    kinds = {event["event"] for event in finished_run.events}
+    assert kinds == {"progress", "episode", "checkpoint", "summary"}
+    steps = [event["env_steps"] for event in finished_run.events if event["event"] == "progress"]
+    assert steps == sorted(steps)
+
+
+def test_same_seed_gives_the_same_weights(finished_run: FinishedRun, tmp_path: Path) -> None:
+    run_program("--no-ui", *SHORT_RUN, cwd=tmp_path)
+    (again,) = checkpoints.committed(the_run(tmp_path))
+    first, second = weights(finished_run.checkpoint), weights(again)
+    assert all(np.array_equal(first[name], second[name]) for name in first)
+
+
+def test_resume_goes_on_from_where_it_was(finished_run: FinishedRun, tmp_path: Path) -> None:
+    done = run_program(
+        "--no-ui", "--log-format", "json", "--resume", str(finished_run.checkpoint), "--steps", "2500", cwd=tmp_path
+    )
+    events = json_lines(done.stdout)
+    summary, before = events[-1], finished_run.events[-1]
+    assert min(event["env_steps"] for event in events if event["event"] == "progress") >= 2000
+    assert summary["run"] == finished_run.run.name
+    assert summary["env_steps"] == 2504  # the first whole batch of 8 lanes at or after 2,500, from 2,000
+    assert summary["updates"] > before["updates"]
+    assert summary["episodes"] >= before["episodes"]
+    assert summary["wall_s"] > before["wall_s"]
+    beta = [event["beta"] for event in events if event["event"] == "progress"]
+    assert beta[0] >= 0.4 + before["updates"] * 1e-5 - 1e-9
+
+
+def test_tensorboard_shows_the_run(finished_run: FinishedRun) -> None:
+    accumulator = EventAccumulator(str(finished_run.run.path))
+    accumulator.Reload()
+    tags = set(accumulator.Tags()["scalars"])
+    assert {
+        "losses/td_loss", "losses/q_values", "replay/size", "replay/beta", "charts/epsilon", "charts/episodic_return",
+        "charts/episodic_length", "charts/env_steps_per_s", "charts/frames_per_s", "charts/updates_per_s",
+    } <= tags  # fmt: skip
+    episodes = [event for event in finished_run.events if event["event"] == "episode"]
+    shown = accumulator.Scalars("charts/episodic_return")
+    assert [round(point.value) for point in shown][: len(episodes)] == [e["episode_return"] for e in episodes]
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_checkpoints_and_ends_in_order(signum: signal.Signals, tmp_path: Path) -> None:
+    with headless("--steps", "100000", "--burnin", "200", cwd=tmp_path) as process:
+        read_event(process, "progress", state="running")
+        process.send_signal(signum)
+        out, _ = process.communicate(timeout=60)
+        assert process.returncode == 0
+    summary = json_lines(out)[-1]
+    assert summary["reason"] == f"received {signum.name}"
+    run = the_run(tmp_path)
+    newest = checkpoints.newest(run)
+    assert newest is not None
+    assert str(newest) == summary["checkpoint"]
+    assert checkpoints.verify(newest).env_steps == summary["env_steps"]
+    assert run.record().state == "finished"
+    assert processes_of(tmp_path) == []
+
+
+def test_hangup_is_ignored_and_a_second_signal_ends_at_once(tmp_path: Path) -> None:
+    with headless("--steps", "100000", cwd=tmp_path) as process:
+        first = read_event(process, "progress", state="running")
+        process.send_signal(signal.SIGHUP)
+        later = read_event(process, "progress", state="running")
+        assert later["env_steps"] >= first["env_steps"]
+        for runner in processes_of(tmp_path):
+            if "spawn_main" in " ".join(runner.cmdline()):
+                runner.suspend()  # it can't answer the first request
+        process.send_signal(signal.SIGTERM)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=30)
+        assert process.returncode == 1
+    assert "stopped at once" in err
+    assert processes_of(tmp_path) == []
+
+
+def test_a_killed_runner_is_a_failure_with_reason_and_log(tmp_path: Path) -> None:
+    with headless("--steps", "100000", cwd=tmp_path) as process:
+        read_event(process, "progress", state="running")
+        next(p for p in processes_of(tmp_path) if "spawn_main" in " ".join(p.cmdline())).kill()
+        _, err = process.communicate(timeout=30)
+        assert process.returncode == 1
+    assert re.search(r"failed: the runner process died \(killed by SIGKILL\); log: .*run\.log", err)
+    assert the_run(tmp_path).record().state == "failed"
+    assert processes_of(tmp_path) == []
+
+
+def test_a_killed_host_leaves_no_process_and_a_lost_run(tmp_path: Path) -> None:
+    with headless("--steps", "100000", cwd=tmp_path) as process:
+        read_event(process, "progress", state="running")
+        run = the_run(tmp_path)
+        psutil.Process(run.record().pid).kill()
+        process.wait(timeout=30)
+        assert process.returncode == 1
+        wait_until(lambda: not processes_of(tmp_path), "the runner's end")
+    assert run.record().state == "lost"
+
+
+def test_a_killed_display_stops_its_run_in_order(tmp_path: Path) -> None:
+    with headless("--steps", "100000", "--burnin", "200", cwd=tmp_path) as process:
+        read_event(process, "progress", state="running")
+        process.kill()
+        run = the_run(tmp_path)
+        wait_until(lambda: run.record().state == "finished", "the run's end")
+    assert checkpoints.newest(run) is not None
+
+
+def test_periodic_checkpoints_rotate(tmp_path: Path) -> None:
+    run_program("--no-ui", "--steps", "1000", "--save-every", "200", "--keep", "2", cwd=tmp_path)
+    steps = [checkpoints.verify(path).env_steps for path in checkpoints.committed(the_run(tmp_path))]
+    assert steps == [800, 1000]
+
+
+def test_episodes_end_the_run(tmp_path: Path) -> None:
+    done = run_program("--no-ui", "--log-format", "json", "--episodes", "2", cwd=tmp_path)
+    summary = json_lines(done.stdout)[-1]
+    assert summary["reason"] == "2 episodes are done"
+    assert summary["episodes"] >= 2
+
+
+def test_an_unwritable_final_checkpoint_is_a_failure(tmp_path: Path) -> None:
+    with headless("--steps", "100000", cwd=tmp_path) as process:
+        read_event(process, "progress", state="running")
+        run = the_run(tmp_path)
+        blocker = run.path / "blocked"
+        blocker.touch()
+        with HostClient(run) as client:
+            step = next_event(client, Progress).env_steps
+        for ahead in range(step, step + 20_000, 8):  # a file where the next checkpoint's folder must go
+            (run.path / f".{checkpoints.folder_name(ahead)}.partial").hardlink_to(blocker)
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=60)
+        assert process.returncode == 1
+    assert "the final checkpoint could not be written" in err
+    assert any(event["event"] == "warning" for event in json_lines(out))
+
+
+def test_plain_lines_where_there_is_no_terminal(tmp_path: Path) -> None:
+    done = run_program("--no-ui", "--steps", "400", "--burnin", "100", cwd=tmp_path)
+    assert re.search(r"^run /.*/checkpoints/mario-1-1-", done.stdout)
+    assert re.search(r"^done \(400 environment steps are done\): 400 environment steps", done.stdout, re.MULTILINE)
+    assert "\x1b" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("--no-ui", "--stepps", "3"), "unrecognized arguments: --stepps 3"),
+        (("--no-ui", "--steps", "-1"), "--steps: -1 is not accepted"),
+        (("--no-ui", "--resume", "nothing"), "--resume: nothing: no such run"),
+        (("--no-ui", "--resume", "latest"), "--resume latest: no run has a checkpoint yet"),
+        (("--no-ui", "--resume", "/etc"), "--resume: /etc: not a checkpoint of mario-tui"),
+        (("--no-ui", "--config", "none.toml"), "none.toml: can't be read (No such file or directory)"),
+        (("--no-ui", "--device", "cuda:9"), "--device: cuda:9: this machine has"),
+        (("--no-ui", "--run-dir", "/proc/nowhere"), "--run-dir: /proc/nowhere: can't be written"),
+        (("eval", "nothing"), "nothing: no such checkpoint; accepted: a policy file"),
+        (("eval", "/etc/hostname"), "/etc/hostname: not a policy of mario-tui"),
+        (("eval", "x", "--episodes", "0"), "--episodes: '0' is not accepted; accepted: a whole number, 1 or more"),
+        (("play", "nothing"), "nothing: no such checkpoint"),
+        (("attach", "nothing"), "nothing: no such run"),
+        (("--game", "mario"), "the dashboard needs a terminal; use: mario-tui --no-ui"),
+        ((), "the dashboard needs a terminal"),
+        (("--log-format", "json"), "--log-format: is for headless runs"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_status_2(arguments: tuple[str, ...], complaint: str, tmp_path: Path) -> None:
+    done = run_program(*arguments, cwd=tmp_path, check=2)
+    assert done.stdout == "" or "cuda" in complaint
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith(f"mario-tui: error: {complaint}")
+    assert "Traceback" not in done.stderr
+    assert len(done.stderr.splitlines()) == 1 or "cuda" in complaint
+
+
+def test_resume_of_a_finished_number_of_steps_is_refused(finished_run: FinishedRun) -> None:
+    done = run_program("--no-ui", "--resume", str(finished_run.checkpoint), "--steps", "10",
+                       cwd=finished_run.folder, check=2)  # fmt: skip
+    assert re.search(r"--steps: 10 are done: the checkpoint is at 2,\d+ environment steps", done.stderr)
+
+
+def test_a_running_run_is_not_resumed_twice(tmp_path: Path) -> None:
+    with headless("--steps", "100000", "--save-every", "80", cwd=tmp_path) as process:
+        read_event(process, "checkpoint")
+        done = run_program("--no-ui", "--resume", "latest", cwd=tmp_path, check=2)
+        assert re.search(r"is running; use: mario-tui attach mario-1-1-", done.stderr)
+
+
+def test_a_damaged_checkpoint_is_refused_and_an_older_one_is_found(tmp_path: Path) -> None:
+    run_program("--no-ui", "--steps", "400", "--save-every", "200", cwd=tmp_path)
+    run = the_run(tmp_path)
+    older, newer = checkpoints.committed(run)
+    with (newer / checkpoints.POLICY_FILE).open("r+b") as file:
+        file.seek(-4, os.SEEK_END)
+        file.write(b"oops")
+    done = run_program("--no-ui", "--resume", str(newer), "--steps", "600", cwd=tmp_path, check=2)
+    assert "online.safetensors: damaged" in done.stderr
+    assert checkpoints.newest(run) == older
+
+
+def test_runs_are_listed_and_evaluated(finished_run: FinishedRun, tmp_path: Path) -> None:
+    folder = str(finished_run.folder / "checkpoints")
+    (listed,) = [
+        record
+        for record in json.loads(run_program("runs", "--json", "--run-dir", folder, cwd=tmp_path).stdout)
+        if record["name"] == finished_run.run.name
+    ]
+    assert listed["state"] == "finished"
+    assert finished_run.run.name in run_program("runs", "--run-dir", folder, cwd=tmp_path).stdout
+    done = run_program("eval", str(finished_run.checkpoint), "--episodes", "3", "--json", cwd=tmp_path)
+    (result,) = json_lines(done.stdout)
+    assert result["episodes"] == 3
+    assert 0 <= result["clear_rate_low"] <= result["clear_rate"] <= result["clear_rate_high"] <= 1
+    again = json_lines(run_program("eval", str(finished_run.run.path), "--episodes", "3", "--json", cwd=tmp_path).stdout)
+    assert again[0]["mean_return"] == pytest.approx(result["mean_return"]) or again[0]["policy"] != result["policy"]
+
+
+def test_history_of_a_finished_run_can_be_read(finished_run: FinishedRun) -> None:
+    from engine.client import read_recording
+
+    hello = read_recording(finished_run.run.history_path)[0]
+    assert any(isinstance(event, Finished) for event in hello.events)  # type: ignore[union-attr]
+    assert isinstance(Run(finished_run.run.path).config().seed, int)
