@@ -11,6 +11,7 @@ import math
 import os
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,9 +28,6 @@ from engine.envs.stack import FrameStack
 from engine.messages import Episode, Evaluated, EvaluationReport, Frame, pack
 from engine.runners.process import describe
 from engine.threads import thread_budget
-
-_messages = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what a library prints must not end up between the messages
 
 _LANES = 8
 _FRAMES_PER_S = 60.0988  # NTSC
@@ -80,8 +78,8 @@ class Evaluation:
         self._random = np.random.default_rng(seed)
 
     @torch.no_grad()
-    def play(self, episodes: int | None, watch: bool) -> None:
-        """Play and write messages; without `episodes`, until the reader leaves."""
+    def play(self, episodes: int | None, watch: bool, tell: Callable[[EvaluationReport], None]) -> None:
+        """Play and tell of it; without `episodes`, until the reader leaves."""
         started = time.monotonic()
         env, seen = self._env, list[Episode]()
         quota = np.full(env.lanes, math.inf if episodes is None else episodes // env.lanes)
@@ -99,7 +97,7 @@ class Evaluation:
             if watch:
                 height, width, _ = SCREEN_SHAPE
                 time.sleep(max(0.0, due - time.monotonic()))
-                _tell(Frame(index=steps, height=height, width=width, rgb=env.emulator.screen(0).tobytes()))
+                tell(Frame(index=steps, height=height, width=width, rgb=env.emulator.screen(0).tobytes()))
             for lane in np.flatnonzero(ended & (quota > 0)):
                 quota[lane] -= 1
                 seen.append(
@@ -115,8 +113,8 @@ class Evaluation:
                         epsilon=self._epsilon,
                     )
                 )
-                _tell(seen[-1])
-        _tell(self._result(seen, time.monotonic() - started))
+                tell(seen[-1])
+        tell(self._result(seen, time.monotonic() - started))
 
     def _result(self, seen: list[Episode], seconds: float) -> Evaluated:
         clears = sum(episode.flag for episode in seen)
@@ -139,9 +137,16 @@ class Evaluation:
         )
 
 
-def _tell(report: EvaluationReport) -> None:
-    _messages.write(pack(report))
-    _messages.flush()
+def _take_stdout() -> Callable[[EvaluationReport], None]:
+    """A function that writes messages; what libraries print goes to stderr from now on, not between the messages."""
+    stream = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+
+    def tell(report: EvaluationReport) -> None:
+        stream.write(pack(report))
+        stream.flush()
+
+    return tell
 
 
 def main() -> int:
@@ -154,16 +159,17 @@ def main() -> int:
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--watch", action="store_true")
     options = parser.parse_args()
+    tell = _take_stdout()
     lanes = 1 if options.watch else min(_LANES, options.episodes)
     try:
         evaluation = Evaluation(
             options.policy, lanes=lanes, epsilon=options.epsilon, noop_max=options.noop_max, seed=options.seed
         )
-        evaluation.play(options.episodes, options.watch)
+        evaluation.play(options.episodes, options.watch, tell)
     except BrokenPipeError:
         os._exit(0)  # the reader has seen enough; nothing may be flushed any more
     except Exception as error:
-        _tell(describe(error))
+        tell(describe(error))
         return 1
     return 0
 

@@ -46,7 +46,15 @@ KEYS = (
 def bindings(place: Place) -> list[BindingType]:
     """Textual bindings of a place."""
     return [
-        Binding(key.keys, key.action, key.label, show=key.shown, tooltip=key.help, id=f"{place}.{key.action}")
+        Binding(
+            key.keys,
+            key.action,
+            key.label,
+            show=key.shown,
+            priority=key.keys == "enter",  # a table keeps Enter to itself, even when it has no row
+            tooltip=key.help,
+            id=f"{place}.{key.action}",
+        )
         for key in KEYS
         if key.place == place
     ]

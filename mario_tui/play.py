@@ -50,8 +50,9 @@ class PlayApp(App[None]):
         with evaluation_process(self._policy, *self._arguments) as process:
             threading.Thread(target=self._read, args=(process,), daemon=True).start()
             self.run()
-        if self._failure is not None:
-            print(f"mario-tui: the policy could not be played: {self._failure}", file=sys.stderr)
+            failure = self._failure  # leaving the block ends the process, which is none
+        if failure is not None:
+            print(f"mario-tui: the policy could not be played: {failure}", file=sys.stderr)
             return 1
         return self.return_code or 0
 

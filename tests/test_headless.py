@@ -262,7 +262,9 @@ def test_runs_are_listed_and_evaluated(finished_run: FinishedRun, tmp_path: Path
     (result,) = json_lines(done.stdout)
     assert result["episodes"] == 3
     assert 0 <= result["clear_rate_low"] <= result["clear_rate"] <= result["clear_rate_high"] <= 1
-    again = json_lines(run_program("eval", str(finished_run.run.path), "--episodes", "3", "--json", cwd=tmp_path).stdout)
+    again = json_lines(
+        run_program("eval", str(finished_run.run.path), "--episodes", "3", "--json", cwd=tmp_path).stdout
+    )
     assert again[0]["mean_return"] == pytest.approx(result["mean_return"]) or again[0]["policy"] != result["policy"]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.envs.emulator import A, B, RIGHT
+from engine.envs.emulator import RIGHT, A, B
 from engine.envs.mario import FRAME_SKIP, RIGHT_ONLY, STALL_STEPS, MarioLanes
 from engine.envs.nes_py import NesPyEmulator
 

@@ -150,7 +150,8 @@ class DashboardScreen(Screen[None]):
     # ------------------------------------------------------------------------------------------ actions
 
     def action_toggle_pause(self) -> None:
-        paused = self._snapshot.progress is not None and self._snapshot.progress.state == "paused"
+        progress = self.feed.snapshot().progress  # the newest, not the one on the screen: keys come faster than ticks
+        paused = progress is not None and progress.state == "paused"
         self._send(Resume() if paused else Pause(), "going on" if paused else "pausing")
 
     def action_save(self) -> None:

@@ -43,7 +43,7 @@ class HomeScreen(Screen[None]):
         yield Footer(show_command_palette=False, compact=True)
 
     def on_mount(self) -> None:
-        self._table.add_columns("state", "run", "steps", "of", "return", "time", "last seen")
+        self._table.add_columns("state", "run", "steps", "return", "time", "last seen")
         self.set_interval(_REFRESH_S, self.action_refresh)
         self.action_refresh()
         self._table.focus()
@@ -81,7 +81,7 @@ class HomeScreen(Screen[None]):
         self.action_open()
 
     def action_open(self) -> None:
-        """Open the dashboard of the selected run; with no run yet, offer a new one."""
+        """Open the dashboard of the selected run; with no run yet, offer a new one (Enter again starts it)."""
         run = self._selected()
         if run is None:
             self.action_new()
@@ -142,8 +142,7 @@ def _row(record: RunRecord) -> tuple[str, ...]:
     return (
         record.state,
         record.name,
-        short(record.env_steps),
-        short(record.steps),
+        f"{short(record.env_steps)}/{short(record.steps)}",
         number(record.mean_return),
         duration(record.wall_s),
         time.strftime("%m-%d %H:%M", time.localtime(record.updated_at)),

@@ -1,0 +1,161 @@
+"""The agent: its target by hand, its exploration, and what a checkpoint brings back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from engine.agents import DoubleDQN, DuelingQNetwork
+from engine.agents.schedules import annealed, epsilon_ladder
+from engine.buffers import Batch
+from engine.config import RunConfig
+from engine.envs.mario import VectorStep
+from engine.runners.counters import Counters
+from engine.runners.learner import DivergedError, Learner
+
+
+class Table(nn.Module):
+    """Q-values looked up by the observation's only pixel."""
+
+    def __init__(self, rows: list[list[float]]) -> None:
+        super().__init__()
+        self.values = nn.Parameter(torch.tensor(rows))
+
+    def forward(self, obs: Tensor) -> Tensor:
+        return self.values[obs.flatten(1)[:, 0].long()]
+
+
+def batch(
+    obs: list[int], actions: list[int], returns: list[float], next_obs: list[int], discounts: list[float]
+) -> Batch:
+    def pixels(values: list[int]) -> np.ndarray:
+        return np.array(values, np.uint8).reshape(-1, 1, 1, 1)
+
+    return Batch(
+        pixels(obs), np.array(actions), np.array(returns, np.float32), pixels(next_obs), np.array(discounts, np.float32)
+    )
+
+
+def test_target_takes_the_action_from_online_and_its_value_from_target() -> None:
+    online, target = Table([[1.0, 2.0], [5.0, 4.0]]), Table([[0.0, 0.0], [0.0, 0.0]])
+    agent = DoubleDQN(online, target, device=torch.device("cpu"), learning_rate=1e-9, precision="float32")
+    with torch.no_grad():
+        agent.target.values.copy_(torch.tensor([[0.0, 0.0], [10.0, 30.0]]))
+    losses = agent.update(batch([0, 0], [1, 0], [1.0, 1.0], [1, 1], [0.5, 0.0]), np.array([1.0, 0.5], np.float32))
+    # 1 + 0.5 * Q_target(1, argmax Q_online(1) = 0) = 6, and 1 where the episode ended
+    assert losses.td_errors == pytest.approx([abs(6 - 2), abs(1 - 1)], abs=1e-6)
+    assert losses.loss == pytest.approx((1.0 * (4 - 0.5) + 0.5 * 0) / 2)
+    assert losses.q_mean == pytest.approx(1.5)
+
+
+def test_dueling_advantages_are_centred() -> None:
+    torch.manual_seed(0)
+    network = DuelingQNetwork(4, (50, 60), 5)
+    obs = torch.randint(0, 256, (3, 4, 50, 60), dtype=torch.uint8)
+    features = network.features(obs.float() / 255)
+    assert torch.allclose(network(obs).mean(1, keepdim=True), network.value(features), atol=1e-5)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_agent_learns_which_action_pays(precision: str) -> None:
+    """Two pictures, in each another action pays; from nothing to certain in a few updates."""
+    torch.manual_seed(0)
+    networks = [DuelingQNetwork(4, (50, 60), 3) for _ in range(2)]
+    agent = DoubleDQN(*networks, device=torch.device("cpu"), learning_rate=1e-3, precision=precision)  # type: ignore[arg-type]
+    random = np.random.default_rng(0)
+    pictures = random.integers(0, 256, (2, 4, 50, 60)).astype(np.uint8)
+    paying = np.array([2, 0])
+    for _ in range(60):
+        which, actions = random.integers(0, 2, 32), random.integers(0, 3, 32)
+        returns = (actions == paying[which]).astype(np.float32)
+        obs = pictures[which]
+        agent.update(Batch(obs, actions, returns, obs, np.zeros(32, np.float32)), np.ones(32, np.float32))
+    assert agent.act(pictures).tolist() == paying.tolist()
+
+
+def test_epsilon_ladder_of_ape_x() -> None:
+    ladder = epsilon_ladder(8)
+    assert ladder[0] == pytest.approx(0.4)
+    assert ladder[-1] == pytest.approx(0.4**8)
+    assert annealed(ladder, 0, 100).tolist() == [1.0] * 8
+    assert annealed(ladder, 50, 100)[0] == pytest.approx(0.7)
+    assert annealed(ladder, 500, 100) == pytest.approx(ladder)
+
+
+CONFIG = RunConfig(parallel_envs=2, batch_size=8, burnin=40, buffer_size=400, n_step=2, sync_every=10, replay_ratio=4)
+
+
+def feed(learner: Learner, steps: int, seed: int, reward: float = 1.0) -> None:
+    """Random pictures with random ends."""
+    random = np.random.default_rng(seed)
+    for _ in range(steps):
+        frames, finals = random.integers(0, 256, (2, 2, 50, 60)).astype(np.uint8)
+        ended = random.random(2) < 0.1
+        none = np.zeros(2, np.int64)
+        step = VectorStep(
+            frames,
+            finals,
+            np.full(2, reward, np.float32),
+            ended,
+            ~ended & (random.random(2) < 0.1),
+            none,
+            none,
+            none,
+            ended,
+            8,
+        )
+        learner.insert(frames, random.integers(0, 5, 2), step)
+        learner.learn()
+
+
+def make_learner(config: RunConfig = CONFIG, resume_from: Path | None = None) -> Learner:
+    return Learner(config, frame_shape=(50, 60), actions=5, seed=3, resume_from=resume_from)
+
+
+@pytest.mark.parametrize("prioritized", [True, False])
+def test_updates_keep_the_replay_ratio(prioritized: bool) -> None:
+    learner = make_learner(RunConfig(**{**CONFIG.__dict__, "prioritized_replay": prioritized}))
+    feed(learner, 120, seed=0)
+    learning_steps = 2 * 120 - 40
+    assert learner.updates == pytest.approx(learning_steps * 4 / 8, abs=8)
+
+
+def test_a_checkpoint_brings_back_weights_optimiser_counters_and_random_state(tmp_path: Path) -> None:
+    learner = make_learner()
+    feed(learner, 60, seed=0)
+    learner.write_checkpoint(tmp_path / "c", 120, {"who": "cares"})
+    again = make_learner(resume_from=tmp_path / "c")
+    assert again.updates == learner.updates > 10
+    assert again.sampler.beta == learner.sampler.beta
+    for mine, theirs in ((learner.agent.online, again.agent.online), (learner.agent.target, again.agent.target)):
+        for name, tensor in mine.state_dict().items():
+            assert torch.equal(tensor, theirs.state_dict()[name])
+    same = np.zeros((8, 4, 50, 60), np.uint8)
+    probe = Batch(same, np.arange(8) % 5, np.ones(8, np.float32), same, np.zeros(8, np.float32))
+    for each in (learner, again):  # the same next step, moments of the optimiser included
+        each.agent.update(probe, np.ones(8, np.float32))
+    for name, tensor in learner.agent.online.state_dict().items():
+        assert torch.equal(tensor, again.agent.online.state_dict()[name])
+    assert learner._random.bit_generator.state == again._random.bit_generator.state
+
+
+def test_a_loss_that_is_no_number_ends_the_run() -> None:
+    learner = make_learner()
+    with pytest.raises(DivergedError, match="try a lower --learning-rate"):
+        feed(learner, 60, seed=0, reward=float("nan"))
+
+
+def test_counters_go_on_where_they_were() -> None:
+    counters = Counters()
+    counters.env_steps, counters.frames = 800, 3200
+    counters.book_episode(250.0)
+    again = Counters(counters.state())
+    assert (again.env_steps, again.frames, again.episodes, again.mean_return) == (800, 3200, 1, 250.0)
+    assert again.wall_s >= counters.state()["wall_s"] - 1e-3
+    again.stop_clock()
+    held = again.wall_s
+    assert again.wall_s == held

@@ -1,0 +1,114 @@
+"""Checkpoint folders: complete or absent, never executed, rotated, found by name."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+
+import pytest
+
+from engine import checkpoints
+from engine.checkpoints import CheckpointError
+from engine.config import RunConfig
+from engine.runs import Run, create_run, find_run, list_runs
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return create_run(RunConfig(run_dir=str(tmp_path / "runs")))
+
+
+def write(run: Run, env_steps: int, content: bytes = b"weights") -> Path:
+    partial, final = (
+        run.path / f".{checkpoints.folder_name(env_steps)}.partial",
+        run.path / checkpoints.folder_name(env_steps),
+    )
+    partial.mkdir()
+    (partial / "online.safetensors").write_bytes(content)
+    checkpoints.seal(partial, env_steps, updates=env_steps // 8)
+    checkpoints.commit(partial, final)
+    return final
+
+
+def test_a_sealed_folder_verifies_and_is_committed_whole(run: Run) -> None:
+    final = write(run, 800)
+    manifest = checkpoints.verify(final)
+    assert (manifest.env_steps, manifest.updates) == (800, 100)
+    assert checkpoints.committed(run) == [final]
+    assert not list(run.path.glob(".step-*"))
+
+
+def test_committing_the_same_step_again_replaces_it(run: Run) -> None:
+    write(run, 8, b"old")
+    assert (write(run, 8, b"new") / "online.safetensors").read_bytes() == b"new"
+
+
+@pytest.mark.parametrize("damage", ["truncate", "flip", "remove", "no manifest", "foreign manifest", "escape"])
+def test_damage_is_named_and_the_older_checkpoint_is_taken(run: Run, damage: str) -> None:
+    older, newer = write(run, 8), write(run, 16)
+    file, manifest = newer / "online.safetensors", newer / checkpoints.MANIFEST
+    if damage == "truncate":
+        file.write_bytes(b"weigh")
+    elif damage == "flip":
+        file.write_bytes(b"weightz")
+    elif damage == "remove":
+        file.unlink()
+    elif damage == "no manifest":
+        manifest.unlink()
+    elif damage == "foreign manifest":
+        manifest.write_bytes(pickle.dumps({"env_steps": 16}))
+    else:  # a manifest that points outside the folder
+        said = json.loads(manifest.read_text())
+        said["files"]["../run.json"] = said["files"]["online.safetensors"]
+        manifest.write_text(json.dumps(said))
+    with pytest.raises(CheckpointError, match=str(newer)):
+        checkpoints.verify(newer)
+    assert checkpoints.newest(run) == older
+
+
+def test_a_checkpoint_of_a_later_format_is_refused(run: Run) -> None:
+    final = write(run, 8)
+    manifest = json.loads((final / checkpoints.MANIFEST).read_text())
+    manifest["format"] = 99
+    (final / checkpoints.MANIFEST).write_text(json.dumps(manifest))
+    with pytest.raises(CheckpointError, match="format 99; this version of mario-tui reads format 1"):
+        checkpoints.verify(final)
+
+
+def test_rotation_keeps_the_newest(run: Run) -> None:
+    for steps in (8, 16, 24, 32):
+        write(run, steps)
+    checkpoints.rotate(run, 2)
+    assert [path.name for path in checkpoints.committed(run)] == ["step-000000000024", "step-000000000032"]
+
+
+def test_sources_by_name_path_and_latest(run: Run, tmp_path: Path) -> None:
+    older, newer = write(run, 8), write(run, 16)
+    folder = tmp_path / "runs"
+    for spec in (run.name, str(run.path), "latest", str(newer)):
+        source = checkpoints.find_source(spec, folder)
+        assert (source.path, source.run and source.run.path) == (newer, run.path)
+    assert checkpoints.find_source(str(older), folder).run is None  # an older one begins a new run
+
+
+def test_a_pickle_is_no_policy(tmp_path: Path) -> None:
+    class Bomb:
+        def __reduce__(self) -> tuple[object, tuple[str]]:
+            return (Path.touch, (str(tmp_path / "executed"),))
+
+    path = tmp_path / "policy.safetensors"
+    path.write_bytes(pickle.dumps(Bomb()))
+    with pytest.raises(CheckpointError, match="not a policy of mario-tui"):
+        checkpoints.find_policy(str(path), tmp_path)
+    assert not (tmp_path / "executed").exists()
+
+
+def test_runs_are_found_from_any_folder(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    assert [found.path for found in list_runs()] == [run.path]
+    assert find_run(run.name).path == run.path
+    run.path.joinpath("run.json").unlink()
+    assert list_runs() == []

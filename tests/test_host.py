@@ -1,0 +1,108 @@
+"""Several clients on one host: slow ones, broken ones, rude ones; and the files a host leaves."""
+
+from __future__ import annotations
+
+import socket
+import stat
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from engine import messages
+from engine.client import HostClient, HostGone
+from engine.messages import Checkpoint, Frame, Log, Pause, Point, Progress, Render, Resume, Saved, Stop
+from engine.runs import Run
+from engine.view import MAX_POINTS, RunView
+from tests.support import headless, next_event, read_event, the_run, wait_until
+
+
+def test_many_clients_one_run(tmp_path: Path) -> None:
+    with headless("--steps", "100000", "--burnin", "200", cwd=tmp_path) as process:
+        read_event(process, "progress", state="running")
+        run = the_run(tmp_path)
+        address = Path(run.record().socket)
+        assert stat.S_IMODE(address.stat().st_mode) == 0o600
+        assert stat.S_IMODE(address.parent.stat().st_mode) & 0o077 == 0
+
+        with HostClient(run) as one, HostClient(run) as two:
+            # Somebody who connects, asks for pictures and never reads.
+            sleeper = socket.socket(socket.AF_UNIX)
+            sleeper.connect(str(address))
+            sleeper.sendall(messages.pack(Render(on=True, fps=30)))
+            # Somebody who talks nonsense, and somebody who leaves in the middle of a word.
+            for nonsense in (b"\xff\xff\xff\xff", messages.pack(Pause())[:-1] + b"\xc1", b"\x00\x00"):
+                rude = socket.socket(socket.AF_UNIX)
+                rude.connect(str(address))
+                rude.sendall(nonsense)
+                rude.close()
+            next_event(one, Log, lambda log: log.level == "warning" and "no command" in log.text)
+
+            one.send(Render(on=True, fps=10))
+            frame = next_event(one, Frame)
+            assert len(frame.rgb) == frame.height * frame.width * 3
+            later = next_event(one, Frame, lambda f: f.index > frame.index)
+            assert later.rgb != frame.rgb or next_event(one, Frame).rgb != frame.rgb
+            one.send(Render(on=False))
+
+            one.send(Pause())
+            paused = next_event(two, Progress, lambda p: p.state == "paused")  # each sees what the other did
+            two.send(Checkpoint())
+            saved = next_event(one, Saved)
+            assert saved.env_steps == paused.env_steps
+            two.send(Resume())
+            assert next_event(one, Progress, lambda p: p.env_steps > paused.env_steps).state == "running"
+
+            two.send(Stop(reason="enough"))
+            end = next_event(one, messages.Finished)
+            assert end.summary.reason == "enough"
+            with pytest.raises(HostGone):
+                while True:
+                    one.receive()
+        sleeper.close()
+        assert process.wait(30) == 0
+        assert not address.exists()
+
+
+def test_who_comes_late_gets_the_history(tmp_path: Path) -> None:
+    with headless("--steps", "100000", cwd=tmp_path) as process:
+        read_event(process, "episode", episode=3)
+        run = the_run(tmp_path)
+        with HostClient(run) as client:
+            view = RunView()
+            view.apply(client.hello)
+            episodes = [event for event in view.events if isinstance(event, messages.Episode)]
+            assert [episode.episode for episode in episodes][:3] == [1, 2, 3]
+            assert view.points.items
+            assert view.ready is not None
+
+
+def test_a_run_without_a_host_says_so(tmp_path: Path) -> None:
+    with headless("--steps", "100000", cwd=tmp_path) as process:
+        read_event(process, "progress", state="running")
+        run = the_run(tmp_path)
+    wait_until(lambda: not run.is_alive(), "the host's end")
+    from engine.errors import UserError
+
+    with pytest.raises(UserError, match="is not running"):
+        HostClient(Run(run.path))
+
+
+def test_charts_thin_out_and_keep_their_ends() -> None:
+    view = RunView()
+    for step in range(3 * MAX_POINTS):
+        view.apply(Point(env_steps=step, wall_s=step, mean_return=0, loss=0, q_mean=0, env_steps_per_s=0, beta=0))
+    steps = [point.env_steps for point in view.points.items]
+    assert len(steps) < MAX_POINTS
+    assert steps == sorted(steps)
+    assert steps[0] < 8
+    assert steps[-1] > 3 * MAX_POINTS - 9
+
+
+def test_decoding_takes_only_what_the_page_of_messages_lists() -> None:
+    assert messages.decode_command(messages.encode(Pause())) == Pause()
+    for foreign in (b"\x80\x04N.", msgspec.msgpack.encode({"type": "Shell", "command": "rm"}), b""):
+        with pytest.raises(msgspec.DecodeError):
+            messages.decode_command(foreign)
+    with pytest.raises(ValueError, match="at most"):
+        messages.body_length(b"\xff\xff\xff\xff")

@@ -1,0 +1,98 @@
+"""The program in a real pseudo-terminal: what a person at an SSH connection lives through."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from engine import checkpoints
+from engine.client import HostClient
+from engine.messages import Progress
+from engine.runs import Run
+from tests.support import Terminal, next_event, run_program, the_run
+
+
+def started(terminal: Terminal, folder: Path) -> Run:
+    terminal.wait_for("● running", "steps/s")
+    return the_run(folder)
+
+
+def goes_on(run: Run) -> None:
+    """A fresh client sees the run take steps."""
+    with HostClient(run) as client:
+        first = next_event(client, Progress)
+        assert next_event(client, Progress, lambda p: p.env_steps > first.env_steps).state == "running"
+
+
+@pytest.mark.parametrize("how", ["hang up", "SIGHUP", "SIGTERM", "SIGKILL"])
+def test_training_survives_its_terminal_and_is_attached_again(how: str, tmp_path: Path) -> None:
+    terminal = Terminal("--game", "mario", "--burnin", "200", cwd=tmp_path)
+    run = started(terminal, tmp_path)
+    terminal.wait_for("lane 0.")  # an episode in the log
+    if how == "hang up":
+        terminal.hang_up()
+    else:
+        os.kill(terminal.pid, getattr(signal, how))
+    status = terminal.wait()
+    assert status == (-signal.SIGKILL if how == "SIGKILL" else 0)
+    if how in ("SIGHUP", "SIGTERM"):
+        assert b"\x1b[?1049l" in terminal.raw  # the alternate screen was left
+        assert b"\x1b[?1000l" in terminal.raw  # mouse reporting is off
+        assert f"{run.name} goes on; come back with: mario-tui attach".encode() in terminal.raw
+    goes_on(run)
+    if how == "hang up":
+        again = Terminal("attach", cwd=tmp_path, columns=120, rows=40)
+        again.wait_for("● running", run.name, "lane 0.", "Mean return")
+        again.send("x")
+        again.wait_for("Stop mario-1-1")
+        again.send("y")
+        again.wait_for("✓ finished")
+        again.send("q")
+        assert again.wait() == 0
+        assert checkpoints.newest(run) is not None
+        assert run.record().state == "finished"
+
+
+def test_a_failed_engine_gives_status_1_and_the_reason_on_a_restored_terminal(tmp_path: Path) -> None:
+    terminal = Terminal("--game", "mario", cwd=tmp_path)
+    run = started(terminal, tmp_path)
+    import psutil
+
+    (runner,) = (p for p in psutil.Process(run.record().pid).children() if "spawn_main" in " ".join(p.cmdline()))
+    runner.kill()
+    terminal.wait_for("✗ failed")
+    terminal.send("q")
+    assert terminal.wait() == 1
+    last = bytes(terminal.raw).split(b"\x1b[?1049l")[-1].decode()
+    assert "failed: the runner process died (killed by SIGKILL); log: " in last
+    assert "run.log" in last
+
+
+def test_headless_on_a_terminal_shows_a_bar_and_ctrl_c_ends_in_order(tmp_path: Path) -> None:
+    terminal = Terminal("--no-ui", "--steps", "100000", cwd=tmp_path, columns=120)
+    terminal.wait_for("running", "steps/s")
+    terminal.send("\x03")
+    assert terminal.wait() == 0
+    assert "done (received SIGINT)" in terminal.text()
+    assert checkpoints.newest(the_run(tmp_path)) is not None
+
+
+def test_play_shows_the_game(tmp_path: Path) -> None:
+    run_program("--no-ui", "--steps", "200", cwd=tmp_path)
+    terminal = Terminal("play", "latest", cwd=tmp_path)
+    terminal.wait_for("▀▀▀", "first episode")
+    terminal.send("q")
+    assert terminal.wait() == 0
+
+
+def test_first_paint_comes_before_the_engine(tmp_path: Path) -> None:
+    """The screen stands while networks are built; how fast exactly is for the benchmark."""
+    terminal = Terminal("--game", "mario", cwd=tmp_path)
+    shown = terminal.wait_for("Actors")
+    assert "running" not in shown
+    started(terminal, tmp_path)
+    terminal.send("q")
+    assert terminal.wait() == 0

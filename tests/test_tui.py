@@ -1,0 +1,267 @@
+"""The application under Textual's pilot, on real hosts with the real emulator, and snapshots of recorded runs."""
+
+from __future__ import annotations
+
+import fcntl
+import shutil
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from textual.pilot import Pilot
+from textual.widgets import Input
+
+from engine import checkpoints
+from engine.client import HostProcess, read_recording
+from engine.config import RunConfig
+from engine.messages import Finished, Hello, Progress
+from engine.runs import Run, RunRecord, create_run
+from mario_tui.app import MarioApp
+from mario_tui.keys import KEYS, bindings
+from mario_tui.screens.dashboard import DashboardScreen
+from mario_tui.screens.dialogs import ConfirmScreen, HelpScreen, NewRunScreen
+from mario_tui.screens.home import HomeScreen
+from mario_tui.widgets.game import GameView
+from tests.conftest import FinishedRun
+from tests.support import PATIENCE_S
+
+RECORDING = Path(__file__).parent / "recordings" / "dashboard.msgpack"
+SIZES = [(80, 24), (120, 40)]
+
+
+async def until(pilot: Pilot[Any], condition: Any, what: str) -> Any:
+    """Let the app run until a condition holds."""
+    for _ in range(int(PATIENCE_S / 0.05)):
+        value = condition()
+        if value:
+            return value
+        await pilot.pause(0.05)
+    raise AssertionError(f"waited {PATIENCE_S:.0f} s for: {what}")
+
+
+def start(tmp_path: Path, **options: Any) -> HostProcess:
+    run = create_run(RunConfig(run_dir=str(tmp_path / "checkpoints"), **options))
+    return HostProcess(run)
+
+
+def state_of(screen: Any) -> str:
+    progress = screen.feed.snapshot().progress
+    return progress.state if progress else ""
+
+
+async def test_every_key_of_the_dashboard_does_what_it_says(tmp_path: Path) -> None:
+    host = start(tmp_path, steps=1_000_000, burnin=200)
+    app = MarioApp(open_run=host.run, host=host)
+    async with app.run_test(size=(120, 40)) as pilot:
+        dashboard = app.screen
+        assert isinstance(dashboard, DashboardScreen)
+        feed = dashboard.feed
+        await until(pilot, lambda: state_of(dashboard) == "running", "training")
+        await until(pilot, lambda: feed.snapshot().points, "a point for the charts")
+
+        await pilot.press("p")
+        await until(pilot, lambda: state_of(dashboard) == "paused", "the pause")
+        held = feed.snapshot().progress.env_steps  # type: ignore[union-attr]
+        await pilot.press("s")
+        policy = await until(pilot, lambda: list(host.run.path.glob("policies/*.safetensors")), "the policy")
+        assert checkpoints.policy_metadata(policy[0])["env_steps"] == held
+        await pilot.press("c")
+        saved = await until(pilot, lambda: checkpoints.committed(host.run), "the checkpoint")
+        assert checkpoints.verify(saved[0]).env_steps == held
+        assert feed.snapshot().progress.env_steps == held  # type: ignore[union-attr]
+        await pilot.press("space")
+        await until(pilot, lambda: state_of(dashboard) == "running", "the resumption")
+        await until(pilot, lambda: feed.snapshot().progress.env_steps > held, "steps after the pause")  # type: ignore[union-attr]
+
+        game = app.screen.query_one(GameView)
+        assert not game.display
+        await pilot.press("g")
+        first = await until(pilot, feed.frame, "a picture")
+        await until(pilot, lambda: feed.frame() is not first, "the next picture")  # the game moves
+        assert game.display
+        assert len({first.rgb[i : i + 3] for i in range(0, len(first.rgb), 3)}) > 5  # colours of a real screen
+        await pilot.press("g")
+        assert not game.display
+
+        await pilot.press("question_mark")
+        assert isinstance(app.screen, HelpScreen)
+        await pilot.press("escape")
+        await pilot.press("x")
+        assert isinstance(app.screen, ConfirmScreen)
+        await pilot.press("n")
+        assert app.screen is dashboard
+        assert state_of(dashboard) == "running"
+        await pilot.press("x", "y")
+        end = await until(pilot, lambda: feed.snapshot().end, "the end")
+        assert isinstance(end, Finished)
+        assert end.summary.reason == "stopped from the dashboard"
+        await pilot.press("p")  # a command to a run that is over is answered, not lost in silence
+        assert any("not running" in str(notice.message) for notice in app._notifications)
+        await pilot.press("escape")
+        assert isinstance(app.screen, HomeScreen)
+        await pilot.press("q")
+    assert app.return_code == 0
+    assert host.process.wait(10) == 0
+
+
+async def test_a_run_from_home_detach_and_attach_with_history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    app = MarioApp()
+    async with app.run_test(size=(80, 24)) as pilot:
+        assert isinstance(app.screen, HomeScreen)
+        await pilot.press("enter")  # no run yet: Enter offers a new one
+        assert isinstance(app.screen, NewRunScreen)
+        app.screen.query_one(Input).value = "--stage 9-9"
+        await pilot.press("enter")
+        assert isinstance(app.screen, NewRunScreen)  # refused, with the reason on the dialog
+        assert "--stage: '9-9'" in str(app.screen.query_one("#complaint").render())
+        app.screen.query_one(Input).value = "--burnin 100 --seed 5"
+        await pilot.press("enter")
+        dashboard = app.screen
+        assert isinstance(dashboard, DashboardScreen)
+        await until(pilot, lambda: len(dashboard.feed.snapshot().points) > 2, "points for the charts")
+        run, seen = dashboard.run, [point.env_steps for point in dashboard.feed.snapshot().points]
+        assert run.config().burnin == 100
+        await pilot.press("q")
+    assert run.is_alive()
+
+    again = MarioApp()
+    async with again.run_test(size=(80, 24)) as pilot:
+        await pilot.press("enter")
+        dashboard = again.screen
+        assert isinstance(dashboard, DashboardScreen)
+        await until(pilot, lambda: dashboard.feed.snapshot().points, "the history")
+        assert [point.env_steps for point in dashboard.feed.snapshot().points][: len(seen)] == seen
+        await pilot.press("x", "y")
+        await until(pilot, lambda: dashboard.feed.snapshot().end, "the end")
+        before = run.record().env_steps
+        await pilot.press("h")
+        await until(pilot, lambda: not run.is_alive(), "the host's end")
+        await pilot.press("r")  # resume
+        dashboard = again.screen
+        assert isinstance(dashboard, DashboardScreen)
+        progress = await until(pilot, lambda: dashboard.feed.snapshot().progress, "progress")
+        assert progress.env_steps >= before
+        await pilot.press("x", "y")
+        await until(pilot, lambda: dashboard.feed.snapshot().end, "the end")
+        assert dashboard.run.path == run.path
+
+
+async def test_resume_of_a_complete_run_asks_for_more_steps(finished_run: FinishedRun, tmp_path: Path) -> None:
+    home = tmp_path / "checkpoints"
+    shutil.copytree(finished_run.run.path, home / "done")
+    record = Run(home / "done").record()
+    record.name, record.env_steps, record.steps = "done", 2000, 2000
+    Run(home / "done").write_record(record)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path)
+        app = MarioApp()
+        async with app.run_test(size=(80, 24)) as pilot:
+            await pilot.press("r")
+            assert isinstance(app.screen, NewRunScreen)
+            assert app.screen.query_one(Input).value.endswith("done --steps 4000")
+            await pilot.press("escape", "enter")
+            dashboard = app.screen  # a finished run opens, too
+            assert isinstance(dashboard, DashboardScreen)
+            await until(pilot, lambda: dashboard.feed.snapshot().end, "the recorded end")
+            await pilot.pause(0.3)
+            assert "finished" in str(dashboard.query_one("#header").render())
+
+
+async def test_a_crashed_engine_is_shown_with_reason_and_log(tmp_path: Path) -> None:
+    host = start(tmp_path, steps=1_000_000)
+    app = MarioApp(open_run=host.run, host=host)
+    async with app.run_test(size=(80, 24)) as pilot:
+        dashboard = app.screen
+        assert isinstance(dashboard, DashboardScreen)
+        await until(pilot, lambda: state_of(dashboard) == "running", "training")
+        import psutil
+
+        (runner,) = (p for p in psutil.Process(host.process.pid).children() if "spawn_main" in " ".join(p.cmdline()))
+        runner.kill()
+        await until(pilot, lambda: app._notifications, "the notice")
+        notice = " ".join(str(notice.message) for notice in app._notifications)
+        assert "killed by SIGKILL" in notice
+        assert "run.log" in notice
+
+
+def test_help_bindings_and_palette_come_from_one_table() -> None:
+    for place, owner in (("home", HomeScreen), ("dashboard", DashboardScreen), ("everywhere", MarioApp)):
+        assert [binding.action for binding in bindings(place)] == [k.action for k in KEYS if k.place == place]  # type: ignore[arg-type,union-attr]
+        for key in KEYS:
+            if key.place == place:
+                assert hasattr(owner, f"action_{key.action}"), key
+    pressed = [name for key in KEYS for name in key.keys.split(",")]
+    assert not {"ctrl+a", "ctrl+b", "ctrl+s", "ctrl+q", "ctrl+c", "ctrl+z"} & set(pressed)
+
+
+# ---------------------------------------------------------------------------------------------- snapshots
+
+
+def recorded_run(folder: Path) -> Run:
+    """A run folder that holds a recorded stream and nothing that runs."""
+    hello = read_recording(RECORDING)[0]
+    assert isinstance(hello, Hello)
+    progress = next(event for event in read_recording(RECORDING) if isinstance(event, Progress))
+    run = Run(folder / hello.run)
+    run.path.mkdir(parents=True)
+    shutil.copy(RECORDING, run.history_path)
+    run.write_record(record_of(hello.run, "finished", progress.env_steps, hello.steps))
+    return run
+
+
+def record_of(name: str, state: Any, env_steps: int, steps: int) -> RunRecord:
+    return RunRecord(
+        name=name, game="mario", stage="1-1", runner="single", state=state, steps=steps, created_at=1.79e9 + env_steps,
+        updated_at=1.79e9, env_steps=env_steps, wall_s=env_steps / 200, mean_return=500 + env_steps / 1000,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("size", SIZES, ids=["80x24", "120x40"])
+def test_snapshot_of_the_dashboard(snap_compare: Any, size: tuple[int, int], tmp_path: Path) -> None:
+    async def settle(pilot: Pilot[Any]) -> None:
+        await until(pilot, lambda: pilot.app.screen.feed.snapshot().end, "the recording")  # type: ignore[attr-defined]
+        await pilot.pause(0.4)
+        pilot.app.clear_notifications()
+        await pilot.pause(0.2)
+
+    app = MarioApp(open_run=recorded_run(tmp_path))
+    assert snap_compare(app, terminal_size=size, run_before=settle)
+
+
+@pytest.mark.parametrize("size", SIZES, ids=["80x24", "120x40"])
+def test_snapshot_of_home(
+    snap_compare: Any, size: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    locks = []
+    for index, state in enumerate(("finished", "failed", "running", "paused", "running")):
+        run = Run(tmp_path / "checkpoints" / f"mario-1-1-20261120-0{index}0000")
+        run.path.mkdir(parents=True)
+        record = record_of(run.name, state, 40_000 * (index + 1), 2_000_000)
+        run.path.joinpath("run.json").write_bytes(msgspec.json.encode(record))
+        if index in (2, 3):  # alive: a host holds the lock; the last one is lost
+            locks.append((run.path / "run.lock").open("wb"))
+            fcntl.flock(locks[-1], fcntl.LOCK_EX)
+    assert snap_compare(MarioApp(), terminal_size=size)
+
+
+@pytest.mark.parametrize("screen", ["help", "new"])
+def test_snapshot_of_dialogs(snap_compare: Any, screen: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert snap_compare(MarioApp(), terminal_size=(80, 24), press=["question_mark" if screen == "help" else "n"])
+
+
+@pytest.mark.parametrize("size", [(40, 12), (60, 50), (250, 70)])
+async def test_any_size_shows_the_run(size: tuple[int, int], tmp_path: Path) -> None:
+    app = MarioApp(open_run=recorded_run(tmp_path))
+    async with app.run_test(size=size) as pilot:
+        dashboard = app.screen
+        assert isinstance(dashboard, DashboardScreen)
+        await until(pilot, lambda: dashboard.feed.snapshot().end, "the recording")
+        await pilot.pause(0.3)
+        assert "step 20,000/20,000" in str(dashboard.query_one("#header").render())
+        for width, height in ((30, 8), (200, 60), (80, 24), size):
+            await pilot.resize_terminal(width, height)
+        assert app.is_running
