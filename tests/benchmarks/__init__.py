@@ -1,0 +1,1 @@
+"""Benchmarks behind the figures of the README; `make bench` runs them."""

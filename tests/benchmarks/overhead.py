@@ -1,0 +1,100 @@
+"""What watching costs: training speed of one run with nobody attached, with the dashboard, and with the game on.
+
+One run; the three states take turns, so that a machine's moods hit all of them; medians over the rounds. Then the time
+from the command to the first painted screen.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from engine.client import HostClient
+from engine.messages import Progress
+from tests.support import Terminal, headless, next_event, read_event, the_run, wait_until
+
+ROUNDS, WINDOW_S, SETTLE_S, PAINTS = 5, 8.0, 2.0, 7
+
+
+def env_steps_per_s(client: HostClient) -> float:
+    """Over the next seconds, from the first to the last report in them."""
+    started = time.monotonic()
+    first = next_event(client, Progress, lambda _: time.monotonic() - started > SETTLE_S)
+    last = next_event(client, Progress, lambda p: p.wall_s - first.wall_s >= WINDOW_S)
+    return float((last.env_steps - first.env_steps) / (last.wall_s - first.wall_s))
+
+
+def training_speed(folder: Path) -> dict[str, list[float]]:
+    rates: dict[str, list[float]] = {"nobody attached": [], "dashboard 120x40": [], "dashboard with the game": []}
+    with headless("--burnin", "500", cwd=folder) as process:
+        read_event(process, "progress", state="running")
+        with HostClient(the_run(folder)) as client:
+            next_event(client, Progress, lambda p: p.updates > 10)
+            for _ in range(ROUNDS):
+                rates["nobody attached"].append(env_steps_per_s(client))
+                terminal = Watched(folder)
+                rates["dashboard 120x40"].append(env_steps_per_s(client))
+                terminal.send("g")
+                rates["dashboard with the game"].append(env_steps_per_s(client))
+                terminal.send("q")
+                terminal.wait()
+    return rates
+
+
+class Watched(Terminal):
+    """A dashboard whose output is read all the time, as a terminal does."""
+
+    def __init__(self, folder: Path) -> None:
+        import threading
+
+        super().__init__("attach", cwd=folder, columns=120, rows=40)
+        self.wait_for("● running")
+        self._lock = threading.Lock()
+        threading.Thread(target=self._drain, daemon=True).start()
+
+    def _drain(self) -> None:
+        import os
+
+        try:
+            while os.read(self._master, 65536):
+                pass
+        except OSError:
+            return
+
+    def text(self) -> str:
+        return "" if hasattr(self, "_lock") else super().text()
+
+
+def first_paint_s(folder: Path) -> float:
+    """From the command to the home screen in the terminal."""
+    started = time.perf_counter()
+    terminal = Terminal(cwd=folder)
+    wait_until(lambda: "Runs" in terminal.text(), "home")
+    painted = time.perf_counter() - started
+    terminal.send("q")
+    terminal.wait()
+    return painted
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        paints = [first_paint_s(folder) for _ in range(PAINTS)]
+        rates = training_speed(folder)
+    base = statistics.median(rates["nobody attached"])
+    table = Table("environment steps/s of one run", "median", "of nobody attached", "all rounds")
+    for label, values in rates.items():
+        median = statistics.median(values)
+        table.add_row(label, f"{median:.0f}", f"{median / base:.1%}", " ".join(f"{value:.0f}" for value in values))
+    console = Console()
+    console.print(table)
+    console.print(f"first paint of the TUI: median {statistics.median(paints):.2f} s of {PAINTS}, best {min(paints):.2f} s")
+
+
+if __name__ == "__main__":
+    main()
