@@ -292,7 +292,7 @@ class Host:
             self._clients.discard(client)
             self._update_rendering()
             writer.close()
-            client.gone.set()
+            client.left()
 
     def _obey(self, command: Command, client: _Client) -> None:
         match command:
@@ -430,7 +430,7 @@ class _Client:
         self._wake = asyncio.Event()
         self._wake.set()
         self._idle = asyncio.Event()
-        self.gone = asyncio.Event()
+        self._gone = asyncio.Event()
         self.render = Render(on=False)
 
     def put(self, event: Event) -> None:
@@ -462,7 +462,12 @@ class _Client:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._idle.wait(), _FLUSH_TIMEOUT_S)
         self._writer.close()
-        await self.gone.wait()
+        await self._gone.wait()
+
+    def left(self) -> None:
+        """The connection has ended; nothing is owed any more."""
+        self._idle.set()
+        self._gone.set()
 
 
 def _point(p: Progress) -> Point:

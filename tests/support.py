@@ -52,8 +52,8 @@ def json_lines(text: str) -> list[dict[str, Any]]:
 
 @contextlib.contextmanager
 def headless(*arguments: str, cwd: Path) -> Iterator[subprocess.Popen[str]]:
-    """A headless run in JSON lines; killed at the end of the block if it still runs."""
-    command = [*PROGRAM, "--no-ui", "--log-format", "json", *arguments]
+    """A headless run in JSON lines, with two lanes (they start faster); killed if it outlives the block."""
+    command = [*PROGRAM, "--no-ui", "--log-format", "json", "--parallel-envs", "2", *arguments]
     process = subprocess.Popen(command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         yield process

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,15 @@ from engine.config import RunConfig
 from engine.envs.mario import VectorStep
 from engine.runners.counters import Counters
 from engine.runners.learner import DivergedError, Learner
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    """Small networks only wait for one another on more."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 class Table(nn.Module):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -18,7 +19,7 @@ from engine import checkpoints
 from engine.client import HostClient
 from engine.messages import Finished, Progress
 from engine.runs import Run
-from tests.conftest import SHORT_RUN, FinishedRun
+from tests.conftest import FinishedRun
 from tests.support import (
     headless,
     json_lines,
@@ -55,11 +56,19 @@ def test_json_lines_hold_every_promised_kind(finished_run: FinishedRun) -> None:
     assert steps == sorted(steps)
 
 
-def test_same_seed_gives_the_same_weights(finished_run: FinishedRun, tmp_path: Path) -> None:
-    run_program("--no-ui", *SHORT_RUN, cwd=tmp_path)
-    (again,) = checkpoints.committed(the_run(tmp_path))
-    first, second = weights(finished_run.checkpoint), weights(again)
-    assert all(np.array_equal(first[name], second[name]) for name in first)
+def test_same_seed_gives_the_same_weights_and_another_seed_others(tmp_path: Path) -> None:
+    options = ("--steps", "400", "--burnin", "100", "--batch-size", "32", "--sync-every", "20")
+    learned = []
+    with contextlib.ExitStack() as runs:
+        started = []
+        for name, seed in (("a", "7"), ("b", "7"), ("c", "8")):
+            (tmp_path / name).mkdir()
+            started.append(runs.enter_context(headless(*options, "--seed", seed, cwd=tmp_path / name)))
+        for process in started:
+            out, _ = process.communicate(timeout=60)
+            learned.append(weights(Path(json_lines(out)[-1]["checkpoint"])))
+    assert all(np.array_equal(learned[0][name], learned[1][name]) for name in learned[0])
+    assert any(not np.array_equal(learned[0][name], learned[2][name]) for name in learned[0])
 
 
 def test_resume_goes_on_from_where_it_was(finished_run: FinishedRun, tmp_path: Path) -> None:
@@ -158,13 +167,13 @@ def test_a_killed_display_stops_its_run_in_order(tmp_path: Path) -> None:
 
 
 def test_periodic_checkpoints_rotate(tmp_path: Path) -> None:
-    run_program("--no-ui", "--steps", "1000", "--save-every", "200", "--keep", "2", cwd=tmp_path)
+    run_program("--no-ui", "--parallel-envs", "2", "--steps", "500", "--save-every", "100", "--keep", "2", cwd=tmp_path)
     steps = [checkpoints.verify(path).env_steps for path in checkpoints.committed(the_run(tmp_path))]
-    assert steps == [800, 1000]
+    assert steps == [400, 500]
 
 
 def test_episodes_end_the_run(tmp_path: Path) -> None:
-    done = run_program("--no-ui", "--log-format", "json", "--episodes", "2", cwd=tmp_path)
+    done = run_program("--no-ui", "--log-format", "json", "--parallel-envs", "4", "--episodes", "2", cwd=tmp_path)
     summary = json_lines(done.stdout)[-1]
     assert summary["reason"] == "2 episodes are done"
     assert summary["episodes"] >= 2
@@ -178,7 +187,7 @@ def test_an_unwritable_final_checkpoint_is_a_failure(tmp_path: Path) -> None:
         blocker.touch()
         with HostClient(run) as client:
             step = next_event(client, Progress).env_steps
-        for ahead in range(step, step + 20_000, 8):  # a file where the next checkpoint's folder must go
+        for ahead in range(step, step + 20_000, 2):  # a file where the next checkpoint's folder must go
             (run.path / f".{checkpoints.folder_name(ahead)}.partial").hardlink_to(blocker)
         process.send_signal(signal.SIGTERM)
         out, err = process.communicate(timeout=60)
@@ -188,7 +197,7 @@ def test_an_unwritable_final_checkpoint_is_a_failure(tmp_path: Path) -> None:
 
 
 def test_plain_lines_where_there_is_no_terminal(tmp_path: Path) -> None:
-    done = run_program("--no-ui", "--steps", "400", "--burnin", "100", cwd=tmp_path)
+    done = run_program("--no-ui", "--parallel-envs", "2", "--steps", "400", "--burnin", "100", cwd=tmp_path)
     assert re.search(r"^run /.*/checkpoints/mario-1-1-", done.stdout)
     assert re.search(r"^done \(400 environment steps are done\): 400 environment steps", done.stdout, re.MULTILINE)
     assert "\x1b" not in done.stdout
@@ -238,7 +247,7 @@ def test_a_running_run_is_not_resumed_twice(tmp_path: Path) -> None:
 
 
 def test_a_damaged_checkpoint_is_refused_and_an_older_one_is_found(tmp_path: Path) -> None:
-    run_program("--no-ui", "--steps", "400", "--save-every", "200", cwd=tmp_path)
+    run_program("--no-ui", "--parallel-envs", "2", "--steps", "200", "--save-every", "100", cwd=tmp_path)
     run = the_run(tmp_path)
     older, newer = checkpoints.committed(run)
     with (newer / checkpoints.POLICY_FILE).open("r+b") as file:

@@ -29,7 +29,7 @@ def goes_on(run: Run) -> None:
 
 @pytest.mark.parametrize("how", ["hang up", "SIGHUP", "SIGTERM", "SIGKILL"])
 def test_training_survives_its_terminal_and_is_attached_again(how: str, tmp_path: Path) -> None:
-    terminal = Terminal("--game", "mario", "--burnin", "200", cwd=tmp_path)
+    terminal = Terminal("--game", "mario", "--parallel-envs", "2", "--burnin", "200", cwd=tmp_path)
     run = started(terminal, tmp_path)
     terminal.wait_for("lane 0.")  # an episode in the log
     if how == "hang up":
@@ -57,7 +57,7 @@ def test_training_survives_its_terminal_and_is_attached_again(how: str, tmp_path
 
 
 def test_a_failed_engine_gives_status_1_and_the_reason_on_a_restored_terminal(tmp_path: Path) -> None:
-    terminal = Terminal("--game", "mario", cwd=tmp_path)
+    terminal = Terminal("--game", "mario", "--parallel-envs", "2", cwd=tmp_path)
     run = started(terminal, tmp_path)
     import psutil
 
@@ -72,7 +72,7 @@ def test_a_failed_engine_gives_status_1_and_the_reason_on_a_restored_terminal(tm
 
 
 def test_headless_on_a_terminal_shows_a_bar_and_ctrl_c_ends_in_order(tmp_path: Path) -> None:
-    terminal = Terminal("--no-ui", "--steps", "100000", cwd=tmp_path, columns=120)
+    terminal = Terminal("--no-ui", "--parallel-envs", "2", "--steps", "100000", cwd=tmp_path, columns=120)
     terminal.wait_for("running", "steps/s")
     terminal.send("\x03")
     assert terminal.wait() == 0
@@ -81,7 +81,7 @@ def test_headless_on_a_terminal_shows_a_bar_and_ctrl_c_ends_in_order(tmp_path: P
 
 
 def test_play_shows_the_game(tmp_path: Path) -> None:
-    run_program("--no-ui", "--steps", "200", cwd=tmp_path)
+    run_program("--no-ui", "--parallel-envs", "2", "--steps", "100", cwd=tmp_path)
     terminal = Terminal("play", "latest", cwd=tmp_path)
     terminal.wait_for("▀▀▀", "first episode")
     terminal.send("q")
@@ -90,7 +90,7 @@ def test_play_shows_the_game(tmp_path: Path) -> None:
 
 def test_first_paint_comes_before_the_engine(tmp_path: Path) -> None:
     """The screen stands while networks are built; how fast exactly is for the benchmark."""
-    terminal = Terminal("--game", "mario", cwd=tmp_path)
+    terminal = Terminal("--game", "mario", "--parallel-envs", "2", cwd=tmp_path)
     shown = terminal.wait_for("Actors")
     assert "running" not in shown
     started(terminal, tmp_path)

@@ -41,7 +41,7 @@ async def until(pilot: Pilot[Any], condition: Any, what: str) -> Any:
 
 
 def start(tmp_path: Path, **options: Any) -> HostProcess:
-    run = create_run(RunConfig(run_dir=str(tmp_path / "checkpoints"), **options))
+    run = create_run(RunConfig(run_dir=str(tmp_path / "checkpoints"), parallel_envs=2, **options))
     return HostProcess(run)
 
 
@@ -116,7 +116,7 @@ async def test_a_run_from_home_detach_and_attach_with_history(tmp_path: Path, mo
         await pilot.press("enter")
         assert isinstance(app.screen, NewRunScreen)  # refused, with the reason on the dialog
         assert "--stage: '9-9'" in str(app.screen.query_one("#complaint").render())
-        app.screen.query_one(Input).value = "--burnin 100 --seed 5"
+        app.screen.query_one(Input).value = "--parallel-envs 2 --burnin 100 --seed 5"
         await pilot.press("enter")
         dashboard = app.screen
         assert isinstance(dashboard, DashboardScreen)

@@ -31,7 +31,7 @@ def env_steps_per_s(client: HostClient) -> float:
 
 def training_speed(folder: Path) -> dict[str, list[float]]:
     rates: dict[str, list[float]] = {"nobody attached": [], "dashboard 120x40": [], "dashboard with the game": []}
-    with headless("--burnin", "500", cwd=folder) as process:
+    with headless("--parallel-envs", "8", "--burnin", "500", cwd=folder) as process:
         read_event(process, "progress", state="running")
         with HostClient(the_run(folder)) as client:
             next_event(client, Progress, lambda p: p.updates > 10)
@@ -93,7 +93,9 @@ def main() -> None:
         table.add_row(label, f"{median:.0f}", f"{median / base:.1%}", " ".join(f"{value:.0f}" for value in values))
     console = Console()
     console.print(table)
-    console.print(f"first paint of the TUI: median {statistics.median(paints):.2f} s of {PAINTS}, best {min(paints):.2f} s")
+    console.print(
+        f"first paint of the TUI: median {statistics.median(paints):.2f} s of {PAINTS}, best {min(paints):.2f} s"
+    )
 
 
 if __name__ == "__main__":
