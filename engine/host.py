@@ -2,8 +2,7 @@
 
 Runs detached from any terminal (`python -m engine.host RUN`). One asyncio loop does everything; a thread reads the
 runner's pipe, because a pipe of multiprocessing can't be awaited. Reports are handled one after the other, so that the
-run's end is announced only after its last checkpoint is committed. Training never waits for a client: each one gets
-lasting events in order and the newest of everything else at the pace at which it reads.
+run's end is announced only after its last checkpoint is committed.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ import signal
 import sys
 import threading
 import time
-from collections import deque
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
@@ -32,9 +30,7 @@ from engine.config import RunConfig
 from engine.envs.emulator import SCREEN_SHAPE
 from engine.errors import UserError
 from engine.messages import (
-    HEADER_BYTES,
     PROTOCOL,
-    Checkpoint,
     Command,
     Current,
     Done,
@@ -47,20 +43,14 @@ from engine.messages import (
     Lanes,
     Lasting,
     Log,
-    Pause,
     Point,
     Progress,
     Ready,
-    Render,
     Report,
-    Resume,
-    Save,
     Saved,
     Stop,
     Summary,
     Written,
-    body_length,
-    decode_command,
     decode_report,
     encode,
     pack,
@@ -70,15 +60,13 @@ from engine.monitoring.tensorboard import ScalarWriter
 from engine.runners.channel import SharedScreen
 from engine.runners.process import main as runner_main
 from engine.runs import Run, socket_path, write_atomically
+from engine.server import EventServer
 from engine.view import RunView
 
 log = logging.getLogger("host")
 
 _TICK_S = 1.0
 _HISTORY_EVERY_S = 30.0
-_MAX_LASTING = 4096  # unsent lasting events of one client; beyond, it is told everything anew
-_MAX_FPS = 30.0
-_FLUSH_TIMEOUT_S = 2.0
 
 
 class Host:
@@ -90,14 +78,19 @@ class Host:
         self._resume_from = resume_from
         self._foreground = foreground
         self._view = RunView()
-        self._clients: set[_Client] = set()
+        self._server = EventServer(
+            hello=self._hello,
+            current=self._current,
+            obey=self._obey,
+            rendering=self._command,
+            complain=lambda text: self._log("warning", text),
+        )
         self._reports: asyncio.Queue[Report | None] = asyncio.Queue()
         self._failure: Failed | None = None
         self._done: Done | None = None
         self._checkpoint: Path | None = resume_from
         self._checkpoint_steps = -1
         self._stops = 0
-        self._render = Render(on=False)
         self._loss = self._q_mean = math.nan
         self._tasks: set[asyncio.Task[None]] = set()
         self._history_at = time.monotonic()
@@ -120,9 +113,7 @@ class Host:
             threading.Thread(target=self._watch_parent, args=(loop,), daemon=True).start()
 
         address = socket_path(self._run)
-        address.unlink(missing_ok=True)
-        server = await asyncio.start_unix_server(self._welcome, address)
-        address.chmod(0o600)
+        await self._server.start(address)
         try:
             self._record.socket = str(address)
             self._run.write_record(self._record)
@@ -132,10 +123,8 @@ class Host:
                 await self._handle(report)
             end = self._conclude()
             self._tell(end)
-            await asyncio.gather(*(client.finish() for client in tuple(self._clients)))
         finally:
-            server.close()
-            address.unlink(missing_ok=True)
+            await self._server.close()
             self._scalars.close()
         return 0 if isinstance(end, Finished) else 1
 
@@ -272,45 +261,11 @@ class Host:
 
     # ------------------------------------------------------------------------------------------ clients
 
-    async def _welcome(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        client = _Client(writer, self._hello)
-        self._clients.add(client)
-        for event in (self._view.progress, self._view.lanes, self._view.system):
-            if event is not None:
-                client.put(event)
-        sending = asyncio.create_task(client.send_forever())
-        try:
-            while True:
-                header = await reader.readexactly(HEADER_BYTES)
-                self._obey(decode_command(await reader.readexactly(body_length(header))), client)
-        except (asyncio.IncompleteReadError, OSError):
-            pass  # it left
-        except (ValueError, msgspec.DecodeError) as error:
-            self._log("warning", f"a client was dropped: it sent something that is no command ({error})")
-        finally:
-            sending.cancel()
-            self._clients.discard(client)
-            self._update_rendering()
-            writer.close()
-            client.left()
-
-    def _obey(self, command: Command, client: _Client) -> None:
-        match command:
-            case Render():
-                client.render = command
-                self._update_rendering()
-            case Stop():
-                self._stop(command.reason)
-            case Pause() | Resume() | Save() | Checkpoint():
-                self._command(command)
-
-    def _update_rendering(self) -> None:
-        """The runner shows its game as often as the keenest client wants it, and not at all if none does."""
-        rates = [client.render.fps for client in self._clients if client.render.on]
-        wanted = Render(on=bool(rates), fps=min(max(rates, default=1.0), _MAX_FPS))
-        if wanted != self._render:
-            self._render = wanted
-            self._command(wanted)
+    def _obey(self, command: Command) -> None:
+        if isinstance(command, Stop):
+            self._stop(command.reason)
+        else:
+            self._command(command)
 
     def _hello(self) -> Hello:
         return Hello(
@@ -327,12 +282,15 @@ class Host:
             events=list(self._view.events),
         )
 
+    def _current(self) -> list[Event]:
+        view = self._view
+        return [event for event in (view.progress, view.lanes, view.system) if event is not None]
+
     def _tell(self, event: Lasting | Current) -> None:
         """Fold an event into the host's view and give it to every client."""
         if not isinstance(event, Finished | Failed):  # the end is folded in by `_conclude`, before it is stored
             self._view.apply(event)
-        for client in self._clients:
-            client.put(event)
+        self._server.put(event)
 
     def _log(self, level: Any, text: str) -> None:
         log.log(logging.getLevelNamesMapping()[level.upper()], text)
@@ -362,14 +320,11 @@ class Host:
         seen = 0
         height, width, _ = SCREEN_SHAPE
         while True:
-            await asyncio.sleep(1 / self._render.fps)
-            picture = self._screen.read(seen) if self._render.on else None
+            await asyncio.sleep(1 / self._server.render.fps)
+            picture = self._screen.read(seen) if self._server.render.on else None
             if picture is not None:
                 seen, rgb = picture
-                frame = Frame(index=seen, height=height, width=width, rgb=rgb)
-                for client in self._clients:
-                    if client.render.on:
-                        client.put(frame)
+                self._server.put(Frame(index=seen, height=height, width=width, rgb=rgb))
 
     def _write_record(self, progress: Progress | None = None) -> None:
         record = self._record
@@ -387,11 +342,9 @@ class Host:
     def _save_history(self) -> None:
         """What a dashboard of this run shows when nobody serves it any more."""
         self._history_at = time.monotonic()
-        view = self._view
-        events: list[Event] = [self._hello()]
-        events += [event for event in (view.progress, view.lanes, view.system) if event is not None]
+        recording = b"".join(pack(event) for event in (self._hello(), *self._current()))
         try:
-            write_atomically(self._run.history_path, b"".join(pack(event) for event in events))
+            write_atomically(self._run.history_path, recording)
         except OSError as error:
             log.warning("%s could not be written: %s", self._run.history_path.name, error)
 
@@ -417,57 +370,6 @@ class Host:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             log.error("a part of the host failed", exc_info=task.exception())
-
-
-class _Client:
-    """What one client has not been sent yet."""
-
-    def __init__(self, writer: asyncio.StreamWriter, hello: Any) -> None:
-        self._writer = writer
-        self._hello = hello
-        self._lasting: deque[Event] = deque([hello()])
-        self._current: dict[type, Event] = {}
-        self._wake = asyncio.Event()
-        self._wake.set()
-        self._idle = asyncio.Event()
-        self._gone = asyncio.Event()
-        self.render = Render(on=False)
-
-    def put(self, event: Event) -> None:
-        if isinstance(event, Current):
-            self._current[type(event)] = event
-        elif len(self._lasting) >= _MAX_LASTING:
-            self._lasting = deque([self._hello()])  # holds this event, too
-        else:
-            self._lasting.append(event)
-        self._idle.clear()
-        self._wake.set()
-
-    async def send_forever(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                await self._wake.wait()
-                self._wake.clear()
-                events = [*self._lasting, *self._current.values()]
-                self._lasting.clear()
-                self._current.clear()
-                for event in events:
-                    self._writer.write(pack(event))
-                    await self._writer.drain()
-                if not self._wake.is_set():
-                    self._idle.set()
-
-    async def finish(self) -> None:
-        """Wait until everything is sent, but not for a client that does not read; then end the connection."""
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._idle.wait(), _FLUSH_TIMEOUT_S)
-        self._writer.close()
-        await self._gone.wait()
-
-    def left(self) -> None:
-        """The connection has ended; nothing is owed any more."""
-        self._idle.set()
-        self._gone.set()
 
 
 def _point(p: Progress) -> Point:

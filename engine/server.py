@@ -1,0 +1,163 @@
+"""The host's socket: any number of clients, each told everything at the pace at which it reads.
+
+Lasting events go to a client in order; of current ones it gets the newest. Nobody waits for a client: what it has not
+read yet is bounded, and one that falls too far behind is told everything anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import msgspec
+
+from engine.messages import (
+    HEADER_BYTES,
+    Command,
+    Current,
+    Event,
+    Frame,
+    Hello,
+    Lasting,
+    Render,
+    body_length,
+    decode_command,
+    pack,
+)
+
+_MAX_LASTING = 4096  # unsent lasting events of one client
+_MAX_FPS = 30.0
+_FLUSH_TIMEOUT_S = 2.0
+
+
+class EventServer:
+    """Serves events on a Unix socket of mode 0600.
+
+    Args:
+        hello: makes the first event of a connection, with the history so far.
+        current: the newest events of each current kind, for who attaches.
+        obey: called with every command but `Render`, which is kept per client.
+        rendering: called when what all clients together want to see of the game has changed.
+        complain: called with one line when a client had to be dropped.
+    """
+
+    def __init__(
+        self,
+        *,
+        hello: Callable[[], Hello],
+        current: Callable[[], Iterable[Event]],
+        obey: Callable[[Command], None],
+        rendering: Callable[[Render], None],
+        complain: Callable[[str], None],
+    ) -> None:
+        self._hello, self._current, self._obey = hello, current, obey
+        self._rendering, self._complain = rendering, complain
+        self._clients: set[_Client] = set()
+        self.render = Render(on=False)
+        """What the keenest client wants to see of the game; off if none does."""
+
+    async def start(self, address: Path) -> None:
+        address.unlink(missing_ok=True)
+        self._address = address
+        self._server = await asyncio.start_unix_server(self._welcome, address)
+        address.chmod(0o600)
+
+    def put(self, event: Lasting | Current) -> None:
+        """Give an event to every client; a picture of the game to those that want it."""
+        for client in self._clients:
+            if client.render.on or not isinstance(event, Frame):
+                client.put(event)
+
+    async def close(self) -> None:
+        """Send what is unsent, but wait for no client that does not read; end all connections."""
+        self._server.close()
+        await asyncio.gather(*(client.finish() for client in tuple(self._clients)))
+        self._address.unlink(missing_ok=True)
+
+    async def _welcome(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        client = _Client(writer, self._hello)
+        self._clients.add(client)
+        for event in self._current():
+            client.put(event)
+        sending = asyncio.create_task(client.send_forever())
+        try:
+            while True:
+                header = await reader.readexactly(HEADER_BYTES)
+                command = decode_command(await reader.readexactly(body_length(header)))
+                if isinstance(command, Render):
+                    client.render = command
+                    self._sum_up_rendering()
+                else:
+                    self._obey(command)
+        except (asyncio.IncompleteReadError, OSError):
+            pass  # it left
+        except (ValueError, msgspec.DecodeError) as error:
+            self._complain(f"a client was dropped: it sent something that is no command ({error})")
+        finally:
+            sending.cancel()
+            self._clients.discard(client)
+            self._sum_up_rendering()
+            writer.close()
+            client.left()
+
+    def _sum_up_rendering(self) -> None:
+        rates = [client.render.fps for client in self._clients if client.render.on]
+        wanted = Render(on=bool(rates), fps=min(max(rates, default=1.0), _MAX_FPS))
+        if wanted != self.render:
+            self.render = wanted
+            self._rendering(wanted)
+
+
+class _Client:
+    """What one client has not been sent yet."""
+
+    def __init__(self, writer: asyncio.StreamWriter, hello: Callable[[], Hello]) -> None:
+        self._writer = writer
+        self._hello = hello
+        self._lasting: deque[Event] = deque([hello()])
+        self._newest: dict[type, Event] = {}
+        self._wake = asyncio.Event()
+        self._wake.set()
+        self._idle = asyncio.Event()
+        self._gone = asyncio.Event()
+        self.render = Render(on=False)
+
+    def put(self, event: Event) -> None:
+        if isinstance(event, Current):
+            self._newest[type(event)] = event
+        elif len(self._lasting) >= _MAX_LASTING:
+            self._lasting = deque([self._hello()])  # holds this event, too
+        else:
+            self._lasting.append(event)
+        self._idle.clear()
+        self._wake.set()
+
+    async def send_forever(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                await self._wake.wait()
+                self._wake.clear()
+                events = [*self._lasting, *self._newest.values()]
+                self._lasting.clear()
+                self._newest.clear()
+                for event in events:
+                    self._writer.write(pack(event))
+                    await self._writer.drain()
+                if not self._wake.is_set():
+                    self._idle.set()
+
+    async def finish(self) -> None:
+        try:
+            await asyncio.wait_for(self._idle.wait(), _FLUSH_TIMEOUT_S)
+            self._writer.close()
+        except TimeoutError:
+            self._writer.transport.abort()  # it does not read; closing would wait for it
+        await self._gone.wait()
+
+    def left(self) -> None:
+        """The connection has ended; nothing is owed any more."""
+        self._idle.set()
+        self._gone.set()
