@@ -26,6 +26,7 @@ from engine.runs import Run, find_run, list_runs
 FORMAT = 1
 MANIFEST = "manifest.json"
 POLICY_FILE = "online.safetensors"
+BEST_POLICY_FILE = "best.safetensors"  # in the run's folder: the best-evaluated policy
 POLICY_FORMAT = "mario-tui-policy-1"
 _PREFIX = "step-"
 
@@ -153,7 +154,10 @@ def find_source(spec: str, run_dir: str | Path) -> Source:
 
 
 def find_policy(spec: str, run_dir: str | Path) -> Path:
-    """The safetensors file behind a policy file, a checkpoint folder, a run or `latest`. Raises `CheckpointError`."""
+    """The safetensors file behind a policy file, a checkpoint folder, a run or `latest`. Raises `CheckpointError`.
+
+    Of a run it is the best-evaluated policy, or that of the newest checkpoint if none was evaluated.
+    """
     path = Path(spec)
     if path.is_file():
         policy = path
@@ -167,7 +171,8 @@ def find_policy(spec: str, run_dir: str | Path) -> Path:
                 f"{spec}: no such checkpoint; accepted: a policy file (.safetensors), a checkpoint folder, "
                 "a run's name or path, or latest"
             ) from None
-        policy = _newest_source(run).path / POLICY_FILE
+        best = run.path / BEST_POLICY_FILE
+        policy = best if best.is_file() else _newest_source(run).path / POLICY_FILE
     policy_metadata(policy)
     return policy.resolve()
 

@@ -18,8 +18,9 @@ from typing import Any
 import tomli_w
 
 from engine.errors import UserError
+from engine.joypad import action_buttons
 
-STAGES = tuple(f"{world}-{stage}" for world in range(1, 9) for stage in range(1, 5))
+STAGES = (*(f"{world}-{stage}" for world in range(1, 9) for stage in range(1, 5)), "game", "random")
 
 
 def _option(
@@ -46,8 +47,11 @@ class RunConfig:
     """
 
     game: str = _option("mario", "run", "what to play", choices=("mario",))
-    stage: str = _option("1-1", "run", "stage of Super Mario Bros, 1-1 to 8-4", choices=STAGES)
-    emulator: str = _option("nes-py", "run", "the console behind the game", choices=("nes-py",))
+    stage: str = _option(
+        "1-1", "run", "1-1 to 8-4; game: all of it with three lives; random: every episode another", choices=STAGES
+    )
+    emulator: str = _option("native", "run", "the console behind the game", choices=("native", "nes-py"))
+    rom: str | None = _option(None, "run", "cartridge (default: the one in gym-super-mario-bros)", metavar="FILE")
     runner: str = _option("single", "run", "training architecture", choices=("single",))
     steps: int = _option(
         2_000_000, "run", "environment steps; stops at the first whole batch of lanes at or after N", low=1
@@ -55,16 +59,36 @@ class RunConfig:
     episodes: int | None = _option(None, "run", "stop after this many episodes too", low=1)
     seed: int = _option(0, "run", "seed of every random number", low=0, high=2**32 - 1)
     device: str = _option("auto", "run", "auto, cpu, mps, cuda or cuda:N; auto takes CUDA, then MPS, then CPU")
-    parallel_envs: int = _option(8, "run", "lanes: games played side by side", low=1, high=1024)
+    parallel_envs: int = _option(32, "run", "lanes: games played side by side (trial)", low=1, high=1024)
+    async_envs: bool = _option(True, "run", "learn while the lanes emulate")
+
+    reward: str = _option(
+        "progress",
+        "environment",
+        "progress, or classic: gym-super-mario-bros 7.4's",
+        choices=("progress", "classic"),
+    )
+    actions: str = _option("right-only", "environment", "right-only, simple, complex, or a list: noop,right,right+A")
+    observation: str = _option(
+        "50x60", "environment", "50x60: without the status bar; 84x84: the whole screen", choices=("50x60", "84x84")
+    )
+    frame_skip: int = _option(4, "environment", "frames that an action is held (Mnih et al. 2015)", low=1, high=60)
+    sticky_actions: float = _option(
+        0.0,
+        "environment",
+        "probability to repeat the last action (Machado et al. 2018: 0.25)",
+        low=0.0,
+        high=0.99,
+    )
     noop_max: int = _option(
-        30, "run", "random no-op frames at an episode's start, 0 to N (Mnih et al. 2015)", low=0, high=255
+        30, "environment", "random no-op frames at an episode's start, 0 to N (Mnih et al. 2015)", low=0, high=255
     )
 
-    batch_size: int = _option(128, "learning", "transitions in an update (trial: 256 at 32 lanes)", low=1, high=65_536)
+    batch_size: int = _option(256, "learning", "transitions in an update (trial)", low=1, high=65_536)
     replay_ratio: float = _option(
         8.0, "learning", "learned samples for each environment step (trial: 8)", low=0.01, high=1024
     )
-    burnin: int = _option(10_000, "learning", "environment steps before the first update (trial: 20,000)", low=1)
+    burnin: int = _option(20_000, "learning", "environment steps before the first update (trial)", low=1)
     learning_rate: float = _option(2.5e-4, "learning", "step size of AdamW (trial)", low=1e-8, high=1.0)
     gamma: float = _option(0.95, "learning", "discount of one environment step (trial)", low=0.0, high=1.0)
     n_step: int = _option(5, "learning", "steps in the n-step return (trial)", low=1, high=64)
@@ -78,7 +102,7 @@ class RunConfig:
         low=1,
     )
 
-    buffer_size: int = _option(200_000, "replay", "transitions kept; 3 KB each (trial: 400,000)", low=100)
+    buffer_size: int = _option(400_000, "replay", "transitions kept; 3 KB each at 50x60 (trial)", low=100)
     prioritized_replay: bool = _option(
         True, "replay", "sample by TD error (Schaul et al. 2016); trial: 30-40%% fewer steps"
     )
@@ -91,7 +115,9 @@ class RunConfig:
     beta_annealing: float = _option(1e-5, "replay", "added to beta at every update, up to 1", low=0.0, high=1.0)
 
     render: bool = _option(False, "output", "show the rank-0 game from the start")
-    save_every: int = _option(25_000, "output", "environment steps between checkpoints", low=1)
+    eval_every: int = _option(50_000, "output", "environment steps between evaluations, 0 for none", low=0)
+    eval_episodes: int = _option(20, "output", "greedy episodes in each; the best policy is kept", low=1, high=1000)
+    save_every: int = _option(50_000, "output", "environment steps between checkpoints", low=1)
     keep: int = _option(3, "output", "checkpoints kept; older ones are removed", low=1, high=1000)
     run_dir: str = _option("checkpoints", "output", "folder that holds the runs", metavar="DIR")
 
@@ -99,6 +125,10 @@ class RunConfig:
         for spec in fields(self):
             _check(spec, getattr(self, spec.name))
         _check_device(self.device)
+        try:
+            action_buttons(self.actions)
+        except UserError as error:
+            raise ConfigError("actions", str(error)) from None
         if self.buffer_size < self.parallel_envs * (self.n_step + 8):
             raise ConfigError(
                 "buffer_size",
@@ -165,7 +195,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             kwargs |= {"action": argparse.BooleanOptionalAction, "help": f"{meta['help']} (default: {state})"}
         else:
             kwargs |= {
-                "type": str if isinstance(spec.default, str) else _number(spec),
+                "type": str if _is_text(spec) else _number(spec),
                 "metavar": meta["metavar"] or ("|".join(meta["choices"]) if _short(meta["choices"]) else _unit(spec)),
                 "help": f"{meta['help']} (default: {default})",
             }
@@ -197,6 +227,10 @@ def _coerce(name: str, value: Any) -> Any:
     return value
 
 
+def _is_text(spec: dataclasses.Field[Any]) -> bool:
+    return "str" in str(spec.type)
+
+
 def _is_int(spec: dataclasses.Field[Any]) -> bool:
     return "int" in str(spec.type) and not isinstance(spec.default, bool)
 
@@ -209,7 +243,7 @@ def _check(spec: dataclasses.Field[Any], value: Any) -> None:
         if not isinstance(value, bool):
             raise ConfigError(spec.name, f"{value!r} is not accepted; accepted: true, false")
         return
-    if isinstance(spec.default, str):
+    if _is_text(spec):
         if not isinstance(value, str) or not value:
             raise ConfigError(spec.name, f"{value!r} is not accepted; accepted: a text")
         if meta["choices"] and value not in meta["choices"]:
@@ -242,7 +276,8 @@ def _range(spec: dataclasses.Field[Any]) -> str:
 
 
 def _listed(choices: tuple[str, ...]) -> str:
-    return ", ".join(choices) if _short(choices) or len(choices) < 2 else f"{choices[0]} to {choices[-1]}"
+    stages = "1-1 to 8-4, " if choices == STAGES else ""
+    return stages + ", ".join(choices[32:] if stages else choices)
 
 
 def _short(choices: tuple[str, ...] | None) -> bool:

@@ -1,6 +1,6 @@
-"""Play a policy: many episodes for a clear rate, or one game after the other to watch.
+"""Episodes of a policy over many lanes at once: for a clear rate, while training or afterwards, or to watch.
 
-A process of its own (`python -m engine.evaluation POLICY …`) that writes packed messages to its standard output: an
+As a process of its own (`python -m engine.evaluation POLICY …`) it writes packed messages to its standard output: an
 `Episode` for each one that ends, a `Frame` for every step with `--watch`, at the end `Evaluated`, or `Failed`.
 """
 
@@ -12,45 +12,87 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from safetensors.torch import load_file
 
 from engine import checkpoints
 from engine.agents import DuelingQNetwork
 from engine.envs.emulator import SCREEN_SHAPE
-from engine.envs.mario import ACTION_NAMES, FRAME_SKIP, MarioLanes
-from engine.envs.nes_py import NesPyEmulator
+from engine.envs.make import task_of_policy
+from engine.envs.mario import MarioLanes, VectorStep, rules
 from engine.envs.stack import FrameStack
 from engine.messages import Episode, Evaluated, EvaluationReport, Frame, pack
 from engine.runners.process import describe
 from engine.threads import thread_budget
 
-_LANES = 8
+MAX_LANES = 256
 _FRAMES_PER_S = 60.0988  # NTSC
 
+Act = Callable[[NDArray[np.uint8]], NDArray[np.int64]]
 
-@dataclass(frozen=True)
-class Policy:
-    """A network and what it was trained on."""
 
-    network: DuelingQNetwork
-    stage: str
-    emulator: str
+class Played(Episode, frozen=True):
+    """An episode with what the game's status bar said at its end."""
 
-    @staticmethod
-    def load(path: Path) -> Policy:
-        """Read a policy file. Raises `CheckpointError` if this version can't play it."""
-        said = checkpoints.policy_metadata(path)
-        if said["network"] != "dueling" or tuple(said["actions"]) != ACTION_NAMES:
-            raise checkpoints.CheckpointError(f"{path}: made for a network or actions that this version does not have")
-        height, width = said["frame_shape"]
-        network = DuelingQNetwork(said["stack"], (height, width), len(said["actions"]))
-        network.load_state_dict(load_file(path))
-        return Policy(network.eval(), said["stage"], said["emulator"])
+    time_left: int
+    score: int
+
+
+def play_episodes(
+    env: MarioLanes,
+    act: Act,
+    episodes: float,
+    *,
+    epsilon: float = 0.0,
+    seed: int = 0,
+    ended: Callable[[Played], None] = lambda _: None,
+    stepped: Callable[[VectorStep], None] = lambda _: None,
+) -> list[Played]:
+    """Play until `episodes` have ended (infinity: for ever); those begun in excess are not counted.
+
+    Every lane plays the same number, one more at most: otherwise short episodes would count more often.
+
+    Args:
+        act: actions [lanes] for observations uint8 [lanes, stack, height, width].
+        epsilon: probability of a random action instead.
+        ended, stepped: called with each counted episode, and after every environment step of all lanes.
+    """
+    random = np.random.default_rng(seed)
+    quota = np.full(env.lanes, math.inf)
+    if math.isfinite(episodes):
+        each, more = divmod(int(episodes), env.lanes)
+        quota[:] = each
+        quota[:more] += 1
+    stack, played, steps = FrameStack(env.reset()), list[Played](), 0
+    while (quota > 0).any():
+        explore = random.random(env.lanes) < epsilon
+        step = env.step(np.where(explore, random.integers(0, env.actions, env.lanes), act(stack.obs)))
+        over = step.terminated | step.truncated
+        stack.push(step.frames, over)
+        steps += 1
+        stepped(step)
+        for lane in np.flatnonzero(over & (quota > 0)).tolist():
+            quota[lane] -= 1
+            episode = Played(
+                actor=0,
+                lane=lane,
+                env_steps=steps * env.lanes,
+                episode=len(played) + 1,
+                episode_return=float(step.returns[lane]),
+                length=int(step.lengths[lane]),
+                x_pos=int(step.furthest[lane]),
+                flag=bool(step.clears[lane]),
+                epsilon=epsilon,
+                time_left=int(step.info[lane, rules.TIME]),
+                score=int(step.info[lane, rules.SCORE]),
+            )
+            ended(episode)
+            played.append(episode)
+    return played
 
 
 def wilson(successes: int, trials: int) -> tuple[float, float]:
@@ -63,78 +105,103 @@ def wilson(successes: int, trials: int) -> tuple[float, float]:
     return low, high
 
 
-class Evaluation:
-    """Episodes of one policy. Every lane plays the same number, so short episodes don't count more often."""
+def load_policy(path: Path) -> DuelingQNetwork:
+    """The network of a policy file. Raises `CheckpointError` if this version has no such network."""
+    said = checkpoints.policy_metadata(path)
+    if said["network"] != "dueling":
+        raise checkpoints.CheckpointError(f"{path}: network {said['network']!r}; this version knows: dueling")
+    height, width = said["frame_shape"]
+    network = DuelingQNetwork(said["stack"], (height, width), len(said["actions"]))
+    network.load_state_dict(load_file(path))
+    return network.eval()
 
-    def __init__(self, path: Path, *, lanes: int, epsilon: float, noop_max: int, seed: int) -> None:
-        self._path = path
-        self._policy = Policy.load(path)
-        threads = thread_budget(lanes)
-        torch.set_num_threads(threads.torch_threads)
-        self._env = MarioLanes(
-            NesPyEmulator(lanes, threads.lane_threads), self._policy.stage, noop_max=noop_max, seed=seed
-        )
-        self._epsilon, self._noop_max = epsilon, noop_max
-        self._random = np.random.default_rng(seed)
+
+def main() -> int:
+    """See the module's docstring."""
+    parser = argparse.ArgumentParser(prog="engine.evaluation")
+    parser.add_argument("policy", type=Path)
+    parser.add_argument("--episodes", type=int)
+    parser.add_argument("--epsilon", type=float, required=True)
+    parser.add_argument("--noop-max", type=int, required=True)
+    parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--stage")
+    parser.add_argument("--emulator")
+    parser.add_argument("--watch", action="store_true")
+    options = parser.parse_args()
+    tell = _take_stdout()
+    try:
+        _evaluate(options, tell)
+    except BrokenPipeError:
+        os._exit(0)  # the reader has seen enough; nothing may be flushed any more
+    except Exception as error:
+        tell(describe(error))
+        return 1
+    return 0
+
+
+def _evaluate(options: argparse.Namespace, tell: Callable[[EvaluationReport], None]) -> None:
+    started = time.monotonic()
+    said = checkpoints.policy_metadata(options.policy)
+    stage, emulator = options.stage or said["stage"], options.emulator or said["emulator"]
+    lanes = 1 if options.watch else min(MAX_LANES, options.episodes)
+    threads = thread_budget(lanes, emulator)
+    torch.set_num_threads(threads.torch_threads)
+    network = load_policy(options.policy)
+    task = task_of_policy(said, stage=stage, noop_max=options.noop_max)
+    env = MarioLanes(task, lanes, emulator=emulator, threads=threads.lane_threads, seed=options.seed)
 
     @torch.no_grad()
-    def play(self, episodes: int | None, watch: bool, tell: Callable[[EvaluationReport], None]) -> None:
-        """Play and tell of it; without `episodes`, until the reader leaves."""
-        started = time.monotonic()
-        env, seen = self._env, list[Episode]()
-        quota = np.full(env.lanes, math.inf if episodes is None else episodes // env.lanes)
-        if episodes is not None:
-            quota[: episodes % env.lanes] += 1
-        stack, steps = FrameStack(env.reset()), 0
-        while (quota > 0).any():
-            due = started + steps * FRAME_SKIP / _FRAMES_PER_S
-            greedy = self._policy.network(torch.from_numpy(stack.obs)).argmax(1).numpy()
-            explore = self._random.random(env.lanes) < self._epsilon
-            step = env.step(np.where(explore, self._random.integers(0, env.actions, env.lanes), greedy))
-            ended = step.terminated | step.truncated
-            stack.push(step.frames, ended)
-            steps += 1
-            if watch:
-                height, width, _ = SCREEN_SHAPE
-                time.sleep(max(0.0, due - time.monotonic()))
-                tell(Frame(index=steps, height=height, width=width, rgb=env.emulator.screen(0).tobytes()))
-            for lane in np.flatnonzero(ended & (quota > 0)):
-                quota[lane] -= 1
-                seen.append(
-                    Episode(
-                        actor=0,
-                        lane=int(lane),
-                        env_steps=steps * env.lanes,
-                        episode=len(seen) + 1,
-                        episode_return=float(step.returns[lane]),
-                        length=int(step.lengths[lane]),
-                        x_pos=int(step.furthest[lane]),
-                        flag=bool(step.clears[lane]),
-                        epsilon=self._epsilon,
-                    )
-                )
-                tell(seen[-1])
-        tell(self._result(seen, time.monotonic() - started))
+    def act(obs: NDArray[np.uint8]) -> NDArray[np.int64]:
+        return network(torch.from_numpy(obs)).argmax(1).numpy()
 
-    def _result(self, seen: list[Episode], seconds: float) -> Evaluated:
-        clears = sum(episode.flag for episode in seen)
-        low, high = wilson(clears, len(seen))
-        return Evaluated(
-            policy=str(self._path),
-            stage=self._policy.stage,
-            emulator=self._policy.emulator,
-            episodes=len(seen),
-            epsilon=self._epsilon,
-            noop_max=self._noop_max,
+    height, width, _ = SCREEN_SHAPE
+    steps = 0
+
+    def show(step: VectorStep) -> None:
+        nonlocal steps
+        steps += 1
+        due = started + steps * task.frame_skip / _FRAMES_PER_S
+        time.sleep(max(0.0, due - time.monotonic()))
+        tell(Frame(index=steps, height=height, width=width, rgb=env.emulator.screen(0).tobytes()))
+
+    def tell_episode(played: Played) -> None:
+        tell(Episode(**{name: getattr(played, name) for name in Episode.__struct_fields__}))
+
+    played = play_episodes(
+        env,
+        act,
+        options.episodes or math.inf,
+        epsilon=options.epsilon,
+        seed=options.seed,
+        ended=tell_episode,
+        stepped=show if options.watch else lambda _: None,
+    )
+    clears = sum(episode.flag for episode in played)
+    low, high = wilson(clears, len(played))
+
+    def mean(name: str) -> float:
+        return float(np.mean([getattr(episode, name) for episode in played]))
+
+    tell(
+        Evaluated(
+            policy=str(options.policy),
+            stage=stage,
+            emulator=emulator,
+            episodes=len(played),
+            epsilon=options.epsilon,
+            noop_max=options.noop_max,
             clears=clears,
-            clear_rate=clears / len(seen),
+            clear_rate=clears / len(played),
             clear_rate_low=low,
             clear_rate_high=high,
-            mean_return=float(np.mean([episode.episode_return for episode in seen])),
-            mean_x_pos=float(np.mean([episode.x_pos for episode in seen])),
-            mean_length=float(np.mean([episode.length for episode in seen])),
-            seconds=seconds,
+            mean_return=mean("episode_return"),
+            mean_x_pos=mean("x_pos"),
+            mean_length=mean("length"),
+            mean_time_left=mean("time_left"),
+            mean_score=mean("score"),
+            seconds=time.monotonic() - started,
         )
+    )
 
 
 def _take_stdout() -> Callable[[EvaluationReport], None]:
@@ -147,31 +214,6 @@ def _take_stdout() -> Callable[[EvaluationReport], None]:
         stream.flush()
 
     return tell
-
-
-def main() -> int:
-    """See the module's docstring."""
-    parser = argparse.ArgumentParser(prog="engine.evaluation")
-    parser.add_argument("policy", type=Path)
-    parser.add_argument("--episodes", type=int)
-    parser.add_argument("--epsilon", type=float, required=True)
-    parser.add_argument("--noop-max", type=int, required=True)
-    parser.add_argument("--seed", type=int, required=True)
-    parser.add_argument("--watch", action="store_true")
-    options = parser.parse_args()
-    tell = _take_stdout()
-    lanes = 1 if options.watch else min(_LANES, options.episodes)
-    try:
-        evaluation = Evaluation(
-            options.policy, lanes=lanes, epsilon=options.epsilon, noop_max=options.noop_max, seed=options.seed
-        )
-        evaluation.play(options.episodes, options.watch, tell)
-    except BrokenPipeError:
-        os._exit(0)  # the reader has seen enough; nothing may be flushed any more
-    except Exception as error:
-        tell(describe(error))
-        return 1
-    return 0
 
 
 if __name__ == "__main__":

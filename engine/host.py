@@ -35,6 +35,7 @@ from engine.messages import (
     Current,
     Done,
     Episode,
+    Evaluation,
     Event,
     Failed,
     Finished,
@@ -191,6 +192,9 @@ class Host:
                 self._log("info", f"training on {report.device} in {report.precision}")
             case Episode():
                 self._scalars.episode(report)
+                self._tell(report)
+            case Evaluation():
+                self._scalars.evaluation(report)
                 self._tell(report)
             case Written():
                 await self._commit(report)

@@ -177,6 +177,18 @@ class Ready(Message, frozen=True):
     torch_threads: int
 
 
+class Evaluation(Message, frozen=True):
+    """Greedy episodes played in between; `best` says that the policy is the best of the run so far and was kept."""
+
+    env_steps: int
+    episodes: int
+    clears: int
+    mean_return: float
+    mean_x_pos: float
+    best: bool
+    seconds: float
+
+
 class Saved(Message, frozen=True):
     """A checkpoint or a policy that is complete on disk."""
 
@@ -238,7 +250,7 @@ class Hello(Message, frozen=True):
     steps: int
     render: bool  # the run was started with --render
     points: list[Point]
-    events: list[Ready | Episode | Saved | Log | Finished | Failed]
+    events: list[Ready | Episode | Evaluation | Saved | Log | Finished | Failed]
 
 
 # ---------------------------------------------------------------------------------------------- runner to host only
@@ -277,14 +289,16 @@ class Evaluated(Message, frozen=True):
     mean_return: float  # gym-super-mario-bros 7.4 rewards
     mean_x_pos: float
     mean_length: float  # environment steps
+    mean_time_left: float  # of the game's clock
+    mean_score: float
     seconds: float
 
 
-Lasting = Ready | Episode | Point | Saved | Log | Finished | Failed
+Lasting = Ready | Episode | Evaluation | Point | Saved | Log | Finished | Failed
 Current = Progress | Lanes | System | Frame
 Event = Lasting | Current | Hello
 EvaluationReport = Frame | Episode | Evaluated | Failed
-Report = Ready | Progress | Lanes | Episode | Saved | Written | Log | Failed | Done
+Report = Ready | Progress | Lanes | Episode | Evaluation | Saved | Written | Log | Failed | Done
 
 _ENCODER = msgspec.msgpack.Encoder()
 _HEADER = struct.Struct(">I")

@@ -12,11 +12,14 @@ class ThreadBudget:
     torch_threads: int
 
 
-def thread_budget(lanes: int) -> ThreadBudget:
+def thread_budget(lanes: int, emulator: str) -> ThreadBudget:
     """Threads for one process that emulates and learns.
 
-    Emulating this game on nes-py takes about four times the processor time of learning from it, so lanes may use every
-    core; torch takes the half that keeps its OpenMP threads from waiting for one another on a busy core.
+    On our own console learning takes nearly all of the time, so torch may use every core and lanes half of them. nes-py
+    takes several times the processor time of learning, so there it is the other way round. Measured on two cores:
+    environment steps/s were within 3 % of the best split, and 25 % above the worst.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return ThreadBudget(lane_threads=min(cores, lanes), torch_threads=max(1, cores // 2))
+    half = max(1, cores // 2)
+    emulating, learning = (half, cores) if emulator == "native" else (cores, half)
+    return ThreadBudget(lane_threads=min(emulating, lanes), torch_threads=learning)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from engine.messages import (
     Episode,
+    Evaluation,
     Event,
     Failed,
     Finished,
@@ -59,7 +60,7 @@ class RunView:
     frame: Frame | None = None
     end: Finished | Failed | None = None
     points: Points = field(default_factory=Points)
-    events: deque[Ready | Episode | Saved | Log | Finished | Failed] = field(
+    events: deque[Ready | Episode | Evaluation | Saved | Log | Finished | Failed] = field(
         default_factory=lambda: deque(maxlen=MAX_EVENTS)
     )
 
@@ -88,5 +89,5 @@ class RunView:
             case Finished() | Failed():
                 self.end = event
                 self.events.append(event)
-            case Episode() | Saved() | Log():
+            case Episode() | Evaluation() | Saved() | Log():
                 self.events.append(event)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from engine import __version__
-from engine.config import RunConfig, add_arguments, given
+from engine.config import RunConfig, add_arguments, given, make_config
 from engine.errors import UserError
 from engine.runs import find_run, list_runs, record_as_dict
 from mario_tui.launch import make_plan
@@ -148,10 +148,8 @@ def _eval(arguments: list[str]) -> int:
     return evaluate(
         options.checkpoint,
         options.run_dir or RunConfig.run_dir,
-        episodes=options.episodes,
-        epsilon=options.epsilon,
-        noop_max=options.noop_max,
-        seed=options.seed,
+        options.episodes,
+        _evaluation_options(options),
         as_json=options.json,
     )
 
@@ -166,7 +164,7 @@ def _play(arguments: list[str]) -> int:
     _need_terminal("mario-tui eval")
     from mario_tui.play import PlayApp
 
-    return PlayApp(policy, epsilon=options.epsilon, noop_max=options.noop_max, seed=options.seed).run_in_terminal()
+    return PlayApp(policy, _evaluation_options(options)).run_in_terminal()
 
 
 def _add_policy(parser: argparse.ArgumentParser) -> None:
@@ -180,7 +178,20 @@ def _add_policy(parser: argparse.ArgumentParser) -> None:
         help="random start frames (default: 30)",
     )
     parser.add_argument("--seed", type=_whole("--seed", 0), default=0, metavar="N", help="default: 0")
+    parser.add_argument("--stage", metavar="NAME", help="another stage than the one it was trained on")
+    parser.add_argument("--emulator", metavar="native|nes-py", help="another console than the one it was trained on")
     _add_run_dir(parser)
+
+
+def _evaluation_options(options: argparse.Namespace) -> list[str]:
+    """What `eval` and `play` pass on to the engine, the names checked."""
+    chosen = [f"--epsilon={options.epsilon}", f"--noop-max={options.noop_max}", f"--seed={options.seed}"]
+    for name in ("stage", "emulator"):
+        value = getattr(options, name)
+        if value is not None:
+            make_config({name: value})  # complains
+            chosen.append(f"--{name}={value}")
+    return chosen
 
 
 def _add_run_dir(parser: argparse.ArgumentParser) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -44,12 +44,10 @@ def reports(process: subprocess.Popen[bytes]) -> Iterator[EvaluationReport]:
         yield decode_evaluation(process.stdout.read(body_length(header)))
 
 
-def evaluate(
-    checkpoint: str, run_dir: str, *, episodes: int, epsilon: float, noop_max: int, seed: int, as_json: bool
-) -> int:
-    """Evaluate and print; the exit status."""
+def evaluate(checkpoint: str, run_dir: str, episodes: int, options: Sequence[str], *, as_json: bool) -> int:
+    """Evaluate and print; the exit status. `options` are the engine's own."""
     policy = find_policy(checkpoint, run_dir)
-    arguments = (f"--episodes={episodes}", f"--epsilon={epsilon}", f"--noop-max={noop_max}", f"--seed={seed}")
+    arguments = (f"--episodes={episodes}", *options)
     progress = Progress(console=Console(stderr=True), transient=True)
     with evaluation_process(policy, *arguments) as process, progress:
         task = progress.add_task(f"evaluating {policy.name}", total=episodes)
@@ -80,6 +78,7 @@ def _as_text(r: Evaluated) -> str:
     return (
         f"stage {r.stage} on {r.emulator}: {r.clears}/{r.episodes} clears "
         f"({r.clear_rate:.0%}, 95 % interval {r.clear_rate_low:.0%} to {r.clear_rate_high:.0%})\n"
-        f"mean return {r.mean_return:,.1f}, mean x {r.mean_x_pos:,.0f}, mean length {r.mean_length:,.0f} "
-        f"environment steps; epsilon {r.epsilon:g}, 0 to {r.noop_max} no-op frames, {r.seconds:.0f} s"
+        f"mean return {r.mean_return:,.1f}, x {r.mean_x_pos:,.0f}, time left {r.mean_time_left:.0f}, "
+        f"score {r.mean_score:,.0f}, length {r.mean_length:,.0f} environment steps\n"
+        f"epsilon {r.epsilon:g}, 0 to {r.noop_max} no-op frames, {r.seconds:.0f} s"
     )

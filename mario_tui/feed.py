@@ -10,6 +10,7 @@ from engine.client import HostClient, HostGone
 from engine.messages import (
     Command,
     Episode,
+    Evaluation,
     Event,
     Failed,
     Finished,
@@ -36,7 +37,7 @@ class Snapshot:
     lanes: Lanes | None = None
     system: System | None = None
     points: tuple[Point, ...] = ()
-    events: tuple[Ready | Episode | Saved | Log | Finished | Failed, ...] = ()
+    events: tuple[Ready | Episode | Evaluation | Saved | Log | Finished | Failed, ...] = ()
     end: Finished | Failed | None = None
     connected: bool = False
 

@@ -29,7 +29,7 @@ from rich.progress import (
 
 from engine.client import HostClient, HostGone
 from engine.errors import UserError
-from engine.messages import Episode, Event, Failed, Finished, Log, Progress, Ready, Saved, Stop, Summary
+from engine.messages import Episode, Evaluation, Event, Failed, Finished, Log, Progress, Ready, Saved, Stop, Summary
 from engine.runs import Run
 from mario_tui.format import duration, number
 from mario_tui.launch import Plan
@@ -121,6 +121,8 @@ class _JSONLines:
                 self._print("progress", event)
             case Episode():
                 self._print("episode", event)
+            case Evaluation():
+                self._print("evaluation", event)
             case Saved():
                 self._print("checkpoint", event)
             case Log(level="warning" | "error"):
@@ -216,6 +218,12 @@ def _line(event: Any) -> str | None:
             return f"ready: {event.device}, {event.precision}, {event.lane_threads} lane threads"
         case Saved():
             return f"{event.kind} at {event.env_steps:,}: {event.path}"
+        case Evaluation():
+            best = ", the best so far" if event.best else ""
+            return (
+                f"evaluation at {event.env_steps:,}: {event.clears}/{event.episodes} cleared, "
+                f"mean return {event.mean_return:.0f}, mean x {event.mean_x_pos:.0f}{best}"
+            )
         case Log():
             return event.text if event.level == "info" else f"{event.level}: {event.text}"
         case Episode(flag=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from subprocess import Popen
 
@@ -24,10 +25,10 @@ class PlayApp(App[None]):
     BINDINGS = [Binding("q,escape", "quit", "Quit")]
     ENABLE_COMMAND_PALETTE = False
 
-    def __init__(self, policy: Path, *, epsilon: float, noop_max: int, seed: int) -> None:
+    def __init__(self, policy: Path, options: Sequence[str]) -> None:
         super().__init__()
         self._policy = policy
-        self._arguments = ("--watch", f"--epsilon={epsilon}", f"--noop-max={noop_max}", f"--seed={seed}")
+        self._arguments = ("--watch", *options)
         self._frame: Frame | None = None
         self._episodes: list[Episode] = []
         self._failure: str | None = None

@@ -107,16 +107,17 @@ def feed(learner: Learner, steps: int, seed: int, reward: float = 1.0) -> None:
         ended = random.random(2) < 0.1
         none = np.zeros(2, np.int64)
         step = VectorStep(
-            frames,
-            finals,
-            np.full(2, reward, np.float32),
-            ended,
-            ~ended & (random.random(2) < 0.1),
-            none,
-            none,
-            none,
-            ended,
-            8,
+            frames=frames,
+            final_frames=finals,
+            rewards=np.full(2, reward, np.float32),
+            terminated=ended,
+            truncated=~ended & (random.random(2) < 0.1),
+            returns=none,
+            lengths=none,
+            furthest=none,
+            clears=ended,
+            info=np.zeros((2, 10), np.int64),
+            emulated=8,
         )
         learner.insert(frames, random.integers(0, 5, 2), step)
         learner.learn()

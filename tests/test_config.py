@@ -33,7 +33,7 @@ def test_only_given_flags_are_given() -> None:
         (("--game", "pong"), "--game: 'pong' is not accepted; accepted: mario"),
         (("--alpha", "nan"), "--alpha: nan is not accepted; accepted: a number from 0.0 to 1.0"),
         (("--device", "tpu"), "--device: 'tpu' is not accepted; accepted: auto, cpu, mps, cuda, cuda:N"),
-        (("--burnin", "300000"), "--burnin: 300000 never fits; accepted: 1 to buffer-size (200000)"),
+        (("--burnin", "500000"), "--burnin: 500000 never fits; accepted: 1 to buffer-size (400000)"),
         (("--buffer-size", "100", "--burnin", "50", "--parallel-envs", "64"), "--buffer-size: 100 is too small"),
     ],
 )

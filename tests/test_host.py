@@ -18,7 +18,7 @@ from tests.support import headless, next_event, read_event, the_run, wait_until
 
 
 def test_many_clients_one_run(tmp_path: Path) -> None:
-    with headless("--steps", "100000", "--burnin", "200", cwd=tmp_path) as process:
+    with headless("--steps", "100000000", "--burnin", "200", cwd=tmp_path) as process:
         read_event(process, "progress", state="running")
         run = the_run(tmp_path)
         address = Path(run.record().socket)
@@ -65,7 +65,7 @@ def test_many_clients_one_run(tmp_path: Path) -> None:
 
 
 def test_who_comes_late_gets_the_history(tmp_path: Path) -> None:
-    with headless("--steps", "100000", cwd=tmp_path) as process:
+    with headless("--steps", "100000000", cwd=tmp_path) as process:
         read_event(process, "episode", episode=3)
         run = the_run(tmp_path)
         with HostClient(run) as client:
@@ -78,7 +78,7 @@ def test_who_comes_late_gets_the_history(tmp_path: Path) -> None:
 
 
 def test_a_run_without_a_host_says_so(tmp_path: Path) -> None:
-    with headless("--steps", "100000", cwd=tmp_path) as process:
+    with headless("--steps", "100000000", cwd=tmp_path) as process:
         read_event(process, "progress", state="running")
         run = the_run(tmp_path)
     wait_until(lambda: not run.is_alive(), "the host's end")

@@ -1,29 +1,42 @@
-"""The Mario task on nes-py: equal to gym-super-mario-bros 7.4, deterministic, saved states, truncation."""
+"""Super Mario Bros: equal to gym-super-mario-bros 7.4, the same on both consoles, deterministic, resumable."""
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from engine.envs.emulator import RIGHT, A, B
-from engine.envs.mario import FRAME_SKIP, RIGHT_ONLY, STALL_STEPS, MarioLanes
-from engine.envs.nes_py import NesPyEmulator
+from engine.envs.emulator import Emulator
+from engine.envs.mario import VIEWS, MarioLanes, MarioTask, VectorStep, View
+from engine.envs.mario.lanes import make_emulator, start_states
+from engine.envs.mario.rules import INFO_NAMES, STATUS_NAMES, draw
+from engine.envs.mario.stepped import SteppedPlayer
+from engine.errors import UserError
+from engine.joypad import ACTION_SETS, action_buttons
+
+RIGHT_B = ACTION_SETS["right-only"].index("right+B")
+ARRAYS = ("frames", "rewards", "terminated", "truncated", "returns", "lengths", "furthest", "clears", "info")
 
 
-def lanes(count: int, threads: int = 1, noop_max: int = 30, seed: int = 0, stage: str = "1-1") -> MarioLanes:
-    return MarioLanes(NesPyEmulator(count, threads), stage, noop_max=noop_max, seed=seed)
+# ---------------------------------------------------------------------------------- against gym-super-mario-bros 7.4
 
 
 @pytest.fixture
 def reference() -> Iterator[Any]:
-    """gym-super-mario-bros 7.4's own environment, cured of what breaks it on NumPy 2 (uint8 overflow)."""
+    """Makes 7.4's own environments, cured of what breaks them on NumPy 2 (uint8 arithmetic that overflows)."""
     import nes_py._rom as rom_module
     from gym_super_mario_bros import SuperMarioBrosEnv
     from nes_py import nes_env
+
+    made = []
+
+    def make(target: tuple[int, int] | None) -> Any:
+        made.append(SuperMarioBrosEnv(target=target))
+        return made[-1]
 
     with pytest.MonkeyPatch.context() as patch:
         original = rom_module.ROM.header.fget
@@ -34,65 +47,264 @@ def reference() -> Iterator[Any]:
             return ctypes.cast(address, ctypes.POINTER(ctypes.c_uint8 * 0x800)).contents
 
         patch.setattr(nes_env.NESEnv, "_ram_buffer", ram)
-        env = SuperMarioBrosEnv(target=(1, 1))
-        yield env
-        env.close()
+        yield make
+        for env in made:
+            env.close()
 
 
-def test_returns_and_ends_equal_those_of_the_package(reference: Any) -> None:
-    """Held random buttons through several episodes, frame for frame, without no-op starts."""
-    env = lanes(1, noop_max=0)
-    random = np.random.default_rng(4)
+def equals_the_package(theirs: Any, task: MarioTask, emulator: str, steps: int, episodes: int, seed: int) -> int:
+    """Play held random actions on both, frame for frame; the number of finished episodes."""
+    env = MarioLanes(task, 1, emulator=emulator)
+    random, buttons = np.random.default_rng(seed), action_buttons(task.actions)
     env.reset()
-    reference.reset()
-    reference.step(0)  # our restart runs one frame, which draws the screen
-    finished, total, furthest = 0, 0.0, 0
-    while finished < 3:
-        action = int(random.choice(len(RIGHT_ONLY), p=[0.05, 0.15, 0.1, 0.3, 0.4]))
+    theirs.reset()
+    theirs.step(0)  # our episodes begin with one frame, which draws the screen
+    finished, total, played = 0, 0.0, 0
+    while finished < episodes and played < steps:
+        action = RIGHT_B if random.random() < 0.5 else int(random.integers(len(buttons)))
         for _ in range(int(random.integers(1, 9))):
-            step = env.step(np.array([action]))
-            done = info = None
-            for _ in range(FRAME_SKIP):
-                _, reward, done, info = reference.step(RIGHT_ONLY[action])
-                total += reward
+            step, reward = env.step(np.array([action])), 0.0
+            for _ in range(task.frame_skip):
+                screen, frame_reward, done, info = theirs.step(buttons[action])
+                reward += frame_reward
                 if done:
                     break
+            total, played = total + reward, played + 1
+            assert step.rewards[0] == reward
             assert step.returns[0] == total
             assert bool(step.terminated[0]) == done
-            furthest = max(furthest, info["x_pos"])
+            ours = dict(zip(INFO_NAMES, step.info[0].tolist(), strict=True))
+            assert ours | {"status": STATUS_NAMES[ours["status"]], "flag_get": bool(ours["flag_get"])} == info
             if done:
-                assert bool(step.clears[0]) == info["flag_get"]
                 finished, total = finished + 1, 0.0
-                reference.reset()
-                reference.step(0)
+                theirs.reset()
+                theirs.step(0)
                 break
-            assert not step.truncated[0]
-    assert furthest > 400
+            assert np.array_equal(env.emulator.screen(0), screen)
+    return finished
 
 
-def play(env: MarioLanes, steps: int, seed: int) -> tuple[np.ndarray, ...]:
-    random = np.random.default_rng(seed)
-    frames, rewards = [env.reset()], []
-    for _ in range(steps):
-        step = env.step(random.integers(0, env.actions, env.lanes))
-        frames.append(step.frames)
-        rewards.append(step.rewards)
-    return np.stack(frames), np.stack(rewards)
+@pytest.mark.parametrize("stage", ["1-1", "1-2", "4-4", "8-1"])
+def test_classic_equals_the_package_in_reward_done_info_and_screen(reference: Any, stage: str) -> None:
+    world, number = (int(part) for part in stage.split("-"))
+    task = MarioTask(stage=stage, reward="classic", actions="simple", noop_max=0, stall_steps=0)
+    assert equals_the_package(reference((world, number)), task, "native", 400, 2, seed=world) > 0
 
 
-def test_threads_do_not_change_the_game() -> None:
-    one, two = play(lanes(3, threads=1), 40, 7), play(lanes(3, threads=2), 40, 7)
-    assert all(np.array_equal(a, b) for a, b in zip(one, two, strict=True))
+def test_the_whole_game_equals_the_package_over_lives(reference: Any) -> None:
+    task = MarioTask(stage="game", reward="classic", noop_max=0, stall_steps=0)
+    assert equals_the_package(reference(None), task, "native", 900, 1, seed=3) == 1  # three lives are lost
 
 
-def test_random_starts_differ_between_episodes() -> None:
-    env = lanes(6)
+@pytest.mark.long
+@pytest.mark.parametrize("world", range(1, 9))
+@pytest.mark.parametrize("number", range(1, 5))
+def test_classic_equals_the_package_everywhere(reference: Any, world: int, number: int) -> None:
+    task = MarioTask(stage=f"{world}-{number}", reward="classic", actions="complex", noop_max=0, stall_steps=0)
+    for emulator in ("native", "nes-py"):
+        equals_the_package(reference((world, number)), task, emulator, 600, 5, seed=world * number)
+
+
+# ---------------------------------------------------------------------------------- the same on every console
+
+
+def stepped(task: MarioTask, lanes: int, seed: int) -> MarioLanes:
+    """Lanes on our console that are played frame by frame from Python instead of in one compiled call."""
+    env = MarioLanes(task, lanes, seed=seed)
+    starts = start_states("native", task.stages, whole_game=task.stage == "game")
+    env._player = SteppedPlayer(env.emulator, task, env.book, starts, seed)
+    return env
+
+
+def assert_equal_play(one: MarioLanes, other: MarioLanes, steps: int) -> int:
+    """Held random actions in both; the number of episodes that ended."""
+    random, ended = np.random.default_rng(1), 0
+    assert np.array_equal(one.reset(), other.reset())
+    for step in range(steps):
+        if step % 3 == 0:
+            actions = random.integers(0, one.actions, one.lanes)
+        first, second = one.step(actions), other.step(actions)
+        for name in (*ARRAYS, "emulated"):
+            assert np.array_equal(getattr(first, name), getattr(second, name)), (step, name)
+        over = first.terminated | first.truncated
+        assert np.array_equal(first.final_frames[over], second.final_frames[over])
+        ended += int(over.sum())
+    return ended
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        MarioTask(),
+        MarioTask(stage="random", actions="complex", sticky=0.25, view=VIEWS["84x84"], stall_steps=40),
+        MarioTask(stage="game", actions="simple", stall_steps=25, frame_skip=3),
+        MarioTask(stage="8-4", view=View(16, 240, 0, 256, 61, 77), reward="classic"),
+    ],
+    ids=lambda task: task.stage,
+)
+def test_the_compiled_step_equals_the_rules_played_from_python(task: MarioTask) -> None:
+    assert assert_equal_play(MarioLanes(task, 3, seed=5, threads=2), stepped(task, 3, 5), 150) > 0
+
+
+@pytest.mark.parametrize("stage", ["1-1", "4-4"])
+def test_nes_py_plays_the_same_game(stage: str) -> None:
+    task = MarioTask(stage=stage, actions="simple")
+    native, nes_py = (MarioLanes(task, 2, seed=6, threads=2, emulator=name) for name in ("native", "nes-py"))
+    assert assert_equal_play(native, nes_py, 110) > 0
+
+
+def test_lanes_and_threads_do_not_change_a_game() -> None:
+    random = np.random.default_rng(0)
+    many, alone = MarioLanes(MarioTask(), 5, threads=3, seed=2), MarioLanes(MarioTask(), 3, seed=2)
+    assert np.array_equal(many.reset()[:3], alone.reset())
+    for _ in range(80):
+        actions = random.integers(0, many.actions, 5)
+        first, second = many.step(actions), alone.step(actions[:3])
+        assert all(np.array_equal(getattr(first, name)[:3], getattr(second, name)) for name in ARRAYS)
+
+
+# ---------------------------------------------------------------------------------- episodes
+
+
+def run_until(env: MarioLanes, action: int, condition: str) -> VectorStep:
+    while True:
+        step = env.step(np.full(env.lanes, action))
+        if getattr(step, condition).any():
+            return step
+
+
+def test_random_starts_differ_and_depend_on_the_seed_alone() -> None:
+    def counters(seed: int) -> list[int]:
+        env = MarioLanes(MarioTask(), 8, seed=seed)
+        env.reset()
+        return list(env.emulator.ram[:, 0x09])  # the game's frame counter
+
+    assert counters(1) == counters(1) != counters(2)
+    assert len(set(counters(1))) > 3
+
+
+def test_random_draws_are_even() -> None:
+    draws = np.array([draw(seed, lane, count) for seed in (0, 1) for lane in range(40) for count in range(200)])
+    counts = np.bincount(draws % 31, minlength=31)
+    expected = draws.size / 31
+    assert ((counts - expected) ** 2 / expected).sum() < 30 + 4 * 60**0.5  # four standard deviations
+    assert len(np.unique(draws)) > 0.999 * draws.size
+
+
+def test_sticky_actions_repeat_the_last_one() -> None:
+    env = MarioLanes(MarioTask(sticky=0.5, stall_steps=0), 64, seed=1)
     env.reset()
-    assert len(np.unique(env.emulator.ram[:, 0x09])) > 1  # the frame counter
+    env.step(np.zeros(64, np.int64))
+    from engine.envs.mario.rules import BUTTONS
+
+    env.step(np.full(64, RIGHT_B))
+    assert 16 < int((env.book[:, BUTTONS] == 0).sum()) < 48
 
 
-def test_a_saved_state_continues_as_the_original_in_any_lane() -> None:
-    emulator = NesPyEmulator(2)
+@pytest.mark.parametrize("emulator", ["native", "nes-py"])
+def test_standing_still_is_truncated_and_not_terminated(emulator: str) -> None:
+    env = MarioLanes(MarioTask(stall_steps=20), 1, emulator=emulator)
+    env.reset()
+    step = run_until(env, 0, "truncated")
+    assert not step.terminated[0]
+    assert step.lengths[0] == 20
+
+
+@pytest.mark.parametrize("emulator", ["native", "nes-py"])
+def test_final_picture_is_kept_and_the_next_is_a_new_start(emulator: str) -> None:
+    env = MarioLanes(MarioTask(noop_max=0), 1, emulator=emulator)
+    start = env.reset()
+    step = run_until(env, RIGHT_B, "terminated")
+    assert np.array_equal(step.frames, start)
+    assert not np.array_equal(step.final_frames, step.frames)
+    assert step.returns[0] > 100
+    assert step.rewards[0] == -1  # -25 for the death, clipped to -15 and scaled
+    assert env.step(np.array([0])).lengths[0] == 1
+
+
+def clear_by_search(env: MarioLanes, random: np.random.Generator) -> tuple[VectorStep, int]:
+    """Held random actions from saved states; the furthest survivor is the next start, and after failures an earlier one
+    is tried again. Gives the step and the lane of a clear."""
+    console, reached, failures = env.emulator, [(0, env.emulator.save(0))], 0
+    for _ in range(600):
+        start_x, start = reached[-1]
+        for lane in range(env.lanes):
+            console.load(lane, start)
+        held, left = np.zeros((2, env.lanes), np.int64)
+        alive = np.ones(env.lanes, np.bool_)
+        for _ in range(20):
+            held = np.where(left == 0, random.choice([0, 1, 3, 3, 4, 4, 4], env.lanes), held)
+            left = np.where(left == 0, random.integers(1, 9, env.lanes), left) - 1
+            step = env.step(held)
+            alive &= ~(step.terminated | step.truncated)
+            if step.clears.any():
+                return step, int(np.flatnonzero(step.clears)[0])
+        xs = np.where(alive, step.info[:, INFO_NAMES.index("x_pos")], -1)
+        best = int(xs.argmax())
+        if xs[best] > start_x + 24:
+            reached.append((int(xs[best]), console.save(best)))
+            failures = max(0, failures - 1)
+        else:
+            failures += 1
+            del reached[max(1, len(reached) - failures) :]
+    raise AssertionError("the search found no way to the flag")
+
+
+def test_reaching_the_flag_ends_the_episode_with_the_bonus() -> None:
+    env = MarioLanes(MarioTask(noop_max=0, stall_steps=0), 48, threads=2)
+    env.reset()
+    step, lane = clear_by_search(env, np.random.default_rng(0))
+    assert step.terminated[lane]
+    assert 2 <= step.rewards[lane] <= 4
+    info = dict(zip(INFO_NAMES, step.info[lane].tolist(), strict=True))
+    assert (info["flag_get"], info["world"], info["stage"]) == (1, 1, 1)
+    assert info["x_pos"] > 3100
+    assert step.lengths[lane] > 0
+
+
+@pytest.mark.parametrize("stage", ["1-2", "4-4", "8-1"])
+def test_stages_start_where_they_should(stage: str) -> None:
+    env = MarioLanes(MarioTask(stage=stage), 1)
+    env.reset()
+    info = dict(zip(INFO_NAMES, env.step(np.array([0])).info[0].tolist(), strict=True))
+    assert f"{info['world']}-{info['stage']}" == stage
+    assert (info["life"], info["score"], info["coins"]) == (2, 0, 0)
+
+
+def test_random_stages_visit_many() -> None:
+    env = MarioLanes(MarioTask(stage="random"), 40, seed=3)
+    env.reset()
+    step = env.step(np.zeros(40, np.int64))
+    visited = {(world, stage) for world, stage in step.info[:, [INFO_NAMES.index("world"), INFO_NAMES.index("stage")]]}
+    assert len(visited) > 15
+
+
+# ---------------------------------------------------------------------------------- pictures and states
+
+
+@pytest.mark.parametrize("view", [*VIEWS.values(), View(8, 200, 3, 251, 31, 62)], ids=lambda view: str(view.shape))
+@pytest.mark.parametrize("emulator", ["native", "nes-py"])
+def test_picture_is_the_area_mean_of_the_screen(emulator: str, view: View) -> None:
+    env = MarioLanes(MarioTask(view=view), 1, emulator=emulator)
+    env.reset()
+    frames = env.step(np.array([RIGHT_B])).frames
+    luma = env.emulator.screen(0).astype(float) @ [0.299, 0.587, 0.114]
+
+    def means(values: np.ndarray, first: int, last: int, cells: int) -> np.ndarray:
+        """Of the first axis, weighing pixels by their share in a cell."""
+        borders = first + np.arange(cells + 1) * (last - first) / cells
+        integral = np.concatenate([np.zeros((1, values.shape[1])), np.cumsum(values, axis=0)])
+        whole = borders.astype(int)
+        at = integral[whole] + (borders - whole)[:, None] * np.vstack([values, values[-1:]])[whole]
+        return np.diff(at, axis=0) / ((last - first) / cells)
+
+    expected = means(means(luma, view.top, view.bottom, view.height).T, view.left, view.right, view.width).T
+    assert np.abs(frames[0] - expected).max() <= 0.5 + 1e-6
+
+
+@pytest.mark.parametrize("name", ["native", "nes-py"])
+def test_a_saved_state_continues_as_the_original_in_any_lane(name: str) -> None:
+    emulator: Emulator = make_emulator(name, 2, 1)
     random = np.random.default_rng(0)
     for _ in range(80):
         emulator.step(random.integers(0, 256, 2).astype(np.uint8))
@@ -105,56 +317,44 @@ def test_a_saved_state_continues_as_the_original_in_any_lane() -> None:
         return emulator.ram[lane].tobytes(), emulator.screen(lane).tobytes()
 
     first = continued(0)
-    emulator.load(0, state)  # from the console's own backup
-    assert continued(0) == first
-    emulator.load(1, state)  # replayed from power-on
-    assert continued(1) == first
+    for lane in (0, 1):
+        emulator.load(lane, state)
+        assert continued(lane) == first
     with pytest.raises(ValueError, match="not a saved state"):
         emulator.load(1, b"\x07")
 
 
-def test_standing_still_is_truncated_and_not_terminated() -> None:
-    env = lanes(1, noop_max=0)
+def test_the_random_state_of_the_lanes_goes_on() -> None:
+    env = MarioLanes(MarioTask(), 4, seed=9)
     env.reset()
-    for _ in range(STALL_STEPS - 1):
-        step = env.step(np.array([0]))
-        if step.terminated[0]:
-            pytest.fail("a standing Mario at the start must not die this early")
-        assert not step.truncated[0]
-    step = env.step(np.array([0]))
-    assert step.truncated[0]
-    assert not step.terminated[0]
-    assert step.lengths[0] == STALL_STEPS
+    state = env.state()
+    expected = env.reset()
+    again = MarioLanes(MarioTask(), 4, seed=9)
+    again.load_state(state)
+    assert np.array_equal(again.reset(), expected)
 
 
-def test_final_picture_is_kept_and_the_next_is_a_new_start() -> None:
-    env = lanes(1, noop_max=0)
-    start = env.reset()
-    run_right = np.array([RIGHT_ONLY.index(RIGHT | B)])
-    before = start
-    while True:
-        step = env.step(run_right)
-        if step.terminated[0]:
-            break
-        before = step.frames
-    assert np.array_equal(step.frames, start)
-    assert not np.array_equal(step.final_frames, step.frames)
-    assert np.abs(step.final_frames.astype(int) - before).mean() < np.abs(step.frames.astype(int) - before).mean()
+# ---------------------------------------------------------------------------------- what is not accepted
 
 
-def test_picture_is_the_area_mean_of_the_screen() -> None:
-    env = lanes(1)
-    frames = env.reset()
-    rgb = env.emulator.screen(0).astype(float)[32:232, 8:248]
-    luma = (rgb @ [0.299, 0.587, 0.114]).reshape(50, 4, 60, 4).mean(axis=(1, 3))
-    assert np.abs(frames[0] - luma).max() <= 0.5 + 1e-6
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"stage": "9-1"}, "stage: '9-1' is not accepted; accepted: 1-1 to 8-4, game, random"),
+        ({"reward": "x"}, "reward: 'x' is not accepted; accepted: progress, classic"),
+        ({"actions": "right,jump"}, "'jump' is not accepted; accepted: right-only, simple, complex, or a list like"),
+        ({"frame_skip": 0}, "frame_skip: 1 to 60"),
+    ],
+)
+def test_an_impossible_task_is_refused(options: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(UserError) as caught:
+        MarioTask(**options)
+    assert complaint in str(caught.value)
 
 
-@pytest.mark.parametrize("stage", ["1-2", "4-4", "8-1"])
-def test_other_stages_start_where_they_should(stage: str) -> None:
-    env = lanes(1, stage=stage)
-    env.reset()
-    world, number = (int(part) for part in stage.split("-"))
-    assert env.emulator.ram[0, 0x75F] == world - 1
-    assert env.emulator.ram[0, 0x75C] == number - 1
-    assert env.step(np.array([RIGHT_ONLY.index(RIGHT | A)])).lengths[0] == 1
+@pytest.mark.parametrize("emulator", ["native", "nes-py"])
+def test_a_file_that_is_no_cartridge_is_refused(emulator: str, tmp_path: Path) -> None:
+    rom = tmp_path / "game.nes"
+    rom.write_bytes(b"NES\x1a" + bytes(12))
+    with pytest.raises(UserError, match=r"game\.nes: has 0 program banks"):
+        MarioLanes(MarioTask(), 1, emulator=emulator, rom=rom)

@@ -72,7 +72,7 @@ def test_a_failed_engine_gives_status_1_and_the_reason_on_a_restored_terminal(tm
 
 
 def test_headless_on_a_terminal_shows_a_bar_and_ctrl_c_ends_in_order(tmp_path: Path) -> None:
-    terminal = Terminal("--no-ui", "--parallel-envs", "2", "--steps", "100000", cwd=tmp_path, columns=120)
+    terminal = Terminal("--no-ui", "--parallel-envs", "2", "--steps", "100000000", cwd=tmp_path, columns=120)
     terminal.wait_for("running", "steps/s")
     terminal.send("\x03")
     assert terminal.wait() == 0

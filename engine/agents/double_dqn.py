@@ -71,7 +71,7 @@ class DoubleDQN:
         self.online = network.to(device)
         self.target = target.to(device).requires_grad_(False)
         self.optimizer = torch.optim.AdamW(
-            self.online.parameters(), lr=learning_rate, eps=1e-5, weight_decay=0, foreach=True
+            self.online.parameters(), lr=learning_rate, eps=1e-5, weight_decay=0, fused=True
         )
         self._scaler = torch.amp.GradScaler(device.type, enabled=precision == "float16")
         self.sync_target()

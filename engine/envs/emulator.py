@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+if TYPE_CHECKING:
+    from engine.envs.view import View
+
 SCREEN_SHAPE = (240, 256, 3)
-GRAY_SHAPE = (50, 60)
-"""The agent's picture: rows 32 to 231 (no status bar) and columns 8 to 247, 4x4 area means."""
-
 RAM_BYTES = 2048
-
-# nes-py's bit order of the joypad
-RIGHT, LEFT, DOWN, UP, START, SELECT, B, A = 0x80, 0x40, 0x20, 0x10, 0x08, 0x04, 0x02, 0x01
 
 
 class Emulator(Protocol):
@@ -33,14 +30,14 @@ class Emulator(Protocol):
     def screen(self, lane: int) -> NDArray[np.uint8]:
         """The last frame in RGB, uint8 [240, 256, 3], a copy."""
 
-    def gray(self, out: NDArray[np.uint8], active: NDArray[np.bool_] | None = None) -> None:
-        """Write the agent's picture of the active lanes into `out`, uint8 [lanes, 50, 60]."""
+    def picture(self, view: View, out: NDArray[np.uint8], active: NDArray[np.bool_] | None = None) -> None:
+        """Write the active lanes' last frames as `view` has them to `out`, uint8 [lanes, height, width]."""
 
     def save(self, lane: int) -> bytes:
         """A lane's state, for `load` into any lane of any batch of the same console."""
 
     def load(self, lane: int, state: bytes) -> None:
-        """Continue from a saved state. The screen is that of the last frame run until the next `step`."""
+        """Continue from a saved state. What the screen shows before the next `step` is the console's own matter."""
 
     def close(self) -> None:
         """Free the consoles; the object can't be used afterwards."""

@@ -1,13 +1,55 @@
-"""numba with its cache in the user's cache folder. Import `njit` from here: numba reads the folder when it loads."""
+"""How the environments compile: `kernel` and `helper`, and where numba keeps what it compiled.
 
-from __future__ import annotations
+numba reads `NUMBA_CACHE_DIR` once, when it is imported. Its default is `__pycache__` beside the source, which
+an installed package may not be allowed to write. A value that the user has set is left alone, and so is a
+numba that somebody imported earlier: then its own default holds.
 
+numba compiles a kernel anew when the file that holds it changes, but not when a file changes whose functions
+the kernel calls. So the folder's name carries a digest of all environment sources: an upgrade never runs half
+of the old code.
+"""
+
+import hashlib
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, TypeVar, cast
 
-_cache_home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-os.environ.setdefault("NUMBA_CACHE_DIR", str(Path(_cache_home) / "mario-tui" / "numba"))
 
-from numba import njit  # noqa: E402
+def sources_digest() -> str:
+    """16 hex digits that change with any Python file under `engine/envs`."""
+    digest = hashlib.sha256()
+    root = Path(__file__).resolve().parent
+    for file in sorted(root.rglob("*.py")):
+        digest.update(str(file.relative_to(root)).encode() + b"\0" + file.read_bytes())
+    return digest.hexdigest()[:16]
 
-__all__ = ["njit"]
+
+def use_user_cache() -> None:
+    """Point numba below `$XDG_CACHE_HOME/mario-tui/numba` (or `~/.cache`) unless `NUMBA_CACHE_DIR` is set."""
+    if "NUMBA_CACHE_DIR" not in os.environ:
+        base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        os.environ["NUMBA_CACHE_DIR"] = str(Path(base) / "mario-tui" / "numba" / sources_digest())
+
+
+def is_cold() -> bool:
+    """Whether nothing is compiled yet: the first environment on a machine, or after an upgrade, takes a while."""
+    return not any(Path(os.environ["NUMBA_CACHE_DIR"]).rglob("*.nbi")) if "NUMBA_CACHE_DIR" in os.environ else False
+
+
+use_user_cache()
+
+from numba import njit  # noqa: E402  # after the folder is set
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def kernel(function: Function) -> Function:
+    """For functions that Python calls: kept on disk, and run without the interpreter's lock."""
+    return cast(Function, njit(cache=True, nogil=True)(function))
+
+
+def helper(function: Function) -> Function:
+    """For functions that only kernels call: compiled into them, with nothing of their own on disk."""
+    options: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    return cast(Function, njit(**options)(function))

@@ -17,25 +17,26 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.envs.emulator import GRAY_SHAPE, RAM_BYTES
+from engine.envs.emulator import RAM_BYTES
+from engine.envs.nes.cartridge import installed_mario, load_cartridge
+from engine.envs.view import View, reduce_rgb
 from engine.errors import UserError
 
 _FRAME, _POKE = 0, 1  # records of the log: [_FRAME, buttons] and [_POKE, address low, address high, value]
 
 
-def rom_path() -> Path:
-    """The cartridge inside the installed gym-super-mario-bros. Raises `UserError` if it is not there."""
-    return _package_file("gym_super_mario_bros", "_roms/super-mario-bros.nes")
-
-
 class NesPyEmulator:
-    """See `engine.envs.emulator.Emulator`. Lanes run in `threads` threads; the library releases the GIL."""
+    """See `engine.envs.emulator.Emulator`. Lanes run in `threads` threads; the library releases the GIL.
+
+    Raises `CartridgeError` (a `UserError`) if the cartridge is missing or not one that it can run.
+    """
 
     def __init__(self, lanes: int, threads: int = 1, rom: Path | None = None) -> None:
+        load_cartridge(rom)  # the library itself would take anything
         self.lanes = lanes
         self.ram = np.zeros((lanes, RAM_BYTES), np.uint8)
         self._library = _load_library()
-        self._rom = str(rom or rom_path())
+        self._rom = str(rom or installed_mario())
         self._consoles: list[_Console] = [self._power_on() for _ in range(lanes)]
         self._marks: list[bytes | None] = [None] * lanes  # the log that the console's backup slot stands for
         self._slices = np.array_split(np.arange(lanes), min(threads, lanes))
@@ -59,9 +60,11 @@ class NesPyEmulator:
         pixels = self._consoles[lane].pixels
         return np.stack((pixels >> 16, pixels >> 8, pixels), axis=-1).astype(np.uint8)
 
-    def gray(self, out: NDArray[np.uint8], active: NDArray[np.bool_] | None = None) -> None:
+    def picture(self, view: View, out: NDArray[np.uint8], active: NDArray[np.bool_] | None = None) -> None:
+        spans = view.spans()
+
         def draw(lane: int) -> None:
-            out[lane] = _gray(self._consoles[lane].pixels)
+            reduce_rgb(self._consoles[lane].pixels, *spans, out[lane].reshape(-1))
 
         self._each(draw, active)
 
@@ -147,19 +150,6 @@ class _Console:
 
     def close(self) -> None:
         self._library.Close(self._handle)
-
-
-def _gray(pixels: NDArray[np.uint32]) -> NDArray[np.uint8]:
-    """uint32 0x00RRGGBB [240, 256] -> uint8 [50, 60]: mean of 0.299 R + 0.587 G + 0.114 B over 4x4, rounded."""
-    height, width = GRAY_SHAPE
-    crop = pixels[32:232, 8:248]
-    # Red and blue ride in one word: sixteen of them add up to less than 2**16.
-    red_blue = (crop & 0xFF00FF).reshape(height, 4, 240).sum(1, dtype=np.uint32)
-    green = ((crop >> 8) & 0xFF).reshape(height, 4, 240).sum(1, dtype=np.uint32)
-    red_blue = red_blue.reshape(height, width, 4).sum(2, dtype=np.uint32)
-    green = green.reshape(height, width, 4).sum(2, dtype=np.uint32)
-    luma = 299 * (red_blue >> 16) + 587 * green + 114 * (red_blue & 0xFFFF)
-    return ((luma + 8000) // 16000).astype(np.uint8)
 
 
 def _view(address: int, kind: type[ctypes.Array[Any]]) -> NDArray[Any]:

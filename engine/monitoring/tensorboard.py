@@ -13,7 +13,7 @@ from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
-from engine.messages import Episode, Progress
+from engine.messages import Episode, Evaluation, Progress
 
 
 class ScalarWriter:
@@ -47,6 +47,16 @@ class ScalarWriter:
                 "charts/episodic_length": e.length,
                 "charts/episodic_x_pos": e.x_pos,
                 "charts/episodic_clear": float(e.flag),
+            },
+        )
+
+    def evaluation(self, e: Evaluation) -> None:
+        self._add(
+            e.env_steps,
+            {
+                "eval/clear_rate": e.clears / e.episodes,
+                "eval/mean_return": e.mean_return,
+                "eval/mean_x_pos": e.mean_x_pos,
             },
         )
 

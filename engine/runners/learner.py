@@ -18,7 +18,8 @@ from engine.agents import DoubleDQN, DuelingQNetwork, Losses
 from engine.agents.double_dqn import Precision, choose_precision, resolve_device
 from engine.buffers import FrameStorage, PrioritizedSampler, Sampler, UniformSampler
 from engine.config import RunConfig
-from engine.envs.mario import ACTION_NAMES, VectorStep
+from engine.envs.make import describe_task
+from engine.envs.mario import VectorStep
 from engine.envs.stack import STACK
 
 _TARGET_FILE, _OPTIMIZER_FILE, _STATE_FILE = "target.safetensors", "optimizer.safetensors", "state.json"
@@ -110,10 +111,7 @@ class Learner:
             "network": "dueling",
             "stack": STACK,
             "frame_shape": self._frame_shape,
-            "actions": ACTION_NAMES,
-            "game": self._config.game,
-            "stage": self._config.stage,
-            "emulator": self._config.emulator,
+            **describe_task(self._config),
             "env_steps": env_steps,
             "updates": self.updates,
             "seed": self._config.seed,

@@ -6,6 +6,7 @@ lanes step, learn meanwhile from the replay as it was, wait for both, store the 
 
 from __future__ import annotations
 
+import math
 import time
 from pathlib import Path
 
@@ -14,8 +15,8 @@ import torch
 
 from engine import checkpoints
 from engine.config import RunConfig
-from engine.envs.mario import MarioLanes
-from engine.envs.nes_py import NesPyEmulator
+from engine.envs.jit import is_cold
+from engine.envs.make import make_lanes
 from engine.messages import (
     Checkpoint,
     Command,
@@ -35,6 +36,7 @@ from engine.messages import (
 from engine.runners.actor import Actor
 from engine.runners.channel import Channel, SharedScreen
 from engine.runners.counters import Counters
+from engine.runners.evaluator import Evaluator
 from engine.runners.learner import Learner, read_extra
 from engine.threads import thread_budget
 
@@ -48,17 +50,14 @@ class Runner:
         self, run: Path, config: RunConfig, channel: Channel, screen: SharedScreen, resume_from: Path | None
     ) -> None:
         self._run, self._config, self._channel, self._screen = run, config, channel, screen
-        threads = thread_budget(config.parallel_envs)
+        threads = thread_budget(config.parallel_envs, config.emulator)
         torch.set_num_threads(threads.torch_threads)
         env_seed, explore_seed, learn_seed = (
             int(seed) for seed in np.random.SeedSequence(config.seed).generate_state(3)
         )
-        env = MarioLanes(
-            NesPyEmulator(config.parallel_envs, threads.lane_threads),
-            config.stage,
-            noop_max=config.noop_max,
-            seed=env_seed,
-        )
+        if is_cold():
+            channel.log("compiling the console; only the first start on a machine does this, about 20 s")
+        env = make_lanes(config, config.parallel_envs, threads=threads.lane_threads, seed=env_seed)
         self._learner = Learner(
             config, frame_shape=env.frame_shape, actions=env.actions, seed=learn_seed, resume_from=resume_from
         )
@@ -67,6 +66,9 @@ class Runner:
         if extra is not None:
             self._actor.load_state(extra["actor"])
         self._counters = Counters(None if extra is None else extra["counters"])
+        self._evaluator = Evaluator(run, config, channel, self._learner, threads.lane_threads)
+        if extra is not None:
+            self._evaluator.best = tuple(extra["best"])
         self._state: State = "running"
         self._stop_reason: str | None = None
         self._render = Render(on=False)
@@ -85,13 +87,17 @@ class Runner:
     def train(self) -> None:
         """The loop. Returns after the last checkpoint was written and announced."""
         config, counters = self._config, self._counters
-        next_save = (counters.env_steps // config.save_every + 1) * config.save_every
+        next_save = _next_multiple(counters.env_steps, config.save_every)
+        next_evaluation = _next_multiple(counters.env_steps, config.eval_every)
         while self._stop_reason is None:
             self._iterate()
             self._report()
+            if counters.env_steps >= next_evaluation:
+                self._evaluator.evaluate(counters)
+                next_evaluation = _next_multiple(counters.env_steps, config.eval_every)
             if counters.env_steps >= next_save:
                 self._checkpoint()
-                next_save += config.save_every
+                next_save = _next_multiple(counters.env_steps, config.save_every)
             for command in self._channel.commands():
                 self._obey(command)
             if counters.env_steps >= config.steps:
@@ -115,6 +121,8 @@ class Runner:
         frames = actor.frames
         actions = actor.choose(learner.agent.act, counters.env_steps)
         pending = actor.begin(actions)
+        if not self._config.async_envs:
+            pending.result()
         counters.book_losses(learner.learn())
         step, ended = actor.finish(pending)
         learner.insert(frames, actions, step)
@@ -202,7 +210,11 @@ class Runner:
         """Write aside; the host verifies, renames and announces. A failed write is the host's to judge, too."""
         name = checkpoints.folder_name(self._counters.env_steps)
         partial, final = self._run / f".{name}.partial", self._run / name
-        extra = {"counters": self._counters.state(), "actor": self._actor.state()}
+        extra = {
+            "counters": self._counters.state(),
+            "actor": self._actor.state(),
+            "best": self._evaluator.best,
+        }
         try:
             self._learner.write_checkpoint(partial, self._counters.env_steps, extra)
         except Exception as error:  # see _save_policy
@@ -210,3 +222,8 @@ class Runner:
             return
         self._saved_at = self._counters.env_steps
         self._channel.send(Written(partial=str(partial), final=str(final), env_steps=self._counters.env_steps))
+
+
+def _next_multiple(env_steps: int, every: int) -> float:
+    """The next multiple of `every` after `env_steps`; never for 0."""
+    return (env_steps // every + 1) * every if every else math.inf

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.text import Text
 
-from engine.messages import Episode, Failed, Finished, Log, Ready, Saved
+from engine.messages import Episode, Evaluation, Failed, Finished, Log, Ready, Saved
 from mario_tui.feed import Snapshot
 from mario_tui.format import short
 from mario_tui.widgets.panel import Panel
@@ -29,7 +29,7 @@ class LogPanel(Panel):
         return Text("\n", no_wrap=True, overflow="ellipsis").join(reversed(lines))
 
 
-def describe(event: Ready | Episode | Saved | Log | Finished | Failed) -> Text:
+def describe(event: Ready | Episode | Evaluation | Saved | Log | Finished | Failed) -> Text:
     """One line for an event."""
     match event:
         case Ready():
@@ -40,6 +40,11 @@ def describe(event: Ready | Episode | Saved | Log | Finished | Failed) -> Text:
             if event.flag:
                 text.append("  ⚑ flag!", style="bold yellow")
             return text
+        case Evaluation():
+            text = Text(
+                f"{short(event.env_steps):>6}  evaluation: {event.clears}/{event.episodes} cleared, ", style="bold"
+            )
+            return text.append(f"return {event.mean_return:.0f}" + (", the best so far" if event.best else ""))
         case Saved():
             name = event.path.rsplit("/", 1)[-1]
             return Text(f"{short(event.env_steps):>6}  {event.kind} saved: {name}", style="green")

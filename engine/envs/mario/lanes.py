@@ -1,0 +1,197 @@
+"""N games of Super Mario Bros, stepped together, on our own console or on nes-py.
+
+Both consoles run under the same rules with the same random decisions, so that a seed and a sequence of actions mean the
+same on either. Games that end begin anew by themselves from saved start states.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.envs.emulator import Emulator
+from engine.envs.mario import rules
+from engine.envs.mario.native import NativePlayer
+from engine.envs.mario.stepped import SteppedPlayer
+from engine.envs.mario.task import WHOLE_GAME, MarioTask
+from engine.envs.nes import NesBatch, load_cartridge
+from engine.envs.nes_py import NesPyEmulator
+from engine.joypad import START, action_buttons
+
+EMULATORS = ("native", "nes-py")
+CLEAR_BONUS = 3.0
+PROGRESS_SCALE = 15.0
+
+
+@dataclass(frozen=True)
+class VectorStep:
+    """What one environment step of all lanes gave; the arrays are the caller's to keep.
+
+    A lane that ended shows its next episode's first picture in `frames` and the ended episode's last one in
+    `final_frames` (elsewhere undefined).
+    """
+
+    frames: NDArray[np.uint8]  # [lanes, height, width]
+    final_frames: NDArray[np.uint8]  # [lanes, height, width]
+    rewards: NDArray[np.float32]  # [lanes], as the agent learns them
+    terminated: NDArray[np.bool_]  # [lanes], death or flag (in the whole game: the last life): nothing follows
+    truncated: NDArray[np.bool_]  # [lanes], cut by the environment: the value of what would follow counts
+    returns: NDArray[np.int64]  # [lanes], sum of gym-super-mario-bros 7.4 rewards of the episode so far
+    lengths: NDArray[np.int64]  # [lanes], environment steps of the episode so far
+    furthest: NDArray[np.int64]  # [lanes], x position
+    clears: NDArray[np.bool_]  # [lanes], a flag was reached in this step
+    info: NDArray[np.int64]  # [lanes, 10], columns as in `rules.INFO_NAMES`
+    emulated: int  # frames of all lanes together, skipped scenes and new starts included
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Arrays that a player fills in a step, a row for each lane."""
+
+    frames: NDArray[np.uint8]
+    final_frames: NDArray[np.uint8]
+    ended: NDArray[np.int64]  # [lanes, 2]: terminated, truncated
+    episode: NDArray[np.int64]  # [lanes, 3]: return, length, furthest x
+    info: NDArray[np.int64]  # [lanes, 10]
+
+
+class Player(Protocol):
+    """Steps all lanes of one console under the rules."""
+
+    def reset(self, frames: NDArray[np.uint8]) -> None:
+        """Begin an episode in every lane and write the first pictures."""
+
+    def step(self, buttons: NDArray[np.uint8], outcome: Outcome) -> None:
+        """Hold `buttons` [lanes] for one environment step; write what came of it."""
+
+
+class MarioLanes:
+    """See the module's docstring.
+
+    Args:
+        task: what is played and how.
+        lanes: number of games.
+        emulator: `native` or `nes-py`.
+        threads: threads that step lanes; the numbers do not depend on it.
+        seed: of every random decision of the environment.
+        rom: cartridge file, default the one inside gym-super-mario-bros.
+    """
+
+    def __init__(
+        self,
+        task: MarioTask,
+        lanes: int,
+        *,
+        emulator: str = "native",
+        threads: int = 1,
+        seed: int = 0,
+        rom: Path | None = None,
+    ) -> None:
+        self.task = task
+        self.lanes = lanes
+        self.frame_shape = task.view.shape
+        self.actions = len(task.action_names)
+        self.emulator: Emulator = make_emulator(emulator, lanes, threads, rom)
+        self.book = np.zeros((lanes, rules.BOOK_WORDS), np.int64)
+        self._buttons = np.array(action_buttons(task.actions), np.uint8)
+        starts = start_states(emulator, task.stages, whole_game=task.stage == WHOLE_GAME, rom=rom)
+        self._player: Player = (
+            NativePlayer(self.emulator, task, self.book, starts, seed)
+            if isinstance(self.emulator, NesBatch)
+            else SteppedPlayer(self.emulator, task, self.book, starts, seed)
+        )
+
+    def reset(self) -> NDArray[np.uint8]:
+        """Begin an episode in every lane; its first pictures, uint8 [lanes, height, width]."""
+        frames = np.empty((self.lanes, *self.frame_shape), np.uint8)
+        self._player.reset(frames)
+        return frames
+
+    def step(self, actions: NDArray[np.int64]) -> VectorStep:
+        """One environment step with action indices [lanes]."""
+        shape = (self.lanes, *self.frame_shape)
+        outcome = Outcome(
+            frames=np.empty(shape, np.uint8),
+            final_frames=np.empty(shape, np.uint8),
+            ended=np.empty((self.lanes, 2), np.int64),
+            episode=np.empty((self.lanes, 3), np.int64),
+            info=np.empty((self.lanes, len(rules.INFO_NAMES)), np.int64),
+        )
+        self._player.step(self._buttons[actions], outcome)
+        clears = self.book[:, rules.CLEARED] != 0
+        return VectorStep(
+            frames=outcome.frames,
+            final_frames=outcome.final_frames,
+            rewards=self._rewards(clears),
+            terminated=outcome.ended[:, 0] != 0,
+            truncated=outcome.ended[:, 1] != 0,
+            returns=outcome.episode[:, 0],
+            lengths=outcome.episode[:, 1],
+            furthest=outcome.episode[:, 2],
+            clears=clears,
+            info=outcome.info,
+            emulated=int(self.book[:, rules.FRAMES].sum()),
+        )
+
+    def state(self) -> dict[str, Any]:
+        """Counters of the random decisions, for a checkpoint. Games themselves begin anew on resume."""
+        return {"draws": self.book[:, rules.DRAWS].tolist()}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Continue the random decisions; lanes that the state does not know begin theirs."""
+        draws = state["draws"][: self.lanes]
+        self.book[: len(draws), rules.DRAWS] = draws
+
+    def close(self) -> None:
+        self.emulator.close()
+
+    def _rewards(self, clears: NDArray[np.bool_]) -> NDArray[np.float32]:
+        if self.task.reward == "classic":
+            return self.book[:, rules.STEP_CLASSIC].astype(np.float32)
+        progress = np.clip(self.book[:, rules.STEP_PROGRESS], -PROGRESS_SCALE, PROGRESS_SCALE) / PROGRESS_SCALE
+        return (progress + CLEAR_BONUS * clears).astype(np.float32)
+
+
+def make_emulator(name: str, lanes: int, threads: int, rom: Path | None = None) -> Emulator:
+    """A console with Super Mario Bros in it. Raises `UserError` if the cartridge is missing or not one it can run."""
+    if name == "native":
+        return NesBatch(lanes, load_cartridge(rom), threads)
+    return NesPyEmulator(lanes, threads, rom)
+
+
+def start_states(emulator: str, stages: Sequence[str], *, whole_game: bool, rom: Path | None = None) -> list[bytes]:
+    """A saved state at the first frame of each stage, for any lane of that emulator."""
+    return [_boot(make_emulator(emulator, 1, 1, rom), None if whole_game else stage) for stage in stages]
+
+
+def _boot(console: Emulator, stage: str | None) -> bytes:
+    """From power-on to a stage's first frame, as gym-super-mario-bros 7.4 does it; None: where the game begins."""
+    world, number = (int(part) for part in (stage or "1-1").split("-"))
+    area = number + 1 if world in (1, 2, 4, 7) and number >= 2 else number  # these worlds have an extra first area
+    ram = console.ram[0]
+
+    def press(buttons: int) -> None:
+        console.step(np.array([buttons], np.uint8))
+
+    press(START)
+    press(0)
+    while rules.clock(ram) == 0:
+        press(START)
+        if stage is not None:
+            for address, value in ((rules.WORLD, world - 1), (rules.STAGE, number - 1), (rules.AREA, area - 1)):
+                console.poke(0, address, value)
+        press(0)
+        console.poke(0, rules.PRELEVEL_TIMER, 0)
+    last = rules.clock(ram)
+    while rules.clock(ram) >= last:
+        last = rules.clock(ram)
+        press(START)
+        press(0)
+    state = console.save(0)
+    console.close()
+    return state

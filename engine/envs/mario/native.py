@@ -1,0 +1,274 @@
+"""Plays lanes on our own console: a whole environment step of many lanes, new episodes included, in one call.
+
+Does exactly what `stepped` does in Python. A picture is drawn along with the frame that is expected to be a step's
+last; where a step ends elsewhere (a death, a skipped scene), its last frame is run once more with drawing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.envs.jit import helper, kernel
+from engine.envs.mario import rules
+from engine.envs.mario.stepped import sticky_threshold
+from engine.envs.mario.task import WHOLE_GAME, MarioTask
+from engine.envs.nes import (
+    CANVAS_BYTES,
+    DRAW_GRAY,
+    DRAW_NOTHING,
+    DRAW_SCREEN,
+    GRAY,
+    LUMA,
+    MEMORY_BYTES,
+    SAVED,
+    STATE_WORDS,
+    NesBatch,
+    remember,
+    run_frame,
+)
+from engine.envs.view import VIEWS, reduce_luma
+
+if TYPE_CHECKING:
+    from engine.envs.mario.lanes import Outcome
+
+# Indices of the options that the kernel takes as one int64 array
+_FRAME_SKIP, _STALL_STEPS, _NOOP_MAX, _STICKY, _WHOLE_GAME, _SEED, _DRAW = range(7)
+
+
+class NativePlayer:
+    """See `engine.envs.mario.lanes.Player`. Lanes are split over the console's threads, a slice for each."""
+
+    def __init__(
+        self, console: NesBatch, task: MarioTask, book: NDArray[np.int64], starts: Sequence[bytes], seed: int
+    ) -> None:
+        self._console, self._book = console, book
+        drawing = DRAW_GRAY if task.view == VIEWS["50x60"] else DRAW_SCREEN
+        self._options = np.array(
+            [
+                task.frame_skip,
+                task.stall_steps,
+                task.noop_max,
+                sticky_threshold(task.sticky),
+                task.stage == WHOLE_GAME,
+                seed,
+                drawing,
+            ],
+            np.int64,
+        )
+        self._spans = task.view.spans()
+        self._start_states = np.empty((len(starts), SAVED), np.int64)
+        self._start_memories = np.empty((len(starts), MEMORY_BYTES), np.uint8)
+        for index, start in enumerate(starts):
+            console.load(0, start)
+            self._start_states[index] = console.state[0, :SAVED]
+            self._start_memories[index] = console.memory[0]
+        borders = np.linspace(0, console.lanes, min(console.threads, console.lanes) + 1).astype(int).tolist()
+        self._slices = list(pairwise(borders))
+        self._scratch = [
+            (
+                np.zeros(CANVAS_BYTES, np.uint8),
+                np.zeros(STATE_WORDS, np.int64),
+                np.zeros(MEMORY_BYTES, np.uint8),
+                np.zeros(240 * 256, np.int32),
+                np.zeros(256, np.int64),
+            )
+            for _ in self._slices
+        ]
+        self._pool = ThreadPoolExecutor(len(self._slices), "lanes")
+
+    def reset(self, frames: NDArray[np.uint8]) -> None:
+        lanes, ints = self._console.lanes, np.empty((self._console.lanes, 10), np.int64)
+        self._play(np.zeros(lanes, np.uint8), frames, frames, ints, ints, ints, only_begin=True)
+
+    def step(self, buttons: NDArray[np.uint8], outcome: Outcome) -> None:
+        o = outcome
+        self._play(buttons, o.frames, o.final_frames, o.ended, o.episode, o.info, only_begin=False)
+
+    def _play(
+        self,
+        buttons: NDArray[np.uint8],
+        frames: NDArray[np.uint8],
+        final_frames: NDArray[np.uint8],
+        ended: NDArray[np.int64],
+        episode: NDArray[np.int64],
+        info: NDArray[np.int64],
+        *,
+        only_begin: bool,
+    ) -> None:
+        console = self._console
+
+        def play(part: int) -> None:
+            first, last = self._slices[part]
+            play_lanes(
+                first,
+                last,
+                only_begin,
+                buttons,
+                self._book,
+                console.state,
+                console.memory,
+                console.last_state,
+                console.last_memory,
+                frames.reshape(console.lanes, -1),
+                final_frames.reshape(console.lanes, -1),
+                ended,
+                episode,
+                info,
+                self._options,
+                console.rom,
+                self._start_states,
+                self._start_memories,
+                self._spans,
+                LUMA,
+                self._scratch[part],
+            )
+
+        if len(self._slices) == 1:
+            play(0)
+        else:
+            list(self._pool.map(play, range(len(self._slices))))
+
+
+@helper
+def _next_draw(book: Any, lane: Any, options: Any) -> Any:
+    count = book[rules.DRAWS]
+    book[rules.DRAWS] = count + 1
+    return rules.draw(options[_SEED], lane, count)
+
+
+@helper
+def _run(
+    state: Any, memory: Any, last_state: Any, last_memory: Any, book: Any, canvas: Any, rom: Any, held: Any, kind: Any
+) -> None:
+    """One frame, and how it can be run again."""
+    remember(state, memory, last_state, last_memory)
+    run_frame(state, memory, canvas, rom, held, kind)
+    book[rules.FRAMES] += 1
+
+
+@helper
+def _write_picture(out: Any, drawing: Any, spans: Any, luma_of: Any, canvas: Any, luma: Any, sums: Any) -> None:
+    """From the canvas to the agent's picture."""
+    if drawing == DRAW_GRAY:
+        for i in range(out.size):
+            out[i] = canvas[GRAY + i]
+    else:
+        for i in range(240 * 256):
+            luma[i] = luma_of[canvas[i]]
+        reduce_luma(luma, spans[0], spans[1], sums, out)
+
+
+@helper
+def _restart(
+    lane: Any, book: Any, state: Any, memory: Any, last_state: Any, last_memory: Any, out: Any, options: Any, rom: Any,
+    start_states: Any, start_memories: Any, spans: Any, luma_of: Any, scratch: Any,
+) -> None:  # fmt: skip
+    """A new episode: a start state, 0 to `noop_max` frames of doing nothing, and one that draws the screen."""
+    canvas, _, _, luma, sums = scratch
+    start = _next_draw(book, lane, options) % start_states.shape[0]
+    frames = 1 + _next_draw(book, lane, options) % (options[_NOOP_MAX] + 1)
+    book[rules.START] = start
+    for i in range(SAVED):
+        state[i] = start_states[start, i]
+    for i in range(MEMORY_BYTES):
+        memory[i] = start_memories[start, i]
+    for frame in range(frames):
+        kind = options[_DRAW] if frame == frames - 1 else np.int64(DRAW_NOTHING)
+        _run(state, memory, last_state, last_memory, book, canvas, rom, np.int64(0), kind)
+    _write_picture(out, options[_DRAW], spans, luma_of, canvas, luma, sums)
+    rules.begin_episode(memory, book)
+
+
+@helper
+def _skip_scenes(
+    book: Any, state: Any, memory: Any, last_state: Any, last_memory: Any, options: Any, rom: Any, canvas: Any
+) -> Any:
+    """Run what the player can't influence; the number of frames."""
+    book[rules.PHASE] = 0
+    frames = 0
+    while True:
+        wanted = rules.next_scene(memory, book, options[_WHOLE_GAME] != 0)
+        if wanted & rules.POKE_DEAD:
+            memory[rules.PLAYER_STATE] = 6
+        if wanted & rules.POKE_AREA_TIMER:
+            memory[rules.AREA_TIMER] = 1
+        if wanted & rules.POKE_PRELEVEL_TIMER:
+            memory[rules.PRELEVEL_TIMER] = 0
+        if not wanted & rules.RUN_FRAME:
+            return frames
+        _run(state, memory, last_state, last_memory, book, canvas, rom, np.int64(0), np.int64(DRAW_NOTHING))
+        frames += 1
+
+
+@kernel
+def play_lanes(
+    first: Any, last: Any, only_begin: Any, buttons: Any, books: Any, states: Any, memories: Any, last_states: Any,
+    last_memories: Any, frames: Any, final_frames: Any, ended: Any, episode: Any, infos: Any, options: Any, rom: Any,
+    start_states: Any, start_memories: Any, spans: Any, luma_of: Any, scratch: Any,
+) -> None:  # fmt: skip
+    """One environment step of lanes first..last-1, or with `only_begin` a new episode in each.
+
+    Arrays have a row for each lane; `scratch` is the thread's own. One kernel for both: every kernel that calls the
+    console's `run_frame` compiles it once more.
+    """
+    canvas, again_state, again_memory, luma, sums = scratch
+    whole_game = options[_WHOLE_GAME] != 0
+    drawing = options[_DRAW]
+    for lane in range(first, last):
+        book, state, memory = books[lane], states[lane], memories[lane]
+        last_state, last_memory = last_states[lane], last_memories[lane]
+        rules.begin_step(book)
+        if only_begin:
+            _restart(
+                lane, book, state, memory, last_state, last_memory, frames[lane], options, rom, start_states,
+                start_memories, spans, luma_of, scratch,
+            )  # fmt: skip
+            continue
+        held = np.int64(buttons[lane])
+        if options[_STICKY] and _next_draw(book, lane, options) < options[_STICKY]:
+            held = book[rules.BUTTONS]
+        book[rules.BUTTONS] = held
+        drawn = False
+        last_buttons = held
+        for frame in range(options[_FRAME_SKIP]):
+            drawn = frame == options[_FRAME_SKIP] - 1
+            _run(
+                state, memory, last_state, last_memory, book, canvas, rom, held,
+                drawing if drawn else np.int64(DRAW_NOTHING),
+            )  # fmt: skip
+            last_buttons = held
+            rules.observe(memory, book, whole_game)
+            if drawn or book[rules.DONE]:
+                rules.read_info(memory, infos[lane])
+            if book[rules.DONE]:
+                break
+            if _skip_scenes(book, state, memory, last_state, last_memory, options, rom, canvas) > 0:
+                drawn = False
+                last_buttons = np.int64(0)
+        if not drawn:  # the last frame once more, on copies
+            for i in range(SAVED):
+                again_state[i] = last_state[i]
+            for i in range(MEMORY_BYTES):
+                again_memory[i] = last_memory[i]
+            run_frame(again_state, again_memory, canvas, rom, last_buttons, drawing)
+        rules.finish_step(book)
+        _write_picture(frames[lane], drawing, spans, luma_of, canvas, luma, sums)
+        truncated = options[_STALL_STEPS] > 0 and book[rules.STALLED] >= options[_STALL_STEPS] and not book[rules.DONE]
+        ended[lane, 0] = book[rules.DONE]
+        ended[lane, 1] = truncated
+        episode[lane, 0] = book[rules.RETURN]
+        episode[lane, 1] = book[rules.LENGTH]
+        episode[lane, 2] = book[rules.FURTHEST]
+        if book[rules.DONE] or truncated:
+            for i in range(frames.shape[1]):
+                final_frames[lane, i] = frames[lane, i]
+            _restart(
+                lane, book, state, memory, last_state, last_memory, frames[lane], options, rom, start_states,
+                start_memories, spans, luma_of, scratch,
+            )  # fmt: skip

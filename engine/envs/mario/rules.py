@@ -1,0 +1,194 @@
+"""The rules of the game for one lane, read from its work RAM and booked in one row of numbers.
+
+Compiled functions over arrays, the same for every console. Rewards, ends, information and skipped scenes follow
+gym-super-mario-bros 7.4 frame by frame. RAM addresses: https://datacrystal.tcrf.net/wiki/Super_Mario_Bros./RAM_map.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engine.envs.jit import helper, kernel
+
+WORLD, STAGE, AREA = 0x075F, 0x075C, 0x0760
+PLAYER_STATE, AREA_TIMER, PRELEVEL_TIMER, CLOCK = 0x000E, 0x06DE, 0x07A0, 0x07F8
+_VIEWPORT_Y, _FLOAT_STATE, _X_PAGE, _X_PIXEL, _Y_PIXEL = 0x00B5, 0x001D, 0x006D, 0x0086, 0x03B8
+_GAME_MODE, _LIVES, _SIZE, _ENEMY_TYPES, _SCORE, _COINS = 0x0770, 0x075A, 0x0756, 0x0016, 0x07DE, 0x07ED
+_BOWSER, _FLAGPOLE = 0x2D, 0x31
+_DEAD, _DYING = 0x06, 0x0B
+
+# Columns of a lane's book, int64
+LAST_X, LAST_CLOCK, BEST_X, FURTHEST, STALLED = range(5)  # FURTHEST: in this episode; BEST_X: in this area
+STEP_CLASSIC, STEP_PROGRESS, DONE, CLEARED = range(5, 9)  # of this step
+RETURN, LENGTH = 9, 10  # of this episode: sum of classic rewards, environment steps
+PHASE, SCENE_CLOCK = 11, 12  # of the scenes that are being skipped
+DRAWS, BUTTONS, FRAMES, START = range(
+    13, 17
+)  # random numbers drawn; last buttons; frames run in this step; start state
+BOOK_WORDS = 17
+
+# Columns of a lane's information, int64: as of the step's last frame that was the player's
+COINS, FLAG_GET, LIFE, SCORE, INFO_STAGE, STATUS, TIME, INFO_WORLD, X_POS, Y_POS = range(10)
+INFO_NAMES = ("coins", "flag_get", "life", "score", "stage", "status", "time", "world", "x_pos", "y_pos")
+STATUS_NAMES = ("small", "tall", "fireball")
+
+# What `next_scene` asks for, as bits
+RUN_FRAME, POKE_AREA_TIMER, POKE_PRELEVEL_TIMER, POKE_DEAD = 1, 2, 4, 8
+
+
+@helper
+def _number(memory: Any, address: Any, digits: Any) -> Any:
+    """A decimal number of the status bar, a digit a byte."""
+    value = 0
+    for i in range(digits):
+        value = 10 * value + memory[address + i]
+    return value
+
+
+@helper
+def _clock(memory: Any) -> Any:
+    return _number(memory, CLOCK, 3)
+
+
+@helper
+def _x(memory: Any) -> Any:
+    return memory[_X_PAGE] * 256 + memory[_X_PIXEL]
+
+
+@helper
+def _is_dying(memory: Any) -> Any:
+    return memory[PLAYER_STATE] == _DYING or memory[_VIEWPORT_Y] > 1
+
+
+@helper
+def _flag_reached(memory: Any) -> Any:
+    if memory[_GAME_MODE] == 2:
+        return True
+    for slot in range(5):
+        enemy = memory[_ENEMY_TYPES + slot]
+        if enemy in (_BOWSER, _FLAGPOLE):
+            # 3: slides down the pole. A vine sets 3, too, but without one of these enemies.
+            return memory[_FLOAT_STATE] == 3
+    return False
+
+
+@kernel
+def clock(memory: Any) -> int:
+    """Time left, of a lane's RAM, uint8 [2048]."""
+    return int(_clock(memory))
+
+
+@kernel
+def draw(seed: int, lane: int, count: int) -> int:
+    """A random number of 32 bits: the `count`-th of a lane. Counter-based, so that its only state is the counter.
+
+    The mixing is lowbias32 (https://nullprogram.com/blog/2018/07/31/) over the three numbers.
+    """
+    mask = 0xFFFFFFFF
+    value = 0x9E3779B9
+    for word in (seed, lane, count):
+        value = (value ^ word) & mask
+        value ^= value >> 16
+        value = (value * 0x7FEB352D) & mask
+        value ^= value >> 15
+        value = (value * 0x846CA68B) & mask
+        value ^= value >> 16
+    return value
+
+
+@kernel
+def begin_episode(memory: Any, book: Any) -> None:
+    """Open the book of a new episode; the lane shows its first frame."""
+    for column in (BEST_X, FURTHEST, LAST_X):
+        book[column] = _x(memory)
+    book[LAST_CLOCK] = _clock(memory)
+    book[RETURN] = book[LENGTH] = book[STALLED] = book[BUTTONS] = 0
+
+
+@kernel
+def begin_step(book: Any) -> None:
+    """Open a step: what is counted by the step is zero."""
+    book[STEP_CLASSIC] = book[STEP_PROGRESS] = book[DONE] = book[CLEARED] = book[PHASE] = book[FRAMES] = 0
+    book[STALLED] += 1
+
+
+@kernel
+def observe(memory: Any, book: Any, whole_game: bool) -> None:
+    """Book one frame: reward, progress, end."""
+    x, time = _x(memory), _clock(memory)
+    moved = x - book[LAST_X]
+    if moved < -5 or moved > 5:  # another area, not a movement
+        moved = 0
+        book[BEST_X] = x
+    progress = max(x - book[BEST_X], 0)
+    book[BEST_X] += progress
+    if progress > 0:
+        book[STALLED] = 0
+    if moved != 0 and x > book[FURTHEST]:
+        book[FURTHEST] = x
+    ticked = min(time - book[LAST_CLOCK], 0)
+    book[LAST_X], book[LAST_CLOCK] = x, time
+    died = _is_dying(memory) or memory[PLAYER_STATE] == _DEAD
+    penalty = 25 if died else 0
+    book[STEP_CLASSIC] += min(max(moved + ticked - penalty, -15), 15)
+    book[STEP_PROGRESS] += progress + ticked - penalty
+    cleared = _flag_reached(memory)
+    if cleared:
+        book[CLEARED] = 1
+    if whole_game:
+        book[DONE] = memory[_LIVES] == 0xFF
+    else:
+        book[DONE] = died or cleared
+
+
+@kernel
+def finish_step(book: Any) -> None:
+    """Close a step."""
+    book[RETURN] += book[STEP_CLASSIC]
+    book[LENGTH] += 1
+
+
+@kernel
+def read_info(memory: Any, info: Any) -> None:
+    """What gym-super-mario-bros calls info, as numbers; see INFO_NAMES."""
+    info[COINS] = _number(memory, _COINS, 2)
+    info[FLAG_GET] = _flag_reached(memory)
+    info[LIFE] = memory[_LIVES]
+    info[SCORE] = _number(memory, _SCORE, 6)
+    info[INFO_STAGE] = memory[STAGE] + 1
+    info[STATUS] = min(memory[_SIZE], 2)
+    info[TIME] = _clock(memory)
+    info[INFO_WORLD] = memory[WORLD] + 1
+    info[X_POS] = _x(memory)
+    height = 255 - memory[_Y_PIXEL]
+    info[Y_POS] = 255 + height if memory[_VIEWPORT_Y] < 1 else height
+
+
+@kernel
+def next_scene(memory: Any, book: Any, whole_game: bool) -> int:
+    """What to do before the player has control again: a sum of RUN_FRAME and POKE_... bits, 0 for nothing more.
+
+    To be called until it gives 0; pokes come before the frame, which is run without buttons. A death animation is cut
+    short, the cut-scene after a world is waited for, changes of area and black screens are hurried.
+    """
+    if book[PHASE] == 0:
+        book[PHASE] = 1
+        if _is_dying(memory):  # only where a death does not end the episode
+            return POKE_DEAD | RUN_FRAME
+    if book[PHASE] == 1:
+        book[PHASE] = 3
+        if whole_game and memory[_GAME_MODE] == 2:
+            book[PHASE], book[SCENE_CLOCK] = 2, _clock(memory)
+    if book[PHASE] == 2:
+        if _clock(memory) == book[SCENE_CLOCK]:
+            return RUN_FRAME
+        book[PHASE] = 3
+    poke = 0
+    if book[PHASE] == 3:
+        book[PHASE] = 4
+        if 1 < memory[AREA_TIMER] < 255:
+            poke = POKE_AREA_TIMER
+    state = memory[PLAYER_STATE]
+    if state <= 5 or state == 7 or memory[_GAME_MODE] == 2:
+        return poke | POKE_PRELEVEL_TIMER | RUN_FRAME
+    return poke

@@ -1,0 +1,61 @@
+"""What playing Super Mario Bros means: stages, action sets, rewards, and how an episode begins and ends."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engine.envs.view import VIEWS, View
+from engine.errors import UserError
+from engine.joypad import action_buttons, action_names
+
+STAGES = tuple(f"{world}-{stage}" for world in range(1, 9) for stage in range(1, 5))
+WHOLE_GAME, RANDOM_STAGES = "game", "random"
+REWARDS = ("progress", "classic")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MarioTask:
+    """Options of the environment. Raises `UserError` on construction if a value is not accepted.
+
+    Args:
+        stage: `1-1` to `8-4`: one stage, an episode ends with death or flag. `game`: the whole game with three lives,
+            it ends with the last one. `random`: every episode another stage.
+        reward: `classic` is gym-super-mario-bros 7.4's, summed over the step's frames. `progress` is what the agent
+            learns best from: new furthest x + clock ticks - 25 for death, clipped to +-15 and divided by 15, + 3 for
+            the flag.
+        actions: `right-only`, `simple`, `complex`, or button combinations of your own: `noop,right,right+A`.
+        frame_skip: frames that an action is held.
+        sticky: probability that the last action is repeated instead (Machado et al. 2018: 0.25).
+        noop_max: an episode begins with 0 to `noop_max` random frames of doing nothing (Mnih et al. 2015: 30).
+        stall_steps: environment steps without a new furthest x after which an episode is truncated; 0 for never.
+        view: the picture that the agent sees.
+    """
+
+    stage: str = "1-1"
+    reward: str = "progress"
+    actions: str = "right-only"
+    frame_skip: int = 4
+    sticky: float = 0.0
+    noop_max: int = 30
+    stall_steps: int = 300
+    view: View = VIEWS["50x60"]
+
+    def __post_init__(self) -> None:
+        if self.stage not in (*STAGES, WHOLE_GAME, RANDOM_STAGES):
+            raise UserError(f"stage: {self.stage!r} is not accepted; accepted: 1-1 to 8-4, game, random")
+        if self.reward not in REWARDS:
+            raise UserError(f"reward: {self.reward!r} is not accepted; accepted: {', '.join(REWARDS)}")
+        if not 1 <= self.frame_skip <= 60 or not 0 <= self.sticky < 1 or self.noop_max < 0 or self.stall_steps < 0:
+            raise UserError("frame_skip: 1 to 60, sticky: 0 to below 1, noop_max and stall_steps: 0 or more")
+        action_buttons(self.actions)  # complains
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """Stages at which an episode can begin."""
+        if self.stage == RANDOM_STAGES:
+            return STAGES
+        return ("1-1",) if self.stage == WHOLE_GAME else (self.stage,)
+
+    @property
+    def action_names(self) -> tuple[str, ...]:
+        return action_names(self.actions)

@@ -1,0 +1,95 @@
+"""Reads an iNES file into a `Cartridge`: NROM only (mapper 0), which is what Super Mario Bros needs.
+
+Without a path the game comes from the installed gym_super_mario_bros, whose folder is found without importing
+it: the import would pull in gym and print to the terminal.
+"""
+
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.errors import UserError
+
+HEADER_BYTES = 16
+PROGRAM_BANK = 16 * 1024
+TILE_BANK = 8 * 1024
+ACCEPTED = "an iNES file with mapper 0 (NROM), NTSC, 1 or 2 program banks and 1 tile bank is accepted"
+
+
+class CartridgeError(UserError):
+    """The file is not a game this console can run; the message names the file and what is accepted."""
+
+
+@dataclass(frozen=True, eq=False)
+class Cartridge:
+    """What is soldered on the board; the arrays are read-only.
+
+    program: uint8 [32768], what the CPU sees at $8000 to $FFFF (a 16 KiB program appears twice).
+    tiles: uint8 [8192], two pattern tables of 256 tiles of 16 bytes.
+    vertical_mirroring: True when the name tables lie side by side (horizontal scrolling).
+    """
+
+    program: NDArray[np.uint8]
+    tiles: NDArray[np.uint8]
+    vertical_mirroring: bool
+
+
+def load_cartridge(path: str | Path | None = None) -> Cartridge:
+    """Load the game at `path`, or Super Mario Bros from the installed gym_super_mario_bros.
+
+    Raises CartridgeError when the file is missing, damaged or needs hardware that is not emulated.
+    """
+    file = installed_mario() if path is None else Path(path)
+    try:
+        content = file.read_bytes()
+    except OSError as error:
+        raise CartridgeError(f"{file}: cannot be read ({error.strerror}); {ACCEPTED}") from error
+    return parse_cartridge(content, str(file))
+
+
+def installed_mario() -> Path:
+    """Path of the game inside the installed gym_super_mario_bros; CartridgeError if it is not installed."""
+    spec = find_spec("gym_super_mario_bros")
+    if spec is None or not spec.submodule_search_locations:
+        raise CartridgeError(
+            "gym_super_mario_bros: not installed, so there is no game to load; install it or give a path"
+        )
+    return Path(spec.submodule_search_locations[0]) / "_roms" / "super-mario-bros.nes"
+
+
+def parse_cartridge(content: bytes, name: str) -> Cartridge:
+    """Make a Cartridge from the bytes of an iNES file; `name` is what errors call it."""
+
+    def refuse(reason: str) -> CartridgeError:
+        return CartridgeError(f"{name}: {reason}; {ACCEPTED}")
+
+    if content[:4] != b"NES\x1a":
+        raise refuse("not an iNES file (its first bytes are not 'NES' and 0x1A)")
+    if len(content) < HEADER_BYTES:
+        raise refuse(f"truncated inside the header ({len(content)} of {HEADER_BYTES} bytes)")
+    program_banks, tile_banks, flags6, flags7, _, flags9 = content[4:10]
+    mapper = flags6 >> 4 | flags7 & 0xF0
+    if mapper != 0:
+        raise refuse(f"mapper {mapper}")
+    if flags6 & 0x04:
+        raise refuse("has a trainer")
+    if flags6 & 0x02:
+        raise refuse("has battery-backed memory")
+    if flags6 & 0x08:
+        raise refuse("has four-screen name tables")
+    if flags9 & 0x01:
+        raise refuse("is made for PAL")
+    if program_banks not in (1, 2) or tile_banks != 1:
+        raise refuse(f"has {program_banks} program banks and {tile_banks} tile banks")
+    expected = HEADER_BYTES + program_banks * PROGRAM_BANK + tile_banks * TILE_BANK
+    if len(content) != expected:
+        problem = "truncated" if len(content) < expected else "too long"
+        raise refuse(f"{problem} ({len(content)} bytes where its header tells of {expected})")
+    split = HEADER_BYTES + program_banks * PROGRAM_BANK
+    program = np.tile(np.frombuffer(content[HEADER_BYTES:split], np.uint8), 2 // program_banks)
+    tiles = np.frombuffer(content[split:], np.uint8).copy()
+    program.flags.writeable = tiles.flags.writeable = False
+    return Cartridge(program, tiles, bool(flags6 & 0x01))

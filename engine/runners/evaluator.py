@@ -1,0 +1,64 @@
+"""Greedy evaluation while training: on lanes of its own, always from the same starts; the best policy is kept."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from engine.checkpoints import BEST_POLICY_FILE
+from engine.config import RunConfig
+from engine.envs.make import make_lanes
+from engine.envs.mario import MarioLanes
+from engine.evaluation import play_episodes
+from engine.messages import Evaluation
+from engine.runners.channel import Channel
+from engine.runners.counters import Counters
+from engine.runners.learner import Learner
+
+_SEED = 20_000  # the starts of every evaluation of every run, so that policies can be compared
+
+
+class Evaluator:
+    """Training stands still during an evaluation, so that a run's numbers do not depend on the machine's speed."""
+
+    def __init__(self, run: Path, config: RunConfig, channel: Channel, learner: Learner, threads: int) -> None:
+        self._run, self._config, self._channel, self._learner, self._threads = run, config, channel, learner, threads
+        self._env: MarioLanes | None = None
+        self.best: tuple[float, ...] = ()
+        """(clear rate, mean return) of the kept policy; empty before the first evaluation."""
+
+    def evaluate(self, counters: Counters) -> None:
+        """Play, report, and keep the policy if none was better: by clears, then by return."""
+        started = time.monotonic()
+        episodes = self._config.eval_episodes
+        if self._env is None:
+            self._env = make_lanes(self._config, episodes, threads=self._threads, seed=_SEED)
+        self._env.load_state({"draws": [0] * episodes})
+        played = play_episodes(self._env, self._learner.agent.act, episodes)
+        clears = sum(episode.flag for episode in played)
+        mean_return = sum(episode.episode_return for episode in played) / episodes
+        score = (clears / episodes, mean_return)
+        is_best = score >= self.best
+        if is_best:
+            self.best = score
+            self._keep(counters.env_steps)
+        self._channel.send(
+            Evaluation(
+                env_steps=counters.env_steps,
+                episodes=episodes,
+                clears=clears,
+                mean_return=mean_return,
+                mean_x_pos=sum(episode.x_pos for episode in played) / episodes,
+                best=is_best,
+                seconds=time.monotonic() - started,
+            )
+        )
+
+    def _keep(self, env_steps: int) -> None:
+        """Replace the best policy, whole or not at all."""
+        partial = self._run / f".{BEST_POLICY_FILE}.partial"
+        try:
+            self._learner.save_policy(partial, env_steps)
+            partial.replace(self._run / BEST_POLICY_FILE)
+        except Exception as error:  # safetensors raises its own kinds for a full disk
+            self._channel.log(f"the best policy could not be saved: {error}", "warning")
