@@ -1,7 +1,7 @@
-"""Episodes of a policy over many lanes at once: for a clear rate, while training or afterwards, or to watch.
+"""Episodes of a policy over many lanes at once: for a clear rate, while training or afterwards.
 
 As a process of its own (`python -m engine.evaluation POLICY …`) it writes packed messages to its standard output: an
-`Episode` for each one that ends, a `Frame` for every step with `--watch`, at the end `Evaluated`, or `Failed`.
+`Episode` for each one that ends, at the end `Evaluated`, or `Failed`.
 """
 
 from __future__ import annotations
@@ -21,16 +21,14 @@ from safetensors.torch import load_file
 
 from engine import checkpoints
 from engine.agents import DuelingQNetwork
-from engine.envs.emulator import SCREEN_SHAPE
 from engine.envs.make import task_of_policy
-from engine.envs.mario import MarioLanes, VectorStep, rules
+from engine.envs.mario import MarioLanes, rules
 from engine.envs.stack import FrameStack
-from engine.messages import Episode, Evaluated, EvaluationReport, Frame, pack
+from engine.messages import Episode, Evaluated, EvaluationReport, pack
 from engine.runners.process import describe
 from engine.threads import thread_budget
 
 MAX_LANES = 256
-_FRAMES_PER_S = 60.0988  # NTSC
 
 Act = Callable[[NDArray[np.uint8]], NDArray[np.int64]]
 
@@ -45,28 +43,25 @@ class Played(Episode, frozen=True):
 def play_episodes(
     env: MarioLanes,
     act: Act,
-    episodes: float,
+    episodes: int,
     *,
     epsilon: float = 0.0,
     seed: int = 0,
     ended: Callable[[Played], None] = lambda _: None,
-    stepped: Callable[[VectorStep], None] = lambda _: None,
 ) -> list[Played]:
-    """Play until `episodes` have ended (infinity: for ever); those begun in excess are not counted.
+    """Play until `episodes` have ended; those begun in excess are not counted.
 
     Every lane plays the same number, one more at most: otherwise short episodes would count more often.
 
     Args:
         act: actions [lanes] for observations uint8 [lanes, stack, height, width].
         epsilon: probability of a random action instead.
-        ended, stepped: called with each counted episode, and after every environment step of all lanes.
+        ended: called with each counted episode.
     """
     random = np.random.default_rng(seed)
-    quota = np.full(env.lanes, math.inf)
-    if math.isfinite(episodes):
-        each, more = divmod(int(episodes), env.lanes)
-        quota[:] = each
-        quota[:more] += 1
+    each, more = divmod(episodes, env.lanes)
+    quota = np.full(env.lanes, each)
+    quota[:more] += 1
     stack, played, steps = FrameStack(env.reset()), list[Played](), 0
     while (quota > 0).any():
         explore = random.random(env.lanes) < epsilon
@@ -74,7 +69,6 @@ def play_episodes(
         over = step.terminated | step.truncated
         stack.push(step.frames, over)
         steps += 1
-        stepped(step)
         for lane in np.flatnonzero(over & (quota > 0)).tolist():
             quota[lane] -= 1
             episode = Played(
@@ -120,15 +114,14 @@ def main() -> int:
     """See the module's docstring."""
     parser = argparse.ArgumentParser(prog="engine.evaluation")
     parser.add_argument("policy", type=Path)
-    parser.add_argument("--episodes", type=int)
+    parser.add_argument("--episodes", type=int, required=True)
     parser.add_argument("--epsilon", type=float, required=True)
     parser.add_argument("--noop-max", type=int, required=True)
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--stage")
     parser.add_argument("--emulator")
-    parser.add_argument("--watch", action="store_true")
     options = parser.parse_args()
-    tell = _take_stdout()
+    tell = take_stdout()
     try:
         _evaluate(options, tell)
     except BrokenPipeError:
@@ -143,7 +136,7 @@ def _evaluate(options: argparse.Namespace, tell: Callable[[EvaluationReport], No
     started = time.monotonic()
     said = checkpoints.policy_metadata(options.policy)
     stage, emulator = options.stage or said["stage"], options.emulator or said["emulator"]
-    lanes = 1 if options.watch else min(MAX_LANES, options.episodes)
+    lanes = min(MAX_LANES, options.episodes)
     threads = thread_budget(lanes, emulator)
     torch.set_num_threads(threads.torch_threads)
     network = load_policy(options.policy)
@@ -154,27 +147,16 @@ def _evaluate(options: argparse.Namespace, tell: Callable[[EvaluationReport], No
     def act(obs: NDArray[np.uint8]) -> NDArray[np.int64]:
         return network(torch.from_numpy(obs)).argmax(1).numpy()
 
-    height, width, _ = SCREEN_SHAPE
-    steps = 0
-
-    def show(step: VectorStep) -> None:
-        nonlocal steps
-        steps += 1
-        due = started + steps * task.frame_skip / _FRAMES_PER_S
-        time.sleep(max(0.0, due - time.monotonic()))
-        tell(Frame(index=steps, height=height, width=width, rgb=env.emulator.screen(0).tobytes()))
-
     def tell_episode(played: Played) -> None:
         tell(Episode(**{name: getattr(played, name) for name in Episode.__struct_fields__}))
 
     played = play_episodes(
         env,
         act,
-        options.episodes or math.inf,
+        options.episodes,
         epsilon=options.epsilon,
         seed=options.seed,
         ended=tell_episode,
-        stepped=show if options.watch else lambda _: None,
     )
     clears = sum(episode.flag for episode in played)
     low, high = wilson(clears, len(played))
@@ -204,7 +186,7 @@ def _evaluate(options: argparse.Namespace, tell: Callable[[EvaluationReport], No
     )
 
 
-def _take_stdout() -> Callable[[EvaluationReport], None]:
+def take_stdout() -> Callable[[EvaluationReport], None]:
     """A function that writes messages; what libraries print goes to stderr from now on, not between the messages."""
     stream = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())

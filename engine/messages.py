@@ -131,12 +131,14 @@ class System(Message, frozen=True):
 
 
 class Frame(Message, frozen=True):
-    """The rank-0 game's picture: `rgb` holds height x width x 3 bytes, row by row."""
+    """The rank-0 game's picture: `rgb` holds height x width x 3 bytes, row by row. `play` adds what the game's memory
+    says: coins, life, score, stage, time, world, x_pos, y_pos ..."""
 
     index: int
     height: int
     width: int
     rgb: bytes
+    info: dict[str, int] = {}
 
 
 # ---------------------------------------------------------------------------------------------- lasting events

@@ -23,7 +23,7 @@ commands:
   mario-tui attach [RUN]          dashboard of a running or finished run
   mario-tui runs [--json]         list runs
   mario-tui eval CHECKPOINT       clear rate and return over many episodes
-  mario-tui play CHECKPOINT       watch a policy
+  mario-tui play CHECKPOINT       watch a policy; --human: play yourself; --record FILE
 
 exit status: 0 finished or stopped in order, 1 the run failed, 2 wrong usage or configuration
 """
@@ -155,20 +155,43 @@ def _eval(arguments: list[str]) -> int:
 
 
 def _play(arguments: list[str]) -> int:
-    parser = _Parser(prog="mario-tui play", description="Watch a policy play, one game after the other.")
-    _add_policy(parser)
+    parser = _Parser(prog="mario-tui play", description="Watch a policy play in real time, or play yourself.")
+    parser.add_argument("--human", action="store_true", help="play yourself: arrows or WASD, x jumps, z runs")
+    parser.add_argument("--hold", type=_whole("--hold", 20, 2000), default=250, metavar="MS",
+                        help="with --human: how long a key counts as held (default: 250)")  # fmt: skip
+    parser.add_argument(
+        "--record", type=Path, metavar="FILE", help="film it, .gif or .mp4; without a terminal one episode"
+    )
+    _add_policy(parser, optional=True)
     options = parser.parse_args(arguments)
-    from engine.checkpoints import find_policy
+    chosen = _evaluation_options(options)
+    if options.record is not None:
+        chosen.append(f"--record={options.record.resolve()}")
+    if options.human == (options.checkpoint is not None):
+        raise UserError("CHECKPOINT: accepted: a policy file, a checkpoint folder, a run or latest; or --human instead")
+    title = f"stage {options.stage or '1-1'}"
+    if not options.human:
+        from engine.checkpoints import find_policy
 
-    policy = find_policy(options.checkpoint, options.run_dir or RunConfig.run_dir)
-    _need_terminal("mario-tui eval")
+        policy = find_policy(options.checkpoint, options.run_dir or RunConfig.run_dir)
+        chosen.insert(0, str(policy))
+        title = policy.name
+        if options.record is not None and not sys.stdout.isatty():
+            from mario_tui.play import record
+
+            return record(chosen)
+    _need_terminal("mario-tui eval, or mario-tui play CHECKPOINT --record FILE")
     from mario_tui.play import PlayApp
 
-    return PlayApp(policy, _evaluation_options(options)).run_in_terminal()
+    return PlayApp(title, chosen, human=options.human, hold_s=options.hold / 1000).run_in_terminal()
 
 
-def _add_policy(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("checkpoint", help="a policy file, a checkpoint folder, a run's name or path, or latest")
+def _add_policy(parser: argparse.ArgumentParser, optional: bool = False) -> None:
+    parser.add_argument(
+        "checkpoint",
+        nargs="?" if optional else None,
+        help="a policy file, a checkpoint folder, a run's name or path, or latest",
+    )
     parser.add_argument("--epsilon", type=_share, default=0.0, metavar="E", help="share of random actions (default: 0)")
     parser.add_argument(
         "--noop-max",

@@ -1,84 +1,163 @@
-"""`mario-tui play`: watch a policy, one game after the other, in real time."""
+"""`mario-tui play`: watch a policy, or play yourself, in real time."""
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import threading
+import time
 from collections.abc import Sequence
-from pathlib import Path
 from subprocess import Popen
 
 from textual.app import App, ComposeResult
 from textual.binding import Binding
+from textual.events import Key
 from textual.widgets import Footer, Static
 
-from engine.messages import Episode, Evaluated, Failed, Frame
+from engine import joypad
+from engine.errors import UserError
+from engine.messages import Episode, Evaluated, EvaluationReport, Failed, Frame
 from mario_tui import themes
-from mario_tui.evaluate import evaluation_process, reports
+from mario_tui.evaluate import reports
 from mario_tui.widgets.game import GameView
+
+_BUTTONS = {
+    "left": joypad.LEFT, "right": joypad.RIGHT, "up": joypad.UP, "down": joypad.DOWN,
+    "a": joypad.LEFT, "d": joypad.RIGHT, "w": joypad.UP, "s": joypad.DOWN,
+    "z": joypad.B, "x": joypad.A, "o": joypad.B, "p": joypad.A,
+    "enter": joypad.START, "tab": joypad.SELECT,
+}  # fmt: skip
+_HELP = "arrows or WASD: move   x or p: jump (A)   z or o: run, fire (B)   enter: pause"
+
+
+def start_game(*arguments: str) -> Popen[bytes]:
+    """The engine's game in a process; closing its standard input ends it in order."""
+    command = [sys.executable, "-P", "-m", "engine.play", *arguments]
+    return Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+
+
+def end_game(game: Popen[bytes]) -> None:
+    """Let it finish its film; it is killed if that takes too long."""
+    assert game.stdin is not None
+    game.stdin.close()
+    try:
+        game.wait(30)
+    except subprocess.TimeoutExpired:
+        game.kill()
+        game.wait()
+
+
+def record(arguments: Sequence[str]) -> int:
+    """Play one episode into a file, without a screen; the exit status."""
+    game = start_game(*arguments, "--episodes=1")
+    try:
+        for report in reports(game):
+            if isinstance(report, Failed):
+                raise UserError(report.reason)
+            if isinstance(report, Episode):
+                print(f"return {report.episode_return:.0f}, x {report.x_pos}, {'flag' if report.flag else 'no flag'}")
+    finally:
+        end_game(game)
+    return 0
 
 
 class PlayApp(App[None]):
-    """The game full-screen, and how its episodes ended."""
+    """The game full-screen, what its memory says, and how its episodes ended.
 
-    CSS = "#game { height: 1fr; } #episodes { height: 2; padding: 0 1; }"
+    Terminals tell when a key is pressed, not when it is let go: a key counts as held for `hold_s` seconds after it was
+    last heard of.
+    """
+
+    CSS = "#game { height: 1fr; } #memory, #episodes { height: 1; padding: 0 1; }"
     BINDINGS = [Binding("q,escape", "quit", "Quit")]
     ENABLE_COMMAND_PALETTE = False
 
-    def __init__(self, policy: Path, options: Sequence[str]) -> None:
+    def __init__(self, title: str, arguments: Sequence[str], *, human: bool, hold_s: float) -> None:
         super().__init__()
-        self._policy = policy
-        self._arguments = ("--watch", *options)
+        self._title, self._arguments, self._human, self._hold_s = title, arguments, human, hold_s
         self._frame: Frame | None = None
         self._episodes: list[Episode] = []
-        self._failure: str | None = None
+        self._failure: Failed | None = None
+        self._leaving = False
+        self._until: dict[int, float] = {}  # button -> time at which it counts as let go
+        self._sent = 0
         for theme in themes.load_themes()[0]:
             self.register_theme(theme)
         self.theme = themes.DEFAULT
 
     def compose(self) -> ComposeResult:
         self._game = GameView()
-        self._game.border_title = self._policy.name
+        self._game.border_title = self._title
         yield self._game
-        yield Static("loading the policy", id="episodes")
+        yield Static("starting", id="memory")
+        yield Static(_HELP if self._human else "first episode", id="episodes")
         yield Footer()
 
     def on_mount(self) -> None:
-        self.set_interval(1 / 20, self._show)
+        self.set_interval(1 / 60, self._tick)
+
+    def on_key(self, event: Key) -> None:
+        button = _BUTTONS.get(event.key.lower())
+        if self._human and button is not None:
+            self._until[button] = time.monotonic() + self._hold_s
+            event.stop()
+            event.prevent_default()
 
     def run_in_terminal(self) -> int:
         """Play until the person leaves; the exit status."""
-        with evaluation_process(self._policy, *self._arguments) as process:
-            threading.Thread(target=self._read, args=(process,), daemon=True).start()
+        self._process = start_game(*self._arguments)
+        threading.Thread(target=self._read, args=(reports(self._process),), daemon=True).start()
+        try:
             self.run()
-            failure = self._failure  # leaving the block ends the process, which is none
-        if failure is not None:
-            print(f"mario-tui: the policy could not be played: {failure}", file=sys.stderr)
+        finally:
+            self._leaving = True
+            end_game(self._process)
+        if self._failure is not None:
+            if self._failure.usage:
+                raise UserError(self._failure.reason)
+            print(f"mario-tui: the game failed: {self._failure.reason}", file=sys.stderr)
             return 1
         return self.return_code or 0
 
-    def _read(self, process: Popen[bytes]) -> None:
-        for report in reports(process):
+    def _read(self, messages: Sequence[EvaluationReport]) -> None:
+        for report in messages:
             match report:
                 case Frame():
                     self._frame = report
                 case Episode():
                     self._episodes = [*self._episodes, report]
                 case Failed():
-                    self._failure = report.reason
+                    self._failure = report
                 case Evaluated():
                     pass
-        self._failure = self._failure or "its process died"
+        if not self._leaving and self._failure is None:
+            self._failure = Failed(reason="its process died", traceback="", log_path="", checkpoint=None)
 
-    def _show(self) -> None:
-        self._game.show(self._frame)
+    def _tick(self) -> None:
         if self._failure is not None:
             self.exit()
-        elif self._episodes:
+            return
+        now = time.monotonic()
+        held = sum(button for button, until in self._until.items() if until > now)
+        if held != self._sent and self._process.stdin is not None:
+            self._sent = held
+            try:
+                self._process.stdin.write(bytes((held,)))
+                self._process.stdin.flush()
+            except OSError:
+                return  # the reader notices
+        frame = self._frame
+        if frame is None:
+            return
+        self._game.show(frame)
+        memory = "  ".join(f"{name} {value}" for name, value in frame.info.items() if name != "flag_get")
+        self._say("memory", memory)
+        if self._episodes:
             last, clears = self._episodes[-1], sum(episode.flag for episode in self._episodes)
-            self.query_one("#episodes", Static).update(
-                f"{clears} of {len(self._episodes)} episodes cleared\n"
-                f"last: {'flag' if last.flag else 'died or stuck'} at x {last.x_pos}, return {last.episode_return:.0f}"
-            )
-        elif self._frame is not None:
-            self.query_one("#episodes", Static).update("first episode")
+            how = "flag" if last.flag else "died or stuck"
+            self._say("episodes", f"{clears} of {len(self._episodes)} cleared; last: {how} at x {last.x_pos}")
+
+    def _say(self, name: str, text: str) -> None:
+        line = self.query_one(f"#{name}", Static)
+        if str(line.content) != text:
+            line.update(text)

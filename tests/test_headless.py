@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
+from PIL import Image
 from safetensors.numpy import load_file
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -214,6 +215,7 @@ def test_plain_lines_where_there_is_no_terminal(tmp_path: Path) -> None:
         (("eval", "/etc/hostname"), "/etc/hostname: not a policy of mario-tui"),
         (("eval", "x", "--episodes", "0"), "--episodes: '0' is not accepted; accepted: a whole number, 1 or more"),
         (("play", "nothing"), "nothing: no such checkpoint"),
+        (("play",), "CHECKPOINT: accepted: a policy file, a checkpoint folder, a run or latest; or --human instead"),
         (("attach", "nothing"), "nothing: no such run"),
         (("--game", "mario"), "the dashboard needs a terminal; use: mario-tui --no-ui"),
         ((), "the dashboard needs a terminal"),
@@ -272,6 +274,26 @@ def test_runs_are_listed_and_evaluated(finished_run: FinishedRun, tmp_path: Path
         run_program("eval", str(finished_run.run.path), "--episodes", "3", "--json", cwd=tmp_path).stdout
     )
     assert again[0]["mean_return"] == pytest.approx(result["mean_return"]) or again[0]["policy"] != result["policy"]
+
+
+def test_an_episode_is_filmed_without_a_terminal(finished_run: FinishedRun, tmp_path: Path) -> None:
+    film = tmp_path / "film.gif"
+    done = run_program("play", str(finished_run.run.path), "--record", str(film), cwd=tmp_path)
+    assert re.search(r"return -?\d+, x \d+, (no )?flag", done.stdout)
+    with Image.open(film) as pictures:
+        assert pictures.n_frames > 10  # type: ignore[attr-defined]
+
+
+def test_evaluations_are_reported_and_the_best_policy_is_kept(tmp_path: Path) -> None:
+    options = ("--steps", "1500", "--burnin", "300", "--eval-every", "500", "--eval-episodes", "3")
+    done = run_program("--no-ui", "--log-format", "json", *options, cwd=tmp_path)
+    found = [event for event in json_lines(done.stdout) if event["event"] == "evaluation"]
+    assert [event["env_steps"] // 500 for event in found] == [1, 2, 3]
+    assert found[0]["best"]
+    best = max(found, key=lambda event: (event["clears"], event["mean_return"], event["env_steps"]))
+    policy = the_run(tmp_path).path / checkpoints.BEST_POLICY_FILE
+    assert checkpoints.policy_metadata(policy)["env_steps"] == best["env_steps"]
+    assert checkpoints.find_policy("latest", tmp_path / "checkpoints") == policy
 
 
 def test_history_of_a_finished_run_can_be_read(finished_run: FinishedRun) -> None:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from engine import checkpoints
 from engine.client import HostClient
 from engine.messages import Progress
 from engine.runs import Run
-from tests.support import Terminal, next_event, run_program, the_run
+from tests.support import Terminal, next_event, run_program, the_run, wait_until
 
 
 def started(terminal: Terminal, folder: Path) -> Run:
@@ -83,9 +85,24 @@ def test_headless_on_a_terminal_shows_a_bar_and_ctrl_c_ends_in_order(tmp_path: P
 def test_play_shows_the_game(tmp_path: Path) -> None:
     run_program("--no-ui", "--parallel-envs", "2", "--steps", "100", cwd=tmp_path)
     terminal = Terminal("play", "latest", cwd=tmp_path)
-    terminal.wait_for("▀▀▀", "first episode")
+    terminal.wait_for("▀▀▀", "x_pos")
     terminal.send("q")
     assert terminal.wait() == 0
+
+
+def test_a_person_plays_and_is_filmed(tmp_path: Path) -> None:
+    film = tmp_path / "film.gif"
+    terminal = Terminal("play", "--human", "--hold", "2000", "--record", str(film), cwd=tmp_path, columns=120, rows=40)
+    terminal.wait_for("▀▀▀", "x_pos 40")
+    terminal.send("d")  # held for two seconds
+    wait_until(
+        lambda: (where := re.search(r"x_pos (\d+)", terminal.text())) and int(where[1]) > 60, "a walk to the right"
+    )
+    terminal.send("q")
+    assert terminal.wait() == 0
+    with Image.open(film) as pictures:
+        assert pictures.size == (256, 240)
+        assert pictures.n_frames > 10  # type: ignore[attr-defined]
 
 
 def test_first_paint_comes_before_the_engine(tmp_path: Path) -> None:

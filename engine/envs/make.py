@@ -8,6 +8,7 @@ from typing import Any
 
 from engine.config import RunConfig
 from engine.envs.mario import VIEWS, MarioLanes, MarioTask
+from engine.envs.mario.task import STALL_STEPS
 
 
 def make_task(config: RunConfig) -> MarioTask:
@@ -41,12 +42,14 @@ def describe_task(config: RunConfig) -> dict[str, Any]:
     }
 
 
-def task_of_policy(said: Mapping[str, Any], *, stage: str, noop_max: int) -> MarioTask:
-    """The task for playing a policy, from its description."""
+def task_of_policy(said: Mapping[str, Any], *, stage: str, noop_max: int, frame_by_frame: bool = False) -> MarioTask:
+    """The task for playing a policy, from its description; `frame_by_frame` leaves holding actions to the caller."""
+    skip, stall = (1, STALL_STEPS * said["frame_skip"]) if frame_by_frame else (said["frame_skip"], STALL_STEPS)
     return MarioTask(
         stage=stage,
         actions=",".join(said["actions"]),
-        frame_skip=said["frame_skip"],
+        frame_skip=skip,
+        stall_steps=stall,
         noop_max=noop_max,
         view=VIEWS[said["observation"]],
     )

@@ -114,6 +114,10 @@ class MarioLanes:
 
     def step(self, actions: NDArray[np.int64]) -> VectorStep:
         """One environment step with action indices [lanes]."""
+        return self.step_buttons(self._buttons[actions])
+
+    def step_buttons(self, buttons: NDArray[np.uint8]) -> VectorStep:
+        """One environment step with joypad bytes [lanes], whatever the action set."""
         shape = (self.lanes, *self.frame_shape)
         outcome = Outcome(
             frames=np.empty(shape, np.uint8),
@@ -122,7 +126,7 @@ class MarioLanes:
             episode=np.empty((self.lanes, 3), np.int64),
             info=np.empty((self.lanes, len(rules.INFO_NAMES)), np.int64),
         )
-        self._player.step(self._buttons[actions], outcome)
+        self._player.step(buttons, outcome)
         clears = self.book[:, rules.CLEARED] != 0
         return VectorStep(
             frames=outcome.frames,

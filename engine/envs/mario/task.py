@@ -11,6 +11,7 @@ from engine.joypad import action_buttons, action_names
 STAGES = tuple(f"{world}-{stage}" for world in range(1, 9) for stage in range(1, 5))
 WHOLE_GAME, RANDOM_STAGES = "game", "random"
 REWARDS = ("progress", "classic")
+STALL_STEPS = 300
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +38,7 @@ class MarioTask:
     frame_skip: int = 4
     sticky: float = 0.0
     noop_max: int = 30
-    stall_steps: int = 300
+    stall_steps: int = STALL_STEPS
     view: View = VIEWS["50x60"]
 
     def __post_init__(self) -> None:

@@ -1,0 +1,167 @@
+"""One game in real time, played by a policy or by a person, for `mario-tui play`.
+
+A process of its own (`python -m engine.play [POLICY] …`): it writes a `Frame` for every second frame of the game and an
+`Episode` for each one that ends to its standard output. Its standard input carries the person's held buttons, a byte at
+every change; its end is the end of the game.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine import checkpoints
+from engine.envs.emulator import SCREEN_SHAPE
+from engine.envs.make import task_of_policy
+from engine.envs.mario import MarioLanes, MarioTask
+from engine.envs.mario.rules import INFO_NAMES
+from engine.envs.mario.task import STAGES
+from engine.envs.stack import FrameStack
+from engine.evaluation import load_policy, take_stdout
+from engine.joypad import action_buttons
+from engine.messages import Episode, EvaluationReport, Frame
+from engine.runners.process import describe
+from engine.video import PICTURES_PER_S, Film, open_film
+
+_FRAMES_PER_S = 60.0988  # NTSC
+_SHOW_EVERY = round(_FRAMES_PER_S / PICTURES_PER_S)
+
+Act = Callable[[NDArray[np.uint8]], int]
+"""Joypad byte for an observation, uint8 [1, stack, height, width]."""
+
+
+class _Person:
+    """What the person holds, as the last byte on standard input says."""
+
+    def __init__(self) -> None:
+        self.buttons = 0
+        self.gone = False
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        while data := os.read(sys.stdin.fileno(), 64):
+            self.buttons = data[-1]
+        self.gone = True
+
+
+def play(
+    task: MarioTask,
+    emulator: str,
+    act: Act,
+    person: _Person,
+    tell: Callable[[EvaluationReport], None],
+    *,
+    hold: int,
+    seed: int,
+    episodes: int | None,
+    film: Film | None,
+) -> None:
+    """Play until standard input ends, or `episodes` are over. `act` gives the buttons for `hold` frames."""
+    env = MarioLanes(task, 1, emulator=emulator, seed=seed)
+    stack, buttons, finished = FrameStack(env.reset()), 0, 0
+    height, width, _ = SCREEN_SHAPE
+    started, frame = time.monotonic(), 0
+    since_start = 0
+    while not person.gone and finished != episodes:
+        if since_start % hold == 0:
+            buttons = act(stack.obs)
+        step = env.step_buttons(np.array([buttons], np.uint8))
+        frame += 1
+        since_start += 1
+        over = step.terminated | step.truncated
+        if over[0] or since_start % hold == 0:
+            stack.push(step.frames, over)
+        if frame % _SHOW_EVERY == 0:
+            screen = env.emulator.screen(0)
+            info = dict(zip(INFO_NAMES, step.info[0].tolist(), strict=True))
+            tell(Frame(index=frame, height=height, width=width, rgb=screen.tobytes(), info=info))
+            if film is not None:
+                film.add(screen)
+        if over[0]:
+            finished, since_start = finished + 1, 0
+            tell(
+                Episode(
+                    actor=0,
+                    lane=0,
+                    env_steps=frame,
+                    episode=finished,
+                    episode_return=float(step.returns[0]),
+                    length=int(step.lengths[0]),
+                    x_pos=int(step.furthest[0]),
+                    flag=bool(step.clears[0]),
+                    epsilon=0.0,
+                )
+            )
+        time.sleep(max(0.0, started + frame / _FRAMES_PER_S - time.monotonic()))
+
+
+def main() -> int:
+    """See the module's docstring."""
+    parser = argparse.ArgumentParser(prog="engine.play")
+    parser.add_argument("policy", type=Path, nargs="?")
+    parser.add_argument("--epsilon", type=float, default=0.0)
+    parser.add_argument("--noop-max", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--stage")
+    parser.add_argument("--emulator")
+    parser.add_argument("--episodes", type=int)
+    parser.add_argument("--record", type=Path)
+    options = parser.parse_args()
+    tell = take_stdout()
+    film: Film | None = None
+    try:
+        film = None if options.record is None else open_film(options.record)
+        person = _Person()
+        if options.policy is None:
+            # `random` and the whole game are for people, too; a person is never truncated
+            task = MarioTask(stage=options.stage or STAGES[0], frame_skip=1, noop_max=0, stall_steps=0)
+            emulator, hold = options.emulator or "native", 1
+            act: Act = lambda obs: person.buttons  # noqa: E731
+        else:
+            said = checkpoints.policy_metadata(options.policy)
+            hold = said["frame_skip"]
+            task = task_of_policy(
+                said, stage=options.stage or said["stage"], noop_max=options.noop_max, frame_by_frame=True
+            )
+            emulator = options.emulator or said["emulator"]
+            act = _policy_buttons(options.policy, said["actions"], options.epsilon, options.seed)
+        play(
+            task, emulator, act, person, tell,
+            hold=hold, seed=options.seed, episodes=options.episodes, film=film,
+        )  # fmt: skip
+    except BrokenPipeError:
+        pass  # the reader has seen enough
+    except Exception as error:
+        tell(describe(error))
+        return 1
+    finally:
+        if film is not None:
+            film.close()
+    os._exit(0)  # a thread still waits for buttons
+
+
+def _policy_buttons(path: Path, actions: list[str], epsilon: float, seed: int) -> Act:
+    import torch
+
+    network, random = load_policy(path), np.random.default_rng(seed)
+    buttons = action_buttons(",".join(actions))
+
+    @torch.no_grad()
+    def act(obs: NDArray[np.uint8]) -> int:
+        if random.random() < epsilon:
+            return buttons[int(random.integers(len(buttons)))]
+        return buttons[int(network(torch.from_numpy(obs)).argmax())]
+
+    return act
+
+
+if __name__ == "__main__":
+    sys.exit(main())

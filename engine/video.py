@@ -1,0 +1,72 @@
+"""Films of a game: GIF with Pillow, MP4 with PyAV where it is installed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.errors import UserError
+
+PICTURES_PER_S = 30
+
+
+class Film(Protocol):
+    def add(self, picture: NDArray[np.uint8]) -> None:
+        """Append a picture, RGB uint8 [height, width, 3]."""
+
+    def close(self) -> None:
+        """Finish the file."""
+
+
+def open_film(path: Path) -> Film:
+    """A film by its suffix. Raises `UserError` for another one, or if the folder can't be written."""
+    if path.suffix not in (".gif", ".mp4"):
+        raise UserError(f"--record: {path}: accepted: a file that ends in .gif or .mp4")
+    try:
+        path.touch()
+    except OSError as error:
+        raise UserError(f"--record: {path}: can't be written ({error.strerror})") from None
+    return _Gif(path) if path.suffix == ".gif" else _Mp4(path)
+
+
+class _Gif:
+    """NES pictures have few colours: exact in a palette of their own, and small."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._pictures: list[Any] = []
+
+    def add(self, picture: NDArray[np.uint8]) -> None:
+        from PIL import Image
+
+        self._pictures.append(Image.fromarray(picture).quantize(64))
+
+    def close(self) -> None:
+        if self._pictures:
+            first, *rest = self._pictures
+            first.save(self._path, save_all=True, append_images=rest, duration=1000 // PICTURES_PER_S, loop=0)
+
+
+class _Mp4:
+    """H.264, twice the native size: players blur less."""
+
+    def __init__(self, path: Path) -> None:
+        try:
+            import av
+        except ImportError:
+            raise UserError("--record: .mp4 needs PyAV (pip install mario-tui[video]); .gif works without") from None
+        self._av = av
+        self._container: Any = av.open(str(path), "w")
+        self._stream: Any = self._container.add_stream("libx264", rate=PICTURES_PER_S)
+        self._stream.width, self._stream.height, self._stream.pix_fmt = 512, 480, "yuv420p"
+
+    def add(self, picture: NDArray[np.uint8]) -> None:
+        doubled = np.ascontiguousarray(picture.repeat(2, axis=0).repeat(2, axis=1))
+        self._container.mux(self._stream.encode(self._av.VideoFrame.from_ndarray(doubled, format="rgb24")))
+
+    def close(self) -> None:
+        self._container.mux(self._stream.encode())
+        self._container.close()
