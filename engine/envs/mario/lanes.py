@@ -1,11 +1,12 @@
 """N games of Super Mario Bros, stepped together, on our own console or on nes-py.
 
 Both consoles run under the same rules with the same random decisions, so that a seed and a sequence of actions mean the
-same on either. Games that end begin anew by themselves from saved start states.
+same on either. Games that end begin anew from saved start states: by themselves, or when they are told to.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +34,7 @@ class VectorStep:
     """What one environment step of all lanes gave; the arrays are the caller's to keep.
 
     A lane that ended shows its next episode's first picture in `frames` and the ended episode's last one in
-    `final_frames` (elsewhere undefined).
+    `final_frames` (elsewhere undefined). Lanes that don't restart show the last one in both.
     """
 
     frames: NDArray[np.uint8]  # [lanes, height, width]
@@ -63,8 +64,8 @@ class Outcome:
 class Player(Protocol):
     """Steps all lanes of one console under the rules."""
 
-    def reset(self, frames: NDArray[np.uint8]) -> None:
-        """Begin an episode in every lane and write the first pictures."""
+    def reset(self, frames: NDArray[np.uint8], which: NDArray[np.bool_]) -> None:
+        """Begin an episode in the lanes of `which` [lanes] and write their first pictures."""
 
     def step(self, buttons: NDArray[np.uint8], outcome: Outcome) -> None:
         """Hold `buttons` [lanes] for one environment step; write what came of it."""
@@ -79,6 +80,8 @@ class MarioLanes:
         emulator: `native` or `nes-py`.
         threads: threads that step lanes; the numbers do not depend on it.
         seed: of every random decision of the environment.
+        restart: whether a lane whose episode ended begins the next one within the step. Otherwise its console stands
+            still at the last frame until `reset`.
         rom: cartridge file, default the one inside gym-super-mario-bros.
     """
 
@@ -90,6 +93,7 @@ class MarioLanes:
         emulator: str = "native",
         threads: int = 1,
         seed: int = 0,
+        restart: bool = True,
         rom: Path | None = None,
     ) -> None:
         self.task = task
@@ -98,19 +102,28 @@ class MarioLanes:
         self.actions = len(task.action_names)
         self.emulator: Emulator = make_emulator(emulator, lanes, threads, rom)
         self.book = np.zeros((lanes, rules.BOOK_WORDS), np.int64)
+        self.book[:, rules.STREAM] = [rules.stream(seed, lane) for lane in range(lanes)]
         self._buttons = np.array(action_buttons(task.actions), np.uint8)
         starts = start_states(emulator, task.stages, whole_game=task.stage == WHOLE_GAME, rom=rom)
         self._player: Player = (
-            NativePlayer(self.emulator, task, self.book, starts, seed)
+            NativePlayer(self.emulator, task, self.book, starts, restart)
             if isinstance(self.emulator, NesBatch)
-            else SteppedPlayer(self.emulator, task, self.book, starts, seed)
+            else SteppedPlayer(self.emulator, task, self.book, starts, restart)
         )
 
-    def reset(self) -> NDArray[np.uint8]:
-        """Begin an episode in every lane; its first pictures, uint8 [lanes, height, width]."""
+    def reset(self, which: NDArray[np.bool_] | None = None) -> NDArray[np.uint8]:
+        """Begin an episode in the lanes of `which` (bool [lanes], None for all).
+
+        Their first pictures, uint8 [lanes, height, width]; those of other lanes are undefined.
+        """
         frames = np.empty((self.lanes, *self.frame_shape), np.uint8)
-        self._player.reset(frames)
+        self._player.reset(frames, np.ones(self.lanes, np.bool_) if which is None else which)
         return frames
+
+    def reseed(self, lane: int, seed: int) -> None:
+        """Let a lane's random decisions, from its next on, be those of lane 0 of new lanes with that seed."""
+        self.book[lane, rules.STREAM] = rules.stream(seed, 0)
+        self.book[lane, rules.DRAWS] = 0
 
     def step(self, actions: NDArray[np.int64]) -> VectorStep:
         """One environment step with action indices [lanes]."""
@@ -170,11 +183,13 @@ def make_emulator(name: str, lanes: int, threads: int, rom: Path | None = None) 
 
 def start_states(emulator: str, stages: Sequence[str], *, whole_game: bool, rom: Path | None = None) -> list[bytes]:
     """A saved state at the first frame of each stage, for any lane of that emulator."""
-    return [_boot(make_emulator(emulator, 1, 1, rom), None if whole_game else stage) for stage in stages]
+    return [_start_state(emulator, None if whole_game else stage, rom) for stage in stages]
 
 
-def _boot(console: Emulator, stage: str | None) -> bytes:
+@functools.cache
+def _start_state(emulator: str, stage: str | None, rom: Path | None) -> bytes:
     """From power-on to a stage's first frame, as gym-super-mario-bros 7.4 does it; None: where the game begins."""
+    console = make_emulator(emulator, 1, 1, rom)
     world, number = (int(part) for part in (stage or "1-1").split("-"))
     area = number + 1 if world in (1, 2, 4, 7) and number >= 2 else number  # these worlds have an extra first area
     ram = console.ram[0]

@@ -38,14 +38,14 @@ if TYPE_CHECKING:
     from engine.envs.mario.lanes import Outcome
 
 # Indices of the options that the kernel takes as one int64 array
-_FRAME_SKIP, _STALL_STEPS, _NOOP_MAX, _STICKY, _WHOLE_GAME, _SEED, _DRAW = range(7)
+_FRAME_SKIP, _STALL_STEPS, _NOOP_MAX, _STICKY, _WHOLE_GAME, _RESTART, _DRAW = range(7)
 
 
 class NativePlayer:
     """See `engine.envs.mario.lanes.Player`. Lanes are split over the console's threads, a slice for each."""
 
     def __init__(
-        self, console: NesBatch, task: MarioTask, book: NDArray[np.int64], starts: Sequence[bytes], seed: int
+        self, console: NesBatch, task: MarioTask, book: NDArray[np.int64], starts: Sequence[bytes], restart: bool
     ) -> None:
         self._console, self._book = console, book
         drawing = DRAW_GRAY if task.view == VIEWS["50x60"] else DRAW_SCREEN
@@ -56,7 +56,7 @@ class NativePlayer:
                 task.noop_max,
                 sticky_threshold(task.sticky),
                 task.stage == WHOLE_GAME,
-                seed,
+                restart,
                 drawing,
             ],
             np.int64,
@@ -82,9 +82,9 @@ class NativePlayer:
         ]
         self._pool = ThreadPoolExecutor(len(self._slices), "lanes")
 
-    def reset(self, frames: NDArray[np.uint8]) -> None:
-        lanes, ints = self._console.lanes, np.empty((self._console.lanes, 10), np.int64)
-        self._play(np.zeros(lanes, np.uint8), frames, frames, ints, ints, ints, only_begin=True)
+    def reset(self, frames: NDArray[np.uint8], which: NDArray[np.bool_]) -> None:
+        ints = np.empty((self._console.lanes, 10), np.int64)
+        self._play(which.astype(np.uint8), frames, frames, ints, ints, ints, only_begin=True)
 
     def step(self, buttons: NDArray[np.uint8], outcome: Outcome) -> None:
         o = outcome
@@ -136,10 +136,10 @@ class NativePlayer:
 
 
 @helper
-def _next_draw(book: Any, lane: Any, options: Any) -> Any:
+def _next_draw(book: Any) -> Any:
     count = book[rules.DRAWS]
     book[rules.DRAWS] = count + 1
-    return rules.draw(options[_SEED], lane, count)
+    return rules.draw(book[rules.STREAM], count)
 
 
 @helper
@@ -166,13 +166,13 @@ def _write_picture(out: Any, drawing: Any, spans: Any, luma_of: Any, canvas: Any
 
 @helper
 def _restart(
-    lane: Any, book: Any, state: Any, memory: Any, last_state: Any, last_memory: Any, out: Any, options: Any, rom: Any,
+    book: Any, state: Any, memory: Any, last_state: Any, last_memory: Any, out: Any, options: Any, rom: Any,
     start_states: Any, start_memories: Any, spans: Any, luma_of: Any, scratch: Any,
 ) -> None:  # fmt: skip
     """A new episode: a start state, 0 to `noop_max` frames of doing nothing, and one that draws the screen."""
     canvas, _, _, luma, sums = scratch
-    start = _next_draw(book, lane, options) % start_states.shape[0]
-    frames = 1 + _next_draw(book, lane, options) % (options[_NOOP_MAX] + 1)
+    start = _next_draw(book) % start_states.shape[0]
+    frames = 1 + _next_draw(book) % (options[_NOOP_MAX] + 1)
     book[rules.START] = start
     for i in range(SAVED):
         state[i] = start_states[start, i]
@@ -212,7 +212,7 @@ def play_lanes(
     last_memories: Any, frames: Any, final_frames: Any, ended: Any, episode: Any, infos: Any, options: Any, rom: Any,
     start_states: Any, start_memories: Any, spans: Any, luma_of: Any, scratch: Any,
 ) -> None:  # fmt: skip
-    """One environment step of lanes first..last-1, or with `only_begin` a new episode in each.
+    """One environment step of lanes first..last-1, or with `only_begin` a new episode where `buttons` is not 0.
 
     Arrays have a row for each lane; `scratch` is the thread's own. One kernel for both: every kernel that calls the
     console's `run_frame` compiles it once more.
@@ -221,17 +221,19 @@ def play_lanes(
     whole_game = options[_WHOLE_GAME] != 0
     drawing = options[_DRAW]
     for lane in range(first, last):
+        if only_begin and not buttons[lane]:
+            continue
         book, state, memory = books[lane], states[lane], memories[lane]
         last_state, last_memory = last_states[lane], last_memories[lane]
         rules.begin_step(book)
         if only_begin:
             _restart(
-                lane, book, state, memory, last_state, last_memory, frames[lane], options, rom, start_states,
+                book, state, memory, last_state, last_memory, frames[lane], options, rom, start_states,
                 start_memories, spans, luma_of, scratch,
             )  # fmt: skip
             continue
         held = np.int64(buttons[lane])
-        if options[_STICKY] and _next_draw(book, lane, options) < options[_STICKY]:
+        if options[_STICKY] and _next_draw(book) < options[_STICKY]:
             held = book[rules.BUTTONS]
         book[rules.BUTTONS] = held
         drawn = False
@@ -268,7 +270,8 @@ def play_lanes(
         if book[rules.DONE] or truncated:
             for i in range(frames.shape[1]):
                 final_frames[lane, i] = frames[lane, i]
-            _restart(
-                lane, book, state, memory, last_state, last_memory, frames[lane], options, rom, start_states,
-                start_memories, spans, luma_of, scratch,
-            )  # fmt: skip
+            if options[_RESTART]:
+                _restart(
+                    book, state, memory, last_state, last_memory, frames[lane], options, rom, start_states,
+                    start_memories, spans, luma_of, scratch,
+                )  # fmt: skip

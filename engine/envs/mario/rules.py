@@ -22,10 +22,9 @@ LAST_X, LAST_CLOCK, BEST_X, FURTHEST, STALLED = range(5)  # FURTHEST: in this ep
 STEP_CLASSIC, STEP_PROGRESS, DONE, CLEARED = range(5, 9)  # of this step
 RETURN, LENGTH = 9, 10  # of this episode: sum of classic rewards, environment steps
 PHASE, SCENE_CLOCK = 11, 12  # of the scenes that are being skipped
-DRAWS, BUTTONS, FRAMES, START = range(
-    13, 17
-)  # random numbers drawn; last buttons; frames run in this step; start state
-BOOK_WORDS = 17
+DRAWS, STREAM = 13, 14  # random numbers drawn so far, and of which stream
+BUTTONS, FRAMES, START = 15, 16, 17  # last buttons; frames run in this step; start state of this episode
+BOOK_WORDS = 18
 
 # Columns of a lane's information, int64: as of the step's last frame that was the player's
 COINS, FLAG_GET, LIFE, SCORE, INFO_STAGE, STATUS, TIME, INFO_WORLD, X_POS, Y_POS = range(10)
@@ -78,22 +77,29 @@ def clock(memory: Any) -> int:
     return int(_clock(memory))
 
 
-@kernel
-def draw(seed: int, lane: int, count: int) -> int:
-    """A random number of 32 bits: the `count`-th of a lane. Counter-based, so that its only state is the counter.
-
-    The mixing is lowbias32 (https://nullprogram.com/blog/2018/07/31/) over the three numbers.
-    """
+@helper
+def _mixed(value: Any, word: Any) -> Any:
+    """32 bits of both: lowbias32 (https://nullprogram.com/blog/2018/07/31/)."""
     mask = 0xFFFFFFFF
-    value = 0x9E3779B9
-    for word in (seed, lane, count):
-        value = (value ^ word) & mask
-        value ^= value >> 16
-        value = (value * 0x7FEB352D) & mask
-        value ^= value >> 15
-        value = (value * 0x846CA68B) & mask
-        value ^= value >> 16
+    value = (value ^ word) & mask
+    value ^= value >> 16
+    value = (value * 0x7FEB352D) & mask
+    value ^= value >> 15
+    value = (value * 0x846CA68B) & mask
+    value ^= value >> 16
     return value
+
+
+@kernel
+def stream(seed: int, lane: int) -> int:
+    """Names the random numbers of a lane under a seed; of both, 32 bits count."""
+    return int(_mixed(_mixed(0x9E3779B9, seed), lane))
+
+
+@kernel
+def draw(stream: int, count: int) -> int:
+    """A random number of 32 bits: the `count`-th of a stream. Counter-based, so that its only state is the counter."""
+    return int(_mixed(stream, count))
 
 
 @kernel

@@ -23,17 +23,16 @@ class SteppedPlayer:
     """See `engine.envs.mario.lanes.Player`."""
 
     def __init__(
-        self, console: Emulator, task: MarioTask, book: NDArray[np.int64], starts: Sequence[bytes], seed: int
+        self, console: Emulator, task: MarioTask, book: NDArray[np.int64], starts: Sequence[bytes], restart: bool
     ) -> None:
-        self._console, self._task, self._book, self._starts, self._seed = console, task, book, starts, seed
+        self._console, self._task, self._book, self._starts, self._restarts = console, task, book, starts, restart
         self._whole_game = task.stage == WHOLE_GAME
         self._sticky = sticky_threshold(task.sticky)
         self._nothing = np.zeros(console.lanes, np.uint8)
 
-    def reset(self, frames: NDArray[np.uint8]) -> None:
-        everyone = np.ones(self._console.lanes, np.bool_)
-        self._restart(everyone)
-        self._console.picture(self._task.view, frames, everyone)
+    def reset(self, frames: NDArray[np.uint8], which: NDArray[np.bool_]) -> None:
+        self._restart(which)
+        self._console.picture(self._task.view, frames, which)
 
     def step(self, buttons: NDArray[np.uint8], outcome: Outcome) -> None:
         console, book, task = self._console, self._book, self._task
@@ -64,8 +63,8 @@ class SteppedPlayer:
         ended: NDArray[np.bool_] = np.logical_or(*(column != 0 for column in outcome.ended.T))
         if ended.any():
             outcome.final_frames[ended] = outcome.frames[ended]
-            self._restart(ended)
-            console.picture(task.view, outcome.frames, ended)
+            if self._restarts:
+                self.reset(outcome.frames, ended)
 
     def _restart(self, which: NDArray[np.bool_]) -> None:
         """New episodes: a start state, 0 to `noop_max` frames of doing nothing, and one that draws the screen."""
@@ -103,7 +102,7 @@ class SteppedPlayer:
     def _draw(self, lane: int) -> int:
         count = int(self._book[lane, rules.DRAWS])
         self._book[lane, rules.DRAWS] = count + 1
-        return rules.draw(self._seed, lane, count)
+        return rules.draw(int(self._book[lane, rules.STREAM]), count)
 
 
 def sticky_threshold(probability: float) -> int:

@@ -1,0 +1,1 @@
+"""Short training runs of other implementations of DQN on our Gymnasium environments."""
