@@ -28,6 +28,8 @@ format: $(DEV_INSTALLED)
 	@$(BIN)/ruff check --fix .
 
 bench: $(DEV_INSTALLED)  ## the benchmark tables of the README
+	@$(BIN)/python -m tests.benchmarks.emulation
+	@$(BIN)/python -m tests.benchmarks.training
 	@$(BIN)/python -m tests.benchmarks.overhead
 
 $(BIN)/python:

@@ -66,13 +66,16 @@ def test_many_clients_one_run(tmp_path: Path) -> None:
 
 def test_who_comes_late_gets_the_history(tmp_path: Path) -> None:
     with headless("--steps", "100000000", cwd=tmp_path) as process:
-        read_event(process, "episode", episode=3)
+        while read_event(process, "progress")["wall_s"] < 2 or read_event(process, "episode")["episode"] < 3:
+            pass
         run = the_run(tmp_path)
         with HostClient(run) as client:
             view = RunView()
             view.apply(client.hello)
             episodes = [event for event in view.events if isinstance(event, messages.Episode)]
-            assert [episode.episode for episode in episodes][:3] == [1, 2, 3]
+            numbers = [episode.episode for episode in episodes]  # the newest; a fast run has ended hundreds by now
+            assert len(numbers) >= 3
+            assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
             assert view.points.items
             assert view.ready is not None
 

@@ -221,10 +221,14 @@ def record_of(name: str, state: Any, env_steps: int, steps: int) -> RunRecord:
 @pytest.mark.parametrize("size", SIZES, ids=["80x24", "120x40"])
 def test_snapshot_of_the_dashboard(snap_compare: Any, size: tuple[int, int], tmp_path: Path) -> None:
     async def settle(pilot: Pilot[Any]) -> None:
-        await until(pilot, lambda: pilot.app.screen.feed.snapshot().end, "the recording")  # type: ignore[attr-defined]
-        await pilot.pause(0.4)
+        dashboard: Any = pilot.app.screen
+        await until(
+            pilot, lambda: dashboard.shown is dashboard.feed.snapshot() and dashboard.shown.end, "the recording"
+        )
+        await until(pilot, lambda: pilot.app._notifications, "the notice of the end")
         pilot.app.clear_notifications()
-        await pilot.pause(0.2)
+        await until(pilot, lambda: not dashboard.query("Toast"), "a screen without notices")
+        await pilot.wait_for_scheduled_animations()
 
     app = MarioApp(open_run=recorded_run(tmp_path))
     assert snap_compare(app, terminal_size=size, run_before=settle)

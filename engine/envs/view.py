@@ -30,10 +30,21 @@ class View:
         return (self.height, self.width)
 
     def spans(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Borders of the reduced rows and columns in units of 1/height and 1/width of a pixel, for `reduce_luma`."""
-        rows = self.top * self.height + np.arange(self.height + 1) * (self.bottom - self.top)
-        columns = self.left * self.width + np.arange(self.width + 1) * (self.right - self.left)
-        return rows.astype(np.int64), columns.astype(np.int64)
+        """Which rows and columns of the screen a reduced one covers, and how much of its first and last one.
+
+        Two arrays int64 [height, 4] and [width, 4] for `reduce_luma`: first, last (exclusive), weight of the first,
+        weight of the last. A whole pixel weighs `height` or `width`; the last weighs 0 where there is only one.
+        """
+        return _spans(self.top, self.bottom, self.height), _spans(self.left, self.right, self.width)
+
+
+def _spans(first: int, last: int, cells: int) -> NDArray[np.int64]:
+    borders = first * cells + np.arange(cells + 1, dtype=np.int64) * (last - first)
+    begin, end = borders[:-1], borders[1:]
+    first_pixel, after = begin // cells, -(-end // cells)
+    first_weight = np.minimum(end, (first_pixel + 1) * cells) - begin
+    last_weight = np.where(after - first_pixel > 1, end - (after - 1) * cells, 0)
+    return np.stack([first_pixel, after, first_weight, last_weight], axis=1)
 
 
 VIEWS = {
@@ -45,30 +56,41 @@ costs a third of the time). `84x84`: the whole screen, as in most publications."
 
 
 @helper
+def _extent(spans: Any) -> Any:
+    """How many pixels the cells cover together, which is the weight of one cell."""
+    cells = spans.shape[0]
+    weight = spans[0, 2] + spans[0, 3]
+    return weight + max(spans[0, 1] - spans[0, 0] - 2, 0) * cells
+
+
+@helper
 def reduce_luma(luma: Any, rows: Any, columns: Any, sums: Any, out: Any) -> None:
     """Area means of `luma` into `out`, rounded halves up.
 
     luma: int32 [240 * 256], brightness in thousandths (0 to 255,000). rows, columns: from `View.spans`. sums: int64
     [256], scratch. out: uint8 [height * width].
     """
-    height, width = rows.size - 1, columns.size - 1
-    left, right = columns[0] // width, -(-columns[width] // width)
-    area = (rows[height] - rows[0]) // height * ((columns[width] - columns[0]) // width) * 1000
+    height, width = rows.shape[0], columns.shape[0]
+    left, right = columns[0, 0], columns[width - 1, 1]
+    tall, wide = _extent(rows), _extent(columns)
+    area = 1000 * tall * wide  # of a cell, in units of 1 / (height * width) pixels and thousandths
+    half = area // 2  # the area is even
     for i in range(height):
+        top, bottom, weight, last_weight = rows[i, 0], rows[i, 1], rows[i, 2], rows[i, 3]
         for x in range(left, right):
-            sums[x] = 0
-        top, bottom = rows[i], rows[i + 1]
-        for y in range(top // height, -(-bottom // height)):
-            weight = min(bottom, (y + 1) * height) - max(top, y * height)
+            sums[x] = weight * luma[top * 256 + x]
+        for y in range(top + 1, bottom - 1):
             for x in range(left, right):
-                sums[x] += weight * luma[y * 256 + x]
+                sums[x] += height * luma[y * 256 + x]
+        if last_weight > 0:
+            for x in range(left, right):
+                sums[x] += last_weight * luma[(bottom - 1) * 256 + x]
         for j in range(width):
-            total = 0
-            first, last = columns[j], columns[j + 1]
-            for x in range(first // width, -(-last // width)):
-                total += (min(last, (x + 1) * width) - max(first, x * width)) * sums[x]
-            # total is in units of 1 / (height * width) pixels; a cell holds area / 1000 of them
-            out[i * width + j] = (2 * total + area) // (2 * area)
+            first, after = columns[j, 0], columns[j, 1]
+            total = columns[j, 2] * sums[first] + columns[j, 3] * sums[after - 1]
+            for x in range(first + 1, after - 1):
+                total += width * sums[x]
+            out[i * width + j] = (total + half) // area
 
 
 @kernel

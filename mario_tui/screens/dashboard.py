@@ -45,7 +45,8 @@ class DashboardScreen(Screen[None]):
         self.run = run
         self._host = host
         self.feed = Feed()
-        self._snapshot = Snapshot()
+        self.shown = Snapshot()
+        """What the panels show."""
         self._panels: list[Panel] = []
         self._charts: list[tuple[str, Chart]] = []
         self._told_end = False
@@ -105,16 +106,16 @@ class DashboardScreen(Screen[None]):
 
     def _failed_to_connect(self, reason: str) -> None:
         self._header.fallback = (self.run.name, self._record_state())
-        self._header.show(self._snapshot)
+        self._header.show(self.shown)
         self.notify(reason, severity="error", timeout=30)
 
     def tick(self) -> None:
         """Show the newest snapshot; nothing else touches the panels."""
         snapshot = self.feed.snapshot()
-        if snapshot is self._snapshot:
+        if snapshot is self.shown:
             return
-        points_changed = snapshot.points != self._snapshot.points
-        self._snapshot = snapshot
+        points_changed = snapshot.points != self.shown.points
+        self.shown = snapshot
         for panel in self._panels:
             panel.show(snapshot)
         if points_changed:
