@@ -1,0 +1,195 @@
+"""Environment steps per second of training: the product's default run against a plain Double-DQN loop.
+
+    python -m tests.benchmarks.training [--steps N] [--seconds S] [--rounds R] [--json FILE]
+
+The plain loop is of the PyTorch Mario tutorial's kind: one gym-super-mario-bros 7.4 environment, uniform replay, fp32,
+an update in every fourth step. Picture (50x60), network and learned samples for an environment step (8) are the
+product's, and both ask the network for an action in every step. They take turns on the same machine; starting up and
+filling the replay are not counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+from torch.nn import functional as F
+
+from engine.agents import DuelingQNetwork
+from engine.envs.actions import action_buttons
+from engine.envs.stack import STACK
+from engine.envs.view import VIEWS
+from tests.benchmarks.mario_package import mario_env
+
+PROGRAM = str(Path(sys.executable).with_name("mario-tui"))
+PRODUCT, PLAIN = "mario-tui, default run", "plain Double DQN on gym-super-mario-bros 7.4"
+BURNIN, SETTLE_S = 2000, 3.0
+SKIP, BATCH, UPDATE_EVERY = 4, 32, 4  # 8 learned samples for each environment step
+CAPACITY, PLAIN_BURNIN, EPSILON, GAMMA, SYNC_EVERY = 20_000, 500, 0.1, 0.95, 1000
+VIEW = VIEWS["50x60"]
+SHADES = np.array([0.299, 0.587, 0.114], np.float32)
+
+
+class Game:
+    """One game with the wrappers of the tutorial: skip, gray, resize, stack."""
+
+    def __init__(self) -> None:
+        self._env = mario_env()
+        self._buttons = action_buttons("right-only")
+        self.actions = len(self._buttons)
+        self.obs = np.zeros((STACK, *VIEW.shape), np.uint8)
+        self._begin()
+
+    def step(self, action: int) -> tuple[float, bool]:
+        """Hold an action; reward and end. `obs` is a new array, after an end the next episode's first."""
+        total = 0.0
+        for _ in range(SKIP):
+            screen, reward, done, _ = self._env.step(self._buttons[action])
+            total += reward
+            if done:
+                break
+        self.obs = np.concatenate((self.obs[1:], picture(screen)[None]))
+        if done:
+            self.last_obs = self.obs
+            self._begin()
+        else:
+            self.last_obs = self.obs
+        return total, done
+
+    def close(self) -> None:
+        self._env.close()
+
+    def _begin(self) -> None:
+        self.obs = np.repeat(picture(self._env.reset())[None], STACK, axis=0)
+        self.last_obs = self.obs
+
+
+def picture(screen: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Gray area means of 4x4 pixels of the product's part of the screen, uint8 [50, 60]."""
+    crop = screen[VIEW.top : VIEW.bottom, VIEW.left : VIEW.right]
+    rows, columns = (VIEW.bottom - VIEW.top) // VIEW.height, (VIEW.right - VIEW.left) // VIEW.width
+    blocks = crop.reshape(VIEW.height, rows, VIEW.width, columns, 3).sum(axis=(1, 3), dtype=np.uint16)
+    gray: NDArray[np.uint8] = (blocks @ (SHADES / (rows * columns)) + 0.5).astype(np.uint8)
+    return gray
+
+
+class PlainDoubleDQN:
+    """The whole of the other program."""
+
+    def __init__(self) -> None:
+        self._game = Game()
+        self._random = np.random.default_rng(0)
+        shape = (STACK, VIEW.shape, self._game.actions)
+        self._online, self._target = DuelingQNetwork(*shape), DuelingQNetwork(*shape).requires_grad_(False)
+        self._target.load_state_dict(self._online.state_dict())
+        self._optimizer = torch.optim.Adam(self._online.parameters(), lr=2.5e-4)
+        self._obs = np.zeros((CAPACITY, STACK, *VIEW.shape), np.uint8)
+        self._next_obs = np.zeros_like(self._obs)
+        self._actions = np.zeros(CAPACITY, np.int64)
+        self._rewards = np.zeros(CAPACITY, np.float32)
+        self._ended = np.zeros(CAPACITY, np.float32)
+        self._steps = self._updates = 0
+
+    def turn(self, seconds: float) -> float:
+        """Train for so long; environment steps per second."""
+        while self._steps < PLAIN_BURNIN:
+            self._step()
+        steps, begin = self._steps, time.perf_counter()
+        while (spent := time.perf_counter() - begin) < seconds:
+            self._step()
+            if self._steps % UPDATE_EVERY == 0:
+                self._update()
+        return (self._steps - steps) / spent
+
+    def close(self) -> None:
+        self._game.close()
+
+    @torch.no_grad()
+    def _step(self) -> None:
+        slot = self._steps % CAPACITY
+        self._obs[slot] = self._game.obs
+        action = int(self._online(torch.from_numpy(self._game.obs)[None]).argmax())
+        if self._random.random() < EPSILON:
+            action = int(self._random.integers(self._game.actions))
+        reward, done = self._game.step(action)
+        self._next_obs[slot] = self._game.last_obs
+        self._actions[slot], self._rewards[slot], self._ended[slot] = action, reward / 15, done
+        self._steps += 1
+
+    def _update(self) -> None:
+        picked = self._random.integers(0, min(self._steps, CAPACITY), BATCH)
+        obs, actions, rewards, next_obs, ended = (
+            torch.from_numpy(array[picked])
+            for array in (self._obs, self._actions, self._rewards, self._next_obs, self._ended)
+        )
+        with torch.no_grad():
+            best = self._online(next_obs).argmax(1, keepdim=True)
+            targets = rewards + GAMMA * (1 - ended) * self._target(next_obs).gather(1, best).squeeze(1)
+        q = self._online(obs).gather(1, actions[:, None]).squeeze(1)
+        self._optimizer.zero_grad()
+        F.smooth_l1_loss(q, targets).backward()
+        self._optimizer.step()
+        self._updates += 1
+        if self._updates % SYNC_EVERY == 0:
+            self._target.load_state_dict(self._online.state_dict())
+
+
+def product_turn(steps: int) -> float:
+    """A default headless run of so many environment steps; its rate while learning, by its own clock."""
+    options = ("--steps", str(steps), "--burnin", str(BURNIN), "--eval-every", "0", "--log-format", "json")
+    with tempfile.TemporaryDirectory() as folder:
+        run = subprocess.run([PROGRAM, "--no-ui", *options], cwd=folder, capture_output=True, text=True)
+    if run.returncode != 0:
+        raise SystemExit(f"mario-tui ended with status {run.returncode}:\n{run.stderr[-2000:]}")
+    return steady_rate([json.loads(line) for line in run.stdout.splitlines()])
+
+
+def steady_rate(events: list[dict[str, Any]]) -> float:
+    """Environment steps per second between the reports that come some time after the first update."""
+    learning = [event for event in events if event["event"] == "progress" and event["updates"] > 0]
+    steady = [event for event in learning if event["wall_s"] - learning[0]["wall_s"] >= SETTLE_S]
+    if len(steady) < 3:
+        raise SystemExit("too short to measure: give more --steps")
+    first, last = steady[0], steady[-1]
+    return float((last["env_steps"] - first["env_steps"]) / (last["wall_s"] - first["wall_s"]))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Environment steps per second of training.")
+    parser.add_argument("--steps", type=int, default=12_000, help="environment steps of each run of the product")
+    parser.add_argument("--seconds", type=float, default=15.0, help="length of the plain loop's turns")
+    parser.add_argument("--rounds", type=int, default=3, help="turns of each")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers here, too")
+    arguments = parser.parse_args()
+    rates: dict[str, list[float]] = {PRODUCT: [], PLAIN: []}
+    plain = PlainDoubleDQN()
+    for _ in range(arguments.rounds):
+        rates[PRODUCT].append(product_turn(arguments.steps))
+        rates[PLAIN].append(plain.turn(arguments.seconds))
+    plain.close()
+    medians = {name: statistics.median(values) for name, values in rates.items()}
+    table = Table("training, 8 learned samples a step", "env steps/s, median", "all rounds")
+    for name, values in rates.items():
+        table.add_row(name, f"{medians[name]:,.0f}", " ".join(f"{value:,.0f}" for value in values))
+    console = Console(width=110, highlight=False)
+    console.print(table)
+    ratio = medians[PRODUCT] / medians[PLAIN]
+    console.print(f"ratio: {ratio:.2f}x")
+    if arguments.json:
+        arguments.json.write_text(json.dumps({"env_steps_per_s": rates, "ratio": ratio}, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
