@@ -44,6 +44,7 @@ class Contestant:
     missing: str = ""
     rates: list[float] = field(default_factory=list)  # environment steps per second of each turn
     cpu_rates: list[float] = field(default_factory=list)  # the same per second of processor time, workers included
+    others: list[float] = field(default_factory=list)  # share of the machine that other programs took meanwhile
 
     @property
     def median(self) -> float:
@@ -56,12 +57,20 @@ class Contestant:
     def turn(self, seconds: float) -> None:
         """Play for so long and keep the rates."""
         assert self.step is not None
-        steps, cpu, begin = 0, cpu_seconds(), time.perf_counter()
+        steps, cpu, busy, begin = 0, cpu_seconds(), busy_seconds(), time.perf_counter()
         while (spent := time.perf_counter() - begin) < seconds:
             self.step()
             steps += self.lanes
+        cpu, busy = cpu_seconds() - cpu, busy_seconds() - busy
         self.rates.append(steps / spent)
-        self.cpu_rates.append(steps / (cpu_seconds() - cpu))
+        self.cpu_rates.append(steps / cpu)
+        self.others.append(max(0.0, (busy - cpu) / (spent * (os.cpu_count() or 1))))
+
+
+def busy_seconds() -> float:
+    """Processor time of all programs on the machine so far."""
+    times = psutil.cpu_times()
+    return float(times.user + times.system)
 
 
 def cpu_seconds() -> float:

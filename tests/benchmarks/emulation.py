@@ -16,20 +16,20 @@ import contextlib
 import json
 import os
 import platform
+import statistics
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
-import psutil
 from rich.console import Console
 from rich.table import Table
 
 from engine.envs.mario.lanes import make_emulator
 from tests.benchmarks.contestants import CORES, NES_PY, OURS, PACKAGE, RETRO, WHOLE_SCREEN, Contestant, line_up
 
-WIDTH = 118
+WIDTH = 132
 FIRST_CALL = """
 import time; start = time.perf_counter()
 import numpy as np
@@ -97,6 +97,7 @@ def report(rows: list[Contestant]) -> dict[str, Any]:
                 "missing": row.missing or None,
                 "env_steps_per_s": row.rates,
                 "env_steps_per_cpu_s": row.cpu_rates,
+                "others_share": row.others,
                 "median": row.median or None,
                 "median_per_cpu_s": row.cpu_median or None,
                 # another picture is another amount of work
@@ -134,8 +135,7 @@ def table(numbers: dict[str, Any]) -> Table:
         what = f"{row['what']}, {row['how']}" + (f", {row['view']}" if row["view"] != WHOLE_SCREEN else "")
         counts = (str(row["lanes"]), str(row["cores"]))
         if row["missing"]:
-            found.add_row(what, *counts)
-            found.add_row(f"  {row['missing']}")
+            found.add_row(what, *counts, "–", "not installed")
             continue
         rates = row["env_steps_per_s"]
         ratios = (times(row["to_package_one_core"]), times(row["to_retro_one_core"]))
@@ -149,6 +149,8 @@ def times(value: float | None) -> str:
 
 
 def print_rest(console: Console, numbers: dict[str, Any]) -> None:
+    for line in dict.fromkeys(f"{row['what']}: {row['missing']}" for row in numbers["rows"] if row["missing"]):
+        console.print(line)
     for where, found in numbers["best"].items():
         console.print(
             f"our best {where} to theirs there: {times(found['to_package'])} {PACKAGE}, "
@@ -164,8 +166,8 @@ def print_rest(console: Console, numbers: dict[str, Any]) -> None:
         console.print(f"2 cores to 1, {name}: {times(value)}")
     machine = numbers["machine"]
     console.print(
-        f"{machine['cores']} cores ({machine['processor']}), Python {machine['python']}; before the run others kept "
-        f"them {machine['busy_before_percent']:.0f} % busy, load average after it {machine['load_after']:.1f}"
+        f"{machine['cores']} cores ({machine['processor']}), Python {machine['python']}; meanwhile other programs took "
+        f"{machine['others_median']:.0%} of the machine (median of the turns; {machine['others_max']:.0%} at most)"
     )
 
 
@@ -183,7 +185,6 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7, help="turns of each contestant")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers here, too")
     arguments = parser.parse_args()
-    busy = psutil.cpu_percent(3.0)
     with tempfile.TemporaryDirectory() as cache:
         calls = {name: first_call(cache) for name in ("empty", "warm")}
     with contextlib.ExitStack() as cleanup:
@@ -193,10 +194,12 @@ def main() -> None:
             row.turn(0.2)
             row.rates.clear()
             row.cpu_rates.clear()
+            row.others.clear()
         for _ in range(arguments.rounds):
             for row in players:
                 row.turn(arguments.seconds)
         numbers = report(rows)
+    others = [share for row in players for share in row.others]
     numbers |= {
         "first_call": calls,
         "bytes_per_lane": bytes_per_lane(),
@@ -206,8 +209,8 @@ def main() -> None:
             "cores": CORES,
             "processor": processor(),
             "python": platform.python_version(),
-            "busy_before_percent": busy,
-            "load_after": os.getloadavg()[0],
+            "others_median": statistics.median(others),
+            "others_max": max(others),
         },
     }
     console = Console(width=WIDTH, highlight=False)

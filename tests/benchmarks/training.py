@@ -1,6 +1,6 @@
 """Environment steps per second of training: the product's default run against a plain Double-DQN loop.
 
-    python -m tests.benchmarks.training [--steps N] [--seconds S] [--rounds R] [--json FILE]
+    python -m tests.benchmarks.training [--seconds S] [--rounds R] [--json FILE]
 
 The plain loop is of the PyTorch Mario tutorial's kind: one gym-super-mario-bros 7.4 environment, uniform replay, fp32,
 an update in every fourth step. Picture (50x60), network and learned samples for an environment step (8) are the
@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -49,11 +51,11 @@ class Game:
         self._env = mario_env()
         self._buttons = action_buttons("right-only")
         self.actions = len(self._buttons)
-        self.obs = np.zeros((STACK, *VIEW.shape), np.uint8)
         self._begin()
+        self.last_obs = self.obs
 
     def step(self, action: int) -> tuple[float, bool]:
-        """Hold an action; reward and end. `obs` is a new array, after an end the next episode's first."""
+        """Hold an action; reward and end. Then `last_obs` follows from it and `obs` is what to act on next."""
         total = 0.0
         for _ in range(SKIP):
             screen, reward, done, _ = self._env.step(self._buttons[action])
@@ -61,11 +63,9 @@ class Game:
             if done:
                 break
         self.obs = np.concatenate((self.obs[1:], picture(screen)[None]))
+        self.last_obs = self.obs
         if done:
-            self.last_obs = self.obs
             self._begin()
-        else:
-            self.last_obs = self.obs
         return total, done
 
     def close(self) -> None:
@@ -73,7 +73,6 @@ class Game:
 
     def _begin(self) -> None:
         self.obs = np.repeat(picture(self._env.reset())[None], STACK, axis=0)
-        self.last_obs = self.obs
 
 
 def picture(screen: NDArray[np.uint8]) -> NDArray[np.uint8]:
@@ -146,37 +145,53 @@ class PlainDoubleDQN:
             self._target.load_state_dict(self._online.state_dict())
 
 
-def product_turn(steps: int) -> float:
-    """A default headless run of so many environment steps; its rate while learning, by its own clock."""
-    options = ("--steps", str(steps), "--burnin", str(BURNIN), "--eval-every", "0", "--log-format", "json")
-    with tempfile.TemporaryDirectory() as folder:
-        run = subprocess.run([PROGRAM, "--no-ui", *options], cwd=folder, capture_output=True, text=True)
-    if run.returncode != 0:
-        raise SystemExit(f"mario-tui ended with status {run.returncode}:\n{run.stderr[-2000:]}")
-    return steady_rate([json.loads(line) for line in run.stdout.splitlines()])
+def product_turn(seconds: float) -> float:
+    """A default headless run, stopped in order after so many seconds of learning; its rate by its own clock."""
+    options = ("--burnin", str(BURNIN), "--eval-every", "0", "--log-format", "json")
+    learning: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        with (
+            (folder / "stderr").open("w") as stderr,
+            subprocess.Popen(
+                [PROGRAM, "--no-ui", *options], cwd=folder, stdout=subprocess.PIPE, stderr=stderr, text=True
+            ) as run,
+        ):
+            assert run.stdout is not None
+            for event in map(json.loads, run.stdout):
+                if event["event"] != "progress" or not event["updates"]:
+                    continue
+                learning.append(event)
+                if event["wall_s"] - learning[0]["wall_s"] >= SETTLE_S + seconds:
+                    run.send_signal(signal.SIGINT)
+                    break
+            run.stdout.read()  # the summary
+        if run.returncode != 0:
+            said = (folder / "stderr").read_text()[-2000:]
+            raise SystemExit(f"mario-tui ended with status {run.returncode}:\n{said}")
+    return steady_rate(learning)
 
 
-def steady_rate(events: list[dict[str, Any]]) -> float:
-    """Environment steps per second between the reports that come some time after the first update."""
-    learning = [event for event in events if event["event"] == "progress" and event["updates"] > 0]
-    steady = [event for event in learning if event["wall_s"] - learning[0]["wall_s"] >= SETTLE_S]
-    if len(steady) < 3:
-        raise SystemExit("too short to measure: give more --steps")
+def steady_rate(learning: list[dict[str, Any]]) -> float:
+    """Environment steps per second over the reports that come some time after the first update."""
+    steady = [report for report in learning if report["wall_s"] - learning[0]["wall_s"] >= SETTLE_S]
+    if len(steady) < 2:
+        raise SystemExit("too short to measure: give more --seconds")
     first, last = steady[0], steady[-1]
     return float((last["env_steps"] - first["env_steps"]) / (last["wall_s"] - first["wall_s"]))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Environment steps per second of training.")
-    parser.add_argument("--steps", type=int, default=12_000, help="environment steps of each run of the product")
-    parser.add_argument("--seconds", type=float, default=15.0, help="length of the plain loop's turns")
+    parser.add_argument("--seconds", type=float, default=15.0, help="length of a turn, starting up left out")
     parser.add_argument("--rounds", type=int, default=3, help="turns of each")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers here, too")
     arguments = parser.parse_args()
     rates: dict[str, list[float]] = {PRODUCT: [], PLAIN: []}
     plain = PlainDoubleDQN()
+    plain.turn(1.0)
     for _ in range(arguments.rounds):
-        rates[PRODUCT].append(product_turn(arguments.steps))
+        rates[PRODUCT].append(product_turn(arguments.seconds))
         rates[PLAIN].append(plain.turn(arguments.seconds))
     plain.close()
     medians = {name: statistics.median(values) for name, values in rates.items()}
@@ -186,7 +201,7 @@ def main() -> None:
     console = Console(width=110, highlight=False)
     console.print(table)
     ratio = medians[PRODUCT] / medians[PLAIN]
-    console.print(f"ratio: {ratio:.2f}x")
+    console.print(f"ratio: {ratio:.2f}x; load average of the last 5 minutes: {os.getloadavg()[1]:.1f}")
     if arguments.json:
         arguments.json.write_text(json.dumps({"env_steps_per_s": rates, "ratio": ratio}, indent=2) + "\n")
 
