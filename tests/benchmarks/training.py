@@ -1,11 +1,12 @@
 """Environment steps per second of training: the product's default run against a plain Double-DQN loop.
 
-    python -m tests.benchmarks.training [--seconds S] [--rounds R] [--json FILE]
+    python -m tests.benchmarks.training [--seconds S] [--rounds R] [--cores N] [--json FILE]
 
 The plain loop is of the PyTorch Mario tutorial's kind: one gym-super-mario-bros 7.4 environment, uniform replay, fp32,
 an update in every fourth step. Picture (50x60), network and learned samples for an environment step (8) are the
 product's, and both ask the network for an action in every step. They take turns on the same machine; starting up and
-filling the replay are not counted.
+filling the replay are not counted. Where another program takes a core, torch's threads wait for each other and both
+fall to a fraction: measure on a quiet machine, or with `--cores` below what is there.
 """
 
 from __future__ import annotations
@@ -185,8 +186,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Environment steps per second of training.")
     parser.add_argument("--seconds", type=float, default=15.0, help="length of a turn, starting up left out")
     parser.add_argument("--rounds", type=int, default=3, help="turns of each")
+    parser.add_argument("--cores", type=int, metavar="N", help="keep both to the first N cores (Linux; default: all)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers here, too")
     arguments = parser.parse_args()
+    if arguments.cores:
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: arguments.cores])  # the product inherits it
+        torch.set_num_threads(arguments.cores)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     rates: dict[str, list[float]] = {PRODUCT: [], PLAIN: []}
     plain = PlainDoubleDQN()
     plain.turn(1.0)
@@ -195,7 +201,7 @@ def main() -> None:
         rates[PLAIN].append(plain.turn(arguments.seconds))
     plain.close()
     medians = {name: statistics.median(values) for name, values in rates.items()}
-    table = Table("training, 8 learned samples a step", "env steps/s, median", "all rounds")
+    table = Table(f"training, 8 learned samples a step, {cores} cores", "env steps/s, median", "all rounds")
     for name, values in rates.items():
         table.add_row(name, f"{medians[name]:,.0f}", " ".join(f"{value:,.0f}" for value in values))
     console = Console(width=110, highlight=False)
@@ -203,7 +209,9 @@ def main() -> None:
     ratio = medians[PRODUCT] / medians[PLAIN]
     console.print(f"ratio: {ratio:.2f}x; load average of the last 5 minutes: {os.getloadavg()[1]:.1f}")
     if arguments.json:
-        arguments.json.write_text(json.dumps({"env_steps_per_s": rates, "ratio": ratio}, indent=2) + "\n")
+        arguments.json.write_text(
+            json.dumps({"env_steps_per_s": rates, "ratio": ratio, "cores": cores}, indent=2) + "\n"
+        )
 
 
 if __name__ == "__main__":
