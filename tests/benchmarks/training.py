@@ -201,7 +201,7 @@ def main() -> None:
         rates[PLAIN].append(plain.turn(arguments.seconds))
     plain.close()
     medians = {name: statistics.median(values) for name, values in rates.items()}
-    table = Table(f"training, 8 learned samples a step, {cores} cores", "env steps/s, median", "all rounds")
+    table = Table(f"training, 8 learned samples a step; cores: {cores}", "env steps/s, median", "all rounds")
     for name, values in rates.items():
         table.add_row(name, f"{medians[name]:,.0f}", " ".join(f"{value:,.0f}" for value in values))
     console = Console(width=110, highlight=False)
