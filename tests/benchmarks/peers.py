@@ -17,9 +17,9 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.envs.actions import RIGHT, A, B, action_buttons
 from engine.envs.nes.cartridge import installed_mario
 from engine.envs.stack import STACK
+from engine.joypad import RIGHT, A, B, action_buttons
 from tests.benchmarks.mario_package import mario_env
 
 SIDE, SKIP = 84, 4

@@ -31,9 +31,9 @@ from rich.table import Table
 from torch.nn import functional as F
 
 from engine.agents import DuelingQNetwork
-from engine.envs.actions import action_buttons
 from engine.envs.stack import STACK
 from engine.envs.view import VIEWS
+from engine.joypad import action_buttons
 from tests.benchmarks.mario_package import mario_env
 
 PROGRAM = str(Path(sys.executable).with_name("mario-tui"))
