@@ -236,6 +236,9 @@ class Failed(Message, frozen=True):
     usage: bool = False
 
 
+Noted = Ready | Episode | Evaluation | Saved | Log | Finished | Failed
+"""Lasting events that are kept for who attaches later, and shown in the log."""
+
 # ---------------------------------------------------------------------------------------------- on attach
 
 
@@ -252,7 +255,7 @@ class Hello(Message, frozen=True):
     steps: int
     render: bool  # the run was started with --render
     points: list[Point]
-    events: list[Ready | Episode | Evaluation | Saved | Log | Finished | Failed]
+    events: list[Noted]
 
 
 # ---------------------------------------------------------------------------------------------- runner to host only
@@ -296,7 +299,7 @@ class Evaluated(Message, frozen=True):
     seconds: float
 
 
-Lasting = Ready | Episode | Evaluation | Point | Saved | Log | Finished | Failed
+Lasting = Noted | Point
 Current = Progress | Lanes | System | Frame
 Event = Lasting | Current | Hello
 EvaluationReport = Frame | Episode | Evaluated | Failed

@@ -18,6 +18,7 @@ from engine.messages import (
     Hello,
     Lanes,
     Log,
+    Noted,
     Point,
     Progress,
     Ready,
@@ -60,9 +61,7 @@ class RunView:
     frame: Frame | None = None
     end: Finished | Failed | None = None
     points: Points = field(default_factory=Points)
-    events: deque[Ready | Episode | Evaluation | Saved | Log | Finished | Failed] = field(
-        default_factory=lambda: deque(maxlen=MAX_EVENTS)
-    )
+    events: deque[Noted] = field(default_factory=lambda: deque(maxlen=MAX_EVENTS))
 
     def apply(self, event: Event) -> None:
         """Fold one event in."""

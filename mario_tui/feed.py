@@ -7,23 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from engine.client import HostClient, HostGone
-from engine.messages import (
-    Command,
-    Episode,
-    Evaluation,
-    Event,
-    Failed,
-    Finished,
-    Frame,
-    Hello,
-    Lanes,
-    Log,
-    Point,
-    Progress,
-    Ready,
-    Saved,
-    System,
-)
+from engine.messages import Command, Event, Failed, Finished, Frame, Hello, Lanes, Noted, Point, Progress, Ready, System
 from engine.view import RunView
 
 
@@ -37,7 +21,7 @@ class Snapshot:
     lanes: Lanes | None = None
     system: System | None = None
     points: tuple[Point, ...] = ()
-    events: tuple[Ready | Episode | Evaluation | Saved | Log | Finished | Failed, ...] = ()
+    events: tuple[Noted, ...] = ()
     end: Finished | Failed | None = None
     connected: bool = False
 

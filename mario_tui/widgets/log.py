@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.text import Text
 
-from engine.messages import Episode, Evaluation, Failed, Finished, Log, Ready, Saved
+from engine.messages import Episode, Evaluation, Failed, Finished, Log, Noted, Ready, Saved
 from mario_tui.feed import Snapshot
 from mario_tui.format import short
 from mario_tui.widgets.panel import Panel
@@ -29,7 +29,7 @@ class LogPanel(Panel):
         return Text("\n", no_wrap=True, overflow="ellipsis").join(reversed(lines))
 
 
-def describe(event: Ready | Episode | Evaluation | Saved | Log | Finished | Failed) -> Text:
+def describe(event: Noted) -> Text:
     """One line for an event."""
     match event:
         case Ready():

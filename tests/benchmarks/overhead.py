@@ -31,7 +31,7 @@ def env_steps_per_s(client: HostClient) -> float:
 
 def training_speed(folder: Path) -> dict[str, list[float]]:
     rates: dict[str, list[float]] = {"nobody attached": [], "dashboard 120x40": [], "dashboard with the game": []}
-    with headless("--parallel-envs", "8", "--burnin", "500", cwd=folder) as process:
+    with headless("--parallel-envs", "32", "--burnin", "2000", "--eval-every", "0", cwd=folder) as process:
         read_event(process, "progress", state="running")
         with HostClient(the_run(folder)) as client:
             next_event(client, Progress, lambda p: p.updates > 10)
