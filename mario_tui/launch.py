@@ -38,7 +38,8 @@ def make_plan(given: Mapping[str, Any], config_file: Path | None = None, resume:
 
     Raises `UserError` in one line: which field or file, and what is accepted.
     """
-    from_file = {} if config_file is None else load_toml(config_file)
+    given = _with_absolute_rom(given, Path.cwd())
+    from_file = {} if config_file is None else _with_absolute_rom(load_toml(config_file), config_file.parent)
     if config_file is not None:
         make_config(from_file, str(config_file))  # an error in the file names the file
     if resume is None:
@@ -55,3 +56,9 @@ def make_plan(given: Mapping[str, Any], config_file: Path | None = None, resume:
             "accepted: a larger number",
         )
     return Plan(config, source.run, source.path)
+
+
+def _with_absolute_rom(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """The engine works in the run's folder: a relative path means what it meant where it was written."""
+    rom = values.get("rom")
+    return {**values, "rom": str((folder / rom).resolve())} if isinstance(rom, str) and rom else {**values}

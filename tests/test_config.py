@@ -59,6 +59,16 @@ def test_command_line_beats_file_only_if_given(tmp_path: Path) -> None:
     assert (plan.config.steps, plan.config.batch_size) == (500, 32)
 
 
+def test_a_relative_cartridge_means_what_it_meant_where_it_was_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert make_plan(parse("--rom", "game.nes")).config.rom == str(tmp_path / "game.nes")
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "mine.toml").write_text('rom = "game.nes"')
+    assert make_plan({}, Path("sub/mine.toml")).config.rom == str(tmp_path / "sub" / "game.nes")
+
+
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ GAME, START_STATE = "SuperMarioBros-Nes-v0", "1-1"
 _BUTTONS = action_buttons("right-only")
 
 
-class Wrapped(gymnasium.Env[NDArray[np.uint8], int]):
+class Wrapped(gymnasium.Env[NDArray[np.uint8], int], ABC):
     """Observations are uint8 [stack, 84, 84]. A subclass begins an episode and holds an action for a step."""
 
     observation_space = gymnasium.spaces.Box(0, 255, (STACK, SIDE, SIDE), np.uint8)
@@ -48,13 +49,13 @@ class Wrapped(gymnasium.Env[NDArray[np.uint8], int]):
         self._stack[-1] = _picture(screen)
         return self._stack.copy(), reward, done, False, info
 
+    @abstractmethod
     def begin(self) -> NDArray[np.uint8]:
         """The first screen of an episode, uint8 [height, width, 3]."""
-        raise NotImplementedError
 
+    @abstractmethod
     def hold(self, action: int) -> tuple[NDArray[np.uint8], float, bool, dict[str, Any]]:
         """Last screen, reward, end and info of a step."""
-        raise NotImplementedError
 
 
 class PackageMario(Wrapped):
