@@ -159,7 +159,11 @@ class Host:
         """In a thread: stop in order when the process that shows the run is gone."""
         sys.stdin.buffer.read()
         with contextlib.suppress(RuntimeError):
-            loop.call_soon_threadsafe(self._stop, "the process that showed the run is gone")
+            loop.call_soon_threadsafe(self._parent_gone)
+
+    def _parent_gone(self) -> None:
+        if self._stops == 0:  # else it only leaves early; that is no second request
+            self._stop("the process that showed the run is gone")
 
     def _command(self, command: Command) -> None:
         with contextlib.suppress(OSError):  # the runner is gone; its end is on the way

@@ -7,6 +7,7 @@ one: out at once. SIGHUP is ignored.
 from __future__ import annotations
 
 import math
+import os
 import signal
 import sys
 import time
@@ -59,11 +60,13 @@ def train_headless(plan: Plan, log_format: str) -> int:
             while end is None:
                 event = client.receive()
                 end = event if isinstance(event, Finished | Failed) else None
-                display.show(event)
+                try:
+                    display.show(event)
+                except BrokenPipeError:  # the reader of our output left, as `| head` does, or `| tee` on Ctrl-C
+                    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                    stopper.stop("nobody reads its output any more")
     except HostGone:
         pass
-    except BrokenPipeError:  # nobody reads our output any more, as with `| head`
-        sys.stdout = None
     finally:
         display.close()
         host.process.stdin and host.process.stdin.close()
@@ -88,6 +91,7 @@ class _Stopper:
     def __init__(self) -> None:
         self._client: HostClient | None = None
         self._pending: list[str] = []
+        self._asked = False
         for wanted in (signal.SIGINT, signal.SIGTERM):
             signal.signal(wanted, self._received)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -96,8 +100,17 @@ class _Stopper:
         self._client = client
         self._send()
 
+    def stop(self, reason: str) -> None:
+        """Stop in order, unless that was asked for already."""
+        if not self._asked:
+            self._ask(reason)
+
     def _received(self, signum: int, frame: FrameType | None) -> None:
-        self._pending.append(f"received {signal.Signals(signum).name}")
+        self._ask(f"received {signal.Signals(signum).name}")
+
+    def _ask(self, reason: str) -> None:
+        self._asked = True
+        self._pending.append(reason)
         self._send()
 
     def _send(self) -> None:

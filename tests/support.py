@@ -59,7 +59,10 @@ def headless(*arguments: str, cwd: Path) -> Iterator[subprocess.Popen[str]]:
         yield process
     finally:
         process.kill()
-        process.communicate()
+        process.wait()
+        for stream in (process.stdout, process.stderr):
+            if stream is not None:
+                stream.close()
         kill_hosts(cwd)
 
 

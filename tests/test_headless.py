@@ -134,6 +134,23 @@ def test_hangup_is_ignored_and_a_second_signal_ends_at_once(tmp_path: Path) -> N
     assert processes_of(tmp_path) == []
 
 
+@pytest.mark.parametrize("signalled", [True, False])
+def test_a_reader_that_leaves_stops_the_run_in_order(signalled: bool, tmp_path: Path) -> None:
+    """`| tee` dies of the same Ctrl-C; `| head` just leaves. Neither may cost the last checkpoint."""
+    with headless("--steps", "100000000", "--burnin", "200", cwd=tmp_path) as process:
+        read_event(process, "progress", state="running")
+        assert process.stdout is not None
+        if signalled:
+            process.send_signal(signal.SIGINT)
+        process.stdout.close()
+        assert process.wait(timeout=60) == 0
+        run = the_run(tmp_path)
+        record, newest = run.record(), checkpoints.newest(run)
+    assert record.state == "finished"
+    assert newest is not None
+    assert checkpoints.verify(newest).env_steps == record.env_steps
+
+
 def test_a_killed_runner_is_a_failure_with_reason_and_log(tmp_path: Path) -> None:
     with headless("--steps", "100000000", cwd=tmp_path) as process:
         read_event(process, "progress", state="running")
