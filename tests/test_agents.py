@@ -66,7 +66,7 @@ def test_dueling_advantages_are_centred() -> None:
     torch.manual_seed(0)
     network = DuelingQNetwork(4, (50, 60), 5)
     obs = torch.randint(0, 256, (3, 4, 50, 60), dtype=torch.uint8)
-    features = network.features(obs.float() / 255)
+    features = network.features(obs.float() / 255).flatten(1)
     assert torch.allclose(network(obs).mean(1, keepdim=True), network.value(features), atol=1e-5)
 
 

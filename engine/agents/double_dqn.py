@@ -1,12 +1,17 @@
 """Double DQN (van Hasselt et al. 2016, arXiv:1509.06461) with n-step targets and importance weights.
 
-The whole algorithm is `update`: target = R + discount * Q_target(s', argmax_a Q_online(s', a)), Huber loss, gradient
-norm clipped to 10 (Wang et al. 2016), AdamW without decay, hard copies into the target network.
+The whole algorithm is in `_share`: target = R + discount * Q_target(s', argmax_a Q_online(s', a)) over the actions that
+are legal in s', Huber loss. An update sums the gradients of a batch's shares, clips their norm to 10 (Wang et al. 2016)
+and takes a step of AdamW without decay. Shares are computed side by side by threads on CPUs, or one after the other
+where memory is short; a batch means the same however it is shared.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -55,7 +60,13 @@ def choose_precision(device: torch.device, amp: bool) -> Precision:
 
 
 class DoubleDQN:
-    """Online and target network, optimiser, and the two things an agent does: `act` and `update`."""
+    """Online and target network, optimiser, and the two things an agent does: `act` and `update`.
+
+    Args:
+        threads: threads that share a batch (CPU).
+        accumulate: shares of a batch that are computed one after the other, to save memory. Doubled when memory runs
+            out all the same; `on_shortage` is told the new number.
+    """
 
     def __init__(
         self,
@@ -65,44 +76,102 @@ class DoubleDQN:
         device: torch.device,
         learning_rate: float,
         precision: Precision,
+        threads: int = 1,
+        accumulate: int = 1,
+        on_shortage: Callable[[int], None] = lambda accumulate: None,
     ) -> None:
         self.device = device
         self.precision: Precision = precision
+        self.accumulate = accumulate
         self.online = network.to(device)
         self.target = target.to(device).requires_grad_(False)
         self.optimizer = torch.optim.AdamW(
             self.online.parameters(), lr=learning_rate, eps=1e-5, weight_decay=0, fused=True
         )
+        self._on_shortage = on_shortage
         self._scaler = torch.amp.GradScaler(device.type, enabled=precision == "float16")
+        self._parameters = list(self.online.parameters())
+        self._threads = threads if device.type == "cpu" else 1
+        torch_threads = torch.get_num_threads()
+        self._pool = ThreadPoolExecutor(
+            self._threads, thread_name_prefix="learn", initializer=lambda: torch.set_num_threads(torch_threads)
+        )
         self.sync_target()
 
     @torch.no_grad()
-    def act(self, obs: NDArray[np.uint8]) -> NDArray[np.int64]:
-        """Greedy actions [lanes] for uint8 observations [lanes, stack, height, width]."""
+    def act(self, obs: NDArray[np.uint8], masks: NDArray[np.bool_] | None = None) -> NDArray[np.int64]:
+        """Greedy actions [lanes] for uint8 observations [lanes, stack, ...] among the legal ones [lanes, actions]."""
         with self._autocast():
             q = self.online(torch.from_numpy(obs).to(self.device))
+        if masks is not None:
+            q = q.masked_fill(~torch.from_numpy(masks).to(self.device), -torch.inf)
         return q.argmax(1).cpu().numpy()
 
     def update(self, batch: Batch, weights: NDArray[np.float32]) -> Losses:
         """One optimiser step on n-step transitions with importance weights [batch]."""
-        obs, actions, returns, next_obs, discounts, importance = (
-            torch.from_numpy(array).to(self.device)
-            for array in (batch.obs, batch.actions, batch.returns, batch.next_obs, batch.discounts, weights)
-        )
-        with self._autocast():
-            with torch.no_grad():
-                best = self.online(next_obs).argmax(1, keepdim=True)
-                targets = returns + discounts * self.target(next_obs).gather(1, best).squeeze(1)
-            q: Tensor = self.online(obs).gather(1, actions[:, None]).squeeze(1)
-            loss = (importance * F.smooth_l1_loss(q, targets, reduction="none")).mean()
-        self.optimizer.zero_grad(set_to_none=True)
-        self._scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+        while True:
+            try:
+                gradients, losses = self.gradients(batch, weights)
+            except (RuntimeError, MemoryError) as error:
+                if not _is_shortage(error) or self.accumulate * self._threads >= len(weights):
+                    raise
+                self.accumulate *= 2
+                if self.device.type == "cuda":
+                    torch.cuda.empty_cache()
+                self._on_shortage(self.accumulate)
+            else:
+                self.apply(gradients)
+                return losses
+
+    def gradients(self, batch: Batch, weights: NDArray[np.float32]) -> tuple[list[Tensor], Losses]:
+        """Gradients of the batch's mean loss (in float16: scaled), a tensor for each parameter. Changes nothing."""
+        size = len(weights)
+        borders = np.linspace(0, size, min(size, self._threads * self.accumulate) + 1).astype(int)
+        shares = [slice(*pair) for pair in itertools.pairwise(borders)]
+        gradients: list[Tensor] = []
+        losses = list[Tensor]()
+        for part in self._pool.map(lambda share: self._share(batch, weights, share), shares):
+            part_gradients, *rest = part
+            if gradients:
+                torch._foreach_add_(gradients, part_gradients)
+            else:
+                gradients = part_gradients
+            losses.append(torch.stack(rest))
+        loss, q, td_errors = torch.cat(losses, 1).cpu().numpy()
+        return gradients, Losses(float(loss.sum() / size), float(q.mean()), td_errors)
+
+    def apply(self, gradients: list[Tensor]) -> None:
+        """An optimiser step with what `gradients` gave."""
+        for parameter, gradient in zip(self._parameters, gradients, strict=True):
+            parameter.grad = gradient
         self._scaler.unscale_(self.optimizer)
-        nn.utils.clip_grad_norm_(self.online.parameters(), MAX_GRADIENT_NORM)
+        nn.utils.clip_grad_norm_(self._parameters, MAX_GRADIENT_NORM)
         self._scaler.step(self.optimizer)
         self._scaler.update()
-        td_errors = (targets - q.detach()).abs().float().cpu().numpy()
-        return Losses(float(loss.detach()), float(q.detach().mean()), td_errors)
+
+    def _share(
+        self, batch: Batch, weights: NDArray[np.float32], share: slice
+    ) -> tuple[list[Tensor], Tensor, Tensor, Tensor]:
+        """A share's part of the gradients of the batch's mean; loss, Q-value and absolute TD error of each sample."""
+
+        def tensor(array: NDArray[np.generic]) -> Tensor:
+            return torch.from_numpy(array[share]).to(self.device)
+
+        dtype = getattr(torch, self.precision)
+        obs, next_obs = tensor(batch.obs).to(dtype), tensor(batch.next_obs).to(dtype)
+        with self._autocast():
+            with torch.no_grad():
+                next_q = self.online(next_obs)
+                if batch.next_masks is not None:
+                    next_q = next_q.masked_fill(~tensor(batch.next_masks), -torch.inf)
+                best = next_q.argmax(1, keepdim=True)
+                next_value = self.target(next_obs).gather(1, best).squeeze(1)
+                targets = tensor(batch.returns) + tensor(batch.discounts) * next_value
+            q: Tensor = self.online(obs).gather(1, tensor(batch.actions)[:, None]).squeeze(1)
+            losses = tensor(weights) * F.smooth_l1_loss(q, targets, reduction="none")
+            loss = losses.sum() / len(weights)
+        gradients = list(torch.autograd.grad(self._scaler.scale(loss), self._parameters))
+        return gradients, losses.detach(), q.detach(), (targets - q.detach()).abs()
 
     def sync_target(self) -> None:
         """Copy the online network into the target network."""
@@ -120,10 +189,18 @@ class DoubleDQN:
             state.setdefault(int(index), {})[name] = value
         self.optimizer.load_state_dict({**self.optimizer.state_dict(), "state": state})
 
+    def close(self) -> None:
+        self._pool.shutdown()
+
     def _autocast(self) -> contextlib.AbstractContextManager[object]:
         if self.precision == "float32":
             return contextlib.nullcontext()
         return torch.autocast(self.device.type, dtype=getattr(torch, self.precision))
+
+
+def _is_shortage(error: RuntimeError | MemoryError) -> bool:
+    """Whether memory ran out; torch's allocator for CPUs has no exception of its own."""
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error)
 
 
 def _cpu_has_bf16() -> bool:

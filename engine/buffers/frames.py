@@ -10,10 +10,15 @@ it, or its episode's end does. So nothing crosses an episode's border or the wri
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from engine.jit import kernel
 
 NO_ACTION = -1
 _GOES_ON, _TERMINATED, _TRUNCATED = 0, 1, 2
@@ -24,11 +29,12 @@ class Batch:
     """n-step transitions. `discounts` is gamma^m for a window of m steps, 0 where the episode terminated in it:
     target = returns + discounts * value(next_obs)."""
 
-    obs: NDArray[np.uint8]  # [batch, stack, height, width]
+    obs: NDArray[np.uint8]  # [batch, stack, *frame_shape]
     actions: NDArray[np.int64]  # [batch]
     returns: NDArray[np.float32]  # [batch], discounted rewards of the window
-    next_obs: NDArray[np.uint8]  # [batch, stack, height, width]
+    next_obs: NDArray[np.uint8]  # [batch, stack, *frame_shape]
     discounts: NDArray[np.float32]  # [batch]
+    next_masks: NDArray[np.bool_] | None = None  # [batch, actions], legal actions; None where all are
 
 
 class FrameStorage:
@@ -37,30 +43,35 @@ class FrameStorage:
     Args:
         lanes: number of rings.
         capacity: entries per ring; more than n_step + stack.
-        frame_shape: (height, width) of a frame.
+        frame_shape: of a frame, (height, width) for a picture.
         stack: frames in an observation.
         n_step: length of a return's window, in environment steps.
         gamma: discount of one environment step.
+        mask_actions: number of actions whose legality is kept with every frame; 0 where all are always legal.
     """
 
     def __init__(
         self,
         lanes: int,
         capacity: int,
-        frame_shape: tuple[int, int],
+        frame_shape: tuple[int, ...],
         *,
         stack: int,
         n_step: int,
         gamma: float,
+        mask_actions: int = 0,
     ) -> None:
         if capacity <= n_step + stack:
             raise ValueError(f"capacity is {capacity}; accepted: more than n_step + stack ({n_step + stack})")
-        self.lanes, self.capacity, self.stack, self.n_step, self.gamma = lanes, capacity, stack, n_step, gamma
+        self.lanes, self.capacity, self.frame_shape = lanes, capacity, frame_shape
+        self.stack, self.n_step = stack, n_step
+        self._powers = gamma ** np.arange(n_step + 1, dtype=np.float64)
         self.frames = np.zeros((lanes, capacity, *frame_shape), np.uint8)
         self.actions = np.full((lanes, capacity), NO_ACTION, np.int64)
         self.rewards = np.zeros((lanes, capacity), np.float32)
         self.ends = np.zeros((lanes, capacity), np.uint8)
         self.episode_starts = np.zeros((lanes, capacity), np.int64)  # entry number of the episode's first frame
+        self.masks = np.ones((lanes, capacity, mask_actions), np.bool_) if mask_actions else None
         self.written = np.zeros(lanes, np.int64)  # entries ever written, the next entry's number
         self._last_end = np.full(lanes, -1, np.int64)  # newest entry at which an episode ended
         self._open_start = np.zeros(lanes, np.int64)  # first entry of the episode in progress
@@ -78,18 +89,22 @@ class FrameStorage:
         terminated: NDArray[np.bool_],
         truncated: NDArray[np.bool_],
         final_frames: NDArray[np.uint8],
+        masks: NDArray[np.bool_] | None = None,
+        final_masks: NDArray[np.bool_] | None = None,
     ) -> None:
         """Add one step of every lane: the frame acted on, the action, and what came of it.
 
-        Arrays have a leading axis of lanes; `final_frames` is read where `truncated` is set.
+        Arrays have a leading axis of lanes; `final_frames` is read where `truncated` is set. Where masks are kept,
+        `masks` are those of `frames`, and `final_masks` those of `final_frames`.
         """
         ends = np.where(terminated, _TERMINATED, np.where(truncated, _TRUNCATED, _GOES_ON)).astype(np.uint8)
         everyone = np.arange(self.lanes)
-        self._write(everyone, frames, actions, rewards, ends)
+        self._write(everyone, frames, actions, rewards, ends, masks)
         cut = np.flatnonzero(ends == _TRUNCATED)
         if cut.size:
-            none = np.full(cut.size, NO_ACTION, np.int64)
-            self._write(cut, final_frames[cut], none, np.zeros(cut.size, np.float32), np.zeros(cut.size, np.uint8))
+            none, zero = np.full(cut.size, NO_ACTION, np.int64), np.zeros(cut.size, np.float32)
+            last_masks = None if final_masks is None else final_masks[cut]
+            self._write(cut, final_frames[cut], none, zero, np.zeros(cut.size, np.uint8), last_masks)
         ended = ends != _GOES_ON
         self._last_end[ended] = self.written[ended] - 1 - (ends[ended] == _TRUNCATED)
         self._open_start[ended] = self.written[ended]
@@ -112,27 +127,25 @@ class FrameStorage:
 
     def gather(self, lanes: NDArray[np.int64], entries: NDArray[np.int64]) -> Batch:
         """Build the n-step transitions of sampleable (lane, entry number) pairs."""
-        returns = np.zeros(lanes.size, np.float32)
-        steps = np.zeros(lanes.size, np.int64)
-        going_on = np.ones(lanes.size, np.bool_)
-        terminated = np.zeros(lanes.size, np.bool_)
-        for k in range(self.n_step):
-            slots = (entries + k) % self.capacity
-            returns += np.where(going_on, self.gamma**k * self.rewards[lanes, slots], 0).astype(np.float32)
-            steps += going_on
-            ends = self.ends[lanes, slots]
-            terminated |= going_on & (ends == _TERMINATED)
-            going_on &= ends == _GOES_ON
-        discounts = np.where(terminated, 0.0, self.gamma**steps).astype(np.float32)
+        size, pixels = lanes.size, math.prod(self.frame_shape)
         # Behind a termination there is nothing to show; the masked next observation repeats the first.
-        next_entries = np.where(terminated, entries, entries + steps)
-        return Batch(
-            obs=self._stacks(lanes, entries),
+        batch = Batch(
+            obs=np.empty((size, self.stack, *self.frame_shape), np.uint8),
             actions=self.actions[lanes, entries % self.capacity],
-            returns=returns,
-            next_obs=self._stacks(lanes, next_entries),
-            discounts=discounts,
+            returns=np.empty(size, np.float32),
+            next_obs=np.empty((size, self.stack, *self.frame_shape), np.uint8),
+            discounts=np.empty(size, np.float32),
         )
+        next_entries = np.empty(size, np.int64)
+        _returns(
+            self.rewards, self.ends, self._powers, lanes, entries, batch.returns, batch.discounts, next_entries
+        )  # fmt: skip
+        frames = self.frames.reshape(self.lanes, self.capacity, pixels)
+        _stacks(frames, self.episode_starts, lanes, entries, batch.obs.reshape(size, self.stack, pixels))
+        _stacks(frames, self.episode_starts, lanes, next_entries, batch.next_obs.reshape(size, self.stack, pixels))
+        if self.masks is None:
+            return batch
+        return dataclasses.replace(batch, next_masks=self.masks[lanes, next_entries % self.capacity])
 
     def _write(
         self,
@@ -141,8 +154,11 @@ class FrameStorage:
         actions: NDArray[np.int64],
         rewards: NDArray[np.float32],
         ends: NDArray[np.uint8],
+        masks: NDArray[np.bool_] | None,
     ) -> None:
         slots = self.written[lanes] % self.capacity
+        if self.masks is not None:
+            self.masks[lanes, slots] = masks
         self.frames[lanes, slots] = frames
         self.actions[lanes, slots] = actions
         self.rewards[lanes, slots] = rewards
@@ -150,8 +166,35 @@ class FrameStorage:
         self.episode_starts[lanes, slots] = self._open_start[lanes]
         self.written[lanes] += 1
 
-    def _stacks(self, lanes: NDArray[np.int64], entries: NDArray[np.int64]) -> NDArray[np.uint8]:
-        starts = self.episode_starts[lanes, entries % self.capacity]
-        back = np.arange(self.stack - 1, -1, -1)
-        numbers = np.maximum(entries[:, None] - back, starts[:, None])
-        return self.frames[lanes[:, None], numbers % self.capacity]
+
+@kernel
+def _returns(
+    rewards: Any, ends: Any, powers: Any, lanes: Any, entries: Any, returns: Any, discounts: Any, next_entries: Any
+) -> None:
+    """n-step returns, discounts and the entries behind the windows. powers: float64 [n_step + 1], of gamma."""
+    capacity = rewards.shape[1]
+    for i in range(lanes.size):
+        total, step, end = 0.0, 0, _GOES_ON
+        while step < powers.size - 1 and end == _GOES_ON:
+            slot = (entries[i] + step) % capacity
+            total += powers[step] * rewards[lanes[i], slot]
+            end = ends[lanes[i], slot]
+            step += 1
+        terminated = end == _TERMINATED
+        returns[i] = total
+        discounts[i] = 0.0 if terminated else powers[step]
+        next_entries[i] = entries[i] if terminated else entries[i] + step
+
+
+@kernel
+def _stacks(frames: Any, episode_starts: Any, lanes: Any, entries: Any, obs: Any) -> None:
+    """Observations [batch, stack, pixels]; before its episode's first frame, an observation repeats that one."""
+    capacity, stack = frames.shape[1], obs.shape[1]
+    for i in range(lanes.size):
+        lane = lanes[i]
+        start = episode_starts[lane, entries[i] % capacity]
+        for k in range(stack):
+            entry = max(entries[i] - (stack - 1 - k), start)
+            frame, copy = frames[lane, entry % capacity], obs[i, k]
+            for pixel in range(copy.size):  # compiled to wide moves; assigning the row is three times slower
+                copy[pixel] = frame[pixel]

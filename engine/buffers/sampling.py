@@ -120,10 +120,7 @@ class PrioritizedSampler:
         self, lanes: NDArray[np.int64], entries: NDArray[np.int64], priorities: NDArray[np.float64] | float
     ) -> None:
         leaves = lanes * self._storage.capacity + entries % self._storage.capacity
-        distinct = np.unique(leaves)
-        self._count -= int(np.count_nonzero(self._tree[distinct]))
-        self._tree.set(leaves, priorities)
-        self._count += int(np.count_nonzero(self._tree[distinct]))
+        self._count += self._tree.set(leaves, priorities)
 
 
 def _ranges(starts: NDArray[np.int64], stops: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.envs.jit import helper, kernel
+from engine.jit import helper, kernel
 
 
 @dataclass(frozen=True)

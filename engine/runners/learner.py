@@ -43,6 +43,7 @@ class Learner:
         frame_shape: tuple[int, int],
         actions: int,
         seed: int,
+        threads: int = 1,
         resume_from: Path | None = None,
     ) -> None:
         self._config = config
@@ -54,7 +55,9 @@ class Learner:
             precision = state["precision"]  # what was decided once holds for the whole run
         torch.manual_seed(seed)
         networks = [DuelingQNetwork(STACK, frame_shape, actions) for _ in range(2)]
-        self.agent = DoubleDQN(*networks, device=device, learning_rate=config.learning_rate, precision=precision)
+        self.agent = DoubleDQN(
+            *networks, device=device, learning_rate=config.learning_rate, precision=precision, threads=threads
+        )
         self.storage = FrameStorage(
             config.parallel_envs,
             math.ceil(config.buffer_size / config.parallel_envs),
@@ -142,6 +145,9 @@ class Learner:
         (partial / _STATE_FILE).write_text(json.dumps(state), encoding="utf-8")
         (partial / "config.toml").write_text(self._config.to_toml(), encoding="utf-8")
         checkpoints.seal(partial, env_steps, self.updates)
+
+    def close(self) -> None:
+        self.agent.close()
 
     def _load(self, folder: Path, state: dict[str, Any]) -> None:
         self.agent.online.load_state_dict(load_file(folder / checkpoints.POLICY_FILE))

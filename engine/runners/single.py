@@ -15,8 +15,8 @@ import torch
 
 from engine import checkpoints
 from engine.config import RunConfig
-from engine.envs.jit import is_cold
 from engine.envs.make import make_lanes
+from engine.jit import is_cold
 from engine.messages import (
     Checkpoint,
     Command,
@@ -50,7 +50,7 @@ class Runner:
         self, run: Path, config: RunConfig, channel: Channel, screen: SharedScreen, resume_from: Path | None
     ) -> None:
         self._run, self._config, self._channel, self._screen = run, config, channel, screen
-        threads = thread_budget(config.parallel_envs, config.emulator)
+        threads = thread_budget(config.parallel_envs, config.emulator, config.batch_size)
         torch.set_num_threads(threads.torch_threads)
         env_seed, explore_seed, learn_seed = (
             int(seed) for seed in np.random.SeedSequence(config.seed).generate_state(3)
@@ -59,7 +59,12 @@ class Runner:
             channel.log("compiling the console; only the first start on a machine does this, about 20 s")
         env = make_lanes(config, config.parallel_envs, threads=threads.lane_threads, seed=env_seed)
         self._learner = Learner(
-            config, frame_shape=env.frame_shape, actions=env.actions, seed=learn_seed, resume_from=resume_from
+            config,
+            frame_shape=env.frame_shape,
+            actions=env.actions,
+            seed=learn_seed,
+            threads=threads.learn_threads,
+            resume_from=resume_from,
         )
         self._actor = Actor(env, index=0, epsilon_steps=config.epsilon_steps, seed=explore_seed)
         extra = None if resume_from is None else read_extra(resume_from)
@@ -80,7 +85,7 @@ class Runner:
                 device=str(agent.device),
                 precision=agent.precision,
                 lane_threads=threads.lane_threads,
-                torch_threads=threads.torch_threads,
+                torch_threads=threads.learn_threads * threads.torch_threads,
             )
         )
 
@@ -115,6 +120,7 @@ class Runner:
 
     def close(self) -> None:
         self._actor.close()
+        self._learner.close()
 
     def _iterate(self) -> None:
         actor, learner, counters = self._actor, self._learner, self._counters

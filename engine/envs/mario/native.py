@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.envs.jit import helper, kernel
 from engine.envs.mario import rules
 from engine.envs.mario.stepped import sticky_threshold
 from engine.envs.mario.task import WHOLE_GAME, MarioTask
@@ -33,6 +32,7 @@ from engine.envs.nes import (
     run_frame,
 )
 from engine.envs.view import VIEWS, reduce_luma
+from engine.jit import helper, kernel
 
 if TYPE_CHECKING:
     from engine.envs.mario.lanes import Outcome

@@ -6,7 +6,6 @@ brought there first.
 
 import numpy as np
 
-from engine.envs.jit import helper
 from engine.envs.nes.layout import (
     BUTTON_BITS,
     BUTTONS,
@@ -19,6 +18,7 @@ from engine.envs.nes.layout import (
     STROBE,
 )
 from engine.envs.nes.ppu import advance, read_register, write_register
+from engine.jit import helper
 
 
 @helper

@@ -12,7 +12,6 @@ Registers live in local variables during a frame, so nothing but `run_frame` may
 
 import numpy as np
 
-from engine.envs.jit import helper, kernel
 from engine.envs.nes.bus import access_io
 from engine.envs.nes.decode import (
     ABSOLUTE_PROGRAM,
@@ -112,6 +111,7 @@ from engine.envs.nes.layout import A as REGISTER_A
 from engine.envs.nes.layout import X as REGISTER_X
 from engine.envs.nes.layout import Y as REGISTER_Y
 from engine.envs.nes.ppu import advance, hit_stable_until, next_nmi_cycle
+from engine.jit import helper, kernel
 
 pack_word = helper(pack)
 

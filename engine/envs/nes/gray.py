@@ -13,7 +13,6 @@ of the brightest stay below 2**20, so three sums fit into one word.
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.envs.jit import helper
 from engine.envs.nes.colors import LUMA
 from engine.envs.nes.layout import (
     ADDRESS,
@@ -48,6 +47,7 @@ from engine.envs.nes.video import (
     sprite_row,
     sprite_row_address,
 )
+from engine.jit import helper
 
 assert not (LUMA % 4).any()
 LIGHT: NDArray[np.int64] = LUMA // 4

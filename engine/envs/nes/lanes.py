@@ -9,7 +9,6 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.envs.jit import helper, kernel
 from engine.envs.nes.cartridge import Cartridge
 from engine.envs.nes.cpu import run_frame
 from engine.envs.nes.decode import decode_program, opcode_words
@@ -25,6 +24,7 @@ from engine.envs.nes.layout import (
     PICTURE_NONE,
     SAVED,
 )
+from engine.jit import helper, kernel
 
 Words: TypeAlias = NDArray[np.int64]
 Bytes: TypeAlias = NDArray[np.uint8]

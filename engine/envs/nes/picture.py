@@ -7,7 +7,6 @@ eight bytes, and a multiplication colours all of them at once. This relies on a 
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.envs.jit import helper
 from engine.envs.nes.layout import (
     ADDRESS,
     BACKGROUND_TABLE,
@@ -28,6 +27,7 @@ from engine.envs.nes.layout import (
     VERTICAL_MIRRORING,
 )
 from engine.envs.nes.video import read_video, sprite_row, sprite_row_address
+from engine.jit import helper
 
 # byte of a bit plane -> word whose byte i is bit 7 - i
 SPREAD: NDArray[np.int64] = (

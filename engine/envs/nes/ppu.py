@@ -12,7 +12,6 @@ does not exist.
 
 import numpy as np
 
-from engine.envs.jit import helper
 from engine.envs.nes.gray import draw_gray_row, rows_share_tiles
 from engine.envs.nes.layout import (
     ADDRESS,
@@ -66,6 +65,7 @@ from engine.envs.nes.video import (
     sprite_row_address,
     write_video,
 )
+from engine.jit import helper
 
 
 @helper

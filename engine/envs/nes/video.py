@@ -7,7 +7,6 @@ above $3000 are all the fourth, and a sprite row may be negative (see `sprite_ro
 
 import numpy as np
 
-from engine.envs.jit import helper
 from engine.envs.nes.layout import (
     NAME_TABLES,
     PALETTE,
@@ -19,6 +18,7 @@ from engine.envs.nes.layout import (
     TALL_SPRITES,
     VERTICAL_MIRRORING,
 )
+from engine.jit import helper
 
 # Bits of the video address that are reloaded for every line, and for every picture
 HORIZONTAL_BITS = 0x041F

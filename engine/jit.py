@@ -1,12 +1,12 @@
-"""How the environments compile: `kernel` and `helper`, and where numba keeps what it compiled.
+"""How environments and replay compile: `kernel` and `helper`, and where numba keeps what it compiled.
 
 numba reads `NUMBA_CACHE_DIR` once, when it is imported. Its default is `__pycache__` beside the source, which
 an installed package may not be allowed to write. A value that the user has set is left alone, and so is a
 numba that somebody imported earlier: then its own default holds.
 
 numba compiles a kernel anew when the file that holds it changes, but not when a file changes whose functions
-the kernel calls. So the folder's name carries a digest of all environment sources: an upgrade never runs half
-of the old code.
+the kernel calls. So the folder's name carries a digest of all environment and replay sources: an upgrade never runs
+half of the old code.
 """
 
 import hashlib
@@ -17,10 +17,10 @@ from typing import Any, TypeVar, cast
 
 
 def sources_digest() -> str:
-    """16 hex digits that change with any Python file under `engine/envs`."""
+    """16 hex digits that change with any Python file that holds kernels, or could."""
     digest = hashlib.sha256()
     root = Path(__file__).resolve().parent
-    for file in sorted(root.rglob("*.py")):
+    for file in sorted([*root.glob("envs/**/*.py"), *root.glob("buffers/*.py"), Path(__file__)]):
         digest.update(str(file.relative_to(root)).encode() + b"\0" + file.read_bytes())
     return digest.hexdigest()[:16]
 
