@@ -137,7 +137,7 @@ def _evaluate(options: argparse.Namespace, tell: Callable[[EvaluationReport], No
     said = checkpoints.policy_metadata(options.policy)
     stage, emulator = options.stage or said["stage"], options.emulator or said["emulator"]
     lanes = min(MAX_LANES, options.episodes)
-    threads = thread_budget(lanes, emulator)
+    threads = thread_budget(lanes)
     torch.set_num_threads(threads.torch_threads)
     network = load_policy(options.policy)
     task = task_of_policy(said, stage=stage, noop_max=options.noop_max)

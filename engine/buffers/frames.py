@@ -125,15 +125,18 @@ class FrameStorage:
             & (self.actions[lanes, slots] != NO_ACTION)
         )
 
-    def gather(self, lanes: NDArray[np.int64], entries: NDArray[np.int64]) -> Batch:
-        """Build the n-step transitions of sampleable (lane, entry number) pairs."""
+    def gather(self, lanes: NDArray[np.int64], entries: NDArray[np.int64], into: Batch | None = None) -> Batch:
+        """Build the n-step transitions of sampleable (lane, entry number) pairs.
+
+        `into` is a batch of that size that is no longer needed: fresh memory costs several times the copying.
+        """
         size, pixels = lanes.size, math.prod(self.frame_shape)
         # Behind a termination there is nothing to show; the masked next observation repeats the first.
         batch = Batch(
-            obs=np.empty((size, self.stack, *self.frame_shape), np.uint8),
+            obs=np.empty((size, self.stack, *self.frame_shape), np.uint8) if into is None else into.obs,
             actions=self.actions[lanes, entries % self.capacity],
             returns=np.empty(size, np.float32),
-            next_obs=np.empty((size, self.stack, *self.frame_shape), np.uint8),
+            next_obs=np.empty((size, self.stack, *self.frame_shape), np.uint8) if into is None else into.next_obs,
             discounts=np.empty(size, np.float32),
         )
         next_entries = np.empty(size, np.int64)

@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from engine import __version__, checkpoints
 from engine.agents import DoubleDQN, DuelingQNetwork, Losses
 from engine.agents.double_dqn import Precision, choose_precision, resolve_device
-from engine.buffers import FrameStorage, PrioritizedSampler, Sampler, UniformSampler
+from engine.buffers import Batch, FrameStorage, PrioritizedSampler, Sampler, UniformSampler
 from engine.config import RunConfig
 from engine.envs.make import describe_task
 from engine.envs.mario import VectorStep
@@ -73,6 +73,7 @@ class Learner:
         )
         self._random = np.random.default_rng(seed)
         self._credit = 0.0  # updates that are due
+        self._batch: Batch | None = None
         self._fill = config.burnin
         self.updates = 0
         if resume_from is not None and state is not None:
@@ -97,7 +98,8 @@ class Learner:
         while self._credit >= 1 and self.burnin_left == 0:  # a resumed credit waits for the replay
             self._credit -= 1
             sample = self.sampler.sample(self._config.batch_size, self._random)
-            losses = self.agent.update(self.storage.gather(sample.lanes, sample.entries), sample.weights)
+            self._batch = self.storage.gather(sample.lanes, sample.entries, into=self._batch)
+            losses = self.agent.update(self._batch, sample.weights)
             if not math.isfinite(losses.loss):
                 raise DivergedError(f"the loss is {losses.loss} at update {self.updates}; try a lower --learning-rate")
             self.sampler.update(sample, losses.td_errors)

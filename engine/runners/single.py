@@ -38,7 +38,7 @@ from engine.runners.channel import Channel, SharedScreen
 from engine.runners.counters import Counters
 from engine.runners.evaluator import Evaluator
 from engine.runners.learner import Learner, read_extra
-from engine.threads import thread_budget
+from engine.threads import keep_freed_memory, thread_budget
 
 _REPORT_EVERY_S = 0.5
 
@@ -50,8 +50,9 @@ class Runner:
         self, run: Path, config: RunConfig, channel: Channel, screen: SharedScreen, resume_from: Path | None
     ) -> None:
         self._run, self._config, self._channel, self._screen = run, config, channel, screen
-        threads = thread_budget(config.parallel_envs, config.emulator, config.batch_size)
+        threads = thread_budget(config.parallel_envs, config.batch_size)
         torch.set_num_threads(threads.torch_threads)
+        keep_freed_memory()
         env_seed, explore_seed, learn_seed = (
             int(seed) for seed in np.random.SeedSequence(config.seed).generate_state(3)
         )
