@@ -120,6 +120,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--stage")
     parser.add_argument("--emulator")
+    parser.add_argument("--rom", type=Path)
     options = parser.parse_args()
     tell = take_stdout()
     try:
@@ -141,7 +142,7 @@ def _evaluate(options: argparse.Namespace, tell: Callable[[EvaluationReport], No
     torch.set_num_threads(threads.torch_threads)
     network = load_policy(options.policy)
     task = task_of_policy(said, stage=stage, noop_max=options.noop_max)
-    env = MarioLanes(task, lanes, emulator=emulator, threads=threads.lane_threads, seed=options.seed)
+    env = MarioLanes(task, lanes, emulator=emulator, threads=threads.lane_threads, seed=options.seed, rom=options.rom)
 
     @torch.no_grad()
     def act(obs: NDArray[np.uint8]) -> NDArray[np.int64]:

@@ -55,6 +55,7 @@ class _Person:
 def play(
     task: MarioTask,
     emulator: str,
+    rom: Path | None,
     act: Act,
     person: _Person,
     tell: Callable[[EvaluationReport], None],
@@ -65,7 +66,7 @@ def play(
     film: Film | None,
 ) -> None:
     """Play until standard input ends, or `episodes` are over. `act` gives the buttons for `hold` frames."""
-    env = MarioLanes(task, 1, emulator=emulator, seed=seed)
+    env = MarioLanes(task, 1, emulator=emulator, seed=seed, rom=rom)
     stack, buttons, finished = FrameStack(env.reset()), 0, 0
     height, width, _ = SCREEN_SHAPE
     started, frame = time.monotonic(), 0
@@ -112,6 +113,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--stage")
     parser.add_argument("--emulator")
+    parser.add_argument("--rom", type=Path)
     parser.add_argument("--episodes", type=int)
     parser.add_argument("--record", type=Path)
     options = parser.parse_args()
@@ -134,7 +136,7 @@ def main() -> int:
             emulator = options.emulator or said["emulator"]
             act = _policy_buttons(options.policy, said["actions"], options.epsilon, options.seed)
         play(
-            task, emulator, act, person, tell,
+            task, emulator, options.rom, act, person, tell,
             hold=hold, seed=options.seed, episodes=options.episodes, film=film,
         )  # fmt: skip
     except BrokenPipeError:

@@ -203,6 +203,7 @@ def _add_policy(parser: argparse.ArgumentParser, optional: bool = False) -> None
     parser.add_argument("--seed", type=_whole("--seed", 0), default=0, metavar="N", help="default: 0")
     parser.add_argument("--stage", metavar="NAME", help="another stage than the one it was trained on")
     parser.add_argument("--emulator", metavar="native|nes-py", help="another console than the one it was trained on")
+    parser.add_argument("--rom", type=Path, metavar="FILE", help="cartridge (default: the one in gym-super-mario-bros)")
     _add_run_dir(parser)
 
 
@@ -214,6 +215,8 @@ def _evaluation_options(options: argparse.Namespace) -> list[str]:
         if value is not None:
             make_config({name: value})  # complains
             chosen.append(f"--{name}={value}")
+    if options.rom is not None:
+        chosen.append(f"--rom={options.rom.resolve()}")  # the engine looks inside and complains
     return chosen
 
 

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import signal
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from safetensors.numpy import load_file
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from engine import checkpoints
+from engine.envs.nes.cartridge import installed_mario
 from engine.messages import Finished
 from engine.runs import Run
 from tests.conftest import FinishedRun
@@ -291,6 +293,22 @@ def test_runs_are_listed_and_evaluated(finished_run: FinishedRun, tmp_path: Path
         run_program("eval", str(finished_run.run.path), "--episodes", "3", "--json", cwd=tmp_path).stdout
     )
     assert again[0]["mean_return"] == pytest.approx(result["mean_return"]) or again[0]["policy"] != result["policy"]
+
+
+def test_a_policy_is_evaluated_and_played_on_the_given_cartridge(finished_run: FinishedRun, tmp_path: Path) -> None:
+    shutil.copy(installed_mario(), tmp_path / "mine.nes")
+    (tmp_path / "broken.nes").write_bytes(b"NES\x1a" + bytes(12))
+
+    def result(*arguments: str) -> float:
+        done = run_program("eval", str(finished_run.checkpoint), "--episodes=2", "--json", *arguments, cwd=tmp_path)
+        return float(json_lines(done.stdout)[0]["mean_return"])
+
+    assert result("--rom", "mine.nes") == result()
+    for command in (("eval",), ("eval", "--emulator", "nes-py"), ("play", "--record", "film.gif")):
+        done = run_program(*command, str(finished_run.checkpoint), "--rom", "broken.nes", cwd=tmp_path, check=2)
+        assert done.stdout == ""
+        complaint = f"mario-tui: error: {tmp_path}/broken.nes: has 0 program banks"
+        assert done.stderr.splitlines()[-1].startswith(complaint)
 
 
 def test_an_episode_is_filmed_without_a_terminal(finished_run: FinishedRun, tmp_path: Path) -> None:

@@ -105,6 +105,12 @@ def test_a_person_plays_and_is_filmed(tmp_path: Path) -> None:
         assert pictures.n_frames > 10  # type: ignore[attr-defined]
 
 
+def test_a_person_is_told_of_a_bad_cartridge(tmp_path: Path) -> None:
+    terminal = Terminal("play", "--human", "--rom", "none.nes", cwd=tmp_path, columns=200)
+    assert terminal.wait() == 2
+    assert f"mario-tui: error: {tmp_path}/none.nes: cannot be read" in terminal.text()
+
+
 def test_first_paint_comes_before_the_engine(tmp_path: Path) -> None:
     """The screen stands while networks are built; how fast exactly is for the benchmark."""
     terminal = Terminal("--game", "mario", "--parallel-envs", "2", cwd=tmp_path)
