@@ -6,14 +6,20 @@ numba that somebody imported earlier: then its own default holds.
 
 numba compiles a kernel anew when the file that holds it changes, but not when a file changes whose functions
 the kernel calls. So the folder's name carries a digest of all environment and replay sources: an upgrade never runs
-half of the old code.
+half of the old code. A folder that no start has used for a month is removed.
 """
 
+import contextlib
 import hashlib
 import os
+import re
+import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar, cast
+
+UNUSED_S = 30 * 24 * 3600
 
 
 def sources_digest() -> str:
@@ -29,7 +35,23 @@ def use_user_cache() -> None:
     """Point numba below `$XDG_CACHE_HOME/mario-tui/numba` (or `~/.cache`) unless `NUMBA_CACHE_DIR` is set."""
     if "NUMBA_CACHE_DIR" not in os.environ:
         base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-        os.environ["NUMBA_CACHE_DIR"] = str(Path(base) / "mario-tui" / "numba" / sources_digest())
+        folder = Path(base) / "mario-tui" / "numba" / sources_digest()
+        os.environ["NUMBA_CACHE_DIR"] = str(folder)
+        keep_used(folder)
+
+
+def keep_used(folder: Path) -> None:
+    """Mark `folder` as used now, and remove its neighbours of other sources that no start has used for `UNUSED_S`.
+
+    What can't be written or removed stays as it is: no start fails for it.
+    """
+    with contextlib.suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+        os.utime(folder)
+        for other in folder.parent.iterdir():
+            of_ours = other != folder and re.fullmatch("[0-9a-f]{16}", other.name)
+            if of_ours and other.stat().st_mtime < time.time() - UNUSED_S:
+                shutil.rmtree(other, ignore_errors=True)
 
 
 def is_cold() -> bool:

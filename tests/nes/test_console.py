@@ -3,12 +3,14 @@
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from engine.jit import keep_used
 from engine.envs.nes import Cartridge, NesBatch, load_cartridge
 from tests.nes.play import HELD, MODE, NORMAL, ODDS, PLAYER, PLAYING, START, TIMER
 
@@ -200,3 +202,15 @@ def test_the_cache_lies_in_the_users_folder_and_holds_no_game(tmp_path: Path) ->
     for data in (cartridge.program, cartridge.tiles):
         pieces = [data[i : i + 32].tobytes() for i in range(0, len(data), 32)]
         assert not any(piece in content for piece in pieces if len(set(piece)) > 8)
+
+
+def test_cache_folders_of_other_versions_go_after_a_month_without_use(tmp_path: Path) -> None:
+    used, recent, old, foreign = (tmp_path / name for name in ("a" * 16, "b" * 16, "c" * 16, "notes"))
+    for folder, days in ((used, 40), (recent, 29), (old, 31), (foreign, 400)):
+        folder.mkdir()
+        (folder / "kernel.nbi").touch()
+        os.utime(folder, (time.time() - days * 24 * 3600,) * 2)
+    keep_used(used)
+    assert sorted(tmp_path.iterdir()) == [used, recent, foreign]
+    assert (used / "kernel.nbi").exists() and time.time() - used.stat().st_mtime < 60
+    keep_used(Path("/proc/nowhere/mario-tui"))  # can't be written: nothing happens
