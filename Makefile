@@ -33,7 +33,7 @@ bench: $(DEV_INSTALLED)  ## the benchmark tables of the README
 	@$(BIN)/python -m tests.benchmarks.overhead
 
 $(BIN)/python:
-	@command -v $(PYTHON) >/dev/null || { echo "make: Python 3.11 is needed: $(PYTHON) not found (make PYTHON=...)" >&2; exit 2; }
+	@command -v $(PYTHON) >/dev/null || { echo "make: Python 3.11 or newer is needed: $(PYTHON) not found (make PYTHON=...)" >&2; exit 2; }
 	@echo "making $(VENV); this takes a few minutes the first time"
 	@$(PYTHON) -m venv $(VENV)
 

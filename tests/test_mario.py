@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,8 @@ ARRAYS = ("frames", "rewards", "terminated", "truncated", "returns", "lengths", 
 @pytest.fixture
 def reference() -> Iterator[Any]:
     """Makes 7.4's own environments, cured of what breaks them on NumPy 2 (uint8 arithmetic that overflows)."""
+    if sys.version_info >= (3, 13):
+        pytest.skip("7.4 needs an older Python; 9.1 has other rewards")
     import nes_py._rom as rom_module
     from gym_super_mario_bros import SuperMarioBrosEnv
     from nes_py import nes_env

@@ -1,23 +1,26 @@
-"""nes-py 8.2 behind the batched emulator protocol.
+"""nes-py behind the batched emulator protocol: 8.2 below Python 3.13, 9.0 from there on. Both play the same bytes.
 
-Its C++ library is driven directly: importing the Python package would import `gym`, which prints to the terminal and
-breaks on NumPy 2. The library keeps one backup slot per console and can't write a state to disk, so a saved state here
-is the log of inputs and pokes since power-on: loading replays it, or restores the slot when that holds the same log.
+Only the core of either is used: importing 8.2 would import `gym`, which prints to the terminal and breaks on NumPy 2,
+and 9.0 has rewards of its own. A core keeps one backup slot and can't write a state to disk, so a saved state here is
+the log of inputs and pokes since power-on: loading replays it, or restores the slot when that holds the same log.
 """
 
 from __future__ import annotations
 
 import ctypes
+import functools
+import importlib
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.envs.emulator import RAM_BYTES
+from engine.envs.emulator import RAM_BYTES, SCREEN_SHAPE
 from engine.envs.nes.cartridge import installed_mario, load_cartridge
 from engine.envs.view import View, reduce_rgb
 from engine.errors import UserError
@@ -26,16 +29,15 @@ _FRAME, _POKE = 0, 1  # records of the log: [_FRAME, buttons] and [_POKE, addres
 
 
 class NesPyEmulator:
-    """See `engine.envs.emulator.Emulator`. Lanes run in `threads` threads; the library releases the GIL.
+    """See `engine.envs.emulator.Emulator`. Lanes run in `threads` threads; nes-py releases the GIL.
 
     Raises `CartridgeError` (a `UserError`) if the cartridge is missing or not one that it can run.
     """
 
     def __init__(self, lanes: int, threads: int = 1, rom: Path | None = None) -> None:
-        load_cartridge(rom)  # the library itself would take anything
+        load_cartridge(rom)  # nes-py itself would take anything
         self.lanes = lanes
         self.ram = np.zeros((lanes, RAM_BYTES), np.uint8)
-        self._library = _load_library()
         self._rom = str(rom or installed_mario())
         self._consoles: list[_Console] = [self._power_on() for _ in range(lanes)]
         self._marks: list[bytes | None] = [None] * lanes  # the log that the console's backup slot stands for
@@ -57,14 +59,13 @@ class NesPyEmulator:
         self.ram[lane, address] = value
 
     def screen(self, lane: int) -> NDArray[np.uint8]:
-        pixels = self._consoles[lane].pixels
-        return np.stack((pixels >> 16, pixels >> 8, pixels), axis=-1).astype(np.uint8)
+        return self._consoles[lane].screen.copy()
 
     def picture(self, view: View, out: NDArray[np.uint8], active: NDArray[np.bool_] | None = None) -> None:
         spans = view.spans()
 
         def draw(lane: int) -> None:
-            reduce_rgb(self._consoles[lane].pixels, *spans, out[lane].reshape(-1))
+            reduce_rgb(self._consoles[lane].screen, *spans, out[lane].reshape(-1))
 
         self._each(draw, active)
 
@@ -91,7 +92,7 @@ class NesPyEmulator:
             console.close()
 
     def _power_on(self) -> _Console:
-        return _Console(self._library, self._rom)
+        return _Console(power_on(self._rom))
 
     def _each(self, work: Callable[[int], None], active: NDArray[np.bool_] | None) -> None:
         """Do `work` for every active lane, a slice of lanes per thread."""
@@ -106,21 +107,17 @@ class NesPyEmulator:
 
 
 class _Console:
-    """One console of the C++ library and the log of what was done to it."""
+    """A core and the log of what was done to it."""
 
-    def __init__(self, library: ctypes.CDLL, rom: str) -> None:
-        self._library = library
-        self._handle = library.Initialize(rom)
-        library.Reset(self._handle)
+    def __init__(self, core: Core) -> None:
+        self._core = core
         self.log = bytearray()
-        self.ram = _view(library.Memory(self._handle), ctypes.c_uint8 * RAM_BYTES)
-        self.pixels = _view(library.Screen(self._handle), ctypes.c_uint32 * (240 * 256)).reshape(240, 256)
-        self._joypad = _view(library.Controller(self._handle, 0), ctypes.c_uint8 * 1)
+        self.ram = core.ram_buffer()
+        self.screen = core.screen_buffer()
 
     def run(self, buttons: int, frames: int) -> None:
-        self._joypad[0] = buttons
         for _ in range(frames):
-            self._library.Step(self._handle)
+            self._core.frame_advance(buttons)
         self.log += bytes((_FRAME, buttons)) * frames
 
     def poke(self, address: int, value: int) -> None:
@@ -128,11 +125,11 @@ class _Console:
         self.log += bytes((_POKE, address & 0xFF, address >> 8, value))
 
     def backup(self) -> None:
-        self._library.Backup(self._handle)
+        self._core.backup()
 
     def restore(self, state: bytes) -> None:
         """Restore the slot, which holds what `state` stands for."""
-        self._library.Restore(self._handle)
+        self._core.restore()
         self.log = bytearray(state)
 
     def replay(self, state: bytes) -> None:
@@ -149,14 +146,74 @@ class _Console:
                 raise ValueError("not a saved state of the nes-py emulator")
 
     def close(self) -> None:
+        self._core.close()
+
+
+class Core(Protocol):
+    """One console of nes-py, with the names of 9.0; the arrays are its own memory."""
+
+    def reset(self) -> None: ...
+    def frame_advance(self, buttons: int, /) -> None: ...
+    def ram_buffer(self) -> NDArray[np.uint8]: ...  # [2048]
+    def screen_buffer(self) -> NDArray[np.uint8]: ...  # [240, 256, 3], not contiguous
+    def backup(self) -> None: ...
+    def restore(self) -> None: ...
+    def close(self) -> None: ...
+
+
+class _LibraryCore:
+    """See `Core`: a console of 8.2's C++ library."""
+
+    def __init__(self, rom: str) -> None:
+        self._library = _load_library()
+        self._handle = self._library.Initialize(rom)
+        self._joypad = _view(self._library.Controller(self._handle, 0), 1)
+
+    def reset(self) -> None:
+        self._library.Reset(self._handle)
+
+    def frame_advance(self, buttons: int, /) -> None:
+        self._joypad[0] = buttons
+        self._library.Step(self._handle)
+
+    def ram_buffer(self) -> NDArray[np.uint8]:
+        return _view(self._library.Memory(self._handle), RAM_BYTES)
+
+    def screen_buffer(self) -> NDArray[np.uint8]:
+        height, width, colors = SCREEN_SHAPE
+        words = _view(self._library.Screen(self._handle), height * width * 4)  # 0x00RRGGBB, lowest byte first
+        return words.reshape(height, width, 4)[:, :, colors - 1 :: -1]
+
+    def backup(self) -> None:
+        self._library.Backup(self._handle)
+
+    def restore(self) -> None:
+        self._library.Restore(self._handle)
+
+    def close(self) -> None:
         self._library.Close(self._handle)
 
 
-def _view(address: int, kind: type[ctypes.Array[Any]]) -> NDArray[Any]:
-    """The library's own memory as an array."""
-    return np.ctypeslib.as_array(ctypes.cast(address, ctypes.POINTER(kind)).contents)
+def power_on(rom: str) -> Core:
+    """A core of the installed nes-py with that cartridge in it."""
+    core: Core = _native_emulator(rom) if sys.version_info >= (3, 13) else _LibraryCore(rom)
+    core.reset()  # without it 9.0 floods stdout
+    return core
 
 
+def _native_emulator(rom: str) -> Core:
+    try:
+        return importlib.import_module("nes_py._native").NativeEmulator(rom)
+    except ImportError as error:
+        raise UserError(f"the package nes_py is not installed completely: {error}") from None
+
+
+def _view(address: int, size: int) -> NDArray[np.uint8]:
+    """`size` bytes of the library's own memory."""
+    return np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address))
+
+
+@functools.cache
 def _load_library() -> ctypes.CDLL:
     library = ctypes.CDLL(str(_package_file("nes_py", "lib_nes_env*")))
     library.Initialize.argtypes = [ctypes.c_wchar_p]

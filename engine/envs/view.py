@@ -94,11 +94,11 @@ def reduce_luma(luma: Any, rows: Any, columns: Any, sums: Any, out: Any) -> None
 
 
 @kernel
-def reduce_rgb(pixels: Any, rows: Any, columns: Any, out: Any) -> None:
-    """Area means of a screen of words 0x00RRGGBB, uint32 [240, 256], into `out`, uint8 [height * width]."""
+def reduce_rgb(rgb: Any, rows: Any, columns: Any, out: Any) -> None:
+    """Area means of a screen, uint8 [240, 256, 3] in any memory order, into `out`, uint8 [height * width]."""
     luma = np.empty(240 * 256, np.int32)
     for y in range(240):
         for x in range(256):
-            word = np.int64(pixels[y, x])
-            luma[y * 256 + x] = 299 * ((word >> 16) & 255) + 587 * ((word >> 8) & 255) + 114 * (word & 255)
+            red, green, blue = np.int64(rgb[y, x, 0]), np.int64(rgb[y, x, 1]), np.int64(rgb[y, x, 2])
+            luma[y * 256 + x] = 299 * red + 587 * green + 114 * blue
     reduce_luma(luma, rows, columns, np.empty(256, np.int64), out)

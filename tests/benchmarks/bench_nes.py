@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from importlib.metadata import version
 from statistics import median
 
 import numpy as np
@@ -23,6 +24,7 @@ from tests.nes.play import HELD, ODDS, Pair
 from tests.nes.reference import NesPy
 
 LANES = 32
+NES_PY = f"nes-py {version('nes-py')} (always draws), CPU"
 COMPILE = """
 import time; start = time.perf_counter()
 import numpy as np
@@ -112,7 +114,7 @@ def main() -> None:
     arguments = parser.parse_args()
     state = start_state()
     contestants = {
-        "nes-py 8.2.1 (always draws), CPU": nes_py(),
+        NES_PY: nes_py(),
         "none drawn, CPU": batch(state, 1, False, False),
         "every 4th drawn gray, CPU": batch(state, 1, True, True),
         "every 4th drawn gray and one screen, CPU": batch(state, 1, True, True, True),
@@ -127,7 +129,7 @@ def main() -> None:
     for _ in range(arguments.rounds):
         for name, run in contestants.items():
             rates[name].append(run(arguments.seconds))
-    base = median(rates["nes-py 8.2.1 (always draws), CPU"])
+    base = median(rates[NES_PY])
     print(f"{'':48}{'frames/s':>10}{'ratio':>8}")
     for name, values in rates.items():
         print(f"{name:48}{median(values):10,.0f}{median(values) / base:8.1f}")

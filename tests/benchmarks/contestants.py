@@ -26,7 +26,11 @@ ACTIONS = 5  # right-only
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 WHOLE_SCREEN, DEFAULT_VIEW = "84x84", "50x60"
 NEEDED = {
-    PACKAGE: {"gymnasium": "gymnasium", "cv2": "opencv-python-headless"},
+    PACKAGE: {
+        "gym": "gym-super-mario-bros==7.4.0, below Python 3.13",
+        "gymnasium": "gymnasium",
+        "cv2": "opencv-python-headless",
+    },
     RETRO: {"gymnasium": "gymnasium", "cv2": "opencv-python-headless", "stable_retro": "stable-retro==1.0.0"},
 }
 

@@ -22,6 +22,7 @@ def mario_env(world: int = 1, stage: int = 1) -> Any:
     """
     with contextlib.redirect_stderr(io.StringIO()), warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        import gym  # noqa: F401  # from Python 3.13 on the package is another one, without it
         import nes_py._rom as rom
         from gym_super_mario_bros import SuperMarioBrosEnv
         from nes_py import nes_env

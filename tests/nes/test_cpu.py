@@ -8,7 +8,7 @@ import pytest
 from engine.envs.nes import Cartridge, NesBatch, load_cartridge
 from engine.envs.nes.layout import DUE, FRAME_CYCLES, PC, SP, STATUS, A, X, Y
 from tests.nes.cpu_model import LENGTH, OPCODES, Model, TouchesRegister
-from tests.nes.reference import NesPy
+from tests.nes.reference import NesPy, needs_nes_py_8
 
 CASES = 40
 TILES = np.zeros(8192, np.uint8)
@@ -135,6 +135,7 @@ def nes_py_length(opcode: int) -> int:
     return {0: 2, 1: 2, 3: 3, 5: 2, 7: 3}.get(opcode >> 2 & 7, 1) if opcode & 3 != 1 else 2
 
 
+@needs_nes_py_8
 def test_random_programs_of_all_opcodes_equal_nes_py(tmp_path: Path) -> None:
     seen: set[int] = set()
     for seed in range(12):

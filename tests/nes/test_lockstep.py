@@ -1,4 +1,4 @@
-"""Our console against nes-py 8.2.1, frame by frame: every byte of RAM and every pixel, without exception."""
+"""Our console against the installed nes-py, frame by frame: every byte of RAM and every pixel, without exception."""
 
 from collections.abc import Iterator
 

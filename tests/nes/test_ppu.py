@@ -7,7 +7,7 @@ import pytest
 
 from engine.envs.nes import NesBatch, load_cartridge
 from tests.nes.play import shrunk
-from tests.nes.reference import NesPy
+from tests.nes.reference import NesPy, needs_nes_py_8
 
 HOLD = np.zeros(1, np.uint8)
 REGISTERS = np.array([0x2000, 0x2001, 0x2003, 0x2004, 0x2005, 0x2006, 0x2007, 0x4014])
@@ -51,6 +51,7 @@ def random_program(rng: np.random.Generator) -> bytearray:
     return code + bytes([handler & 0xFF, handler >> 8, 0x00, 0x80, 0x00, 0x80])
 
 
+@needs_nes_py_8
 @pytest.mark.parametrize("mirroring", [0, 1], ids=["horizontal", "vertical"])
 @pytest.mark.parametrize("seed", range(6))
 def test_random_register_accesses_equal_nes_py(tmp_path: Path, seed: int, mirroring: int) -> None:

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.envs.nes.cartridge import Cartridge
-from engine.envs.nes.colors import BLACK, COLORS, RGB
+from engine.envs.nes.colors import BLACK, RGB
 from engine.envs.nes.lanes import make_rom, run_lanes
 from engine.envs.nes.layout import (
     BUTTONS,
@@ -175,7 +175,7 @@ class NesBatch:
             return
         spans = view.spans()
         for lane in np.flatnonzero(self._chosen(active)).tolist():
-            reduce_rgb(COLORS[self._colors(lane)].astype(np.uint32), *spans, out[lane].reshape(-1))
+            reduce_rgb(self.screen(lane), *spans, out[lane].reshape(-1))
 
     def poke(self, lane: int, address: int, value: int) -> None:
         """Write a byte of work RAM."""
