@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from engine.jit import keep_used
 from engine.envs.nes import Cartridge, NesBatch, load_cartridge
+from engine.jit import keep_used
 from tests.nes.play import HELD, MODE, NORMAL, ODDS, PLAYER, PLAYING, START, TIMER
 
 LANES = 5
