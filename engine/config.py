@@ -20,6 +20,9 @@ import tomli_w
 from engine.errors import UserError
 from engine.joypad import action_buttons
 
+GAMES = ("mario", "snake", "tetris")
+BOARD_GAMES = ("snake", "tetris")
+REWARDS = {"mario": ("progress", "classic"), "snake": ("fruits",), "tetris": ("lines", "squares")}
 STAGES = (*(f"{world}-{stage}" for world in range(1, 9) for stage in range(1, 5)), "game", "random")
 
 
@@ -32,9 +35,12 @@ def _option(
     low: float | None = None,
     high: float | None = None,
     metavar: str | None = None,
+    games: tuple[str, ...] = GAMES,
 ) -> Any:
     """A dataclass field with what the command line and the validation need to know about it."""
-    meta = {"group": group, "help": help, "choices": choices, "low": low, "high": high, "metavar": metavar}
+    meta = {
+        "group": group, "help": help, "choices": choices, "low": low, "high": high, "metavar": metavar, "games": games
+    }  # fmt: skip
     return field(default=default, metadata=meta)
 
 
@@ -46,12 +52,20 @@ class RunConfig:
     step; a *lane* is one game.
     """
 
-    game: str = _option("mario", "run", "what to play", choices=("mario",))
+    game: str = _option("mario", "run", "what to play; defaults shown are Mario's", choices=GAMES)
     stage: str = _option(
-        "1-1", "run", "1-1 to 8-4; game: all of it with three lives; random: every episode another", choices=STAGES
+        "1-1",
+        "run",
+        "1-1 to 8-4; game: all of it with three lives; random: every episode another",
+        choices=STAGES,
+        games=("mario",),
     )
-    emulator: str = _option("native", "run", "the console behind the game", choices=("native", "nes-py"))
-    rom: str | None = _option(None, "run", "cartridge (default: the one in gym-super-mario-bros)", metavar="FILE")
+    emulator: str = _option(
+        "native", "run", "the console behind the game", choices=("native", "nes-py"), games=("mario",)
+    )
+    rom: str | None = _option(
+        None, "run", "cartridge (default: the one in gym-super-mario-bros)", metavar="FILE", games=("mario",)
+    )
     runner: str = _option("single", "run", "training architecture", choices=("single",))
     steps: int = _option(
         2_000_000, "run", "environment steps; stops at the first whole batch of lanes at or after N", low=1
@@ -65,23 +79,58 @@ class RunConfig:
     reward: str = _option(
         "progress",
         "environment",
-        "progress, or classic: gym-super-mario-bros 7.4's",
-        choices=("progress", "classic"),
+        "Mario: progress, or classic: gym-super-mario-bros 7.4's; Snake: fruits; Tetris: lines, as Jumanji counts "
+        "them, or squares: lines^2 x width + 1 a piece",
+        metavar="NAME",
     )
-    actions: str = _option("right-only", "environment", "right-only, simple, complex, or a list: noop,right,right+A")
+    board: str | None = _option(
+        None,
+        "environment",
+        "width x height in cells (default: 12x12 for Snake, 7x14 for Tetris)",
+        metavar="WxH",
+        games=BOARD_GAMES,
+    )
+    death_penalty: float = _option(
+        0.0, "environment", "what Snake's death takes from the reward", low=0.0, high=100.0, games=("snake",)
+    )
+    pieces: str = _option(
+        "uniform",
+        "environment",
+        "Tetris: every piece with the same probability, or bag: all seven before one comes again",
+        choices=("uniform", "bag"),
+        games=("tetris",),
+    )
+    actions: str = _option(
+        "right-only",
+        "environment",
+        "right-only, simple, complex, or a list: noop,right,right+A",
+        games=("mario",),
+    )
     observation: str = _option(
-        "50x60", "environment", "50x60: without the status bar; 84x84: the whole screen", choices=("50x60", "84x84")
+        "50x60",
+        "environment",
+        "50x60: without the status bar; 84x84: the whole screen",
+        choices=("50x60", "84x84"),
+        games=("mario",),
     )
-    frame_skip: int = _option(4, "environment", "frames that an action is held (Mnih et al. 2015)", low=1, high=60)
+    frame_skip: int = _option(
+        4, "environment", "frames that an action is held (Mnih et al. 2015)", low=1, high=60, games=("mario",)
+    )
     sticky_actions: float = _option(
         0.0,
         "environment",
         "probability to repeat the last action (Machado et al. 2018: 0.25)",
         low=0.0,
         high=0.99,
+        games=("mario",),
     )
     noop_max: int = _option(
-        30, "environment", "random no-op frames at an episode's start, 0 to N (Mnih et al. 2015)", low=0, high=255
+        30,
+        "environment",
+        "random no-op frames at an episode's start, 0 to N (Mnih et al. 2015)",
+        low=0,
+        high=255,
+        games=("mario",),
     )
 
     batch_size: int = _option(256, "learning", "transitions in an update (trial)", low=1, high=65_536)
@@ -118,6 +167,9 @@ class RunConfig:
     eval_every: int = _option(50_000, "output", "environment steps between evaluations, 0 for none", low=0)
     eval_episodes: int = _option(20, "output", "greedy episodes in each; the best policy is kept", low=1, high=1000)
     save_every: int = _option(50_000, "output", "environment steps between checkpoints", low=1)
+    checkpoint_replay: bool = _option(
+        False, "output", "checkpoints hold the replay, too: a resumed run equals an uninterrupted one, bit for bit"
+    )
     keep: int = _option(3, "output", "checkpoints kept; older ones are removed", low=1, high=1000)
     run_dir: str = _option("checkpoints", "output", "folder that holds the runs", metavar="DIR")
 
@@ -125,6 +177,10 @@ class RunConfig:
         for spec in fields(self):
             _check(spec, getattr(self, spec.name))
         _check_device(self.device)
+        if self.reward not in REWARDS[self.game]:
+            raise ConfigError("reward", f"{self.reward!r} is not accepted; accepted: {', '.join(REWARDS[self.game])}")
+        if self.game in BOARD_GAMES:
+            _check_board(self.game, self.board)
         try:
             action_buttons(self.actions)
         except UserError as error:
@@ -139,8 +195,43 @@ class RunConfig:
             raise ConfigError("burnin", f"{self.burnin} never fits; accepted: 1 to buffer-size ({self.buffer_size})")
 
     def to_toml(self) -> str:
-        """The options as TOML, one key a field; a field that is unset (None) is left out."""
-        return tomli_w.dumps({k: v for k, v in dataclasses.asdict(self).items() if v is not None})
+        """The options as TOML, one key a field; what is unset (None) or another game's is left out."""
+        return tomli_w.dumps(self.options())
+
+    def options(self) -> dict[str, Any]:
+        """The options that are set and belong to the game, by field name."""
+        values = {spec.name: getattr(self, spec.name) for spec in fields(self) if self.game in spec.metadata["games"]}
+        return {name: value for name, value in values.items() if value is not None}
+
+
+BOARD_LIMITS = {"snake": (3, 30), "tetris": (5, 30)}
+GAME_DEFAULTS: dict[str, dict[str, Any]] = {
+    "snake": {
+        "board": "12x12",
+        "reward": "fruits",
+        "parallel_envs": 64,
+        "gamma": 0.97,
+        "n_step": 3,
+        "replay_ratio": 8.0,
+        "learning_rate": 5e-4,
+        "epsilon_steps": 100_000,
+        "burnin": 5_000,
+        "eval_episodes": 100,
+    },
+    "tetris": {
+        "board": "7x14",
+        "reward": "squares",
+        "parallel_envs": 64,
+        "gamma": 0.97,
+        "n_step": 3,
+        "replay_ratio": 8.0,
+        "learning_rate": 5e-4,
+        "epsilon_steps": 100_000,
+        "burnin": 5_000,
+        "eval_episodes": 100,
+    },
+}
+"""Where a game's defaults differ from Mario's."""
 
 
 class ConfigError(UserError):
@@ -172,9 +263,17 @@ def load_toml(path: Path) -> dict[str, Any]:
 
 
 def make_config(values: Mapping[str, Any], source: str | None = None) -> RunConfig:
-    """A validated `RunConfig` from field values; `source` (a file) is named in front of an error."""
+    """A validated `RunConfig` from field values; `source` (a file) is named in front of an error.
+
+    What is not given is the game's own default.
+    """
+    game = values.get("game", RunConfig.game)
+    known = {k: _coerce(k, v) for k, v in _known(values, source or "options").items()}
     try:
-        return RunConfig(**{k: _coerce(k, v) for k, v in _known(values, source or "options").items()})
+        for spec in fields(RunConfig):
+            if spec.name in known and game in GAMES and game not in spec.metadata["games"]:
+                raise ConfigError(spec.name, f"is not an option of {game}; accepted with: {_for(spec)}")
+        return RunConfig(**{**GAME_DEFAULTS.get(game, {}), **known})
     except ConfigError as error:
         if source is None:
             raise
@@ -259,6 +358,24 @@ def _check(spec: dataclasses.Field[Any], value: Any) -> None:
     )
     if not in_range:
         raise ConfigError(spec.name, f"{value!r} is not accepted; accepted: {_range(spec)}")
+
+
+def _check_board(game: str, board: str | None) -> None:
+    width, _, height = (board or "").partition("x")
+    limits = BOARD_LIMITS[game]
+    if not (
+        width.isdecimal()
+        and height.isdecimal()
+        and limits[0] <= int(width) <= limits[1]
+        and limits[0] <= int(height) <= limits[1]
+    ):
+        raise ConfigError(
+            "board", f"{board!r} is not accepted; accepted: WIDTHxHEIGHT, each from {limits[0]} to {limits[1]}"
+        )
+
+
+def _for(spec: dataclasses.Field[Any]) -> str:
+    return " and ".join(f"--game {game}" for game in spec.metadata["games"])
 
 
 def _check_device(device: str) -> None:

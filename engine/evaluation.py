@@ -9,9 +9,10 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -21,27 +22,28 @@ from safetensors.torch import load_file
 
 from engine import checkpoints
 from engine.agents import DuelingQNetwork
-from engine.envs.make import task_of_policy
-from engine.envs.mario import MarioLanes, rules
+from engine.agents.double_dqn import greedy
+from engine.agents.networks import TORSOS
+from engine.envs.make import lanes_of_policy
+from engine.envs.mario import rules
 from engine.envs.stack import FrameStack
+from engine.envs.step import Lanes
 from engine.messages import Episode, Evaluated, EvaluationReport, pack
+from engine.runners.actor import Act, random_actions
 from engine.runners.process import describe
 from engine.threads import thread_budget
 
 MAX_LANES = 256
 
-Act = Callable[[NDArray[np.uint8]], NDArray[np.int64]]
-
 
 class Played(Episode, frozen=True):
-    """An episode with what the game's status bar said at its end."""
+    """An episode with what Mario's clock said at its end."""
 
-    time_left: int
-    score: int
+    time_left: int = 0
 
 
 def play_episodes(
-    env: MarioLanes,
+    env: Lanes,
     act: Act,
     episodes: int,
     *,
@@ -54,18 +56,20 @@ def play_episodes(
     Every lane plays the same number, one more at most: otherwise short episodes would count more often.
 
     Args:
-        act: actions [lanes] for observations uint8 [lanes, stack, height, width].
-        epsilon: probability of a random action instead.
+        epsilon: probability of a random legal action instead.
         ended: called with each counted episode.
     """
     random = np.random.default_rng(seed)
     each, more = divmod(episodes, env.lanes)
     quota = np.full(env.lanes, each)
     quota[:more] += 1
-    stack, played, steps = FrameStack(env.reset()), list[Played](), 0
+    stack, masks, played, steps = FrameStack(env.reset(), env.spec.stack), env.masks, list[Played](), 0
     while (quota > 0).any():
         explore = random.random(env.lanes) < epsilon
-        step = env.step(np.where(explore, random.integers(0, env.actions, env.lanes), act(stack.obs)))
+        step = env.step(
+            np.where(explore, random_actions(random, env.lanes, env.spec.actions, masks), act(stack.obs, masks))
+        )
+        masks = step.masks
         over = step.terminated | step.truncated
         stack.push(step.frames, over)
         steps += 1
@@ -81,8 +85,8 @@ def play_episodes(
                 x_pos=int(step.furthest[lane]),
                 flag=bool(step.clears[lane]),
                 epsilon=epsilon,
-                time_left=int(step.info[lane, rules.TIME]),
-                score=int(step.info[lane, rules.SCORE]),
+                time_left=int(step.info[lane, rules.TIME]) if step.info.size else 0,
+                score=int(step.scores[lane]),
             )
             ended(episode)
             played.append(episode)
@@ -99,13 +103,21 @@ def wilson(successes: int, trials: int) -> tuple[float, float]:
     return low, high
 
 
+def mean_interval(values: Sequence[float]) -> tuple[float, float, float]:
+    """Mean and its 95 % interval (normal approximation; a single value is its own)."""
+    mean = statistics.fmean(values)
+    half = 1.959964 * statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0.0
+    return mean, mean - half, mean + half
+
+
 def load_policy(path: Path) -> DuelingQNetwork:
     """The network of a policy file. Raises `CheckpointError` if this version has no such network."""
     said = checkpoints.policy_metadata(path)
-    if said["network"] != "dueling":
-        raise checkpoints.CheckpointError(f"{path}: network {said['network']!r}; this version knows: dueling")
-    height, width = said["frame_shape"]
-    network = DuelingQNetwork(said["stack"], (height, width), len(said["actions"]))
+    head, _, torso = said["network"].partition("-")
+    if head != "dueling" or torso not in TORSOS:
+        known = ", ".join(f"dueling-{name}" for name in TORSOS)
+        raise checkpoints.CheckpointError(f"{path}: network {said['network']!r}; this version knows: {known}")
+    network = DuelingQNetwork(said["stack"], tuple(said["frame_shape"]), said["outputs"], torso)
     network.load_state_dict(load_file(path))
     return network.eval()
 
@@ -136,17 +148,24 @@ def main() -> int:
 def _evaluate(options: argparse.Namespace, tell: Callable[[EvaluationReport], None]) -> None:
     started = time.monotonic()
     said = checkpoints.policy_metadata(options.policy)
-    stage, emulator = options.stage or said["stage"], options.emulator or said["emulator"]
     lanes = min(MAX_LANES, options.episodes)
     threads = thread_budget(lanes)
     torch.set_num_threads(threads.torch_threads)
     network = load_policy(options.policy)
-    task = task_of_policy(said, stage=stage, noop_max=options.noop_max)
-    env = MarioLanes(task, lanes, emulator=emulator, threads=threads.lane_threads, seed=options.seed, rom=options.rom)
+    env = lanes_of_policy(
+        said,
+        lanes,
+        threads=threads.lane_threads,
+        seed=options.seed,
+        stage=options.stage,
+        emulator=options.emulator,
+        noop_max=options.noop_max,
+        rom=options.rom,
+    )
 
     @torch.no_grad()
-    def act(obs: NDArray[np.uint8]) -> NDArray[np.int64]:
-        return network(torch.from_numpy(obs)).argmax(1).numpy()
+    def act(obs: NDArray[np.uint8], masks: NDArray[np.bool_] | None) -> NDArray[np.int64]:
+        return greedy(network(torch.from_numpy(obs)), masks)
 
     def tell_episode(played: Played) -> None:
         tell(Episode(**{name: getattr(played, name) for name in Episode.__struct_fields__}))
@@ -161,6 +180,7 @@ def _evaluate(options: argparse.Namespace, tell: Callable[[EvaluationReport], No
     )
     clears = sum(episode.flag for episode in played)
     low, high = wilson(clears, len(played))
+    mean_score, *score_interval = mean_interval([episode.score for episode in played])
 
     def mean(name: str) -> float:
         return float(np.mean([getattr(episode, name) for episode in played]))
@@ -168,8 +188,9 @@ def _evaluate(options: argparse.Namespace, tell: Callable[[EvaluationReport], No
     tell(
         Evaluated(
             policy=str(options.policy),
-            stage=stage,
-            emulator=emulator,
+            game=said["game"],
+            stage=options.stage or said.get("stage", ""),
+            emulator=options.emulator or said.get("emulator", ""),
             episodes=len(played),
             epsilon=options.epsilon,
             noop_max=options.noop_max,
@@ -181,7 +202,9 @@ def _evaluate(options: argparse.Namespace, tell: Callable[[EvaluationReport], No
             mean_x_pos=mean("x_pos"),
             mean_length=mean("length"),
             mean_time_left=mean("time_left"),
-            mean_score=mean("score"),
+            mean_score=mean_score,
+            mean_score_low=score_interval[0],
+            mean_score_high=score_interval[1],
             seconds=time.monotonic() - started,
         )
     )

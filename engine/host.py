@@ -281,7 +281,7 @@ class Host:
             run=self._run.name,
             path=str(self._run.path),
             game=self._config.game,
-            stage=self._config.stage,
+            stage=self._config.board or self._config.stage,
             runner=self._config.runner,
             pid=os.getpid(),
             steps=self._config.steps,

@@ -89,7 +89,7 @@ class Progress(Message, frozen=True):
 
 
 class Lane(msgspec.Struct, frozen=True):
-    """One game of one actor. Returns are sums of gym-super-mario-bros 7.4 rewards."""
+    """One game of one actor. Mario's returns are sums of gym-super-mario-bros 7.4 rewards."""
 
     actor: int
     lane: int
@@ -98,9 +98,10 @@ class Lane(msgspec.Struct, frozen=True):
     last_return: float
     mean_return: float  # over the last 20 episodes
     best_return: float
-    best_x: int
+    best_x: int  # Mario's; 0 in other games
     clears: int
     returns: list[float]  # the last 20, oldest first
+    best_score: int = 0
 
 
 class Lanes(Message, frozen=True):
@@ -151,11 +152,12 @@ class Episode(Message, frozen=True):
     lane: int
     env_steps: int  # of the run, when it ended
     episode: int  # of the run, counted from 1
-    episode_return: float  # sum of gym-super-mario-bros 7.4 rewards
+    episode_return: float  # in Mario: sum of gym-super-mario-bros 7.4 rewards
     length: int  # environment steps
-    x_pos: int  # furthest
+    x_pos: int  # furthest; 0 in games without
     flag: bool
     epsilon: float
+    score: int = 0  # Mario's points, fruits of Snake, lines of Tetris
 
 
 class Point(Message, frozen=True):
@@ -189,6 +191,7 @@ class Evaluation(Message, frozen=True):
     mean_x_pos: float
     best: bool
     seconds: float
+    mean_score: float = 0.0
 
 
 class Saved(Message, frozen=True):
@@ -282,7 +285,8 @@ class Evaluated(Message, frozen=True):
     """What an evaluation found."""
 
     policy: str
-    stage: str
+    game: str
+    stage: str  # of Mario, and so is the emulator; empty in other games
     emulator: str
     episodes: int
     epsilon: float
@@ -296,6 +300,8 @@ class Evaluated(Message, frozen=True):
     mean_length: float  # environment steps
     mean_time_left: float  # of the game's clock
     mean_score: float
+    mean_score_low: float  # 95 % interval (normal)
+    mean_score_high: float
     seconds: float
 
 

@@ -117,7 +117,7 @@ class Run:
 
 def create_run(config: RunConfig) -> Run:
     """Make the folder of a new run and remember it. Raises `UserError` if the folder can't be written."""
-    game = f"{config.game}-{config.stage}" if config.game == "mario" else config.game
+    game = f"{config.game}-{config.board or config.stage}"
     stamp = time.strftime("%Y%m%d-%H%M%S")
     parent = Path(config.run_dir)
     try:
@@ -134,7 +134,7 @@ def create_run(config: RunConfig) -> Run:
             RunRecord(
                 name=run.name,
                 game=config.game,
-                stage=config.stage,
+                stage=config.board or config.stage,
                 runner=config.runner,
                 state="starting",
                 steps=config.steps,

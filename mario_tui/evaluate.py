@@ -75,6 +75,13 @@ def _as_json(result: Evaluated) -> str:
 
 
 def _as_text(r: Evaluated) -> str:
+    if r.game != "mario":
+        return (
+            f"{r.game}: {r.episodes} games, mean score {r.mean_score:,.2f} "
+            f"(95 % interval {r.mean_score_low:,.2f} to {r.mean_score_high:,.2f})\n"
+            f"mean return {r.mean_return:,.2f}, length {r.mean_length:,.0f} environment steps\n"
+            f"epsilon {r.epsilon:g}, {r.seconds:.0f} s"
+        )
     return (
         f"stage {r.stage} on {r.emulator}: {r.clears}/{r.episodes} clears "
         f"({r.clear_rate:.0%}, 95 % interval {r.clear_rate_low:.0%} to {r.clear_rate_high:.0%})\n"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+from engine.messages import Evaluation
+
 
 def number(value: float | None) -> str:
     """Three significant digits or so; a dash for what is not known."""
@@ -21,6 +23,18 @@ def short(value: float) -> str:
             scaled = value / divisor
             return f"{scaled:.0f}{unit}" if unit == "" or scaled >= 100 else f"{scaled:.1f}{unit}"
     return f"{value / 1e9:.1f}G"
+
+
+def reached(x_pos: float, score: float) -> str:
+    """How far an episode came: x in Mario, where it is never 0, and the score in other games."""
+    return f"x {x_pos:.0f}" if x_pos else f"score {number(score) if score % 1 else f'{score:.0f}'}"
+
+
+def judged(evaluation: Evaluation) -> str:
+    """What an evaluation found, in a few words."""
+    if evaluation.mean_x_pos:
+        return f"{evaluation.clears}/{evaluation.episodes} cleared, return {evaluation.mean_return:.0f}"
+    return f"{evaluation.episodes} games, mean score {number(evaluation.mean_score)}"
 
 
 def duration(seconds: float | None) -> str:

@@ -32,7 +32,7 @@ from engine.client import HostClient, HostGone
 from engine.errors import UserError
 from engine.messages import Episode, Evaluation, Event, Failed, Finished, Log, Progress, Ready, Saved, Stop, Summary
 from engine.runs import Run
-from mario_tui.format import duration, number
+from mario_tui.format import duration, judged, number, reached
 from mario_tui.launch import Plan
 
 _PLAIN_EVERY_S = 10.0
@@ -233,10 +233,8 @@ def _line(event: Any) -> str | None:
             return f"{event.kind} at {event.env_steps:,}: {event.path}"
         case Evaluation():
             best = ", the best so far" if event.best else ""
-            return (
-                f"evaluation at {event.env_steps:,}: {event.clears}/{event.episodes} cleared, "
-                f"mean return {event.mean_return:.0f}, mean x {event.mean_x_pos:.0f}{best}"
-            )
+            far = f", {reached(event.mean_x_pos, 0)}" if event.mean_x_pos else ""
+            return f"evaluation at {event.env_steps:,}: {judged(event)}{far}{best}"
         case Log():
             return event.text if event.level == "info" else f"{event.level}: {event.text}"
         case Episode(flag=True):

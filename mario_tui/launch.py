@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,8 +46,7 @@ def make_plan(given: Mapping[str, Any], config_file: Path | None = None, resume:
     source = find_source(resume, given.get("run_dir", from_file.get("run_dir", RunConfig.run_dir)))
     if source.run is not None and source.run.is_alive():
         raise UserError(f"--resume: {source.run.name} is running; use: mario-tui attach {source.run.name}")
-    stored = dataclasses.asdict(read_config(source.path / CONFIG_FILE))
-    config = make_config({**{k: v for k, v in stored.items() if v is not None}, **from_file, **given})
+    config = make_config({**read_config(source.path / CONFIG_FILE).options(), **from_file, **given})
     if config.steps <= source.manifest.env_steps:
         raise ConfigError(
             "steps",

@@ -14,7 +14,7 @@ from engine.agents import DoubleDQN, DuelingQNetwork
 from engine.agents.schedules import annealed, epsilon_ladder
 from engine.buffers import Batch
 from engine.config import RunConfig
-from engine.envs.mario import VectorStep
+from engine.envs.step import Spec, VectorStep
 from engine.runners.counters import Counters
 from engine.runners.learner import DivergedError, Learner
 
@@ -99,6 +99,9 @@ def test_epsilon_ladder_of_ape_x() -> None:
 CONFIG = RunConfig(parallel_envs=2, batch_size=8, burnin=40, buffer_size=400, n_step=2, sync_every=10, replay_ratio=4)
 
 
+SPEC = Spec((50, 60), 5, stack=4, hold=8, masked=False)
+
+
 def feed(learner: Learner, steps: int, seed: int, reward: float = 1.0) -> None:
     """Random pictures with random ends."""
     random = np.random.default_rng(seed)
@@ -114,6 +117,7 @@ def feed(learner: Learner, steps: int, seed: int, reward: float = 1.0) -> None:
             truncated=~ended & (random.random(2) < 0.1),
             returns=none,
             lengths=none,
+            scores=none,
             furthest=none,
             clears=ended,
             info=np.zeros((2, 10), np.int64),
@@ -124,7 +128,7 @@ def feed(learner: Learner, steps: int, seed: int, reward: float = 1.0) -> None:
 
 
 def make_learner(config: RunConfig = CONFIG, resume_from: Path | None = None) -> Learner:
-    return Learner(config, frame_shape=(50, 60), actions=5, seed=3, resume_from=resume_from)
+    return Learner(config, SPEC, seed=3, resume_from=resume_from)
 
 
 @pytest.mark.parametrize("prioritized", [True, False])
@@ -138,7 +142,7 @@ def test_updates_keep_the_replay_ratio(prioritized: bool) -> None:
 def test_a_checkpoint_brings_back_weights_optimiser_counters_and_random_state(tmp_path: Path) -> None:
     learner = make_learner()
     feed(learner, 60, seed=0)
-    learner.write_checkpoint(tmp_path / "c", 120, {"who": "cares"})
+    learner.write_checkpoint(tmp_path / "c", 120, {"who": "cares"}, {})
     again = make_learner(resume_from=tmp_path / "c")
     assert again.updates == learner.updates > 10
     assert again.sampler.beta == learner.sampler.beta

@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 
 from engine.envs.emulator import Emulator
-from engine.envs.mario import VIEWS, MarioLanes, MarioTask, VectorStep, View
+from engine.envs.mario import VIEWS, MarioLanes, MarioTask, View
 from engine.envs.mario.lanes import make_emulator, start_states
 from engine.envs.mario.rules import INFO_NAMES, STATUS_NAMES, draw, stream
 from engine.envs.mario.stepped import SteppedPlayer
+from engine.envs.step import VectorStep
 from engine.errors import UserError
 from engine.joypad import ACTION_SETS, action_buttons
 

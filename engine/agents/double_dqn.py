@@ -14,7 +14,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -36,6 +36,13 @@ class Losses:
     loss: float  # importance-weighted mean Huber loss
     q_mean: float  # mean Q-value of the actions taken
     td_errors: NDArray[np.float32]  # [batch], absolute
+
+
+def greedy(q: Tensor, masks: NDArray[np.bool_] | None) -> NDArray[np.int64]:
+    """Actions [lanes] of the largest Q-values [lanes, actions] among the legal ones [lanes, actions]."""
+    if masks is not None:
+        q = q.masked_fill(~torch.from_numpy(masks).to(q.device), -torch.inf)
+    return q.argmax(1).cpu().numpy()
 
 
 def resolve_device(name: str) -> torch.device:
@@ -102,10 +109,7 @@ class DoubleDQN:
     def act(self, obs: NDArray[np.uint8], masks: NDArray[np.bool_] | None = None) -> NDArray[np.int64]:
         """Greedy actions [lanes] for uint8 observations [lanes, stack, ...] among the legal ones [lanes, actions]."""
         with self._autocast():
-            q = self.online(torch.from_numpy(obs).to(self.device))
-        if masks is not None:
-            q = q.masked_fill(~torch.from_numpy(masks).to(self.device), -torch.inf)
-        return q.argmax(1).cpu().numpy()
+            return greedy(self.online(torch.from_numpy(obs).to(self.device)), masks)
 
     def update(self, batch: Batch, weights: NDArray[np.float32]) -> Losses:
         """One optimiser step on n-step transitions with importance weights [batch]."""
@@ -188,6 +192,14 @@ class DoubleDQN:
             index, name = key.split(".")
             state.setdefault(int(index), {})[name] = value
         self.optimizer.load_state_dict({**self.optimizer.state_dict(), "state": state})
+
+    def scaler_state(self) -> dict[str, Any]:
+        """What float16's gradient scale has become, for a checkpoint (JSON); empty in other precisions."""
+        return dict(self._scaler.state_dict())
+
+    def load_scaler_state(self, state: dict[str, Any]) -> None:
+        if state:
+            self._scaler.load_state_dict(state)
 
     def close(self) -> None:
         self._pool.shutdown()

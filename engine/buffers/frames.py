@@ -150,6 +150,24 @@ class FrameStorage:
             return batch
         return dataclasses.replace(batch, next_masks=self.masks[lanes, next_entries % self.capacity])
 
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Everything held, for a checkpoint."""
+        used = int(min(self.written.max(), self.capacity))
+        state = {name: np.ascontiguousarray(column[:, :used]) for name, column in self._columns().items()}
+        return state | {"written": self.written, "last_end": self._last_end, "open_start": self._open_start}
+
+    def load_state(self, state: dict[str, NDArray[Any]]) -> None:
+        """Hold what a storage of the same options held."""
+        for name, column in self._columns().items():
+            column[:, : state[name].shape[1]] = state[name]
+        self.written[:], self._last_end[:] = state["written"], state["last_end"]
+        self._open_start[:] = state["open_start"]
+
+    def _columns(self) -> dict[str, NDArray[Any]]:
+        """What there is for each entry: [lanes, capacity, ...]."""
+        names = ("frames", "actions", "rewards", "ends", "episode_starts", "masks")
+        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+
     def _write(
         self,
         lanes: NDArray[np.intp],

@@ -8,7 +8,7 @@ and importance weights (N P(i))^-beta are divided by the largest in the batch.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +42,12 @@ class Sampler(Protocol):
     def update(self, sample: Sample, td_errors: NDArray[np.float32]) -> None:
         """Tell the absolute TD errors [batch] of a sample."""
 
+    def state(self) -> dict[str, NDArray[Any]]:
+        """What was learned about the storage's entries, for a checkpoint that holds the storage, too."""
+
+    def load_state(self, state: dict[str, NDArray[Any]]) -> None:
+        """Go on from a `state`; the storage must be what it was."""
+
 
 class UniformSampler:
     """Every sampleable entry with the same probability, by rejection."""
@@ -69,6 +75,11 @@ class UniformSampler:
         return Sample(lanes, entries, np.ones(batch_size, np.float32))
 
     def update(self, sample: Sample, td_errors: NDArray[np.float32]) -> None: ...
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        return {}
+
+    def load_state(self, state: dict[str, NDArray[Any]]) -> None: ...
 
 
 class PrioritizedSampler:
@@ -115,6 +126,22 @@ class PrioritizedSampler:
         self._set(sample.lanes[alive], sample.entries[alive], priorities[alive])
         self._largest = max(self._largest, float(priorities.max()))
         self.beta = min(1.0, self.beta + self._beta_annealing)
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        leaves = np.arange(self._storage.lanes * self._storage.capacity).reshape(self._storage.lanes, -1)
+        used = int(min(self._seen.max(), self._storage.capacity))
+        return {
+            "priorities": self._tree[leaves[:, :used]],
+            "largest": np.array([self._largest]),
+            "seen": self._seen,
+            "weighed": self._weighed,
+        }
+
+    def load_state(self, state: dict[str, NDArray[Any]]) -> None:
+        lanes, slots = (part.ravel() for part in np.indices(state["priorities"].shape))
+        self._count = self._tree.set(lanes * self._storage.capacity + slots, state["priorities"].ravel())
+        self._largest = float(state["largest"][0])
+        self._seen[:], self._weighed[:] = state["seen"], state["weighed"]
 
     def _set(
         self, lanes: NDArray[np.int64], entries: NDArray[np.int64], priorities: NDArray[np.float64] | float

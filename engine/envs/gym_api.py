@@ -25,10 +25,11 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from engine.envs.emulator import SCREEN_SHAPE
-from engine.envs.mario import STAGES, VIEWS, MarioLanes, MarioTask, VectorStep, rules
+from engine.envs.mario import STAGES, VIEWS, MarioLanes, MarioTask, rules
 from engine.envs.mario.lanes import EMULATORS
 from engine.envs.mario.task import RANDOM_STAGES, WHOLE_GAME
 from engine.envs.stack import STACK
+from engine.envs.step import VectorStep
 from engine.errors import UserError
 
 NAMESPACE = "mario_tui"

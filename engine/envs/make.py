@@ -4,15 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from engine.config import RunConfig
 from engine.envs.mario import VIEWS, MarioLanes, MarioTask
 from engine.envs.mario.task import STALL_STEPS
+from engine.envs.step import Lanes
+
+if TYPE_CHECKING:
+    from engine.envs.boards import BoardLanes
+
+_BOARD_OPTIONS = ("board", "reward", "pieces", "death_penalty")
+
+
+def make_lanes(config: RunConfig, lanes: int, *, threads: int, seed: int) -> Lanes:
+    """Lanes of a run's game. Raises `UserError` if the cartridge can't be used."""
+    if config.game != "mario":
+        return _make_boards(config.game, lanes, seed=seed, **{name: getattr(config, name) for name in _BOARD_OPTIONS})
+    rom = None if config.rom is None else Path(config.rom)
+    return MarioLanes(make_task(config), lanes, emulator=config.emulator, threads=threads, seed=seed, rom=rom)
 
 
 def make_task(config: RunConfig) -> MarioTask:
-    """The task that a run trains on."""
+    """What a run plays on the console."""
     return MarioTask(
         stage=config.stage,
         reward=config.reward,
@@ -24,14 +38,10 @@ def make_task(config: RunConfig) -> MarioTask:
     )
 
 
-def make_lanes(config: RunConfig, lanes: int, *, threads: int, seed: int) -> MarioLanes:
-    """Lanes of a run's task on its emulator. Raises `UserError` if the cartridge can't be used."""
-    rom = None if config.rom is None else Path(config.rom)
-    return MarioLanes(make_task(config), lanes, emulator=config.emulator, threads=threads, seed=seed, rom=rom)
-
-
 def describe_task(config: RunConfig) -> dict[str, Any]:
     """What a policy file keeps of the task it was trained on."""
+    if config.game != "mario":
+        return {"game": config.game, **{name: getattr(config, name) for name in _BOARD_OPTIONS}}
     return {
         "game": config.game,
         "stage": config.stage,
@@ -40,6 +50,29 @@ def describe_task(config: RunConfig) -> dict[str, Any]:
         "observation": config.observation,
         "frame_skip": config.frame_skip,
     }
+
+
+def lanes_of_policy(
+    said: Mapping[str, Any],
+    lanes: int,
+    *,
+    threads: int,
+    seed: int,
+    stage: str | None = None,
+    emulator: str | None = None,
+    noop_max: int = 0,
+    rom: Path | None = None,
+) -> Lanes:
+    """Lanes for playing a policy, from its description; Mario's stage and console can be other ones."""
+    if said["game"] != "mario":
+        return boards_of_policy(said, lanes, seed=seed)
+    task = task_of_policy(said, stage=stage or said["stage"], noop_max=noop_max)
+    return MarioLanes(task, lanes, emulator=emulator or said["emulator"], threads=threads, seed=seed, rom=rom)
+
+
+def boards_of_policy(said: Mapping[str, Any], lanes: int, *, seed: int) -> BoardLanes:
+    """Boards for playing a policy."""
+    return _make_boards(said["game"], lanes, seed=seed, **{name: said[name] for name in _BOARD_OPTIONS})
 
 
 def task_of_policy(said: Mapping[str, Any], *, stage: str, noop_max: int, frame_by_frame: bool = False) -> MarioTask:
@@ -52,4 +85,16 @@ def task_of_policy(said: Mapping[str, Any], *, stage: str, noop_max: int, frame_
         stall_steps=stall,
         noop_max=noop_max,
         view=VIEWS[said["observation"]],
+    )
+
+
+def _make_boards(
+    game: str, lanes: int, *, seed: int, board: str, reward: str, pieces: str, death_penalty: float
+) -> BoardLanes:
+    from engine.envs.boards import BoardLanes  # torch is for those who play on boards
+    from engine.envs.snake import SnakeLanes
+
+    width, height = (int(side) for side in board.split("x"))
+    return BoardLanes(
+        SnakeLanes(lanes, height=height, width=width, death_penalty=death_penalty, seed=seed), masked=False
     )

@@ -70,11 +70,7 @@ class NesPyEmulator:
         self._each(draw, active)
 
     def save(self, lane: int) -> bytes:
-        console = self._consoles[lane]
-        console.backup()
-        state = bytes(console.log)
-        self._marks[lane] = state
-        return state
+        return bytes(self._consoles[lane].log)
 
     def load(self, lane: int, state: bytes) -> None:
         if self._marks[lane] == state:
@@ -83,7 +79,8 @@ class NesPyEmulator:
             self._consoles[lane].close()
             self._consoles[lane] = self._power_on()
             self._consoles[lane].replay(state)
-            self.save(lane)
+            self._consoles[lane].backup()
+            self._marks[lane] = state
         self.ram[lane] = self._consoles[lane].ram
 
     def close(self) -> None:

@@ -10,12 +10,12 @@ STACK = 4
 
 
 class FrameStack:
-    """The last pictures of every lane; `obs` is uint8 [lanes, stack, height, width]."""
+    """The last frames of every lane; `obs` is uint8 [lanes, stack, *frame_shape]."""
 
-    def __init__(self, frames: NDArray[np.uint8]) -> None:
-        self.obs = np.repeat(frames[:, None], STACK, axis=1)
+    def __init__(self, frames: NDArray[np.uint8], stack: int = STACK) -> None:
+        self.obs = np.repeat(frames[:, None], stack, axis=1)
 
     def push(self, frames: NDArray[np.uint8], ended: NDArray[np.bool_]) -> None:
-        """Take new pictures [lanes, height, width]; where an episode `ended`, the picture is a new one's first."""
+        """Take new frames [lanes, *frame_shape]; where an episode `ended`, the frame is a new one's first."""
         self.obs = np.concatenate((self.obs[:, 1:], frames[:, None]), axis=1)
         self.obs[ended] = frames[ended][:, None]

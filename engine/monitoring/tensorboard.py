@@ -45,6 +45,7 @@ class ScalarWriter:
             {
                 "charts/episodic_return": e.episode_return,
                 "charts/episodic_length": e.length,
+                "charts/episodic_score": e.score,
                 "charts/episodic_x_pos": e.x_pos,
                 "charts/episodic_clear": float(e.flag),
             },
@@ -57,6 +58,7 @@ class ScalarWriter:
                 "eval/clear_rate": e.clears / e.episodes,
                 "eval/mean_return": e.mean_return,
                 "eval/mean_x_pos": e.mean_x_pos,
+                "eval/mean_score": e.mean_score,
             },
         )
 

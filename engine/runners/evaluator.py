@@ -8,7 +8,7 @@ from pathlib import Path
 from engine.checkpoints import BEST_POLICY_FILE
 from engine.config import RunConfig
 from engine.envs.make import make_lanes
-from engine.envs.mario import MarioLanes
+from engine.envs.step import Lanes
 from engine.evaluation import play_episodes
 from engine.messages import Evaluation
 from engine.runners.channel import Channel
@@ -23,7 +23,7 @@ class Evaluator:
 
     def __init__(self, run: Path, config: RunConfig, channel: Channel, learner: Learner, threads: int) -> None:
         self._run, self._config, self._channel, self._learner, self._threads = run, config, channel, learner, threads
-        self._env: MarioLanes | None = None
+        self._env: Lanes | None = None
         self.best: tuple[float, ...] = ()
         """(clear rate, mean return) of the kept policy; empty before the first evaluation."""
 
@@ -33,7 +33,7 @@ class Evaluator:
         episodes = self._config.eval_episodes
         if self._env is None:
             self._env = make_lanes(self._config, episodes, threads=self._threads, seed=_SEED)
-        self._env.load_state({"draws": [0] * episodes})
+        self._env.rewind()
         played = play_episodes(self._env, self._learner.agent.act, episodes)
         clears = sum(episode.flag for episode in played)
         mean_return = sum(episode.episode_return for episode in played) / episodes
@@ -49,6 +49,7 @@ class Evaluator:
                 clears=clears,
                 mean_return=mean_return,
                 mean_x_pos=sum(episode.x_pos for episode in played) / episodes,
+                mean_score=sum(episode.score for episode in played) / episodes,
                 best=is_best,
                 seconds=time.monotonic() - started,
             )

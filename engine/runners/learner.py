@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from safetensors.numpy import load_file as load_arrays
+from safetensors.numpy import save_file as save_arrays
 from safetensors.torch import load_file, save_file
 
 from engine import __version__, checkpoints
@@ -19,10 +21,12 @@ from engine.agents.double_dqn import Precision, choose_precision, resolve_device
 from engine.buffers import Batch, FrameStorage, PrioritizedSampler, Sampler, UniformSampler
 from engine.config import RunConfig
 from engine.envs.make import describe_task
-from engine.envs.mario import VectorStep
-from engine.envs.stack import STACK
+from engine.envs.step import Spec, VectorStep
 
-_TARGET_FILE, _OPTIMIZER_FILE, _STATE_FILE = "target.safetensors", "optimizer.safetensors", "state.json"
+TORSO_OF_GAME = {"mario": "nature", "snake": "grid", "tetris": "grid"}
+_TARGET_FILE, _OPTIMIZER_FILE = "target.safetensors", "optimizer.safetensors"
+_STATE_FILE, _ARRAYS_FILE = "state.json", "lanes.safetensors"
+_REPLAY_FILE = "replay.safetensors"
 
 
 class DivergedError(Exception):
@@ -39,32 +43,36 @@ class Learner:
     def __init__(
         self,
         config: RunConfig,
+        spec: Spec,
         *,
-        frame_shape: tuple[int, int],
-        actions: int,
         seed: int,
         threads: int = 1,
         resume_from: Path | None = None,
     ) -> None:
         self._config = config
-        self._frame_shape, self._actions = frame_shape, actions
+        self._spec = spec
         state = None if resume_from is None else json.loads((resume_from / _STATE_FILE).read_text("utf-8"))
         device = resolve_device(config.device)
         precision: Precision = choose_precision(device, config.amp)
         if state is not None and state["device"] == device.type and config.amp:
             precision = state["precision"]  # what was decided once holds for the whole run
         torch.manual_seed(seed)
-        networks = [DuelingQNetwork(STACK, frame_shape, actions) for _ in range(2)]
+        torso = TORSO_OF_GAME[config.game]
+        if state is not None:
+            threads = state["threads"]  # how a batch is shared decides how its gradients are rounded
+        self._threads = threads
+        networks = [DuelingQNetwork(spec.stack, spec.frame_shape, spec.actions, torso) for _ in range(2)]
         self.agent = DoubleDQN(
             *networks, device=device, learning_rate=config.learning_rate, precision=precision, threads=threads
         )
         self.storage = FrameStorage(
             config.parallel_envs,
             math.ceil(config.buffer_size / config.parallel_envs),
-            frame_shape,
-            stack=STACK,
+            spec.frame_shape,
+            stack=spec.stack,
             n_step=config.n_step,
             gamma=config.gamma,
+            mask_actions=spec.actions if spec.masked else 0,
         )
         self.sampler: Sampler = (
             PrioritizedSampler(self.storage, alpha=config.alpha, beta=config.beta, beta_annealing=config.beta_annealing)
@@ -85,9 +93,17 @@ class Learner:
         fill = max(self._fill, self._config.batch_size, self._config.parallel_envs * (self._config.n_step + 1))
         return max(0, fill - self.storage.size)
 
-    def insert(self, frames: NDArray[np.uint8], actions: NDArray[np.int64], step: VectorStep) -> None:
-        """Store one step of all lanes: the pictures acted on [lanes, height, width], the actions, the outcome."""
-        self.storage.append(frames, actions, step.rewards, step.terminated, step.truncated, step.final_frames)
+    def insert(
+        self,
+        frames: NDArray[np.uint8],
+        actions: NDArray[np.int64],
+        step: VectorStep,
+        masks: NDArray[np.bool_] | None = None,
+    ) -> None:
+        """Store one step of all lanes: the frames acted on [lanes, *frame_shape], the actions, the outcome."""
+        self.storage.append(
+            frames, actions, step.rewards, step.terminated, step.truncated, step.final_frames, masks, step.final_masks
+        )
         self.sampler.appended()
         if self.burnin_left == 0:
             self._credit += self.storage.lanes * self._config.replay_ratio / self._config.batch_size
@@ -113,9 +129,10 @@ class Learner:
         """The safetensors header that lets a policy file be played without its run."""
         policy = {
             "version": __version__,
-            "network": "dueling",
-            "stack": STACK,
-            "frame_shape": self._frame_shape,
+            "network": f"dueling-{TORSO_OF_GAME[self._config.game]}",
+            "stack": self._spec.stack,
+            "frame_shape": self._spec.frame_shape,
+            "outputs": self._spec.actions,
             **describe_task(self._config),
             "env_steps": env_steps,
             "updates": self.updates,
@@ -127,8 +144,13 @@ class Learner:
         """Write the online network alone."""
         save_file(_on_cpu(self.agent.online.state_dict()), path, self.policy_metadata(env_steps))
 
-    def write_checkpoint(self, partial: Path, env_steps: int, extra: dict[str, Any]) -> None:
-        """Write everything into the folder `partial` and seal it; `extra` (JSON) is what `read_extra` gives back."""
+    def write_checkpoint(
+        self, partial: Path, env_steps: int, extra: dict[str, Any], arrays: dict[str, NDArray[Any]]
+    ) -> None:
+        """Write everything into the folder `partial` and seal it.
+
+        `read_extra` gives `extra` (JSON) and `arrays` back.
+        """
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir()
         self.save_policy(partial / checkpoints.POLICY_FILE, env_steps)
@@ -139,11 +161,20 @@ class Learner:
             "credit": self._credit,
             "beta": self.sampler.beta,
             "random": self._random.bit_generator.state,
+            "threads": self._threads,
+            "accumulate": self.agent.accumulate,
+            "fill": self._fill,
             "torch_random": torch.get_rng_state().numpy().tobytes().hex(),
             "device": self.agent.device.type,
             "precision": self.agent.precision,
+            "scaler": self.agent.scaler_state(),
             "extra": extra,
         }
+        if self._config.checkpoint_replay:
+            replay = {f"storage.{name}": array for name, array in self.storage.state().items()}
+            replay |= {f"sampler.{name}": array for name, array in self.sampler.state().items()}
+            save_arrays(replay, partial / _REPLAY_FILE)
+        save_arrays(arrays, partial / _ARRAYS_FILE)
         (partial / _STATE_FILE).write_text(json.dumps(state), encoding="utf-8")
         (partial / "config.toml").write_text(self._config.to_toml(), encoding="utf-8")
         checkpoints.seal(partial, env_steps, self.updates)
@@ -160,12 +191,40 @@ class Learner:
         self.sampler.beta = state["beta"]
         self._random.bit_generator.state = state["random"]
         torch.set_rng_state(torch.from_numpy(np.frombuffer(bytes.fromhex(state["torch_random"]), np.uint8).copy()))
-        self._fill = math.ceil(self._config.burnin / 4)
+        self.agent.accumulate = state["accumulate"]
+        self.agent.load_scaler_state(state["scaler"])
+        if (folder / _REPLAY_FILE).exists() and self._load_replay(load_arrays(folder / _REPLAY_FILE)):
+            self._fill = state["fill"]
+        else:
+            self._fill = math.ceil(self._config.burnin / 4)
+
+    def _load_replay(self, arrays: dict[str, NDArray[Any]]) -> bool:
+        """Whether the replay could be taken over: its shape is still the same."""
+        parts: dict[str, dict[str, NDArray[Any]]] = {"storage": {}, "sampler": {}}
+        for name, array in arrays.items():
+            part, _, column = name.partition(".")
+            parts[part][column] = array
+        frames = parts["storage"]["frames"]
+        kept, wanted = (frames.shape[0], *frames.shape[2:]), (self.storage.lanes, *self.storage.frame_shape)
+        wrapped = parts["storage"]["written"].max() > frames.shape[1]
+        if (
+            kept != wanted
+            or frames.shape[1] > self.storage.capacity
+            or (wrapped and frames.shape[1] != self.storage.capacity)
+        ):
+            return False
+        self.storage.load_state(parts["storage"])
+        if parts["sampler"] and isinstance(self.sampler, PrioritizedSampler):
+            self.sampler.load_state(parts["sampler"])
+        else:
+            self.sampler.appended()
+        return True
 
 
-def read_extra(folder: Path) -> dict[str, Any]:
-    """What the runner gave `write_checkpoint` as `extra`."""
-    return dict(json.loads((folder / _STATE_FILE).read_text("utf-8"))["extra"])
+def read_extra(folder: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """What the runner gave `write_checkpoint` as `extra` and `arrays`."""
+    extra = dict(json.loads((folder / _STATE_FILE).read_text("utf-8"))["extra"])
+    return extra, load_arrays(folder / _ARRAYS_FILE)
 
 
 def _on_cpu(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
 from engine import checkpoints
 from engine.config import RunConfig
-from engine.envs.make import make_lanes
+from engine.envs.make import describe_task, make_lanes
 from engine.jit import is_cold
 from engine.messages import (
     Checkpoint,
@@ -57,20 +58,23 @@ class Runner:
             int(seed) for seed in np.random.SeedSequence(config.seed).generate_state(3)
         )
         if is_cold():
-            channel.log("compiling the console; only the first start on a machine does this, about 20 s")
+            channel.log("compiling; only the first start on a machine does this, about 20 s")
         env = make_lanes(config, config.parallel_envs, threads=threads.lane_threads, seed=env_seed)
         self._learner = Learner(
             config,
-            frame_shape=env.frame_shape,
-            actions=env.actions,
+            env.spec,
             seed=learn_seed,
             threads=threads.learn_threads,
             resume_from=resume_from,
         )
         self._actor = Actor(env, index=0, epsilon_steps=config.epsilon_steps, seed=explore_seed)
-        extra = None if resume_from is None else read_extra(resume_from)
-        if extra is not None:
-            self._actor.load_state(extra["actor"])
+        extra = None
+        if resume_from is not None:
+            extra, arrays = read_extra(resume_from)
+            if extra["games"] == self._games():
+                self._actor.load_state(extra["actor"], arrays)
+            else:
+                channel.log("the games begin anew: they are others, or another number, than in the checkpoint")
         self._counters = Counters(None if extra is None else extra["counters"])
         self._evaluator = Evaluator(run, config, channel, self._learner, threads.lane_threads)
         if extra is not None:
@@ -125,14 +129,14 @@ class Runner:
 
     def _iterate(self) -> None:
         actor, learner, counters = self._actor, self._learner, self._counters
-        frames = actor.frames
+        frames, masks = actor.frames, actor.masks
         actions = actor.choose(learner.agent.act, counters.env_steps)
         pending = actor.begin(actions)
         if not self._config.async_envs:
             pending.result()
         counters.book_losses(learner.learn())
         step, ended = actor.finish(pending)
-        learner.insert(frames, actions, step)
+        learner.insert(frames, actions, step, masks)
         counters.env_steps += actor.env.lanes
         counters.frames += step.emulated
         for episode in ended:
@@ -147,6 +151,7 @@ class Runner:
                     length=episode.length,
                     x_pos=episode.x_pos,
                     flag=episode.flag,
+                    score=episode.score,
                     epsilon=float(actor.epsilons[episode.lane]),
                 )
             )
@@ -156,7 +161,7 @@ class Runner:
         now = time.monotonic()
         if self._render.on and now - self._shown_at >= 1 / self._render.fps:
             self._shown_at = now
-            self._screen.write(self._actor.env.emulator.screen(0))
+            self._screen.write(self._actor.env.screen(0))
 
     def _report(self, at_once: bool = False) -> None:
         now = time.monotonic()
@@ -213,17 +218,23 @@ class Runner:
             return
         self._channel.send(Saved(kind="policy", path=str(path), env_steps=self._counters.env_steps))
 
+    def _games(self) -> dict[str, Any]:
+        """What must be the same for the games of a checkpoint to go on."""
+        return {**describe_task(self._config), "lanes": self._config.parallel_envs, "rom": self._config.rom}
+
     def _checkpoint(self) -> None:
         """Write aside; the host verifies, renames and announces. A failed write is the host's to judge, too."""
         name = checkpoints.folder_name(self._counters.env_steps)
         partial, final = self._run / f".{name}.partial", self._run / name
+        actor, arrays = self._actor.state()
         extra = {
             "counters": self._counters.state(),
-            "actor": self._actor.state(),
+            "games": self._games(),
+            "actor": actor,
             "best": self._evaluator.best,
         }
         try:
-            self._learner.write_checkpoint(partial, self._counters.env_steps, extra)
+            self._learner.write_checkpoint(partial, self._counters.env_steps, extra, arrays)
         except Exception as error:  # see _save_policy
             self._channel.log(f"the checkpoint at {self._counters.env_steps:,} could not be written: {error}", "error")
             return

@@ -22,7 +22,8 @@ class ActorsPanel(Panel):
         wide = width >= 56
         spark = max(4, min(20, width - (40 if wide else 32)))
         head = f"{'lane':<5} {'last':>5} {'mean':>5} {'best':>5} {'eps':>5}"
-        head += f" {'best x':>6} " if wide else " "
+        console = any(lane.best_x for lane in snapshot.lanes.lanes)
+        head += f" {'best x' if console else 'score':>6} " if wide else " "
         text = Text(no_wrap=True, overflow="crop")
         text.append(head + "recent", style="bold")
         for lane in snapshot.lanes.lanes:
@@ -32,6 +33,8 @@ class ActorsPanel(Panel):
             text.append(f"{lane.epsilon:>5.3f} ", style="dim")
             if wide:
                 flags = f"⚑{lane.clears}" if lane.clears else ""
-                text.append(f"{flags or lane.best_x:>6} ", style="yellow" if flags else "")
+                text.append(
+                    f"{flags or (lane.best_x if console else lane.best_score):>6} ", style="yellow" if flags else ""
+                )
             text.append(sparkline(lane.returns, spark), style="cyan")
         return text

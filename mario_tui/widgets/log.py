@@ -6,7 +6,7 @@ from rich.text import Text
 
 from engine.messages import Episode, Evaluation, Failed, Finished, Log, Noted, Ready, Saved
 from mario_tui.feed import Snapshot
-from mario_tui.format import short
+from mario_tui.format import judged, reached, short
 from mario_tui.widgets.panel import Panel
 
 _STYLES = {"info": "", "warning": "yellow", "error": "bold red"}
@@ -36,15 +36,13 @@ def describe(event: Noted) -> Text:
             return Text(f"ready: {event.device}, {event.precision}, {event.lane_threads} lane threads", style="dim")
         case Episode():
             text = Text(f"{short(event.env_steps):>6}  lane {event.actor}.{event.lane}: return ")
-            text.append(f"{event.episode_return:.0f}, x {event.x_pos}, {event.length} steps")
+            text.append(f"{event.episode_return:.0f}, {reached(event.x_pos, event.score)}, {event.length} steps")
             if event.flag:
                 text.append("  ⚑ flag!", style="bold yellow")
             return text
         case Evaluation():
-            text = Text(
-                f"{short(event.env_steps):>6}  evaluation: {event.clears}/{event.episodes} cleared, ", style="bold"
-            )
-            return text.append(f"return {event.mean_return:.0f}" + (", the best so far" if event.best else ""))
+            best = ", the best so far" if event.best else ""
+            return Text(f"{short(event.env_steps):>6}  evaluation: {judged(event)}{best}", style="bold")
         case Saved():
             name = event.path.rsplit("/", 1)[-1]
             return Text(f"{short(event.env_steps):>6}  {event.kind} saved: {name}", style="green")

@@ -1,7 +1,7 @@
 """Super Mario Bros as a batched environment: the task, its rules in RAM, and the lanes that play it."""
 
-from engine.envs.mario.lanes import MarioLanes, VectorStep
+from engine.envs.mario.lanes import MarioLanes
 from engine.envs.mario.task import STAGES, MarioTask
 from engine.envs.view import VIEWS, View
 
-__all__ = ["STAGES", "VIEWS", "MarioLanes", "MarioTask", "VectorStep", "View"]
+__all__ = ["STAGES", "VIEWS", "MarioLanes", "MarioTask", "View"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -22,32 +23,15 @@ from engine.envs.mario.stepped import SteppedPlayer
 from engine.envs.mario.task import WHOLE_GAME, MarioTask
 from engine.envs.nes import NesBatch, load_cartridge
 from engine.envs.nes_py import NesPyEmulator
+from engine.envs.stack import STACK
+from engine.envs.step import Spec, VectorStep
 from engine.joypad import START, action_buttons
 
 EMULATORS = ("native", "nes-py")
 CLEAR_BONUS = 3.0
 PROGRESS_SCALE = 15.0
-
-
-@dataclass(frozen=True)
-class VectorStep:
-    """What one environment step of all lanes gave; the arrays are the caller's to keep.
-
-    A lane that ended shows its next episode's first picture in `frames` and the ended episode's last one in
-    `final_frames` (elsewhere undefined). Lanes that don't restart show the last one in both.
-    """
-
-    frames: NDArray[np.uint8]  # [lanes, height, width]
-    final_frames: NDArray[np.uint8]  # [lanes, height, width]
-    rewards: NDArray[np.float32]  # [lanes], as the agent learns them
-    terminated: NDArray[np.bool_]  # [lanes], death or flag (in the whole game: the last life): nothing follows
-    truncated: NDArray[np.bool_]  # [lanes], cut by the environment: the value of what would follow counts
-    returns: NDArray[np.int64]  # [lanes], sum of gym-super-mario-bros 7.4 rewards of the episode so far
-    lengths: NDArray[np.int64]  # [lanes], environment steps of the episode so far
-    furthest: NDArray[np.int64]  # [lanes], x position
-    clears: NDArray[np.bool_]  # [lanes], a flag was reached in this step
-    info: NDArray[np.int64]  # [lanes, 10], columns as in `rules.INFO_NAMES`
-    emulated: int  # frames of all lanes together, skipped scenes and new starts included
+_LONGEST_HOLD = 8
+"""Held buttons explore a platform game better than single random presses: a full jump needs A for half a second."""
 
 
 @dataclass(frozen=True)
@@ -111,6 +95,14 @@ class MarioLanes:
             else SteppedPlayer(self.emulator, task, self.book, starts, restart)
         )
 
+    @property
+    def spec(self) -> Spec:
+        return Spec(self.frame_shape, self.actions, stack=STACK, hold=_LONGEST_HOLD, masked=False)
+
+    @property
+    def masks(self) -> None:
+        return None
+
     def reset(self, which: NDArray[np.bool_] | None = None) -> NDArray[np.uint8]:
         """Begin an episode in the lanes of `which` (bool [lanes], None for all).
 
@@ -149,20 +141,34 @@ class MarioLanes:
             truncated=outcome.ended[:, 1] != 0,
             returns=outcome.episode[:, 0],
             lengths=outcome.episode[:, 1],
+            scores=outcome.info[:, rules.SCORE],
             furthest=outcome.episode[:, 2],
             clears=clears,
             info=outcome.info,
             emulated=int(self.book[:, rules.FRAMES].sum()),
         )
 
-    def state(self) -> dict[str, Any]:
-        """Counters of the random decisions, for a checkpoint. Games themselves begin anew on resume."""
-        return {"draws": self.book[:, rules.DRAWS].tolist()}
+    def screen(self, lane: int) -> NDArray[np.uint8]:
+        """The console's last frame in RGB, uint8 [240, 256, 3]."""
+        return self.emulator.screen(lane)
 
-    def load_state(self, state: dict[str, Any]) -> None:
-        """Continue the random decisions; lanes that the state does not know begin theirs."""
-        draws = state["draws"][: self.lanes]
-        self.book[: len(draws), rules.DRAWS] = draws
+    def rewind(self) -> None:
+        self.book[:, rules.DRAWS] = 0
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """The rules' book, and every console's saved state: their bytes one behind the other, and where each ends."""
+        consoles = [self.emulator.save(lane) for lane in range(self.lanes)]
+        return {
+            "book": self.book.copy(),
+            "consoles": np.frombuffer(b"".join(consoles), np.uint8),
+            "console_ends": np.cumsum([len(console) for console in consoles]),
+        }
+
+    def load_state(self, state: dict[str, NDArray[Any]]) -> None:
+        self.book[:] = state["book"]
+        ends = state["console_ends"].tolist()
+        for lane, (begin, end) in enumerate(pairwise([0, *ends])):
+            self.emulator.load(lane, state["consoles"][begin:end].tobytes())
 
     def close(self) -> None:
         self.emulator.close()

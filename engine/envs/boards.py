@@ -1,0 +1,98 @@
+"""Batched board games as lanes that a trainer plays on."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from engine.envs.batched import TensorStep
+from engine.envs.emulator import SCREEN_SHAPE
+from engine.envs.step import Spec, VectorStep
+
+
+class Board(Protocol):
+    """What `SnakeLanes` and `TetrisLanes` have in common."""
+
+    lanes: int
+    actions: int
+    frame_shape: tuple[int, int, int]
+    device: torch.device
+
+    @property
+    def masks(self) -> Tensor: ...
+    def reset(self) -> Tensor: ...
+    def step(self, actions: Tensor) -> TensorStep: ...
+    def board(self, lane: int) -> NDArray[np.uint8]: ...
+    def state(self) -> dict[str, Tensor]: ...
+    def load_state(self, state: dict[str, Tensor]) -> None: ...
+
+
+class BoardLanes:
+    """A board game behind the protocol of all lanes, in arrays on the host.
+
+    Args:
+        board: the games.
+        masked: whether illegal actions are kept from the agent. In Snake they are merely deadly, which it shall learn.
+    """
+
+    def __init__(self, board: Board, *, masked: bool) -> None:
+        self.board = board
+        self.lanes = board.lanes
+        self.spec = Spec(board.frame_shape, board.actions, stack=1, hold=1, masked=masked)
+        self._masked = masked
+        self._first = board.state()
+        self._zeros = np.zeros(self.lanes, np.int64)
+        self._info = np.zeros((self.lanes, 0), np.int64)
+
+    @property
+    def masks(self) -> NDArray[np.bool_] | None:
+        return self.board.masks.cpu().numpy() if self._masked else None
+
+    def reset(self) -> NDArray[np.uint8]:
+        return self.board.reset().cpu().numpy()
+
+    def step(self, actions: NDArray[np.int64]) -> VectorStep:
+        step = self.board.step(torch.from_numpy(actions).to(self.board.device))
+        return VectorStep(
+            frames=step.frames.cpu().numpy(),
+            final_frames=step.final_frames.cpu().numpy(),
+            rewards=step.rewards.cpu().numpy(),
+            terminated=step.terminated.cpu().numpy(),
+            truncated=step.truncated.cpu().numpy(),
+            returns=step.returns.cpu().numpy(),
+            lengths=step.lengths.cpu().numpy(),
+            scores=step.score.cpu().numpy(),
+            furthest=self._zeros,
+            clears=self._zeros > 0,
+            info=self._info,
+            emulated=0,
+            masks=step.masks.cpu().numpy() if self._masked else None,
+            final_masks=step.final_masks.cpu().numpy() if self._masked else None,
+        )
+
+    def screen(self, lane: int) -> NDArray[np.uint8]:
+        """The board as large as it fits, in the middle of uint8 [240, 256, 3]."""
+        picture = self.board.board(lane)
+        height, width = picture.shape[:2]
+        room, wide, _ = SCREEN_SHAPE
+        shrink = max(height / room, width / wide)
+        rows, columns = ((np.arange(int(side / shrink)) * shrink).astype(int) for side in (height, width))
+        screen = np.zeros(SCREEN_SHAPE, np.uint8)
+        top, left = (room - rows.size) // 2, (wide - columns.size) // 2
+        screen[top : top + rows.size, left : left + columns.size] = picture[rows[:, None], columns]
+        return screen
+
+    def rewind(self) -> None:
+        self.board.load_state(self._first)
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        return {name: tensor.cpu().numpy().copy() for name, tensor in self.board.state().items()}
+
+    def load_state(self, state: dict[str, NDArray[Any]]) -> None:
+        self.board.load_state({name: torch.from_numpy(array) for name, array in state.items()})
+
+    def close(self) -> None: ...

@@ -1,0 +1,83 @@
+"""What a trainer plays on: N games of one kind, stepped together, whatever they are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class VectorStep:
+    """What one environment step of all lanes gave; the arrays are the caller's to keep.
+
+    A lane that ended shows its next episode's first frame in `frames` and the ended episode's last one in
+    `final_frames` (elsewhere undefined). Lanes that don't restart show the last one in both.
+    """
+
+    frames: NDArray[np.uint8]  # [lanes, *frame_shape]
+    final_frames: NDArray[np.uint8]  # [lanes, *frame_shape]
+    rewards: NDArray[np.float32]  # [lanes], as the agent learns them
+    terminated: NDArray[np.bool_]  # [lanes]: nothing follows
+    truncated: NDArray[np.bool_]  # [lanes], cut by the environment: the value of what would follow counts
+    returns: NDArray[Any]  # [lanes], of the episode so far, as people count them
+    lengths: NDArray[np.int64]  # [lanes], environment steps of the episode so far
+    scores: NDArray[np.int64]  # [lanes], of the episode so far: Mario's points, fruits of Snake, lines of Tetris
+    furthest: NDArray[np.int64]  # [lanes], Mario's x position; 0 elsewhere
+    clears: NDArray[np.bool_]  # [lanes], a flag was reached in this step
+    info: NDArray[np.int64]  # [lanes, columns]; Mario's are named in `rules.INFO_NAMES`
+    emulated: int  # frames of all lanes together, skipped scenes and new starts included; 0 without a console
+    masks: NDArray[np.bool_] | None = None  # [lanes, actions], legal in `frames`; None where all always are
+    final_masks: NDArray[np.bool_] | None = None  # the same for `final_frames`
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What replay and networks need to know of a game."""
+
+    frame_shape: tuple[int, ...]
+    """(height, width) of a picture, or (planes, height, width) of a board."""
+    actions: int
+    stack: int
+    """Frames in an observation."""
+    hold: int
+    """Environment steps for which a random action is held at most while exploring."""
+    masked: bool
+    """Whether some actions are illegal at times."""
+
+
+class Lanes(Protocol):
+    """N games. An episode that ends is followed by the next one within the same step."""
+
+    lanes: int
+
+    @property
+    def spec(self) -> Spec:
+        """The kind of game."""
+
+    @property
+    def masks(self) -> NDArray[np.bool_] | None:
+        """[lanes, actions], legal in the latest frames; None where all always are."""
+
+    def reset(self) -> NDArray[np.uint8]:
+        """Begin an episode in every lane; the first frames [lanes, *frame_shape]."""
+
+    def step(self, actions: NDArray[np.int64]) -> VectorStep:
+        """One environment step with action indices [lanes]."""
+
+    def screen(self, lane: int) -> NDArray[np.uint8]:
+        """A picture for people, uint8 [240, 256, 3]."""
+
+    def rewind(self) -> None:
+        """Let all random decisions from the next `reset` on be those of new lanes."""
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Everything that the next steps depend on, for a checkpoint."""
+
+    def load_state(self, state: dict[str, NDArray[Any]]) -> None:
+        """Go on from the `state` of as many lanes of the same game."""
+
+    def close(self) -> None:
+        """Free what the games hold."""

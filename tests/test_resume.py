@@ -1,0 +1,50 @@
+"""A run that was interrupted and resumed with its replay equals one that was not, bit for bit."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from engine.checkpoints import POLICY_FILE
+from tests.support import json_lines, run_program
+
+SHORT = ("--eval-every", "0", "--burnin", "200", "--batch-size", "128", "--sync-every", "7", "--seed", "5",
+         "--checkpoint-replay", "--buffer-size", "2000")  # fmt: skip
+GAMES = {
+    "mario": ("--parallel-envs", "8", "--epsilon-steps", "2000"),
+    "mario on nes-py": ("--parallel-envs", "2", "--emulator", "nes-py", "--epsilon-steps", "500"),
+    "snake": ("--game", "snake", "--board", "5x5", "--parallel-envs", "8"),
+}
+
+
+def checkpoint(folder: Path, *options: str) -> Path:
+    """Train in `folder` and return the last checkpoint."""
+    done = run_program("--no-ui", "--log-format", "json", *SHORT, *options, cwd=folder)
+    return Path(json_lines(done.stdout)[-1]["checkpoint"])
+
+
+@pytest.mark.parametrize("game", GAMES)
+def test_interrupted_and_resumed_equals_uninterrupted(game: str, tmp_path: Path) -> None:
+    (tmp_path / "whole").mkdir()
+    (tmp_path / "parts").mkdir()
+    steps = ("480", "960")
+    whole = checkpoint(tmp_path / "whole", *GAMES[game], "--steps", steps[1])
+    half = checkpoint(tmp_path / "parts", *GAMES[game], "--steps", steps[0])
+    parts = checkpoint(tmp_path / "parts", "--resume", str(half), "--steps", steps[1])
+    files = sorted(path.name for path in whole.glob("*.safetensors"))
+    assert {POLICY_FILE, "target.safetensors", "optimizer.safetensors", "replay.safetensors"} < set(files)
+    assert sorted(path.name for path in parts.glob("*.safetensors")) == files
+    for name in files:
+        ours, theirs = load_file(parts / name), load_file(whole / name)
+        assert ours.keys() == theirs.keys()
+        for key, array in theirs.items():
+            assert np.array_equal(ours[key], array), f"{name}: {key}"
+    one, other = (json.loads((folder / "state.json").read_text()) for folder in (parts, whole))
+    assert one["updates"] == other["updates"] > 20
+    for key in ("credit", "beta", "random", "torch_random", "threads"):
+        assert one[key] == other[key], key
+    assert one["extra"]["actor"] == other["extra"]["actor"]
