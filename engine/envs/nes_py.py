@@ -1,4 +1,4 @@
-"""nes-py behind the batched emulator protocol: 8.2 below Python 3.13, 9.0 from there on. Both play the same bytes.
+"""nes-py behind the batched emulator protocol: 8.2 below Python 3.13, 9.0 from there on. The game is the same.
 
 Only the core of either is used: importing 8.2 would import `gym`, which prints to the terminal and breaks on NumPy 2,
 and 9.0 has rewards of its own. A core keeps one backup slot and can't write a state to disk, so a saved state here is

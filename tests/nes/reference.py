@@ -12,8 +12,8 @@ from engine.envs.nes_py import power_on
 
 needs_nes_py_8 = pytest.mark.skipif(
     sys.version_info >= (3, 13),
-    reason="our console follows 8.2.1; 9.0 pushes the status byte in another order, knows no undocumented instructions "
-    "and reads and draws other things when the picture's registers are touched in the middle of it",
+    reason="our console follows 8.2.1; 9.0 pushes the status byte in another order, takes instruction 0xDF otherwise, "
+    "and reads and draws other things when a program touches the picture's registers at any time",
 )
 
 
