@@ -22,7 +22,7 @@ from engine.joypad import action_buttons
 
 GAMES = ("mario", "snake", "tetris")
 BOARD_GAMES = ("snake", "tetris")
-REWARDS = {"mario": ("progress", "classic"), "snake": ("fruits",), "tetris": ("lines", "squares")}
+REWARDS = {"mario": ("progress", "classic"), "snake": ("fruits",), "tetris": ("lines", "jumanji")}
 STAGES = (*(f"{world}-{stage}" for world in range(1, 9) for stage in range(1, 5)), "game", "random")
 
 
@@ -79,8 +79,8 @@ class RunConfig:
     reward: str = _option(
         "progress",
         "environment",
-        "Mario: progress, or classic: gym-super-mario-bros 7.4's; Snake: fruits; Tetris: lines, as Jumanji counts "
-        "them, or squares: lines^2 x width + 1 a piece",
+        "Mario: progress, or classic: gym-super-mario-bros 7.4's; Snake: fruits; Tetris: lines: 1 + width x lines^2 "
+        "a piece, or jumanji: 0, 40, 100, 300, 1200",
         metavar="NAME",
     )
     board: str | None = _option(
@@ -204,7 +204,8 @@ class RunConfig:
         return {name: value for name, value in values.items() if value is not None}
 
 
-BOARD_LIMITS = {"snake": (3, 30), "tetris": (5, 30)}
+BOARD_LIMITS = {"snake": ((3, 30), (3, 30)), "tetris": ((4, 12), (4, 26))}
+"""Least and most of width and height."""
 GAME_DEFAULTS: dict[str, dict[str, Any]] = {
     "snake": {
         "board": "12x12",
@@ -220,7 +221,7 @@ GAME_DEFAULTS: dict[str, dict[str, Any]] = {
     },
     "tetris": {
         "board": "7x14",
-        "reward": "squares",
+        "reward": "lines",
         "parallel_envs": 64,
         "gamma": 0.97,
         "n_step": 3,
@@ -361,17 +362,13 @@ def _check(spec: dataclasses.Field[Any], value: Any) -> None:
 
 
 def _check_board(game: str, board: str | None) -> None:
-    width, _, height = (board or "").partition("x")
+    sides = (board or "").split("x")
     limits = BOARD_LIMITS[game]
-    if not (
-        width.isdecimal()
-        and height.isdecimal()
-        and limits[0] <= int(width) <= limits[1]
-        and limits[0] <= int(height) <= limits[1]
+    if len(sides) != 2 or not all(
+        side.isdecimal() and low <= int(side) <= high for side, (low, high) in zip(sides, limits, strict=True)
     ):
-        raise ConfigError(
-            "board", f"{board!r} is not accepted; accepted: WIDTHxHEIGHT, each from {limits[0]} to {limits[1]}"
-        )
+        accepted = "x".join(f"{low}..{high}" for low, high in limits)
+        raise ConfigError("board", f"{board!r} is not accepted; accepted: WIDTHxHEIGHT within {accepted}")
 
 
 def _for(spec: dataclasses.Field[Any]) -> str:

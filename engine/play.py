@@ -12,15 +12,18 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from engine import checkpoints
+from engine.config import make_config
 from engine.envs.emulator import SCREEN_SHAPE
-from engine.envs.make import task_of_policy
+from engine.envs.make import describe_task, task_of_policy
 from engine.envs.mario import MarioLanes, MarioTask
 from engine.envs.mario.rules import INFO_NAMES
 from engine.envs.mario.task import STAGES
@@ -44,12 +47,18 @@ class _Person:
     def __init__(self) -> None:
         self.buttons = 0
         self.gone = False
+        self._pressed = deque[int]()
         threading.Thread(target=self._read, daemon=True).start()
 
     def _read(self) -> None:
         while data := os.read(sys.stdin.fileno(), 64):
             self.buttons = data[-1]
+            self._pressed.extend(byte for byte in data if byte)
         self.gone = True
+
+    def presses(self) -> list[int]:
+        """The bytes other than 0 that came since the last call."""
+        return [self._pressed.popleft() for _ in range(len(self._pressed))]
 
 
 def play(
@@ -111,6 +120,8 @@ def main() -> int:
     parser.add_argument("--epsilon", type=float, default=0.0)
     parser.add_argument("--noop-max", type=int, default=0)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--game", default="mario")
+    parser.add_argument("--board")
     parser.add_argument("--stage")
     parser.add_argument("--emulator")
     parser.add_argument("--rom", type=Path)
@@ -122,23 +133,19 @@ def main() -> int:
     try:
         film = None if options.record is None else open_film(options.record)
         person = _Person()
-        if options.policy is None:
-            # `random` and the whole game are for people, too; a person is never truncated
-            task = MarioTask(stage=options.stage or STAGES[0], frame_skip=1, noop_max=0, stall_steps=0)
-            emulator, hold = options.emulator or "native", 1
-            act: Act = lambda obs: person.buttons  # noqa: E731
+        said = {} if options.policy is None else checkpoints.policy_metadata(options.policy)
+        game = said.get("game", options.game)
+        if game == "mario":
+            _play_mario(options, said, person, tell, film)
         else:
-            said = checkpoints.policy_metadata(options.policy)
-            hold = said["frame_skip"]
-            task = task_of_policy(
-                said, stage=options.stage or said["stage"], noop_max=options.noop_max, frame_by_frame=True
-            )
-            emulator = options.emulator or said["emulator"]
-            act = _policy_buttons(options.policy, said["actions"], options.epsilon, options.seed)
-        play(
-            task, emulator, options.rom, act, person, tell,
-            hold=hold, seed=options.seed, episodes=options.episodes, film=film,
-        )  # fmt: skip
+            from engine.play_board import play_board
+
+            if options.policy is None:
+                said = describe_task(make_config({"game": game, **({"board": options.board} if options.board else {})}))
+            play_board(
+                said, options.policy, person, tell,
+                epsilon=options.epsilon, seed=options.seed, episodes=options.episodes, film=film,
+            )  # fmt: skip
     except BrokenPipeError:
         pass  # the reader has seen enough
     except Exception as error:
@@ -148,6 +155,30 @@ def main() -> int:
         if film is not None:
             film.close()
     os._exit(0)  # a thread still waits for buttons
+
+
+def _play_mario(
+    options: argparse.Namespace,
+    said: Mapping[str, Any],
+    person: _Person,
+    tell: Callable[[EvaluationReport], None],
+    film: Film | None,
+) -> None:
+    if options.policy is None:
+        # `random` and the whole game are for people, too; a person is never truncated
+        task = MarioTask(stage=options.stage or STAGES[0], frame_skip=1, noop_max=0, stall_steps=0)
+        emulator, hold = options.emulator or "native", 1
+        act: Act = lambda obs: person.buttons  # noqa: E731
+    else:
+        hold = said["frame_skip"]
+        stage = options.stage or said["stage"]
+        task = task_of_policy(said, stage=stage, noop_max=options.noop_max, frame_by_frame=True)
+        emulator = options.emulator or said["emulator"]
+        act = _policy_buttons(options.policy, said["actions"], options.epsilon, options.seed)
+    play(
+        task, emulator, options.rom, act, person, tell,
+        hold=hold, seed=options.seed, episodes=options.episodes, film=film,
+    )  # fmt: skip
 
 
 def _policy_buttons(path: Path, actions: list[str], epsilon: float, seed: int) -> Act:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from engine import __version__
-from engine.config import RunConfig, add_arguments, given, make_config
+from engine.config import GAMES, RunConfig, add_arguments, given, make_config
 from engine.errors import UserError
 from engine.runs import find_run, list_runs, record_as_dict
 from mario_tui.launch import make_plan
@@ -157,6 +157,8 @@ def _eval(arguments: list[str]) -> int:
 def _play(arguments: list[str]) -> int:
     parser = _Parser(prog="mario-tui play", description="Watch a policy play in real time, or play yourself.")
     parser.add_argument("--human", action="store_true", help="play yourself: arrows or WASD, x jumps, z runs")
+    parser.add_argument("--game", choices=GAMES, default=GAMES[0], help="with --human (default: mario)")
+    parser.add_argument("--board", metavar="WxH", help="with --human: the size of Snake's or Tetris's board")
     parser.add_argument("--hold", type=_whole("--hold", 20, 2000), default=250, metavar="MS",
                         help="with --human: how long a key counts as held (default: 250)")  # fmt: skip
     parser.add_argument(
@@ -169,8 +171,14 @@ def _play(arguments: list[str]) -> int:
         chosen.append(f"--record={options.record.resolve()}")
     if options.human == (options.checkpoint is not None):
         raise UserError("CHECKPOINT: accepted: a policy file, a checkpoint folder, a run or latest; or --human instead")
-    title = f"stage {options.stage or '1-1'}"
-    if not options.human:
+    title = f"stage {options.stage or '1-1'}" if options.game == "mario" else options.game
+    if options.human:
+        task = {"game": options.game, "board": options.board, "stage": options.stage, "emulator": options.emulator}
+        make_config({name: value for name, value in task.items() if value is not None})  # complains
+        chosen.append(f"--game={options.game}")
+        if options.board is not None:
+            chosen.append(f"--board={options.board}")
+    else:
         from engine.checkpoints import find_policy
 
         policy = find_policy(options.checkpoint, options.run_dir or RunConfig.run_dir)
@@ -183,7 +191,7 @@ def _play(arguments: list[str]) -> int:
     _need_terminal("mario-tui eval, or mario-tui play CHECKPOINT --record FILE")
     from mario_tui.play import PlayApp
 
-    return PlayApp(title, chosen, human=options.human, hold_s=options.hold / 1000).run_in_terminal()
+    return PlayApp(title, chosen, human=options.human, game=options.game, hold_s=options.hold / 1000).run_in_terminal()
 
 
 def _add_policy(parser: argparse.ArgumentParser, optional: bool = False) -> None:

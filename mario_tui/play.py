@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 import threading
@@ -19,6 +20,7 @@ from engine.errors import UserError
 from engine.messages import Episode, Evaluated, EvaluationReport, Failed, Frame
 from mario_tui import themes
 from mario_tui.evaluate import reports
+from mario_tui.format import reached
 from mario_tui.widgets.game import GameView
 
 _BUTTONS = {
@@ -27,7 +29,11 @@ _BUTTONS = {
     "z": joypad.B, "x": joypad.A, "o": joypad.B, "p": joypad.A,
     "enter": joypad.START, "tab": joypad.SELECT,
 }  # fmt: skip
-_HELP = "arrows or WASD: move   x or p: jump (A)   z or o: run, fire (B)   enter: pause"
+_HELP = {
+    "mario": "arrows or WASD: move   x or p: jump (A)   z or o: run, fire (B)   enter: pause",
+    "snake": "arrows or WASD: where to",
+    "tetris": "left, right: move   up: turn   down or x: let it fall",
+}
 
 
 def start_game(*arguments: str) -> Popen[bytes]:
@@ -55,7 +61,8 @@ def record(arguments: Sequence[str]) -> int:
             if isinstance(report, Failed):
                 raise UserError(report.reason)
             if isinstance(report, Episode):
-                print(f"return {report.episode_return:.0f}, x {report.x_pos}, {'flag' if report.flag else 'no flag'}")
+                flag = f", {'flag' if report.flag else 'no flag'}" if report.x_pos else ""
+                print(f"return {report.episode_return:.0f}, {reached(report.x_pos, report.score)}{flag}")
     finally:
         end_game(game)
     return 0
@@ -72,9 +79,10 @@ class PlayApp(App[None]):
     BINDINGS = [Binding("q,escape", "quit", "Quit")]
     ENABLE_COMMAND_PALETTE = False
 
-    def __init__(self, title: str, arguments: Sequence[str], *, human: bool, hold_s: float) -> None:
+    def __init__(self, title: str, arguments: Sequence[str], *, human: bool, game: str, hold_s: float) -> None:
         super().__init__()
         self._title, self._arguments, self._human, self._hold_s = title, arguments, human, hold_s
+        self._game_name = game
         self._frame: Frame | None = None
         self._episodes: list[Episode] = []
         self._failure: Failed | None = None
@@ -90,7 +98,7 @@ class PlayApp(App[None]):
         self._game.border_title = self._title
         yield self._game
         yield Static("starting", id="memory")
-        yield Static(_HELP if self._human else "first episode", id="episodes")
+        yield Static(_HELP[self._game_name] if self._human else "first episode", id="episodes")
         yield Footer()
 
     def on_mount(self) -> None:
@@ -99,7 +107,11 @@ class PlayApp(App[None]):
     def on_key(self, event: Key) -> None:
         button = _BUTTONS.get(event.key.lower())
         if self._human and button is not None:
-            self._until[button] = time.monotonic() + self._hold_s
+            if self._game_name == "mario":
+                self._until[button] = time.monotonic() + self._hold_s
+            else:
+                self._send(button)
+                self._send(0)
             event.stop()
             event.prevent_default()
 
@@ -139,13 +151,9 @@ class PlayApp(App[None]):
             return
         now = time.monotonic()
         held = sum(button for button, until in self._until.items() if until > now)
-        if held != self._sent and self._process.stdin is not None:
+        if held != self._sent:
             self._sent = held
-            try:
-                self._process.stdin.write(bytes((held,)))
-                self._process.stdin.flush()
-            except OSError:
-                return  # the reader notices
+            self._send(held)
         frame = self._frame
         if frame is None:
             return
@@ -153,11 +161,28 @@ class PlayApp(App[None]):
         memory = "  ".join(f"{name} {value}" for name, value in frame.info.items() if name != "flag_get")
         self._say("memory", memory)
         if self._episodes:
-            last, clears = self._episodes[-1], sum(episode.flag for episode in self._episodes)
-            how = "flag" if last.flag else "died or stuck"
-            self._say("episodes", f"{clears} of {len(self._episodes)} cleared; last: {how} at x {last.x_pos}")
+            self._say("episodes", _so_far(self._episodes))
+
+    def _send(self, buttons: int) -> None:
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):  # the reader notices
+            self._process.stdin.write(bytes((buttons,)))
+            self._process.stdin.flush()
 
     def _say(self, name: str, text: str) -> None:
         line = self.query_one(f"#{name}", Static)
         if str(line.content) != text:
             line.update(text)
+
+
+def _so_far(episodes: Sequence[Episode]) -> str:
+    """How the episodes ended, in a line."""
+    last = episodes[-1]
+    if not last.x_pos:
+        scores = [episode.score for episode in episodes]
+        return (
+            f"{len(scores)} games, mean score {sum(scores) / len(scores):.1f}, best {max(scores)}; last: {last.score}"
+        )
+    clears = sum(episode.flag for episode in episodes)
+    how = "flag" if last.flag else "died or stuck"
+    return f"{clears} of {len(episodes)} cleared; last: {how} at x {last.x_pos}"

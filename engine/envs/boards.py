@@ -26,7 +26,7 @@ class Board(Protocol):
     def masks(self) -> Tensor: ...
     def reset(self) -> Tensor: ...
     def step(self, actions: Tensor) -> TensorStep: ...
-    def board(self, lane: int) -> NDArray[np.uint8]: ...
+    def board(self, lane: int, action: int = 0) -> NDArray[np.uint8]: ...
     def state(self) -> dict[str, Tensor]: ...
     def load_state(self, state: dict[str, Tensor]) -> None: ...
 
@@ -36,14 +36,15 @@ class BoardLanes:
 
     Args:
         board: the games.
+        reward_scale: what the agent learns of a reward.
         masked: whether illegal actions are kept from the agent. In Snake they are merely deadly, which it shall learn.
     """
 
-    def __init__(self, board: Board, *, masked: bool) -> None:
+    def __init__(self, board: Board, *, masked: bool, reward_scale: float) -> None:
         self.board = board
         self.lanes = board.lanes
         self.spec = Spec(board.frame_shape, board.actions, stack=1, hold=1, masked=masked)
-        self._masked = masked
+        self._masked, self._scale = masked, reward_scale
         self._first = board.state()
         self._zeros = np.zeros(self.lanes, np.int64)
         self._info = np.zeros((self.lanes, 0), np.int64)
@@ -60,7 +61,7 @@ class BoardLanes:
         return VectorStep(
             frames=step.frames.cpu().numpy(),
             final_frames=step.final_frames.cpu().numpy(),
-            rewards=step.rewards.cpu().numpy(),
+            rewards=(step.rewards * self._scale).cpu().numpy(),
             terminated=step.terminated.cpu().numpy(),
             truncated=step.truncated.cpu().numpy(),
             returns=step.returns.cpu().numpy(),
@@ -74,9 +75,9 @@ class BoardLanes:
             final_masks=step.final_masks.cpu().numpy() if self._masked else None,
         )
 
-    def screen(self, lane: int) -> NDArray[np.uint8]:
-        """The board as large as it fits, in the middle of uint8 [240, 256, 3]."""
-        picture = self.board.board(lane)
+    def screen(self, lane: int, action: int = 0) -> NDArray[np.uint8]:
+        """The board as large as it fits, in the middle of uint8 [240, 256, 3]; a piece as `action` would let it go."""
+        picture = self.board.board(lane, action)
         height, width = picture.shape[:2]
         room, wide, _ = SCREEN_SHAPE
         shrink = max(height / room, width / wide)

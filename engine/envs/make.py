@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from engine.envs.boards import BoardLanes
 
 _BOARD_OPTIONS = ("board", "reward", "pieces", "death_penalty")
+_TETRIS_SCALES = {"lines": 0.1, "jumanji": 0.01}
+"""What the agent learns of a reward, so that values stay within tens."""
 
 
 def make_lanes(config: RunConfig, lanes: int, *, threads: int, seed: int) -> Lanes:
@@ -89,12 +91,25 @@ def task_of_policy(said: Mapping[str, Any], *, stage: str, noop_max: int, frame_
 
 
 def _make_boards(
-    game: str, lanes: int, *, seed: int, board: str, reward: str, pieces: str, death_penalty: float
+    game: str,
+    lanes: int,
+    *,
+    seed: int,
+    board: str,
+    reward: str,
+    pieces: str,
+    death_penalty: float,
 ) -> BoardLanes:
     from engine.envs.boards import BoardLanes  # torch is for those who play on boards
     from engine.envs.snake import SnakeLanes
+    from engine.envs.tetris import TetrisLanes
 
     width, height = (int(side) for side in board.split("x"))
-    return BoardLanes(
-        SnakeLanes(lanes, height=height, width=width, death_penalty=death_penalty, seed=seed), masked=False
+    # The time limit truncates: nothing that the agent sees tells the time.
+    if game == "snake":
+        snake = SnakeLanes(lanes, height=height, width=width, death_penalty=death_penalty, truncate=True, seed=seed)
+        return BoardLanes(snake, masked=False, reward_scale=1.0)
+    tetris = TetrisLanes(
+        lanes, height=height, width=width, reward=reward, bag=pieces == "bag", truncate=True, seed=seed
     )
+    return BoardLanes(tetris, masked=True, reward_scale=_TETRIS_SCALES[reward])

@@ -168,8 +168,8 @@ class SnakeLanes:
             kept.copy_(state[name])
         self._random.set_state(state["random"].cpu())
 
-    def board(self, lane: int) -> NDArray[np.uint8]:
-        """A picture of a lane for people, uint8 [height * 12, width * 12, 3]."""
+    def board(self, lane: int, action: int = 0) -> NDArray[np.uint8]:
+        """A picture of a lane for people, uint8 [height * 12, width * 12, 3]; it is the same for every action."""
         since = int(self._length[lane] - self._clock[lane])
         places = self._born[lane, : self.cells].cpu().numpy() + since
         body, tail = places > 0, np.flatnonzero(places == 1)
