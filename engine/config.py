@@ -134,6 +134,9 @@ class RunConfig:
     )
 
     batch_size: int = _option(256, "learning", "transitions in an update (trial)", low=1, high=65_536)
+    accumulate: int = _option(
+        1, "learning", "parts of a batch computed one after the other: the same update in less memory", low=1, high=4096
+    )
     replay_ratio: float = _option(
         8.0, "learning", "learned samples for each environment step (trial: 8)", low=0.01, high=1024
     )

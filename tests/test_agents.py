@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from engine.agents.schedules import annealed, epsilon_ladder
 from engine.buffers import Batch
 from engine.config import RunConfig
 from engine.envs.step import Spec, VectorStep
+from engine.runners.actor import random_actions
 from engine.runners.counters import Counters
 from engine.runners.learner import DivergedError, Learner
 
@@ -85,6 +88,102 @@ def test_agent_learns_which_action_pays(precision: str) -> None:
         obs = pictures[which]
         agent.update(Batch(obs, actions, returns, obs, np.zeros(32, np.float32)), np.ones(32, np.float32))
     assert agent.act(pictures).tolist() == paying.tolist()
+
+
+def batch_of(size: int, seed: int = 0) -> tuple[Batch, np.ndarray]:
+    """Random transitions on 50x60 pictures with three actions, and their importance weights."""
+    random = np.random.default_rng(seed)
+    obs, next_obs = random.integers(0, 256, (2, size, 4, 50, 60)).astype(np.uint8)
+    discounts = (0.9 * (random.random(size) > 0.2)).astype(np.float32)
+    returns = random.normal(size=size).astype(np.float32)
+    batch = Batch(obs, random.integers(0, 3, size), returns, next_obs, discounts)
+    return batch, random.random(size).astype(np.float32)
+
+
+def make_agent(threads: int = 1, accumulate: int = 1, **options: Any) -> DoubleDQN:
+    torch.manual_seed(0)
+    networks = [DuelingQNetwork(4, (50, 60), 3) for _ in range(2)]
+    return DoubleDQN(
+        *networks, device=torch.device("cpu"), learning_rate=1e-3, precision="float32", threads=threads,
+        accumulate=accumulate, **options,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("threads", "accumulate"), [(2, 1), (1, 4), (2, 3), (8, 8)])
+def test_a_shared_batch_gives_the_gradients_of_the_whole_one(threads: int, accumulate: int) -> None:
+    batch, weights = batch_of(30)
+    whole, expected = make_agent().gradients(batch, weights)
+    shared, losses = make_agent(threads, accumulate).gradients(batch, weights)
+    for ours, theirs in zip(shared, whole, strict=True):
+        assert torch.allclose(ours, theirs, rtol=1e-4, atol=1e-6)
+    assert (losses.loss, losses.q_mean) == pytest.approx((expected.loss, expected.q_mean), rel=1e-5)
+    assert losses.td_errors == pytest.approx(expected.td_errors, rel=1e-5)
+
+
+def test_a_shared_batch_gives_the_same_bits_every_time() -> None:
+    batch, weights = batch_of(64)
+    agents = [make_agent(threads=3) for _ in range(2)]
+    for agent in agents:
+        for _ in range(5):
+            agent.update(batch, weights)
+    for ours, theirs in zip(*(agent.online.parameters() for agent in agents), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+@pytest.mark.parametrize(
+    "shortage",
+    [torch.OutOfMemoryError("CUDA out of memory"), RuntimeError("DefaultCPUAllocator: can't allocate memory")],
+)
+def test_an_update_that_runs_out_of_memory_is_done_in_smaller_shares(shortage: Exception) -> None:
+    told: list[int] = []
+    agent, plain = make_agent(on_shortage=told.append), make_agent()
+
+    def refuse(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        if inputs[0].shape[0] > 8:
+            raise shortage
+
+    agent.online.register_forward_pre_hook(refuse)
+    batch, weights = batch_of(32)
+    for _ in range(3):
+        losses, expected = agent.update(batch, weights), plain.update(batch, weights)
+        assert losses.loss == pytest.approx(expected.loss, rel=1e-4)
+    assert told == [2, 4] and agent.accumulate == 4  # it stays small: the next update would run out again
+    for ours, theirs in zip(agent.online.parameters(), plain.online.parameters(), strict=True):
+        assert torch.allclose(ours, theirs, rtol=1e-3, atol=1e-4)
+
+
+def test_a_failure_of_another_kind_is_not_taken_for_a_shortage() -> None:
+    agent = make_agent()
+
+    def fail(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        raise RuntimeError("something else")
+
+    agent.online.register_forward_pre_hook(fail)
+    with pytest.raises(RuntimeError, match="something else"):
+        agent.update(*batch_of(8))
+
+
+def test_illegal_actions_count_neither_in_acting_nor_in_the_target() -> None:
+    online, target = Table([[1.0, 2.0], [5.0, 4.0]]), Table([[0.0, 0.0], [0.0, 0.0]])
+    agent = DoubleDQN(online, target, device=torch.device("cpu"), learning_rate=1e-9, precision="float32")
+    with torch.no_grad():
+        agent.target.values.copy_(torch.tensor([[0.0, 0.0], [10.0, 30.0]]))
+    legal = np.array([[False, True], [True, False]])
+    obs = np.array([1, 0], np.uint8).reshape(-1, 1, 1, 1)
+    assert agent.act(obs).tolist() == [0, 1]
+    assert agent.act(obs, legal).tolist() == [1, 0]
+    masked = dataclasses.replace(batch([0], [1], [1.0], [1], [0.5]), next_masks=legal[:1])
+    # action 0 of picture 1 looks best and is illegal: 1 + 0.5 * Q_target(1, 1) = 16
+    assert agent.update(masked, np.ones(1, np.float32)).td_errors == pytest.approx([abs(16 - 2)])
+
+
+def test_random_actions_are_legal_and_each_as_likely() -> None:
+    masks = np.array([[True, False, True, True], [False, True, False, False]])
+    random = np.random.default_rng(0)
+    drawn = np.stack([random_actions(random, 2, 4, masks) for _ in range(3000)])
+    assert set(drawn[:, 1]) == {1}
+    counts = np.bincount(drawn[:, 0], minlength=4)
+    assert counts[1] == 0 and (np.abs(counts[[0, 2, 3]] - 1000) < 130).all()  # five standard deviations
 
 
 def test_epsilon_ladder_of_ape_x() -> None:

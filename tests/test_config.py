@@ -30,7 +30,12 @@ def test_only_given_flags_are_given() -> None:
         (("--steps", "many"), "--steps: 'many' is not accepted"),
         (("--steps", "1.5"), "--steps: 1.5 is not accepted"),
         (("--stage", "9-1"), "--stage: '9-1' is not accepted; accepted: 1-1 to 8-4"),
-        (("--game", "pong"), "--game: 'pong' is not accepted; accepted: mario"),
+        (("--game", "pong"), "--game: 'pong' is not accepted; accepted: mario, snake, tetris"),
+        (("--game", "snake", "--stage", "1-2"), "--stage: is not an option of snake; accepted with: --game mario"),
+        (("--board", "7x14"), "--board: is not an option of mario; accepted with: --game snake and --game tetris"),
+        (("--game", "tetris", "--board", "14"), "--board: '14' is not accepted; accepted: WIDTHxHEIGHT within 4..12x"),
+        (("--game", "tetris", "--board", "7x99"), "--board: '7x99' is not accepted"),
+        (("--game", "snake", "--reward", "lines"), "--reward: 'lines' is not accepted; accepted: fruits"),
         (("--alpha", "nan"), "--alpha: nan is not accepted; accepted: a number from 0.0 to 1.0"),
         (("--device", "tpu"), "--device: 'tpu' is not accepted; accepted: auto, cpu, mps, cuda, cuda:N"),
         (("--burnin", "500000"), "--burnin: 500000 never fits; accepted: 1 to buffer-size (400000)"),
@@ -50,6 +55,14 @@ def test_unknown_flag_is_one_line() -> None:
 def test_toml_round_trip_keeps_every_field() -> None:
     config = RunConfig(steps=123, stage="4-2", amp=False, learning_rate=1e-3, episodes=7)
     assert make_config(tomllib.loads(config.to_toml())) == config
+
+
+def test_a_game_has_defaults_of_its_own_and_they_are_kept() -> None:
+    config = make_plan(parse("--game", "tetris", "--gamma", "0.5")).config
+    assert (config.board, config.reward, config.gamma) == ("7x14", "lines", 0.5)
+    stored = tomllib.loads(config.to_toml())
+    assert "stage" not in stored and "death_penalty" not in stored
+    assert make_config(stored) == config
 
 
 def test_command_line_beats_file_only_if_given(tmp_path: Path) -> None:

@@ -19,11 +19,10 @@ def _nature(channels: int) -> nn.Sequential:
 
 
 def _grid(channels: int) -> nn.Sequential:
-    """For boards of cells: every cell keeps its place."""
+    """For boards of cells."""
     return nn.Sequential(
         nn.Conv2d(channels, 32, 3, padding=1), nn.ReLU(inplace=True),
-        nn.Conv2d(32, 32, 3, padding=1), nn.ReLU(inplace=True),
-        nn.Conv2d(32, 32, 3, padding=1), nn.ReLU(inplace=True),
+        nn.Conv2d(32, 64, 3, stride=2, padding=1), nn.ReLU(inplace=True),
     )  # fmt: skip
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,7 @@ class Learner:
         *,
         seed: int,
         threads: int = 1,
+        warn: Callable[[str], None] = lambda text: None,
         resume_from: Path | None = None,
     ) -> None:
         self._config = config
@@ -63,7 +65,13 @@ class Learner:
         self._threads = threads
         networks = [DuelingQNetwork(spec.stack, spec.frame_shape, spec.actions, torso) for _ in range(2)]
         self.agent = DoubleDQN(
-            *networks, device=device, learning_rate=config.learning_rate, precision=precision, threads=threads
+            *networks,
+            device=device,
+            learning_rate=config.learning_rate,
+            precision=precision,
+            threads=threads,
+            accumulate=config.accumulate,
+            on_shortage=lambda parts: warn(f"memory ran out: batches are learned in {parts} parts from now on"),
         )
         self.storage = FrameStorage(
             config.parallel_envs,

@@ -65,6 +65,7 @@ class Runner:
             env.spec,
             seed=learn_seed,
             threads=threads.learn_threads,
+            warn=lambda text: channel.log(text, "warning"),
             resume_from=resume_from,
         )
         self._actor = Actor(env, index=0, epsilon_steps=config.epsilon_steps, seed=explore_seed)
