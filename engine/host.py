@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import psutil
 
 from engine import checkpoints
 from engine.client import read_recording
@@ -56,6 +57,7 @@ from engine.messages import (
     encode,
     pack,
 )
+from engine.monitoring.memory import LITTLE_LEFT, available_bytes
 from engine.monitoring.system import SystemSampler
 from engine.monitoring.tensorboard import ScalarWriter
 from engine.runners.channel import SharedScreen
@@ -95,6 +97,7 @@ class Host:
         self._loss = self._q_mean = math.nan
         self._tasks: set[asyncio.Task[None]] = set()
         self._history_at = time.monotonic()
+        self._memory_short = False
 
     async def serve(self) -> int:
         """Run the run. 0 if it finished or was stopped in order with its state saved, 1 if not."""
@@ -312,6 +315,7 @@ class Host:
         try:
             while True:
                 self._tell(sampler.sample())
+                self._watch_memory()
                 progress = self._view.progress
                 if progress is not None and progress.state == "running":
                     self._tell(_point(progress))
@@ -322,6 +326,13 @@ class Host:
                 await asyncio.sleep(_TICK_S)
         finally:
             sampler.close()
+
+    def _watch_memory(self) -> None:
+        """Warn once when memory gets short, and once more each time it got short again."""
+        short = available_bytes() < LITTLE_LEFT * psutil.virtual_memory().total
+        if short and not self._memory_short:
+            self._log("warning", f"only {available_bytes() / 2**20:,.0f} MiB of memory are left on this machine")
+        self._memory_short = short
 
     async def _show(self) -> None:
         """The rank-0 game's newest picture to the clients that want it."""

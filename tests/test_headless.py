@@ -257,6 +257,13 @@ def test_resume_of_a_finished_number_of_steps_is_refused(finished_run: FinishedR
     assert re.search(r"--steps: 10 are done: the checkpoint is at 2,\d+ environment steps", done.stderr)
 
 
+def test_a_replay_that_does_not_fit_is_refused_before_the_start(tmp_path: Path) -> None:
+    done = run_program("--no-ui", "--buffer-size", "10_000_000_000", cwd=tmp_path, check=2)
+    (line,) = done.stderr.splitlines()[-1:]
+    assert re.search(r"--buffer-size: 10,000,000,000 transitions take 28,\d\d\d\.\d GiB", line), line
+    assert "accepted: up to " in line
+
+
 def test_a_running_run_is_not_resumed_twice(tmp_path: Path) -> None:
     with headless("--steps", "100000000", "--save-every", "80", cwd=tmp_path) as process:
         read_event(process, "checkpoint")

@@ -23,6 +23,7 @@ from engine.buffers import Batch, FrameStorage, PrioritizedSampler, Sampler, Uni
 from engine.config import RunConfig
 from engine.envs.make import describe_task
 from engine.envs.step import Spec, VectorStep
+from engine.monitoring.memory import check_memory
 
 TORSO_OF_GAME = {"mario": "nature", "snake": "grid", "tetris": "grid"}
 _TARGET_FILE, _OPTIMIZER_FILE = "target.safetensors", "optimizer.safetensors"
@@ -58,6 +59,7 @@ class Learner:
         precision: Precision = choose_precision(device, config.amp)
         if state is not None and state["device"] == device.type and config.amp:
             precision = state["precision"]  # what was decided once holds for the whole run
+        check_memory(config, spec.frame_shape, spec.stack, spec.actions if spec.masked else 0)
         torch.manual_seed(seed)
         torso = TORSO_OF_GAME[config.game]
         if state is not None:
