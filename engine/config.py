@@ -133,7 +133,9 @@ class RunConfig:
         games=("mario",),
     )
 
-    batch_size: int = _option(256, "learning", "transitions in an update (trial)", low=1, high=65_536)
+    batch_size: int = _option(
+        256, "learning", "transitions in an update (trial); auto: the largest that pays here", low=0, high=65_536
+    )
     accumulate: int = _option(
         1, "learning", "parts of a batch computed one after the other: the same update in less memory", low=1, high=4096
     )
@@ -204,6 +206,8 @@ class RunConfig:
     def options(self) -> dict[str, Any]:
         """The options that are set and belong to the game, by field name."""
         values = {spec.name: getattr(self, spec.name) for spec in fields(self) if self.game in spec.metadata["games"]}
+        if self.batch_size == AUTO:
+            values["batch_size"] = "auto"
         return {name: value for name, value in values.items() if value is not None}
 
 
@@ -236,6 +240,10 @@ GAME_DEFAULTS: dict[str, dict[str, Any]] = {
     },
 }
 """Where a game's defaults differ from Mario's."""
+
+
+AUTO = 0
+"""As a batch size: found by a short measurement when the run starts."""
 
 
 class ConfigError(UserError):
@@ -323,6 +331,10 @@ def _coerce(name: str, value: Any) -> Any:
     """TOML and `1e5`-style numbers: a whole float is accepted where an int is asked for, and an int as a float."""
     spec = next(spec for spec in fields(RunConfig) if spec.name == name)
     wants_int = _is_int(spec)
+    if name == "batch_size" and value == "auto":
+        return AUTO
+    if name == "batch_size" and value == AUTO:
+        raise ConfigError(name, "0 is not accepted; accepted: auto, or a whole number from 1 to 65,536")
     if wants_int and isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(spec.default, float) and isinstance(value, int) and not isinstance(value, bool):

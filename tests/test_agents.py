@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from engine.agents import DoubleDQN, DuelingQNetwork
+from engine.agents.double_dqn import Precision
+from engine.agents.probe import faster_precision, largest_batch_that_pays, made_up_batch
 from engine.agents.schedules import annealed, epsilon_ladder
 from engine.buffers import Batch
 from engine.config import RunConfig
@@ -150,6 +153,39 @@ def test_an_update_that_runs_out_of_memory_is_done_in_smaller_shares(shortage: E
     assert told == [2, 4] and agent.accumulate == 4  # it stays small: the next update would run out again
     for ours, theirs in zip(agent.online.parameters(), plain.online.parameters(), strict=True):
         assert torch.allclose(ours, theirs, rtol=1e-3, atol=1e-4)
+
+
+def test_the_largest_batch_that_pays_fits_and_is_faster_for_it() -> None:
+    agent, most = make_agent(), 128
+
+    def refuse(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        if inputs[0].shape[0] > most:
+            raise torch.OutOfMemoryError("too much")
+        time.sleep(0.02)  # what every update costs, however small: a batch of twice the size pays
+
+    def wait(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        time.sleep(0.001 * inputs[0].shape[0])  # now every sample costs the same, and no larger batch pays
+
+    hook = agent.online.register_forward_pre_hook(refuse)
+    assert largest_batch_that_pays(agent, lambda size: made_up_batch(size, 4, (50, 60), 3)) == most
+    hook.remove()
+    agent.online.register_forward_pre_hook(wait)
+    assert largest_batch_that_pays(agent, lambda size: made_up_batch(size, 4, (50, 60), 3)) == 32
+
+
+def test_precision_is_what_the_processor_is_faster_with() -> None:
+    slow: set[str] = set()
+
+    def build(precision: Precision) -> DoubleDQN:
+        networks = [DuelingQNetwork(4, (50, 60), 3) for _ in range(2)]
+        agent = DoubleDQN(*networks, device=torch.device("cpu"), learning_rate=1e-3, precision=precision)
+        if precision in slow:
+            agent.online.register_forward_pre_hook(lambda module, inputs: time.sleep(0.3))
+        return agent
+
+    for slower, faster in (("float32", "bfloat16"), ("bfloat16", "float32")):
+        slow = {slower}
+        assert faster_precision(build, made_up_batch(8, 4, (50, 60), 3)) == faster
 
 
 def test_a_failure_of_another_kind_is_not_taken_for_a_shortage() -> None:

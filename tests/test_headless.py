@@ -257,6 +257,17 @@ def test_resume_of_a_finished_number_of_steps_is_refused(finished_run: FinishedR
     assert re.search(r"--steps: 10 are done: the checkpoint is at 2,\d+ environment steps", done.stderr)
 
 
+def test_an_automatic_batch_size_is_told_and_kept_on_resume(tmp_path: Path) -> None:
+    common = ("--no-ui", "--log-format", "json", "--game", "snake", "--board", "4x4", "--eval-every", "0")
+    first = run_program(*common, "--batch-size", "auto", "--burnin", "40", "--steps", "100", cwd=tmp_path)
+    checkpoint = json_lines(first.stdout)[-1]["checkpoint"]
+    found = json.loads((Path(checkpoint) / "state.json").read_text("utf-8"))["choices"]["batch_size"]
+    assert f"batches of {found} transitions" in first.stderr + first.stdout
+    run_program("--no-ui", "--resume", "latest", "--steps", "200", cwd=tmp_path)
+    newest = checkpoints.find_source("latest", str(tmp_path / "checkpoints")).path
+    assert json.loads((newest / "state.json").read_text("utf-8"))["choices"]["batch_size"] == found
+
+
 def test_a_replay_that_does_not_fit_is_refused_before_the_start(tmp_path: Path) -> None:
     done = run_program("--no-ui", "--buffer-size", "10_000_000_000", cwd=tmp_path, check=2)
     (line,) = done.stderr.splitlines()[-1:]

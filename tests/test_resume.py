@@ -45,6 +45,6 @@ def test_interrupted_and_resumed_equals_uninterrupted(game: str, tmp_path: Path)
             assert np.array_equal(ours[key], array), f"{name}: {key}"
     one, other = (json.loads((folder / "state.json").read_text()) for folder in (parts, whole))
     assert one["updates"] == other["updates"] > 20
-    for key in ("credit", "beta", "random", "torch_random", "threads"):
+    for key in ("credit", "beta", "random", "torch_random", "choices"):
         assert one[key] == other[key], key
     assert one["extra"]["actor"] == other["extra"]["actor"]

@@ -13,7 +13,6 @@ import itertools
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -57,13 +56,11 @@ def resolve_device(name: str) -> torch.device:
     return device
 
 
-def choose_precision(device: torch.device, amp: bool) -> Precision:
-    """Mixed precision where the device computes faster with it: bfloat16, or float16 on GPUs before Ampere."""
-    if not amp:
+def gpu_precision(device: torch.device) -> Precision:
+    """Mixed precision of a GPU: bfloat16, or float16 before Ampere; float32 on MPS."""
+    if device.type != "cuda":
         return "float32"
-    if device.type == "cuda":
-        return "bfloat16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float16"
-    return "bfloat16" if device.type == "cpu" and _cpu_has_bf16() else "float32"
+    return "bfloat16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float16"
 
 
 class DoubleDQN:
@@ -117,7 +114,7 @@ class DoubleDQN:
             try:
                 gradients, losses = self.gradients(batch, weights)
             except (RuntimeError, MemoryError) as error:
-                if not _is_shortage(error) or self.accumulate * self._threads >= len(weights):
+                if not is_shortage(error) or self.accumulate * self._threads >= len(weights):
                     raise
                 self.accumulate *= 2
                 if self.device.type == "cuda":
@@ -210,13 +207,6 @@ class DoubleDQN:
         return torch.autocast(self.device.type, dtype=getattr(torch, self.precision))
 
 
-def _is_shortage(error: RuntimeError | MemoryError) -> bool:
+def is_shortage(error: RuntimeError | MemoryError) -> bool:
     """Whether memory ran out; torch's allocator for CPUs has no exception of its own."""
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error)
-
-
-def _cpu_has_bf16() -> bool:
-    """Only CPUs with bfloat16 instructions gain from it; on others it is emulated and slower."""
-    with contextlib.suppress(OSError):
-        return any(name in Path("/proc/cpuinfo").read_text() for name in ("avx512_bf16", "amx_bf16"))
-    return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import shutil
@@ -17,15 +18,15 @@ from safetensors.numpy import save_file as save_arrays
 from safetensors.torch import load_file, save_file
 
 from engine import __version__, checkpoints
-from engine.agents import DoubleDQN, DuelingQNetwork, Losses
-from engine.agents.double_dqn import Precision, choose_precision, resolve_device
+from engine.agents import DoubleDQN, Losses
+from engine.agents.double_dqn import resolve_device
 from engine.buffers import Batch, FrameStorage, PrioritizedSampler, Sampler, UniformSampler
 from engine.config import RunConfig
 from engine.envs.make import describe_task
 from engine.envs.step import Spec, VectorStep
 from engine.monitoring.memory import check_memory
+from engine.runners.choices import TORSO_OF_GAME, choose, make_networks
 
-TORSO_OF_GAME = {"mario": "nature", "snake": "grid", "tetris": "grid"}
 _TARGET_FILE, _OPTIMIZER_FILE = "target.safetensors", "optimizer.safetensors"
 _STATE_FILE, _ARRAYS_FILE = "state.json", "lanes.safetensors"
 _REPLAY_FILE = "replay.safetensors"
@@ -49,31 +50,24 @@ class Learner:
         *,
         seed: int,
         threads: int = 1,
-        warn: Callable[[str], None] = lambda text: None,
+        tell: Callable[[str], None] = lambda text: None,
         resume_from: Path | None = None,
     ) -> None:
-        self._config = config
-        self._spec = spec
         state = None if resume_from is None else json.loads((resume_from / _STATE_FILE).read_text("utf-8"))
         device = resolve_device(config.device)
-        precision: Precision = choose_precision(device, config.amp)
-        if state is not None and state["device"] == device.type and config.amp:
-            precision = state["precision"]  # what was decided once holds for the whole run
+        self._choices = choose(config, spec, device, threads, None if state is None else state["choices"], tell)
+        config = dataclasses.replace(config, batch_size=self._choices.batch_size)
         check_memory(config, spec.frame_shape, spec.stack, spec.actions if spec.masked else 0)
+        self._config, self._spec = config, spec
         torch.manual_seed(seed)
-        torso = TORSO_OF_GAME[config.game]
-        if state is not None:
-            threads = state["threads"]  # how a batch is shared decides how its gradients are rounded
-        self._threads = threads
-        networks = [DuelingQNetwork(spec.stack, spec.frame_shape, spec.actions, torso) for _ in range(2)]
         self.agent = DoubleDQN(
-            *networks,
+            *make_networks(config, spec),
             device=device,
             learning_rate=config.learning_rate,
-            precision=precision,
-            threads=threads,
+            precision=self._choices.precision,
+            threads=self._choices.threads,
             accumulate=config.accumulate,
-            on_shortage=lambda parts: warn(f"memory ran out: batches are learned in {parts} parts from now on"),
+            on_shortage=lambda parts: tell(f"memory ran out: batches are learned in {parts} parts from now on"),
         )
         self.storage = FrameStorage(
             config.parallel_envs,
@@ -171,12 +165,10 @@ class Learner:
             "credit": self._credit,
             "beta": self.sampler.beta,
             "random": self._random.bit_generator.state,
-            "threads": self._threads,
+            "choices": self._choices.state(),
             "accumulate": self.agent.accumulate,
             "fill": self._fill,
             "torch_random": torch.get_rng_state().numpy().tobytes().hex(),
-            "device": self.agent.device.type,
-            "precision": self.agent.precision,
             "scaler": self.agent.scaler_state(),
             "extra": extra,
         }

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from engine import checkpoints
+from engine.agents.probe import BATCH_SIZES
 from engine.config import RunConfig
 from engine.envs.make import describe_task, make_lanes
 from engine.jit import is_cold
@@ -51,7 +52,7 @@ class Runner:
         self, run: Path, config: RunConfig, channel: Channel, screen: SharedScreen, resume_from: Path | None
     ) -> None:
         self._run, self._config, self._channel, self._screen = run, config, channel, screen
-        threads = thread_budget(config.parallel_envs, config.batch_size)
+        threads = thread_budget(config.parallel_envs, config.batch_size or BATCH_SIZES[-1])
         torch.set_num_threads(threads.torch_threads)
         keep_freed_memory()
         env_seed, explore_seed, learn_seed = (
@@ -65,7 +66,7 @@ class Runner:
             env.spec,
             seed=learn_seed,
             threads=threads.learn_threads,
-            warn=lambda text: channel.log(text, "warning"),
+            tell=channel.log,
             resume_from=resume_from,
         )
         self._actor = Actor(env, index=0, epsilon_steps=config.epsilon_steps, seed=explore_seed)

@@ -1,0 +1,64 @@
+"""What this machine computes fastest with, found by doing a few updates on made-up transitions."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+
+import numpy as np
+import torch
+
+from engine.agents.double_dqn import DoubleDQN, Precision, is_shortage
+from engine.buffers import Batch
+
+BATCH_SIZES = (32, 64, 128, 256, 512, 1024, 2048, 4096)
+_WORTH = 1.1
+"""A faster way must be faster by this factor: less is within what measuring on a busy machine gives by chance."""
+_UPDATES = 3
+
+Build = Callable[[Precision], DoubleDQN]
+
+
+def made_up_batch(size: int, stack: int, frame_shape: tuple[int, ...], actions: int) -> Batch:
+    """Transitions with random frames and without rewards."""
+    random = np.random.default_rng(0)
+    obs, next_obs = random.integers(0, 256, (2, size, stack, *frame_shape), np.uint8)
+    zeros = np.zeros(size, np.float32)
+    return Batch(obs, random.integers(0, actions, size), zeros, next_obs, zeros)
+
+
+def faster_precision(build: Build, batch: Batch) -> Precision:
+    """bfloat16 if updates on the CPU are faster with it than in float32: it is where the processor multiplies it."""
+    rates = {precision: samples_per_s(build(precision), batch) for precision in ("float32", "bfloat16")}
+    return "bfloat16" if rates["bfloat16"] > _WORTH * rates["float32"] else "float32"
+
+
+def largest_batch_that_pays(agent: DoubleDQN, make_batch: Callable[[int], Batch]) -> int:
+    """Of `BATCH_SIZES`, the last that learns more samples a second than the one before it, by a tenth, and fits."""
+    best, best_rate = BATCH_SIZES[0], samples_per_s(agent, make_batch(BATCH_SIZES[0]))
+    for size in BATCH_SIZES[1:]:
+        try:
+            rate = samples_per_s(agent, make_batch(size))
+        except (RuntimeError, MemoryError) as error:
+            if is_shortage(error):
+                break
+            raise
+        if rate < _WORTH * best_rate:
+            break
+        best, best_rate = size, rate
+    return best
+
+
+def samples_per_s(agent: DoubleDQN, batch: Batch) -> float:
+    """Samples learned a second, the median of a few updates; the agent's weights change."""
+    size = len(batch.actions)
+    weights = np.ones(size, np.float32)
+    seconds = []
+    for _ in range(1 + _UPDATES):  # the first one is for the libraries to choose their kernels
+        begin = time.perf_counter()
+        agent.apply(agent.gradients(batch, weights)[0])
+        if agent.device.type == "cuda":
+            torch.cuda.synchronize()
+        seconds.append(time.perf_counter() - begin)
+    return size / statistics.median(seconds[1:])

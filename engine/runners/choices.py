@@ -1,0 +1,71 @@
+"""What is decided once for a run by looking at the machine, and then kept: it decides how results are rounded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+
+from engine.agents import DoubleDQN, DuelingQNetwork
+from engine.agents.double_dqn import Precision, gpu_precision
+from engine.agents.probe import faster_precision, largest_batch_that_pays, made_up_batch
+from engine.config import AUTO, RunConfig
+from engine.envs.step import Spec
+
+TORSO_OF_GAME = {"mario": "nature", "snake": "grid", "tetris": "grid"}
+
+
+@dataclass(frozen=True)
+class Choices:
+    """Kept in checkpoints; `device` is the kind that they were made for."""
+
+    device: str
+    precision: Precision
+    batch_size: int
+    threads: int
+
+    def state(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def choose(
+    config: RunConfig,
+    spec: Spec,
+    device: torch.device,
+    threads: int,
+    kept: dict[str, Any] | None,
+    tell: Callable[[str], None],
+) -> Choices:
+    """The choices of a new run, or those `kept` in its checkpoint as far as options and device still are the same."""
+
+    def build(precision: Precision) -> DoubleDQN:
+        return DoubleDQN(
+            *make_networks(config, spec), device=device, learning_rate=1e-5, precision=precision, threads=threads
+        )
+
+    if kept is not None and kept["device"] == device.type:
+        precision: Precision = kept["precision"] if config.amp else "float32"
+        batch_size = kept["batch_size"] if config.batch_size == AUTO else config.batch_size
+        return Choices(device.type, precision, batch_size, kept["threads"])
+    precision = gpu_precision(device) if config.amp else "float32"
+    if config.amp and device.type == "cpu":
+        size = config.batch_size if config.batch_size != AUTO else 256
+        precision = faster_precision(build, _batch(spec, size))
+    batch_size = config.batch_size
+    if batch_size == AUTO:
+        batch_size = largest_batch_that_pays(build(precision), lambda size: _batch(spec, size))
+        tell(f"batches of {batch_size} transitions: the largest that pays here")
+    return Choices(device.type, precision, batch_size, threads)
+
+
+def make_networks(config: RunConfig, spec: Spec) -> tuple[DuelingQNetwork, DuelingQNetwork]:
+    """Online and target network of a run."""
+    torso = TORSO_OF_GAME[config.game]
+    online, target = (DuelingQNetwork(spec.stack, spec.frame_shape, spec.actions, torso) for _ in range(2))
+    return online, target
+
+
+def _batch(spec: Spec, size: int) -> Any:
+    return made_up_batch(size, spec.stack, spec.frame_shape, spec.actions)
