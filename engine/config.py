@@ -146,7 +146,14 @@ class RunConfig:
     learning_rate: float = _option(2.5e-4, "learning", "step size of AdamW (trial)", low=1e-8, high=1.0)
     gamma: float = _option(0.95, "learning", "discount of one environment step (trial)", low=0.0, high=1.0)
     n_step: int = _option(5, "learning", "steps in the n-step return (trial)", low=1, high=64)
-    sync_every: int = _option(1000, "learning", "updates between copies into the target network (trial)", low=1)
+    sync_every: int = _option(1000, "learning", "updates between two moves of the target network (trial)", low=1)
+    tau: float = _option(
+        1.0,
+        "learning",
+        "how far it moves: 1 copies the online network; soft: 0.005 with --sync-every 1",
+        low=1e-6,
+        high=1.0,
+    )
     amp: bool = _option(True, "learning", "mixed precision where the device is faster with it")
 
     epsilon_steps: int = _option(

@@ -188,6 +188,20 @@ def test_precision_is_what_the_processor_is_faster_with() -> None:
         assert faster_precision(build, made_up_batch(8, 4, (50, 60), 3)) == faster
 
 
+def test_the_target_moves_by_tau_and_all_the_way_by_default() -> None:
+    agent = make_agent()
+    before = [parameter.clone() for parameter in agent.target.parameters()]
+    with torch.no_grad():
+        for parameter in agent.online.parameters():
+            parameter += 1
+    agent.sync_target(0.25)
+    for target, old in zip(agent.target.parameters(), before, strict=True):
+        assert torch.allclose(target, old + 0.25, atol=1e-6)
+    agent.sync_target()
+    for target, online in zip(agent.target.parameters(), agent.online.parameters(), strict=True):
+        assert torch.equal(target, online)
+
+
 def test_a_failure_of_another_kind_is_not_taken_for_a_shortage() -> None:
     agent = make_agent()
 

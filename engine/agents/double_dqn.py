@@ -174,9 +174,13 @@ class DoubleDQN:
         gradients = list(torch.autograd.grad(self._scaler.scale(loss), self._parameters))
         return gradients, losses.detach(), q.detach(), (targets - q.detach()).abs()
 
-    def sync_target(self) -> None:
-        """Copy the online network into the target network."""
-        self.target.load_state_dict(self.online.state_dict())
+    @torch.no_grad()
+    def sync_target(self, tau: float = 1.0) -> None:
+        """Move the target network towards the online one by `tau`; 1 copies it (soft: Lillicrap et al. 2015)."""
+        if tau == 1:
+            self.target.load_state_dict(self.online.state_dict())
+        else:
+            torch._foreach_lerp_(list(self.target.parameters()), self._parameters, tau)
 
     def optimizer_tensors(self) -> dict[str, Tensor]:
         """The optimiser's state as flat names, for a checkpoint: `<parameter index>.<name>`."""

@@ -125,7 +125,7 @@ class Learner:
             self.sampler.update(sample, losses.td_errors)
             self.updates += 1
             if self.updates % self._config.sync_every == 0:
-                self.agent.sync_target()
+                self.agent.sync_target(self._config.tau)
             done.append(losses)
         return done
 
