@@ -156,7 +156,8 @@ def test_an_update_that_runs_out_of_memory_is_done_in_smaller_shares(shortage: E
 
 
 def test_the_largest_batch_that_pays_fits_and_is_faster_for_it() -> None:
-    agent, most = make_agent(), 128
+    tables = [Table([[1.0, 2.0], [5.0, 4.0]]) for _ in range(2)]
+    agent, most = DoubleDQN(*tables, device=torch.device("cpu"), learning_rate=1e-9, precision="float32"), 128
 
     def refuse(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
         if inputs[0].shape[0] > most:
@@ -166,11 +167,15 @@ def test_the_largest_batch_that_pays_fits_and_is_faster_for_it() -> None:
     def wait(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
         time.sleep(0.001 * inputs[0].shape[0])  # now every sample costs the same, and no larger batch pays
 
+    def batch(size: int) -> Batch:
+        pixels = np.zeros((size, 1, 1, 1), np.uint8)
+        return Batch(pixels, np.zeros(size, np.int64), np.zeros(size, np.float32), pixels, np.zeros(size, np.float32))
+
     hook = agent.online.register_forward_pre_hook(refuse)
-    assert largest_batch_that_pays(agent, lambda size: made_up_batch(size, 4, (50, 60), 3)) == most
+    assert largest_batch_that_pays(agent, batch) == most
     hook.remove()
     agent.online.register_forward_pre_hook(wait)
-    assert largest_batch_that_pays(agent, lambda size: made_up_batch(size, 4, (50, 60), 3)) == 32
+    assert largest_batch_that_pays(agent, batch) == 32
 
 
 def test_precision_is_what_the_processor_is_faster_with() -> None:
