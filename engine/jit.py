@@ -1,4 +1,4 @@
-"""How environments and replay compile: `kernel` and `helper`, and where numba keeps what it compiled.
+"""How environments and replay compile: `kernel`, `helper` and `routine`, and where numba keeps what it compiled.
 
 numba reads `NUMBA_CACHE_DIR` once, when it is imported. Its default is `__pycache__` beside the source, which
 an installed package may not be allowed to write. A value that the user has set is left alone, and so is a
@@ -10,6 +10,7 @@ half of the old code. A folder that no start has used for a month is removed.
 """
 
 import contextlib
+import functools
 import hashlib
 import os
 import re
@@ -61,7 +62,7 @@ def is_cold() -> bool:
 
 use_user_cache()
 
-from numba import njit  # noqa: E402  # after the folder is set
+from numba import cfunc, njit  # noqa: E402  # after the folder is set
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -75,3 +76,16 @@ def helper(function: Function) -> Function:
     """For functions that only kernels call: compiled into them, with nothing of their own on disk."""
     options: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
     return cast(Function, njit(**options)(function))
+
+
+def routine(signature: str) -> Callable[[Callable[..., None]], Callable[[], Any]]:
+    """For a large function that several kernels call: they take it as an argument, and it is compiled only once.
+
+    (What a kernel calls by name is compiled into it.) Decorated, it becomes a function that gives the compiled one,
+    from disk if it was compiled before.
+    """
+
+    def decorate(function: Callable[..., None]) -> Callable[[], Any]:
+        return functools.cache(lambda: cfunc(signature, cache=True)(function))
+
+    return decorate

@@ -94,7 +94,7 @@ class DoubleDQN:
         )
         self._on_shortage = on_shortage
         self._scaler = torch.amp.GradScaler(device.type, enabled=precision == "float16")
-        self._parameters = list(self.online.parameters())
+        self._parameters: list[Tensor] = list(self.online.parameters())
         self._threads = threads if device.type == "cpu" else 1
         torch_threads = torch.get_num_threads()
         self._pool = ThreadPoolExecutor(

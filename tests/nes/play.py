@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.envs.nes import NesBatch, load_cartridge
+from engine.envs.view import VIEWS
 from tests.nes.reference import NesPy
 
 START = 0x08
@@ -24,7 +25,7 @@ def area_of(world: int, stage: int) -> int:
 
 
 def shrunk(rgb: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """uint8 [50, 60]: what `NesBatch.gray` promises for a picture (uint8 [240, 256, 3])."""
+    """uint8 [50, 60]: the view of that size of a picture (uint8 [240, 256, 3])."""
     thousandths = rgb[32:232, 8:248].astype(np.int64) @ np.array([299, 587, 114])
     return ((thousandths.reshape(50, 4, 60, 4).sum(axis=(1, 3)) + 8000) // 16000).astype(np.uint8)
 
@@ -41,7 +42,7 @@ class Pair:
 
     def step(self, buttons: int, draw: bool = True) -> None:
         """One frame; all 2048 bytes must be equal afterwards, and all 61,440 pixels if `draw`."""
-        self.ours.step(np.array([buttons], np.uint8), draw=draw)
+        self.ours.step(np.array([buttons], np.uint8))
         self.theirs.step(buttons)
         self.frames += 1
         if not np.array_equal(self.ours.ram[0], self.theirs.ram):
@@ -53,7 +54,7 @@ class Pair:
             if not np.array_equal(ours, theirs):
                 unequal = np.argwhere((ours != theirs).any(axis=2))
                 raise AssertionError(f"frame {self.frames}: {len(unequal)} pixels differ, first at {unequal[0]}")
-            self.ours.gray(self._gray)
+            self.ours.picture(VIEWS["50x60"], self._gray)
             if not np.array_equal(self._gray[0], shrunk(theirs)):
                 unequal = np.argwhere(self._gray[0] != shrunk(theirs))
                 raise AssertionError(f"frame {self.frames}: {len(unequal)} grays differ, first at {unequal[0]}")

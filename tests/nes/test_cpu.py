@@ -35,7 +35,7 @@ def compare_one(console: NesBatch, model: Model) -> bool:
         cycles = model.step()
     except TouchesRegister:
         return False
-    console.step(HOLD, draw=False)
+    console.step(HOLD)
     ours = tuple(int(state[i]) for i in (A, X, Y, SP, PC, STATUS, DUE))
     assert ours == (model.a, model.x, model.y, model.sp, model.pc, model.get_status(), cycles), where
     assert console.ram[0].tobytes() == bytes(model.ram), where
@@ -145,7 +145,7 @@ def test_random_programs_of_all_opcodes_equal_nes_py(tmp_path: Path) -> None:
         rom.write_bytes(b"NES\x1a\x02\x01\x01" + bytes(9) + program + bytes(8192))
         ours, theirs = NesBatch(1, load_cartridge(rom)), NesPy(rom)
         for frame in range(4):
-            ours.step(HOLD, draw=False)
+            ours.step(HOLD)
             theirs.step(0)
             unequal = np.flatnonzero(ours.ram[0] != theirs.ram)
             assert not len(unequal), f"program {seed}, frame {frame}: {[hex(a) for a in unequal]}"
@@ -160,7 +160,7 @@ def test_jump_to_itself_spends_the_whole_frame_in_threes() -> None:
     program[0x7FFC:0x7FFE] = 0x00, 0x80
     console = NesBatch(1, Cartridge(program, TILES, True))
     for frame in range(1, 50):
-        console.step(HOLD, draw=False)
+        console.step(HOLD)
         spent = frame * FRAME_CYCLES
         assert console.state[0, PC] == 0x8000
         assert console.state[0, DUE] == 1 + -spent % 3

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from engine.envs.nes import NesBatch, load_cartridge
+from engine.envs.view import VIEWS
 from tests.nes.play import shrunk
 from tests.nes.reference import NesPy, needs_nes_py_8
 
@@ -62,13 +63,13 @@ def test_random_register_accesses_equal_nes_py(tmp_path: Path, seed: int, mirror
     ours, theirs = NesBatch(1, load_cartridge(rom)), NesPy(rom)
     gray = np.zeros((1, 50, 60), np.uint8)
     for frame in range(90):
-        ours.step(HOLD, draw=frame % 3 > 0)
+        ours.step(HOLD)
         theirs.step(0)
         unequal = np.flatnonzero(ours.ram[0] != theirs.ram)
         assert not len(unequal), f"frame {frame}: {[hex(a) for a in unequal]}"
         unequal = np.argwhere((ours.screen(0) != theirs.screen()).any(axis=2))
         assert not len(unequal), f"frame {frame}: {len(unequal)} pixels, first {unequal[0]}"
-        ours.gray(gray)
+        ours.picture(VIEWS["50x60"], gray)
         assert np.array_equal(gray[0], shrunk(theirs.screen())), f"frame {frame}: the gray picture"
     assert ours.ram[0, 0x10] > 0, "the NMI was never taken"
     theirs.close()

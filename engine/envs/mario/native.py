@@ -18,20 +18,16 @@ from engine.envs.mario import rules
 from engine.envs.mario.stepped import sticky_threshold
 from engine.envs.mario.task import WHOLE_GAME, MarioTask
 from engine.envs.nes import (
-    CANVAS_BYTES,
-    DRAW_GRAY,
+    CANVAS_SIZE,
+    DRAW_LIGHT,
     DRAW_NOTHING,
-    DRAW_SCREEN,
-    GRAY,
-    LUMA,
     MEMORY_BYTES,
-    SAVED,
     STATE_WORDS,
     NesBatch,
+    draw_rows,
     remember,
-    run_frame,
 )
-from engine.envs.view import VIEWS, reduce_luma
+from engine.envs.view import reduce_screen
 from engine.jit import helper, kernel
 
 if TYPE_CHECKING:
@@ -48,7 +44,6 @@ class NativePlayer:
         self, console: NesBatch, task: MarioTask, book: NDArray[np.int64], starts: Sequence[bytes], restart: bool
     ) -> None:
         self._console, self._book = console, book
-        drawing = DRAW_GRAY if task.view == VIEWS["50x60"] else DRAW_SCREEN
         self._options = np.array(
             [
                 task.frame_skip,
@@ -57,26 +52,24 @@ class NativePlayer:
                 sticky_threshold(task.sticky),
                 task.stage == WHOLE_GAME,
                 restart,
-                drawing,
+                draw_rows(DRAW_LIGHT, task.view.top, task.view.bottom),
             ],
             np.int64,
         )
         self._spans = task.view.spans()
-        self._start_states = np.empty((len(starts), SAVED), np.int64)
+        self._start_states = np.empty((len(starts), STATE_WORDS), np.int64)
         self._start_memories = np.empty((len(starts), MEMORY_BYTES), np.uint8)
         for index, start in enumerate(starts):
             console.load(0, start)
-            self._start_states[index] = console.state[0, :SAVED]
+            self._start_states[index] = console.state[0]
             self._start_memories[index] = console.memory[0]
         borders = np.linspace(0, console.lanes, min(console.threads, console.lanes) + 1).astype(int).tolist()
         self._slices = list(pairwise(borders))
         self._scratch = [
             (
-                np.zeros(CANVAS_BYTES, np.uint8),
+                np.zeros(CANVAS_SIZE, np.uint16),
                 np.zeros(STATE_WORDS, np.int64),
                 np.zeros(MEMORY_BYTES, np.uint8),
-                np.zeros(240 * 256, np.int32),
-                np.zeros(256, np.int64),
             )
             for _ in self._slices
         ]
@@ -109,6 +102,7 @@ class NativePlayer:
                 first,
                 last,
                 only_begin,
+                console.run_frame,
                 buttons,
                 self._book,
                 console.state,
@@ -125,7 +119,6 @@ class NativePlayer:
                 self._start_states,
                 self._start_memories,
                 self._spans,
-                LUMA,
                 self._scratch[part],
             )
 
@@ -144,7 +137,16 @@ def _next_draw(book: Any) -> Any:
 
 @helper
 def _run(
-    state: Any, memory: Any, last_state: Any, last_memory: Any, book: Any, canvas: Any, rom: Any, held: Any, kind: Any
+    run_frame: Any,
+    state: Any,
+    memory: Any,
+    last_state: Any,
+    last_memory: Any,
+    book: Any,
+    canvas: Any,
+    rom: Any,
+    held: Any,
+    kind: Any,
 ) -> None:
     """One frame, and how it can be run again."""
     remember(state, memory, last_state, last_memory)
@@ -153,41 +155,36 @@ def _run(
 
 
 @helper
-def _write_picture(out: Any, drawing: Any, spans: Any, luma_of: Any, canvas: Any, luma: Any, sums: Any) -> None:
-    """From the canvas to the agent's picture."""
-    if drawing == DRAW_GRAY:
-        for i in range(out.size):
-            out[i] = canvas[GRAY + i]
-    else:
-        for i in range(240 * 256):
-            luma[i] = luma_of[canvas[i]]
-        reduce_luma(luma, spans[0], spans[1], sums, out)
-
-
-@helper
 def _restart(
-    book: Any, state: Any, memory: Any, last_state: Any, last_memory: Any, out: Any, options: Any, rom: Any,
-    start_states: Any, start_memories: Any, spans: Any, luma_of: Any, scratch: Any,
+    run_frame: Any, book: Any, state: Any, memory: Any, last_state: Any, last_memory: Any, out: Any, options: Any,
+    rom: Any, start_states: Any, start_memories: Any, spans: Any, canvas: Any,
 ) -> None:  # fmt: skip
     """A new episode: a start state, 0 to `noop_max` frames of doing nothing, and one that draws the screen."""
-    canvas, _, _, luma, sums = scratch
     start = _next_draw(book) % start_states.shape[0]
     frames = 1 + _next_draw(book) % (options[_NOOP_MAX] + 1)
     book[rules.START] = start
-    for i in range(SAVED):
+    for i in range(STATE_WORDS):
         state[i] = start_states[start, i]
     for i in range(MEMORY_BYTES):
         memory[i] = start_memories[start, i]
     for frame in range(frames):
         kind = options[_DRAW] if frame == frames - 1 else np.int64(DRAW_NOTHING)
-        _run(state, memory, last_state, last_memory, book, canvas, rom, np.int64(0), kind)
-    _write_picture(out, options[_DRAW], spans, luma_of, canvas, luma, sums)
+        _run(run_frame, state, memory, last_state, last_memory, book, canvas, rom, np.int64(0), kind)
+    reduce_screen(canvas, spans[0], spans[1], out)
     rules.begin_episode(memory, book)
 
 
 @helper
 def _skip_scenes(
-    book: Any, state: Any, memory: Any, last_state: Any, last_memory: Any, options: Any, rom: Any, canvas: Any
+    run_frame: Any,
+    book: Any,
+    state: Any,
+    memory: Any,
+    last_state: Any,
+    last_memory: Any,
+    options: Any,
+    rom: Any,
+    canvas: Any,
 ) -> Any:
     """Run what the player can't influence; the number of frames."""
     book[rules.PHASE] = 0
@@ -202,24 +199,22 @@ def _skip_scenes(
             memory[rules.PRELEVEL_TIMER] = 0
         if not wanted & rules.RUN_FRAME:
             return frames
-        _run(state, memory, last_state, last_memory, book, canvas, rom, np.int64(0), np.int64(DRAW_NOTHING))
+        _run(run_frame, state, memory, last_state, last_memory, book, canvas, rom, np.int64(0), np.int64(DRAW_NOTHING))
         frames += 1
 
 
 @kernel
 def play_lanes(
-    first: Any, last: Any, only_begin: Any, buttons: Any, books: Any, states: Any, memories: Any, last_states: Any,
-    last_memories: Any, frames: Any, final_frames: Any, ended: Any, episode: Any, infos: Any, options: Any, rom: Any,
-    start_states: Any, start_memories: Any, spans: Any, luma_of: Any, scratch: Any,
+    first: Any, last: Any, only_begin: Any, run_frame: Any, buttons: Any, books: Any, states: Any, memories: Any,
+    last_states: Any, last_memories: Any, frames: Any, final_frames: Any, ended: Any, episode: Any, infos: Any,
+    options: Any, rom: Any, start_states: Any, start_memories: Any, spans: Any, scratch: Any,
 ) -> None:  # fmt: skip
     """One environment step of lanes first..last-1, or with `only_begin` a new episode where `buttons` is not 0.
 
-    Arrays have a row for each lane; `scratch` is the thread's own. One kernel for both: every kernel that calls the
-    console's `run_frame` compiles it once more.
+    Arrays have a row for each lane; `scratch` is the thread's own.
     """
-    canvas, again_state, again_memory, luma, sums = scratch
+    canvas, again_state, again_memory = scratch
     whole_game = options[_WHOLE_GAME] != 0
-    drawing = options[_DRAW]
     for lane in range(first, last):
         if only_begin and not buttons[lane]:
             continue
@@ -228,8 +223,8 @@ def play_lanes(
         rules.begin_step(book)
         if only_begin:
             _restart(
-                book, state, memory, last_state, last_memory, frames[lane], options, rom, start_states,
-                start_memories, spans, luma_of, scratch,
+                run_frame, book, state, memory, last_state, last_memory, frames[lane], options, rom, start_states,
+                start_memories, spans, canvas,
             )  # fmt: skip
             continue
         held = np.int64(buttons[lane])
@@ -241,8 +236,8 @@ def play_lanes(
         for frame in range(options[_FRAME_SKIP]):
             drawn = frame == options[_FRAME_SKIP] - 1
             _run(
-                state, memory, last_state, last_memory, book, canvas, rom, held,
-                drawing if drawn else np.int64(DRAW_NOTHING),
+                run_frame, state, memory, last_state, last_memory, book, canvas, rom, held,
+                options[_DRAW] if drawn else np.int64(DRAW_NOTHING),
             )  # fmt: skip
             last_buttons = held
             rules.observe(memory, book, whole_game)
@@ -250,17 +245,17 @@ def play_lanes(
                 rules.read_info(memory, infos[lane])
             if book[rules.DONE]:
                 break
-            if _skip_scenes(book, state, memory, last_state, last_memory, options, rom, canvas) > 0:
+            if _skip_scenes(run_frame, book, state, memory, last_state, last_memory, options, rom, canvas) > 0:
                 drawn = False
                 last_buttons = np.int64(0)
         if not drawn:  # the last frame once more, on copies
-            for i in range(SAVED):
+            for i in range(STATE_WORDS):
                 again_state[i] = last_state[i]
             for i in range(MEMORY_BYTES):
                 again_memory[i] = last_memory[i]
-            run_frame(again_state, again_memory, canvas, rom, last_buttons, drawing)
+            run_frame(again_state, again_memory, canvas, rom, last_buttons, options[_DRAW])
         rules.finish_step(book)
-        _write_picture(frames[lane], drawing, spans, luma_of, canvas, luma, sums)
+        reduce_screen(canvas, spans[0], spans[1], frames[lane])
         truncated = options[_STALL_STEPS] > 0 and book[rules.STALLED] >= options[_STALL_STEPS] and not book[rules.DONE]
         ended[lane, 0] = book[rules.DONE]
         ended[lane, 1] = truncated
@@ -272,6 +267,6 @@ def play_lanes(
                 final_frames[lane, i] = frames[lane, i]
             if options[_RESTART]:
                 _restart(
-                    book, state, memory, last_state, last_memory, frames[lane], options, rom, start_states,
-                    start_memories, spans, luma_of, scratch,
+                    run_frame, book, state, memory, last_state, last_memory, frames[lane], options, rom, start_states,
+                    start_memories, spans, canvas,
                 )  # fmt: skip

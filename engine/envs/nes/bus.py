@@ -37,14 +37,14 @@ def copy_sprites(state, memory, program, source):
 
 
 @helper
-def access_io(state, memory, canvas, program, tiles, counts, address, write, value, cycle, draw):
+def access_io(state, memory, canvas, program, tiles, masks, address, write, value, cycle, draw):
     """The CPU accesses `address` 0x2000..0x7FFF, where what is not connected reads as 0.
 
     Returns the byte read, or for a `write` of `value` the cycles that the CPU is halted for. Reading and
     writing share a function since every caller of `advance` costs half a second of compile time.
     """
     if address < 0x4000 or (address == 0x4014 and write):
-        advance(state, memory, canvas, tiles, counts, 3 * cycle, draw)
+        advance(state, memory, canvas, tiles, masks, 3 * cycle, draw)
     if not write:
         if address < 0x4000:
             return read_register(state, memory, tiles, address & 7)

@@ -1,8 +1,8 @@
 """`NesBatch`: N consoles with the same cartridge, stepped together.
 
-A step is one call of compiled code per thread over a slice of lanes. Whole pictures are drawn only when
-somebody asks: a lane remembers how it stood before its last frame, and `screen` plays that frame again. The
-small gray picture, which agents ask for at every step, is drawn along with the last frame.
+A step is one call of compiled code per thread over a slice of lanes. It draws nothing: a lane remembers how it
+stood before its last frame, and `screen` and `picture` play that frame again. A task that wants a picture at every
+step draws it along with the frame in a kernel of its own.
 
 A frame ends where nes-py's ends, after 29,781 CPU cycles, which is not a whole picture: the border creeps
 down the picture by 1.5 dots a frame, and what lies above it shows the picture that comes next. nes-py shows
@@ -20,19 +20,16 @@ from numpy.typing import NDArray
 
 from engine.envs.nes.cartridge import Cartridge
 from engine.envs.nes.colors import BLACK, RGB
+from engine.envs.nes.cpu import run_frame
 from engine.envs.nes.lanes import make_rom, run_lanes
 from engine.envs.nes.layout import (
     BUTTONS,
-    CANVAS_BYTES,
-    DRAW_GRAY,
+    CANVAS_SIZE,
+    DRAW_COLORS,
+    DRAW_LIGHT,
     DRAW_NOTHING,
-    DRAW_SCREEN,
     DUE,
     FIRST_WRITE,
-    GRAY,
-    GRAY_BYTES,
-    GRAY_HEIGHT,
-    GRAY_WIDTH,
     HIT_POSITION,
     HIT_UNKNOWN,
     INCREMENT,
@@ -41,11 +38,8 @@ from engine.envs.nes.layout import (
     PC,
     PICTURE,
     PICTURE_DOTS,
-    PICTURE_GRAY,
-    PICTURE_NONE,
-    PICTURE_UNDRAWN,
     POSITION,
-    SAVED,
+    SCRATCH,
     SCREEN_HEIGHT,
     SCREEN_WIDTH,
     SHOW_BACKGROUND,
@@ -57,10 +51,12 @@ from engine.envs.nes.layout import (
     STATUS,
     STROBE,
     VERTICAL_MIRRORING,
+    draw_rows,
 )
-from engine.envs.view import VIEWS, View, reduce_rgb
+from engine.envs.nes.picture import PIXELS
+from engine.envs.view import View, reduce_screen
 
-STATE_FORMAT = 1
+STATE_FORMAT = 2
 _HEADER = struct.Struct("<4sIII")  # magic, format, checksum of the cartridge, checksum of what follows
 _MAGIC = b"NESl"
 
@@ -70,8 +66,9 @@ class NesBatch:
 
     lanes, threads: how many.
     ram: uint8 [lanes, 2048], live: writing to it pokes the games.
-    state, memory, rom: what `run_frame` takes, with a row per lane in the first two, for compiled code that
-    drives lanes itself; last_state and last_memory, with a row per lane, are what `remember` fills.
+    run_frame: the console for one frame, see cpu.py, for compiled code that drives lanes itself. state, memory, rom:
+    what it takes, with a row per lane in the first two; last_state and last_memory, with a row per lane, are what
+    `remember` fills.
     """
 
     def __init__(self, lanes: int, cartridge: Cartridge, threads: int = 1) -> None:
@@ -84,34 +81,26 @@ class NesBatch:
         self.threads = threads
         self.cartridge = cartridge
         self.rom = make_rom(cartridge)
+        self.run_frame = run_frame()
         self.state: NDArray[np.int64] = np.zeros((lanes, STATE_WORDS), np.int64)
         self.memory: NDArray[np.uint8] = np.zeros((lanes, MEMORY_BYTES), np.uint8)
-        self.last_state: NDArray[np.int64] = np.zeros((lanes, SAVED), np.int64)
+        self.last_state: NDArray[np.int64] = np.zeros((lanes, STATE_WORDS), np.int64)
         self.last_memory: NDArray[np.uint8] = np.zeros((lanes, MEMORY_BYTES), np.uint8)
         self.ram: NDArray[np.uint8] = self.memory[:, :NAME_TABLES]
-        self._gray: NDArray[np.uint8] = np.zeros((lanes, GRAY_BYTES), np.uint8)
         self._all = np.ones(lanes, np.bool_)
         self._cartridge_sum = zlib.crc32(cartridge.tiles.tobytes(), zlib.crc32(cartridge.program.tobytes()))
         borders = np.linspace(0, lanes, min(threads, lanes) + 1).astype(int).tolist()
         self._slices = list(pairwise(borders))
-        self._canvases = [np.zeros(CANVAS_BYTES, np.uint8) for _ in self._slices]
+        self._canvases = [np.zeros(CANVAS_SIZE, np.uint16) for _ in self._slices]
         self._pool = ThreadPoolExecutor(len(self._slices), "nes") if len(self._slices) > 1 else None
         for lane in range(lanes):
             self.power_on(lane)
 
-    def step(
-        self,
-        buttons: NDArray[np.uint8],
-        frames: int = 1,
-        active: NDArray[np.bool_] | None = None,
-        *,
-        draw: bool = True,
-    ) -> None:
+    def step(self, buttons: NDArray[np.uint8], frames: int = 1, active: NDArray[np.bool_] | None = None) -> None:
         """Run `frames` frames with `buttons` (uint8 [lanes]) held; inactive lanes stand still.
 
         active: bool [lanes], None for all. Buttons: right 0x80, left 0x40, down 0x20, up 0x10, start 0x08,
-        select 0x04, B 0x02, A 0x01. `draw` decides only where time is spent: say False when `gray` won't be
-        called before the next step. ValueError for a wrong shape.
+        select 0x04, B 0x02, A 0x01. ValueError for a wrong shape.
         """
         held = np.ascontiguousarray(buttons, np.uint8)
         if held.shape != (self.lanes,):
@@ -119,23 +108,22 @@ class NesBatch:
         if frames < 1:
             raise ValueError(f"frames must be at least 1, not {frames}")
         chosen = self._chosen(active)
-        kind = DRAW_GRAY if draw else DRAW_NOTHING
 
-        def run(first: int, last: int, canvas: NDArray[np.uint8]) -> None:
+        def run(first: int, last: int, canvas: NDArray[np.uint16]) -> None:
             run_lanes(
                 first,
                 last,
+                self.run_frame,
                 self.state,
                 self.memory,
                 self.last_state,
                 self.last_memory,
-                self._gray,
                 canvas,
                 self.rom,
                 held,
                 frames,
                 chosen,
-                kind,
+                DRAW_NOTHING,
             )
 
         if self._pool is None:
@@ -150,32 +138,19 @@ class NesBatch:
 
     def screen(self, lane: int) -> NDArray[np.uint8]:
         """The picture after the last frame: RGB uint8 [240, 256, 3] in nes-py's colours; black at first."""
-        return RGB[self._colors(lane)]
-
-    def gray(self, out: NDArray[np.uint8], active: NDArray[np.bool_] | None = None) -> None:
-        """Write the active lanes' pictures after their last frame to `out` (uint8 [lanes, 50, 60]).
-
-        Rows 32..231 and columns 8..247; a value is the mean of 0.299 R + 0.587 G + 0.114 B over 4x4 pixels,
-        computed exactly and rounded once, halves up. ValueError for a wrong shape or dtype.
-        """
-        if out.shape != (self.lanes, GRAY_HEIGHT, GRAY_WIDTH) or out.dtype != np.uint8:
-            expected = f"uint8 ({self.lanes}, {GRAY_HEIGHT}, {GRAY_WIDTH})"
-            raise ValueError(f"out must be {expected}, not {out.dtype} {out.shape}")
-        chosen = self._chosen(active)
-        for lane in np.flatnonzero(chosen & (self.state[:, PICTURE] == PICTURE_UNDRAWN)).tolist():
-            self._gray[lane] = self._replayed(lane, DRAW_GRAY)[GRAY:]
-            self.state[lane, PICTURE] = PICTURE_GRAY
-        pictures = self._gray.reshape(out.shape)
-        np.copyto(out, pictures, where=chosen[:, None, None])
+        return RGB[self._drawn(lane, DRAW_COLORS).reshape(SCREEN_HEIGHT, SCREEN_WIDTH)]
 
     def picture(self, view: View, out: NDArray[np.uint8], active: NDArray[np.bool_] | None = None) -> None:
-        """Write the active lanes' pictures as `view` has them to `out` (uint8 [lanes, height, width])."""
-        if view == VIEWS["50x60"]:
-            self.gray(out, active)
-            return
+        """Write the active lanes' pictures as `view` has them to `out` (uint8 [lanes, height, width]).
+
+        ValueError for a wrong shape or dtype.
+        """
+        if out.shape != (self.lanes, *view.shape) or out.dtype != np.uint8:
+            expected = f"uint8 {(self.lanes, *view.shape)}"
+            raise ValueError(f"out must be {expected}, not {out.dtype} {out.shape}")
         spans = view.spans()
         for lane in np.flatnonzero(self._chosen(active)).tolist():
-            reduce_rgb(self.screen(lane), *spans, out[lane].reshape(-1))
+            reduce_screen(self._drawn(lane, DRAW_LIGHT), *spans, out[lane].reshape(-1))
 
     def poke(self, lane: int, address: int, value: int) -> None:
         """Write a byte of work RAM."""
@@ -232,25 +207,21 @@ class NesBatch:
             self._pool = None
 
     def _saved_parts(self) -> tuple[NDArray[Any], ...]:
-        return (self.state[:, :SAVED], self.memory, self.last_state, self.last_memory, self._gray)
+        return (self.state, self.memory, self.last_state, self.last_memory)
 
-    def _colors(self, lane: int) -> NDArray[np.uint8]:
-        """The lane's last frame as NES colours, uint8 [240, 256]; before the first frame the console shows black."""
-        if self.state[lane, PICTURE] == PICTURE_NONE:
-            return np.full((SCREEN_HEIGHT, SCREEN_WIDTH), BLACK, np.uint8)
-        return self._replayed(lane, DRAW_SCREEN)[:GRAY].reshape(SCREEN_HEIGHT, SCREEN_WIDTH)
-
-    def _replayed(self, lane: int, draw: int) -> NDArray[np.uint8]:
-        """The canvas with the lane's last frame drawn on it; it stays so until the next drawing."""
-        rows = slice(lane, lane + 1)
-        state = np.zeros((1, STATE_WORDS), np.int64)
-        state[:, :SAVED] = self.last_state[rows]
-        memory = self.last_memory[rows].copy()
-        aside = (state[:, :SAVED].copy(), memory.copy(), self._gray[rows].copy())
-        buttons = self.state[rows, BUTTONS].astype(np.uint8)
+    def _drawn(self, lane: int, draw: int) -> NDArray[np.uint16]:
+        """The lane's last frame, uint16 [240 * 256], until the next drawing; before the first frame it is black."""
         canvas = self._canvases[0]
-        run_lanes(0, 1, state, memory, *aside, canvas, self.rom, buttons, 1, self._all[:1], draw)
-        return canvas
+        if not self.state[lane, PICTURE]:
+            canvas[:] = PIXELS[draw, BLACK]
+            return canvas[:SCRATCH]
+        lanes = slice(lane, lane + 1)
+        state, memory = self.last_state[lanes].copy(), self.last_memory[lanes].copy()
+        aside = (state.copy(), memory.copy())
+        buttons = self.state[lanes, BUTTONS].astype(np.uint8)
+        rows = draw_rows(draw, 0, SCREEN_HEIGHT)
+        run_lanes(0, 1, self.run_frame, state, memory, *aside, canvas, self.rom, buttons, 1, self._all[:1], rows)
+        return canvas[:SCRATCH]
 
     def _chosen(self, active: NDArray[np.bool_] | None) -> NDArray[np.bool_]:
         if active is None:

@@ -22,15 +22,9 @@ from engine.envs.nes.decode import (
     AND,
     ASL,
     ASL_A,
-    BCC,
-    BCS,
-    BMI,
-    BNE,
     BPL,
     BRANCH,
     BRK,
-    BVC,
-    BVS,
     CLC,
     CLD,
     CLI,
@@ -90,19 +84,15 @@ from engine.envs.nes.decode import (
     ZERO_PAGE_Y,
     pack,
 )
-from engine.envs.nes.gray import reduce_pixel_rows
 from engine.envs.nes.layout import (
     BUTTONS,
     CYCLE_PARITY,
     DOTS_DONE,
-    DRAW_GRAY,
     DUE,
     FRAME_CYCLES,
     NMI_PENDING,
     PC,
     PICTURE,
-    PICTURE_UNDRAWN,
-    PIXEL_GROUPS,
     SP,
     SPRITE_ZERO_HIT,
     STATUS,
@@ -111,7 +101,7 @@ from engine.envs.nes.layout import A as REGISTER_A
 from engine.envs.nes.layout import X as REGISTER_X
 from engine.envs.nes.layout import Y as REGISTER_Y
 from engine.envs.nes.ppu import advance, hit_stable_until, next_nmi_cycle
-from engine.jit import helper, kernel
+from engine.jit import helper, routine
 
 pack_word = helper(pack)
 
@@ -157,20 +147,19 @@ def skipped_by_poll(state, while_set, word, cycle, limit):
     return max(iterations - 1, 0) * length
 
 
-@kernel
+@routine(
+    "void(int64[::1], uint8[::1], uint16[::1], Tuple((uint8[::1], int32[::1], int32[::1], uint8[::1], int64[:, ::1])),"
+    " int64, int64)"
+)
 def run_frame(state, memory, canvas, rom, buttons, draw):
     """Run one lane for one frame of 29,781 CPU cycles with `buttons` held.
 
-    state: int64 [STATE_WORDS]. memory: uint8 [MEMORY_BYTES]. canvas: uint8 [CANVAS_BYTES]. rom: from
-    `make_rom`. buttons: nes-py's bits, right 0x80 to A 0x01. draw: with DRAW_SCREEN the canvas holds all
-    240x256 colours afterwards, with DRAW_GRAY the gray picture from GRAY on (the rest is scratch), else it
-    stays as it is.
-
-    May be called from other compiled code, with buttons and draw as int64: other types compile once more.
+    state: int64 [STATE_WORDS]. memory: uint8 [MEMORY_BYTES]. canvas: uint16 [CANVAS_SIZE]. rom: from `make_rom`.
+    buttons: nes-py's bits, right 0x80 to A 0x01. draw: DRAW_NOTHING, or `draw_rows` of DRAW_COLORS or DRAW_LIGHT for
+    what the pixels of those lines on the canvas are afterwards; the others may be anything.
     """
-    program, decoded, words, tiles, counts = rom
+    program, decoded, words, tiles, masks = rom
     state[BUTTONS] = buttons
-    state[PIXEL_GROUPS] = 0
     pc = state[PC]
     a = state[REGISTER_A]
     x = state[REGISTER_X]
@@ -190,7 +179,7 @@ def run_frame(state, memory, canvas, rom, buttons, draw):
         if cycle >= limit:
             if limit > FRAME_CYCLES:
                 break
-            advance(state, memory, canvas, tiles, counts, 3 * limit, draw)
+            advance(state, memory, canvas, tiles, masks, 3 * limit, draw)
             if state[NMI_PENDING]:
                 state[NMI_PENDING] = 0
                 memory[0x100 | sp] = pc >> 8
@@ -203,7 +192,7 @@ def run_frame(state, memory, canvas, rom, buttons, draw):
             limit = min(next_nmi_cycle(state), FRAME_CYCLES + 1)
             continue
 
-        word = np.int64(decoded[pc])
+        word = np.int64(decoded[pc & 0xFFFF])  # masked: an index that may be negative costs a check
         if word == 0:
             word = fetch(memory, program, words, pc)
         operand = word & 0xFFFF
@@ -296,22 +285,10 @@ def run_frame(state, memory, canvas, rom, buttons, draw):
             continue
 
         if mode == BRANCH:
-            if operation == BPL:
-                taken = negative & 0x80 == 0
-            elif operation == BMI:
-                taken = negative & 0x80 != 0
-            elif operation == BVC:
-                taken = overflow == 0
-            elif operation == BVS:
-                taken = overflow != 0
-            elif operation == BCC:
-                taken = carry == 0
-            elif operation == BCS:
-                taken = carry != 0
-            elif operation == BNE:
-                taken = zero != 0
-            else:
-                taken = zero == 0
+            # the flags in the order of the opcodes that test them, first for clear, then for set
+            flags = negative >> 7 & 1 | overflow | carry << 2 | np.int64(zero == 0) << 3
+            test = operation - BPL
+            taken = (flags >> (test >> 1) ^ test ^ 1) & 1
             if taken:
                 pc = operand
                 cycle += 1 + (word >> 29 & 2)  # nes-py takes two more for another page, the 6502 one
@@ -359,12 +336,12 @@ def run_frame(state, memory, canvas, rom, buttons, draw):
                 other |= INTERRUPT
                 pc = np.int64(program[0x7FFE]) | np.int64(program[0x7FFF]) << 8
             else:
-                advance(state, memory, canvas, tiles, counts, 3 * begin, draw)
+                advance(state, memory, canvas, tiles, masks, 3 * begin, draw)
                 skipped = skipped_by_poll(state, operation == POLL_WHILE_SET, word, begin, limit)
                 cycle += skipped
                 begin += skipped
                 a = access_io(
-                    state, memory, canvas, program, tiles, counts, operand, np.int64(0), operand, begin, draw
+                    state, memory, canvas, program, tiles, masks, operand, np.int64(0), operand, begin, draw
                 )  # fmt: skip
                 negative = zero = a
                 pc = (pc + 3) & 0xFFFF
@@ -423,7 +400,7 @@ def run_frame(state, memory, canvas, rom, buttons, draw):
                 value = np.int64(program[address & 0x7FFF])
             elif operation < FIRST_STORE:
                 value = access_io(
-                    state, memory, canvas, program, tiles, counts, address, np.int64(0), operand, begin, draw
+                    state, memory, canvas, program, tiles, masks, address, np.int64(0), operand, begin, draw
                 )  # fmt: skip
             else:
                 value = 0
@@ -506,13 +483,11 @@ def run_frame(state, memory, canvas, rom, buttons, draw):
             memory[address & 0x7FF] = value
         elif address < 0x8000:
             cycle += access_io(
-                state, memory, canvas, program, tiles, counts, address, np.int64(1), value, begin, draw
+                state, memory, canvas, program, tiles, masks, address, np.int64(1), value, begin, draw
             )  # fmt: skip
 
-    advance(state, memory, canvas, tiles, counts, 3 * FRAME_CYCLES, draw)
-    if draw == DRAW_GRAY:
-        reduce_pixel_rows(state, canvas)
-    state[PICTURE] = PICTURE_UNDRAWN
+    advance(state, memory, canvas, tiles, masks, 3 * FRAME_CYCLES, draw)
+    state[PICTURE] = 1
     state[DOTS_DONE] = 0
     state[DUE] = cycle - FRAME_CYCLES
     state[CYCLE_PARITY] ^= FRAME_CYCLES & 1

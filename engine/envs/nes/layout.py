@@ -1,9 +1,8 @@
 """Where a lane keeps what: indices into its rows of `state` (int64) and `memory` (uint8), and into a canvas
-(uint8).
+(uint16).
 
 A few arrays instead of a dozen keep the calls between kernels cheap. Booleans are 0 or 1. Everything that
-decides the future lies in the first SAVED words of `state` and in `memory`; the words behind are scratch that
-a kernel fills before it reads them.
+decides the future lies in `state` and `memory`.
 """
 
 # CPU
@@ -52,14 +51,9 @@ STROBE = 33
 SPRITE_COUNT = 34
 SPRITE_LIST = 35  # 8 entries
 
-PICTURE = 43  # PICTURE_NONE, PICTURE_UNDRAWN, or PICTURE_GRAY: the batch keeps this frame's gray picture
+PICTURE = 43  # whether a frame has run: before the first there is none to draw
 
-SAVED = 44
-PIXEL_GROUPS = 44  # scratch: bit i set if gray row i must be made from pixels on the canvas
-LINE_COLORS = 45  # scratch: 34 words of 8 pixels, the colour of a line's background
-LINE_OPAQUE = 79  # scratch: 34 words of 8 pixels, 1 where the background is opaque
-CELLS = 113  # scratch: 62 words, brightness of the cells of a gray row
-STATE_WORDS = 175
+STATE_WORDS = 44
 
 HIT_UNKNOWN = -1
 HIT_NEVER = 1 << 40
@@ -70,17 +64,20 @@ SPRITES = 4096  # 256 bytes: 64 sprites of y, tile, attributes, x
 PALETTE = 4352  # 32 bytes
 MEMORY_BYTES = 4384
 
-# The canvas that a drawn frame is drawn on: 240 rows of 256 colours (0..63), then the small gray picture
+# The canvas (uint16) that a drawn frame is drawn on: 240 rows of 256 pixels, then 8 lines of scratch
 SCREEN_HEIGHT, SCREEN_WIDTH = 240, 256
-GRAY_HEIGHT, GRAY_WIDTH = 50, 60
-GRAY_TOP, GRAY_LEFT = 32, 8  # the status bar and 8 columns on either side are cut off
-GRAY = SCREEN_HEIGHT * SCREEN_WIDTH
-GRAY_BYTES = GRAY_HEIGHT * GRAY_WIDTH
-CANVAS_BYTES = GRAY + GRAY_BYTES
+SCRATCH = SCREEN_HEIGHT * SCREEN_WIDTH
+SCRATCH_WIDTH = 33 * 8  # as many tiles as a line can touch
+CANVAS_SIZE = SCRATCH + 8 * SCRATCH_WIDTH
 
-# What `run_frame` draws
-DRAW_NOTHING, DRAW_GRAY, DRAW_SCREEN = range(3)
-PICTURE_NONE, PICTURE_UNDRAWN, PICTURE_GRAY = range(3)
+# What `run_frame` draws: NES colours (0..63), or brightness in units of 4/1000 (0 to 63,000)
+DRAW_NOTHING, DRAW_COLORS, DRAW_LIGHT = range(3)
+
+
+def draw_rows(kind: int, top: int, bottom: int) -> int:
+    """A kind of drawing for the lines top..bottom-1 only: a word of 8 bits for each of the three."""
+    return kind | top << 8 | bottom << 16
+
 
 LINE_DOTS = 341
 VISIBLE_END = 241 * LINE_DOTS

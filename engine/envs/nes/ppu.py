@@ -12,20 +12,13 @@ does not exist.
 
 import numpy as np
 
-from engine.envs.nes.gray import draw_gray_row, rows_share_tiles
 from engine.envs.nes.layout import (
     ADDRESS,
     BACKGROUND_TABLE,
     DOTS_DONE,
-    DRAW_GRAY,
-    DRAW_SCREEN,
     EVEN,
     FINE_X,
     FIRST_WRITE,
-    GRAY_HEIGHT,
-    GRAY_LEFT,
-    GRAY_TOP,
-    GRAY_WIDTH,
     HIT_NEVER,
     HIT_POSITION,
     HIT_UNKNOWN,
@@ -36,7 +29,6 @@ from engine.envs.nes.layout import (
     NMI_PENDING,
     NMI_POSITION,
     PICTURE_DOTS,
-    PIXEL_GROUPS,
     POSITION,
     READ_BUFFER,
     SHOW_BACKGROUND,
@@ -53,7 +45,7 @@ from engine.envs.nes.layout import (
     VBLANK,
     VISIBLE_END,
 )
-from engine.envs.nes.picture import draw_span
+from engine.envs.nes.picture import draw_lines, lines_together
 from engine.envs.nes.video import (
     HORIZONTAL_BITS,
     VERTICAL_BITS,
@@ -125,7 +117,7 @@ def predict_hit(state, memory, tiles):
         if dot <= 303:
             address = (address & ~VERTICAL_BITS) | (state[NEXT_ADDRESS] & VERTICAL_BITS)
         if state[SPRITE_COUNT] > 0 and state[SPRITE_LIST] == 0:
-            x = hit_on_line(state, memory, tiles, 0, 0, address)
+            x = hit_on_line(state, memory, tiles, np.int64(0), np.int64(0), address)
             if x >= 0:
                 state[HIT_POSITION] = LINE_DOTS + x
                 return
@@ -138,7 +130,7 @@ def predict_hit(state, memory, tiles):
     last = sprite_y + (16 if state[TALL_SPRITES] else 8)
     for later in range(line + 1, min(last, 239) + 1):
         if later > sprite_y:
-            x = hit_on_line(state, memory, tiles, later, 0, address)
+            x = hit_on_line(state, memory, tiles, later, np.int64(0), address)
             if x >= 0:
                 state[HIT_POSITION] = (later + 1) * LINE_DOTS + x
                 return
@@ -164,22 +156,13 @@ def advance_pre_render(state, stop):
 
 
 @helper
-def advance_line(state, memory, canvas, tiles, line, start, stop, draw):
+def advance_line(state, memory, line, start, stop):
     """Process the dots start..stop-1 (0..340) of a visible line; dots 0..255 are its pixels."""
-    if start < 256:
-        until = min(stop, 256)
-        in_gray = GRAY_TOP <= line < GRAY_TOP + 4 * GRAY_HEIGHT
-        if draw == DRAW_SCREEN or (draw == DRAW_GRAY and in_gray):
-            draw_span(state, memory, canvas, tiles, line, start, until)
-            # a frame is a dot or two longer than a picture: columns 0 and 1 may be drawn again behind a
-            # finished gray row
-            if in_gray and until > GRAY_LEFT and start < GRAY_LEFT + 4 * GRAY_WIDTH:
-                state[PIXEL_GROUPS] |= 1 << ((line - GRAY_TOP) >> 2)
-        if state[SHOW_BACKGROUND]:
-            fine_x = state[FINE_X]
-            columns = ((fine_x + until) >> 3) - ((fine_x + start) >> 3)
-            state[ADDRESS] = skip_columns(state[ADDRESS], columns)
     if state[SHOW_BACKGROUND]:
+        if start < 256:
+            fine_x = state[FINE_X]
+            columns = ((fine_x + min(stop, 256)) >> 3) - ((fine_x + start) >> 3)
+            state[ADDRESS] = skip_columns(state[ADDRESS], columns)
         if start <= 256 < stop:
             state[ADDRESS] = next_row(state[ADDRESS])
         if state[SHOW_SPRITES] and start <= 257 < stop:
@@ -190,7 +173,7 @@ def advance_line(state, memory, canvas, tiles, line, start, stop, draw):
 
 @helper
 def skip_lines(state, memory, first, count):
-    """Process `count` whole visible lines from `first` on, undrawn."""
+    """Process `count` whole visible lines from `first` on."""
     if state[SHOW_BACKGROUND]:
         address = state[ADDRESS]
         for _ in range(count):
@@ -204,27 +187,12 @@ def skip_lines(state, memory, first, count):
 
 
 @helper
-def advance_gray(state, memory, canvas, tiles, counts, line, whole):
-    """Process some of the `whole` complete lines from `line` on for the gray picture; returns how many."""
-    bottom = GRAY_TOP + 4 * GRAY_HEIGHT
-    if line < GRAY_TOP or line >= bottom:
-        count = whole if line >= bottom else min(whole, GRAY_TOP - line)
-        skip_lines(state, memory, line, count)
-        return count
-    if line & 3 == 0 and whole >= 4 and rows_share_tiles(state):
-        draw_gray_row(state, memory, canvas, tiles, counts, line)
-        skip_lines(state, memory, line, 4)
-        return 4
-    advance_line(state, memory, canvas, tiles, line, np.int64(0), np.int64(LINE_DOTS), np.int64(DRAW_GRAY))
-    return 1
-
-
-@helper
-def advance(state, memory, canvas, tiles, counts, until, draw):
+def advance(state, memory, canvas, tiles, masks, until, draw):
     """Process dots until `until` are done in this frame; sets NMI_PENDING if an interrupt falls due."""
     position = state[POSITION]
     end = position + until - state[DOTS_DONE]
     state[DOTS_DONE] = until
+    top, bottom = (draw >> 8) & 0xFF, draw >> 16
     while position < end:
         if position >= VISIBLE_END:
             # nothing happens below the picture but the start of the vertical blank
@@ -251,16 +219,19 @@ def advance(state, memory, canvas, tiles, counts, until, draw):
         if position >= LINE_DOTS:
             line = position // LINE_DOTS - 1
             start = position - (line + 1) * LINE_DOTS
-            whole = min((end - position) // LINE_DOTS, 240 - line)
-            if start == 0 and whole > 0 and draw != DRAW_SCREEN:
-                if draw == DRAW_GRAY:
-                    whole = advance_gray(state, memory, canvas, tiles, counts, line, whole)
-                else:
-                    skip_lines(state, memory, line, whole)
+            whole = min((end - position) // LINE_DOTS, 240 - line) if start == 0 else 0
+            if line < top:
+                whole = min(whole, top - line)
+            elif line < bottom and start < 256:
+                whole = min(whole, lines_together(state))
+                until = 256 if whole > 0 else min(end - position + start, 256)
+                draw_lines(state, memory, canvas, tiles, masks, line, max(whole, 1), start, until, draw & 0xFF)
+            if whole > 0:
                 stop = position + whole * LINE_DOTS
+                skip_lines(state, memory, line, whole)
             else:
                 stop = min(end, (line + 2) * LINE_DOTS)
-                advance_line(state, memory, canvas, tiles, line, start, stop - position + start, draw)
+                advance_line(state, memory, line, start, stop - position + start)
         if state[HIT_POSITION] < stop and state[HIT_POSITION] >= 0:
             state[SPRITE_ZERO_HIT] = 1
         position = stop
