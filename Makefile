@@ -29,6 +29,7 @@ format: $(DEV_INSTALLED)
 
 bench: $(DEV_INSTALLED)  ## the benchmark tables of the README
 	@$(BIN)/python -m tests.benchmarks.emulation
+	@$(BIN)/python -m tests.benchmarks.games
 	@$(BIN)/python -m tests.benchmarks.training
 	@$(BIN)/python -m tests.benchmarks.overhead
 

@@ -5,7 +5,9 @@ A step never waits for the device: no tensor's value decides what Python does, a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -38,9 +40,45 @@ class TensorStep:
     score: Tensor  # int64 [lanes], fruits or lines of the episode so far
 
 
-def make_generator(device: torch.device, seed: int) -> torch.Generator:
-    """Random numbers on a device."""
-    return torch.Generator(device).manual_seed(seed)
+class TensorLanes:
+    """Lanes of one game in tensors on a device: their random numbers, and what is saved of them.
+
+    kept: names of the attributes, less the first underscore, that the next steps depend on; overwritten in place.
+    """
+
+    kept: ClassVar[tuple[str, ...]]
+    _masks: Tensor
+
+    def __init__(self, lanes: int, device: torch.device | str, seed: int) -> None:
+        check_range("lanes", lanes, 1, 2**20)
+        self.lanes, self.device = lanes, torch.device(device)
+        self._random = torch.Generator(self.device).manual_seed(seed)
+
+    @property
+    def masks(self) -> Tensor:
+        """Legal actions in the latest observations, bool [lanes, actions]."""
+        return self._masks.clone()
+
+    def reseed(self, seed: int) -> None:
+        """Let everything random from now on be that of the seed."""
+        self._random.manual_seed(seed)
+
+    def state(self) -> dict[str, Tensor]:
+        """Everything that the next steps depend on, copied."""
+        return {name: getattr(self, f"_{name}").clone() for name in self.kept} | {"random": self._random.get_state()}
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        """Go on from the `state()` of as many lanes with the same options on the same kind of device."""
+        for name in self.kept:
+            getattr(self, f"_{name}").copy_(state[name])
+        self._random.set_state(state["random"].cpu())
+
+    def _draw(self, numbers: int) -> Tensor:
+        """Random float32 [lanes, numbers] from 0 to below 1."""
+        return torch.rand((self.lanes, numbers), generator=self._random, device=self.device)
+
+    def _constant(self, values: Sequence[object], dtype: torch.dtype | None = None) -> Tensor:
+        return torch.tensor(values, dtype=dtype, device=self.device)
 
 
 def draw_cells(colours: NDArray[np.uint8]) -> NDArray[np.uint8]:

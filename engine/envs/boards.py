@@ -56,6 +56,7 @@ class BoardLanes:
     def reset(self) -> NDArray[np.uint8]:
         return self.board.reset().cpu().numpy()
 
+    @torch.inference_mode()
     def step(self, actions: NDArray[np.int64]) -> VectorStep:
         step = self.board.step(torch.from_numpy(actions).to(self.board.device))
         return VectorStep(

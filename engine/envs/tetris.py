@@ -9,14 +9,14 @@ https://github.com/instadeepai/jumanji/blob/main/jumanji/environments/packing/te
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from engine.envs.batched import TensorStep, check_range, draw_cells, make_generator
+from engine.envs.batched import TensorLanes, TensorStep, check_range, draw_cells
 from engine.errors import UserError
 
 PIECES = (
@@ -34,7 +34,7 @@ PLANES = 4
 ROTATIONS = 4
 REWARDS = ("lines", "jumanji")
 LINE_REWARDS = (0.0, 40.0, 100.0, 300.0, 1200.0)  # Jumanji's
-PRESETS = {
+PRESETS: dict[str, dict[str, Any]] = {
     "jumanji": {"height": 10, "width": 10, "reward": "jumanji"},
     "standard": {"height": 20, "width": 10, "bag": True},
 }
@@ -42,7 +42,7 @@ PRESETS = {
 GROUND, FILLED, PIECE = (24, 26, 33), (86, 140, 235), (255, 170, 51)
 
 
-class TetrisLanes:
+class TetrisLanes(TensorLanes):
     """See the module's docstring.
 
     Action `rotation * width + column`. Observations are uint8 [lanes, 4, height, width], 0 or 255: the filled cells;
@@ -56,13 +56,15 @@ class TetrisLanes:
     Args:
         lanes: number of games.
         height, width: of the board, in cells.
-        reward: `lines`: 1 + width * (lines cleared)^2 for every piece placed; `jumanji`: 0, 40, 100, 300 or 1200 for 0 to
-            4 lines. An illegal action gives 0.
+        reward: `lines`: 1 + width * (lines cleared)^2 for every piece placed; `jumanji`: 0, 40, 100, 300 or 1200 for
+            0 to 4 lines. An illegal action gives 0.
         bag: whether pieces come from bags of all seven; otherwise each is drawn anew.
         time_limit: steps of an episode at most.
         truncate: whether the time limit truncates episodes. Jumanji terminates them, though no plane tells the time.
         seed: of every random decision; the games depend on the number of lanes and the kind of device, too.
     """
+
+    kept = ("columns", "piece", "left", "lines", "clock", "return", "masks")
 
     def __init__(
         self,
@@ -77,18 +79,16 @@ class TetrisLanes:
         seed: int = 0,
         device: torch.device | str = "cpu",
     ) -> None:
-        check_range("lanes", lanes, 1, 2**20)
+        super().__init__(lanes, device, seed)
         check_range("height", height, 4, 26)  # and the floor's bits in 31
         check_range("width", width, 4, 12)  # and padding with 4 bits a column in 63
         check_range("time_limit", time_limit, 1, 2**31)
         if reward not in REWARDS:
             raise UserError(f"reward: {reward!r} is not accepted; accepted: {', '.join(REWARDS)}")
-        self.lanes, self.device = lanes, torch.device(device)
         self.actions = ROTATIONS * width
         self.frame_shape = (PLANES, height, width)
         self.height, self.width, self.bag = height, width, bag
         self.time_limit, self.truncate = time_limit, truncate
-        self._random = make_generator(self.device, seed)
         self._cell_columns, self._cell_rows, self._blocked = (table.to(self.device) for table in placements(width))
         self._pictures = piece_planes(height, width).to(self.device)  # uint8 [7, height * width]
         bags = range(1 << len(PIECES))
@@ -96,19 +96,20 @@ class TetrisLanes:
         self._sizes = self._constant([float(len(inside)) for inside in members])
         self._members = self._constant([inside + [0] * (len(PIECES) - len(inside)) for inside in members]).flatten()
         self._full_bag = self._constant([len(bags) - 1]).expand(lanes, 1)
-        if reward == "lines":
-            gains = [1.0 + width * lines**2 for lines in range(5)]
-        else:
-            gains = list(LINE_REWARDS)
-        self._gains = self._constant(gains)
+        by_width = [1.0 + width * lines**2 for lines in range(5)]
+        self._gains = self._constant(by_width if reward == "lines" else LINE_REWARDS)
         self._rows = self._constant(range(height), torch.int32)[:, None]
         self._places = self._constant([4 * column for column in range(width + PADDING)])
         self._wall = self._constant([1 << 62])
-        self._empty = -1 << height  # a column
         self._never = self._constant([False]).expand(lanes, 1)
-        self._bare = self._constant([self._empty], torch.int32)
+        # Numbers of Python's would be made tensors at every use.
+        self._empty, self._board = (self._constant([bits], torch.int32) for bits in (-1 << height, (1 << height) - 1))
+        self._bit, self._four = (self._constant([bits], torch.int32) for bits in (1, 15))
+        self._to_bottom = self._constant([height - 1], torch.int32)
+        self._limit, self._one, self._zero = (self._constant([number]) for number in (time_limit, 1, 0))
+        self._kinds = self._constant([float(len(PIECES))])
         # int32 [lanes, width + 3], int64 [lanes, 1] each
-        self._columns = torch.full((lanes, width + PADDING), self._empty, dtype=torch.int32, device=self.device)
+        self._columns = self._empty.repeat(lanes, width + PADDING)
         self._piece, self._left, self._lines, self._clock = (self._constant([0]).repeat(lanes, 1) for _ in range(4))
         self._return = self._constant([0.0]).repeat(lanes, 1)
         self._masks = torch.zeros((lanes, self.actions), dtype=torch.bool, device=self.device)
@@ -116,27 +117,30 @@ class TetrisLanes:
 
     def reset(self) -> Tensor:
         """Begin an episode in every lane; the first observations."""
+        draw = self._draw(2)
         board = torch.zeros((self.lanes, PLANES, self.height * self.width), dtype=torch.uint8, device=self.device)
-        now = (self._columns, self._piece, self._left, self._lines, self._clock, self._return)
+        now = (
+            self._columns,
+            self._take(draw[:, :1], self._left)[0],
+            self._left,
+            self._lines,
+            self._clock,
+            self._return,
+        )
         packed = torch.zeros((self.lanes, 1), dtype=torch.int64, device=self.device)
-        return self._begin(~self._never, self._draw(), now, packed, board)
-
-    @property
-    def masks(self) -> Tensor:
-        """Legal actions in the latest observations, bool [lanes, actions]."""
-        return self._masks.clone()
+        return self._begin(~self._never, draw, now, packed, board)
 
     def step(self, actions: Tensor) -> TensorStep:
         """One step with actions int64 [lanes], 0 to 4 * width - 1."""
-        draw = self._draw()
+        draw = self._draw(2)  # for the next piece, and for a new game's first
         legal = self._masks.gather(1, actions.unsqueeze(1))
         columns, lines = self._clear(self._place(torch.add(actions, self._piece[:, 0], alpha=self.actions)))
         piece, left = self._take(draw[:, :1], self._left)
-        packed = ((columns & 15) << self._places).sum(1, keepdim=True)  # the first four rows
+        packed = ((columns & self._four) << self._places).sum(1, keepdim=True)  # the first four rows
         final_masks = self._legal(piece, packed)
 
-        clock = self._clock + 1
-        late = clock >= self.time_limit
+        clock = self._clock + self._one
+        late = clock >= self._limit
         terminated, truncated = ~(legal & final_masks.any(1, keepdim=True)), self._never
         if self.truncate:
             truncated = late & ~terminated
@@ -149,7 +153,7 @@ class TetrisLanes:
 
         final = torch.zeros((self.lanes, PLANES, self.height * self.width), dtype=torch.uint8, device=self.device)
         seen = torch.stack((columns, -(columns & -columns)), 1)[:, :, : self.width]  # from the first filled row down
-        seen = (seen.unsqueeze(2) >> self._rows).bitwise_and_(1).neg_()  # 0 or -1, which is 255 in uint8
+        seen = (seen.unsqueeze(2) >> self._rows).bitwise_and_(self._bit).neg_()  # 0 or -1, which is 255 in uint8
         final[:, :2] = seen.view(self.lanes, 2, -1)
         frames = self._begin(ended, draw, (columns, piece, left, score, clock, returns), packed, final)
         self._show(final, piece, final_masks)
@@ -165,16 +169,6 @@ class TetrisLanes:
             lengths=clock[:, 0],
             score=score[:, 0],
         )
-
-    def state(self) -> dict[str, Tensor]:
-        """Everything that the next steps depend on, copied."""
-        return {name: kept.clone() for name, kept in self._kept().items()} | {"random": self._random.get_state()}
-
-    def load_state(self, state: dict[str, Tensor]) -> None:
-        """Go on from the `state()` of as many lanes with the same options on the same kind of device."""
-        for name, kept in self._kept().items():
-            kept.copy_(state[name])
-        self._random.set_state(state["random"].cpu())
 
     def board(self, lane: int, action: int = 0) -> NDArray[np.uint8]:
         """A picture of a lane for people, uint8 [(height + 5) * 12, width * 12, 3].
@@ -198,7 +192,9 @@ class TetrisLanes:
         taken = taken[:, :2] | taken[:, 2:]
         taken = taken[:, :1] | taken[:, 1:]  # bit y: the box can't be at row y
         first = taken & -taken
-        place = (first >> 1) | ((first & 1) << (self.height - 1))  # Jumanji puts at the bottom what fits nowhere
+        place = (first >> self._bit) | (
+            (first & self._bit) << self._to_bottom
+        )  # Jumanji puts at the bottom what fits nowhere
         return torch.zeros_like(self._columns).scatter_add_(1, column, place << row).bitwise_or_(self._columns)
 
     def _clear(self, columns: Tensor) -> tuple[Tensor, Tensor]:
@@ -207,23 +203,23 @@ class TetrisLanes:
         while (count := full.shape[1]) > 1:  # the halves overlap where the count is odd
             half = (count + 1) // 2
             full = full[:, :half] & full[:, count - half :]
-        full = full & ~self._empty
+        full = full & self._board
         lines = []
         for _ in range(4):  # from the top; without a full line nothing happens
             line = full & -full
             full = full ^ line
-            columns = columns + (columns & (line - 1).clamp_(min=0)) - (columns & line)  # down one, and out
+            columns = columns + (columns & (line - self._bit).clamp_(min=0)) - (columns & line)  # down one, and out
             lines.append(line)
         return columns, torch.cat(lines, 1).bool().sum(1, keepdim=True)
 
     def _take(self, draw: Tensor, left: Tensor) -> tuple[Tensor, Tensor]:
         """The next pieces, and what they leave in their bags: int64 [lanes, 1] each."""
         if not self.bag:
-            return (draw * len(PIECES)).long(), left
-        left = torch.where(left == 0, self._full_bag, left)
+            return (draw * self._kinds).long(), left
+        left = torch.where(left == self._zero, self._full_bag, left)
         nth = (draw * self._sizes.take(left)).long()
         piece = self._members.take(torch.add(nth, left, alpha=len(PIECES)))
-        return piece, left ^ (1 << piece)
+        return piece, left ^ (self._one << piece)
 
     def _legal(self, piece: Tensor, packed: Tensor) -> Tensor:
         """Legal actions, bool [lanes, actions], from the boards' first rows as `placements` packs them."""
@@ -246,9 +242,9 @@ class TetrisLanes:
             torch.where(ended, new_piece, piece, out=self._piece)
             torch.where(ended, new_left, left, out=self._left)
         else:
-            self._piece.copy_((draw[:, :1] * len(PIECES)).long())  # where an episode began, the same will do
-        goes_on = (~ended).to(torch.uint8)
-        torch.where(ended, self._bare, columns, out=self._columns)
+            self._piece.copy_(piece)  # a new episode may begin with it as well
+        goes_on = (~ended).view(torch.uint8)
+        torch.where(ended, self._empty, columns, out=self._columns)
         torch.mul(lines, goes_on, out=self._lines)
         torch.mul(clock, goes_on, out=self._clock)
         torch.mul(returns, goes_on, out=self._return)
@@ -256,17 +252,6 @@ class TetrisLanes:
         frames = planes * goes_on.unsqueeze(2)
         self._show(frames, self._piece, self._masks)
         return frames.view(self.lanes, *self.frame_shape)
-
-    def _draw(self) -> Tensor:
-        """For the next piece, and a new episode's first: float32 [lanes, 2] below 1."""
-        return torch.rand((self.lanes, 2), generator=self._random, device=self.device)
-
-    def _kept(self) -> dict[str, Tensor]:
-        names = ("columns", "piece", "left", "lines", "clock", "return", "masks")
-        return {name: getattr(self, f"_{name}") for name in names}
-
-    def _constant(self, values: Sequence[object], dtype: torch.dtype | None = None) -> Tensor:
-        return torch.tensor(values, dtype=dtype, device=self.device)
 
 
 def boxes() -> Tensor:
