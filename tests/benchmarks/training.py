@@ -146,9 +146,9 @@ class PlainDoubleDQN:
             self._target.load_state_dict(self._online.state_dict())
 
 
-def product_turn(seconds: float) -> float:
-    """A default headless run, stopped in order after so many seconds of learning; its rate by its own clock."""
-    options = ("--burnin", str(BURNIN), "--eval-every", "0", "--log-format", "json")
+def product_turn(seconds: float, *more: str) -> float:
+    """A headless run with more options, stopped in order after so many seconds of learning; its rate by its own clock."""
+    options = ("--burnin", str(BURNIN), "--eval-every", "0", "--log-format", "json", *more)
     learning: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
