@@ -147,7 +147,7 @@ class PlainDoubleDQN:
 
 
 def product_turn(seconds: float, *more: str) -> float:
-    """A headless run with more options, stopped in order after so many seconds of learning; its rate by its own clock."""
+    """A headless run with `more` options, stopped in order after so many seconds of learning: its own rate."""
     options = ("--burnin", str(BURNIN), "--eval-every", "0", "--log-format", "json", *more)
     learning: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as name:
