@@ -59,7 +59,7 @@ class Runner:
             int(seed) for seed in np.random.SeedSequence(config.seed).generate_state(3)
         )
         if is_cold():
-            channel.log("compiling; only the first start on a machine does this, about 20 s")
+            channel.log("compiling; only the first start on a machine does this, about 12 s")
         env = make_lanes(config, config.parallel_envs, threads=threads.lane_threads, seed=env_seed)
         self._learner = Learner(
             config,
