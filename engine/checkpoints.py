@@ -23,11 +23,11 @@ from engine import __version__
 from engine.errors import UserError
 from engine.runs import Run, find_run, list_runs
 
-FORMAT = 1
+FORMAT = 2
 MANIFEST = "manifest.json"
 POLICY_FILE = "online.safetensors"
 BEST_POLICY_FILE = "best.safetensors"  # in the run's folder: the best-evaluated policy
-POLICY_FORMAT = "mario-tui-policy-1"
+POLICY_FORMAT = "mario-tui-policy-2"
 _PREFIX = "step-"
 
 
