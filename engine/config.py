@@ -52,7 +52,7 @@ class RunConfig:
     step; a *lane* is one game.
     """
 
-    game: str = _option("mario", "run", "what to play; defaults shown are Mario's", choices=GAMES)
+    game: str = _option("mario", "run", "what to play; the help is for that game: --game snake --help", choices=GAMES)
     stage: str = _option(
         "1-1",
         "run",
@@ -86,7 +86,7 @@ class RunConfig:
     board: str | None = _option(
         None,
         "environment",
-        "width x height in cells (default: 12x12 for Snake, 7x14 for Tetris)",
+        "width x height in cells",
         metavar="WxH",
         games=BOARD_GAMES,
     )
@@ -303,14 +303,18 @@ def make_config(values: Mapping[str, Any], source: str | None = None) -> RunConf
         raise UserError(f"{source}: {error.field}: {error.reason}") from None
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add a flag for every field. Only flags that were given appear in the parsed namespace."""
+def add_arguments(parser: argparse.ArgumentParser, game: str = GAMES[0]) -> None:
+    """Add a flag for every field. Only flags that were given appear in the parsed namespace.
+
+    The help has the options of `game` and its defaults.
+    """
     groups: dict[str, Any] = {}
     for spec in fields(RunConfig):
         meta = spec.metadata
         if meta["group"] not in groups:
             groups[meta["group"]] = parser.add_argument_group(meta["group"])
-        default = "none" if spec.default is None else spec.default
+        default = GAME_DEFAULTS.get(game, {}).get(spec.name, spec.default)
+        default = "none" if default is None else default
         kwargs: dict[str, Any] = {"dest": spec.name, "default": argparse.SUPPRESS}
         if isinstance(spec.default, bool):
             state = "on" if spec.default else "off"
@@ -321,6 +325,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                 "metavar": meta["metavar"] or ("|".join(meta["choices"]) if _short(meta["choices"]) else _unit(spec)),
                 "help": f"{meta['help']} (default: {default})",
             }
+        if game not in meta["games"]:
+            kwargs["help"] = argparse.SUPPRESS
         groups[meta["group"]].add_argument(flag(spec.name), **kwargs)
 
 

@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import NoReturn
 
@@ -60,8 +61,8 @@ def run(arguments: list[str]) -> int:
     return _train(arguments)
 
 
-def training_parser() -> argparse.ArgumentParser:
-    """Parser of everything that starts a run."""
+def training_parser(game: str = GAMES[0]) -> argparse.ArgumentParser:
+    """Parser of everything that starts a run; its help is for `game`."""
     parser = _Parser(
         prog="mario-tui",
         usage="mario-tui [COMMAND] [options]",
@@ -77,12 +78,12 @@ def training_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--config", type=Path, metavar="FILE.toml", help="options from a file; given flags beat it")
     parser.add_argument("--resume", metavar="RUN|PATH|latest", help="go on from a run's newest or a given checkpoint")
-    add_arguments(parser)
+    add_arguments(parser, game)
     return parser
 
 
 def _train(arguments: list[str]) -> int:
-    options = training_parser().parse_args(arguments)
+    options = training_parser(_game_in(arguments)).parse_args(arguments)
     plan = make_plan(given(options), options.config, options.resume)
     if options.log_format and not options.no_ui:
         raise UserError("--log-format: is for headless runs; accepted together with --no-ui")
@@ -96,6 +97,15 @@ def _train(arguments: list[str]) -> int:
 
     host = plan.start()
     return MarioApp(open_run=host.run, host=host).run_in_terminal()
+
+
+def _game_in(arguments: list[str]) -> str:
+    """The game that the arguments name; it decides what their help shows."""
+    for before, argument in pairwise(["", *arguments]):
+        name = argument if before == "--game" else argument.removeprefix("--game=")
+        if name in GAMES:
+            return name
+    return GAMES[0]
 
 
 def _home() -> int:

@@ -47,6 +47,12 @@ def test_impossible_values_name_the_flag_and_what_is_accepted(arguments: tuple[s
         make_plan(parse(*arguments))
 
 
+def test_help_is_for_the_game_that_is_named() -> None:
+    mario, snake = (training_parser(game).format_help() for game in ("mario", "snake"))
+    assert "--stage" in mario and "--board" not in mario
+    assert "--stage" not in snake and "(default: 12x12)" in snake and "(default: 0.97)" in snake
+
+
 def test_unknown_flag_is_one_line() -> None:
     with pytest.raises(UserError, match=r"^unrecognized arguments: --stepps"):
         parse("--stepps", "3")
