@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.config import ConfigError, RunConfig, given, make_config
+from engine.config import GAMES, ConfigError, RunConfig, given, make_config
 from engine.errors import UserError
 from mario_tui.cli import training_parser
 from mario_tui.launch import make_plan
@@ -49,8 +49,8 @@ def test_impossible_values_name_the_flag_and_what_is_accepted(arguments: tuple[s
 
 def test_help_is_for_the_game_that_is_named() -> None:
     mario, snake = (training_parser(game).format_help() for game in ("mario", "snake"))
-    assert "--stage" in mario and "--board" not in mario
-    assert "--stage" not in snake and "(default: 12x12)" in snake and "(default: 0.97)" in snake
+    assert "--stage NAME" in mario and "--board WxH" not in mario
+    assert "--stage NAME" not in snake and "(default: 12x12)" in snake and "(default: 0.97)" in snake
 
 
 def test_unknown_flag_is_one_line() -> None:
@@ -105,6 +105,6 @@ def test_a_bad_file_is_named(tmp_path: Path, content: str, complaint: str) -> No
 
 
 def test_every_option_has_help_and_a_flag() -> None:
-    text = training_parser().format_help()
+    text = "".join(training_parser(game).format_help() for game in GAMES)
     for name in RunConfig.__dataclass_fields__:
         assert "--" + name.replace("_", "-") in text
