@@ -48,7 +48,7 @@ def test_impossible_values_name_the_flag_and_what_is_accepted(arguments: tuple[s
 
 
 def test_help_is_for_the_game_that_is_named() -> None:
-    mario, snake = (training_parser(game).format_help() for game in ("mario", "snake"))
+    mario, snake = (" ".join(training_parser(game).format_help().split()) for game in ("mario", "snake"))
     assert "--stage NAME" in mario and "--board WxH" not in mario
     assert "--stage NAME" not in snake and "(default: 12x12)" in snake and "(default: 0.97)" in snake
 
