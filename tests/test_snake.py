@@ -52,14 +52,16 @@ def assert_equal_steps(ours: list[TensorStep], theirs: list[TensorStep]) -> None
         ({"height": 2, "width": 2, "time_limit": 9}, 200),
         ({"height": 5, "width": 8, "time_limit": 30, "truncate": True}, 300),
         ({"height": 6, "width": 4, "death_penalty": 0.5}, 300),
+        ({"height": 6, "width": 6, "stall_limit": 5}, 300),
+        ({"height": 5, "width": 5, "stall_limit": 9, "time_limit": 20, "truncate": True}, 300),
         ({"height": 18, "width": 17}, 300),
     ],
-    ids=["default", "3x3", "2x2", "truncate", "penalty", "large"],
+    ids=["default", "3x3", "2x2", "truncate", "penalty", "stall", "stall and truncate", "large"],
 )
 def test_games_are_those_of_a_plain_model(options: dict[str, Any], steps: int) -> None:
     lanes = SnakeLanes(12, seed=3, **options)
     _, height, width = lanes.frame_shape
-    known = {"time_limit": 4000, "truncate": False, "death_penalty": 0.0, **options}
+    known = {"time_limit": 4000, "truncate": False, "stall_limit": 0, "death_penalty": 0.0, **options}
     models = [SnakeOracle(**{"height": height, "width": width, **known}) for _ in range(lanes.lanes)]
     frames, masks = lanes.reset().numpy(), lanes.masks.numpy()
     for lane, model in enumerate(models):

@@ -107,7 +107,15 @@ def _make_boards(
     width, height = (int(side) for side in board.split("x"))
     # The time limit truncates: nothing that the agent sees tells the time.
     if game == "snake":
-        snake = SnakeLanes(lanes, height=height, width=width, death_penalty=death_penalty, truncate=True, seed=seed)
+        snake = SnakeLanes(
+            lanes,
+            height=height,
+            width=width,
+            truncate=True,
+            stall_limit=2 * height * width,
+            death_penalty=death_penalty,
+            seed=seed,
+        )
         return BoardLanes(snake, masked=False, reward_scale=1.0)
     tetris = TetrisLanes(
         lanes, height=height, width=width, reward=reward, bag=pieces == "bag", truncate=True, seed=seed

@@ -40,12 +40,13 @@ class SnakeLanes(TensorLanes):
         height, width: of the board, in cells.
         time_limit: steps of an episode at most.
         truncate: whether the time limit truncates episodes. Jumanji terminates them, though no plane tells the time.
+        stall_limit: steps without a fruit after which an episode is truncated; 0 for never. Greedy snakes go in circles.
         death_penalty: what leaving the board or biting takes from the reward.
         seed: of every random decision; the games depend on the number of lanes and the kind of device, too.
     """
 
     actions = len(MOVES)
-    kept = ("head", "tail", "fruit", "length", "clock", "born", "next", "masks")
+    kept = ("head", "tail", "fruit", "length", "clock", "meal", "born", "next", "masks")
 
     def __init__(
         self,
@@ -55,6 +56,7 @@ class SnakeLanes(TensorLanes):
         width: int = 12,
         time_limit: int = 4000,
         truncate: bool = False,
+        stall_limit: int = 0,
         death_penalty: float = 0.0,
         seed: int = 0,
         device: torch.device | str = "cpu",
@@ -63,8 +65,10 @@ class SnakeLanes(TensorLanes):
         check_range("height", height, 2, 30)
         check_range("width", width, 2, 30)
         check_range("time_limit", time_limit, 1, 500_000)
+        check_range("stall_limit", stall_limit, 0, 500_000)
         self.frame_shape = (PLANES, height, width)
-        self.time_limit, self.truncate, self.death_penalty = time_limit, truncate, death_penalty
+        self.time_limit, self.truncate, self.stall_limit = time_limit, truncate, stall_limit
+        self.death_penalty = death_penalty
         self.cells = cells = height * width
         beside = neighbours(height, width)
         here = torch.arange(cells)[:, None]
@@ -84,6 +88,7 @@ class SnakeLanes(TensorLanes):
         # head has been can say 0 and is no part of any snake.
         self._head, self._tail, self._fruit = (self._constant([0]).repeat(lanes, 1) for _ in range(3))
         self._length, self._clock = (start.repeat(lanes, 1) for start in (self._one, self._dawn))
+        self._meal = self._dawn.repeat(lanes, 1)  # clock at the last fruit, where there is a stall limit
         self._born = self._constant([0.0] * cells + [OUTSIDE]).repeat(lanes, 1)  # clock when the head came
         self._next = self._constant([0] * cells).repeat(lanes, 1)  # where the head went from there
         self._masks = self._inside[self._head[:, 0]]
@@ -127,10 +132,14 @@ class SnakeLanes(TensorLanes):
         crashed, late = ~legal, clock >= self._dusk
         terminated, truncated = crashed | (length == self._dawn), self._never
         if self.truncate:
-            truncated = late & ~terminated
-            ended = terminated | truncated
+            truncated = late
         else:
-            ended = terminated = terminated | late
+            terminated = terminated | late
+        if self.stall_limit:
+            torch.where(eaten, clock, self._meal, out=self._meal)
+            truncated = truncated | (clock - self._meal >= self.stall_limit)
+        truncated = truncated & ~terminated
+        ended = terminated | truncated
         score = length - self._one
         rewards, returns = eaten.float(), score
         if self.death_penalty:
@@ -174,6 +183,8 @@ class SnakeLanes(TensorLanes):
         fruit = torch.where(ended, fruit, now[2], out=self._fruit)
         torch.where(ended, self._one, now[3], out=self._length)
         clock = torch.where(ended, self._dawn, now[4], out=self._clock)
+        if self.stall_limit:
+            torch.where(ended, self._dawn, self._meal, out=self._meal)
         torch.where(ended, self._inside.index_select(0, head[:, 0]), masks, out=self._masks)
         goes_on = (~ended).view(torch.uint8)
         self._born[:, : self.cells].mul_(goes_on)

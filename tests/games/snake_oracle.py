@@ -12,13 +12,16 @@ Cell = tuple[int, int]
 class SnakeOracle:
     """A game; `body` lists the cells from the head on."""
 
-    def __init__(self, height: int, width: int, *, time_limit: int, truncate: bool, death_penalty: float) -> None:
-        self.height, self.width = height, width
+    def __init__(
+        self, height: int, width: int, *, time_limit: int, truncate: bool, stall_limit: int, death_penalty: float
+    ) -> None:
+        self.height, self.width, self.stall_limit = height, width, stall_limit
         self.time_limit, self.truncate, self.death_penalty = time_limit, truncate, death_penalty
 
     def begin(self, head: Cell, fruit: Cell) -> None:
         assert head != fruit
         self.body, self.fruit, self.steps, self.total = [head], fruit, 0, 0.0
+        self.hungry = 0
 
     def target(self, action: int) -> Cell:
         return self.body[0][0] + MOVES[action][0], self.body[0][1] + MOVES[action][1]
@@ -36,6 +39,7 @@ class SnakeOracle:
         eaten = target == self.fruit
         self.body = [target if self.inside(target) else self.body[0], *self.body[: None if eaten else -1]]
         self.steps += 1
+        self.hungry = 0 if eaten else self.hungry + 1
         full = len(self.body) == self.height * self.width
         if eaten:
             assert full or next_fruit not in self.body
@@ -43,8 +47,9 @@ class SnakeOracle:
         reward = float(eaten) - self.death_penalty * crashed
         self.total += reward
         late = self.steps >= self.time_limit
-        over = crashed or full
-        return (reward, over, late and not over) if self.truncate else (reward, over or late, False)
+        over = crashed or full or (late and not self.truncate)
+        stalled = 0 < self.stall_limit <= self.hungry
+        return reward, over, not over and (late or stalled)
 
     def planes(self) -> NDArray[np.uint8]:
         planes = np.zeros((5, self.height, self.width), np.uint8)
