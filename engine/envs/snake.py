@@ -40,7 +40,7 @@ class SnakeLanes(TensorLanes):
         height, width: of the board, in cells.
         time_limit: steps of an episode at most.
         truncate: whether the time limit truncates episodes. Jumanji terminates them, though no plane tells the time.
-        stall_limit: steps without a fruit after which an episode is truncated; 0 for never. Greedy snakes go in circles.
+        stall_limit: steps without a fruit that truncate an episode; 0 for never. Greedy snakes go in circles.
         death_penalty: what leaving the board or biting takes from the reward.
         seed: of every random decision; the games depend on the number of lanes and the kind of device, too.
     """
