@@ -6,6 +6,9 @@ entry without an action (`NO_ACTION`), so that the value behind the cut can be b
 nothing follows. A stack reaches back at most to its episode's first frame, which is repeated before it. An entry can
 be sampled if the oldest frame of its stack is still in the ring, and its n-step window is complete: n entries follow
 it, or its episode's end does. So nothing crosses an episode's border or the write head.
+
+An append first claims its slots, then fills them, then counts them as written. Wherever it is interrupted, by a kill
+or seen from another process, what is half written is neither the new entry nor any longer the old one.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from engine.buffers.memory import HostMemory, Layout, Memory
 from engine.jit import kernel
 
 NO_ACTION = -1
@@ -38,7 +42,7 @@ class Batch:
 
 
 class FrameStorage:
-    """Rings of `capacity` entries for each of `lanes` lanes in host memory.
+    """Rings of `capacity` entries for each of `lanes` lanes.
 
     Args:
         lanes: number of rings.
@@ -48,6 +52,7 @@ class FrameStorage:
         n_step: length of a return's window, in environment steps.
         gamma: discount of one environment step.
         mask_actions: number of actions whose legality is kept with every frame; 0 where all are always legal.
+        memory: where the arrays live, in this process unless told otherwise. What it holds already is taken over.
     """
 
     def __init__(
@@ -60,21 +65,33 @@ class FrameStorage:
         n_step: int,
         gamma: float,
         mask_actions: int = 0,
+        memory: Memory | None = None,
     ) -> None:
         if capacity <= n_step + stack:
             raise ValueError(f"capacity is {capacity}; accepted: more than n_step + stack ({n_step + stack})")
         self.lanes, self.capacity, self.frame_shape = lanes, capacity, frame_shape
         self.stack, self.n_step = stack, n_step
         self._powers = gamma ** np.arange(n_step + 1, dtype=np.float64)
-        self.frames = np.zeros((lanes, capacity, *frame_shape), np.uint8)
-        self.actions = np.full((lanes, capacity), NO_ACTION, np.int64)
-        self.rewards = np.zeros((lanes, capacity), np.float32)
-        self.ends = np.zeros((lanes, capacity), np.uint8)
-        self.episode_starts = np.zeros((lanes, capacity), np.int64)  # entry number of the episode's first frame
-        self.masks = np.ones((lanes, capacity, mask_actions), np.bool_) if mask_actions else None
-        self.written = np.zeros(lanes, np.int64)  # entries ever written, the next entry's number
-        self._last_end = np.full(lanes, -1, np.int64)  # newest entry at which an episode ended
-        self._open_start = np.zeros(lanes, np.int64)  # first entry of the episode in progress
+        layout: Layout = {
+            "frames": ((lanes, capacity, *frame_shape), np.uint8),
+            "actions": ((lanes, capacity), np.int64),
+            "rewards": ((lanes, capacity), np.float32),
+            "ends": ((lanes, capacity), np.uint8),
+            "episode_starts": ((lanes, capacity), np.int64),  # entry number of the episode's first frame
+            "claimed": ((lanes,), np.int64),  # entries whose slots may have been touched
+            "written": ((lanes,), np.int64),  # entries ever written, the next entry's number
+            "ended": ((lanes,), np.int64),  # entries below this belong to episodes whose end is known
+            "open_start": ((lanes,), np.int64),  # first entry of the episode in progress
+            **({"masks": ((lanes, capacity, mask_actions), np.bool_)} if mask_actions else {}),
+        }
+        self.memory = HostMemory() if memory is None else memory
+        arrays = self.memory.arrays(layout)
+        self.frames, self.actions, self.rewards = arrays["frames"], arrays["actions"], arrays["rewards"]
+        self.ends, self.episode_starts, self.masks = arrays["ends"], arrays["episode_starts"], arrays.get("masks")
+        self.written, self._claimed = arrays["written"], arrays["claimed"]
+        self._ended, self._open_start = arrays["ended"], arrays["open_start"]
+        if self.memory.on_disk:
+            self.cut()
 
     @property
     def size(self) -> int:
@@ -98,25 +115,47 @@ class FrameStorage:
         `masks` are those of `frames`, and `final_masks` those of `final_frames`.
         """
         ends = np.where(terminated, _TERMINATED, np.where(truncated, _TRUNCATED, _GOES_ON)).astype(np.uint8)
-        everyone = np.arange(self.lanes)
-        self._write(everyone, frames, actions, rewards, ends, masks)
         cut = np.flatnonzero(ends == _TRUNCATED)
+        after = self.written + 1
+        after[cut] += 1
+        self._claimed[:] = np.maximum(self._claimed, after)
+        self._write(np.arange(self.lanes), self.written, frames, actions, rewards, ends, masks)
         if cut.size:
             none, zero = np.full(cut.size, NO_ACTION, np.int64), np.zeros(cut.size, np.float32)
             last_masks = None if final_masks is None else final_masks[cut]
-            self._write(cut, final_frames[cut], none, zero, np.zeros(cut.size, np.uint8), last_masks)
-        ended = ends != _GOES_ON
-        self._last_end[ended] = self.written[ended] - 1 - (ends[ended] == _TRUNCATED)
-        self._open_start[ended] = self.written[ended]
+            goes_on = np.full(cut.size, _GOES_ON, np.uint8)
+            self._write(cut, self.written[cut] + 1, final_frames[cut], none, zero, goes_on, last_masks)
+        self.written[:] = after
+        over = ends != _GOES_ON
+        self._ended[over] = after[over] - (ends[over] == _TRUNCATED)
+        self._open_start[over] = after[over]
+
+    def cut(self) -> None:
+        """End the episodes in progress; what is appended next begins new ones.
+
+        An open episode's newest frame becomes the final one of a truncation, as what its action led to is not known.
+        Once is as good as twice, also where it was interrupted.
+        """
+        lanes = np.flatnonzero(self.written > 0)
+        newest = self.written[lanes] - 1
+        slots, slots_before = newest % self.capacity, (newest - 1) % self.capacity
+        is_open = self.ends[lanes, slots] == _GOES_ON  # or a final frame already
+        follows = is_open & (newest > self.episode_starts[lanes, slots])
+        self.actions[lanes[is_open], slots[is_open]] = NO_ACTION
+        self.rewards[lanes[is_open], slots[is_open]] = 0
+        self.ends[lanes[follows], slots_before[follows]] = _TRUNCATED
+        self._ended[lanes[follows]] = newest[follows]
+        self._ended[lanes[~is_open]] = newest[~is_open] + 1
+        self._open_start[:] = self.written
 
     def complete(self) -> NDArray[np.int64]:
         """[lanes]: entries numbered below this have a complete n-step window."""
-        return np.maximum(self.written - self.n_step, self._last_end + 1)
+        return np.maximum(self.written - self.n_step, self._ended)
 
     def sampleable(self, lanes: NDArray[np.int64], entries: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Which (lane, entry number) pairs can be sampled now."""
         slots = entries % self.capacity
-        oldest = self.written[lanes] - self.capacity
+        oldest = self._claimed[lanes] - self.capacity
         first_frame = np.maximum(entries - self.stack + 1, self.episode_starts[lanes, slots])
         return (
             (entries >= np.maximum(oldest, 0))
@@ -150,18 +189,23 @@ class FrameStorage:
             return batch
         return dataclasses.replace(batch, next_masks=self.masks[lanes, next_entries % self.capacity])
 
+    def prefetch(self, lanes: NDArray[np.int64], entries: NDArray[np.int64]) -> None:
+        """Have the frames of transitions that will be gathered soon read from disk, where that is where they are."""
+        rows = lanes * self.capacity + (entries - self.stack + 1) % self.capacity
+        self.memory.prefetch("frames", rows, self.stack + self.n_step)
+
     def state(self) -> dict[str, NDArray[Any]]:
         """Everything held, for a checkpoint."""
         used = int(min(self.written.max(), self.capacity))
         state = {name: np.ascontiguousarray(column[:, :used]) for name, column in self._columns().items()}
-        return state | {"written": self.written, "last_end": self._last_end, "open_start": self._open_start}
+        return state | {"written": self.written, "ended": self._ended, "open_start": self._open_start}
 
     def load_state(self, state: dict[str, NDArray[Any]]) -> None:
         """Hold what a storage of the same options held."""
         for name, column in self._columns().items():
             column[:, : state[name].shape[1]] = state[name]
-        self.written[:], self._last_end[:] = state["written"], state["last_end"]
-        self._open_start[:] = state["open_start"]
+        self.written[:], self._claimed[:] = state["written"], state["written"]
+        self._ended[:], self._open_start[:] = state["ended"], state["open_start"]
 
     def _columns(self) -> dict[str, NDArray[Any]]:
         """What there is for each entry: [lanes, capacity, ...]."""
@@ -171,13 +215,14 @@ class FrameStorage:
     def _write(
         self,
         lanes: NDArray[np.intp],
+        entries: NDArray[np.int64],
         frames: NDArray[np.uint8],
         actions: NDArray[np.int64],
         rewards: NDArray[np.float32],
         ends: NDArray[np.uint8],
         masks: NDArray[np.bool_] | None,
     ) -> None:
-        slots = self.written[lanes] % self.capacity
+        slots = entries % self.capacity
         if self.masks is not None:
             self.masks[lanes, slots] = masks
         self.frames[lanes, slots] = frames
@@ -185,7 +230,6 @@ class FrameStorage:
         self.rewards[lanes, slots] = rewards
         self.ends[lanes, slots] = ends
         self.episode_starts[lanes, slots] = self._open_start[lanes]
-        self.written[lanes] += 1
 
 
 @kernel

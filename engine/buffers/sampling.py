@@ -100,10 +100,11 @@ class PrioritizedSampler:
         """Give newly complete entries the largest priority seen; drop those that lost a frame to the write head."""
         storage = self._storage
         # Overwritten entries, and behind them those whose stacks began in one.
-        lanes, entries = _ranges(self._seen - storage.capacity, storage.written - storage.capacity + storage.stack - 1)
+        oldest = storage.written - storage.capacity
+        lanes, entries = _ranges(np.maximum(self._seen, oldest) - storage.capacity, oldest + storage.stack - 1)
         lost = (entries >= 0) & ~storage.sampleable(lanes, entries)
         self._set(lanes[lost], entries[lost], 0.0)
-        lanes, entries = _ranges(self._weighed, storage.complete())
+        lanes, entries = _ranges(np.maximum(self._weighed, oldest), storage.complete())
         fits = storage.sampleable(lanes, entries)
         self._set(lanes[fits], entries[fits], self._largest)
         self._seen[:] = storage.written

@@ -1,0 +1,196 @@
+"""Where replay lives: shared between processes, and in files that a killed process leaves behind."""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from engine.buffers import FrameStorage, MappedMemory, Memory, PrioritizedSampler, SharedMemory
+from engine.buffers.frames import NO_ACTION
+from engine.errors import UserError
+
+LANES, CAPACITY, STACK, N_STEP, GAMMA = 3, 60, 4, 3, 0.5
+SHAPE = (32, 32)  # a frame is its four numbers (lane, entry, first entry of the episode, writer), again and again
+
+
+def make_storage(memory: Memory | None = None, capacity: int = CAPACITY) -> FrameStorage:
+    return FrameStorage(LANES, capacity, SHAPE, stack=STACK, n_step=N_STEP, gamma=GAMMA, memory=memory)
+
+
+def frames_of(entries: np.ndarray, starts: np.ndarray, writer: int) -> np.ndarray:
+    numbers = np.stack([np.arange(LANES), entries, starts, np.full(LANES, writer)], 1)
+    return np.tile(numbers, SHAPE[0]).view(np.uint8).reshape(LANES, *SHAPE)
+
+
+def append(storage: FrameStorage, steps: int, writer: int, seed: int) -> None:
+    """Episodes of some ten steps that begin with this call; rewards are entry numbers modulo 7."""
+    storage.cut()
+    random, starts = np.random.default_rng(seed), storage.written.copy()
+    for _ in range(steps):
+        written = storage.written.copy()
+        ends = random.choice(["", "terminated", "truncated"], LANES, p=[0.8, 0.1, 0.1])
+        storage.append(
+            frames_of(written, starts, writer), np.full(LANES, 1), (written % 7).astype(np.float32),
+            ends == "terminated", ends == "truncated", frames_of(written + 1, starts, writer),
+        )  # fmt: skip
+        starts = np.where(ends == "", starts, storage.written)
+
+
+def verify(storage: FrameStorage) -> int:
+    """Check every transition that can be sampled; returns how many there are."""
+    newest = storage.written[:, None] - np.arange(storage.capacity + 2)
+    lanes, entries = np.nonzero(newest >= 0)[0], newest[newest >= 0]
+    can = storage.sampleable(lanes, entries)
+    lanes, entries = lanes[can], entries[can]
+    batch = storage.gather(lanes, entries)
+    numbers, next_numbers = (
+        stacks.reshape(len(lanes), STACK, -1).view(np.int64).reshape(len(lanes), STACK, -1, 4)
+        for stacks in (batch.obs, batch.next_obs)
+    )
+    assert (numbers == numbers[:, :, :1]).all() and (next_numbers == next_numbers[:, :, :1]).all()  # nothing is torn
+    numbers, next_numbers = numbers[:, :, 0], next_numbers[:, :, 0]
+    starts, back = numbers[:, -1, 2], np.arange(STACK - 1, -1, -1)
+    for stacks, last in ((numbers, entries), (next_numbers, next_numbers[:, -1, 1])):
+        assert (stacks[..., 0] == lanes[:, None]).all()
+        assert (stacks[..., 1] == np.maximum(last[:, None] - back, starts[:, None])).all()
+        assert (stacks[..., 2] == starts[:, None]).all()  # one episode
+        assert (stacks[..., 3] == numbers[:, :1, 3]).all()  # of one writer
+    assert (batch.actions == 1).all()
+    steps = np.where(batch.discounts > 0, next_numbers[:, -1, 1] - entries, N_STEP)
+    assert ((steps >= 1) & (steps <= N_STEP)).all()
+    bootstraps = batch.discounts > 0
+    assert (batch.discounts[bootstraps] == GAMMA ** steps[bootstraps]).all()
+    expected = sum(np.where(k < steps, GAMMA**k * ((entries + k) % 7), 0) for k in range(N_STEP))
+    assert (batch.returns[bootstraps] == expected[bootstraps]).all()
+    return len(lanes)
+
+
+def test_a_process_appends_what_another_samples() -> None:
+    memory = SharedMemory()
+    storage = make_storage(memory)
+    child = multiprocessing.get_context("spawn").Process(target=_append_in_child, args=(memory,))
+    child.start()
+    while child.is_alive():
+        time.sleep(0.005)
+    assert child.exitcode == 0
+    assert storage.written.min() > CAPACITY
+    assert verify(storage) > LANES * CAPACITY / 2
+
+
+def _append_in_child(memory: SharedMemory) -> None:
+    append(make_storage(memory), 200, writer=1, seed=0)
+
+
+def test_a_killed_writer_leaves_a_replay_that_goes_on(tmp_path: Path) -> None:
+    """Five children append as fast as they can until SIGKILL; each goes on with what the last one left."""
+    random, held = np.random.default_rng(), np.zeros(LANES, np.int64)
+    for writer in range(5):
+        with subprocess.Popen([sys.executable, "-m", "tests.test_replay_memory", tmp_path, str(writer)],
+                              stdout=subprocess.PIPE) as child:  # fmt: skip
+            assert child.stdout is not None and child.stdout.readline() == b"appending\n"
+            time.sleep(random.uniform(0.001, 0.2))
+            child.send_signal(signal.SIGKILL)
+        memory = MappedMemory(tmp_path)
+        storage = make_storage(memory)
+        assert (storage.written > held).all()
+        held = storage.written.copy()
+        verify(storage)
+        append(storage, 11, writer=100 + writer, seed=writer)
+        assert verify(storage) > 0
+        memory.close()
+
+
+def _append_until_killed(folder: Path, writer: int) -> None:
+    storage = make_storage(MappedMemory(folder))
+    append(storage, 1, writer, seed=writer)
+    print("appending", flush=True)
+    while True:
+        append(storage, 50, writer, seed=writer)
+
+
+class _Stop(Exception):
+    pass
+
+
+@pytest.mark.parametrize("moment", ["_claimed", "frames", "rewards", "episode_starts", "written", "_ended"])
+def test_an_append_that_stops_anywhere_is_not_seen(moment: str, tmp_path: Path) -> None:
+    memory = MappedMemory(tmp_path)
+    storage = make_storage(memory)
+    append(storage, 100, writer=0, seed=0)
+    oldest = storage.written - CAPACITY
+
+    class Stopping(np.ndarray):
+        def __setitem__(self, key: object, value: object) -> None:
+            super().__setitem__(key, value)  # type: ignore[index]
+            raise _Stop
+
+    setattr(storage, moment, getattr(storage, moment).view(Stopping))
+    with pytest.raises(_Stop):
+        append(storage, 1, writer=9, seed=0)
+    memory.close()
+    again = make_storage(MappedMemory(tmp_path))
+    assert not again.sampleable(np.arange(LANES), oldest).any()
+    verify(again)
+    for _ in range(30):
+        append(again, 3, writer=1, seed=1)
+        verify(again)
+
+
+def test_cut_truncates_at_the_last_known_frame() -> None:
+    storage = make_storage()
+    none = np.zeros(LANES, bool)
+    for entry in range(6):
+        pictures = frames_of(np.full(LANES, entry), np.zeros(LANES, int), 0)
+        storage.append(pictures, np.full(LANES, 1), np.full(LANES, entry, np.float32), none, none, pictures)
+    for _ in range(2):
+        storage.cut()
+        assert storage.complete().tolist() == [5] * LANES
+        batch = storage.gather(np.array([0, 0]), np.array([2, 4]))
+        assert batch.discounts.tolist() == [GAMMA**3, GAMMA]
+        assert batch.next_obs[:, -1].reshape(2, -1).view(np.int64)[:, 1].tolist() == [5, 5]
+        assert storage.actions[0, 5] == NO_ACTION and not storage.sampleable(np.array([0]), np.array([5]))[0]
+    append(storage, 20, writer=1, seed=0)
+    verify(storage)
+
+
+def test_priorities_cover_a_reopened_replay(tmp_path: Path) -> None:
+    memory = MappedMemory(tmp_path)
+    append(make_storage(memory), 500, writer=0, seed=0)
+    memory.close()
+    storage = make_storage(MappedMemory(tmp_path))
+    sampler = PrioritizedSampler(storage, alpha=0.6, beta=0.4, beta_annealing=0.0)
+    sampler.appended()
+    drawn = sampler.sample(4096, np.random.default_rng(0))
+    assert storage.sampleable(drawn.lanes, drawn.entries).all()
+    assert len(set(zip(drawn.lanes, drawn.entries, strict=True))) == verify(storage)
+    assert drawn.weights.min() == 1
+
+
+def test_mapped_files_are_sparse_and_refuse_another_shape_or_a_second_owner(tmp_path: Path) -> None:
+    memory = MappedMemory(tmp_path)
+    make_storage(memory, capacity=1_000_000)
+    files = list(tmp_path.glob("*.bin"))
+    assert sum(file.stat().st_size for file in files) > 3e9
+    assert sum(file.stat().st_blocks * 512 for file in files) < 1e6
+    with pytest.raises(UserError, match=f"{tmp_path}: another process has this replay open"):
+        make_storage(MappedMemory(tmp_path))
+    memory.close()
+    with pytest.raises(UserError, match=f"{tmp_path}: holds a replay of another shape"):
+        make_storage(MappedMemory(tmp_path))
+
+
+def test_mapped_files_that_the_disk_can_not_hold_are_refused_before_they_begin(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=rf"{tmp_path}: the replay needs [0-9.]+ GB more, the disk has [0-9.]+ GB"):
+        make_storage(MappedMemory(tmp_path), capacity=10**11)
+    assert not list(tmp_path.glob("*.bin"))
+
+
+if __name__ == "__main__":
+    _append_until_killed(Path(sys.argv[1]), int(sys.argv[2]))
