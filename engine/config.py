@@ -164,6 +164,9 @@ class RunConfig:
     )
 
     buffer_size: int = _option(400_000, "replay", "transitions kept; 3 KB each at 50x60 (trial)", low=100)
+    use_mmap_buffer: bool = _option(
+        False, "replay", "keep the replay in a file of the run's folder: larger than memory, reopened on resume"
+    )
     prioritized_replay: bool = _option(
         True, "replay", "sample by TD error (Schaul et al. 2016); trial: 30-40%% fewer steps"
     )

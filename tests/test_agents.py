@@ -299,7 +299,7 @@ def test_a_checkpoint_brings_back_weights_optimiser_counters_and_random_state(tm
     learner.write_checkpoint(tmp_path / "c", 120, {"who": "cares"}, {})
     again = make_learner(resume_from=tmp_path / "c")
     assert again.updates == learner.updates > 10
-    assert again.sampler.beta == learner.sampler.beta
+    assert again.replay.beta == learner.replay.beta
     for mine, theirs in ((learner.agent.online, again.agent.online), (learner.agent.target, again.agent.target)):
         for name, tensor in mine.state_dict().items():
             assert torch.equal(tensor, theirs.state_dict()[name])

@@ -48,3 +48,19 @@ def test_interrupted_and_resumed_equals_uninterrupted(game: str, tmp_path: Path)
     for key in ("credit", "beta", "random", "torch_random", "choices"):
         assert one[key] == other[key], key
     assert one["extra"]["actor"] == other["extra"]["actor"]
+
+
+def test_a_replay_in_a_file_is_there_again_on_resume(tmp_path: Path) -> None:
+    options = ("--parallel-envs", "8", "--burnin", "400", "--batch-size", "64", "--use-mmap-buffer",
+               "--no-ui", "--log-format", "json", "--eval-every", "0")  # fmt: skip
+    first = json_lines(run_program(*options, "--steps", "800", cwd=tmp_path).stdout)
+    (run,) = (tmp_path / "checkpoints").iterdir()
+    assert (run / "replay" / "frames.bin").stat().st_size > 1e9  # sparse: 400,000 frames are not there yet
+    again = json_lines(run_program("--no-ui", "--log-format", "json", "--resume", "latest", "--steps", "880",
+                                   cwd=tmp_path).stdout)  # fmt: skip
+    progress = [event for event in again if event["event"] == "progress"]
+    assert progress[0]["burnin_left"] == 0 and progress[0]["replay_size"] >= 800
+    updates = [
+        json.loads(Path(events[-1]["checkpoint"], "state.json").read_text())["updates"] for events in (first, again)
+    ]
+    assert updates[1] - updates[0] == 80 * 8 // 64  # from the first step on

@@ -1,10 +1,12 @@
-"""Replay in three separable parts: storage (`frames`, in a `memory`), sampling (`sampling`, on `sum_tree`), n-step.
+"""Replay in separable parts: n-step storage (`frames`, in a `memory`) and sampling (`sampling`, on `sum_tree`).
 
-Everything here is NumPy; `engine.buffers.device` has the same on a torch device.
+`ReplayBuffer` and `PrioritizedReplayBuffer` compose them. All of it is NumPy; `engine.buffers.device` has the same on a
+torch device.
 """
 
 from engine.buffers.frames import Batch, FrameStorage
 from engine.buffers.memory import HostMemory, MappedMemory, Memory, SharedMemory
+from engine.buffers.replay import PrioritizedReplayBuffer, Replay, ReplayBuffer
 from engine.buffers.sampling import PrioritizedSampler, Sample, Sampler, UniformSampler
 from engine.buffers.sum_tree import SumTree
 
@@ -14,7 +16,10 @@ __all__ = [
     "HostMemory",
     "MappedMemory",
     "Memory",
+    "PrioritizedReplayBuffer",
     "PrioritizedSampler",
+    "Replay",
+    "ReplayBuffer",
     "Sample",
     "Sampler",
     "SharedMemory",

@@ -20,7 +20,7 @@ from safetensors.torch import load_file, save_file
 from engine import __version__, checkpoints
 from engine.agents import DoubleDQN, Losses
 from engine.agents.double_dqn import resolve_device
-from engine.buffers import Batch, FrameStorage, PrioritizedSampler, Sampler, UniformSampler
+from engine.buffers import MappedMemory, PrioritizedReplayBuffer, Replay, ReplayBuffer
 from engine.config import RunConfig
 from engine.envs.make import describe_task
 from engine.envs.step import Spec, VectorStep
@@ -41,6 +41,7 @@ class Learner:
 
     With `resume_from`, weights, optimiser, counters, beta and the random state continue. The replay's contents do not:
     it fills to a quarter of the burn-in before learning goes on, enough because the policy that fills it is trained.
+    A replay in a file, in `replay_folder`, is simply there again.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class Learner:
         threads: int = 1,
         tell: Callable[[str], None] = lambda text: None,
         resume_from: Path | None = None,
+        replay_folder: Path | None = None,
     ) -> None:
         state = None if resume_from is None else json.loads((resume_from / _STATE_FILE).read_text("utf-8"))
         device = resolve_device(config.device)
@@ -69,23 +71,9 @@ class Learner:
             accumulate=config.accumulate,
             on_shortage=lambda parts: tell(f"memory ran out: batches are learned in {parts} parts from now on"),
         )
-        self.storage = FrameStorage(
-            config.parallel_envs,
-            math.ceil(config.buffer_size / config.parallel_envs),
-            spec.frame_shape,
-            stack=spec.stack,
-            n_step=config.n_step,
-            gamma=config.gamma,
-            mask_actions=spec.actions if spec.masked else 0,
-        )
-        self.sampler: Sampler = (
-            PrioritizedSampler(self.storage, alpha=config.alpha, beta=config.beta, beta_annealing=config.beta_annealing)
-            if config.prioritized_replay
-            else UniformSampler(self.storage)
-        )
+        self.replay = make_replay(config, spec, replay_folder)
         self._random = np.random.default_rng(seed)
         self._credit = 0.0  # updates that are due
-        self._batch: Batch | None = None
         self._fill = config.burnin
         self.updates = 0
         if resume_from is not None and state is not None:
@@ -95,7 +83,7 @@ class Learner:
     def burnin_left(self) -> int:
         """Transitions to store before learning begins; at least one batch and one complete window a lane."""
         fill = max(self._fill, self._config.batch_size, self._config.parallel_envs * (self._config.n_step + 1))
-        return max(0, fill - self.storage.size)
+        return max(0, fill - self.replay.size)
 
     def insert(
         self,
@@ -105,24 +93,22 @@ class Learner:
         masks: NDArray[np.bool_] | None = None,
     ) -> None:
         """Store one step of all lanes: the frames acted on [lanes, *frame_shape], the actions, the outcome."""
-        self.storage.append(
+        self.replay.append(
             frames, actions, step.rewards, step.terminated, step.truncated, step.final_frames, masks, step.final_masks
         )
-        self.sampler.appended()
         if self.burnin_left == 0:
-            self._credit += self.storage.lanes * self._config.replay_ratio / self._config.batch_size
+            self._credit += self._config.parallel_envs * self._config.replay_ratio / self._config.batch_size
 
     def learn(self) -> list[Losses]:
         """The updates that are due. Raises `DivergedError` if the loss is not finite."""
         done = []
         while self._credit >= 1 and self.burnin_left == 0:  # a resumed credit waits for the replay
             self._credit -= 1
-            sample = self.sampler.sample(self._config.batch_size, self._random)
-            self._batch = self.storage.gather(sample.lanes, sample.entries, into=self._batch)
-            losses = self.agent.update(self._batch, sample.weights)
+            batch, sample = self.replay.sample(self._config.batch_size, self._random)
+            losses = self.agent.update(batch, sample.weights)
             if not math.isfinite(losses.loss):
                 raise DivergedError(f"the loss is {losses.loss} at update {self.updates}; try a lower --learning-rate")
-            self.sampler.update(sample, losses.td_errors)
+            self.replay.update_priorities(sample, losses.td_errors)
             self.updates += 1
             if self.updates % self._config.sync_every == 0:
                 self.agent.sync_target(self._config.tau)
@@ -163,7 +149,7 @@ class Learner:
         state = {
             "updates": self.updates,
             "credit": self._credit,
-            "beta": self.sampler.beta,
+            "beta": self.replay.beta,
             "random": self._random.bit_generator.state,
             "choices": self._choices.state(),
             "accumulate": self.agent.accumulate,
@@ -173,9 +159,7 @@ class Learner:
             "extra": extra,
         }
         if self._config.checkpoint_replay:
-            replay = {f"storage.{name}": array for name, array in self.storage.state().items()}
-            replay |= {f"sampler.{name}": array for name, array in self.sampler.state().items()}
-            save_arrays(replay, partial / _REPLAY_FILE)
+            save_arrays(self.replay.state(), partial / _REPLAY_FILE)
         save_arrays(arrays, partial / _ARRAYS_FILE)
         (partial / _STATE_FILE).write_text(json.dumps(state), encoding="utf-8")
         (partial / "config.toml").write_text(self._config.to_toml(), encoding="utf-8")
@@ -183,6 +167,7 @@ class Learner:
 
     def close(self) -> None:
         self.agent.close()
+        self.replay.close()
 
     def _load(self, folder: Path, state: dict[str, Any]) -> None:
         self.agent.online.load_state_dict(load_file(folder / checkpoints.POLICY_FILE))
@@ -190,37 +175,36 @@ class Learner:
         self.agent.load_optimizer_tensors(load_file(folder / _OPTIMIZER_FILE))
         self.updates = state["updates"]
         self._credit = state["credit"]
-        self.sampler.beta = state["beta"]
+        self.replay.beta = state["beta"]
         self._random.bit_generator.state = state["random"]
         torch.set_rng_state(torch.from_numpy(np.frombuffer(bytes.fromhex(state["torch_random"]), np.uint8).copy()))
         self.agent.accumulate = state["accumulate"]
         self.agent.load_scaler_state(state["scaler"])
-        if (folder / _REPLAY_FILE).exists() and self._load_replay(load_arrays(folder / _REPLAY_FILE)):
+        if (folder / _REPLAY_FILE).exists() and self.replay.load_state(load_arrays(folder / _REPLAY_FILE)):
             self._fill = state["fill"]
         else:
             self._fill = math.ceil(self._config.burnin / 4)
 
-    def _load_replay(self, arrays: dict[str, NDArray[Any]]) -> bool:
-        """Whether the replay could be taken over: its shape is still the same."""
-        parts: dict[str, dict[str, NDArray[Any]]] = {"storage": {}, "sampler": {}}
-        for name, array in arrays.items():
-            part, _, column = name.partition(".")
-            parts[part][column] = array
-        frames = parts["storage"]["frames"]
-        kept, wanted = (frames.shape[0], *frames.shape[2:]), (self.storage.lanes, *self.storage.frame_shape)
-        wrapped = parts["storage"]["written"].max() > frames.shape[1]
-        if (
-            kept != wanted
-            or frames.shape[1] > self.storage.capacity
-            or (wrapped and frames.shape[1] != self.storage.capacity)
-        ):
-            return False
-        self.storage.load_state(parts["storage"])
-        if parts["sampler"] and isinstance(self.sampler, PrioritizedSampler):
-            self.sampler.load_state(parts["sampler"])
-        else:
-            self.sampler.appended()
-        return True
+
+def make_replay(config: RunConfig, spec: Spec, folder: Path | None) -> Replay:
+    """The replay a run's options ask for; `folder` is where one that is kept in files has them."""
+    if config.use_mmap_buffer and folder is None:
+        raise ValueError("a replay in files needs a folder")
+    options: dict[str, Any] = {
+        "lanes": config.parallel_envs,
+        "capacity": math.ceil(config.buffer_size / config.parallel_envs),
+        "frame_shape": spec.frame_shape,
+        "stack": spec.stack,
+        "n_step": config.n_step,
+        "gamma": config.gamma,
+        "mask_actions": spec.actions if spec.masked else 0,
+        "memory": MappedMemory(folder) if config.use_mmap_buffer and folder is not None else None,
+        "reuse_batches": True,
+    }
+    if not config.prioritized_replay:
+        return ReplayBuffer(**options)
+    priorities: dict[str, Any] = {"alpha": config.alpha, "beta": config.beta, "beta_annealing": config.beta_annealing}
+    return PrioritizedReplayBuffer(**options, **priorities)
 
 
 def read_extra(folder: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:

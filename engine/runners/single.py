@@ -68,6 +68,7 @@ class Runner:
             threads=threads.learn_threads,
             tell=channel.log,
             resume_from=resume_from,
+            replay_folder=run / "replay",
         )
         self._actor = Actor(env, index=0, epsilon_steps=config.epsilon_steps, seed=explore_seed)
         extra = None
@@ -76,6 +77,7 @@ class Runner:
             if extra["games"] == self._games():
                 self._actor.load_state(extra["actor"], arrays)
             else:
+                self._learner.replay.cut()
                 channel.log("the games begin anew: they are others, or another number, than in the checkpoint")
         self._counters = Counters(None if extra is None else extra["counters"])
         self._evaluator = Evaluator(run, config, channel, self._learner, threads.lane_threads)
@@ -178,9 +180,9 @@ class Runner:
                 updates=learner.updates,
                 epsilon=float(self._actor.epsilons.mean()),
                 learning_rate=self._config.learning_rate,
-                replay_size=learner.storage.size,
-                replay_capacity=learner.storage.lanes * learner.storage.capacity,
-                beta=learner.sampler.beta,
+                replay_size=learner.replay.size,
+                replay_capacity=learner.replay.capacity,
+                beta=learner.replay.beta,
                 burnin_left=learner.burnin_left,
             )
         )

@@ -1,0 +1,240 @@
+"""Storage and sampler in one: what an agent's loop needs of a replay.
+
+>>> import numpy as np
+>>> replay = PrioritizedReplayBuffer(lanes=2, capacity=100, frame_shape=(8, 8), stack=4, n_step=3, gamma=0.99)
+>>> random, none = np.random.default_rng(0), np.zeros(2, bool)
+>>> for _ in range(20):
+...     frames = random.integers(0, 256, (2, 8, 8), np.uint8)
+...     replay.append(frames, np.array([0, 1]), np.ones(2, np.float32), none, none, frames)
+>>> batch, sample = replay.sample(32, random)
+>>> batch.obs.shape, batch.returns.shape, sample.weights.shape
+((32, 4, 8, 8), (32,), (32,))
+>>> replay.update_priorities(sample, td_errors=np.ones(32, np.float32))
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.buffers.ahead import AheadSampler
+from engine.buffers.frames import Batch, FrameStorage
+from engine.buffers.memory import Memory
+from engine.buffers.sampling import PrioritizedSampler, Sample, Sampler, UniformSampler
+
+
+class Replay(Protocol):
+    """What a learner asks of a replay, wherever it lives."""
+
+    beta: float
+    """Importance-sampling exponent; 0 where sampling is uniform."""
+
+    @property
+    def size(self) -> int:
+        """Entries held."""
+
+    @property
+    def capacity(self) -> int:
+        """Entries that all lanes hold at most."""
+
+    def append(
+        self,
+        frames: NDArray[np.uint8],
+        actions: NDArray[np.int64],
+        rewards: NDArray[np.float32],
+        terminated: NDArray[np.bool_],
+        truncated: NDArray[np.bool_],
+        final_frames: NDArray[np.uint8],
+        masks: NDArray[np.bool_] | None = None,
+        final_masks: NDArray[np.bool_] | None = None,
+    ) -> None:
+        """Add one step of every lane; see `FrameStorage.append`."""
+
+    def sample(self, batch_size: int, random: np.random.Generator) -> tuple[Any, Any]:
+        """A batch to learn from, and which entries it is of, with the weights of their losses [batch]."""
+
+    def update_priorities(self, sample: Any, td_errors: Any) -> None:
+        """Tell a sample's absolute TD errors [batch]; those of entries overwritten meanwhile are dropped."""
+
+    def cut(self) -> None:
+        """End the episodes in progress: the games begin anew."""
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Everything held, for a checkpoint."""
+
+    def load_state(self, state: dict[str, NDArray[Any]]) -> bool:
+        """Hold what a replay held; False, and nothing done, if that has another shape."""
+
+    def close(self) -> None:
+        """Let go of files."""
+
+
+class ReplayBuffer:
+    """Uniform replay of n-step transitions on frames that are stored once.
+
+    Args:
+        lanes: environments that step together; arrays given to `append` have them as leading axis.
+        capacity: entries for each lane.
+        frame_shape: of a uint8 frame.
+        stack: frames in an observation.
+        n_step: length of a return's window, in environment steps.
+        gamma: discount of one environment step.
+        mask_actions: number of actions whose legality is kept with every frame; 0 where all are always legal.
+        memory: `HostMemory` (default), `SharedMemory` or `MappedMemory`.
+        reuse_batches: a batch is good until the next is drawn; spares the time to get fresh memory.
+    """
+
+    sampler: Sampler
+
+    def __init__(
+        self,
+        lanes: int,
+        capacity: int,
+        frame_shape: tuple[int, ...],
+        *,
+        stack: int = 4,
+        n_step: int = 1,
+        gamma: float = 0.99,
+        mask_actions: int = 0,
+        memory: Memory | None = None,
+        reuse_batches: bool = False,
+    ) -> None:
+        self.storage = FrameStorage(
+            lanes,
+            capacity,
+            frame_shape,
+            stack=stack,
+            n_step=n_step,
+            gamma=gamma,
+            mask_actions=mask_actions,
+            memory=memory,
+        )
+        self._reuse = reuse_batches
+        self._batch: Batch | None = None
+        self._use(UniformSampler(self.storage))
+
+    @property
+    def size(self) -> int:
+        """Entries held."""
+        return self.storage.size
+
+    @property
+    def capacity(self) -> int:
+        """Entries that all lanes hold at most."""
+        return self.storage.lanes * self.storage.capacity
+
+    @property
+    def beta(self) -> float:
+        return self.sampler.beta
+
+    @beta.setter
+    def beta(self, beta: float) -> None:
+        self.sampler.beta = beta
+
+    def append(
+        self,
+        frames: NDArray[np.uint8],
+        actions: NDArray[np.int64],
+        rewards: NDArray[np.float32],
+        terminated: NDArray[np.bool_],
+        truncated: NDArray[np.bool_],
+        final_frames: NDArray[np.uint8],
+        masks: NDArray[np.bool_] | None = None,
+        final_masks: NDArray[np.bool_] | None = None,
+    ) -> None:
+        """Add one step of every lane; see `FrameStorage.append`."""
+        self.storage.append(frames, actions, rewards, terminated, truncated, final_frames, masks, final_masks)
+        self.sampler.appended()
+
+    def sample(self, batch_size: int, random: np.random.Generator) -> tuple[Batch, Sample]:
+        """A batch to learn from, and which entries it is of, with the weights of their losses [batch]."""
+        sample = self.sampler.sample(batch_size, random)
+        into = self._batch if self._batch is not None and len(self._batch.obs) == batch_size else None
+        batch = self.storage.gather(sample.lanes, sample.entries, into=into)
+        if self._reuse:
+            self._batch = batch
+        return batch, sample
+
+    def update_priorities(self, sample: Sample, td_errors: NDArray[np.float32]) -> None:
+        """Tell a sample's absolute TD errors [batch]; those of entries overwritten meanwhile are dropped."""
+        self.sampler.update(sample, td_errors)
+
+    def cut(self) -> None:
+        """End the episodes in progress: the games begin anew."""
+        self.storage.cut()
+        self.sampler.appended()
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Everything held, for a checkpoint."""
+        return joined(self.storage.state(), self.sampler.state())
+
+    def load_state(self, state: dict[str, NDArray[Any]]) -> bool:
+        """Hold what a replay held; False, and nothing done, if that has another shape."""
+        storage, sampler = parted(state)
+        if not fits(storage, self.storage.lanes, self.storage.capacity, self.storage.frame_shape):
+            return False
+        self.storage.load_state(storage)
+        if sampler:
+            self.sampler.load_state(sampler)
+        else:
+            self.sampler.appended()
+        return True
+
+    def close(self) -> None:
+        """Let go of files."""
+        self.storage.memory.close()
+
+    def _use(self, sampler: Sampler) -> None:
+        self.sampler = AheadSampler(sampler, self.storage) if self.storage.memory.on_disk else sampler
+        self.sampler.appended()
+
+
+class PrioritizedReplayBuffer(ReplayBuffer):
+    """Prioritized replay (see `PrioritizedSampler`).
+
+    Args:
+        alpha: how much priorities count; 0 is uniform.
+        beta: importance-sampling exponent at the start.
+        beta_annealing: added to beta at every update of priorities, up to 1.
+        options: those of `ReplayBuffer`.
+    """
+
+    def __init__(
+        self,
+        lanes: int,
+        capacity: int,
+        frame_shape: tuple[int, ...],
+        *,
+        alpha: float = 0.6,
+        beta: float = 0.4,
+        beta_annealing: float = 1e-5,
+        **options: Any,
+    ) -> None:
+        super().__init__(lanes, capacity, frame_shape, **options)
+        self._use(PrioritizedSampler(self.storage, alpha=alpha, beta=beta, beta_annealing=beta_annealing))
+
+
+def joined(storage: dict[str, NDArray[Any]], sampler: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """One state of two: `storage.<name>` and `sampler.<name>`."""
+    parts = {"storage": storage, "sampler": sampler}
+    return {f"{part}.{name}": array for part, arrays in parts.items() for name, array in arrays.items()}
+
+
+def parted(state: dict[str, NDArray[Any]]) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
+    """The states of storage and sampler that were `joined`."""
+    parts: dict[str, dict[str, NDArray[Any]]] = {"storage": {}, "sampler": {}}
+    for key, array in state.items():
+        part, _, name = key.partition(".")
+        parts[part][name] = array
+    return parts["storage"], parts["sampler"]
+
+
+def fits(storage: dict[str, NDArray[Any]], lanes: int, capacity: int, frame_shape: tuple[int, ...]) -> bool:
+    """Whether a storage of this shape can hold a state. A ring that has wrapped fits its own capacity only."""
+    frames = storage["frames"]
+    used, wrapped = frames.shape[1], storage["written"].max() > frames.shape[1]
+    return (frames.shape[0], *frames.shape[2:]) == (lanes, *frame_shape) and (
+        used == capacity if wrapped else used <= capacity
+    )
