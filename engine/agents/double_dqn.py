@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from engine.buffers import Batch
+from engine.buffers.device import Array, TensorBatch
 from engine.errors import UserError
 
 Precision = Literal["float32", "bfloat16", "float16"]
@@ -34,7 +35,7 @@ class Losses:
 
     loss: float  # importance-weighted mean Huber loss
     q_mean: float  # mean Q-value of the actions taken
-    td_errors: NDArray[np.float32]  # [batch], absolute
+    td_errors: Array  # float32 [batch], absolute; where the batch was: on the host or the device
 
 
 def greedy(q: Tensor, masks: NDArray[np.bool_] | None) -> NDArray[np.int64]:
@@ -108,8 +109,8 @@ class DoubleDQN:
         with self._autocast():
             return greedy(self.online(torch.from_numpy(obs).to(self.device)), masks)
 
-    def update(self, batch: Batch, weights: NDArray[np.float32]) -> Losses:
-        """One optimiser step on n-step transitions with importance weights [batch]."""
+    def update(self, batch: Batch | TensorBatch, weights: Array) -> Losses:
+        """One optimiser step on n-step transitions with importance weights float32 [batch]."""
         while True:
             try:
                 gradients, losses = self.gradients(batch, weights)
@@ -124,7 +125,7 @@ class DoubleDQN:
                 self.apply(gradients)
                 return losses
 
-    def gradients(self, batch: Batch, weights: NDArray[np.float32]) -> tuple[list[Tensor], Losses]:
+    def gradients(self, batch: Batch | TensorBatch, weights: Array) -> tuple[list[Tensor], Losses]:
         """Gradients of the batch's mean loss (in float16: scaled), a tensor for each parameter. Changes nothing."""
         size = len(weights)
         borders = np.linspace(0, size, min(size, self._threads * self.accumulate) + 1).astype(int)
@@ -138,7 +139,11 @@ class DoubleDQN:
             else:
                 gradients = part_gradients
             losses.append(torch.stack(rest))
-        loss, q, td_errors = torch.cat(losses, 1).cpu().numpy()
+        found = torch.cat(losses, 1)
+        if isinstance(batch, TensorBatch):
+            loss_mean, q_mean = found[:2].mean(1).tolist()
+            return gradients, Losses(loss_mean, q_mean, found[2])
+        loss, q, td_errors = found.cpu().numpy()
         return gradients, Losses(float(loss.sum() / size), float(q.mean()), td_errors)
 
     def apply(self, gradients: list[Tensor]) -> None:
@@ -151,12 +156,12 @@ class DoubleDQN:
         self._scaler.update()
 
     def _share(
-        self, batch: Batch, weights: NDArray[np.float32], share: slice
+        self, batch: Batch | TensorBatch, weights: Array, share: slice
     ) -> tuple[list[Tensor], Tensor, Tensor, Tensor]:
         """A share's part of the gradients of the batch's mean; loss, Q-value and absolute TD error of each sample."""
 
-        def tensor(array: NDArray[np.generic]) -> Tensor:
-            return torch.from_numpy(array[share]).to(self.device)
+        def tensor(array: Array) -> Tensor:
+            return torch.as_tensor(array[share], device=self.device)
 
         dtype = getattr(torch, self.precision)
         obs, next_obs = tensor(batch.obs).to(dtype), tensor(batch.next_obs).to(dtype)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from engine.buffers.frames import FrameStorage
 from engine.buffers.sum_tree import SumTree
 
-_EPSILON = 1e-6  # keeps entries of zero TD error reachable
+EPSILON = 1e-6  # keeps entries of zero TD error reachable
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ class PrioritizedSampler:
 
     def update(self, sample: Sample, td_errors: NDArray[np.float32]) -> None:
         """Set priorities of the entries that are still there, and anneal beta by one update."""
-        priorities = (td_errors.astype(np.float64) + _EPSILON) ** self._alpha
+        priorities = (td_errors.astype(np.float64) + EPSILON) ** self._alpha
         alive = self._storage.sampleable(sample.lanes, sample.entries)
         self._set(sample.lanes[alive], sample.entries[alive], priorities[alive])
         self._largest = max(self._largest, float(priorities.max()))
