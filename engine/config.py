@@ -167,6 +167,12 @@ class RunConfig:
     use_mmap_buffer: bool = _option(
         False, "replay", "keep the replay in a file of the run's folder: larger than memory, reopened on resume"
     )
+    replay_device: str = _option(
+        "auto",
+        "replay",
+        "where it is kept: host, or device: the GPU that learns; auto: there if it takes at most half of the free memory",
+        choices=("auto", "host", "device"),
+    )
     prioritized_replay: bool = _option(
         True, "replay", "sample by TD error (Schaul et al. 2016); trial: 30-40%% fewer steps"
     )
@@ -206,6 +212,8 @@ class RunConfig:
                 f"{self.buffer_size} is too small for {self.parallel_envs} lanes of n-step {self.n_step}; "
                 f"accepted: {self.parallel_envs * (self.n_step + 8)} or more",
             )
+        if self.use_mmap_buffer and self.replay_device == "device":
+            raise ConfigError("replay_device", "'device' is not accepted with --use-mmap-buffer; accepted: auto, host")
         if self.burnin > self.buffer_size:
             raise ConfigError("burnin", f"{self.burnin} never fits; accepted: 1 to buffer-size ({self.buffer_size})")
 

@@ -18,6 +18,7 @@ from engine.agents.double_dqn import Precision
 from engine.agents.probe import faster_precision, largest_batch_that_pays, made_up_batch
 from engine.agents.schedules import annealed, epsilon_ladder
 from engine.buffers import Batch
+from engine.buffers.device_replay import DeviceReplayBuffer
 from engine.config import RunConfig
 from engine.envs.step import Spec, VectorStep
 from engine.runners.actor import random_actions
@@ -285,9 +286,11 @@ def make_learner(config: RunConfig = CONFIG, resume_from: Path | None = None) ->
     return Learner(config, SPEC, seed=3, resume_from=resume_from)
 
 
+@pytest.mark.parametrize("where", ["host", "device"])
 @pytest.mark.parametrize("prioritized", [True, False])
-def test_updates_keep_the_replay_ratio(prioritized: bool) -> None:
-    learner = make_learner(RunConfig(**{**CONFIG.__dict__, "prioritized_replay": prioritized}))
+def test_updates_keep_the_replay_ratio(prioritized: bool, where: str) -> None:
+    learner = make_learner(dataclasses.replace(CONFIG, prioritized_replay=prioritized, replay_device=where))
+    assert isinstance(learner.replay, DeviceReplayBuffer) == (where == "device")
     feed(learner, 120, seed=0)
     learning_steps = 2 * 120 - 40
     assert learner.updates == pytest.approx(learning_steps * 4 / 8, abs=8)

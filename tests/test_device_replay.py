@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from engine.agents import DoubleDQN, DuelingQNetwork
 from engine.buffers import FrameStorage, PrioritizedReplayBuffer, SumTree
@@ -152,6 +153,32 @@ def test_device_draws_follow_priorities_with_a_generator_of_the_device() -> None
     assert counts.sum() == 200_000
     chi_square = float(((counts - expected) ** 2 / expected).sum())
     assert chi_square < 81 + 4 * (2 * 81) ** 0.5  # 80 degrees of freedom, four standard deviations
+
+
+class NoWaiting(TorchDispatchMode):
+    """Fails where the host would have to wait for a GPU: values asked for, shapes that depend on them."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        name = func.overloadpacket.__name__
+        assert name not in ("_local_scalar_dense", "nonzero", "masked_select", "_unique2", "is_nonzero", "equal"), name
+        if name in ("index", "index_put", "index_put_", "_index_put_impl_"):
+            assert not any(index is not None and index.dtype == torch.bool for index in args[1])
+        return func(*args, **(kwargs or {}))
+
+
+def test_nothing_waits_for_the_device() -> None:
+    _, ours = pair(20)
+    steps = random_steps(3, 60, seed=0)
+    with NoWaiting():
+        for step in steps:
+            ours.append(*step)
+        for random in (np.random.default_rng(0), torch.Generator(CPU).manual_seed(0)):
+            _, sample = ours.sample(32, random)
+            ours.update_priorities(sample, torch.ones(32))
+        with pytest.raises(AssertionError, match="_local_scalar_dense"):
+            ours.storage.written[0].item()
+        with pytest.raises(AssertionError):
+            ours.storage.written[ours.storage.written > 3]
 
 
 def test_an_agent_learns_the_same_from_a_batch_on_its_device() -> None:

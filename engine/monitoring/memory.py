@@ -35,9 +35,11 @@ def replay_bytes(transitions: int, frame_shape: tuple[int, ...], mask_actions: i
     return math.ceil(transitions * (math.prod(frame_shape) + 8 + 4 + 1 + 8 + mask_actions + 8.6))
 
 
-def check_memory(config: RunConfig, frame_shape: tuple[int, ...], stack: int, mask_actions: int) -> None:
+def check_memory(
+    config: RunConfig, frame_shape: tuple[int, ...], stack: int, mask_actions: int, *, with_replay: bool
+) -> None:
     """Raises `UserError` if what the run will take in host memory is more than there is."""
-    each = replay_bytes(1, frame_shape, mask_actions)
+    each = replay_bytes(1, frame_shape, mask_actions) if with_replay else 9  # priorities stay in memory
     pixels = stack * math.prod(frame_shape)
     batch = config.batch_size * pixels * _SAMPLE_BYTES[config.game] // config.accumulate
     rest = _PROGRAM_BYTES + batch
@@ -53,5 +55,5 @@ def check_memory(config: RunConfig, frame_shape: tuple[int, ...], stack: int, ma
         )
     raise UserError(
         f"--buffer-size: {config.buffer_size:,} transitions take {each * config.buffer_size / gib:,.1f} GiB, and about "
-        f"{(available - rest) / gib:.1f} GiB of memory are free for them; accepted: up to {fits:,}"
+        f"{(available - rest) / gib:.1f} GiB of memory are free for them; accepted: up to {fits:,}, or --use-mmap-buffer"
     )

@@ -21,9 +21,11 @@ from engine import __version__, checkpoints
 from engine.agents import DoubleDQN, Losses
 from engine.agents.double_dqn import resolve_device
 from engine.buffers import MappedMemory, PrioritizedReplayBuffer, Replay, ReplayBuffer
+from engine.buffers.device_replay import DeviceReplayBuffer, device_bytes
 from engine.config import RunConfig
 from engine.envs.make import describe_task
 from engine.envs.step import Spec, VectorStep
+from engine.errors import UserError
 from engine.monitoring.memory import check_memory
 from engine.runners.choices import TORSO_OF_GAME, choose, make_networks
 
@@ -59,7 +61,10 @@ class Learner:
         device = resolve_device(config.device)
         self._choices = choose(config, spec, device, threads, None if state is None else state["choices"], tell)
         config = dataclasses.replace(config, batch_size=self._choices.batch_size)
-        check_memory(config, spec.frame_shape, spec.stack, spec.actions if spec.masked else 0)
+        elsewhere = config.use_mmap_buffer or _belongs_on_device(config, spec, device)
+        check_memory(
+            config, spec.frame_shape, spec.stack, spec.actions if spec.masked else 0, with_replay=not elsewhere
+        )
         self._config, self._spec = config, spec
         torch.manual_seed(seed)
         self.agent = DoubleDQN(
@@ -71,7 +76,7 @@ class Learner:
             accumulate=config.accumulate,
             on_shortage=lambda parts: tell(f"memory ran out: batches are learned in {parts} parts from now on"),
         )
-        self.replay = make_replay(config, spec, replay_folder)
+        self.replay = make_replay(config, spec, device, replay_folder)
         self._random = np.random.default_rng(seed)
         self._credit = 0.0  # updates that are due
         self._fill = config.burnin
@@ -186,7 +191,7 @@ class Learner:
             self._fill = math.ceil(self._config.burnin / 4)
 
 
-def make_replay(config: RunConfig, spec: Spec, folder: Path | None) -> Replay:
+def make_replay(config: RunConfig, spec: Spec, device: torch.device, folder: Path | None) -> Replay:
     """The replay a run's options ask for; `folder` is where one that is kept in files has them."""
     if config.use_mmap_buffer and folder is None:
         raise ValueError("a replay in files needs a folder")
@@ -198,13 +203,26 @@ def make_replay(config: RunConfig, spec: Spec, folder: Path | None) -> Replay:
         "n_step": config.n_step,
         "gamma": config.gamma,
         "mask_actions": spec.actions if spec.masked else 0,
-        "memory": MappedMemory(folder) if config.use_mmap_buffer and folder is not None else None,
-        "reuse_batches": True,
     }
-    if not config.prioritized_replay:
-        return ReplayBuffer(**options)
     priorities: dict[str, Any] = {"alpha": config.alpha, "beta": config.beta, "beta_annealing": config.beta_annealing}
-    return PrioritizedReplayBuffer(**options, **priorities)
+    if _belongs_on_device(config, spec, device):
+        if not config.prioritized_replay:
+            priorities = {"alpha": 0.0, "beta": 0.0, "beta_annealing": 0.0}
+        return DeviceReplayBuffer(**options, **priorities, device=device)
+    options["memory"] = MappedMemory(folder) if config.use_mmap_buffer and folder is not None else None
+    options["reuse_batches"] = True
+    return PrioritizedReplayBuffer(**options, **priorities) if config.prioritized_replay else ReplayBuffer(**options)
+
+
+def _belongs_on_device(config: RunConfig, spec: Spec, device: torch.device) -> bool:
+    if config.replay_device == "device":
+        if device.type == "mps":
+            raise UserError("--replay-device: MPS has no float64, which priorities need; accepted: auto, host")
+        return True
+    if config.replay_device == "host" or config.use_mmap_buffer or device.type != "cuda":
+        return False
+    needed = device_bytes(config.buffer_size, spec.frame_shape, spec.actions if spec.masked else 0)
+    return needed <= torch.cuda.mem_get_info(device)[0] / 2
 
 
 def read_extra(folder: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
