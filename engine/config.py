@@ -170,7 +170,7 @@ class RunConfig:
     replay_device: str = _option(
         "auto",
         "replay",
-        "where it is kept: host, or device: the GPU that learns; auto: there if it takes at most half of the free memory",
+        "where it is kept: host, or device: the GPU that learns; auto: there if half of the free memory is enough",
         choices=("auto", "host", "device"),
     )
     prioritized_replay: bool = _option(
