@@ -55,5 +55,5 @@ def check_memory(
         )
     raise UserError(
         f"--buffer-size: {config.buffer_size:,} transitions take {each * config.buffer_size / gib:,.1f} GiB, and about "
-        f"{(available - rest) / gib:.1f} GiB of memory are free for them; accepted: up to {fits:,}, or --use-mmap-buffer"
+        f"{(available - rest) / gib:.1f} GiB of memory are free; accepted: up to {fits:,}, or --use-mmap-buffer"
     )
