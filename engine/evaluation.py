@@ -19,11 +19,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from safetensors.torch import load_file
+from torch import nn
 
 from engine import checkpoints
-from engine.agents import DuelingQNetwork
+from engine.agents import make_network
 from engine.agents.double_dqn import greedy
-from engine.agents.networks import TORSOS
+from engine.agents.networks import NETWORKS
 from engine.envs.make import lanes_of_policy
 from engine.envs.mario import rules
 from engine.envs.stack import FrameStack
@@ -110,14 +111,14 @@ def mean_interval(values: Sequence[float]) -> tuple[float, float, float]:
     return mean, mean - half, mean + half
 
 
-def load_policy(path: Path) -> DuelingQNetwork:
+def load_policy(path: Path) -> nn.Module:
     """The network of a policy file. Raises `CheckpointError` if this version has no such network."""
     said = checkpoints.policy_metadata(path)
-    head, _, torso = said["network"].partition("-")
-    if head != "dueling" or torso not in TORSOS:
-        known = ", ".join(f"dueling-{name}" for name in TORSOS)
+    head, _, name = said["network"].partition("-")
+    if head != "dueling" or name not in NETWORKS:
+        known = ", ".join(f"dueling-{name}" for name in NETWORKS)
         raise checkpoints.CheckpointError(f"{path}: network {said['network']!r}; this version knows: {known}")
-    network = DuelingQNetwork(said["stack"], tuple(said["frame_shape"]), said["outputs"], torso)
+    network = make_network(name, said["stack"], tuple(said["frame_shape"]), said["outputs"])
     network.load_state_dict(load_file(path))
     return network.eval()
 

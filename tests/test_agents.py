@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from engine.agents import DoubleDQN, DuelingQNetwork
 from engine.agents.double_dqn import Precision
+from engine.agents.networks import ColumnsQNetwork
 from engine.agents.probe import faster_precision, largest_batch_that_pays, made_up_batch
 from engine.agents.schedules import annealed, epsilon_ladder
 from engine.buffers import Batch
@@ -75,6 +76,23 @@ def test_dueling_advantages_are_centred() -> None:
     obs = torch.randint(0, 256, (3, 4, 50, 60), dtype=torch.uint8)
     features = network.features(obs.float() / 255).flatten(1)
     assert torch.allclose(network(obs).mean(1, keepdim=True), network.value(features), atol=1e-5)
+
+
+def test_columns_are_judged_alike() -> None:
+    """A board moved by a column has its advantages moved by a column, away from the walls."""
+    torch.manual_seed(0)
+    network = ColumnsQNetwork(1, (4, 9, 24), 96)
+    obs = torch.zeros(1, 1, 4, 9, 24)
+    obs[..., 2, :2, :3] = 255  # the piece stays in its corner
+    one, other = obs.clone(), obs.clone()
+    one[..., 0, 5:, 11], other[..., 0, 5:, 12] = 255, 255
+    # The advantages alone: differences within a column's rotations, where the value and the mean are gone.
+    ours, theirs = ((q := network(board).view(4, 24)) - q[:1] for board in (one, other))
+    assert torch.allclose(ours[:, 11], theirs[:, 12], atol=1e-6)
+    assert not torch.allclose(ours[:, 11], theirs[:, 11], atol=1e-4)
+    turned = one.clone()
+    turned[..., 2, :3, :2] = 255  # another piece is seen in every column
+    assert (network(turned) - network(one)).abs().min() > 0
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])

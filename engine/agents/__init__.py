@@ -1,6 +1,6 @@
 """Q-networks, the Double-DQN agent that acts and learns with them, and its schedules."""
 
 from engine.agents.double_dqn import DoubleDQN, Losses
-from engine.agents.networks import DuelingQNetwork
+from engine.agents.networks import DuelingQNetwork, make_network
 
-__all__ = ["DoubleDQN", "DuelingQNetwork", "Losses"]
+__all__ = ["DoubleDQN", "DuelingQNetwork", "Losses", "make_network"]

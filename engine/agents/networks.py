@@ -1,4 +1,10 @@
-"""Q-networks over stacked uint8 pictures and boards."""
+"""Q-networks over stacked uint8 pictures and boards.
+
+All take observations [batch, stack, (planes,) height, width], 0 to 255, as uint8 or as a float type that the caller
+chose, and give Q-values float32 [batch, actions], dueling as in Wang et al. 2016 (arXiv:1511.06581, eq. 9). The scale
+of the observations is in the first layer's weights: a uint8 is exact in every float type, and a pass over the pictures
+is saved.
+"""
 
 from __future__ import annotations
 
@@ -27,10 +33,12 @@ def _grid(channels: int) -> nn.Sequential:
 
 
 TORSOS: dict[str, Callable[[int], nn.Sequential]] = {"nature": _nature, "grid": _grid}
+NETWORKS = (*TORSOS, "columns")
+_PIECE_PLANE, _BOX = 2, 4  # where Tetris shows the piece, and the side of its box
 
 
 class DuelingQNetwork(nn.Module):
-    """A convolutional torso with the dueling head of Wang et al. 2016 (arXiv:1511.06581, eq. 9).
+    """A convolutional torso, then a stream for the value and one for the advantages.
 
     Args:
         stack: frames in an observation.
@@ -52,16 +60,63 @@ class DuelingQNetwork(nn.Module):
         self.advantage = nn.Sequential(nn.Linear(width, hidden), nn.ReLU(inplace=True), nn.Linear(hidden, actions))
 
     def forward(self, obs: Tensor) -> Tensor:
-        """Q-values float32 [batch, actions] of observations [batch, stack, (planes,) height, width], 0 to 255.
-
-        They are uint8, or of a float type that the caller chose.
-        """
+        """See the module's docstring."""
         first = self.features[0]
         assert isinstance(first, nn.Conv2d)
-        x = (obs if obs.is_floating_point() else obs.float()).flatten(1, -3)
-        # The scale is in the weights: a uint8 is exact in every float type, and a pass over the pictures is saved.
-        x = F.conv2d(x, first.weight / 255, first.bias, first.stride, first.padding)
+        x = F.conv2d(_planes(obs), first.weight / 255, first.bias, first.stride, first.padding)
         features = self.features[1:](x).flatten(1)
-        advantage: Tensor = self.advantage(features)
-        q: Tensor = self.value(features) + advantage - advantage.mean(1, keepdim=True)
-        return q.float()
+        return _dueling(self.value(features), self.advantage(features))
+
+
+class ColumnsQNetwork(nn.Module):
+    """For Tetris: the same weights judge every column, because a piece lies as well in one as in another.
+
+    The first layer sees whole columns and two neighbours on either side, and the piece, which the board shows in its
+    corner, is told to every column; so the advantage of a rotation and a column is computed in that column.
+
+    Args:
+        stack: 1.
+        frame_shape: (planes, height, width) of `engine.envs.tetris`.
+        actions: 4 * width.
+        hidden: channels, and width of the value's stream.
+    """
+
+    def __init__(self, stack: int, frame_shape: tuple[int, ...], actions: int, hidden: int = 128) -> None:
+        super().__init__()
+        planes, height, width = frame_shape
+        self._width = width
+        self.columns = nn.Conv2d(stack * planes, hidden, (height, 5), padding=(0, 2))
+        self.piece = nn.Linear(_BOX * _BOX, hidden)
+        self.mix = nn.Sequential(
+            nn.ReLU(inplace=True), nn.Conv1d(hidden, hidden, 5, padding=2),
+            nn.ReLU(inplace=True), nn.Conv1d(hidden, hidden, 5, padding=2),
+            nn.ReLU(inplace=True),
+        )  # fmt: skip
+        self.advantage = nn.Conv1d(hidden, actions // width, 1)
+        self.value = nn.Sequential(nn.Linear(hidden * width, hidden), nn.ReLU(inplace=True), nn.Linear(hidden, 1))
+
+    def forward(self, obs: Tensor) -> Tensor:
+        """See the module's docstring."""
+        x = _planes(obs)
+        piece = F.linear(x[:, _PIECE_PLANE, :_BOX, :_BOX].flatten(1), self.piece.weight / 255, self.piece.bias)
+        columns = self.columns
+        x = F.conv2d(x, columns.weight / 255, columns.bias, padding=columns.padding).squeeze(2) + piece[:, :, None]
+        features = self.mix(x)  # [batch, hidden, width]
+        return _dueling(self.value(features.flatten(1)), self.advantage(features).flatten(1))
+
+
+def _planes(obs: Tensor) -> Tensor:
+    """Observations as floats [batch, stack * planes, height, width]."""
+    return (obs if obs.is_floating_point() else obs.float()).flatten(1, -3)
+
+
+def _dueling(value: Tensor, advantage: Tensor) -> Tensor:
+    q: Tensor = value + advantage - advantage.mean(1, keepdim=True)
+    return q.float()
+
+
+def make_network(name: str, stack: int, frame_shape: tuple[int, ...], actions: int) -> nn.Module:
+    """A network by its name, one of `NETWORKS`."""
+    if name == "columns":
+        return ColumnsQNetwork(stack, frame_shape, actions)
+    return DuelingQNetwork(stack, frame_shape, actions, name)

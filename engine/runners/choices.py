@@ -7,14 +7,15 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
+from torch import nn
 
-from engine.agents import DoubleDQN, DuelingQNetwork
+from engine.agents import DoubleDQN, make_network
 from engine.agents.double_dqn import Precision, gpu_precision
 from engine.agents.probe import faster_precision, largest_batch_that_pays, made_up_batch
 from engine.config import AUTO, RunConfig
 from engine.envs.step import Spec
 
-TORSO_OF_GAME = {"mario": "nature", "snake": "grid", "tetris": "grid"}
+NETWORK_OF_GAME = {"mario": "nature", "snake": "grid", "tetris": "columns"}
 
 
 @dataclass(frozen=True)
@@ -60,10 +61,10 @@ def choose(
     return Choices(device.type, precision, batch_size, threads)
 
 
-def make_networks(config: RunConfig, spec: Spec) -> tuple[DuelingQNetwork, DuelingQNetwork]:
+def make_networks(config: RunConfig, spec: Spec) -> tuple[nn.Module, nn.Module]:
     """Online and target network of a run."""
-    torso = TORSO_OF_GAME[config.game]
-    online, target = (DuelingQNetwork(spec.stack, spec.frame_shape, spec.actions, torso) for _ in range(2))
+    name = NETWORK_OF_GAME[config.game]
+    online, target = (make_network(name, spec.stack, spec.frame_shape, spec.actions) for _ in range(2))
     return online, target
 
 

@@ -27,7 +27,7 @@ from engine.envs.make import describe_task
 from engine.envs.step import Spec, VectorStep
 from engine.errors import UserError
 from engine.monitoring.memory import check_memory
-from engine.runners.choices import TORSO_OF_GAME, choose, make_networks
+from engine.runners.choices import NETWORK_OF_GAME, choose, make_networks
 
 _TARGET_FILE, _OPTIMIZER_FILE = "target.safetensors", "optimizer.safetensors"
 _STATE_FILE, _ARRAYS_FILE = "state.json", "lanes.safetensors"
@@ -124,7 +124,7 @@ class Learner:
         """The safetensors header that lets a policy file be played without its run."""
         policy = {
             "version": __version__,
-            "network": f"dueling-{TORSO_OF_GAME[self._config.game]}",
+            "network": f"dueling-{NETWORK_OF_GAME[self._config.game]}",
             "stack": self._spec.stack,
             "frame_shape": self._spec.frame_shape,
             "outputs": self._spec.actions,
