@@ -1,0 +1,114 @@
+"""Contestants that take turns, so that a machine's moods meet all, timed by two clocks: wall and processor time."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+
+@dataclass
+class Contestant:
+    """A row of a table. `step` does its work once; None where `missing` says what to install."""
+
+    name: str
+    step: Callable[[], Any] | None = None
+    missing: str = ""
+    rates: list[float] = field(default_factory=list)  # steps per second of each turn
+    cpu_rates: list[float] = field(default_factory=list)  # the same per second of this process's processor time
+    others: list[float] = field(default_factory=list)  # share of the machine that other programs took meanwhile
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.rates) if self.rates else 0.0
+
+    @property
+    def cpu_median(self) -> float:
+        return statistics.median(self.cpu_rates) if self.cpu_rates else 0.0
+
+    def turn(self, seconds: float) -> None:
+        """Step for so long, once at least, and keep the rates."""
+        assert self.step is not None
+        steps, cpu, busy, begin = 0, time.process_time(), busy_seconds(), time.perf_counter()
+        while (spent := time.perf_counter() - begin) < seconds or steps == 0:
+            self.step()
+            steps += 1
+        cpu, busy = time.process_time() - cpu, busy_seconds() - busy
+        self.rates.append(steps / spent)
+        self.cpu_rates.append(steps / cpu)
+        self.others.append(max(0.0, (busy - cpu) / (spent * (os.cpu_count() or 1))))
+
+    def report(self) -> dict[str, Any]:
+        return {
+            "what": self.name,
+            "missing": self.missing or None,
+            "per_s": self.rates,
+            "per_cpu_s": self.cpu_rates,
+            "median": self.median or None,
+            "median_per_cpu_s": self.cpu_median or None,
+        }
+
+
+def take_turns(contestants: list[Contestant], rounds: int, seconds: float) -> None:
+    """Warm up, then turn about."""
+    present = [contestant for contestant in contestants if contestant.step]
+    for contestant in present:
+        contestant.turn(0.2)
+        for kept in (contestant.rates, contestant.cpu_rates, contestant.others):
+            kept.clear()
+    for _ in range(rounds):
+        for contestant in present:
+            contestant.turn(seconds)
+
+
+def not_installed(needed: dict[str, str]) -> str:
+    """What to install, given {module: requirement}; empty if nothing."""
+    missing = [requirement for module, requirement in needed.items() if find_spec(module) is None]
+    return f"not installed (pip install {' '.join(missing)})" if missing else ""
+
+
+def busy_seconds() -> float:
+    """Processor time of all programs on the machine so far."""
+    times = psutil.cpu_times()
+    return float(times.user + times.system)
+
+
+def machine(contestants: list[Contestant]) -> dict[str, Any]:
+    """Where this was measured, and what else ran."""
+    others = [share for contestant in contestants for share in contestant.others]
+    return {
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "processor": processor(),
+        "python": platform.python_version(),
+        "others_median": statistics.median(others),
+        "others_max": max(others),
+    }
+
+
+def machine_line(found: dict[str, Any]) -> str:
+    return (
+        f"{found['cores']} cores ({found['processor']}), Python {found['python']}; meanwhile other programs took "
+        f"{found['others_median']:.0%} of the machine (median of the turns; {found['others_max']:.0%} at most)"
+    )
+
+
+def processor() -> str:
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()
+
+
+def times(value: float | None) -> str:
+    """A ratio for a table."""
+    return "–" if not value else f"{value:.2f}x"
