@@ -32,6 +32,8 @@ bench: $(DEV_INSTALLED)  ## the benchmark tables of the README
 	@$(BIN)/python -m tests.benchmarks.games
 	@$(BIN)/python -m tests.benchmarks.training
 	@$(BIN)/python -m tests.benchmarks.overhead
+	@$(BIN)/python -m tests.benchmarks.replay
+	@$(BIN)/python -m tests.benchmarks.updates
 
 $(BIN)/python:
 	@command -v $(PYTHON) >/dev/null || { echo "make: Python 3.11 or newer is needed: $(PYTHON) not found (make PYTHON=...)" >&2; exit 2; }

@@ -239,12 +239,12 @@ def _returns(
     """n-step returns, discounts and the entries behind the windows. powers: float64 [n_step + 1], of gamma."""
     capacity = rewards.shape[1]
     for i in range(lanes.size):
-        total, step, end = 0.0, 0, _GOES_ON
+        total, step, end, slot = 0.0, 0, _GOES_ON, entries[i] % capacity
         while step < powers.size - 1 and end == _GOES_ON:
-            slot = (entries[i] + step) % capacity
             total += powers[step] * rewards[lanes[i], slot]
             end = ends[lanes[i], slot]
             step += 1
+            slot = slot + 1 if slot + 1 < capacity else 0
         terminated = end == _TERMINATED
         returns[i] = total
         discounts[i] = 0.0 if terminated else powers[step]
@@ -257,9 +257,10 @@ def _stacks(frames: Any, episode_starts: Any, lanes: Any, entries: Any, obs: Any
     capacity, stack = frames.shape[1], obs.shape[1]
     for i in range(lanes.size):
         lane = lanes[i]
-        start = episode_starts[lane, entries[i] % capacity]
+        slot = entries[i] % capacity
+        reach = entries[i] - episode_starts[lane, slot]  # entries back to the episode's first
         for k in range(stack):
-            entry = max(entries[i] - (stack - 1 - k), start)
-            frame, copy = frames[lane, entry % capacity], obs[i, k]
+            place = slot - min(stack - 1 - k, reach)
+            frame, copy = frames[lane, place if place >= 0 else place + capacity], obs[i, k]
             for pixel in range(copy.size):  # compiled to wide moves; assigning the row is three times slower
                 copy[pixel] = frame[pixel]

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.buffers.frames import FrameStorage
-from engine.buffers.sum_tree import SumTree
+from engine.buffers.sum_tree import SumTree, find_leaves, set_leaves
+from engine.jit import kernel
 
 EPSILON = 1e-6  # keeps entries of zero TD error reachable
 
@@ -111,20 +112,18 @@ class PrioritizedSampler:
         self._weighed[:] = storage.complete()
 
     def sample(self, batch_size: int, random: np.random.Generator) -> Sample:
-        strata = (np.arange(batch_size) + random.random(batch_size)) / batch_size
-        leaves = self._tree.find(strata * self._tree.total)
-        lanes, slots = np.divmod(leaves, self._storage.capacity)
-        newest = self._storage.written[lanes] - 1
-        entries = newest - (newest - slots) % self._storage.capacity
-        shares = self._tree[leaves] / self._tree.total
+        lanes, entries = np.empty((2, batch_size), np.int64)
+        shares = random.random(batch_size)
+        _draw(self._tree.nodes, self._tree.starts, self._storage.written, self._storage.capacity,
+              lanes, entries, shares)  # fmt: skip
         weights = (self._count * shares) ** -self.beta
         return Sample(lanes, entries, (weights / weights.max()).astype(np.float32))
 
     def update(self, sample: Sample, td_errors: NDArray[np.float32]) -> None:
         """Set priorities of the entries that are still there, and anneal beta by one update."""
         priorities = (td_errors.astype(np.float64) + EPSILON) ** self._alpha
-        alive = self._storage.sampleable(sample.lanes, sample.entries)
-        self._set(sample.lanes[alive], sample.entries[alive], priorities[alive])
+        self._count += _reweigh(self._tree.nodes, self._tree.starts, self._storage.written, self._storage.capacity,
+                                sample.lanes, sample.entries, priorities)  # fmt: skip
         self._largest = max(self._largest, float(priorities.max()))
         self.beta = min(1.0, self.beta + self._beta_annealing)
 
@@ -157,3 +156,31 @@ def _ranges(starts: NDArray[np.int64], stops: NDArray[np.int64]) -> tuple[NDArra
     lanes = np.repeat(np.arange(starts.size), counts)
     offsets = np.arange(lanes.size) - np.repeat(np.cumsum(counts) - counts, counts)
     return lanes, starts[lanes] + offsets
+
+
+@kernel
+def _draw(nodes: Any, starts: Any, written: Any, capacity: Any, lanes: Any, entries: Any, shares: Any) -> None:
+    """Stratified draws into lanes and entries [batch]. shares: uniform numbers in [0, 1) before, P(i) after."""
+    size, total, leaves = shares.size, nodes[0], np.empty(shares.size, np.int64)
+    for i in range(size):
+        shares[i] = (i + shares[i]) / size * total
+    find_leaves(nodes, starts, shares, leaves)
+    for i in range(size):
+        lane = leaves[i] // capacity
+        newest = written[lane] - 1
+        behind = newest % capacity - (leaves[i] - lane * capacity)
+        lanes[i], entries[i] = lane, newest - (behind if behind >= 0 else behind + capacity)
+        shares[i] = nodes[starts[starts.size - 2] + leaves[i]] / total
+
+
+@kernel
+def _reweigh(nodes: Any, starts: Any, written: Any, capacity: Any, lanes: Any, entries: Any, priorities: Any) -> Any:
+    """Set p^alpha of drawn entries that can still be drawn; returns how many leaves above zero there are more."""
+    leaves, kept, count = np.empty(lanes.size, np.int64), np.empty(lanes.size), 0
+    for i in range(lanes.size):
+        leaf = lanes[i] * capacity + entries[i] % capacity
+        # A slot that another entry took has other numbers, and what lost a frame to the write head has become zero.
+        if entries[i] >= written[lanes[i]] - capacity and nodes[starts[starts.size - 2] + leaf] > 0:
+            leaves[count], kept[count] = leaf, priorities[i]
+            count += 1
+    return set_leaves(nodes, starts, leaves[:count], kept[:count])

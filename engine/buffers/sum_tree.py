@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.jit import kernel
+from engine.jit import helper, kernel
 
 WIDTH = 16
 """Children of a node."""
+_CACHE_LINES = WIDTH * 8  # bytes
 
 
 def level_starts(size: int) -> NDArray[np.int64]:
@@ -24,7 +25,7 @@ def level_starts(size: int) -> NDArray[np.int64]:
     while counts[0] > 1:
         groups = counts[0] // WIDTH
         counts.insert(0, groups if groups == 1 else -(-groups // WIDTH) * WIDTH)
-    return np.concatenate(([0], np.cumsum(counts)))
+    return np.concatenate(([0], WIDTH - 1 + np.cumsum(counts)))  # the root has a group's room: then groups are aligned
 
 
 class SumTree:
@@ -32,13 +33,15 @@ class SumTree:
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self._starts = level_starts(size)
-        self._nodes = np.zeros(self._starts[-1], np.float64)
-        self._leaves = self._nodes[self._starts[-2] :]
+        self.starts = level_starts(size)
+        room = np.zeros(self.starts[-1] + WIDTH, np.float64)
+        skip = -room.ctypes.data % _CACHE_LINES // room.itemsize
+        self.nodes = room[skip : skip + self.starts[-1]]
+        self._leaves = self.nodes[self.starts[-2] :]
 
     @property
     def total(self) -> float:
-        return float(self._nodes[0])
+        return float(self.nodes[0])
 
     def __getitem__(self, leaves: NDArray[np.int64]) -> NDArray[np.float64]:
         values: NDArray[np.float64] = self._leaves[leaves]
@@ -49,17 +52,18 @@ class SumTree:
 
         Returns how many leaves above zero there are now more than before.
         """
-        return int(_set(self._nodes, self._starts, leaves, np.broadcast_to(np.float64(priorities), leaves.shape)))
+        return int(set_leaves(self.nodes, self.starts, leaves, np.broadcast_to(np.float64(priorities), leaves.shape)))
 
     def find(self, prefixes: NDArray[np.float64]) -> NDArray[np.int64]:
         """Leaves [n] at which the running sum of priorities passes each of `prefixes` [n] in [0, total)."""
         found = np.empty(prefixes.size, np.int64)
-        _find(self._nodes, self._starts, prefixes, found)
+        find_leaves(self.nodes, self.starts, prefixes.copy(), found)
         return found
 
 
 @kernel
-def _set(nodes: Any, starts: Any, leaves: Any, priorities: Any) -> Any:
+def set_leaves(nodes: Any, starts: Any, leaves: Any, priorities: Any) -> Any:
+    """`SumTree.set` on a tree's arrays."""
     last = starts.size - 2
     more = 0
     for i in range(leaves.size):
@@ -75,27 +79,55 @@ def _set(nodes: Any, starts: Any, leaves: Any, priorities: Any) -> Any:
                 continue
             previous = index[i]
             first = starts[level + 1] + index[i] * WIDTH
-            total = 0.0
-            for child in range(first, first + WIDTH):
-                total += nodes[child]
-            nodes[starts[level] + index[i]] = total
+            nodes[starts[level] + index[i]] = (_sum4(nodes, first) + _sum4(nodes, first + 4)) + (
+                _sum4(nodes, first + 8) + _sum4(nodes, first + 12)
+            )
     return more
 
 
 @kernel
-def _find(nodes: Any, starts: Any, prefixes: Any, found: Any) -> None:
-    rest = prefixes.copy()
+def find_leaves(nodes: Any, starts: Any, prefixes: Any, found: Any) -> None:
+    """`SumTree.find` on a tree's arrays, into `found`; `prefixes` are used up."""
     found[:] = 0
     for level in range(1, starts.size - 1):  # level by level, so that the cache misses of a level overlap
         for i in range(found.size):
             first = starts[level] + found[i] * WIDTH
-            chosen, before, running = 0, 0.0, 0.0
-            for child in range(WIDTH):
-                weight = nodes[first + child]
-                if weight > 0:  # else it is never entered, even if rounding puts the prefix past all others
-                    chosen, before = child, running
-                    running += weight
-                    if rest[i] < running:
-                        break
-            rest[i] -= before
-            found[i] = found[i] * WIDTH + chosen
+            # Which quarter of the group, then which child of it; selected without branches that nobody could predict.
+            quarter, before = _pick(prefixes[i], _sum4(nodes, first), _sum4(nodes, first + 4), _sum4(nodes, first + 8))
+            place = first + 4 * quarter
+            child, within = _pick(prefixes[i] - before, nodes[place], nodes[place + 1], nodes[place + 2])
+            child, before = 4 * quarter + child, before + within
+            if not nodes[first + child] > 0:  # rounding put the prefix past all others
+                child, before = _careful(nodes, first, prefixes[i])
+            prefixes[i] -= before
+            found[i] = found[i] * WIDTH + child
+
+
+@helper
+def _sum4(nodes: Any, first: Any) -> Any:
+    return (nodes[first] + nodes[first + 1]) + (nodes[first + 2] + nodes[first + 3])
+
+
+@helper
+def _pick(prefix: Any, first: Any, second: Any, third: Any) -> Any:
+    """Which of four weights a prefix falls into, and the sum before that one. What is past three is the fourth's."""
+    two = first + second
+    three = two + third
+    chosen, before = 0, 0.0
+    chosen, before = (1, first) if prefix >= first else (chosen, before)
+    chosen, before = (2, two) if prefix >= two else (chosen, before)
+    chosen, before = (3, three) if prefix >= three else (chosen, before)
+    return chosen, before
+
+
+@helper
+def _careful(nodes: Any, first: Any, prefix: Any) -> Any:
+    """A group's child that is above zero and that a prefix falls into, else the last above zero; the sum before it."""
+    chosen, before, running = 0, 0.0, 0.0
+    for child in range(WIDTH):
+        if nodes[first + child] > 0:
+            chosen, before = child, running
+            running += nodes[first + child]
+            if prefix < running:
+                break
+    return chosen, before
