@@ -173,7 +173,7 @@ def table(numbers: dict[str, Any]) -> Table:
         found.add_column(f"batch {size['batch']}", justify="right", no_wrap=True)
     for rows in zip(*(size["rows"] for size in numbers["sizes"]), strict=True):
         cells = [
-            row["missing"] and "not installed" or f"{row['median']:,.0f} | {row['median_per_cpu_s']:,.0f}"
+            "not installed" if row["missing"] else f"{row['median']:,.0f} | {row['median_per_cpu_s']:,.0f}"
             for row in rows
         ]
         found.add_row(rows[0]["what"], *cells)

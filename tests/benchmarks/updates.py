@@ -3,7 +3,7 @@
     python -m tests.benchmarks.updates [--seconds S] [--rounds R] [--threads N] [--batches N ...] [--json FILE]
 
 An update draws 84x84x4 pictures from a full uniform replay, and takes an optimiser step. All have the same Nature
-network (32, 64, 64 channels, 512 hidden) and as many threads: peers as torch's own, ours as learning threads of one each.
+network (32, 64, 64 channels, 512 hidden) and as many threads: peers as torch's own, ours as learning threads.
 Ours is Double DQN: it computes one forward pass more than the peers, whose targets take the target network's maximum;
 it clips gradients like Stable-Baselines3, which CleanRL doesn't. bfloat16 is ours alone: the peers have no such option.
 torch's threads spin while they wait for each other, so where other programs want the cores, peers fall far behind by
@@ -73,8 +73,13 @@ def make_ours(threads: int, precision: Precision) -> Update:
     sampler = UniformSampler(storage)
     torch.set_num_threads(1)  # which the learning threads take over
     agent = DoubleDQN(
-        Nature(), Nature(), device=torch.device("cpu"), learning_rate=LEARNING_RATE, precision=precision, threads=threads
-    )  # fmt: skip
+        Nature(),
+        Nature(),
+        device=torch.device("cpu"),
+        learning_rate=LEARNING_RATE,
+        precision=precision,
+        threads=threads,
+    )
     used: dict[int, Batch] = {}
 
     def update(size: int) -> None:
