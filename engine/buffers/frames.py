@@ -173,14 +173,15 @@ class FrameStorage:
         # Behind a termination there is nothing to show; the masked next observation repeats the first.
         batch = Batch(
             obs=np.empty((size, self.stack, *self.frame_shape), np.uint8) if into is None else into.obs,
-            actions=self.actions[lanes, entries % self.capacity],
+            actions=np.empty(size, np.int64),
             returns=np.empty(size, np.float32),
             next_obs=np.empty((size, self.stack, *self.frame_shape), np.uint8) if into is None else into.next_obs,
             discounts=np.empty(size, np.float32),
         )
         next_entries = np.empty(size, np.int64)
         _returns(
-            self.rewards, self.ends, self._powers, lanes, entries, batch.returns, batch.discounts, next_entries
+            self.actions, self.rewards, self.ends, self._powers, lanes, entries,
+            batch.actions, batch.returns, batch.discounts, next_entries,
         )  # fmt: skip
         frames = self.frames.reshape(self.lanes, self.capacity, pixels)
         _stacks(frames, self.episode_starts, lanes, entries, batch.obs.reshape(size, self.stack, pixels))
@@ -234,12 +235,14 @@ class FrameStorage:
 
 @kernel
 def _returns(
-    rewards: Any, ends: Any, powers: Any, lanes: Any, entries: Any, returns: Any, discounts: Any, next_entries: Any
-) -> None:
-    """n-step returns, discounts and the entries behind the windows. powers: float64 [n_step + 1], of gamma."""
+    actions: Any, rewards: Any, ends: Any, powers: Any, lanes: Any, entries: Any,
+    taken: Any, returns: Any, discounts: Any, next_entries: Any,
+) -> None:  # fmt: skip
+    """Actions, n-step returns, discounts and the entries behind the windows. powers: float64 [n_step + 1], of gamma."""
     capacity = rewards.shape[1]
     for i in range(lanes.size):
         total, step, end, slot = 0.0, 0, _GOES_ON, entries[i] % capacity
+        taken[i] = actions[lanes[i], slot]
         while step < powers.size - 1 and end == _GOES_ON:
             total += powers[step] * rewards[lanes[i], slot]
             end = ends[lanes[i], slot]
