@@ -7,7 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
+from engine.checkpoints import POLICY_FILE
 from engine.config import make_config
 from engine.envs.make import make_lanes
 from engine.runners.actor import Actor
@@ -74,3 +76,18 @@ def test_evaluations_begin_from_the_same_boards() -> None:
         env.step(env.masks.argmax(1))
     env.rewind()
     assert (env.reset() == first).all()
+
+
+@pytest.mark.parametrize("game", ["snake", "tetris"])
+def test_frames_that_stay_on_the_device_train_the_same_agent(game: str, tmp_path: Path) -> None:
+    """Boards, replay and learning in tensors give the bits that arrays give; the device is the CPU here."""
+    weights = []
+    for where in ("host", "device"):
+        done = run_program(
+            "--no-ui", "--log-format", "json", "--game", game, *QUICK, "--replay-device", where, "--eval-every", "0",
+            "--buffer-size", "4000", "--steps", "1600", cwd=tmp_path,
+        )  # fmt: skip
+        weights.append(load_file(Path(json_lines(done.stdout)[-1]["checkpoint"]) / POLICY_FILE))
+    assert weights[0].keys() == weights[1].keys()
+    for name, array in weights[0].items():
+        assert np.allclose(array, weights[1][name], atol=1e-5), name

@@ -104,10 +104,10 @@ class DoubleDQN:
         self.sync_target()
 
     @torch.no_grad()
-    def act(self, obs: NDArray[np.uint8], masks: NDArray[np.bool_] | None = None) -> NDArray[np.int64]:
+    def act(self, obs: Array, masks: NDArray[np.bool_] | None = None) -> NDArray[np.int64]:
         """Greedy actions [lanes] for uint8 observations [lanes, stack, ...] among the legal ones [lanes, actions]."""
         with self._autocast():
-            return greedy(self.online(torch.from_numpy(obs).to(self.device)), masks)
+            return greedy(self.online(torch.as_tensor(obs, device=self.device)), masks)
 
     def update(self, batch: Batch | TensorBatch, weights: Array) -> Losses:
         """One optimiser step on n-step transitions with importance weights float32 [batch]."""

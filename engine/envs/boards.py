@@ -11,7 +11,7 @@ from torch import Tensor
 
 from engine.envs.batched import TensorStep
 from engine.envs.emulator import SCREEN_SHAPE
-from engine.envs.step import Spec, VectorStep
+from engine.envs.step import Frames, Spec, VectorStep
 
 
 class Board(Protocol):
@@ -32,19 +32,20 @@ class Board(Protocol):
 
 
 class BoardLanes:
-    """A board game behind the protocol of all lanes, in arrays on the host.
+    """A board game behind the protocol of all lanes.
 
     Args:
         board: the games.
+        tensors: whether frames stay tensors on the board's device, for a replay on the same device.
         reward_scale: what the agent learns of a reward.
         masked: whether illegal actions are kept from the agent. In Snake they are merely deadly, which it shall learn.
     """
 
-    def __init__(self, board: Board, *, masked: bool, reward_scale: float) -> None:
+    def __init__(self, board: Board, *, masked: bool, reward_scale: float, tensors: bool = False) -> None:
         self.board = board
         self.lanes = board.lanes
         self.spec = Spec(board.frame_shape, board.actions, stack=1, hold=1, masked=masked)
-        self._masked, self._scale = masked, reward_scale
+        self._masked, self._scale, self._tensors = masked, reward_scale, tensors
         self._first = board.state()
         self._zeros = np.zeros(self.lanes, np.int64)
         self._info = np.zeros((self.lanes, 0), np.int64)
@@ -53,15 +54,15 @@ class BoardLanes:
     def masks(self) -> NDArray[np.bool_] | None:
         return self.board.masks.cpu().numpy() if self._masked else None
 
-    def reset(self) -> NDArray[np.uint8]:
-        return self.board.reset().cpu().numpy()
+    def reset(self) -> Frames:
+        return self._frames(self.board.reset())
 
     @torch.inference_mode()
     def step(self, actions: NDArray[np.int64]) -> VectorStep:
         step = self.board.step(torch.from_numpy(actions).to(self.board.device))
         return VectorStep(
-            frames=step.frames.cpu().numpy(),
-            final_frames=step.final_frames.cpu().numpy(),
+            frames=self._frames(step.frames),
+            final_frames=self._frames(step.final_frames),
             rewards=(step.rewards * self._scale).cpu().numpy(),
             terminated=step.terminated.cpu().numpy(),
             truncated=step.truncated.cpu().numpy(),
@@ -98,3 +99,6 @@ class BoardLanes:
         self.board.load_state({name: torch.from_numpy(array) for name, array in state.items()})
 
     def close(self) -> None: ...
+
+    def _frames(self, frames: Tensor) -> Frames:
+        return frames if self._tensors else frames.cpu().numpy()

@@ -12,6 +12,8 @@ from engine.envs.mario.task import STALL_STEPS
 from engine.envs.step import Lanes
 
 if TYPE_CHECKING:
+    import torch
+
     from engine.envs.boards import BoardLanes
 
 _BOARD_OPTIONS = ("board", "reward", "pieces", "death_penalty")
@@ -19,10 +21,14 @@ _TETRIS_SCALES = {"lines": 0.1, "jumanji": 0.01}
 """What the agent learns of a reward, so that values stay within tens."""
 
 
-def make_lanes(config: RunConfig, lanes: int, *, threads: int, seed: int) -> Lanes:
-    """Lanes of a run's game. Raises `UserError` if the cartridge can't be used."""
+def make_lanes(config: RunConfig, lanes: int, *, threads: int, seed: int, device: torch.device | None = None) -> Lanes:
+    """Lanes of a run's game. Raises `UserError` if the cartridge can't be used.
+
+    Boards are played on `device`, where their frames stay; None: on the CPU, with frames in arrays.
+    """
     if config.game != "mario":
-        return _make_boards(config.game, lanes, seed=seed, **{name: getattr(config, name) for name in _BOARD_OPTIONS})
+        options = {name: getattr(config, name) for name in _BOARD_OPTIONS}
+        return _make_boards(config.game, lanes, seed=seed, device=device, **options)
     rom = None if config.rom is None else Path(config.rom)
     return MarioLanes(make_task(config), lanes, emulator=config.emulator, threads=threads, seed=seed, rom=rom)
 
@@ -99,12 +105,14 @@ def _make_boards(
     reward: str,
     pieces: str,
     death_penalty: float,
+    device: torch.device | None = None,
 ) -> BoardLanes:
     from engine.envs.boards import BoardLanes  # torch is for those who play on boards
     from engine.envs.snake import SnakeLanes
     from engine.envs.tetris import TetrisLanes
 
     width, height = (int(side) for side in board.split("x"))
+    where = device or "cpu"
     # The time limit truncates: nothing that the agent sees tells the time.
     if game == "snake":
         snake = SnakeLanes(
@@ -115,9 +123,10 @@ def _make_boards(
             stall_limit=2 * height * width,
             death_penalty=death_penalty,
             seed=seed,
+            device=where,
         )
-        return BoardLanes(snake, masked=False, reward_scale=1.0)
+        return BoardLanes(snake, masked=False, reward_scale=1.0, tensors=device is not None)
     tetris = TetrisLanes(
-        lanes, height=height, width=width, reward=reward, bag=pieces == "bag", truncate=True, seed=seed
+        lanes, height=height, width=width, reward=reward, bag=pieces == "bag", truncate=True, seed=seed, device=where
     )
-    return BoardLanes(tetris, masked=True, reward_scale=_TETRIS_SCALES[reward])
+    return BoardLanes(tetris, masked=True, reward_scale=_TETRIS_SCALES[reward], tensors=device is not None)

@@ -8,17 +8,22 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+Frames = Any
+"""uint8, NDArray or Tensor."""
+
 
 @dataclass(frozen=True)
 class VectorStep:
     """What one environment step of all lanes gave; the arrays are the caller's to keep.
 
+    Frames may stay on the device that drew them, as tensors; everything else is a few bytes a lane, on the host.
+
     A lane that ended shows its next episode's first frame in `frames` and the ended episode's last one in
     `final_frames` (elsewhere undefined). Lanes that don't restart show the last one in both.
     """
 
-    frames: NDArray[np.uint8]  # [lanes, *frame_shape]
-    final_frames: NDArray[np.uint8]  # [lanes, *frame_shape]
+    frames: Frames  # [lanes, *frame_shape]
+    final_frames: Frames  # [lanes, *frame_shape]
     rewards: NDArray[np.float32]  # [lanes], as the agent learns them
     terminated: NDArray[np.bool_]  # [lanes]: nothing follows
     truncated: NDArray[np.bool_]  # [lanes], cut by the environment: the value of what would follow counts
@@ -61,7 +66,7 @@ class Lanes(Protocol):
     def masks(self) -> NDArray[np.bool_] | None:
         """[lanes, actions], legal in the latest frames; None where all always are."""
 
-    def reset(self) -> NDArray[np.uint8]:
+    def reset(self) -> Frames:
         """Begin an episode in every lane; the first frames [lanes, *frame_shape]."""
 
     def step(self, actions: NDArray[np.int64]) -> VectorStep:

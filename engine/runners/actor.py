@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 
 from engine.agents.schedules import annealed, epsilon_ladder
 from engine.envs.stack import FrameStack
-from engine.envs.step import Lanes, VectorStep
+from engine.envs.step import Frames, Lanes, VectorStep
 from engine.messages import Lane
 
 _SHOWN_RETURNS = 20
 
 
-Act = Callable[[NDArray[np.uint8], NDArray[np.bool_] | None], NDArray[np.int64]]
+Act = Callable[[Frames, NDArray[np.bool_] | None], NDArray[np.int64]]
 """Actions [lanes] for observations uint8 [lanes, stack, *frame_shape] among the legal ones, bool [lanes, actions]."""
 
 
@@ -123,7 +123,9 @@ class Actor:
         """For a checkpoint: what goes into JSON, and arrays."""
         records = [{**vars(record), "returns": list(record.returns)} for record in self._records]
         arrays = {f"env.{name}": array for name, array in self.env.state().items()}
-        arrays |= {"obs": self._stack.obs, "held": self._held, "hold_left": self._hold_left}
+        obs = self._stack.obs
+        arrays |= {"obs": obs if isinstance(obs, np.ndarray) else obs.cpu().numpy()}
+        arrays |= {"held": self._held, "hold_left": self._hold_left}
         if self.masks is not None:
             arrays["masks"] = self.masks
         return {"explore": dict(self._random.bit_generator.state), "records": records}, arrays

@@ -24,7 +24,7 @@ from engine.buffers import MappedMemory, PrioritizedReplayBuffer, Replay, Replay
 from engine.buffers.device_replay import DeviceReplayBuffer, device_bytes
 from engine.config import RunConfig
 from engine.envs.make import describe_task
-from engine.envs.step import Spec, VectorStep
+from engine.envs.step import Frames, Spec, VectorStep
 from engine.errors import UserError
 from engine.monitoring.memory import check_memory
 from engine.runners.choices import NETWORK_OF_GAME, choose, make_networks
@@ -92,14 +92,17 @@ class Learner:
 
     def insert(
         self,
-        frames: NDArray[np.uint8],
+        frames: Frames,
         actions: NDArray[np.int64],
         step: VectorStep,
         masks: NDArray[np.bool_] | None = None,
     ) -> None:
         """Store one step of all lanes: the frames acted on [lanes, *frame_shape], the actions, the outcome."""
+        final_frames = step.final_frames
+        if not isinstance(self.replay, DeviceReplayBuffer):
+            frames, final_frames = (_on_host(each) for each in (frames, final_frames))
         self.replay.append(
-            frames, actions, step.rewards, step.terminated, step.truncated, step.final_frames, masks, step.final_masks
+            frames, actions, step.rewards, step.terminated, step.truncated, final_frames, masks, step.final_masks
         )
         if self.burnin_left == 0:
             self._credit += self._config.parallel_envs * self._config.replay_ratio / self._config.batch_size
@@ -214,6 +217,13 @@ def make_replay(config: RunConfig, spec: Spec, device: torch.device, folder: Pat
     return PrioritizedReplayBuffer(**options, **priorities) if config.prioritized_replay else ReplayBuffer(**options)
 
 
+def device_of_boards(config: RunConfig, device: torch.device) -> torch.device | None:
+    """Where board games are played so that their frames need not travel; None: on the host."""
+    if config.replay_device == "host" or config.use_mmap_buffer:
+        return None
+    return device if config.replay_device == "device" or device.type == "cuda" else None
+
+
 def _belongs_on_device(config: RunConfig, spec: Spec, device: torch.device) -> bool:
     if config.replay_device == "device":
         if device.type == "mps":
@@ -229,6 +239,12 @@ def read_extra(folder: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """What the runner gave `write_checkpoint` as `extra` and `arrays`."""
     extra = dict(json.loads((folder / _STATE_FILE).read_text("utf-8"))["extra"])
     return extra, load_arrays(folder / _ARRAYS_FILE)
+
+
+def _on_host(frames: Frames) -> NDArray[np.uint8]:
+    """Frames for a replay in arrays; a copy only if they are on another device."""
+    array: NDArray[np.uint8] = frames.cpu().numpy() if isinstance(frames, torch.Tensor) else frames
+    return array
 
 
 def _on_cpu(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

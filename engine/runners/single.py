@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from engine import checkpoints
+from engine.agents.double_dqn import resolve_device
 from engine.agents.probe import BATCH_SIZES
 from engine.config import RunConfig
 from engine.envs.make import describe_task, make_lanes
@@ -39,7 +40,7 @@ from engine.runners.actor import Actor
 from engine.runners.channel import Channel, SharedScreen
 from engine.runners.counters import Counters
 from engine.runners.evaluator import Evaluator
-from engine.runners.learner import Learner, read_extra
+from engine.runners.learner import Learner, device_of_boards, read_extra
 from engine.threads import keep_freed_memory, thread_budget
 
 _REPORT_EVERY_S = 0.5
@@ -60,7 +61,13 @@ class Runner:
         )
         if is_cold():
             channel.log("compiling; only the first start on a machine does this, about 12 s")
-        env = make_lanes(config, config.parallel_envs, threads=threads.lane_threads, seed=env_seed)
+        env = make_lanes(
+            config,
+            config.parallel_envs,
+            threads=threads.lane_threads,
+            seed=env_seed,
+            device=device_of_boards(config, resolve_device(config.device)),
+        )
         self._learner = Learner(
             config,
             env.spec,
