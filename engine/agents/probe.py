@@ -39,10 +39,10 @@ def faster_precision(build: Build, batch: Batch) -> Precision:
     alike however busy it is.
     """
     single, half = (samples_per_s(build(precision), batch) for precision in _PRECISIONS)
-    return "bfloat16" if half > single * (0.8 if _multiplies_bf16() else 1.5) else "float32"
+    return "bfloat16" if half > single * (0.8 if multiplies_bf16() else 1.5) else "float32"
 
 
-def _multiplies_bf16() -> bool:
+def multiplies_bf16() -> bool:
     """Whether the processor has instructions for bfloat16; elsewhere it is emulated."""
     with contextlib.suppress(OSError):
         return any(flag in Path("/proc/cpuinfo").read_text("ascii", "replace") for flag in _BF16_FLAGS)
