@@ -56,7 +56,9 @@ class _Player(Protocol):
         """For frames uint8 [1, *frame_shape]; None while there is none yet."""
 
 
-class _Policy:
+class BoardPolicy:
+    """A policy file, greedy but for `epsilon`."""
+
     paced, shown = True, 0
 
     def __init__(self, path: Path, actions: int, epsilon: float, seed: int) -> None:
@@ -72,7 +74,9 @@ class _Policy:
         return int(greedy(self._network(torch.from_numpy(frames[:, None])), masks)[0])
 
 
-class _SnakePerson:
+class SnakePerson:
+    """Goes on in the direction that was pressed last."""
+
     paced, shown = True, 0
 
     def __init__(self) -> None:
@@ -86,7 +90,9 @@ class _SnakePerson:
         return self._direction
 
 
-class _TetrisPerson:
+class TetrisPerson:
+    """Turns and moves the piece above the board until it is let go."""
+
     paced = False
 
     def __init__(self, width: int) -> None:
@@ -143,9 +149,9 @@ def play_board(
     env = boards_of_policy(said, 1, seed=seed)
     player: _Player
     if policy is not None:
-        player = _Policy(policy, env.spec.actions, epsilon, seed)
+        player = BoardPolicy(policy, env.spec.actions, epsilon, seed)
     else:
-        player = _SnakePerson() if game == "snake" else _TetrisPerson(env.spec.frame_shape[-1])
+        player = SnakePerson() if game == "snake" else TetrisPerson(env.spec.frame_shape[-1])
     frames = env.reset()
     height, width, _ = SCREEN_SHAPE
     finished = env_steps = score = index = 0

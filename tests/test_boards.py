@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from engine import joypad
 from engine.checkpoints import POLICY_FILE
 from engine.config import make_config
 from engine.envs.make import make_lanes
+from engine.play_board import SnakePerson, TetrisPerson
 from engine.runners.actor import Actor
 from tests.support import json_lines, run_program
 
@@ -91,3 +93,29 @@ def test_frames_that_stay_on_the_device_train_the_same_agent(game: str, tmp_path
     assert weights[0].keys() == weights[1].keys()
     for name, array in weights[0].items():
         assert np.allclose(array, weights[1][name], atol=1e-5), name
+
+
+def test_a_person_turns_moves_and_lets_go_of_a_piece() -> None:
+    env = make_lanes(make_config({"game": "tetris"}), 1, threads=1, seed=0)
+    env.reset()
+    person, width = TetrisPerson(7), 7
+    person.hear([], env.masks)
+    start = person.shown
+    assert person.action(env.reset(), env.masks) is None  # nothing falls by itself
+    person.hear([joypad.RIGHT], env.masks)
+    assert person.shown == start + 1
+    person.hear([joypad.UP], env.masks)
+    assert person.shown // width == 1
+    person.hear([joypad.LEFT] * 9, env.masks)
+    assert person.shown == width  # the wall
+    person.hear([joypad.DOWN], env.masks)
+    assert person.action(env.reset(), env.masks) == width
+    assert person.action(env.reset(), env.masks) is None
+
+
+def test_a_person_steers_a_snake_that_waits_for_the_first_key() -> None:
+    person = SnakePerson()
+    assert person.action(np.zeros(1, np.uint8), None) is None
+    person.hear([joypad.LEFT, joypad.A], None)  # A means nothing here
+    assert person.action(np.zeros(1, np.uint8), None) == 3
+    assert person.action(np.zeros(1, np.uint8), None) == 3  # and it goes on

@@ -105,6 +105,15 @@ def test_a_person_plays_and_is_filmed(tmp_path: Path) -> None:
         assert pictures.n_frames > 10  # type: ignore[attr-defined]
 
 
+def test_a_person_plays_snake_into_the_wall(tmp_path: Path) -> None:
+    terminal = Terminal("play", "--human", "--game", "snake", "--board", "4x4", cwd=tmp_path, columns=100, rows=30)
+    terminal.wait_for("▀▀▀", "score 0", "where to")  # it waits for a key
+    terminal.send("w")
+    terminal.wait_for("1 games")
+    terminal.send("q")
+    assert terminal.wait() == 0
+
+
 def test_a_person_is_told_of_a_bad_cartridge(tmp_path: Path) -> None:
     terminal = Terminal("play", "--human", "--rom", "none.nes", cwd=tmp_path, columns=200)
     assert terminal.wait() == 2
