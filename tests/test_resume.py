@@ -17,6 +17,7 @@ SHORT = ("--eval-every", "0", "--burnin", "200", "--batch-size", "128", "--sync-
 GAMES = {
     "mario": ("--parallel-envs", "8", "--epsilon-steps", "2000"),
     "mario on nes-py": ("--parallel-envs", "2", "--emulator", "nes-py", "--epsilon-steps", "500"),
+    "tetris": ("--game", "tetris", "--board", "5x8", "--pieces", "bag", "--parallel-envs", "8", "--no-amp"),
     "snake": ("--game", "snake", "--board", "5x5", "--parallel-envs", "8", "--no-amp"),
 }
 
