@@ -27,7 +27,7 @@ def growth(env_steps: int) -> tuple[int, int]:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(3600)  # about 20 minutes of processor time on two threads
+@pytest.mark.timeout(3600)  # 20 to 25 minutes on two threads
 def test_resident_memory_stands_still_over_20_million_environment_steps() -> None:
     grown, episodes = growth(20_000_000)
     assert grown < 4 * 2**20
