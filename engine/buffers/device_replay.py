@@ -5,7 +5,6 @@ As `PrioritizedSampler` has it, leaf by leaf; alpha 0 and beta 0 make it uniform
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,11 +26,6 @@ class TensorSample:
     lanes: Tensor  # int64 [batch]
     entries: Tensor  # int64 [batch]
     weights: Tensor  # float32 [batch]
-
-
-def device_bytes(entries: int, frame_shape: tuple[int, ...], mask_actions: int = 0) -> int:
-    """What a replay takes on its device: frames and masks, 21 bytes of columns, and the tree's leaves and nodes."""
-    return entries * (math.prod(frame_shape) + mask_actions + 21 + 9)
 
 
 class DeviceReplayBuffer:

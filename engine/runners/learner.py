@@ -21,12 +21,12 @@ from engine import __version__, checkpoints
 from engine.agents import DoubleDQN, Losses
 from engine.agents.double_dqn import resolve_device
 from engine.buffers import MappedMemory, PrioritizedReplayBuffer, Replay, ReplayBuffer
-from engine.buffers.device_replay import DeviceReplayBuffer, device_bytes
+from engine.buffers.device_replay import DeviceReplayBuffer
 from engine.config import RunConfig
 from engine.envs.make import describe_task
 from engine.envs.step import Frames, Spec, VectorStep
 from engine.errors import UserError
-from engine.monitoring.memory import check_memory
+from engine.monitoring.memory import check_memory, replay_bytes
 from engine.runners.choices import NETWORK_OF_GAME, choose, make_networks
 
 _TARGET_FILE, _OPTIMIZER_FILE = "target.safetensors", "optimizer.safetensors"
@@ -219,20 +219,25 @@ def make_replay(config: RunConfig, spec: Spec, device: torch.device, folder: Pat
 
 def device_of_boards(config: RunConfig, device: torch.device) -> torch.device | None:
     """Where board games are played so that their frames need not travel; None: on the host."""
-    if config.replay_device == "host" or config.use_mmap_buffer:
-        return None
-    return device if config.replay_device == "device" or device.type == "cuda" else None
+    return device if _may_be_on_device(config, device) else None
 
 
 def _belongs_on_device(config: RunConfig, spec: Spec, device: torch.device) -> bool:
-    if config.replay_device == "device":
-        if device.type == "mps":
-            raise UserError("--replay-device: MPS has no float64, which priorities need; accepted: auto, host")
-        return True
-    if config.replay_device == "host" or config.use_mmap_buffer or device.type != "cuda":
+    if not _may_be_on_device(config, device):
         return False
-    needed = device_bytes(config.buffer_size, spec.frame_shape, spec.actions if spec.masked else 0)
+    if config.replay_device == "device":
+        return True
+    needed = replay_bytes(config.buffer_size, spec.frame_shape, spec.actions if spec.masked else 0)
     return needed <= torch.cuda.mem_get_info(device)[0] / 2
+
+
+def _may_be_on_device(config: RunConfig, device: torch.device) -> bool:
+    """Whether the replay is to be on the device that learns, or may be if it fits."""
+    if config.replay_device == "device" and device.type == "mps":
+        raise UserError("--replay-device: MPS has no float64, which priorities need; accepted: auto, host")
+    if config.replay_device == "host" or config.use_mmap_buffer:
+        return False
+    return config.replay_device == "device" or device.type == "cuda"
 
 
 def read_extra(folder: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
