@@ -57,7 +57,22 @@ class Render(Message, frozen=True):
     fps: float = 10.0
 
 
-Command = Pause | Resume | Save | Checkpoint | Stop | Render
+class Evaluate(Message, frozen=True):
+    """Play the greedy evaluation now."""
+
+
+Tunable = Literal["learning_rate", "epsilon_scale", "beta", "replay_ratio"]
+"""What can be changed while a run goes on."""
+
+
+class Set(Message, frozen=True):
+    """Change one number of the run; answered by `Changed`, or a warning that names the accepted values."""
+
+    name: Tunable
+    value: float
+
+
+Command = Pause | Resume | Save | Checkpoint | Stop | Render | Evaluate | Set
 
 # ---------------------------------------------------------------------------------------------- current events
 
@@ -194,6 +209,15 @@ class Evaluation(Message, frozen=True):
     mean_score: float = 0.0
 
 
+class Changed(Message, frozen=True):
+    """A number of the run was changed by hand."""
+
+    name: Tunable
+    value: float
+    before: float
+    env_steps: int
+
+
 class Saved(Message, frozen=True):
     """A checkpoint or a policy that is complete on disk."""
 
@@ -239,7 +263,7 @@ class Failed(Message, frozen=True):
     usage: bool = False
 
 
-Noted = Ready | Episode | Evaluation | Saved | Log | Finished | Failed
+Noted = Ready | Episode | Evaluation | Changed | Saved | Log | Finished | Failed
 """Lasting events that are kept for who attaches later, and shown in the log."""
 
 # ---------------------------------------------------------------------------------------------- on attach
@@ -309,7 +333,7 @@ Lasting = Noted | Point
 Current = Progress | Lanes | System | Frame
 Event = Lasting | Current | Hello
 EvaluationReport = Frame | Episode | Evaluated | Failed
-Report = Ready | Progress | Lanes | Episode | Evaluation | Saved | Written | Log | Failed | Done
+Report = Ready | Progress | Lanes | Episode | Evaluation | Changed | Saved | Written | Log | Failed | Done
 
 _ENCODER = msgspec.msgpack.Encoder()
 _HEADER = struct.Struct(">I")

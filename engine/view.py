@@ -9,6 +9,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from engine.messages import (
+    Changed,
     Episode,
     Evaluation,
     Event,
@@ -88,5 +89,5 @@ class RunView:
             case Finished() | Failed():
                 self.end = event
                 self.events.append(event)
-            case Episode() | Evaluation() | Saved() | Log():
+            case Episode() | Evaluation() | Changed() | Saved() | Log():
                 self.events.append(event)
