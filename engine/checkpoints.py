@@ -23,7 +23,7 @@ from engine import __version__
 from engine.errors import UserError
 from engine.runs import Run, find_run, list_runs
 
-FORMAT = 2
+FORMAT = 3
 MANIFEST = "manifest.json"
 POLICY_FILE = "online.safetensors"
 BEST_POLICY_FILE = "best.safetensors"  # in the run's folder: the best-evaluated policy

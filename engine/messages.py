@@ -2,8 +2,8 @@
 
 msgspec structs, sent as length-prefixed MessagePack; decoding never executes anything. The same structs travel on the
 pipe between host and runner. Two kinds of events differ in how a slow client sees them: *lasting* events (episodes,
-points, checkpoints, log lines, the end) arrive all and in order; *current* ones (progress, lanes, system, frame) are
-overwritten by their newest value until the client is ready for it.
+points, checkpoints, log lines, the end) arrive all and in order; *current* ones (progress, lanes, members, system,
+frame) are overwritten by their newest value until the client is ready for it.
 """
 
 from __future__ import annotations
@@ -123,6 +123,34 @@ class Lanes(Message, frozen=True):
     """The per-actor panel, every lane."""
 
     lanes: list[Lane]
+
+
+class Member(msgspec.Struct, frozen=True):
+    """A process of a run that plays: an actor, a worker or a rank."""
+
+    role: Literal["actor", "worker", "rank"]
+    index: int
+    ready: bool  # False while it starts
+    lanes: int
+    env_steps: int  # since the run was started or resumed
+    env_steps_per_s: float
+    episodes: int
+    mean_return: float  # over its lanes; NaN before the first episode
+    epsilon_high: float  # of its first lane
+    epsilon_low: float  # of its last lane
+    restarts: int
+    lag: int  # updates that its weights are behind
+    waiting_percent: float  # share of the time in which it waits for the others
+
+
+class Members(Message, frozen=True):
+    """The processes of a run that has several, and who waits for whom."""
+
+    members: list[Member]
+    inserts_per_s: float  # environment steps stored
+    samples_per_s: float  # transitions learned from
+    ratio: float  # samples for each insert since learning began; NaN before
+    learner_waiting_percent: float  # of the leading process
 
 
 class GPU(msgspec.Struct, frozen=True):
@@ -261,6 +289,7 @@ class Failed(Message, frozen=True):
     log_path: str
     checkpoint: str | None
     usage: bool = False
+    final: bool = False  # starting the runner again would only end the same way
 
 
 Noted = Ready | Episode | Evaluation | Changed | Saved | Log | Finished | Failed
@@ -294,6 +323,12 @@ class Written(Message, frozen=True):
     partial: str
     final: str
     env_steps: int
+
+
+class Beat(Message, frozen=True):
+    """The runner is alive; it will be heard of again within `within_s` seconds."""
+
+    within_s: float
 
 
 class Done(Message, frozen=True):
@@ -330,10 +365,12 @@ class Evaluated(Message, frozen=True):
 
 
 Lasting = Noted | Point
-Current = Progress | Lanes | System | Frame
+Current = Progress | Lanes | Members | System | Frame
 Event = Lasting | Current | Hello
 EvaluationReport = Frame | Episode | Evaluated | Failed
-Report = Ready | Progress | Lanes | Episode | Evaluation | Changed | Saved | Written | Log | Failed | Done
+Report = (
+    Ready | Progress | Lanes | Members | Episode | Evaluation | Changed | Saved | Written | Log | Failed | Beat | Done
+)
 
 _ENCODER = msgspec.msgpack.Encoder()
 _HEADER = struct.Struct(">I")

@@ -21,20 +21,25 @@ class ThreadBudget:
     """OpenMP threads inside each of those."""
 
 
-def thread_budget(lanes: int, batch_size: int = 1) -> ThreadBudget:
-    """Threads for one process that emulates and learns.
+def thread_budget(lanes: int, batch_size: int = 1, processes: int = 1) -> ThreadBudget:
+    """Threads for each of `processes` that emulate and learn.
 
     Lanes meet once a step and learning threads once an update, so both may use every core. torch's own OpenMP threads
     meet at every operation and spin while they wait: one program beside them that wants a core, and training all but
     stops. So they are used only where there are more cores than a batch has shares, and then on half of the cores.
     """
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = max(1, available_cores() // processes)
     learners = min(cores, max(1, batch_size // _SMALLEST_SHARE))
     return ThreadBudget(
         lane_threads=min(cores, lanes),
         learn_threads=learners,
         torch_threads=max(1, cores // 2 // learners),
     )
+
+
+def available_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def keep_freed_memory() -> None:

@@ -19,6 +19,7 @@ from engine.messages import (
     Hello,
     Lanes,
     Log,
+    Members,
     Noted,
     Point,
     Progress,
@@ -58,6 +59,7 @@ class RunView:
     ready: Ready | None = None
     progress: Progress | None = None
     lanes: Lanes | None = None
+    members: Members | None = None
     system: System | None = None
     frame: Frame | None = None
     end: Finished | Failed | None = None
@@ -80,6 +82,8 @@ class RunView:
                 self.progress = event
             case Lanes():
                 self.lanes = event
+            case Members():
+                self.members = event
             case System():
                 self.system = event
             case Frame():

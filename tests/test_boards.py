@@ -10,6 +10,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from engine import joypad
+from engine.agents.schedules import epsilon_ladder
 from engine.checkpoints import POLICY_FILE
 from engine.config import make_config
 from engine.envs.make import make_lanes
@@ -50,7 +51,7 @@ def test_small_boards_are_learned(game: str, board: str, chance: float, reached:
 def test_lanes_of_a_board_game_are_the_trainers(game: str) -> None:
     config = make_config({"game": game, "parallel_envs": 6})
     env = make_lanes(config, 6, threads=1, seed=3)
-    actor = Actor(env, index=0, epsilon_steps=100, seed=0)
+    actor = Actor(env, ladder=epsilon_ladder(env.lanes), epsilon_steps=100, seed=0)
     ended = 0
     for step_number in range(120):
         masks = actor.masks

@@ -48,7 +48,8 @@ def test_interrupted_and_resumed_equals_uninterrupted(game: str, tmp_path: Path)
     assert one["updates"] == other["updates"] > 20
     for key in ("credit", "beta", "random", "torch_random", "choices"):
         assert one[key] == other[key], key
-    assert one["extra"]["actor"] == other["extra"]["actor"]
+    assert one["extra"]["play"] == other["extra"]["play"]
+    assert one["extra"]["records"] == other["extra"]["records"]
 
 
 def test_a_replay_in_a_file_is_there_again_on_resume(tmp_path: Path) -> None:

@@ -88,6 +88,7 @@ class DoubleDQN:
         self.device = device
         self.precision: Precision = precision
         self.accumulate = accumulate
+        self.updates = 0
         self.online = network.to(device)
         self.target = target.to(device).requires_grad_(False)
         self.optimizer = torch.optim.AdamW(
@@ -102,6 +103,14 @@ class DoubleDQN:
             self._threads, thread_name_prefix="learn", initializer=lambda: torch.set_num_threads(torch_threads)
         )
         self.sync_target()
+
+    @property
+    def learning_rate(self) -> float:
+        return float(self.optimizer.param_groups[0]["lr"])
+
+    @learning_rate.setter
+    def learning_rate(self, value: float) -> None:
+        self.optimizer.param_groups[0]["lr"] = value
 
     @torch.no_grad()
     def act(self, obs: Array, masks: NDArray[np.bool_] | None = None) -> NDArray[np.int64]:
@@ -154,6 +163,7 @@ class DoubleDQN:
         nn.utils.clip_grad_norm_(self._parameters, MAX_GRADIENT_NORM)
         self._scaler.step(self.optimizer)
         self._scaler.update()
+        self.updates += 1
 
     def _share(
         self, batch: Batch | TensorBatch, weights: Array, share: slice

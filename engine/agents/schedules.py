@@ -16,6 +16,10 @@ def epsilon_ladder(lanes: int) -> NDArray[np.float64]:
     return ladder
 
 
-def annealed(ladder: NDArray[np.float64], env_steps: int, over: int) -> NDArray[np.float64]:
-    """Epsilon of every lane after `env_steps`: linear from 1 to the lane's own over `over` environment steps."""
-    return 1 + (ladder - 1) * min(1.0, env_steps / over)
+def annealed(ladder: NDArray[np.float64], env_steps: int, over: int, scale: float | None = None) -> NDArray[np.float64]:
+    """Epsilon of every lane after `env_steps`: linear from 1 to the lane's own over `over` environment steps.
+
+    `scale` multiplies them, up to 1.
+    """
+    epsilons = 1 + (ladder - 1) * min(1.0, env_steps / over)
+    return epsilons if scale is None else np.minimum(epsilons * scale, 1.0)

@@ -7,6 +7,7 @@ odd while it is being written lets the host notice a torn read.
 from __future__ import annotations
 
 import ctypes
+import threading
 import time
 from multiprocessing.connection import Connection
 from multiprocessing.context import BaseContext
@@ -16,7 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.envs.emulator import SCREEN_SHAPE
-from engine.messages import Command, Log, Report, decode_command, encode
+from engine.messages import Beat, Command, Log, Report, decode_command, encode
+
+BEAT_S = 20.0
+"""Seconds of silence after which a leading process is taken to hang, unless it said otherwise."""
 
 
 class HostGoneError(Exception):
@@ -24,16 +28,18 @@ class HostGoneError(Exception):
 
 
 class Channel:
-    """Commands in, reports out."""
+    """Commands in, reports out, the latter from any thread."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
+        self._sending = threading.Lock()
+        self._beaten_at = float("-inf")
 
-    def commands(self, wait: bool = False) -> list[Command]:
-        """Commands that have come; with `wait`, at least one."""
+    def commands(self, wait_s: float = 0.0) -> list[Command]:
+        """Commands that have come, or come within `wait_s` seconds."""
         received: list[Command] = []
         try:
-            while self._connection.poll(None if wait and not received else 0):
+            while self._connection.poll(0 if received else wait_s):
                 received.append(decode_command(self._connection.recv_bytes()))
         except (EOFError, OSError):
             raise HostGoneError from None
@@ -41,9 +47,20 @@ class Channel:
 
     def send(self, report: Report) -> None:
         try:
-            self._connection.send_bytes(encode(report))
+            with self._sending:
+                self._connection.send_bytes(encode(report))
         except OSError:
             raise HostGoneError from None
+
+    def beat(self, within_s: float | None = None) -> None:
+        """Tell the host that this process goes on; once a second is enough and done.
+
+        With `within_s`, at once: it may be silent for that long.
+        """
+        now = time.monotonic()
+        if within_s is not None or now - self._beaten_at >= 1:
+            self._beaten_at = now
+            self.send(Beat(within_s=BEAT_S if within_s is None else within_s))
 
     def log(self, text: str, level: Any = "info") -> None:
         self.send(Log(at=time.time(), level=level, text=text))
@@ -65,7 +82,7 @@ class SharedScreen:
 
     def write(self, picture: NDArray[np.uint8]) -> None:
         counter, pixels = self._views()
-        counter += 1
+        counter += 1 + counter % 2  # odd, also where a former writer died in the middle
         pixels[:] = picture
         counter += 1
 

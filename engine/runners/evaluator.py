@@ -5,10 +5,13 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from engine.checkpoints import BEST_POLICY_FILE
 from engine.config import RunConfig
 from engine.envs.make import make_lanes
-from engine.envs.step import Lanes
+from engine.envs.step import Frames, Lanes
 from engine.evaluation import play_episodes
 from engine.messages import Evaluation
 from engine.runners.channel import Channel
@@ -34,7 +37,7 @@ class Evaluator:
         if self._env is None:
             self._env = make_lanes(self._config, episodes, threads=self._threads, seed=_SEED)
         self._env.rewind()
-        played = play_episodes(self._env, self._learner.agent.act, episodes)
+        played = play_episodes(self._env, self._act, episodes)
         clears = sum(episode.flag for episode in played)
         mean_return = sum(episode.episode_return for episode in played) / episodes
         score = (clears / episodes, mean_return)
@@ -54,6 +57,10 @@ class Evaluator:
                 seconds=time.monotonic() - started,
             )
         )
+
+    def _act(self, obs: Frames, masks: NDArray[np.bool_] | None) -> NDArray[np.int64]:
+        self._channel.beat()
+        return self._learner.agent.act(obs, masks)
 
     def _keep(self, env_steps: int) -> None:
         """Replace the best policy, whole or not at all."""

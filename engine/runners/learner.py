@@ -26,6 +26,7 @@ from engine.config import RunConfig
 from engine.envs.make import describe_task
 from engine.envs.step import Frames, Spec, VectorStep
 from engine.errors import UserError
+from engine.messages import Tunable
 from engine.monitoring.memory import check_memory, replay_bytes
 from engine.runners.choices import NETWORK_OF_GAME, choose, make_networks
 
@@ -53,34 +54,42 @@ class Learner:
         *,
         seed: int,
         threads: int = 1,
+        agent: Callable[..., DoubleDQN] = DoubleDQN,
+        replay: Replay | None = None,
+        choices: dict[str, Any] | None = None,
         tell: Callable[[str], None] = lambda text: None,
         resume_from: Path | None = None,
         replay_folder: Path | None = None,
     ) -> None:
+        """`agent` makes the agent, of `DoubleDQN`'s arguments. `replay` is one that others fill; `choices` are those
+        that another learner of the run has made."""
         state = None if resume_from is None else json.loads((resume_from / _STATE_FILE).read_text("utf-8"))
         device = resolve_device(config.device)
-        self._choices = choose(config, spec, device, threads, None if state is None else state["choices"], tell)
-        config = dataclasses.replace(config, batch_size=self._choices.batch_size)
-        elsewhere = config.use_mmap_buffer or _belongs_on_device(config, spec, device)
+        if choices is None and state is not None:
+            choices = state["choices"]
+        self.choices = choose(config, spec, device, threads, choices, tell)
+        config = dataclasses.replace(config, batch_size=self.choices.batch_size)
+        elsewhere = replay is not None or config.use_mmap_buffer or _belongs_on_device(config, spec, device)
         check_memory(
             config, spec.frame_shape, spec.stack, spec.actions if spec.masked else 0, with_replay=not elsewhere
         )
         self._config, self._spec = config, spec
         torch.manual_seed(seed)
-        self.agent = DoubleDQN(
+        self.agent = agent(
             *make_networks(config, spec),
             device=device,
             learning_rate=config.learning_rate,
-            precision=self._choices.precision,
-            threads=self._choices.threads,
+            precision=self.choices.precision,
+            threads=self.choices.threads,
             accumulate=config.accumulate,
             on_shortage=lambda parts: tell(f"memory ran out: batches are learned in {parts} parts from now on"),
         )
-        self.replay = make_replay(config, spec, device, replay_folder)
+        self.replay = make_replay(config, spec, device, replay_folder) if replay is None else replay
         self._random = np.random.default_rng(seed)
         self._credit = 0.0  # updates that are due
         self._fill = config.burnin
-        self.updates = 0
+        self._ratio = config.replay_ratio
+        self._tuned: dict[str, float] = {}
         if resume_from is not None and state is not None:
             self._load(resume_from, state)
 
@@ -89,6 +98,38 @@ class Learner:
         """Transitions to store before learning begins; at least one batch and one complete window a lane."""
         fill = max(self._fill, self._config.batch_size, self._config.parallel_envs * (self._config.n_step + 1))
         return max(0, fill - self.replay.size)
+
+    @property
+    def updates(self) -> int:
+        """Of the network, since it was new."""
+        return self.agent.updates
+
+    @property
+    def backlog(self) -> int:
+        """Environment steps that were played and are not yet learned from at the replay ratio."""
+        return math.ceil(self._credit * self._config.batch_size / self._ratio)
+
+    @property
+    def tuned(self) -> dict[str, float]:
+        """The numbers that can be changed while learning, as they are."""
+        return {
+            "learning_rate": self.agent.learning_rate,
+            "beta": self.replay.beta,
+            "replay_ratio": self._ratio,
+        }
+
+    def tune(self, name: Tunable, value: float) -> None:
+        """Take a changed number once; it may be told again and again."""
+        if self._tuned.get(name) == value:
+            return
+        self._tuned[name] = value
+        match name:
+            case "learning_rate":
+                self.agent.learning_rate = value
+            case "beta":
+                self.replay.beta = value
+            case "replay_ratio":
+                self._ratio = value
 
     def insert(
         self,
@@ -104,20 +145,29 @@ class Learner:
         self.replay.append(
             frames, actions, step.rewards, step.terminated, step.truncated, final_frames, masks, step.final_masks
         )
-        if self.burnin_left == 0:
-            self._credit += self._config.parallel_envs * self._config.replay_ratio / self._config.batch_size
+        self.book(self._config.parallel_envs)
 
-    def learn(self) -> list[Losses]:
-        """The updates that are due. Raises `DivergedError` if the loss is not finite."""
+    def book(self, env_steps: int) -> None:
+        """Count environment steps that the replay has taken up, as far as they are to be learned from."""
+        if self.burnin_left == 0:
+            self._credit += env_steps * self._ratio / self._config.batch_size
+
+    def due(self, ahead: int = 0) -> int:
+        """Updates that are due, or would be `ahead` environment steps later."""
+        if self.burnin_left > 0:  # a resumed credit waits for the replay
+            return 0
+        return max(0, int(self._credit + ahead * self._ratio / self._config.batch_size))
+
+    def learn(self, updates: int | None = None) -> list[Losses]:
+        """As many updates, or those that are due. Raises `DivergedError` if the loss is not finite."""
         done = []
-        while self._credit >= 1 and self.burnin_left == 0:  # a resumed credit waits for the replay
+        for _ in range(self.due() if updates is None else updates):
             self._credit -= 1
             batch, sample = self.replay.sample(self._config.batch_size, self._random)
             losses = self.agent.update(batch, sample.weights)
             if not math.isfinite(losses.loss):
                 raise DivergedError(f"the loss is {losses.loss} at update {self.updates}; try a lower --learning-rate")
             self.replay.update_priorities(sample, losses.td_errors)
-            self.updates += 1
             if self.updates % self._config.sync_every == 0:
                 self.agent.sync_target(self._config.tau)
             done.append(losses)
@@ -159,7 +209,7 @@ class Learner:
             "credit": self._credit,
             "beta": self.replay.beta,
             "random": self._random.bit_generator.state,
-            "choices": self._choices.state(),
+            "choices": self.choices.state(),
             "accumulate": self.agent.accumulate,
             "fill": self._fill,
             "torch_random": torch.get_rng_state().numpy().tobytes().hex(),
@@ -181,7 +231,7 @@ class Learner:
         self.agent.online.load_state_dict(load_file(folder / checkpoints.POLICY_FILE))
         self.agent.target.load_state_dict(load_file(folder / _TARGET_FILE))
         self.agent.load_optimizer_tensors(load_file(folder / _OPTIMIZER_FILE))
-        self.updates = state["updates"]
+        self.agent.updates = state["updates"]
         self._credit = state["credit"]
         self.replay.beta = state["beta"]
         self._random.bit_generator.state = state["random"]

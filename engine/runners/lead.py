@@ -1,0 +1,294 @@
+"""What the leading process of a run does beside playing and learning, the same for every runner: it keeps the books,
+reports, obeys the host, evaluates, saves, and knows when the run is over.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine import checkpoints
+from engine.agents import Losses
+from engine.agents.schedules import annealed, epsilon_ladder
+from engine.config import RunConfig
+from engine.envs.make import describe_task
+from engine.messages import (
+    Changed,
+    Checkpoint,
+    Command,
+    Done,
+    Episode,
+    Evaluate,
+    Lanes,
+    Members,
+    Pause,
+    Ready,
+    Render,
+    Resume,
+    Save,
+    Saved,
+    Set,
+    State,
+    Stop,
+    Written,
+)
+from engine.runners.channel import Channel
+from engine.runners.counters import Counters
+from engine.runners.evaluator import Evaluator
+from engine.runners.learner import Learner, read_extra
+from engine.runners.ledger import Ledger
+from engine.runners.scoreboard import Scoreboard
+from engine.threads import ThreadBudget
+
+_REPORT_EVERY_S = 0.5
+_SAVING_S = 600.0
+"""What writing a checkpoint may take before the host thinks that it hangs."""
+_ACCEPTED = {
+    "learning_rate": (1e-8, 1.0),
+    "epsilon_scale": (0.0, 10.0),
+    "beta": (0.0, 1.0),
+    "replay_ratio": (0.01, 1024.0),
+}
+
+Play = Callable[[], tuple[dict[str, Any], dict[str, NDArray[Any]]]]
+"""What the games of a run are, for a checkpoint: JSON and arrays."""
+
+
+class Lead:
+    """`goes_on` is called between two iterations; when it says no, `finish` writes what is left to write."""
+
+    def __init__(
+        self,
+        run: Path,
+        config: RunConfig,
+        channel: Channel,
+        learner: Learner,
+        ledger: Ledger,
+        *,
+        threads: ThreadBudget,
+        resume_from: Path | None,
+        play: Play = lambda: ({}, {}),
+        members: Callable[[], Members] | None = None,
+    ) -> None:
+        """`play` gives the games' state where a resumed run goes on in the middle of them; `members` what the panel
+        of processes shows, where there are several."""
+        self._run, self._config, self._channel = run, config, channel
+        self._learner, self._ledger, self._play, self._members = learner, ledger, play, members
+        extra = {} if resume_from is None else read_extra(resume_from)[0]
+        self.counters = Counters(extra.get("counters"))
+        self._before = self.counters.env_steps, self.counters.frames  # of earlier parts of the run
+        self._scoreboard = Scoreboard(ledger.members, config.parallel_envs)
+        self._scoreboard.load_state(extra.get("records", []))
+        self._ladder = epsilon_ladder(ledger.members * config.parallel_envs)
+        self._epsilon_scale: float | None = None
+        self._evaluator = Evaluator(run, config, channel, learner, threads.lane_threads)
+        self._evaluator.best = tuple(extra.get("best", ()))
+        for name, value in extra.get("tuned", {}).items():
+            self._tune(name, value)
+        self._state: State = "running"
+        self._stop_reason: str | None = None
+        self._reported_at = float("-inf")
+        self._saved_at = self.counters.env_steps if resume_from is not None else None
+        self._next_save = _next_multiple(self.counters.env_steps, config.save_every)
+        self._next_evaluation = _next_multiple(self.counters.env_steps, config.eval_every)
+        ledger.publish(self.counters.env_steps, learner.updates)
+        agent = learner.agent
+        channel.send(
+            Ready(
+                device=str(agent.device),
+                precision=agent.precision,
+                lane_threads=threads.lane_threads,
+                torch_threads=threads.learn_threads * threads.torch_threads,
+            )
+        )
+
+    @property
+    def paused(self) -> bool:
+        return self._state == "paused"
+
+    def goes_on(self, losses: list[Losses]) -> bool:
+        """Do what is due after an iteration that found `losses`; whether there is to be another one.
+
+        Returns in a pause, too: then nothing may be played or learned.
+        """
+        config, counters = self._config, self.counters
+        self._channel.beat()
+        self._book(losses)
+        self._report()
+        if counters.env_steps >= self._next_evaluation:
+            self._evaluate()
+            self._next_evaluation = _next_multiple(counters.env_steps, config.eval_every)
+        if counters.env_steps >= self._next_save:
+            self._checkpoint()
+            self._next_save = _next_multiple(counters.env_steps, config.save_every)
+        for command in self._channel.commands(wait_s=0.2 if self.paused else 0.0):
+            self._obey(command)
+        if counters.env_steps >= config.steps:
+            self.stop(f"{config.steps:,} environment steps are done")
+        if config.episodes is not None and counters.episodes >= config.episodes:
+            self.stop(f"{config.episodes:,} episodes are done")
+        return self._stop_reason is None
+
+    def stop(self, reason: str) -> None:
+        self._stop_reason = self._stop_reason or reason
+
+    def finish(self) -> None:
+        """The last checkpoint and the last word, once everybody has stopped."""
+        self._state = "stopping"
+        self._book([])
+        self._report(at_once=True)
+        if self._saved_at != self.counters.env_steps:
+            self._checkpoint()
+        self._channel.send(Done(reason=self._stop_reason or "the runner ended"))
+
+    def _book(self, losses: list[Losses]) -> None:
+        counters, ledger = self.counters, self._ledger
+        counters.book_losses(losses)
+        counters.env_steps, counters.frames = self._before[0] + ledger.played, self._before[1] + ledger.frames
+        ledger.publish(counters.env_steps, self._learner.updates)
+        ended = list(ledger.ended())
+        epsilons = self._epsilons() if ended else None
+        for member, episode in ended:
+            assert epsilons is not None
+            counters.book_episode(episode.episode_return)
+            self._scoreboard.book(member, episode)
+            self._channel.send(
+                Episode(
+                    actor=member,
+                    lane=episode.lane,
+                    env_steps=counters.env_steps,
+                    episode=counters.episodes,
+                    episode_return=episode.episode_return,
+                    length=episode.length,
+                    x_pos=episode.x_pos,
+                    flag=episode.flag,
+                    score=episode.score,
+                    epsilon=float(epsilons[member * self._config.parallel_envs + episode.lane]),
+                )
+            )
+
+    def _report(self, at_once: bool = False) -> None:
+        now = time.monotonic()
+        if not at_once and now - self._reported_at < _REPORT_EVERY_S:
+            return
+        self._reported_at = now
+        learner, epsilons = self._learner, self._epsilons()
+        self._channel.send(
+            self.counters.report(
+                state=self._state,
+                steps=self._config.steps,
+                updates=learner.updates,
+                epsilon=float(epsilons.mean()),
+                learning_rate=learner.agent.learning_rate,
+                replay_size=learner.replay.size,
+                replay_capacity=learner.replay.capacity,
+                beta=learner.replay.beta,
+                burnin_left=learner.burnin_left,
+            )
+        )
+        self._channel.send(Lanes(lanes=self._scoreboard.lanes(epsilons)))
+        if self._members is not None:
+            self._channel.send(self._members())
+
+    def _epsilons(self) -> NDArray[np.float64]:
+        return annealed(self._ladder, self.counters.env_steps, self._config.epsilon_steps, self._epsilon_scale)
+
+    def _obey(self, command: Command) -> None:
+        match command:
+            case Pause() if self._state == "running":
+                self.counters.stop_clock()
+                self._ledger.pause()
+                self._state = "paused"
+                self._report(at_once=True)
+            case Resume() if self._state == "paused":
+                self.counters.start_clock()
+                self._ledger.go_on()
+                self._state = "running"
+                self._report(at_once=True)
+            case Save():
+                self._save_policy()
+            case Checkpoint():
+                self._checkpoint()
+            case Evaluate():
+                self._evaluate()
+            case Set():
+                self._set(command)
+            case Render():
+                self._ledger.show_screen(command.fps if command.on else 0.0)
+            case Stop():
+                self.stop(command.reason)
+            case _:
+                pass  # a pause of a paused run, say
+
+    def _set(self, wanted: Set) -> None:
+        low, high = _ACCEPTED[wanted.name]
+        if not low <= wanted.value <= high:
+            self._channel.log(f"{wanted.name}: {wanted.value:g} is not accepted; {low:g} to {high:g}", "warning")
+            return
+        before = {"epsilon_scale": self._epsilon_scale or 1.0, **self._learner.tuned}[wanted.name]
+        self._tune(wanted.name, wanted.value)
+        self._channel.send(
+            Changed(name=wanted.name, value=wanted.value, before=before, env_steps=self.counters.env_steps)
+        )
+
+    def _tune(self, name: Any, value: float) -> None:
+        self._ledger.tune(name, value)
+        if name == "epsilon_scale":
+            self._epsilon_scale = value
+        else:
+            self._learner.tune(name, value)
+
+    def _evaluate(self) -> None:
+        self._evaluator.evaluate(self.counters)
+
+    def _save_policy(self) -> None:
+        folder = self._run / "policies"
+        path = folder / f"policy-{self.counters.env_steps:012d}.safetensors"
+        try:
+            folder.mkdir(exist_ok=True)
+            self._learner.save_policy(path, self.counters.env_steps)
+        except Exception as error:  # safetensors raises its own kinds for a full disk
+            self._channel.log(f"the policy could not be saved: {error}", "warning")
+            return
+        self._channel.send(Saved(kind="policy", path=str(path), env_steps=self.counters.env_steps))
+
+    def _checkpoint(self) -> None:
+        """Write aside; the host verifies, renames and announces. A failed write is the host's to judge, too."""
+        env_steps = self.counters.env_steps
+        name = checkpoints.folder_name(env_steps)
+        partial, final = self._run / f".{name}.partial", self._run / name
+        play, arrays = self._play()
+        extra = {
+            "counters": self.counters.state(),
+            "records": self._scoreboard.state(),
+            "games": games_of(self._config),
+            "play": play,
+            "best": self._evaluator.best,
+            "tuned": {name: value for name in _ACCEPTED if (value := self._ledger.tuned(name)) is not None},  # type: ignore[arg-type]
+        }
+        self._channel.beat(_SAVING_S)
+        try:
+            self._learner.write_checkpoint(partial, env_steps, extra, arrays)
+        except Exception as error:  # see _save_policy
+            self._channel.log(f"the checkpoint at {env_steps:,} could not be written: {error}", "error")
+            return
+        finally:
+            self._channel.beat()
+        self._saved_at = env_steps
+        self._channel.send(Written(partial=str(partial), final=str(final), env_steps=env_steps))
+
+
+def games_of(config: RunConfig) -> dict[str, Any]:
+    """What must be the same for the games of a checkpoint to go on."""
+    return {**describe_task(config), "lanes": config.parallel_envs, "rom": config.rom}
+
+
+def _next_multiple(env_steps: int, every: int) -> float:
+    """The next multiple of `every` after `env_steps`; never for 0."""
+    return (env_steps // every + 1) * every if every else math.inf

@@ -1,0 +1,161 @@
+"""What a run's processes tell each other: orders from the leader, and counts, heartbeats and episodes from each member.
+
+Plain numbers in memory they share, each with one writer, so that nobody ever holds a lock or waits for a reader, and a
+process that dies leaves nothing half-done. A member's counts go on where a replaced one stopped.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.buffers.memory import HostMemory, Layout, Memory
+from engine.messages import Tunable
+
+BEAT_S = 4.0
+"""Seconds after a heartbeat within which a member has to give the next one."""
+TUNABLE: tuple[str, ...] = get_args(Tunable)
+
+_ROOM = 1024  # ended episodes of a member that wait to be read
+_RUN, _PAUSE, _STOP = 0, 1, 2
+
+
+@dataclass(frozen=True)
+class EndedEpisode:
+    lane: int
+    """Of the member that played it."""
+    episode_return: float
+    length: int
+    x_pos: int
+    flag: bool
+    score: int
+
+
+class Ledger:
+    """Numbers of `members` processes. The leader is member 0 where it plays itself."""
+
+    def __init__(self, members: int, memory: Memory | None = None) -> None:
+        self.members = members
+        layout: Layout = {
+            "order": ((4,), np.int64),  # state, env_steps of the run, env_steps up to which members may go, updates
+            "screen_fps": ((1,), np.float64),
+            "tuned": ((len(TUNABLE),), np.float64),
+            "counts": ((members, 4), np.int64),  # env_steps, frames, ended episodes, updates in the weights it uses
+            "due": ((members,), np.float64),  # CLOCK_MONOTONIC of the latest next heartbeat; 0: not ready
+            "waited": ((members,), np.float64),  # seconds it had to wait for others
+            "episodes": ((members, _ROOM, 6), np.float64),
+        }
+        arrays = (memory or HostMemory()).arrays(layout)
+        self._order, self._screen_fps, self._tuned = arrays["order"], arrays["screen_fps"], arrays["tuned"]
+        self.counts, self.due, self.waited = arrays["counts"], arrays["due"], arrays["waited"]
+        self._episodes = arrays["episodes"]
+        self._read = np.zeros(members, np.int64)  # of each member's episodes, by this process
+
+    # ------------------------------------------------------------------------------------------ the leader's
+
+    def open(self, limit: int | None = None) -> None:
+        """Before members start: nothing is tuned, and they may play on and on, or up to `limit` environment steps."""
+        self._tuned[:] = np.nan
+        self._order[2] = np.iinfo(np.int64).max if limit is None else limit
+
+    def pause(self) -> None:
+        self._order[0] = _PAUSE
+
+    def go_on(self) -> None:
+        self._order[0] = _RUN
+
+    def stop(self) -> None:
+        self._order[0] = _STOP
+
+    def tune(self, name: Tunable, value: float) -> None:
+        self._tuned[TUNABLE.index(name)] = value
+
+    def show_screen(self, fps: float) -> None:
+        """Ask member 0 for pictures of its first game; 0 for none."""
+        self._screen_fps[0] = fps
+
+    def publish(self, env_steps: int, updates: int, limit: int | None = None) -> None:
+        """Tell how far the run is, and up to which sum of the members' environment steps they may go on."""
+        self._order[1], self._order[3] = env_steps, updates
+        if limit is not None:
+            self._order[2] = limit
+
+    def ended(self) -> Iterator[tuple[int, EndedEpisode]]:
+        """(member, episode) for every one that was booked since the last call."""
+        for member in range(self.members):
+            count = int(self.counts[member, 2])
+            for number in range(max(int(self._read[member]), count - _ROOM), count):
+                lane, episode_return, length, x_pos, flag, score = self._episodes[member, number % _ROOM].tolist()
+                yield member, EndedEpisode(int(lane), episode_return, int(length), int(x_pos), bool(flag), int(score))
+            self._read[member] = count
+
+    @property
+    def played(self) -> int:
+        """Environment steps of all members since the ledger was opened."""
+        return int(self.counts[:, 0].sum())
+
+    @property
+    def frames(self) -> int:
+        """Emulated frames of all members since the ledger was opened."""
+        return int(self.counts[:, 1].sum())
+
+    # ------------------------------------------------------------------------------------------ everybody's
+
+    @property
+    def paused(self) -> bool:
+        return bool(self._order[0] == _PAUSE)
+
+    @property
+    def stopped(self) -> bool:
+        return bool(self._order[0] == _STOP)
+
+    @property
+    def env_steps(self) -> int:
+        """Of the run, as the leader published them."""
+        return int(self._order[1])
+
+    @property
+    def updates(self) -> int:
+        """Of the run, as the leader published them."""
+        return int(self._order[3])
+
+    @property
+    def may_go_on(self) -> bool:
+        """Whether members are not yet as far ahead of learning as they may be."""
+        return self.played < int(self._order[2])
+
+    @property
+    def screen_fps(self) -> float:
+        return float(self._screen_fps[0])
+
+    def tuned(self, name: Tunable) -> float | None:
+        """What a number of the run was set to by hand; None if it was not."""
+        value = float(self._tuned[TUNABLE.index(name)])
+        return None if np.isnan(value) else value
+
+    # ------------------------------------------------------------------------------------------ a member's own
+
+    def beat(self, member: int, within_s: float = BEAT_S) -> None:
+        """Give a heartbeat; the next one comes within `within_s` seconds."""
+        self.due[member] = time.monotonic() + within_s
+
+    def book(self, member: int, env_steps: int, frames: int, episodes: list[EndedEpisode]) -> None:
+        """Count what was played and which episodes ended."""
+        counts = self.counts[member]
+        for episode in episodes:
+            self._episodes[member, counts[2] % _ROOM] = (
+                episode.lane, episode.episode_return, episode.length, episode.x_pos, episode.flag, episode.score,
+            )  # fmt: skip
+            counts[2] += 1
+        counts[1] += frames
+        counts[0] += env_steps
+
+
+def late(due: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Which members [n] were ready once and have missed their heartbeat."""
+    return (due > 0) & (due < time.monotonic())

@@ -1,0 +1,156 @@
+"""A process that plays and learns in turns: lanes emulate in threads while the learner learns from what they brought
+before. The single runner is one of these; `parallel` and `ddp` are several.
+
+The schedule is fixed, so the numbers of one that nobody interferes with depend on its seed alone: choose actions with
+the weights there are, let the lanes step, learn meanwhile from the replay as it was, wait for both, store the step.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from engine.agents import Losses
+from engine.agents.double_dqn import resolve_device
+from engine.agents.probe import BATCH_SIZES
+from engine.agents.schedules import epsilon_ladder
+from engine.config import RunConfig
+from engine.envs.make import make_lanes
+from engine.envs.step import Lanes
+from engine.jit import is_cold
+from engine.runners.actor import Actor
+from engine.runners.channel import SharedScreen
+from engine.runners.lead import games_of
+from engine.runners.learner import Learner, device_of_boards, read_extra
+from engine.runners.ledger import Ledger
+from engine.threads import ThreadBudget, keep_freed_memory, thread_budget
+
+Tell = Callable[[str], None]
+
+
+class Player:
+    """Member `index` of the processes in `ledger`.
+
+    Args:
+        learner: its options beside those that follow from `config`.
+        seed: of everything random in this process.
+    """
+
+    def __init__(
+        self,
+        run: Path,
+        config: RunConfig,
+        ledger: Ledger,
+        screen: SharedScreen,
+        *,
+        tell: Tell,
+        index: int = 0,
+        resume_from: Path | None = None,
+        seed: Any = None,
+        **learner: Any,
+    ) -> None:
+        self._config, self._ledger, self._index, self._screen = config, ledger, index, screen
+        self.threads = budget(config, ledger.members)
+        env_seed, explore_seed, learn_seed = (
+            int(each) for each in np.random.SeedSequence(config.seed if seed is None else seed).generate_state(3)
+        )
+        env = lanes_of_member(config, index, seed=env_seed, threads=self.threads.lane_threads, tell=tell)
+        self.learner = Learner(
+            config,
+            env.spec,
+            seed=learn_seed,
+            threads=self.threads.learn_threads,
+            tell=tell,
+            resume_from=resume_from,
+            replay_folder=run / "replay",
+            **learner,
+        )
+        self._actor = Actor(
+            env,
+            ladder=ladder_of_member(config, index, ledger.members),
+            epsilon_steps=config.epsilon_steps,
+            seed=explore_seed,
+        )
+        self._shown_at = float("-inf")
+
+    def load_play(self, folder: Path, tell: Tell) -> None:
+        """Go on in the games of a checkpoint, if they are the same."""
+        extra, arrays = read_extra(folder)
+        if extra["games"] == games_of(self._config) and arrays:
+            self._actor.load_state(extra["play"], arrays)
+        else:
+            self.learner.replay.cut()
+            tell("the games begin anew: they are others, or another number, than in the checkpoint")
+
+    def play(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """The games and exploration, for a checkpoint."""
+        return self._actor.state()
+
+    def iterate(self, learn: Callable[[], list[Losses]] | None = None) -> list[Losses]:
+        """One environment step of every lane, and what `learn` (all updates that are due) does meanwhile."""
+        actor, learner, ledger = self._actor, self.learner, self._ledger
+        follow(ledger, learner)
+        frames, masks = actor.frames, actor.masks
+        actions = actor.choose(learner.agent.act, ledger.env_steps, ledger.tuned("epsilon_scale"))
+        pending = actor.begin(actions)
+        if not self._config.async_envs:
+            pending.result()
+        losses = (learn or learner.learn)()
+        step, ended = actor.finish(pending)
+        learner.insert(frames, actions, step, masks)
+        ledger.book(self._index, actor.env.lanes, step.emulated, ended)
+        self.show()
+        return losses
+
+    def show(self) -> None:
+        """Show the first game, if that is asked for and this is the process that does."""
+        self._shown_at = show_screen(self._ledger, self._index, self._actor.env, self._screen, self._shown_at)
+
+    def close(self) -> None:
+        self._actor.close()
+        self.learner.close()
+
+
+def budget(config: RunConfig, processes: int) -> ThreadBudget:
+    """The threads of each of `processes` that play and learn; torch is told its part."""
+    threads = thread_budget(config.parallel_envs, config.batch_size or BATCH_SIZES[-1], processes)
+    torch.set_num_threads(threads.torch_threads)
+    keep_freed_memory()
+    return threads
+
+
+def lanes_of_member(config: RunConfig, index: int, *, seed: int, threads: int, tell: Tell) -> Lanes:
+    """The games of one process that learns, too; boards are played where they are learned from."""
+    if index == 0 and is_cold():
+        tell("compiling; only the first start on a machine does this, about 12 s")
+    device = device_of_boards(config, resolve_device(config.device))
+    return make_lanes(config, config.parallel_envs, threads=threads, seed=seed, device=device)
+
+
+def ladder_of_member(config: RunConfig, index: int, members: int) -> NDArray[np.float64]:
+    """The part of the epsilon ladder over all lanes of all processes that is this one's, [lanes]."""
+    lanes = config.parallel_envs
+    return epsilon_ladder(members * lanes)[index * lanes : (index + 1) * lanes]
+
+
+def follow(ledger: Ledger, learner: Learner) -> None:
+    """Take over the numbers that were changed by hand."""
+    for name in ("learning_rate", "beta", "replay_ratio"):
+        value = ledger.tuned(name)
+        if value is not None:
+            learner.tune(name, value)
+
+
+def show_screen(ledger: Ledger, index: int, env: Lanes, screen: SharedScreen, shown_at: float) -> float:
+    """Write the first game's picture if it is member 0's turn; when it was written last, CLOCK_MONOTONIC."""
+    fps, now = ledger.screen_fps, time.monotonic()
+    if index or not fps or now - shown_at < 1 / fps:
+        return shown_at
+    screen.write(env.screen(0))
+    return now
