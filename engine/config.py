@@ -21,6 +21,7 @@ from engine.errors import UserError
 from engine.joypad import action_buttons
 
 GAMES = ("mario", "snake", "tetris")
+RUNNERS = ("single", "parallel", "ddp", "apex")
 BOARD_GAMES = ("snake", "tetris")
 REWARDS = {"mario": ("progress", "classic"), "snake": ("fruits",), "tetris": ("lines", "jumanji")}
 STAGES = (*(f"{world}-{stage}" for world in range(1, 9) for stage in range(1, 5)), "game", "random")
@@ -36,10 +37,12 @@ def _option(
     high: float | None = None,
     metavar: str | None = None,
     games: tuple[str, ...] = GAMES,
+    runners: tuple[str, ...] = RUNNERS,
 ) -> Any:
     """A dataclass field with what the command line and the validation need to know about it."""
     meta = {
-        "group": group, "help": help, "choices": choices, "low": low, "high": high, "metavar": metavar, "games": games
+        "group": group, "help": help, "choices": choices, "low": low, "high": high, "metavar": metavar,
+        "games": games, "runners": runners,
     }  # fmt: skip
     return field(default=default, metadata=meta)
 
@@ -52,7 +55,12 @@ class RunConfig:
     step; a *lane* is one game.
     """
 
-    game: str = _option("mario", "run", "what to play; the help is for that game: --game snake --help", choices=GAMES)
+    game: str = _option(
+        "mario",
+        "run",
+        "what to play; the help is for that game and runner: --game snake --runner apex --help",
+        choices=GAMES,
+    )
     stage: str = _option(
         "1-1",
         "run",
@@ -66,15 +74,32 @@ class RunConfig:
     rom: str | None = _option(
         None, "run", "cartridge (default: the one in gym-super-mario-bros)", metavar="FILE", games=("mario",)
     )
-    runner: str = _option("single", "run", "training architecture", choices=("single",))
+    runner: str = _option(
+        "single",
+        "run",
+        "single: one process; parallel: workers on a shared model; ddp: a rank per device, gradients averaged; apex: "
+        "actors and a learner",
+        choices=RUNNERS,
+    )
+    num_processes: int = _option(
+        2,
+        "run",
+        "processes that play and learn: workers, or ranks",
+        low=1,
+        high=256,
+        runners=("parallel", "ddp"),
+    )
+    num_actors: int = _option(2, "run", "processes that play", low=1, high=1024, runners=("apex",))
     steps: int = _option(
         2_000_000, "run", "environment steps; stops at the first whole batch of lanes at or after N", low=1
     )
     episodes: int | None = _option(None, "run", "stop after this many episodes too", low=1)
     seed: int = _option(0, "run", "seed of every random number", low=0, high=2**32 - 1)
     device: str = _option("auto", "run", "auto, cpu, mps, cuda or cuda:N; auto takes CUDA, then MPS, then CPU")
-    parallel_envs: int = _option(32, "run", "lanes: games played side by side (trial)", low=1, high=1024)
-    async_envs: bool = _option(True, "run", "learn while the lanes emulate")
+    parallel_envs: int = _option(
+        32, "run", "lanes: games that each process plays side by side (trial)", low=1, high=1024
+    )
+    async_envs: bool = _option(True, "run", "learn while the lanes emulate", runners=("single", "parallel", "ddp"))
 
     reward: str = _option(
         "progress",
@@ -134,7 +159,11 @@ class RunConfig:
     )
 
     batch_size: int = _option(
-        256, "learning", "transitions in an update (trial); auto: the largest that pays here", low=0, high=65_536
+        256,
+        "learning",
+        "transitions in an update, under ddp of each rank (trial); auto: the largest that pays here",
+        low=0,
+        high=65_536,
     )
     accumulate: int = _option(
         1, "learning", "parts of a batch computed one after the other: the same update in less memory", low=1, high=4096
@@ -146,13 +175,33 @@ class RunConfig:
     learning_rate: float = _option(2.5e-4, "learning", "step size of AdamW (trial)", low=1e-8, high=1.0)
     gamma: float = _option(0.95, "learning", "discount of one environment step (trial)", low=0.0, high=1.0)
     n_step: int = _option(5, "learning", "steps in the n-step return (trial)", low=1, high=64)
-    sync_every: int = _option(1000, "learning", "updates between two moves of the target network (trial)", low=1)
+    sync_every: int = _option(
+        1000,
+        "learning",
+        "updates between two moves of the target network (trial); also environment steps of a worker or actor between "
+        "two looks for new weights",
+        low=1,
+    )
     tau: float = _option(
         1.0,
         "learning",
         "how far it moves: 1 copies the online network; soft: 0.005 with --sync-every 1",
         low=1e-6,
         high=1.0,
+    )
+    actors_ahead: int = _option(
+        2_000,
+        "learning",
+        "environment steps that actors may be ahead of the replay ratio before they wait",
+        low=1,
+        runners=("apex",),
+    )
+    learner_ahead: int = _option(
+        0,
+        "learning",
+        "environment steps that the learner may be ahead of the replay ratio before it waits",
+        low=0,
+        runners=("apex",),
     )
     amp: bool = _option(True, "learning", "mixed precision where the device is faster with it")
 
@@ -165,13 +214,17 @@ class RunConfig:
 
     buffer_size: int = _option(400_000, "replay", "transitions kept; 3 KB each at 50x60 (trial)", low=100)
     use_mmap_buffer: bool = _option(
-        False, "replay", "keep the replay in a file of the run's folder: larger than memory, reopened on resume"
+        False,
+        "replay",
+        "keep the replay in a file of the run's folder: larger than memory, reopened on resume",
+        runners=("single", "parallel", "ddp"),
     )
     replay_device: str = _option(
         "auto",
         "replay",
         "where it is kept: host, or device: the GPU that learns; auto: there if half of the free memory is enough",
         choices=("auto", "host", "device"),
+        runners=("single", "parallel", "ddp"),
     )
     prioritized_replay: bool = _option(
         True, "replay", "sample by TD error (Schaul et al. 2016); trial: 30-40%% fewer steps"
@@ -189,7 +242,10 @@ class RunConfig:
     eval_episodes: int = _option(20, "output", "greedy episodes in each; the best policy is kept", low=1, high=1000)
     save_every: int = _option(50_000, "output", "environment steps between checkpoints", low=1)
     checkpoint_replay: bool = _option(
-        False, "output", "checkpoints hold the replay, too: a resumed run equals an uninterrupted one, bit for bit"
+        False,
+        "output",
+        "checkpoints hold the replay, too: a resumed run equals an uninterrupted one, bit for bit",
+        runners=("single",),
     )
     keep: int = _option(3, "output", "checkpoints kept; older ones are removed", low=1, high=1000)
     run_dir: str = _option("checkpoints", "output", "folder that holds the runs", metavar="DIR")
@@ -206,24 +262,32 @@ class RunConfig:
             action_buttons(self.actions)
         except UserError as error:
             raise ConfigError("actions", str(error)) from None
-        if self.buffer_size < self.parallel_envs * (self.n_step + 8):
+        lanes = self.processes * self.parallel_envs
+        if self.buffer_size < lanes * (self.n_step + 8):
             raise ConfigError(
                 "buffer_size",
-                f"{self.buffer_size} is too small for {self.parallel_envs} lanes of n-step {self.n_step}; "
-                f"accepted: {self.parallel_envs * (self.n_step + 8)} or more",
+                f"{self.buffer_size} is too small for {lanes} lanes of n-step {self.n_step}; "
+                f"accepted: {lanes * (self.n_step + 8)} or more",
             )
         if self.use_mmap_buffer and self.replay_device == "device":
             raise ConfigError("replay_device", "'device' is not accepted with --use-mmap-buffer; accepted: auto, host")
         if self.burnin > self.buffer_size:
             raise ConfigError("burnin", f"{self.burnin} never fits; accepted: 1 to buffer-size ({self.buffer_size})")
 
+    @property
+    def processes(self) -> int:
+        """Processes that play."""
+        return {"single": 1, "apex": self.num_actors}.get(self.runner, self.num_processes)
+
     def to_toml(self) -> str:
         """The options as TOML, one key a field; what is unset (None) or another game's is left out."""
         return tomli_w.dumps(self.options())
 
     def options(self) -> dict[str, Any]:
-        """The options that are set and belong to the game, by field name."""
-        values = {spec.name: getattr(self, spec.name) for spec in fields(self) if self.game in spec.metadata["games"]}
+        """The options that are set and belong to game and runner, by field name."""
+        values = {
+            spec.name: getattr(self, spec.name) for spec in fields(self) if belongs(spec.name, self.game, self.runner)
+        }
         if self.batch_size == AUTO:
             values["batch_size"] = "auto"
         return {name: value for name, value in values.items() if value is not None}
@@ -248,6 +312,25 @@ GAME_DEFAULTS: dict[str, dict[str, Any]] = {
     "tetris": {"board": "7x14", "reward": "lines", **_BOARD_DEFAULTS},
 }
 """Where a game's defaults differ from Mario's."""
+
+
+def defaults(game: str, runner: str) -> dict[str, Any]:
+    """Where the defaults of a game under a runner differ from those of `RunConfig`.
+
+    Two processes together play as many lanes and learn from as many transitions as one would.
+    """
+    values = dict(GAME_DEFAULTS.get(game, {}))
+    if runner != "single":
+        values["parallel_envs"] = values.get("parallel_envs", RunConfig.parallel_envs) // 2
+    if runner == "ddp":
+        values["batch_size"] = RunConfig.batch_size // 2
+    return values
+
+
+def belongs(name: str, game: str, runner: str) -> bool:
+    """Whether an option is one of a game and a runner."""
+    meta = RunConfig.__dataclass_fields__[name].metadata
+    return game in meta["games"] and runner in meta["runners"]
 
 
 AUTO = 0
@@ -285,32 +368,35 @@ def load_toml(path: Path) -> dict[str, Any]:
 def make_config(values: Mapping[str, Any], source: str | None = None) -> RunConfig:
     """A validated `RunConfig` from field values; `source` (a file) is named in front of an error.
 
-    What is not given is the game's own default.
+    What is not given is the default of the game and the runner.
     """
-    game = values.get("game", RunConfig.game)
+    game, runner = values.get("game", RunConfig.game), values.get("runner", RunConfig.runner)
     known = {k: _coerce(k, v) for k, v in _known(values, source or "options").items()}
     try:
         for spec in fields(RunConfig):
-            if spec.name in known and game in GAMES and game not in spec.metadata["games"]:
-                raise ConfigError(spec.name, f"is not an option of {game}; accepted with: {_for(spec)}")
-        return RunConfig(**{**GAME_DEFAULTS.get(game, {}), **known})
+            for kind, chosen, all_of_them in (("game", game, GAMES), ("runner", runner, RUNNERS)):
+                accepted = spec.metadata[f"{kind}s"]
+                if spec.name in known and chosen in all_of_them and chosen not in accepted:
+                    flags = " and ".join(f"--{kind} {each}" for each in accepted)
+                    raise ConfigError(spec.name, f"is not an option of {chosen}; accepted with: {flags}")
+        return RunConfig(**{**defaults(game, runner), **known})
     except ConfigError as error:
         if source is None:
             raise
         raise UserError(f"{source}: {error.field}: {error.reason}") from None
 
 
-def add_arguments(parser: argparse.ArgumentParser, game: str = GAMES[0]) -> None:
+def add_arguments(parser: argparse.ArgumentParser, game: str = GAMES[0], runner: str = RUNNERS[0]) -> None:
     """Add a flag for every field. Only flags that were given appear in the parsed namespace.
 
-    The help has the options of `game` and its defaults.
+    The help has the options of `game` and `runner` and their defaults.
     """
     groups: dict[str, Any] = {}
     for spec in fields(RunConfig):
         meta = spec.metadata
         if meta["group"] not in groups:
             groups[meta["group"]] = parser.add_argument_group(meta["group"])
-        default = GAME_DEFAULTS.get(game, {}).get(spec.name, spec.default)
+        default = defaults(game, runner).get(spec.name, spec.default)
         default = "none" if default is None else default
         kwargs: dict[str, Any] = {"dest": spec.name, "default": argparse.SUPPRESS}
         if isinstance(spec.default, bool):
@@ -322,7 +408,7 @@ def add_arguments(parser: argparse.ArgumentParser, game: str = GAMES[0]) -> None
                 "metavar": meta["metavar"] or ("|".join(meta["choices"]) if _short(meta["choices"]) else _unit(spec)),
                 "help": f"{meta['help']} (default: {default})",
             }
-        if game not in meta["games"]:
+        if not belongs(spec.name, game, runner):
             kwargs["help"] = argparse.SUPPRESS
         groups[meta["group"]].add_argument(flag(spec.name), **kwargs)
 
@@ -398,10 +484,6 @@ def _check_board(game: str, board: str | None) -> None:
     ):
         accepted = "x".join(f"{low}..{high}" for low, high in limits)
         raise ConfigError("board", f"{board!r} is not accepted; accepted: WIDTHxHEIGHT within {accepted}")
-
-
-def _for(spec: dataclasses.Field[Any]) -> str:
-    return " and ".join(f"--game {game}" for game in spec.metadata["games"])
 
 
 def _check_device(device: str) -> None:

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import NoReturn
 
 from engine import __version__
-from engine.config import GAMES, RunConfig, add_arguments, given, make_config
+from engine.config import GAMES, RUNNERS, RunConfig, add_arguments, given, make_config
 from engine.errors import UserError
+from engine.presets import PRESETS
 from engine.runs import find_run, list_runs, record_as_dict
 from mario_tui.launch import make_plan
 
@@ -61,8 +62,8 @@ def run(arguments: list[str]) -> int:
     return _train(arguments)
 
 
-def training_parser(game: str = GAMES[0]) -> argparse.ArgumentParser:
-    """Parser of everything that starts a run; its help is for `game`."""
+def training_parser(game: str = GAMES[0], runner: str = RUNNERS[0]) -> argparse.ArgumentParser:
+    """Parser of everything that starts a run; its help is for `game` and `runner`."""
     parser = _Parser(
         prog="mario-tui",
         usage="mario-tui [COMMAND] [options]",
@@ -78,13 +79,17 @@ def training_parser(game: str = GAMES[0]) -> argparse.ArgumentParser:
     )
     parser.add_argument("--config", type=Path, metavar="FILE.toml", help="options from a file; given flags beat it")
     parser.add_argument("--resume", metavar="RUN|PATH|latest", help="go on from a run's newest or a given checkpoint")
-    add_arguments(parser, game)
+    parser.add_argument(
+        "--preset", metavar="NAME", help=f"options of a known setup, beneath file and flags: {', '.join(PRESETS)}"
+    )
+    add_arguments(parser, game, runner)
     return parser
 
 
 def _train(arguments: list[str]) -> int:
-    options = training_parser(_game_in(arguments)).parse_args(arguments)
-    plan = make_plan(given(options), options.config, options.resume)
+    game, runner = _chosen(arguments, "--game", GAMES), _chosen(arguments, "--runner", RUNNERS)
+    options = training_parser(game, runner).parse_args(arguments)
+    plan = make_plan(given(options), options.config, options.resume, options.preset)
     if options.log_format and not options.no_ui:
         raise UserError("--log-format: is for headless runs; accepted together with --no-ui")
     if options.no_ui:
@@ -99,13 +104,13 @@ def _train(arguments: list[str]) -> int:
     return MarioApp(open_run=host.run, host=host).run_in_terminal()
 
 
-def _game_in(arguments: list[str]) -> str:
-    """The game that the arguments name; it decides what their help shows."""
+def _chosen(arguments: list[str], option: str, accepted: tuple[str, ...]) -> str:
+    """What the arguments give an option; it decides what their help shows."""
     for before, argument in pairwise(["", *arguments]):
-        name = argument if before == "--game" else argument.removeprefix("--game=")
-        if name in GAMES:
+        name = argument if before == option else argument.removeprefix(f"{option}=")
+        if name in accepted:
             return name
-    return GAMES[0]
+    return accepted[0]
 
 
 def _home() -> int:

@@ -9,8 +9,9 @@ from typing import Any
 
 from engine.checkpoints import find_source
 from engine.client import HostProcess
-from engine.config import ConfigError, RunConfig, load_toml, make_config
+from engine.config import RUNNERS, ConfigError, RunConfig, belongs, load_toml, make_config
 from engine.errors import UserError
+from engine.presets import preset
 from engine.runs import CONFIG_FILE, Run, create_run, read_config, write_atomically
 
 
@@ -32,8 +33,10 @@ class Plan:
         return HostProcess(run, self.checkpoint, foreground=foreground)
 
 
-def make_plan(given: Mapping[str, Any], config_file: Path | None = None, resume: str | None = None) -> Plan:
-    """Options in rising order: defaults, the resumed run's, the file's, the command line's.
+def make_plan(
+    given: Mapping[str, Any], config_file: Path | None = None, resume: str | None = None, preset_name: str | None = None
+) -> Plan:
+    """Options in rising order: defaults, the resumed run's, the preset's, the file's, the command line's.
 
     Raises `UserError` in one line: which field or file, and what is accepted.
     """
@@ -41,12 +44,23 @@ def make_plan(given: Mapping[str, Any], config_file: Path | None = None, resume:
     from_file = {} if config_file is None else _with_absolute_rom(load_toml(config_file), config_file.parent)
     if config_file is not None:
         make_config(from_file, str(config_file))  # an error in the file names the file
+    if preset_name is not None:
+        from_file = {**preset(preset_name), **from_file}
     if resume is None:
         return Plan(make_config({**from_file, **given}))
     source = find_source(resume, given.get("run_dir", from_file.get("run_dir", RunConfig.run_dir)))
     if source.run is not None and source.run.is_alive():
         raise UserError(f"--resume: {source.run.name} is running; use: mario-tui attach {source.run.name}")
-    config = make_config({**read_config(source.path / CONFIG_FILE).options(), **from_file, **given})
+    kept = read_config(source.path / CONFIG_FILE).options()
+    asked = {**from_file, **given}
+    game, runner = (asked.get(name, kept[name]) for name in ("game", "runner"))
+    if runner != kept["runner"]:  # another runner has its own defaults for what belongs to the processes
+        kept = {
+            name: value
+            for name, value in kept.items()
+            if name != "parallel_envs" and runner in RUNNERS and belongs(name, game, runner)
+        }
+    config = make_config({**kept, **asked})
     if config.steps <= source.manifest.env_steps:
         raise ConfigError(
             "steps",

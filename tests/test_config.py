@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.config import GAMES, ConfigError, RunConfig, given, make_config
+from engine.config import GAMES, RUNNERS, ConfigError, RunConfig, given, make_config
 from engine.errors import UserError
 from mario_tui.cli import training_parser
 from mario_tui.launch import make_plan
@@ -105,6 +105,6 @@ def test_a_bad_file_is_named(tmp_path: Path, content: str, complaint: str) -> No
 
 
 def test_every_option_has_help_and_a_flag() -> None:
-    text = "".join(training_parser(game).format_help() for game in GAMES)
+    text = "".join(training_parser(game, runner).format_help() for game in GAMES for runner in RUNNERS)
     for name in RunConfig.__dataclass_fields__:
         assert "--" + name.replace("_", "-") in text

@@ -13,6 +13,7 @@ or seen from another process, what is half written is neither the new entry nor 
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import math
 from dataclasses import dataclass
@@ -41,6 +42,15 @@ class Batch:
     next_masks: NDArray[np.bool_] | None = None  # [batch, actions], legal actions; None where all are
 
 
+@dataclass(frozen=True)
+class InitialPriorities:
+    """Absolute TD errors of entries whose n-step windows are complete with the step that is appended."""
+
+    lanes: NDArray[np.int64]  # [n]
+    ages: NDArray[np.int64]  # [n], steps from the entry to the one that is appended
+    td_errors: NDArray[np.float32]  # [n]
+
+
 class FrameStorage:
     """Rings of `capacity` entries for each of `lanes` lanes.
 
@@ -52,6 +62,7 @@ class FrameStorage:
         n_step: length of a return's window, in environment steps.
         gamma: discount of one environment step.
         mask_actions: number of actions whose legality is kept with every frame; 0 where all are always legal.
+        priorities: whether who appends tells priorities, too; see `append`.
         memory: where the arrays live, in this process unless told otherwise. What it holds already is taken over.
     """
 
@@ -65,6 +76,7 @@ class FrameStorage:
         n_step: int,
         gamma: float,
         mask_actions: int = 0,
+        priorities: bool = False,
         memory: Memory | None = None,
     ) -> None:
         if capacity <= n_step + stack:
@@ -83,11 +95,13 @@ class FrameStorage:
             "ended": ((lanes,), np.int64),  # entries below this belong to episodes whose end is known
             "open_start": ((lanes,), np.int64),  # first entry of the episode in progress
             **({"masks": ((lanes, capacity, mask_actions), np.bool_)} if mask_actions else {}),
+            **({"priorities": ((lanes, capacity), np.float32)} if priorities else {}),
         }
         self.memory = HostMemory() if memory is None else memory
         arrays = self.memory.arrays(layout)
         self.frames, self.actions, self.rewards = arrays["frames"], arrays["actions"], arrays["rewards"]
         self.ends, self.episode_starts, self.masks = arrays["ends"], arrays["episode_starts"], arrays.get("masks")
+        self.priorities = arrays.get("priorities")
         self.written, self._claimed = arrays["written"], arrays["claimed"]
         self._ended, self._open_start = arrays["ended"], arrays["open_start"]
         if self.memory.on_disk:
@@ -108,11 +122,13 @@ class FrameStorage:
         final_frames: NDArray[np.uint8],
         masks: NDArray[np.bool_] | None = None,
         final_masks: NDArray[np.bool_] | None = None,
+        priorities: InitialPriorities | None = None,
     ) -> None:
         """Add one step of every lane: the frame acted on, the action, and what came of it.
 
         Arrays have a leading axis of lanes; `final_frames` is read where `truncated` is set. Where masks are kept,
-        `masks` are those of `frames`, and `final_masks` those of `final_frames`.
+        `masks` are those of `frames`, and `final_masks` those of `final_frames`; where priorities are, `priorities` are
+        those of the entries whose windows this step completes.
         """
         ends = np.where(terminated, _TERMINATED, np.where(truncated, _TRUNCATED, _GOES_ON)).astype(np.uint8)
         cut = np.flatnonzero(ends == _TRUNCATED)
@@ -125,10 +141,22 @@ class FrameStorage:
             last_masks = None if final_masks is None else final_masks[cut]
             goes_on = np.full(cut.size, _GOES_ON, np.uint8)
             self._write(cut, self.written[cut] + 1, final_frames[cut], none, zero, goes_on, last_masks)
+        if self.priorities is not None and priorities is not None:
+            slots = (self.written[priorities.lanes] - priorities.ages) % self.capacity
+            self.priorities[priorities.lanes, slots] = priorities.td_errors
         self.written[:] = after
         over = ends != _GOES_ON
         self._ended[over] = after[over] - (ends[over] == _TRUNCATED)
         self._open_start[over] = after[over]
+
+    def part(self, first: int, lanes: int) -> FrameStorage:
+        """The storage of `lanes` lanes from `first` on alone: for one of several processes that append."""
+        part = copy.copy(self)
+        part.lanes = lanes
+        for name, array in vars(self).items():
+            if isinstance(array, np.ndarray) and name != "_powers":
+                setattr(part, name, array[first : first + lanes])
+        return part
 
     def cut(self) -> None:
         """End the episodes in progress; what is appended next begins new ones.
@@ -261,7 +289,9 @@ def _stacks(frames: Any, episode_starts: Any, lanes: Any, entries: Any, obs: Any
     for i in range(lanes.size):
         lane = lanes[i]
         slot = entries[i] % capacity
-        reach = entries[i] - episode_starts[lane, slot]  # entries back to the episode's first
+        reach = max(
+            0, entries[i] - episode_starts[lane, slot]
+        )  # back to the episode's first; may be overwritten by now
         for k in range(stack):
             place = slot - min(stack - 1 - k, reach)
             frame, copy = frames[lane, place if place >= 0 else place + capacity], obs[i, k]

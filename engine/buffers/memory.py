@@ -35,6 +35,8 @@ class Memory(Protocol):
 
     on_disk: bool
     """Whether reads may wait for a disk, and contents may be those of a process that is gone."""
+    shared: bool
+    """Whether another process may append while this one reads."""
 
     def arrays(self, layout: Layout) -> dict[str, NDArray[Any]]:
         """Writable arrays by name. Called once in a process."""
@@ -50,6 +52,7 @@ class HostMemory:
     """This process's own memory."""
 
     on_disk = False
+    shared = False
 
     def arrays(self, layout: Layout) -> dict[str, NDArray[Any]]:
         return {name: np.zeros(shape, dtype) for name, (shape, dtype) in layout.items()}
@@ -68,6 +71,7 @@ class SharedMemory:
     """
 
     on_disk = False
+    shared = True
 
     def __init__(self) -> None:
         self._arena: Arena | None = None
@@ -98,6 +102,7 @@ class MappedMemory:
     """
 
     on_disk = True
+    shared = False
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

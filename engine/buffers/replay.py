@@ -82,6 +82,7 @@ class ReplayBuffer:
         n_step: length of a return's window, in environment steps.
         gamma: discount of one environment step.
         mask_actions: number of actions whose legality is kept with every frame; 0 where all are always legal.
+        priorities: whether other processes append, and tell priorities with what they append.
         memory: `HostMemory` (default), `SharedMemory` or `MappedMemory`.
         reuse_batches: a batch is good until the next is drawn; spares the time to get fresh memory.
     """
@@ -98,6 +99,7 @@ class ReplayBuffer:
         n_step: int = 1,
         gamma: float = 0.99,
         mask_actions: int = 0,
+        priorities: bool = False,
         memory: Memory | None = None,
         reuse_batches: bool = False,
     ) -> None:
@@ -109,6 +111,7 @@ class ReplayBuffer:
             n_step=n_step,
             gamma=gamma,
             mask_actions=mask_actions,
+            priorities=priorities,
             memory=memory,
         )
         self._reuse = reuse_batches
@@ -155,7 +158,22 @@ class ReplayBuffer:
         batch = self.storage.gather(sample.lanes, sample.entries, into=into)
         if self._reuse:
             self._batch = batch
+        if self.storage.memory.shared:
+            self._replace_lost(batch, sample, random)
         return batch, sample
+
+    def _replace_lost(self, batch: Batch, sample: Sample, random: np.random.Generator) -> None:
+        """Draw and gather again what another process may have overwritten while it was gathered."""
+        lost = np.flatnonzero(~self.storage.sampleable(sample.lanes, sample.entries))
+        while lost.size:
+            self.sampler.appended()
+            spare = self.sampler.sample(lost.size, random)
+            gathered = self.storage.gather(spare.lanes, spare.entries)
+            for ours, theirs in ((batch, gathered), (sample, spare)):
+                for name, array in vars(theirs).items():
+                    if array is not None:
+                        getattr(ours, name)[lost] = array
+            lost = lost[~self.storage.sampleable(spare.lanes, spare.entries)]
 
     def update_priorities(self, sample: Sample, td_errors: NDArray[np.float32]) -> None:
         """Tell a sample's absolute TD errors [batch]; those of entries overwritten meanwhile are dropped."""

@@ -98,31 +98,34 @@ class PrioritizedSampler:
         self._count = 0  # leaves above zero
 
     def appended(self) -> None:
-        """Give newly complete entries the largest priority seen; drop those that lost a frame to the write head."""
+        """Give newly complete entries the priority that came with them, or the largest seen; drop those that lost a
+        frame to the write head. What other processes append meanwhile is seen at the next call."""
         storage = self._storage
+        complete = storage.complete()  # before `written`: so it is never ahead of it
+        written = storage.written.copy()
         # Overwritten entries, and behind them those whose stacks began in one.
-        oldest = storage.written - storage.capacity
+        oldest = written - storage.capacity
         lanes, entries = _ranges(np.maximum(self._seen, oldest) - storage.capacity, oldest + storage.stack - 1)
         lost = (entries >= 0) & ~storage.sampleable(lanes, entries)
         self._set(lanes[lost], entries[lost], 0.0)
-        lanes, entries = _ranges(np.maximum(self._weighed, oldest), storage.complete())
+        lanes, entries = _ranges(np.maximum(self._weighed, oldest), complete)
         fits = storage.sampleable(lanes, entries)
-        self._set(lanes[fits], entries[fits], self._largest)
-        self._seen[:] = storage.written
-        self._weighed[:] = storage.complete()
+        self._set(lanes[fits], entries[fits], self._initial(lanes[fits], entries[fits]))
+        self._seen[:] = written
+        self._weighed[:] = complete
 
     def sample(self, batch_size: int, random: np.random.Generator) -> Sample:
         lanes, entries = np.empty((2, batch_size), np.int64)
         shares = random.random(batch_size)
-        _draw(self._tree.nodes, self._tree.starts, self._storage.written, self._storage.capacity,
+        _draw(self._tree.nodes, self._tree.starts, self._seen, self._storage.capacity,
               lanes, entries, shares)  # fmt: skip
         weights = (self._count * shares) ** -self.beta
         return Sample(lanes, entries, (weights / weights.max()).astype(np.float32))
 
     def update(self, sample: Sample, td_errors: NDArray[np.float32]) -> None:
         """Set priorities of the entries that are still there, and anneal beta by one update."""
-        priorities = (td_errors.astype(np.float64) + EPSILON) ** self._alpha
-        self._count += _reweigh(self._tree.nodes, self._tree.starts, self._storage.written, self._storage.capacity,
+        priorities = self._raised(td_errors)
+        self._count += _reweigh(self._tree.nodes, self._tree.starts, self._seen, self._storage.capacity,
                                 sample.lanes, sample.entries, priorities)  # fmt: skip
         self._largest = max(self._largest, float(priorities.max()))
         self.beta = min(1.0, self.beta + self._beta_annealing)
@@ -142,6 +145,17 @@ class PrioritizedSampler:
         self._count = self._tree.set(lanes * self._storage.capacity + slots, state["priorities"].ravel())
         self._largest = float(state["largest"][0])
         self._seen[:], self._weighed[:] = state["seen"], state["weighed"]
+
+    def _initial(self, lanes: NDArray[np.int64], entries: NDArray[np.int64]) -> NDArray[np.float64] | float:
+        if self._storage.priorities is None or not lanes.size:
+            return self._largest
+        priorities = self._raised(self._storage.priorities[lanes, entries % self._storage.capacity])
+        self._largest = max(self._largest, float(priorities.max()))
+        return priorities
+
+    def _raised(self, td_errors: NDArray[np.float32]) -> NDArray[np.float64]:
+        raised: NDArray[np.float64] = (td_errors.astype(np.float64) + EPSILON) ** self._alpha
+        return raised
 
     def _set(
         self, lanes: NDArray[np.int64], entries: NDArray[np.int64], priorities: NDArray[np.float64] | float

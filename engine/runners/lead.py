@@ -25,6 +25,7 @@ from engine.messages import (
     Done,
     Episode,
     Evaluate,
+    Lane,
     Lanes,
     Members,
     Pause,
@@ -74,7 +75,7 @@ class Lead:
         threads: ThreadBudget,
         resume_from: Path | None,
         play: Play = lambda: ({}, {}),
-        members: Callable[[], Members] | None = None,
+        members: Callable[[list[Lane]], Members] | None = None,
     ) -> None:
         """`play` gives the games' state where a resumed run goes on in the middle of them; `members` what the panel
         of processes shows, where there are several."""
@@ -192,9 +193,10 @@ class Lead:
                 burnin_left=learner.burnin_left,
             )
         )
-        self._channel.send(Lanes(lanes=self._scoreboard.lanes(epsilons)))
+        lanes = self._scoreboard.lanes(epsilons)
+        self._channel.send(Lanes(lanes=lanes))
         if self._members is not None:
-            self._channel.send(self._members())
+            self._channel.send(self._members(lanes))
 
     def _epsilons(self) -> NDArray[np.float64]:
         return annealed(self._ladder, self.counters.env_steps, self._config.epsilon_steps, self._epsilon_scale)

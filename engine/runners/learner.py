@@ -20,7 +20,7 @@ from safetensors.torch import load_file, save_file
 from engine import __version__, checkpoints
 from engine.agents import DoubleDQN, Losses
 from engine.agents.double_dqn import resolve_device
-from engine.buffers import MappedMemory, PrioritizedReplayBuffer, Replay, ReplayBuffer
+from engine.buffers import MappedMemory, PrioritizedReplayBuffer, Replay, ReplayBuffer, SharedMemory
 from engine.buffers.device_replay import DeviceReplayBuffer
 from engine.config import RunConfig
 from engine.envs.make import describe_task
@@ -69,7 +69,7 @@ class Learner:
             choices = state["choices"]
         self.choices = choose(config, spec, device, threads, choices, tell)
         config = dataclasses.replace(config, batch_size=self.choices.batch_size)
-        elsewhere = replay is not None or config.use_mmap_buffer or _belongs_on_device(config, spec, device)
+        elsewhere = replay is None and (config.use_mmap_buffer or _belongs_on_device(config, spec, device))
         check_memory(
             config, spec.frame_shape, spec.stack, spec.actions if spec.masked else 0, with_replay=not elsewhere
         )
@@ -248,16 +248,7 @@ def make_replay(config: RunConfig, spec: Spec, device: torch.device, folder: Pat
     """The replay a run's options ask for; `folder` is where one that is kept in files has them."""
     if config.use_mmap_buffer and folder is None:
         raise ValueError("a replay in files needs a folder")
-    options: dict[str, Any] = {
-        "lanes": config.parallel_envs,
-        "capacity": math.ceil(config.buffer_size / config.parallel_envs),
-        "frame_shape": spec.frame_shape,
-        "stack": spec.stack,
-        "n_step": config.n_step,
-        "gamma": config.gamma,
-        "mask_actions": spec.actions if spec.masked else 0,
-    }
-    priorities: dict[str, Any] = {"alpha": config.alpha, "beta": config.beta, "beta_annealing": config.beta_annealing}
+    options, priorities = _replay_options(config, spec, config.parallel_envs)
     if _belongs_on_device(config, spec, device):
         if not config.prioritized_replay:
             priorities = {"alpha": 0.0, "beta": 0.0, "beta_annealing": 0.0}
@@ -265,6 +256,26 @@ def make_replay(config: RunConfig, spec: Spec, device: torch.device, folder: Pat
     options["memory"] = MappedMemory(folder) if config.use_mmap_buffer and folder is not None else None
     options["reuse_batches"] = True
     return PrioritizedReplayBuffer(**options, **priorities) if config.prioritized_replay else ReplayBuffer(**options)
+
+
+def shared_replay(config: RunConfig, spec: Spec, processes: int, memory: SharedMemory) -> ReplayBuffer:
+    """The replay that as many processes fill, each its own lanes of it, telling priorities with what they append."""
+    options, priorities = _replay_options(config, spec, processes * config.parallel_envs)
+    options |= {"memory": memory, "reuse_batches": True, "priorities": True}
+    return PrioritizedReplayBuffer(**options, **priorities) if config.prioritized_replay else ReplayBuffer(**options)
+
+
+def _replay_options(config: RunConfig, spec: Spec, lanes: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Arguments of every replay, and those of a prioritized one."""
+    return {
+        "lanes": lanes,
+        "capacity": math.ceil(config.buffer_size / lanes),
+        "frame_shape": spec.frame_shape,
+        "stack": spec.stack,
+        "n_step": config.n_step,
+        "gamma": config.gamma,
+        "mask_actions": spec.actions if spec.masked else 0,
+    }, {"alpha": config.alpha, "beta": config.beta, "beta_annealing": config.beta_annealing}
 
 
 def device_of_boards(config: RunConfig, device: torch.device) -> torch.device | None:

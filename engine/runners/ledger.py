@@ -58,10 +58,10 @@ class Ledger:
 
     # ------------------------------------------------------------------------------------------ the leader's
 
-    def open(self, limit: int | None = None) -> None:
-        """Before members start: nothing is tuned, and they may play on and on, or up to `limit` environment steps."""
+    def open(self) -> None:
+        """Before members start: nothing is tuned, and they may play on and on."""
         self._tuned[:] = np.nan
-        self._order[2] = np.iinfo(np.int64).max if limit is None else limit
+        self.allow(None)
 
     def pause(self) -> None:
         self._order[0] = _PAUSE
@@ -79,11 +79,13 @@ class Ledger:
         """Ask member 0 for pictures of its first game; 0 for none."""
         self._screen_fps[0] = fps
 
-    def publish(self, env_steps: int, updates: int, limit: int | None = None) -> None:
-        """Tell how far the run is, and up to which sum of the members' environment steps they may go on."""
+    def publish(self, env_steps: int, updates: int) -> None:
+        """Tell how far the run is."""
         self._order[1], self._order[3] = env_steps, updates
-        if limit is not None:
-            self._order[2] = limit
+
+    def allow(self, env_steps: int | None) -> None:
+        """Let members play until their environment steps add up to that many; None: on and on."""
+        self._order[2] = np.iinfo(np.int64).max if env_steps is None else env_steps
 
     def ended(self) -> Iterator[tuple[int, EndedEpisode]]:
         """(member, episode) for every one that was booked since the last call."""

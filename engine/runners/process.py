@@ -1,45 +1,97 @@
-"""What the host starts: the main function of a runner process.
+"""The main functions of a run's processes: the leading one, which the host starts, and the members, which that starts.
 
 Light on purpose: the module of the runner, and torch with it, is imported in the new process only.
 """
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import importlib
+import multiprocessing
+import multiprocessing.connection
+import os
 import signal
+import sys
+import threading
 import traceback
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 from engine.config import RunConfig
 from engine.errors import UserError
 from engine.messages import Failed
 from engine.runners.channel import Channel, HostGoneError, SharedScreen
 
+_PR_SET_PDEATHSIG = 1  # of Linux's prctl.h
+
+
+class HopelessError(Exception):
+    """Training can't go on, and beginning again from the last checkpoint would only end the same way."""
+
 
 def main(run: Path, config: RunConfig, connection: Connection, screen: SharedScreen, resume_from: Path | None) -> None:
     """Train; report a failure with its traceback. Ends quietly if the host is gone."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # stopping is the host's decision and comes as a command
-    channel = Channel(connection)
-    try:
-        runner = importlib.import_module(f"engine.runners.{config.runner}").Runner(
-            run, config, channel, screen, resume_from
-        )
+
+    def train(channel: Channel) -> None:
+        module = importlib.import_module(f"engine.runners.{config.runner}")
+        runner = module.Runner(run, config, channel, screen, resume_from)
         try:
             runner.train()
         finally:
             runner.close()
-    except HostGoneError:
-        raise SystemExit(1) from None
-    except BaseException as error:
-        traceback.print_exc()
-        channel.send(describe(error))
-        raise SystemExit(1) from None
+
+    _work(connection, train)
+
+
+def member_main(work: Callable[..., None], connection: Connection, *arguments: Any) -> None:
+    """What a process does that the leading one has started: `work(channel, *arguments)`."""
+    _work(connection, lambda channel: work(channel, *arguments))
 
 
 def describe(error: BaseException) -> Failed:
     """A failure as a message."""
     usage = isinstance(error, UserError)
     reason = str(error) if usage else f"{type(error).__name__}: {error}".splitlines()[0]
-    return Failed(reason=reason, traceback=traceback.format_exc(), log_path="", checkpoint=None, usage=usage)
+    return Failed(
+        reason=reason,
+        traceback=traceback.format_exc(),
+        log_path="",
+        checkpoint=None,
+        usage=usage,
+        final=usage or isinstance(error, HopelessError),
+    )
+
+
+def _work(connection: Connection, work: Callable[[Channel], None]) -> None:
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # stopping is the host's decision and comes as a command
+    _end_with_parent()
+    channel = Channel(connection)
+    try:
+        work(channel)
+    except HostGoneError:
+        raise SystemExit(1) from None
+    except BaseException as error:
+        traceback.print_exc()
+        with contextlib.suppress(HostGoneError):
+            channel.send(describe(error))
+        raise SystemExit(1) from None
+
+
+def _end_with_parent() -> None:
+    """Nobody's child ends at once: by a thread that waits for the parent's end, and on Linux by the kernel, which
+    reaches a process that is stopped, too."""
+    parent = multiprocessing.parent_process()
+    if parent is None:
+        return
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+    def wait() -> None:
+        multiprocessing.connection.wait([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True, name="parent").start()

@@ -1,0 +1,68 @@
+"""Priorities of new transitions, computed where they are played (Ape-X, Horgan et al. 2018, section 3).
+
+The Q-values that the actor had to compute anyway to act give the n-step TD errors of what it saw n steps before, so
+that nothing enters the replay with a made-up priority and no network is asked twice.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.buffers.frames import InitialPriorities
+
+
+class TDErrors:
+    """n-step TD errors of `lanes` lanes, from the Q-values of an acting network."""
+
+    def __init__(self, lanes: int, n_step: int, gamma: float) -> None:
+        self._n_step, self._gamma = n_step, gamma
+        self._taken = np.zeros((n_step + 1, lanes))  # Q-value of the action taken, by age; row 0 is the newest
+        self._rewards = np.zeros((n_step + 1, lanes))
+        self._length = np.zeros(lanes, np.int64)  # steps of the episode so far, this one included
+
+    def step(
+        self,
+        q_values: NDArray[np.float32],
+        actions: NDArray[np.int64],
+        rewards: NDArray[np.float32],
+        terminated: NDArray[np.bool_],
+        truncated: NDArray[np.bool_],
+    ) -> InitialPriorities:
+        """Take one step of all lanes: Q-values [lanes, actions] of the observation acted on (illegal ones -inf), and
+        what came of the actions. Returns the entries whose windows it completes.
+
+        Behind a truncation the value of the last observation stands for that of the final one, which nobody has
+        computed.
+        """
+        lanes = np.arange(actions.size)
+        values = q_values.max(1)
+        for rows in (self._taken, self._rewards):
+            rows[1:] = rows[:-1].copy()
+        self._taken[0] = q_values[lanes, actions]
+        self._rewards[0] = rewards
+        self._length += 1
+        ended = terminated | truncated
+        found: list[tuple[NDArray[np.int64], int, NDArray[np.float64]]] = []
+        full = np.flatnonzero(self._length > self._n_step)
+        if full.size:
+            returns = self._discounted(full, self._n_step, 1) + self._gamma**self._n_step * values[full]
+            found.append((full, self._n_step, returns - self._taken[self._n_step, full]))
+        over = np.flatnonzero(ended)
+        for age in range(self._n_step if over.size else 0):
+            begun = over[self._length[over] > age]
+            bootstrap = np.where(terminated[begun], 0.0, self._gamma ** (age + 1) * values[begun])
+            found.append((begun, age, self._discounted(begun, age, 0) + bootstrap - self._taken[age, begun]))
+        self._length[ended] = 0
+        return InitialPriorities(
+            lanes=np.concatenate([which for which, _, _ in found] or [lanes[:0]]),
+            ages=np.concatenate([np.full(which.size, age, np.int64) for which, age, _ in found] or [lanes[:0]]),
+            td_errors=np.abs(np.concatenate([errors for _, _, errors in found] or [np.zeros(0)])).astype(np.float32),
+        )
+
+    def _discounted(self, lanes: NDArray[np.int64], oldest: int, newest: int) -> NDArray[np.float64]:
+        """Discounted rewards of the steps from age `oldest` to age `newest`."""
+        total = np.zeros(lanes.size)
+        for power, age in enumerate(range(oldest, newest - 1, -1)):
+            total += self._gamma**power * self._rewards[age, lanes]
+        return total

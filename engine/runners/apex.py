@@ -1,0 +1,234 @@
+"""Ape-X (Horgan et al. 2018, arXiv:1803.00933): actors play and insert, one learner samples by priority.
+
+The replay lies in memory that all share. Every lane is a ring of its own with one writer, and a transition comes with
+the priority that its actor computed; the tree of priorities is the learner's alone. Nobody ever holds a lock. What is
+learned from a step is kept at `replay_ratio` by holding up whichever side runs ahead.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from engine.agents import Losses
+from engine.agents.double_dqn import greedy
+from engine.agents.initial_priorities import TDErrors
+from engine.buffers import SharedMemory
+from engine.config import RunConfig
+from engine.envs.make import make_lanes
+from engine.envs.step import Frames, Spec
+from engine.runners.actor import Actor
+from engine.runners.channel import Channel, SharedScreen
+from engine.runners.choices import Choices, make_networks
+from engine.runners.crew import Crew
+from engine.runners.lead import Lead
+from engine.runners.learner import Learner, shared_replay
+from engine.runners.ledger import Ledger
+from engine.runners.player import budget, follow, ladder_of_member, show_screen
+from engine.runners.roster import Roster
+from engine.runners.weights import SharedWeights, count
+from engine.threads import thread_budget
+
+_PUBLISH_EVERY_S = 0.1
+_NAP_S = 0.001
+_UPDATES_AT_ONCE = 4
+"""Updates after which commands and reports get their turn."""
+
+
+@dataclass(frozen=True)
+class Shared:
+    """What the learner hands to its actors when they start."""
+
+    config: RunConfig
+    ledger: SharedMemory
+    replay: SharedMemory
+    weights: SharedMemory
+    screen: SharedScreen
+    choices: dict[str, Any]
+    begun_at: int
+    """Environment steps of the run at its start, so that a resumed one does not repeat its random numbers."""
+
+
+class Runner:
+    """The learner. Trains until `config.steps`, `config.episodes` or a Stop command."""
+
+    def __init__(
+        self, run: Path, config: RunConfig, channel: Channel, screen: SharedScreen, resume_from: Path | None
+    ) -> None:
+        self._config = config
+        ledger_memory, replay_memory, weights_memory = SharedMemory(), SharedMemory(), SharedMemory()
+        self._ledger = Ledger(config.num_actors, ledger_memory)
+        self._ledger.open()
+        threads = budget(config, 1)
+        spec = spec_of(config)
+        replay = shared_replay(config, spec, config.num_actors, replay_memory)
+        (learn_seed,) = np.random.SeedSequence(config.seed).generate_state(1)
+        self._replay = replay
+        self._learner = Learner(
+            config,
+            spec,
+            seed=int(learn_seed),
+            threads=threads.learn_threads,
+            replay=replay,
+            tell=channel.log,
+            resume_from=resume_from,
+        )
+        self._weights = SharedWeights(count(self._learner.agent.online), weights_memory)
+        self._weights.publish(self._learner.agent.online, self._learner.updates)
+        self._published_at = self._published = 0.0
+        self._taken = 0  # environment steps that the sampler knows of
+        self._begun_at = _env_steps(resume_from)
+        self._throttle()
+        shared = Shared(
+            config,
+            ledger_memory,
+            replay_memory,
+            weights_memory,
+            screen,
+            self._learner.choices.state(),
+            self._begun_at,
+        )
+        self._crew = Crew("actor", act, (shared,), self._ledger, channel)
+        self._roster = Roster("actor", self._ledger, self._crew, self._learner, self._learner.choices.batch_size)
+        self._lead = Lead(
+            run,
+            config,
+            channel,
+            self._learner,
+            self._ledger,
+            threads=threads,
+            resume_from=resume_from,
+            members=self._roster,
+        )
+
+    def train(self) -> None:
+        """The loop. Returns after the last checkpoint was written and announced."""
+        lead = self._lead
+        while lead.goes_on([] if lead.paused else self._iterate()):
+            pass
+        self._ledger.stop()
+        self._crew.close()
+        lead.finish()
+
+    def close(self) -> None:
+        self._ledger.stop()
+        self._crew.close()
+        self._learner.close()
+
+    def _iterate(self) -> list[Losses]:
+        learner, ledger, config = self._learner, self._ledger, self._config
+        follow(ledger, learner)
+        played = ledger.played
+        self._replay.sampler.appended()
+        learner.book(played - self._taken)
+        self._taken = played
+        self._throttle()
+        due = min(learner.due(config.learner_ahead), _UPDATES_AT_ONCE)
+        losses = learner.learn(due)
+        self._throttle()
+        now = time.monotonic()
+        if losses and now - self._published_at >= _PUBLISH_EVERY_S:
+            self._weights.publish(learner.agent.online, learner.updates)
+            self._published_at = now
+        if not due:
+            time.sleep(_NAP_S)
+            self._roster.waited += time.monotonic() - now
+        return losses
+
+    def _throttle(self) -> None:
+        """Let actors play as far ahead of learning as they may, and not beyond the run's end."""
+        learner, config = self._learner, self._config
+        ahead = self._taken + learner.burnin_left - learner.backlog + config.actors_ahead
+        self._ledger.allow(min(ahead, config.steps - self._begun_at))
+
+
+class _Policy:
+    """Acts greedily on the newest weights it has pulled, and remembers the Q-values."""
+
+    def __init__(self, shared: Shared, spec: Spec) -> None:
+        self._network, _ = make_networks(shared.config, spec)
+        self._network.requires_grad_(False)
+        self._weights = SharedWeights(count(self._network), shared.weights)
+        choices = Choices(**shared.choices)
+        fast = choices.device == "cpu" and choices.precision == "bfloat16"
+        self._autocast = torch.autocast("cpu", torch.bfloat16) if fast else contextlib.nullcontext()
+        self.q_values = torch.empty(0)
+
+    def pull(self) -> int | None:
+        return self._weights.pull(self._network)
+
+    def __call__(self, obs: Frames, masks: NDArray[np.bool_] | None) -> NDArray[np.int64]:
+        with torch.no_grad(), self._autocast:
+            self.q_values = self._network(torch.from_numpy(obs))
+        if masks is not None:
+            self.q_values = self.q_values.masked_fill(~torch.from_numpy(masks), -torch.inf)
+        return greedy(self.q_values, None)
+
+
+def act(channel: Channel, index: int, restarts: int, shared: Shared) -> None:
+    """The main function of actor `index`: plays until it is told to stop."""
+    config = shared.config
+    ledger = Ledger(config.num_actors, shared.ledger)
+    threads = thread_budget(config.parallel_envs, 1, config.num_actors)
+    torch.set_num_threads(1)
+    seeds = np.random.SeedSequence([config.seed, index, restarts, shared.begun_at]).generate_state(2)
+    env = make_lanes(config, config.parallel_envs, threads=threads.lane_threads, seed=int(seeds[0]))
+    spec = env.spec
+    storage = shared_replay(config, spec, config.num_actors, shared.replay).storage.part(index * env.lanes, env.lanes)
+    storage.cut()  # a former actor may have died in the middle of an episode, or of writing
+    policy = _Policy(shared, spec)
+    actor = Actor(
+        env,
+        ladder=ladder_of_member(config, index, config.num_actors),
+        epsilon_steps=config.epsilon_steps,
+        seed=int(seeds[1]),
+    )
+    errors = TDErrors(env.lanes, config.n_step, config.gamma)
+    shown_at, pulled_at = float("-inf"), -config.sync_every
+    played = 0
+    while not ledger.stopped:
+        ledger.beat(index)
+        if ledger.paused or not ledger.may_go_on:
+            before = time.monotonic()
+            time.sleep(_NAP_S)
+            if not ledger.paused:
+                ledger.waited[index] += time.monotonic() - before
+            shown_at = show_screen(ledger, index, env, shared.screen, shown_at)
+            continue
+        if played - pulled_at >= config.sync_every:
+            pulled_at = played
+            updates = policy.pull()
+            if updates is not None:
+                ledger.counts[index, 3] = updates
+        frames, masks = actor.frames, actor.masks
+        actions = actor.choose(policy, ledger.env_steps, ledger.tuned("epsilon_scale"))
+        step, ended = actor.finish(actor.begin(actions))
+        priorities = errors.step(policy.q_values.numpy(), actions, step.rewards, step.terminated, step.truncated)
+        storage.append(
+            frames, actions, step.rewards, step.terminated, step.truncated, step.final_frames, masks, step.final_masks,
+            priorities,
+        )  # fmt: skip
+        ledger.book(index, env.lanes, step.emulated, ended)
+        played += env.lanes
+        shown_at = show_screen(ledger, index, env, shared.screen, shown_at)
+    actor.close()
+
+
+def spec_of(config: RunConfig) -> Spec:
+    """What a run's game is like."""
+    env = make_lanes(config, 1, threads=1, seed=0)
+    try:
+        return env.spec
+    finally:
+        env.close()
+
+
+def _env_steps(checkpoint: Path | None) -> int:
+    return 0 if checkpoint is None else int(checkpoint.name.rpartition("-")[2])

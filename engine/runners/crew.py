@@ -1,0 +1,168 @@
+"""The processes that a leading process has started, and a thread that watches them.
+
+A member that dies or misses its heartbeat is replaced, or, where the others can't go on without it, ends the leading
+process, which the host then starts again from the newest checkpoint. Each member has a pipe of its own.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
+from typing import Any, Literal
+
+from engine.messages import Failed, Log, decode_report
+from engine.runners.channel import Channel
+from engine.runners.ledger import Ledger, late
+from engine.runners.process import member_main
+
+Role = Literal["actor", "worker", "rank"]
+_LOOK_EVERY_S = 0.25
+_VAIN_STARTS = 3
+"""Deaths of a member in a row before it was ready, after which the run is given up."""
+_LEAVE_S = 10.0
+"""Seconds in which members end by themselves once they are told to."""
+
+
+@dataclass
+class _Post:
+    """A member's place; processes come and go in it."""
+
+    index: int
+    process: SpawnProcess
+    pipe: Connection
+    restarts: int = 0
+    vain: int = 0
+    reason: str = ""
+
+
+class Crew:
+    """Members `first` to the last of `ledger`, each running `work(channel, index, restarts, *arguments)`.
+
+    Args:
+        replace: whether a member that is lost can be replaced.
+    """
+
+    def __init__(
+        self,
+        role: Role,
+        work: Callable[..., None],
+        arguments: tuple[Any, ...],
+        ledger: Ledger,
+        channel: Channel,
+        *,
+        first: int = 0,
+        replace: bool = True,
+    ) -> None:
+        self._role, self._work, self._arguments = role, work, arguments
+        self._ledger, self._channel, self._first, self._replace = ledger, channel, first, replace
+        self._context = multiprocessing.get_context("spawn")
+        self._closing = threading.Event()
+        self._started = threading.Event()
+        self._posts: list[_Post] = []
+        self._thread = threading.Thread(target=self._watch, name="crew", daemon=True)
+        self._thread.start()
+        self._started.wait()
+        if len(self._posts) < ledger.members - first:
+            raise RuntimeError(f"{role} {first + len(self._posts)} could not be started")
+
+    @property
+    def all_ready(self) -> bool:
+        """Whether every member has given a heartbeat since it was started."""
+        return bool((self._ledger.due[self._first :] > 0).all())
+
+    def restarts(self, index: int) -> int:
+        """How often member `index` was replaced."""
+        return self._posts[index - self._first].restarts if index >= self._first else 0
+
+    def close(self) -> None:
+        """Wait for the members, which were told to stop; kill who stays."""
+        self._closing.set()
+        self._thread.join()
+        deadline = time.monotonic() + _LEAVE_S
+        for post in self._posts:
+            post.process.join(max(0.0, deadline - time.monotonic()))
+            if post.process.is_alive():
+                post.process.kill()
+                post.process.join()
+            post.pipe.close()
+
+    # ------------------------------------------------------------------------------------------ in the thread
+
+    def _watch(self) -> None:
+        # Started in this thread, too: on Linux a child is told of the end of the thread that started it.
+        try:
+            for index in range(self._first, self._ledger.members):
+                self._posts.append(_Post(index, *self._start(index, 0)))
+        finally:
+            self._started.set()
+        while not self._closing.is_set():
+            sentinels: dict[Any, _Post] = {post.process.sentinel: post for post in self._posts}
+            pipes: dict[Any, _Post] = {post.pipe: post for post in self._posts if not post.pipe.closed}
+            for ready in wait([*sentinels, *pipes], timeout=_LOOK_EVERY_S):
+                if ready in pipes:
+                    self._read(pipes[ready])
+            if self._closing.is_set():
+                break
+            overdue = late(self._ledger.due)
+            for post in self._posts:
+                if not post.process.is_alive():
+                    self._lost(post, post.reason or _how_it_ended(post.process.exitcode))
+                elif overdue[post.index]:
+                    self._lost(post, "it stood still")
+        # Joined by `close`; the thread stays until then, because its end would end its children.
+        for post in self._posts:
+            post.process.join(_LEAVE_S)
+
+    def _start(self, index: int, restarts: int) -> tuple[SpawnProcess, Connection]:
+        self._ledger.due[index] = 0
+        ours, theirs = self._context.Pipe(duplex=False)
+        process = self._context.Process(
+            target=member_main,
+            args=(self._work, theirs, index, restarts, *self._arguments),
+            name=f"{self._role} {index}",
+        )
+        process.start()
+        theirs.close()
+        return process, ours
+
+    def _read(self, post: _Post) -> None:
+        try:
+            report = decode_report(post.pipe.recv_bytes())
+        except (EOFError, OSError):
+            post.pipe.close()
+            return
+        match report:
+            case Log():
+                self._channel.log(f"{self._role} {post.index}: {report.text}", report.level)
+            case Failed():
+                post.reason = report.reason
+                if report.final:
+                    self._give_up(report)
+
+    def _lost(self, post: _Post, reason: str) -> None:
+        post.process.kill()
+        post.process.join()
+        post.vain = post.vain + 1 if self._ledger.due[post.index] == 0 else 0
+        text = f"{self._role} {post.index} was lost ({reason})"
+        if not self._replace or post.vain >= _VAIN_STARTS:
+            self._give_up(Failed(reason=text, traceback="", log_path="", checkpoint=None, final=self._replace))
+        post.restarts += 1
+        post.reason = ""
+        post.pipe.close()
+        post.process, post.pipe = self._start(post.index, post.restarts)
+        self._channel.log(f"{text}; another one takes its place", "warning")
+
+    def _give_up(self, failure: Failed) -> None:
+        """End this process from within the thread: its main thread may wait for the one that was lost."""
+        self._channel.send(failure)
+        os._exit(1)
+
+
+def _how_it_ended(code: int | None) -> str:
+    return f"killed by signal {-code}" if code is not None and code < 0 else f"exit status {code}"
