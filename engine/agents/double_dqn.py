@@ -102,7 +102,7 @@ class DoubleDQN:
         self._pool = ThreadPoolExecutor(
             self._threads, thread_name_prefix="learn", initializer=lambda: torch.set_num_threads(torch_threads)
         )
-        self.sync_target()
+        DoubleDQN.sync_target(self)
 
     @property
     def learning_rate(self) -> float:

@@ -80,7 +80,7 @@ class SharedMemory:
         sizes = {name: math.prod(shape) * np.dtype(dtype).itemsize for name, (shape, dtype) in layout.items()}
         places = np.cumsum([0, *(-(-size // _LINE) * _LINE for size in sizes.values())]).tolist()
         if self._arena is None:
-            self._arena = _nameless(places[-1])
+            self._arena = nameless(places[-1])
         elif self._arena.size != places[-1]:
             raise ValueError(f"the shared memory has {self._arena.size} bytes; this storage needs {places[-1]}")
         return {
@@ -184,7 +184,7 @@ class MappedMemory:
             )
 
 
-def _nameless(size: int) -> Arena:
+def nameless(size: int) -> Arena:
     """`size` bytes that can be handed to a process at its start."""
     if not hasattr(os, "memfd_create"):
         return Arena(size)

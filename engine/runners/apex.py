@@ -28,7 +28,7 @@ from engine.runners.actor import Actor
 from engine.runners.channel import Channel, SharedScreen
 from engine.runners.choices import Choices, make_networks
 from engine.runners.crew import Crew
-from engine.runners.lead import Lead
+from engine.runners.lead import Lead, env_steps_of
 from engine.runners.learner import Learner, shared_replay
 from engine.runners.ledger import Ledger
 from engine.runners.player import budget, follow, ladder_of_member, show_screen
@@ -84,7 +84,7 @@ class Runner:
         self._weights.publish(self._learner.agent.online, self._learner.updates)
         self._published_at = self._published = 0.0
         self._taken = 0  # environment steps that the sampler knows of
-        self._begun_at = _env_steps(resume_from)
+        self._begun_at = env_steps_of(resume_from)
         self._throttle()
         shared = Shared(
             config,
@@ -228,7 +228,3 @@ def spec_of(config: RunConfig) -> Spec:
         return env.spec
     finally:
         env.close()
-
-
-def _env_steps(checkpoint: Path | None) -> int:
-    return 0 if checkpoint is None else int(checkpoint.name.rpartition("-")[2])

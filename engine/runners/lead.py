@@ -291,6 +291,11 @@ def games_of(config: RunConfig) -> dict[str, Any]:
     return {**describe_task(config), "lanes": config.parallel_envs, "rom": config.rom}
 
 
+def env_steps_of(checkpoint: Path | None) -> int:
+    """Environment steps of the run at a checkpoint; 0 without one."""
+    return 0 if checkpoint is None else checkpoints.verify(checkpoint).env_steps
+
+
 def _next_multiple(env_steps: int, every: int) -> float:
     """The next multiple of `every` after `env_steps`; never for 0."""
     return (env_steps // every + 1) * every if every else math.inf

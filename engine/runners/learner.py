@@ -56,12 +56,14 @@ class Learner:
         threads: int = 1,
         agent: Callable[..., DoubleDQN] = DoubleDQN,
         replay: Replay | None = None,
+        share: int = 1,
         choices: dict[str, Any] | None = None,
         tell: Callable[[str], None] = lambda text: None,
         resume_from: Path | None = None,
         replay_folder: Path | None = None,
     ) -> None:
-        """`agent` makes the agent, of `DoubleDQN`'s arguments. `replay` is one that others fill; `choices` are those
+        """`agent` makes the agent, of `DoubleDQN`'s arguments. `replay` is one that others fill; otherwise `share`
+        learners of the run, each with a replay of its own, share its burn-in and its transitions. `choices` are those
         that another learner of the run has made."""
         state = None if resume_from is None else json.loads((resume_from / _STATE_FILE).read_text("utf-8"))
         device = resolve_device(config.device)
@@ -84,10 +86,11 @@ class Learner:
             accumulate=config.accumulate,
             on_shortage=lambda parts: tell(f"memory ran out: batches are learned in {parts} parts from now on"),
         )
-        self.replay = make_replay(config, spec, device, replay_folder) if replay is None else replay
+        self.replay = make_replay(config, spec, device, replay_folder, share) if replay is None else replay
         self._random = np.random.default_rng(seed)
         self._credit = 0.0  # updates that are due
-        self._fill = config.burnin
+        self._burnin = math.ceil(config.burnin / share)
+        self._fill = self._burnin
         self._ratio = config.replay_ratio
         self._tuned: dict[str, float] = {}
         if resume_from is not None and state is not None:
@@ -241,14 +244,17 @@ class Learner:
         if (folder / _REPLAY_FILE).exists() and self.replay.load_state(load_arrays(folder / _REPLAY_FILE)):
             self._fill = state["fill"]
         else:
-            self._fill = math.ceil(self._config.burnin / 4)
+            self._fill = math.ceil(self._burnin / 4)
 
 
-def make_replay(config: RunConfig, spec: Spec, device: torch.device, folder: Path | None) -> Replay:
-    """The replay a run's options ask for; `folder` is where one that is kept in files has them."""
+def make_replay(config: RunConfig, spec: Spec, device: torch.device, folder: Path | None, share: int = 1) -> Replay:
+    """The replay a run's options ask for; `folder` is where one that is kept in files has them.
+
+    It is one of `share` equal ones.
+    """
     if config.use_mmap_buffer and folder is None:
         raise ValueError("a replay in files needs a folder")
-    options, priorities = _replay_options(config, spec, config.parallel_envs)
+    options, priorities = _replay_options(config, spec, config.parallel_envs, share)
     if _belongs_on_device(config, spec, device):
         if not config.prioritized_replay:
             priorities = {"alpha": 0.0, "beta": 0.0, "beta_annealing": 0.0}
@@ -265,11 +271,11 @@ def shared_replay(config: RunConfig, spec: Spec, processes: int, memory: SharedM
     return PrioritizedReplayBuffer(**options, **priorities) if config.prioritized_replay else ReplayBuffer(**options)
 
 
-def _replay_options(config: RunConfig, spec: Spec, lanes: int) -> tuple[dict[str, Any], dict[str, Any]]:
+def _replay_options(config: RunConfig, spec: Spec, lanes: int, share: int = 1) -> tuple[dict[str, Any], dict[str, Any]]:
     """Arguments of every replay, and those of a prioritized one."""
     return {
         "lanes": lanes,
-        "capacity": math.ceil(config.buffer_size / lanes),
+        "capacity": math.ceil(config.buffer_size / (lanes * share)),
         "frame_shape": spec.frame_shape,
         "stack": spec.stack,
         "n_step": config.n_step,

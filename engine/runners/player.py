@@ -38,13 +38,14 @@ class Player:
     """Member `index` of the processes in `ledger`.
 
     Args:
-        learner: its options beside those that follow from `config`.
-        seed: of everything random in this process.
+        replay_folder: where a replay in files has them.
+        seed: of everything random in this process; None: the run's.
+        learner: options of `Learner` beside those that follow from the others.
     """
 
     def __init__(
         self,
-        run: Path,
+        replay_folder: Path,
         config: RunConfig,
         ledger: Ledger,
         screen: SharedScreen,
@@ -55,7 +56,7 @@ class Player:
         seed: Any = None,
         **learner: Any,
     ) -> None:
-        self._config, self._ledger, self._index, self._screen = config, ledger, index, screen
+        self.config, self._ledger, self._index, self._screen = config, ledger, index, screen
         self.threads = budget(config, ledger.members)
         env_seed, explore_seed, learn_seed = (
             int(each) for each in np.random.SeedSequence(config.seed if seed is None else seed).generate_state(3)
@@ -68,7 +69,7 @@ class Player:
             threads=self.threads.learn_threads,
             tell=tell,
             resume_from=resume_from,
-            replay_folder=run / "replay",
+            replay_folder=replay_folder,
             **learner,
         )
         self._actor = Actor(
@@ -82,7 +83,7 @@ class Player:
     def load_play(self, folder: Path, tell: Tell) -> None:
         """Go on in the games of a checkpoint, if they are the same."""
         extra, arrays = read_extra(folder)
-        if extra["games"] == games_of(self._config) and arrays:
+        if extra["games"] == games_of(self.config) and arrays:
             self._actor.load_state(extra["play"], arrays)
         else:
             self.learner.replay.cut()
@@ -99,7 +100,7 @@ class Player:
         frames, masks = actor.frames, actor.masks
         actions = actor.choose(learner.agent.act, ledger.env_steps, ledger.tuned("epsilon_scale"))
         pending = actor.begin(actions)
-        if not self._config.async_envs:
+        if not self.config.async_envs:
             pending.result()
         losses = (learn or learner.learn)()
         step, ended = actor.finish(pending)
