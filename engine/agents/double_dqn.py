@@ -136,9 +136,7 @@ class DoubleDQN:
 
     def gradients(self, batch: Batch | TensorBatch, weights: Array) -> tuple[list[Tensor], Losses]:
         """Gradients of the batch's mean loss (in float16: scaled), a tensor for each parameter. Changes nothing."""
-        size = len(weights)
-        borders = np.linspace(0, size, min(size, self._threads * self.accumulate) + 1).astype(int)
-        shares = [slice(*pair) for pair in itertools.pairwise(borders)]
+        shares = self._shares(len(weights))
         gradients: list[Tensor] = []
         losses = list[Tensor]()
         for part in self._pool.map(lambda share: self._share(batch, weights, share), shares):
@@ -148,12 +146,7 @@ class DoubleDQN:
             else:
                 gradients = part_gradients
             losses.append(torch.stack(rest))
-        found = torch.cat(losses, 1)
-        if isinstance(batch, TensorBatch):
-            loss_mean, q_mean = found[:2].mean(1).tolist()
-            return gradients, Losses(loss_mean, q_mean, found[2])
-        loss, q, td_errors = found.cpu().numpy()
-        return gradients, Losses(float(loss.sum() / size), float(q.mean()), td_errors)
+        return gradients, self._found(batch, losses)
 
     def apply(self, gradients: list[Tensor]) -> None:
         """An optimiser step with what `gradients` gave."""
@@ -165,10 +158,31 @@ class DoubleDQN:
         self._scaler.update()
         self.updates += 1
 
+    def _shares(self, size: int) -> list[slice]:
+        """The parts of a batch that are computed side by side or one after the other."""
+        borders = np.linspace(0, size, min(size, self._threads * self.accumulate) + 1).astype(int)
+        return [slice(*pair) for pair in itertools.pairwise(borders)]
+
+    @staticmethod
+    def _found(batch: Batch | TensorBatch, parts: list[Tensor]) -> Losses:
+        """What was found in the shares of a batch, [3, share] each: losses, Q-values, absolute TD errors."""
+        found = torch.cat(parts, 1)
+        if isinstance(batch, TensorBatch):
+            loss_mean, q_mean = found[:2].mean(1).tolist()
+            return Losses(loss_mean, q_mean, found[2])
+        loss, q, td_errors = found.cpu().numpy()
+        return Losses(float(loss.mean()), float(q.mean()), td_errors)
+
     def _share(
         self, batch: Batch | TensorBatch, weights: Array, share: slice
     ) -> tuple[list[Tensor], Tensor, Tensor, Tensor]:
         """A share's part of the gradients of the batch's mean; loss, Q-value and absolute TD error of each sample."""
+        loss, losses, q, td_errors = self._loss(batch, weights, share)
+        gradients = list(torch.autograd.grad(self._scaler.scale(loss), self._parameters))
+        return gradients, losses, q, td_errors
+
+    def _loss(self, batch: Batch | TensorBatch, weights: Array, share: slice) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """A share's part of the batch's mean loss; loss, Q-value and absolute TD error of each sample."""
 
         def tensor(array: Array) -> Tensor:
             return torch.as_tensor(array[share], device=self.device)
@@ -186,8 +200,7 @@ class DoubleDQN:
             q: Tensor = self.online(obs).gather(1, tensor(batch.actions)[:, None]).squeeze(1)
             losses = tensor(weights) * F.smooth_l1_loss(q, targets, reduction="none")
             loss = losses.sum() / len(weights)
-        gradients = list(torch.autograd.grad(self._scaler.scale(loss), self._parameters))
-        return gradients, losses.detach(), q.detach(), (targets - q.detach()).abs()
+        return loss, losses.detach(), q.detach(), (targets - q.detach()).abs()
 
     @torch.no_grad()
     def sync_target(self, tau: float = 1.0) -> None:
@@ -196,6 +209,17 @@ class DoubleDQN:
             self.target.load_state_dict(self.online.state_dict())
         else:
             torch._foreach_lerp_(list(self.target.parameters()), self._parameters, tau)
+
+    def tensors(self) -> list[Tensor]:
+        """Every tensor that learning changes, in an order of its own: weights, target, the optimiser's state."""
+        tensors = [*self._parameters, *self.target.parameters()]
+        for parameter in self._parameters:
+            held = self.optimizer.state[parameter]
+            if not held:  # as AdamW makes it at its first step
+                held["step"] = torch.zeros((), device=parameter.device)
+                held |= {name: torch.zeros_like(parameter) for name in ("exp_avg", "exp_avg_sq")}
+            tensors += [held[name] for name in ("step", "exp_avg", "exp_avg_sq")]
+        return tensors
 
     def optimizer_tensors(self) -> dict[str, Tensor]:
         """The optimiser's state as flat names, for a checkpoint: `<parameter index>.<name>`."""

@@ -19,7 +19,6 @@ from torch import Tensor, nn
 
 from engine.agents import DoubleDQN
 from engine.buffers.memory import SharedMemory, nameless
-from engine.runners.weights import count
 
 
 class ProcessLock:
@@ -49,17 +48,15 @@ class CentralDQN(DoubleDQN):
         self, network: nn.Module, target: nn.Module, *, memory: SharedMemory, lock: ProcessLock, **options: Any
     ) -> None:
         super().__init__(network, target, **options)
-        size = count(network)
         arrays = memory.arrays({
-            "slots": ((2, 4, size), np.float32),  # online, target, and the two moments of the gradients
-            "counts": ((2, 2), np.int64),  # updates, and steps of the optimiser
+            "slots": ((2, sum(tensor.numel() for tensor in self.tensors())), np.float32),
+            "updates": ((2,), np.int64),
             "stored": ((1,), np.int64),  # how often something was stored; its last bit is the slot that counts
         })  # fmt: skip
-        self._slots, self._counts = torch.from_numpy(arrays["slots"]), arrays["counts"]
-        self._stored = arrays["stored"]
+        self._slots = torch.from_numpy(arrays["slots"])
+        self._slot_updates, self._stored = arrays["updates"], arrays["stored"]
         self._lock = lock
         self._held = 0  # what `_stored` was when this process held the same as the shared model
-        self._targets: list[Tensor] = list(self.target.parameters())
 
     def store_first(self) -> None:
         """Make this agent's state the shared model's, before any worker has started."""
@@ -89,43 +86,23 @@ class CentralDQN(DoubleDQN):
         stored = int(self._stored[0])
         if stored == self._held:
             return
-        slot = stored % 2
-        self.updates, steps = self._counts[slot].tolist()
-        for place, tensors in enumerate(self._state(steps)):
-            start = 0
-            for tensor in tensors:
-                tensor.copy_(self._slots[slot, place, start : start + tensor.numel()].view_as(tensor))
-                start += tensor.numel()
+        for tensor, part in self._parts(stored % 2):
+            tensor.copy_(part)
+        self.updates = int(self._slot_updates[stored % 2])
         self._held = stored
 
     @torch.no_grad()
     def _store(self) -> None:
-        slot = (int(self._stored[0]) + 1) % 2
-        steps = 0
-        for place, tensors in enumerate(self._state(None)):
-            start = 0
-            for tensor in tensors:
-                self._slots[slot, place, start : start + tensor.numel()].copy_(tensor.flatten())
-                start += tensor.numel()
-        first = self.optimizer.state.get(self._parameters[0])
-        steps = int(first["step"]) if first else 0
-        self._counts[slot] = self.updates, steps
-        self._stored[0] += 1  # from here on, what was stored counts
-        self._held = int(self._stored[0])
+        stored = int(self._stored[0]) + 1
+        for tensor, part in self._parts(stored % 2):
+            part.copy_(tensor)
+        self._slot_updates[stored % 2] = self.updates
+        self._stored[0] = stored  # from here on, what was stored counts
+        self._held = stored
 
-    def _state(self, steps: int | None) -> tuple[list[Tensor], ...]:
-        """Weights, target, moments. An optimiser that has not stepped yet gets moments if `steps` is given."""
-        moments: tuple[list[Tensor], list[Tensor]] = ([], [])
-        for parameter in self._parameters:
-            held = self.optimizer.state[parameter]
-            if not held:
-                held |= {
-                    "step": torch.tensor(0.0, device=parameter.device),
-                    "exp_avg": torch.zeros_like(parameter),
-                    "exp_avg_sq": torch.zeros_like(parameter),
-                }
-            if steps is not None:
-                held["step"].fill_(steps)
-            moments[0].append(held["exp_avg"])
-            moments[1].append(held["exp_avg_sq"])
-        return self._parameters, self._targets, *moments
+    def _parts(self, slot: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Each of this process's tensors, and its place in a slot of the shared model."""
+        start = 0
+        for tensor in self.tensors():
+            yield tensor, self._slots[slot, start : start + tensor.numel()].view_as(tensor)
+            start += tensor.numel()

@@ -56,15 +56,16 @@ class Learner:
         threads: int = 1,
         agent: Callable[..., DoubleDQN] = DoubleDQN,
         replay: Replay | None = None,
+        index: int = 0,
         share: int = 1,
         choices: dict[str, Any] | None = None,
         tell: Callable[[str], None] = lambda text: None,
         resume_from: Path | None = None,
         replay_folder: Path | None = None,
     ) -> None:
-        """`agent` makes the agent, of `DoubleDQN`'s arguments. `replay` is one that others fill; otherwise `share`
-        learners of the run, each with a replay of its own, share its burn-in and its transitions. `choices` are those
-        that another learner of the run has made."""
+        """`agent` makes the agent, of `DoubleDQN`'s arguments. `replay` is one that others fill; otherwise this is
+        learner `index` of `share` in the run, each with a replay of its own, that share burn-in and transitions; the
+        random states of a checkpoint are learner 0's. `choices` are those that another learner of the run has made."""
         state = None if resume_from is None else json.loads((resume_from / _STATE_FILE).read_text("utf-8"))
         device = resolve_device(config.device)
         if choices is None and state is not None:
@@ -94,7 +95,7 @@ class Learner:
         self._ratio = config.replay_ratio
         self._tuned: dict[str, float] = {}
         if resume_from is not None and state is not None:
-            self._load(resume_from, state)
+            self._load(resume_from, state, with_random=index == 0)
 
     @property
     def burnin_left(self) -> int:
@@ -230,15 +231,16 @@ class Learner:
         self.agent.close()
         self.replay.close()
 
-    def _load(self, folder: Path, state: dict[str, Any]) -> None:
+    def _load(self, folder: Path, state: dict[str, Any], *, with_random: bool) -> None:
         self.agent.online.load_state_dict(load_file(folder / checkpoints.POLICY_FILE))
         self.agent.target.load_state_dict(load_file(folder / _TARGET_FILE))
         self.agent.load_optimizer_tensors(load_file(folder / _OPTIMIZER_FILE))
         self.agent.updates = state["updates"]
         self._credit = state["credit"]
         self.replay.beta = state["beta"]
-        self._random.bit_generator.state = state["random"]
-        torch.set_rng_state(torch.from_numpy(np.frombuffer(bytes.fromhex(state["torch_random"]), np.uint8).copy()))
+        if with_random:
+            self._random.bit_generator.state = state["random"]
+            torch.set_rng_state(torch.from_numpy(np.frombuffer(bytes.fromhex(state["torch_random"]), np.uint8).copy()))
         self.agent.accumulate = state["accumulate"]
         self.agent.load_scaler_state(state["scaler"])
         if (folder / _REPLAY_FILE).exists() and self.replay.load_state(load_arrays(folder / _REPLAY_FILE)):

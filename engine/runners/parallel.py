@@ -38,6 +38,7 @@ class Shared:
     lock: ProcessLock
     screen: SharedScreen
     choices: dict[str, Any]
+    resume_from: Path | None
     begun_at: int
     """Environment steps of the run at its start, so that a resumed one does not repeat its random numbers."""
 
@@ -58,7 +59,7 @@ class Runner:
         )
         self._worker.agent.store_first()
         learner = self._worker.player.learner
-        shared = Shared(run, config, ledger_memory, model, lock, screen, learner.choices.state(), begun_at)
+        shared = Shared(run, config, ledger_memory, model, lock, screen, learner.choices.state(), resume_from, begun_at)
         self._crew = Crew("worker", work, (shared,), self._ledger, channel, first=1)
         self._lead = Lead(
             run,
@@ -103,12 +104,11 @@ class _Worker:
         **player: Any,
     ) -> None:
         self.player = Player(
-            run / ("replay" if index == 0 else f"replay-{index}"),
+            run,
             config,
             ledger,
             screen,
             index=index,
-            share=config.num_processes,
             agent=functools.partial(CentralDQN, memory=model, lock=lock),
             **player,
         )
@@ -143,6 +143,7 @@ def work(channel: Channel, index: int, restarts: int, shared: Shared) -> None:
         tell=channel.log,
         seed=[config.seed, index, restarts, shared.begun_at],
         choices=shared.choices,
+        resume_from=shared.resume_from,
     )
     worker.agent.pull()
     while not ledger.stopped:

@@ -38,14 +38,13 @@ class Player:
     """Member `index` of the processes in `ledger`.
 
     Args:
-        replay_folder: where a replay in files has them.
         seed: of everything random in this process; None: the run's.
         learner: options of `Learner` beside those that follow from the others.
     """
 
     def __init__(
         self,
-        replay_folder: Path,
+        run: Path,
         config: RunConfig,
         ledger: Ledger,
         screen: SharedScreen,
@@ -69,7 +68,9 @@ class Player:
             threads=self.threads.learn_threads,
             tell=tell,
             resume_from=resume_from,
-            replay_folder=replay_folder,
+            replay_folder=run / ("replay" if index == 0 else f"replay-{index}"),
+            index=index,
+            share=ledger.members,
             **learner,
         )
         self._actor = Actor(
