@@ -247,6 +247,13 @@ class RunConfig:
         "checkpoints hold the replay, too: a resumed run equals an uninterrupted one, bit for bit",
         runners=("single",),
     )
+    restarts: int = _option(
+        3,
+        "output",
+        "times in a row that a run begins again from its newest checkpoint after the process that learns was lost",
+        low=0,
+        high=1000,
+    )
     keep: int = _option(3, "output", "checkpoints kept; older ones are removed", low=1, high=1000)
     run_dir: str = _option("checkpoints", "output", "folder that holds the runs", metavar="DIR")
 

@@ -1,8 +1,7 @@
 """The process that owns one run: starts its runner, serves its clients, commits its checkpoints.
 
-Runs detached from any terminal (`python -m engine.host RUN`). One asyncio loop does everything; a thread reads the
-runner's pipe, because a pipe of multiprocessing can't be awaited. Reports are handled one after the other, so that the
-run's end is announced only after its last checkpoint is committed.
+Runs detached from any terminal (`python -m engine.host RUN`). One asyncio loop does everything. Reports are handled one
+after the other, so that the run's end is announced only after its last checkpoint is committed.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ import asyncio
 import contextlib
 import logging
 import math
-import multiprocessing
 import os
 import signal
 import sys
@@ -32,6 +30,7 @@ from engine.envs.emulator import SCREEN_SHAPE
 from engine.errors import UserError
 from engine.messages import (
     PROTOCOL,
+    Changed,
     Command,
     Current,
     Done,
@@ -45,6 +44,8 @@ from engine.messages import (
     Lanes,
     Lasting,
     Log,
+    Members,
+    Pause,
     Point,
     Progress,
     Ready,
@@ -53,15 +54,12 @@ from engine.messages import (
     Stop,
     Summary,
     Written,
-    decode_report,
-    encode,
     pack,
 )
 from engine.monitoring.memory import LITTLE_LEFT, available_bytes
 from engine.monitoring.system import SystemSampler
 from engine.monitoring.tensorboard import ScalarWriter
-from engine.runners.channel import SharedScreen
-from engine.runners.process import main as runner_main
+from engine.runner_process import RunnerProcess
 from engine.runs import Run, socket_path, write_atomically
 from engine.server import EventServer
 from engine.view import RunView
@@ -80,20 +78,21 @@ class Host:
         self._config: RunConfig = run.config()
         self._resume_from = resume_from
         self._foreground = foreground
+        self._runner = RunnerProcess(run.path, self._config)
         self._view = RunView()
         self._server = EventServer(
             hello=self._hello,
             current=self._current,
             obey=self._obey,
-            rendering=self._command,
+            rendering=self._runner.send,
             complain=lambda text: self._log("warning", text),
         )
-        self._reports: asyncio.Queue[Report | None] = asyncio.Queue()
         self._failure: Failed | None = None
         self._done: Done | None = None
         self._checkpoint: Path | None = resume_from
         self._checkpoint_steps = -1
         self._stops = 0
+        self._restarts = 0  # since the last checkpoint
         self._loss = self._q_mean = math.nan
         self._tasks: set[asyncio.Task[None]] = set()
         self._history_at = time.monotonic()
@@ -108,7 +107,7 @@ class Host:
         if self._resume_from is not None:
             self._recall()
         self._scalars = ScalarWriter(self._run.path)
-        self._start_runner()
+        self._runner.start(self._resume_from)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._stop, f"received {signal.Signals(number).name}")
@@ -123,8 +122,12 @@ class Host:
             self._run.write_record(self._record)
             self._spawn(self._tick())
             self._spawn(self._show())
-            while (report := await self._reports.get()) is not None:
-                await self._handle(report)
+            while True:
+                while (report := await self._runner.reports.get()) is not None:
+                    await self._handle(report)
+                if not self._worth_another_start():
+                    break
+                self._begin_again()
             end = self._conclude()
             self._tell(end)
         finally:
@@ -134,33 +137,34 @@ class Host:
 
     # ------------------------------------------------------------------------------------------ the runner
 
-    def _start_runner(self) -> None:
-        context = multiprocessing.get_context("spawn")
-        self._screen = SharedScreen(context)
-        ours, theirs = context.Pipe()
-        self._pipe = ours
-        self._runner = context.Process(
-            target=runner_main,
-            args=(self._run.path, self._config, theirs, self._screen, self._resume_from),
-            name="runner",
+    def _worth_another_start(self) -> bool:
+        """Whether the runner was lost in the midst of training, and it may be better next time."""
+        return (
+            self._done is None
+            and self._stops == 0
+            and self._runner.ready
+            and not (self._failure is not None and self._failure.final)
+            and self._restarts < self._config.restarts
         )
-        self._runner.start()
-        theirs.close()  # so that our end sees the runner's death
-        threading.Thread(target=self._read_pipe, args=(asyncio.get_running_loop(),), daemon=True).start()
 
-    def _read_pipe(self, loop: asyncio.AbstractEventLoop) -> None:
-        """In a thread: reports into the loop's queue, None at the end."""
-        with contextlib.suppress(EOFError, OSError):
-            while True:
-                report = decode_report(self._pipe.recv_bytes())
-                loop.call_soon_threadsafe(self._reports.put_nowait, report)
-        self._runner.join()
-        with contextlib.suppress(RuntimeError):  # the loop is closed already
-            loop.call_soon_threadsafe(self._reports.put_nowait, None)
+    def _begin_again(self) -> None:
+        reason = self._failure.reason if self._failure is not None else self._runner.how_it_ended()
+        where = "its beginning" if self._checkpoint is None else self._checkpoint.name
+        self._restarts += 1
+        self._failure = None
+        self._resume_from = self._checkpoint
+        self._view.go_back(max(0, self._checkpoint_steps))
+        self._server.tell_anew()
+        self._log(
+            "warning", f"{reason}; the run begins again from {where} ({self._restarts} of {self._config.restarts})"
+        )
+        checkpoints.remove_partial(self._run)
+        self._runner.start(self._resume_from)
 
     def _watch_parent(self, loop: asyncio.AbstractEventLoop) -> None:
         """In a thread: stop in order when the process that shows the run is gone."""
-        sys.stdin.buffer.read()
+        while os.read(sys.stdin.fileno(), 4096):  # unbuffered: a buffer's lock would be missed at the end
+            pass
         with contextlib.suppress(RuntimeError):
             loop.call_soon_threadsafe(self._parent_gone)
 
@@ -168,23 +172,20 @@ class Host:
         if self._stops == 0:  # else it only leaves early; that is no second request
             self._stop("the process that showed the run is gone")
 
-    def _command(self, command: Command) -> None:
-        with contextlib.suppress(OSError):  # the runner is gone; its end is on the way
-            self._pipe.send_bytes(encode(command))
-
     def _stop(self, reason: str) -> None:
         """Once: in order. Twice: at once."""
         self._stops += 1
-        if not self._runner.is_alive():
+        if not self._runner.is_alive:
             return  # it ended by itself
         if self._stops == 1:
             self._log("info", f"stopping: {reason}")
-            self._command(Stop(reason=reason))
+            self._runner.send(Stop(reason=reason))
         else:
             self._failure = self._failed("stopped at once, before its last checkpoint was written")
             self._runner.kill()
 
     async def _handle(self, report: Report) -> None:
+        self._runner.heard(report)
         match report:
             case Progress():
                 self._loss = report.loss if math.isfinite(report.loss) else self._loss
@@ -192,9 +193,12 @@ class Host:
                 self._tell(msgspec.structs.replace(report, loss=self._loss, q_mean=self._q_mean))
                 if report.state != self._record.state:
                     self._write_record(report)
-            case Lanes() | Saved():
+            case Lanes() | Members() | Saved() | Changed():
                 self._tell(report)
             case Ready():
+                if self._record.state == "paused":  # before it was lost
+                    self._runner.send(Pause())
+                self._runner.send(self._server.render)
                 self._tell(report)
                 self._log("info", f"training on {report.device} in {report.precision}")
             case Episode():
@@ -223,6 +227,7 @@ class Host:
             self._log("error", f"the checkpoint at {written.env_steps:,} could not be committed: {error}")
             return
         self._checkpoint, self._checkpoint_steps = final, written.env_steps
+        self._restarts = 0
         self._tell(Saved(kind="checkpoint", path=str(final), env_steps=written.env_steps))
         self._save_history()
 
@@ -233,9 +238,7 @@ class Host:
         if self._failure is not None:
             end = self._failure
         elif self._done is None:
-            code = self._runner.exitcode
-            how = f"killed by {signal.Signals(-code).name}" if code is not None and code < 0 else f"exit status {code}"
-            end = self._failed(f"the runner process died ({how})")
+            end = self._failed(self._runner.how_it_ended())
         elif progress is None or self._checkpoint_steps != progress.env_steps:
             end = self._failed("the final checkpoint could not be written")
         else:
@@ -276,7 +279,7 @@ class Host:
         if isinstance(command, Stop):
             self._stop(command.reason)
         else:
-            self._command(command)
+            self._runner.send(command)
 
     def _hello(self) -> Hello:
         return Hello(
@@ -295,7 +298,7 @@ class Host:
 
     def _current(self) -> list[Event]:
         view = self._view
-        return [event for event in (view.progress, view.lanes, view.system) if event is not None]
+        return [event for event in (view.progress, view.lanes, view.members, view.system) if event is not None]
 
     def _tell(self, event: Lasting | Current) -> None:
         """Fold an event into the host's view and give it to every client."""
@@ -312,10 +315,13 @@ class Host:
     async def _tick(self) -> None:
         """Once a second: the machine, a point for the charts, TensorBoard, the record."""
         sampler = SystemSampler()
+        ticked_at = time.monotonic()
         try:
             while True:
                 self._tell(sampler.sample())
                 self._watch_memory()
+                self._runner.watch(slept_s=time.monotonic() - ticked_at)
+                ticked_at = time.monotonic()
                 progress = self._view.progress
                 if progress is not None and progress.state == "running":
                     self._tell(_point(progress))
@@ -340,7 +346,7 @@ class Host:
         height, width, _ = SCREEN_SHAPE
         while True:
             await asyncio.sleep(1 / self._server.render.fps)
-            picture = self._screen.read(seen) if self._server.render.on else None
+            picture = self._runner.screen.read(seen) if self._server.render.on else None
             if picture is not None:
                 seen, rgb = picture
                 self._server.put(Frame(index=seen, height=height, width=width, rgb=rgb))

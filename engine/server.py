@@ -71,6 +71,11 @@ class EventServer:
             if client.render.on or not isinstance(event, Frame):
                 client.put(event)
 
+    def tell_anew(self) -> None:
+        """Send every client the history from the start: it was rewritten."""
+        for client in self._clients:
+            client.tell_anew()
+
     async def close(self) -> None:
         """Send what is unsent, but wait for no client that does not read; end all connections."""
         self._server.close()
@@ -129,9 +134,14 @@ class _Client:
         if isinstance(event, Current):
             self._newest[type(event)] = event
         elif len(self._lasting) >= _MAX_LASTING:
-            self._lasting = deque([self._hello()])  # holds this event, too
+            self.tell_anew()  # the history holds this event, too
         else:
             self._lasting.append(event)
+        self._idle.clear()
+        self._wake.set()
+
+    def tell_anew(self) -> None:
+        self._lasting = deque([self._hello()])
         self._idle.clear()
         self._wake.set()
 

@@ -95,3 +95,10 @@ class RunView:
                 self.events.append(event)
             case Episode() | Evaluation() | Changed() | Saved() | Log():
                 self.events.append(event)
+
+    def go_back(self, env_steps: int) -> None:
+        """The run begins again at `env_steps`: forget the points and events behind; log lines stay."""
+        self.points.items = [point for point in self.points.items if point.env_steps <= env_steps]
+        kept = [event for event in self.events if getattr(event, "env_steps", 0) <= env_steps]
+        self.events.clear()
+        self.events.extend(kept)

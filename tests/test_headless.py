@@ -154,7 +154,7 @@ def test_a_reader_that_leaves_stops_the_run_in_order(signalled: bool, tmp_path: 
 
 
 def test_a_killed_runner_is_a_failure_with_reason_and_log(tmp_path: Path) -> None:
-    with headless("--steps", "100000000", cwd=tmp_path) as process:
+    with headless("--steps", "100000000", "--restarts", "0", cwd=tmp_path) as process:
         read_event(process, "progress", state="running")
         next(p for p in processes_of(tmp_path) if "spawn_main" in " ".join(p.cmdline())).kill()
         _, err = process.communicate(timeout=30)

@@ -59,7 +59,7 @@ def test_training_survives_its_terminal_and_is_attached_again(how: str, tmp_path
 
 
 def test_a_failed_engine_gives_status_1_and_the_reason_on_a_restored_terminal(tmp_path: Path) -> None:
-    terminal = Terminal("--game", "mario", "--parallel-envs", "2", cwd=tmp_path)
+    terminal = Terminal("--game", "mario", "--parallel-envs", "2", "--restarts", "0", cwd=tmp_path)
     run = started(terminal, tmp_path)
     import psutil
 

@@ -170,7 +170,7 @@ async def test_resume_of_a_complete_run_asks_for_more_steps(finished_run: Finish
 
 
 async def test_a_crashed_engine_is_shown_with_reason_and_log(tmp_path: Path) -> None:
-    host = start(tmp_path, steps=100_000_000)
+    host = start(tmp_path, steps=100_000_000, restarts=0)
     app = MarioApp(open_run=host.run, host=host)
     async with app.run_test(size=(80, 24)) as pilot:
         dashboard = app.screen

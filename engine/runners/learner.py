@@ -29,13 +29,14 @@ from engine.errors import UserError
 from engine.messages import Tunable
 from engine.monitoring.memory import check_memory, replay_bytes
 from engine.runners.choices import NETWORK_OF_GAME, choose, make_networks
+from engine.runners.process import HopelessError
 
 _TARGET_FILE, _OPTIMIZER_FILE = "target.safetensors", "optimizer.safetensors"
 _STATE_FILE, _ARRAYS_FILE = "state.json", "lanes.safetensors"
 _REPLAY_FILE = "replay.safetensors"
 
 
-class DivergedError(Exception):
+class DivergedError(HopelessError):
     """The loss is no longer a number; going on would only spoil the checkpoints."""
 
 

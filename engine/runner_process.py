@@ -1,0 +1,86 @@
+"""The host's end of the process that trains: starts it, reads its reports, and notices when it hangs.
+
+A thread reads the pipe, because a pipe of multiprocessing can't be awaited.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import multiprocessing
+import signal
+import threading
+import time
+from pathlib import Path
+
+from engine.config import RunConfig
+from engine.messages import Beat, Command, Ready, Report, decode_report, encode
+from engine.runners.channel import BEAT_S, SharedScreen
+from engine.runners.process import main
+
+
+class RunnerProcess:
+    """One process at a time; `start` again after it has ended. Its reports come in `reports`, None at its end."""
+
+    def __init__(self, run: Path, config: RunConfig) -> None:
+        self._run, self._config = run, config
+        self._context = multiprocessing.get_context("spawn")
+        self.screen = SharedScreen(self._context)
+        self.reports: asyncio.Queue[Report | None] = asyncio.Queue()
+        self.ready = False
+        """Whether it has built everything and trains."""
+        self._hung = False
+        self._heard_by = math.inf  # CLOCK_MONOTONIC; silence for longer means that it hangs
+
+    def start(self, resume_from: Path | None) -> None:
+        self._pipe, theirs = self._context.Pipe()
+        self._process = self._context.Process(
+            target=main, args=(self._run, self._config, theirs, self.screen, resume_from), name="runner"
+        )
+        self.ready, self._hung, self._heard_by = False, False, math.inf
+        self._process.start()
+        theirs.close()  # so that our end sees the runner's death
+        threading.Thread(target=self._read, args=(asyncio.get_running_loop(),), daemon=True).start()
+
+    @property
+    def is_alive(self) -> bool:
+        return self._process.is_alive()
+
+    def send(self, command: Command) -> None:
+        with contextlib.suppress(OSError):  # it is gone; its end is on the way
+            self._pipe.send_bytes(encode(command))
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def heard(self, report: Report) -> None:
+        """It has reported, so it will be heard of again."""
+        self.ready = self.ready or isinstance(report, Ready)
+        if self.ready:
+            self._heard_by = time.monotonic() + (report.within_s if isinstance(report, Beat) else BEAT_S)
+
+    def watch(self, slept_s: float) -> None:
+        """Kill it if it hangs. Call about once a second; one who was held up himself gives it more time."""
+        now = time.monotonic()
+        if slept_s > BEAT_S / 4:
+            self._heard_by = max(self._heard_by, now + BEAT_S)
+        if now > self._heard_by and self.is_alive:
+            self._heard_by, self._hung = math.inf, True
+            self.kill()
+
+    def how_it_ended(self) -> str:
+        code = self._process.exitcode
+        if self._hung:
+            return "the runner process stood still"
+        how = f"killed by {signal.Signals(-code).name}" if code is not None and code < 0 else f"exit status {code}"
+        return f"the runner process died ({how})"
+
+    def _read(self, loop: asyncio.AbstractEventLoop) -> None:
+        with contextlib.suppress(EOFError, OSError):
+            while True:
+                report = decode_report(self._pipe.recv_bytes())
+                loop.call_soon_threadsafe(self.reports.put_nowait, report)
+        self._process.join()
+        with contextlib.suppress(RuntimeError):  # the loop is closed already
+            loop.call_soon_threadsafe(self.reports.put_nowait, None)

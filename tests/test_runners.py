@@ -1,0 +1,218 @@
+"""Runners of several processes: what they compute, what they make of killed and stopped processes, what they leave."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+from safetensors.numpy import load_file
+
+from engine.checkpoints import POLICY_FILE
+from engine.client import HostClient
+from engine.messages import Changed, Checkpoint, Finished, Log, Members, Pause, Progress, Resume, Saved, Set, Stop
+from engine.runs import Run
+from tests.support import headless, json_lines, next_event, processes_of, read_event, run_program, the_run, wait_until
+
+SNAKE = ("--game", "snake", "--board", "5x5", "--no-amp", "--batch-size", "64", "--burnin", "1000")
+ENDLESS = (*SNAKE, "--steps", "100000000", "--eval-every", "0", "--save-every", "100000000", "--buffer-size", "20000")
+RUNNERS = {
+    "parallel": ("--runner", "parallel", "--num-processes", "2"),
+    "ddp": ("--runner", "ddp", "--num-processes", "2"),
+    "apex": ("--runner", "apex", "--num-actors", "2"),
+}
+
+
+def train(folder: Path, *options: str) -> list[dict[str, Any]]:
+    return json_lines(run_program("--no-ui", "--log-format", "json", *options, cwd=folder).stdout)
+
+
+def checkpoint_of(events: list[dict[str, Any]]) -> Path:
+    return Path(events[-1]["checkpoint"])
+
+
+def leader_of(run: Run) -> psutil.Process:
+    """The process that the host has started."""
+    (leader,) = (p for p in psutil.Process(run.record().pid).children() if "spawn_main" in " ".join(p.cmdline()))
+    return leader
+
+
+def members_of(run: Run) -> list[psutil.Process]:
+    """The processes that the leading one has started."""
+    return [p for p in leader_of(run).children() if "spawn_main" in " ".join(p.cmdline())]
+
+
+@pytest.mark.parametrize("runner", RUNNERS)
+def test_every_runner_learns_small_snake(runner: str, tmp_path: Path) -> None:
+    """Random play reaches 0.6 fruits."""
+    batch = "32" if runner == "ddp" else "64"  # of each rank
+    events = train(
+        tmp_path, *SNAKE, *RUNNERS[runner], "--parallel-envs", "16", "--batch-size", batch, "--learning-rate", "1e-3",
+        "--epsilon-steps", "6000", "--sync-every", "200", "--replay-ratio", "4", "--seed", "1",
+        "--steps", "14000", "--eval-every", "14000", "--eval-episodes", "200",
+    )  # fmt: skip
+    (evaluation,) = [event for event in events if event["event"] == "evaluation"]
+    assert evaluation["mean_score"] > 2.5
+    summary = events[-1]
+    assert 14_000 <= summary["env_steps"] < 14_000 + 2 * 32
+    learned = summary["updates"] * 64 / 4  # environment steps
+    assert 10_500 < learned < 13_200  # Ape-X ends with its actors 2,000 ahead
+    actors = {event["actor"] for event in events if event["event"] == "episode"}
+    assert actors == {0, 1}
+    assert processes_of(tmp_path) == []
+
+
+def test_parallel_with_one_worker_equals_single(tmp_path: Path) -> None:
+    options = (*SNAKE, "--parallel-envs", "8", "--steps", "2400", "--burnin", "300", "--sync-every", "7",
+               "--eval-every", "0", "--seed", "4")  # fmt: skip
+    folders = {}
+    for runner, more in (("single", ()), ("parallel", ("--num-processes", "1"))):
+        (tmp_path / runner).mkdir()
+        folders[runner] = checkpoint_of(train(tmp_path / runner, *options, "--runner", runner, *more))
+    for name in (POLICY_FILE, "target.safetensors", "optimizer.safetensors"):
+        one, other = (load_file(folder / name) for folder in folders.values())
+        assert one.keys() == other.keys()
+        for key, array in one.items():
+            assert np.array_equal(array, other[key]), f"{name}: {key}"
+    one, other = (json.loads((folder / "state.json").read_text()) for folder in folders.values())
+    assert one["updates"] == other["updates"] > 100
+    assert one["random"] == other["random"]
+
+
+@pytest.mark.parametrize("before", RUNNERS)
+def test_a_run_goes_on_under_another_runner(before: str, tmp_path: Path) -> None:
+    after = {"parallel": "ddp", "ddp": "apex", "apex": "single"}[before]
+    short = ("--eval-every", "0", "--burnin", "200", "--parallel-envs", "4")
+    events = train(tmp_path, *SNAKE, *RUNNERS[before], *short, "--steps", "1000")
+    first = json.loads((checkpoint_of(events) / "state.json").read_text())
+    events = train(tmp_path, "--resume", "latest", "--runner", after, *RUNNERS.get(after, ())[2:], *short,
+                   "--steps", "2000")  # fmt: skip
+    second = json.loads((checkpoint_of(events) / "state.json").read_text())
+    assert 2000 <= events[-1]["env_steps"] < 2040
+    assert second["updates"] > first["updates"] > 0
+    assert second["extra"]["counters"]["episodes"] > first["extra"]["counters"]["episodes"]
+
+
+@pytest.mark.parametrize("runner", RUNNERS)
+def test_commands_mean_the_same_in_every_runner(runner: str, tmp_path: Path) -> None:
+    with headless(*ENDLESS, *RUNNERS[runner], cwd=tmp_path) as process:
+        read_event(process, "progress", state="running")
+        with HostClient(the_run(tmp_path)) as client:
+            next_event(client, Progress, lambda p: p.updates > 10)
+            client.send(Pause())
+            paused = next_event(client, Progress, lambda p: p.state == "paused")
+            client.send(Checkpoint())
+            saved = next_event(client, Saved)
+            assert saved.env_steps - paused.env_steps <= 4 * 2  # a step that was in progress
+            client.send(Set(name="learning_rate", value=2.0))
+            next_event(client, Log, lambda log: "learning_rate: 2 is not accepted" in log.text)
+            client.send(Set(name="learning_rate", value=0.125))
+            changed = next_event(client, Changed)
+            assert (changed.before, changed.value) == (0.0005, 0.125)
+            client.send(Resume())
+            going = next_event(client, Progress, lambda p: p.env_steps > saved.env_steps + 100)
+            assert going.learning_rate == 0.125
+            members = next_event(client, Members).members
+            assert [member.index for member in members] == [0, 1]
+            assert members[0].epsilon_high > members[0].epsilon_low > members[1].epsilon_low
+            client.send(Stop(reason="enough"))
+            assert next_event(client, Finished).summary.reason == "enough"
+        assert process.wait(30) == 0
+    assert processes_of(tmp_path) == []
+
+
+def kill_actors(folder: Path, kills: int, how: signal.Signals) -> None:
+    """Take one actor after the other while Ape-X trains, and wait until each is replaced and plays."""
+    choose = random.Random(0)
+    with headless(*ENDLESS, *RUNNERS["apex"], cwd=folder) as process:
+        read_event(process, "progress", state="running")
+        run = the_run(folder)
+        with HostClient(run) as client:
+            next_event(client, Members, lambda m: all(member.ready for member in m.members))
+            for number in range(kills):
+                victim = choose.choice(members_of(run))
+                at = time.monotonic()
+                victim.send_signal(how)
+                lost = next_event(client, Log, lambda log: "takes its place" in log.text)
+                assert time.monotonic() - at < (20 if how == signal.SIGSTOP else 10)  # 5 s on an idle machine
+                index = int(lost.text.split()[1])
+                back = next_event(client, Members, lambda m: all(member.ready for member in m.members))
+                assert sum(member.restarts for member in back.members) == number + 1
+                then = back.members[index].env_steps
+                next_event(client, Members, lambda m, at=index, then=then: m.members[at].env_steps > then)
+            learned = next_event(client, Progress).updates
+            next_event(client, Progress, lambda p: p.updates > learned + 5)
+            client.send(Stop())
+            next_event(client, Finished)
+        assert process.wait(30) == 0
+    assert processes_of(folder) == []
+
+
+def test_killed_actors_are_replaced_and_training_goes_on(tmp_path: Path) -> None:
+    kill_actors(tmp_path, 10, signal.SIGKILL)
+
+
+def test_a_stopped_actor_is_replaced(tmp_path: Path) -> None:
+    kill_actors(tmp_path, 1, signal.SIGSTOP)
+
+
+@pytest.mark.long
+def test_many_killed_actors_are_replaced(tmp_path: Path) -> None:
+    kill_actors(tmp_path, 50, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("runner", ["single", *RUNNERS])
+def test_a_run_without_its_learner_begins_again_from_the_newest_checkpoint(runner: str, tmp_path: Path) -> None:
+    with headless(*ENDLESS, *RUNNERS.get(runner, ()), cwd=tmp_path) as process:
+        read_event(process, "progress", state="running")
+        run = the_run(tmp_path)
+        with HostClient(run) as client:
+            next_event(client, Progress, lambda p: p.updates > 5)
+            client.send(Checkpoint())
+            saved = next_event(client, Saved)
+            victims = [leader_of(run)]
+            if runner == "ddp":
+                victims.append(members_of(run)[0])  # a rank is as good as the learner
+            for victim in victims:
+                later = next_event(client, Progress, lambda p: p.env_steps > saved.env_steps)
+                victim.kill()
+                said = next_event(client, Log, lambda log: "begins again from step-" in log.text)
+                assert "killed by" in said.text
+                again = next_event(client, Progress, lambda p: p.state == "running")
+                assert saved.env_steps <= again.env_steps < max(later.env_steps, saved.env_steps + 500)
+                if runner == "ddp":
+                    victims[1:] = members_of(run)[:1] if victim is victims[0] else victims[1:]
+            client.send(Stop())
+            next_event(client, Finished)
+        assert process.wait(30) == 0
+    assert processes_of(tmp_path) == []
+
+
+@pytest.mark.parametrize("runner", RUNNERS)
+def test_a_killed_host_leaves_nothing(runner: str, tmp_path: Path) -> None:
+    shared_before = set(Path("/dev/shm").iterdir()) if Path("/dev/shm").is_dir() else set()
+    with headless(*ENDLESS, *RUNNERS[runner], cwd=tmp_path) as process:
+        read_event(process, "progress", state="running")
+        run = the_run(tmp_path)
+        wait_until(lambda: len(members_of(run)) >= 1, "the members")
+        members_of(run)[0].suspend()  # a stopped process can't notice anything by itself
+        psutil.Process(run.record().pid).kill()
+        wait_until(lambda: not processes_of(tmp_path), "everybody's end")
+        assert process.wait(30) == 1
+    if shared_before:
+        assert set(Path("/dev/shm").iterdir()) <= shared_before
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("runner", RUNNERS)
+def test_every_runner_trains_mario(runner: str, tmp_path: Path) -> None:
+    events = train(tmp_path, "--game", "mario", *RUNNERS[runner], "--steps", "20000", "--burnin", "2000")
+    assert events[-1]["event"] == "summary"
+    assert events[-1]["env_steps"] >= 20_000
+    assert events[-1]["updates"] > 300
