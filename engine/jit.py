@@ -1,4 +1,4 @@
-"""How environments and replay compile: `kernel`, `helper` and `routine`, and where numba keeps what it compiled.
+"""How environments and replay compile: `kernel`, `helper`, `routine` and `prefetch`, and where numba keeps the results.
 
 numba reads `NUMBA_CACHE_DIR` once, when it is imported. Its default is `__pycache__` beside the source, which
 an installed package may not be allowed to write. A value that the user has set is left alone, and so is a
@@ -62,7 +62,10 @@ def is_cold() -> bool:
 
 use_user_cache()
 
-from numba import cfunc, njit  # noqa: E402  # after the folder is set
+from llvmlite import ir  # noqa: E402
+from numba import cfunc, njit, types  # noqa: E402  # after the folder is set
+from numba.core import cgutils  # noqa: E402
+from numba.extending import intrinsic  # noqa: E402
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -89,3 +92,25 @@ def routine(signature: str) -> Callable[[Callable[..., None]], Callable[[], Any]
         return functools.cache(lambda: cfunc(signature, cache=True)(function))
 
     return decorate
+
+
+def _prefetch(context: Any, array: Any, index: Any) -> Any:
+    """In kernels, `prefetch(array, index)`: begin to load the cache line of an element that is read soon.
+
+    What is scattered over more memory than a cache holds is asked for in one loop and worked on in the next: then
+    the misses overlap. The array has one dimension. Out of bounds it does nothing.
+    """
+
+    def generate(target: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        data = target.make_array(signature.args[0])(target, builder, arguments[0]).data
+        place = builder.bitcast(builder.gep(data, [arguments[1]]), cgutils.voidptr_t)
+        number = ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t, number, number, number])
+        function = builder.module.declare_intrinsic("llvm.prefetch", [cgutils.voidptr_t], kind)
+        builder.call(function, [place, number(0), number(3), number(1)])  # to read; into all caches; data
+        return target.get_dummy_value()
+
+    return types.void(array, index), generate
+
+
+prefetch: Any = intrinsic(_prefetch)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.jit import helper, kernel
+from engine.jit import helper, kernel, prefetch
 
 WIDTH = 16
 """Children of a node."""
@@ -64,6 +64,7 @@ class SumTree:
 @kernel
 def set_leaves(nodes: Any, starts: Any, leaves: Any, priorities: Any) -> Any:
     """`SumTree.set` on a tree's arrays."""
+    groups = nodes.reshape(-1, WIDTH)
     last = starts.size - 2
     more = 0
     for i in range(leaves.size):
@@ -78,59 +79,56 @@ def set_leaves(nodes: Any, starts: Any, leaves: Any, priorities: Any) -> Any:
             if index[i] == previous:
                 continue
             previous = index[i]
-            first = starts[level + 1] + index[i] * WIDTH
-            nodes[starts[level] + index[i]] = (_sum4(nodes, first) + _sum4(nodes, first + 4)) + (
-                _sum4(nodes, first + 8) + _sum4(nodes, first + 12)
+            group = starts[level + 1] // WIDTH + index[i]
+            nodes[starts[level] + index[i]] = (_sum4(groups, group, 0) + _sum4(groups, group, 4)) + (
+                _sum4(groups, group, 8) + _sum4(groups, group, 12)
             )
     return more
 
 
 @kernel
-def find_leaves(nodes: Any, starts: Any, prefixes: Any, found: Any) -> Any:
-    """`SumTree.find` on a tree's arrays, into `found`; `prefixes` are used up. What it returns means nothing."""
-    found[:], touched = 0, 0.0
+def find_leaves(nodes: Any, starts: Any, prefixes: Any, found: Any) -> None:
+    """`SumTree.find` on a tree's arrays, into `found`; `prefixes` are used up."""
+    groups = nodes.reshape(-1, WIDTH)
+    found[:] = 0
     for level in range(1, starts.size - 1):
-        for i in range(found.size):  # both cache lines of every group: nothing waits here, so that the misses overlap
-            touched += nodes[starts[level] + found[i] * WIDTH] + nodes[starts[level] + found[i] * WIDTH + WIDTH // 2]
         for i in range(found.size):
-            first = starts[level] + found[i] * WIDTH
-            # Which quarter of the group, then which child of it; selected without branches that nobody could predict.
-            quarter, before = _pick(prefixes[i], _sum4(nodes, first), _sum4(nodes, first + 4), _sum4(nodes, first + 8))
-            place = first + 4 * quarter
-            child, within = _pick(prefixes[i] - before, nodes[place], nodes[place + 1], nodes[place + 2])
-            child, before = 4 * quarter + child, before + within
-            if not nodes[first + child] > 0:  # rounding put the prefix past all others
-                child, before = _careful(nodes, first, prefixes[i])
+            group, prefix = starts[level] // WIDTH + found[i], prefixes[i]
+            # Which quarter of the group, then which child of it; counted without branches that nobody could predict.
+            first = _sum4(groups, group, 0)
+            second = first + _sum4(groups, group, 4)
+            third = second + _sum4(groups, group, 8)
+            child = 4 * ((prefix >= first) + (prefix >= second) + (prefix >= third))
+            before = first if prefix >= first else 0.0
+            before = second if prefix >= second else before
+            before = third if prefix >= third else before
+            running = before
+            for k in range(child, child + 3):
+                running += groups[group, k]
+                child += prefix >= running
+                before = running if prefix >= running else before
+            if not groups[group, child] > 0:  # rounding put the prefix past all others
+                child, before = _careful(groups, group, prefix)
             prefixes[i] -= before
             found[i] = found[i] * WIDTH + child
-    return touched  # else the compiler would leave the touching out
+            if level < starts.size - 2:
+                for half in range(0, WIDTH, WIDTH // 2):  # a group is two cache lines
+                    prefetch(nodes, starts[level + 1] + found[i] * WIDTH + half)
 
 
 @helper
-def _sum4(nodes: Any, first: Any) -> Any:
-    return (nodes[first] + nodes[first + 1]) + (nodes[first + 2] + nodes[first + 3])
+def _sum4(groups: Any, group: Any, first: Any) -> Any:
+    return (groups[group, first] + groups[group, first + 1]) + (groups[group, first + 2] + groups[group, first + 3])
 
 
 @helper
-def _pick(prefix: Any, first: Any, second: Any, third: Any) -> Any:
-    """Which of four weights a prefix falls into, and the sum before that one. What is past three is the fourth's."""
-    two = first + second
-    three = two + third
-    chosen, before = 0, 0.0
-    chosen, before = (1, first) if prefix >= first else (chosen, before)
-    chosen, before = (2, two) if prefix >= two else (chosen, before)
-    chosen, before = (3, three) if prefix >= three else (chosen, before)
-    return chosen, before
-
-
-@helper
-def _careful(nodes: Any, first: Any, prefix: Any) -> Any:
+def _careful(groups: Any, group: Any, prefix: Any) -> Any:
     """A group's child that is above zero and that a prefix falls into, else the last above zero; the sum before it."""
     chosen, before, running = 0, 0.0, 0.0
     for child in range(WIDTH):
-        if nodes[first + child] > 0:
+        if groups[group, child] > 0:
             chosen, before = child, running
-            running += nodes[first + child]
+            running += groups[group, child]
             if prefix < running:
                 break
     return chosen, before
