@@ -102,6 +102,14 @@ def test_storage_equals_naive_lookup(lanes: int, capacity: int, n_step: int, ste
             assert numbers(batch.next_obs[i]).tolist() == naive.stack(lane, behind)
 
 
+def test_an_action_that_an_entry_can_not_hold_is_refused() -> None:
+    storage, none = FrameStorage(1, 10, (1, 2), stack=STACK, n_step=1, gamma=GAMMA), np.zeros(1, bool)
+    frame = np.zeros((1, 1, 2), np.uint8)
+    with pytest.raises(ValueError, match="actions: 32768 is not accepted; accepted: up to 32767"):
+        storage.append(frame, np.array([2**15]), np.zeros(1, np.float32), none, none, frame)
+    assert storage.size == 0
+
+
 @settings(max_examples=40, deadline=None)
 @given(capacity=st.integers(10, 30), steps=st.integers(8, 120), seed=st.integers(0, 10**6))
 def test_priorities_cover_exactly_what_can_be_sampled(capacity: int, steps: int, seed: int) -> None:

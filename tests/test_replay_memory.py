@@ -88,6 +88,16 @@ def _append_in_child(memory: SharedMemory) -> None:
     append(make_storage(memory), 200, writer=1, seed=0)
 
 
+def test_what_is_overwritten_while_it_is_read_comes_from_its_own_ring() -> None:
+    storage = make_storage()
+    append(storage, 100, writer=0, seed=0)
+    lanes = np.repeat(np.arange(LANES), CAPACITY)
+    entries = (storage.written[:, None] - 2 * CAPACITY + np.arange(CAPACITY)).ravel()  # as if drawn long ago
+    batch = storage.gather(lanes, entries)
+    for stacks in (batch.obs, batch.next_obs):
+        assert (stacks.reshape(lanes.size, -1).view(np.int64)[:, ::4] == lanes[:, None]).all()
+
+
 def test_a_killed_writer_leaves_a_replay_that_goes_on(tmp_path: Path) -> None:
     """Five children append as fast as they can until SIGKILL; each goes on with what the last one left."""
     random, held = np.random.default_rng(), np.zeros(LANES, np.int64)

@@ -23,10 +23,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.buffers.memory import HostMemory, Layout, Memory
-from engine.jit import kernel
+from engine.jit import helper, kernel, prefetch
 
 NO_ACTION = -1
 _GOES_ON, _TERMINATED, _TRUNCATED = 0, 1, 2
+_RECORD = np.dtype(  # 16 bytes: what a window of entries needs lies in a cache line or two
+    [
+        ("episode_starts", np.int64),  # entry number of the episode's first frame
+        ("rewards", np.float32),
+        ("actions", np.int16),
+        ("ends", np.uint8),
+    ],
+    align=True,
+)
+_LARGEST_ACTION = int(np.iinfo(_RECORD["actions"]).max)
+_AHEAD = 16  # transitions that are fetched into the cache while one is put together
 
 
 @dataclass(frozen=True)
@@ -86,10 +97,7 @@ class FrameStorage:
         self._powers = gamma ** np.arange(n_step + 1, dtype=np.float64)
         layout: Layout = {
             "frames": ((lanes, capacity, *frame_shape), np.uint8),
-            "actions": ((lanes, capacity), np.int64),
-            "rewards": ((lanes, capacity), np.float32),
-            "ends": ((lanes, capacity), np.uint8),
-            "episode_starts": ((lanes, capacity), np.int64),  # entry number of the episode's first frame
+            "records": ((lanes, capacity), _RECORD),
             "claimed": ((lanes,), np.int64),  # entries whose slots may have been touched
             "written": ((lanes,), np.int64),  # entries ever written, the next entry's number
             "ended": ((lanes,), np.int64),  # entries below this belong to episodes whose end is known
@@ -99,8 +107,9 @@ class FrameStorage:
         }
         self.memory = HostMemory() if memory is None else memory
         arrays = self.memory.arrays(layout)
-        self.frames, self.actions, self.rewards = arrays["frames"], arrays["actions"], arrays["rewards"]
-        self.ends, self.episode_starts, self.masks = arrays["ends"], arrays["episode_starts"], arrays.get("masks")
+        self.frames, self.masks, self._records = arrays["frames"], arrays.get("masks"), arrays["records"]
+        self.actions, self.rewards = self._records["actions"], self._records["rewards"]
+        self.ends, self.episode_starts = self._records["ends"], self._records["episode_starts"]
         self.priorities = arrays.get("priorities")
         self.written, self._claimed = arrays["written"], arrays["claimed"]
         self._ended, self._open_start = arrays["ended"], arrays["open_start"]
@@ -124,12 +133,14 @@ class FrameStorage:
         final_masks: NDArray[np.bool_] | None = None,
         priorities: InitialPriorities | None = None,
     ) -> None:
-        """Add one step of every lane: the frame acted on, the action, and what came of it.
+        """Add one step of every lane: the frame acted on, the action (below 32,768), and what came of it.
 
         Arrays have a leading axis of lanes; `final_frames` is read where `truncated` is set. Where masks are kept,
         `masks` are those of `frames`, and `final_masks` those of `final_frames`; where priorities are, `priorities` are
         those of the entries whose windows this step completes.
         """
+        if actions.max() > _LARGEST_ACTION:
+            raise ValueError(f"actions: {actions.max()} is not accepted; accepted: up to {_LARGEST_ACTION}")
         ends = np.where(terminated, _TERMINATED, np.where(truncated, _TRUNCATED, _GOES_ON)).astype(np.uint8)
         cut = np.flatnonzero(ends == _TRUNCATED)
         after = self.written + 1
@@ -198,7 +209,6 @@ class FrameStorage:
         `into` is a batch of that size that is no longer needed: fresh memory costs several times the copying.
         """
         size, pixels = lanes.size, math.prod(self.frame_shape)
-        # Behind a termination there is nothing to show; the masked next observation repeats the first.
         batch = Batch(
             obs=np.empty((size, self.stack, *self.frame_shape), np.uint8) if into is None else into.obs,
             actions=np.empty(size, np.int64),
@@ -207,13 +217,11 @@ class FrameStorage:
             discounts=np.empty(size, np.float32),
         )
         next_entries = np.empty(size, np.int64)
-        _returns(
-            self.actions, self.rewards, self.ends, self._powers, lanes, entries,
-            batch.actions, batch.returns, batch.discounts, next_entries,
+        _transitions(
+            self.frames.reshape(-1, pixels), self._records.reshape(-1), self.capacity, self._powers, lanes, entries,
+            batch.obs.reshape(size, self.stack, pixels), batch.actions, batch.returns,
+            batch.next_obs.reshape(size, self.stack, pixels), batch.discounts, next_entries,
         )  # fmt: skip
-        frames = self.frames.reshape(self.lanes, self.capacity, pixels)
-        _stacks(frames, self.episode_starts, lanes, entries, batch.obs.reshape(size, self.stack, pixels))
-        _stacks(frames, self.episode_starts, lanes, next_entries, batch.next_obs.reshape(size, self.stack, pixels))
         if self.masks is None:
             return batch
         return dataclasses.replace(batch, next_masks=self.masks[lanes, next_entries % self.capacity])
@@ -262,38 +270,55 @@ class FrameStorage:
 
 
 @kernel
-def _returns(
-    actions: Any, rewards: Any, ends: Any, powers: Any, lanes: Any, entries: Any,
-    taken: Any, returns: Any, discounts: Any, next_entries: Any,
+def _transitions(
+    frames: Any, records: Any, capacity: Any, powers: Any, lanes: Any, entries: Any,
+    obs: Any, actions: Any, returns: Any, next_obs: Any, discounts: Any, next_entries: Any,
 ) -> None:  # fmt: skip
-    """Actions, n-step returns, discounts and the entries behind the windows. powers: float64 [n_step + 1], of gamma."""
-    capacity = rewards.shape[1]
-    for i in range(lanes.size):
-        total, step, end, slot = 0.0, 0, _GOES_ON, entries[i] % capacity
-        taken[i] = actions[lanes[i], slot]
-        while step < powers.size - 1 and end == _GOES_ON:
-            total += powers[step] * rewards[lanes[i], slot]
-            end = ends[lanes[i], slot]
+    """A batch, and the entries behind its windows [batch].
+
+    frames: uint8 [lanes * capacity, pixels]; records: [lanes * capacity]; powers: float64 [n_step + 1], of gamma.
+    """
+    size, n_step, pixels = lanes.size, powers.size - 1, frames.reshape(-1)
+    slots = entries % capacity
+    for ahead in range(size + _AHEAD):
+        if ahead < size:
+            place = lanes[ahead] * capacity + slots[ahead]
+            for last in (place, place + n_step):
+                prefetch(records, last)
+                prefetch(pixels, last * frames.shape[1])
+        i = ahead - _AHEAD
+        if i < 0:
+            continue
+        begin, slot = lanes[i] * capacity, slots[i]
+        total, step, end = 0.0, 0, _GOES_ON
+        actions[i] = records[begin + slot]["actions"]
+        reach = entries[i] - records[begin + slot]["episode_starts"]
+        _copy_stack(frames, begin, capacity, slot, reach, obs, i)
+        while step < n_step and end == _GOES_ON:
+            total += powers[step] * records[begin + slot]["rewards"]
+            end = records[begin + slot]["ends"]
             step += 1
             slot = slot + 1 if slot + 1 < capacity else 0
-        terminated = end == _TERMINATED
         returns[i] = total
-        discounts[i] = 0.0 if terminated else powers[step]
-        next_entries[i] = entries[i] if terminated else entries[i] + step
+        discounts[i] = powers[step]
+        if end == _TERMINATED:
+            # Behind it there is nothing to show; the masked next observation repeats the first.
+            step, slot, discounts[i] = 0, slots[i], 0.0
+        next_entries[i] = entries[i] + step
+        reach = next_entries[i] - records[begin + slot]["episode_starts"]
+        _copy_stack(frames, begin, capacity, slot, reach, next_obs, i)
 
 
-@kernel
-def _stacks(frames: Any, episode_starts: Any, lanes: Any, entries: Any, obs: Any) -> None:
-    """Observations [batch, stack, pixels]; before its episode's first frame, an observation repeats that one."""
-    capacity, stack = frames.shape[1], obs.shape[1]
-    for i in range(lanes.size):
-        lane = lanes[i]
-        slot = entries[i] % capacity
-        reach = max(
-            0, entries[i] - episode_starts[lane, slot]
-        )  # back to the episode's first; may be overwritten by now
-        for k in range(stack):
-            place = slot - min(stack - 1 - k, reach)
-            frame, copy = frames[lane, place if place >= 0 else place + capacity], obs[i, k]
-            for pixel in range(copy.size):  # compiled to wide moves; assigning the row is three times slower
-                copy[pixel] = frame[pixel]
+@helper
+def _copy_stack(frames: Any, begin: Any, capacity: Any, slot: Any, reach: Any, obs: Any, i: Any) -> None:
+    """Observation i [stack, pixels] of a slot in the ring that begins at a row of `frames`.
+
+    reach: entries back to its episode's first, whose frame is repeated before it. Where another process overwrites the
+    entry meanwhile it can be negative, and what is copied means nothing.
+    """
+    stack = obs.shape[1]
+    for k in range(stack):
+        place = slot - min(stack - 1 - k, max(reach, 0))
+        row = begin + (place if place >= 0 else place + capacity)
+        for pixel in range(obs.shape[2]):  # compiled to wide moves; assigning the row is three times slower
+            obs[i, k, pixel] = frames[row, pixel]

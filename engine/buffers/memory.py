@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 
 from engine.errors import UserError
 
-Layout = Mapping[str, tuple[tuple[int, ...], type[np.generic]]]
+Layout = Mapping[str, tuple[tuple[int, ...], np.dtype[Any] | type[np.generic]]]
 """Shape and dtype of every array, by name."""
-FORMAT = 1
+FORMAT = 2
 _HEADER = "header.json"
 _LINE = 64  # bytes; arrays begin at a cache line
 
@@ -165,7 +165,8 @@ class MappedMemory:
         if held != wanted:
             self.close()
             raise UserError(
-                f"{self.folder}: holds a replay of another shape (lanes, entries or pictures); remove it to begin anew"
+                f"{self.folder}: holds a replay of another shape (lanes, entries or pictures) or another version's; "
+                "remove it to begin anew"
             )
 
     def _write_header(self, header: dict[str, Any]) -> None:

@@ -31,8 +31,8 @@ def available_bytes() -> int:
 
 
 def replay_bytes(transitions: int, frame_shape: tuple[int, ...], mask_actions: int) -> int:
-    """Replay and its priorities: frame, action, reward, end, episode start, mask and priority of each transition."""
-    return math.ceil(transitions * (math.prod(frame_shape) + 8 + 4 + 1 + 8 + mask_actions + 8.6))
+    """Replay and its priorities: frame, record, mask and priority of each transition."""
+    return math.ceil(transitions * (math.prod(frame_shape) + 16 + mask_actions + 8.6))
 
 
 def check_memory(

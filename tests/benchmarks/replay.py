@@ -208,7 +208,8 @@ def bytes_per_transition() -> dict[str, float | None]:
 
 
 def _bytes(replay: Any) -> int:
-    return sum(value.nbytes for value in vars(replay).values() if isinstance(value, np.ndarray))
+    arrays = [value for value in vars(replay).values() if isinstance(value, np.ndarray)]
+    return sum(array.nbytes for array in arrays if array.base is None)  # the others are views of these
 
 
 def main() -> None:
