@@ -203,11 +203,13 @@ def test_a_killed_host_leaves_nothing(runner: str, tmp_path: Path) -> None:
     with headless(*ENDLESS, *RUNNERS[runner], cwd=tmp_path) as process:
         read_event(process, "progress", state="running")
         run = the_run(tmp_path)
-        wait_until(lambda: len(members_of(run)) >= 1, "the members")
+        with HostClient(run) as client:
+            next_event(client, Members, lambda m: all(member.env_steps > 0 for member in m.members))
         members_of(run)[0].suspend()  # a stopped process can't notice anything by itself
         psutil.Process(run.record().pid).kill()
+        process.communicate(timeout=60)
+        assert process.returncode == 1
         wait_until(lambda: not processes_of(tmp_path), "everybody's end")
-        assert process.wait(30) == 1
     if shared_before:
         assert set(Path("/dev/shm").iterdir()) <= shared_before
 
