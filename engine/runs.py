@@ -8,9 +8,11 @@ found from any folder.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import os
+import shutil
 import tempfile
 import time
 from collections.abc import Iterator
@@ -120,14 +122,18 @@ def create_run(config: RunConfig) -> Run:
     game = f"{config.game}-{config.board or config.stage}"
     stamp = time.strftime("%Y%m%d-%H%M%S")
     parent = Path(config.run_dir)
+    made: Path | None = None
     try:
         parent.mkdir(parents=True, exist_ok=True)
         for suffix in ("", *(f"-{n}" for n in range(2, 100))):
             with contextlib.suppress(FileExistsError):
                 path = parent / f"{game}-{stamp}{suffix}"
                 path.mkdir()
+                made = path
                 break
-        run = Run(path)
+        if made is None:
+            raise FileExistsError(errno.EEXIST, "99 runs began in this second")
+        run = Run(made)
         (run.path / CONFIG_FILE).write_text(config.to_toml(), encoding="utf-8")
         now = time.time()
         run.write_record(
@@ -143,9 +149,24 @@ def create_run(config: RunConfig) -> Run:
             )
         )
     except OSError as error:
+        if made is not None:
+            shutil.rmtree(made, ignore_errors=True)  # a full disk: nothing half-made stays behind
         raise UserError(f"--run-dir: {parent}: can't be written ({error.strerror or error})") from None
     _register(run)
     return run
+
+
+def delete_run(run: Run) -> None:
+    """Remove a run's folder with everything in it. Raises `UserError` if it is running or can't be removed."""
+    if not (run.path / RECORD_FILE).is_file():
+        raise UserError(f"{run.path}: not a run of mario-tui")
+    try:
+        with run.lock():
+            (run.path / RECORD_FILE).unlink()  # first: what a crash leaves behind is no run any more
+            shutil.rmtree(run.path)
+    except OSError as error:
+        raise UserError(f"{run.path}: can't be removed ({error.strerror or error})") from None
+    (_registry() / _digest(run.path)).unlink(missing_ok=True)
 
 
 def list_runs(run_dir: str | Path | None = None) -> list[Run]:

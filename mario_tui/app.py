@@ -1,14 +1,19 @@
-"""The Textual application: which screen is shown, themes, signals, and what is said after the terminal is restored."""
+"""The Textual application: which screen is shown, preferences, signals, and what is said after the terminal is
+restored."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 import sys
+import time
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
+from textual import events
 from textual.app import App, SystemCommand
 from textual.screen import Screen
 
@@ -16,28 +21,60 @@ from engine.client import HostProcess
 from engine.messages import Failed
 from engine.runs import ACTIVE, Run
 from mario_tui import themes
-from mario_tui.keys import KEYS, bindings
+from mario_tui.keys import bindings, keys_in
+from mario_tui.screens.base import PlaceScreen
 from mario_tui.screens.dashboard import DashboardScreen
 from mario_tui.screens.dialogs import HelpScreen
 from mario_tui.screens.home import HomeScreen
+from mario_tui.screens.too_small import TooSmallScreen, too_small
+from mario_tui.settings import SettingsError, load_settings, remember_theme, settings_path
+
+_LOOK_AROUND_S = 2.0
+_TWICE_S = 2.0
+"""Within this a second Ctrl-C leaves."""
+READ_ONLY = "Read-only: this one only looks."
 
 
 class MarioApp(App[None]):
-    """Home, or the dashboard of `open_run` (and home behind it)."""
+    """Home, or the dashboard of `open_run` (and home behind it).
+
+    `read_only`: nothing is started, changed or removed; screens ask for it before they send a command.
+    """
 
     TITLE = "mario-tui"
     CSS_PATH = "app.tcss"
     BINDINGS = bindings("everywhere")
     ENABLE_COMMAND_PALETTE = True
 
-    def __init__(self, open_run: Run | None = None, host: HostProcess | None = None) -> None:
-        super().__init__()
-        self._open_run, self._host = open_run, host
+    def __init__(
+        self,
+        open_run: Run | None = None,
+        host: HostProcess | None = None,
+        *,
+        run_dir: str | None = None,
+        read_only: bool = False,
+        charts: Path | None = None,
+    ) -> None:
+        no_color = bool(os.environ.get("NO_COLOR"))
+        super().__init__(ansi_color=True if no_color else None)
+        self._open_run, self._host, self._charts = open_run, host, charts
+        self.run_dir, self.read_only = run_dir, read_only
         self._dashboard: DashboardScreen | None = None
-        found, self._complaints = themes.load_themes()
-        for theme in found:
-            self.register_theme(theme)
-        self.theme = themes.DEFAULT
+        self.settings, self._complaints = load_settings()
+        self._theme_watch = themes.ThemeWatch()
+        self._user_themes: dict[str, Any] = {}
+        self._bad_themes: set[str] = set()
+        self._register_themes()
+        if self.settings.theme not in self.available_themes:
+            accepted = ", ".join(sorted(self._user_themes))
+            self._complaints.append(
+                f"{settings_path()}: theme: {self.settings.theme!r} is unknown; accepted: {accepted}"
+            )
+        known = self.settings.theme in self.available_themes
+        self.theme = themes.WITHOUT_COLOUR if no_color else self.settings.theme if known else themes.DEFAULT
+        self._chosen = self.theme
+        self._interrupted_at = -_TWICE_S
+        self._parent = os.getppid()
 
     def on_mount(self) -> None:
         # Textual dies of these without restoring the terminal; a closed terminal means detach, the run goes on.
@@ -45,11 +82,20 @@ class MarioApp(App[None]):
         for number in (signal.SIGHUP, signal.SIGTERM):
             with contextlib.suppress(NotImplementedError, RuntimeError):
                 loop.add_signal_handler(number, self.exit)
+        self.set_keymap(dict(self.settings.keys))
         self.push_screen(HomeScreen())
         if self._open_run is not None:
             self.open_dashboard(self._open_run, self._host)
+        if self._charts is not None:
+            from mario_tui.screens.charts import ChartsScreen
+
+            self.push_screen(ChartsScreen(self._charts))
+        self._fit()
         for complaint in self._complaints:
-            self.notify(complaint, severity="warning", timeout=15)
+            self._complain(complaint)
+        self.set_interval(_LOOK_AROUND_S, self._look_around)
+
+    # ------------------------------------------------------------------------------------------ screens
 
     def open_dashboard(self, run: Run, host: HostProcess | None = None) -> None:
         """Show a run on top of home."""
@@ -63,16 +109,96 @@ class MarioApp(App[None]):
 
     def action_help(self) -> None:
         if not isinstance(self.screen, HelpScreen):
-            self.push_screen(HelpScreen())
+            place = self.screen.PLACE if isinstance(self.screen, PlaceScreen) else "home"
+            self.push_screen(HelpScreen(place, self.settings.keys))
+
+    def on_resize(self, event: events.Resize) -> None:
+        self._fit(event)
+
+    def _fit(self, event: events.Resize | None = None) -> None:
+        small = too_small(self.size if event is None else event.size)
+        if small and not isinstance(self.screen, TooSmallScreen):
+            self.push_screen(TooSmallScreen())
+        elif not small and isinstance(self.screen, TooSmallScreen):
+            self.pop_screen()
+
+    # ------------------------------------------------------------------------------------------ keys and palette
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         """The palette: every action of this screen from the key table, and the themes."""
-        place = "dashboard" if isinstance(screen, DashboardScreen) else "home"
-        for key in KEYS:
-            if key.place == place or key.action == "help":
-                target = self if key.place == "everywhere" else screen
-                yield SystemCommand(key.label, key.help, getattr(target, f"action_{key.action}"))
-        yield SystemCommand("Theme", "Change the colours", self.action_change_theme)
+        if isinstance(screen, PlaceScreen):
+            for key in keys_in(screen.PLACE):
+                if screen.check_action(key.action, ()):
+                    yield SystemCommand(key.label, key.help, getattr(screen, f"action_{key.action}"))
+        for key in keys_in("everywhere"):
+            if key.action != "command_palette":  # it is open
+                yield SystemCommand(key.label, key.help, getattr(self, f"action_{key.action}"))
+        yield SystemCommand("Theme", "Change the colours; the choice is remembered", self.action_change_theme)
+
+    def on_key(self, event: events.Key) -> None:
+        """Keys that nobody wanted: in read-only mode say why."""
+        screen = self.screen
+        if self.read_only and isinstance(screen, PlaceScreen):
+            for key in keys_in(screen.PLACE):
+                if key.changes and event.key in self.settings.keys.get(key.id, key.keys).split(","):
+                    self.notify(READ_ONLY, severity="warning", timeout=3)
+
+    def action_help_quit(self) -> None:
+        """Ctrl-C: once says how to leave, twice leaves."""
+        if time.monotonic() - self._interrupted_at < _TWICE_S:
+            self.exit()
+            return
+        self._interrupted_at = time.monotonic()
+        self.notify("Ctrl-C again leaves; runs go on.", timeout=_TWICE_S)
+
+    # ------------------------------------------------------------------------------------------ themes
+
+    def watch_theme(self, name: str) -> None:
+        """Remember a theme that was chosen by hand."""
+        if not self.is_running or name == self._chosen:
+            return
+        self._chosen = name
+        if self.read_only or self.no_color:
+            return
+        try:
+            remember_theme(name)
+        except SettingsError as error:
+            self._complain(str(error))
+
+    def _look_around(self) -> None:
+        if self.is_web and os.getppid() != self._parent:  # the server was killed; nobody will ever see this again
+            self.exit()
+        self._look_at_themes()
+
+    def _look_at_themes(self) -> None:
+        if not self._theme_watch.changed():
+            return
+        shown = self._user_themes.get(self.theme)
+        for complaint in self._register_themes():
+            self._complain(complaint)
+        if self.theme not in self.available_themes:  # its file is gone
+            self._chosen = self.theme = themes.DEFAULT
+        elif self._user_themes.get(self.theme) != shown:
+            self.mutate_reactive(App.theme)
+
+    def _register_themes(self) -> list[str]:
+        """Take in what the files say now; the complaints that are new."""
+        found, complaints = themes.load_themes()
+        for name in self._user_themes.keys() - {theme.name for theme in found}:
+            self.unregister_theme(name)
+        self._user_themes = {theme.name: theme for theme in found}
+        for theme in found:
+            self.register_theme(theme)
+        new = [complaint for complaint in complaints if complaint not in self._bad_themes]
+        self._bad_themes = set(complaints)
+        if not self.is_running:
+            self._complaints += new
+        return new
+
+    def _complain(self, text: str) -> None:
+        self.notify(text, severity="warning", timeout=15, markup=False)
+
+    # ------------------------------------------------------------------------------------------ leaving
 
     def run_in_terminal(self) -> int:
         """Run until the person leaves; the exit status. Says afterwards where the run stands."""

@@ -14,7 +14,7 @@ from engine import __version__
 from engine.config import GAMES, RUNNERS, RunConfig, add_arguments, given, make_config
 from engine.errors import UserError
 from engine.presets import PRESETS
-from engine.runs import find_run, list_runs, record_as_dict
+from engine.runs import RECORD_FILE, find_run, list_runs, record_as_dict
 from mario_tui.launch import make_plan
 
 _COMMANDS = """\
@@ -22,10 +22,13 @@ commands:
   mario-tui                       home: your runs, new run, resume, attach
   mario-tui --game mario [...]    start a run and open its dashboard
   mario-tui --no-ui [...]         the same without the dashboard
-  mario-tui attach [RUN]          dashboard of a running or finished run
+  mario-tui attach [RUN|DIR]      dashboard of a running or finished run; charts of a folder with event files
   mario-tui runs [--json]         list runs
   mario-tui eval CHECKPOINT       clear rate and return over many episodes
   mario-tui play CHECKPOINT       watch a policy; --human: play yourself; --record FILE
+  mario-tui serve                 all this in a browser; --host ADDRESS, --port N
+
+--read-only with attach, serve or alone (home): looks, and starts, changes or removes nothing
 
 exit status: 0 finished or stopped in order, 1 the run failed, 2 wrong usage or configuration
 """
@@ -54,12 +57,12 @@ def main() -> None:
 
 def run(arguments: list[str]) -> int:
     """Do what the arguments say; the exit status."""
-    if not arguments:
-        return _home()
-    command = {"attach": _attach, "runs": _runs, "eval": _eval, "play": _play}.get(arguments[0])
+    commands = {"attach": _attach, "runs": _runs, "eval": _eval, "play": _play, "serve": _serve}
+    command = commands.get(arguments[0]) if arguments else None
     if command is not None:
         return command(arguments[1:])
-    return _train(arguments)
+    home, rest = _home_parser().parse_known_args(arguments)
+    return _train(arguments) if rest else _home(home)
 
 
 def training_parser(game: str = GAMES[0], runner: str = RUNNERS[0]) -> argparse.ArgumentParser:
@@ -113,23 +116,63 @@ def _chosen(arguments: list[str], option: str, accepted: tuple[str, ...]) -> str
     return accepted[0]
 
 
-def _home() -> int:
+def _home_parser() -> argparse.ArgumentParser:
+    """What home understands; any other option is of a run that shall start."""
+    parser = _Parser(prog="mario-tui", add_help=False, allow_abbrev=False)
+    _add_run_dir(parser)
+    _add_read_only(parser)
+    return parser
+
+
+def _home(options: argparse.Namespace) -> int:
     _need_terminal("mario-tui --no-ui, or mario-tui runs")
     from mario_tui.app import MarioApp
 
-    return MarioApp().run_in_terminal()
+    return MarioApp(run_dir=options.run_dir, read_only=options.read_only).run_in_terminal()
+
+
+def _serve(arguments: list[str]) -> int:
+    parser = _Parser(
+        prog="mario-tui serve",
+        description="The terminal UI in a browser. Whoever reaches the port can do what you can, so it is on this "
+        "machine only unless --host says otherwise; from elsewhere: ssh -L 8000:localhost:8000 MACHINE.",
+    )
+    parser.add_argument("--host", default="127.0.0.1", metavar="ADDRESS", help="where to listen (default: 127.0.0.1)")
+    parser.add_argument(
+        "--port", type=_whole("--port", 0, 65_535), default=8000, metavar="N", help="0: any free one (default: 8000)"
+    )
+    _add_run_dir(parser)
+    _add_read_only(parser)
+    options = parser.parse_args(arguments)
+    from mario_tui.serve import serve
+
+    return serve(options.host, options.port, options.run_dir, read_only=options.read_only)
 
 
 def _attach(arguments: list[str]) -> int:
-    parser = _Parser(prog="mario-tui attach", description="Dashboard of a running or finished run.")
+    parser = _Parser(
+        prog="mario-tui attach",
+        description="Dashboard of a running or finished run, or charts of a folder with TensorBoard event files.",
+    )
     parser.add_argument("run", nargs="?", default="latest", help="name, path or latest (the default)")
     _add_run_dir(parser)
+    _add_read_only(parser)
     options = parser.parse_args(arguments)
-    run = find_run(options.run, options.run_dir)
+    run, charts = None, None
+    if _has_event_files(Path(options.run)):
+        charts = Path(options.run)
+    else:
+        run = find_run(options.run, options.run_dir)
     _need_terminal("mario-tui runs")
     from mario_tui.app import MarioApp
 
-    return MarioApp(open_run=run).run_in_terminal()
+    app = MarioApp(open_run=run, run_dir=options.run_dir, read_only=options.read_only, charts=charts)
+    return app.run_in_terminal()
+
+
+def _has_event_files(folder: Path) -> bool:
+    """Whether a folder holds event files and no run of ours."""
+    return not (folder / RECORD_FILE).exists() and any(folder.glob("**/*tfevents*"))
 
 
 def _runs(arguments: list[str]) -> int:
@@ -247,6 +290,10 @@ def _add_run_dir(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--run-dir", metavar="DIR", help="folder that holds the runs (default: checkpoints)")
 
 
+def _add_read_only(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--read-only", action="store_true", help="look only: start, change and remove nothing")
+
+
 def _whole(flag: str, low: int, high: int | None = None):  # type: ignore[no-untyped-def]
     def parse(text: str) -> int:
         if text.isdecimal() and low <= int(text) and (high is None or int(text) <= high):
@@ -268,6 +315,8 @@ def _share(text: str) -> float:
 
 
 def _need_terminal(instead: str) -> None:
+    if os.environ.get("TEXTUAL_DRIVER", "").startswith("textual.drivers.web_driver"):
+        return  # in a browser
     # Textual draws on stderr; stdout tells whether a person looks at all.
     if not all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)) or os.environ.get("TERM") == "dumb":
         raise UserError(f"the dashboard needs a terminal; use: {instead}")

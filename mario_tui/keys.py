@@ -1,16 +1,27 @@
-"""The one table of keys: bindings, the help screen and the palette are made from it.
+"""The one table of keys: bindings, the help screen, the palette and the user's key map are made from it.
 
-None of the keys is tmux's or screen's prefix (ctrl+b, ctrl+a) or flow control (ctrl+s, ctrl+q).
+None of the keys is tmux's or screen's prefix (ctrl+b, ctrl+a) or flow control (ctrl+s, ctrl+q). A key map (from the
+settings) gives an action other keys by its id, `<place>.<action>`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from textual.binding import Binding, BindingType
 
-Place = Literal["home", "dashboard", "everywhere"]
+Place = Literal["home", "form", "compare", "charts", "dashboard", "everywhere"]
+PLACES: tuple[Place, ...] = get_args(Place)
+TITLES: dict[Place, str] = {
+    "home": "Home",
+    "form": "New run",
+    "compare": "Compare",
+    "charts": "Charts of event files",
+    "dashboard": "Dashboard",
+    "everywhere": "Everywhere",
+}
 
 
 @dataclass(frozen=True)
@@ -23,24 +34,55 @@ class Key:
     help: str  # in help and palette
     place: Place
     shown: bool = True  # in the footer
+    changes: bool = False  # starts, changes or removes something: not there in read-only mode
+
+    @property
+    def id(self) -> str:
+        """Its name in the key map of the settings."""
+        return f"{self.place}.{self.action}"
 
 
 KEYS = (
     Key("open", "enter", "Open", "Open the dashboard of the selected run", "home"),
-    Key("new", "n", "New run", "Start a new run", "home"),
-    Key("resume_run", "r", "Resume", "Go on with the selected run from its newest checkpoint", "home"),
+    Key("new", "n", "New run", "Start a new run", "home", changes=True),
+    Key("resume_run", "r", "Resume", "Go on with the selected run from its newest checkpoint", "home", changes=True),
+    Key("mark", "space", "Mark", "Mark the selected run, or take the mark away", "home"),
+    Key("compare", "c", "Compare", "Compare the marked runs (or the selected one) in one chart", "home"),
+    Key("filter", "slash", "Filter", "Show only runs whose name, state, game ... contain what you type", "home"),
+    Key("sort", "s", "Sort", "Sort by the next column (or click its title)", "home", shown=False),
+    Key("reverse", "S", "Reverse", "Sort the other way round", "home", shown=False),
+    Key("copy", "y", "Copy", "Show the run's command line and copy it to the clipboard", "home", shown=False),
+    Key("delete", "d,delete", "Delete", "Delete the marked runs (or the selected one; asks)", "home", changes=True),
+    Key("clear", "escape", "Clear", "Take away filter and marks", "home", shown=False),
     Key("refresh", "f5", "Refresh", "Read the list of runs again", "home", shown=False),
     Key("quit_app", "q", "Quit", "Leave; running runs go on", "home"),
-    Key("toggle_pause", "p,space", "Pause", "Pause or resume training", "dashboard"),
-    Key("save", "s", "Save", "Save the policy's weights for playing", "dashboard"),
-    Key("checkpoint", "c", "Checkpoint", "Write a checkpoint for exact resume", "dashboard"),
+    Key("start", "ctrl+r", "Start", "Start the run (so does Enter)", "form", changes=True),
+    Key("next_group", "f3,ctrl+n", "Next group", "The next group of options", "form"),
+    Key("previous_group", "f2", "Previous group", "The previous group of options", "form", shown=False),
+    Key("reset", "f4", "Defaults", "All options back to their defaults", "form", shown=False),
+    Key("cancel", "escape", "Cancel", "Back without starting", "form"),
+    Key("metric", "m", "Metric", "Compare the next number: return, loss, Q estimate, speed", "compare"),
+    Key("axis", "x", "Axis", "Over environment steps, or over time", "compare"),
+    Key("back", "escape,q,h", "Back", "Back to the list of runs", "compare"),
+    Key("axis", "x", "Axis", "Over steps, or over time", "charts"),
+    Key("filter", "slash", "Filter", "Show only charts whose name contains what you type", "charts"),
+    Key("back", "escape,h", "Home", "Away with the filter, then back to the list of runs", "charts"),
+    Key("leave", "q", "Quit", "Leave", "charts"),
+    Key("toggle_pause", "p,space", "Pause", "Pause or resume training", "dashboard", changes=True),
+    Key("save", "s", "Save", "Save the policy's weights for playing", "dashboard", changes=True),
+    Key("checkpoint", "c", "Checkpoint", "Write a checkpoint for exact resume", "dashboard", changes=True),
     Key("toggle_game", "g", "Game", "Show or hide the rank-0 game", "dashboard"),
-    Key("stop", "x", "Stop", "Stop the run after a last checkpoint (asks)", "dashboard"),
+    Key("stop", "x", "Stop", "Stop the run after a last checkpoint (asks)", "dashboard", changes=True),
     Key("home", "escape,h", "Home", "Back to the list of runs; training goes on", "dashboard"),
     Key("detach", "q,d", "Detach", "Leave; training goes on", "dashboard"),
     Key("help", "question_mark,f1", "Help", "Show this help", "everywhere"),
     Key("command_palette", "ctrl+p", "Palette", "Find an action by its name", "everywhere"),
 )
+
+
+def keys_in(place: Place) -> list[Key]:
+    """The table's part for a place."""
+    return [key for key in KEYS if key.place == place]
 
 
 def bindings(place: Place) -> list[BindingType]:
@@ -51,16 +93,15 @@ def bindings(place: Place) -> list[BindingType]:
             key.action,
             key.label,
             show=key.shown,
-            priority=key.keys == "enter",  # a table keeps Enter to itself, even when it has no row
+            priority=key.id == "home.open",  # a table keeps Enter to itself, even when it has no row
             tooltip=key.help,
-            id=f"{place}.{key.action}",
+            id=key.id,
         )
-        for key in KEYS
-        if key.place == place
+        for key in keys_in(place)
     ]
 
 
-def shown_name(key: Key) -> str:
+def shown_name(key: Key, keymap: Mapping[str, str] | None = None) -> str:
     """All keys of an action as people call them: `p or space`."""
-    names = {"question_mark": "?", "escape": "esc"}
-    return " or ".join(names.get(name, name) for name in key.keys.split(","))
+    names = {"question_mark": "?", "escape": "esc", "slash": "/"}
+    return " or ".join(names.get(name, name) for name in (keymap or {}).get(key.id, key.keys).split(","))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 from engine.checkpoints import find_source
 from engine.client import HostProcess
-from engine.config import RUNNERS, ConfigError, RunConfig, belongs, load_toml, make_config
+from engine.config import RUNNERS, ConfigError, RunConfig, belongs, flag, load_toml, make_config
 from engine.errors import UserError
 from engine.presets import preset
 from engine.runs import CONFIG_FILE, Run, create_run, read_config, write_atomically
@@ -24,13 +25,14 @@ class Plan:
     checkpoint: Path | None = None
 
     def start(self, *, foreground: bool = False) -> HostProcess:
-        """Make or reopen the run's folder and start its host."""
-        if self.run is None:
-            run = create_run(self.config)
-        else:
-            run = self.run
-            write_atomically(run.path / CONFIG_FILE, self.config.to_toml().encode())
-        return HostProcess(run, self.checkpoint, foreground=foreground)
+        """Make or reopen the run's folder and start its host. Raises `UserError` if it can't be written."""
+        run = create_run(self.config) if self.run is None else self.run
+        try:
+            if self.run is not None:
+                write_atomically(run.path / CONFIG_FILE, self.config.to_toml().encode())
+            return HostProcess(run, self.checkpoint, foreground=foreground)
+        except OSError as error:
+            raise UserError(f"--run-dir: {run.path}: can't be written ({error.strerror or error})") from None
 
 
 def make_plan(
@@ -68,6 +70,20 @@ def make_plan(
             "accepted: a larger number",
         )
     return Plan(config, source.run, source.path)
+
+
+def command_line(config: RunConfig) -> str:
+    """The command that starts a run like this one: what differs from the game's defaults."""
+    words = ["mario-tui", "--game", config.game]
+    defaults = make_config({"game": config.game}).options()
+    for name, value in config.options().items():
+        if value == defaults.get(name):
+            continue
+        if isinstance(value, bool):
+            words.append(flag(name) if value else flag(name).replace("--", "--no-", 1))
+        else:
+            words += [flag(name), str(value)]
+    return shlex.join(words)
 
 
 def _with_absolute_rom(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:

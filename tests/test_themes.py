@@ -21,7 +21,7 @@ def test_package_themes_load_without_complaint() -> None:
     ("content", "complaint"),
     [
         ("name = 'x'\nprimary = 'rot'", "primary: 'rot' is not a colour"),
-        ("name = 'x'\nprimari = '#fff'", "unknown key 'primari'; accepted: name, dark, primary"),
+        ("name = 'x'\nprimari = '#fff'", "unknown key 'primari'; accepted: name, dark, ansi, primary"),
         ("primary = '#fff'", "name: is missing"),
         ("name = 'x'\nprimary = '#fff'\ndark = 1", "dark: 1 is not accepted"),
         ("name = ", "Invalid value"),

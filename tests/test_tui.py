@@ -20,8 +20,9 @@ from engine.runs import Run, RunRecord, create_run
 from mario_tui.app import MarioApp
 from mario_tui.keys import KEYS, bindings
 from mario_tui.screens.dashboard import DashboardScreen
-from mario_tui.screens.dialogs import ConfirmScreen, HelpScreen, NewRunScreen
+from mario_tui.screens.dialogs import ConfirmScreen, HelpScreen
 from mario_tui.screens.home import HomeScreen
+from mario_tui.screens.new_run import NewRunScreen
 from mario_tui.widgets.game import GameView
 from tests.conftest import FinishedRun
 from tests.support import PATIENCE_S
@@ -112,11 +113,16 @@ async def test_a_run_from_home_detach_and_attach_with_history(tmp_path: Path, mo
         assert isinstance(app.screen, HomeScreen)
         await pilot.press("enter")  # no run yet: Enter offers a new one
         assert isinstance(app.screen, NewRunScreen)
-        app.screen.query_one(Input).value = "--stage 9-9"
+        app.screen.query_one("#edit-seed", Input).value = "-1"
         await pilot.press("enter")
-        assert isinstance(app.screen, NewRunScreen)  # refused, with the reason on the dialog
-        assert "--stage: '9-9'" in str(app.screen.query_one("#complaint").render())
-        app.screen.query_one(Input).value = "--parallel-envs 2 --burnin 100 --seed 5"
+        assert isinstance(app.screen, NewRunScreen)  # refused, with the reason at the field
+        row = app.screen.query_one("#row-seed")
+        assert "✗ -1 is not accepted; accepted: a whole number from 0 to" in str(row.query_one(".about").render())
+        await pilot.press("ctrl+u", *"5", "f3", "f3")  # Learning
+        await until(pilot, lambda: app.screen.query("#edit-burnin"), "the group")
+        app.screen.query_one("#edit-burnin", Input).value = "100"
+        await pilot.pause()
+        app.screen.query_one("#edit-parallel_envs", Input).value = "2"
         await pilot.press("enter")
         dashboard = app.screen
         assert isinstance(dashboard, DashboardScreen)
@@ -160,7 +166,7 @@ async def test_resume_of_a_complete_run_asks_for_more_steps(finished_run: Finish
         async with app.run_test(size=(80, 24)) as pilot:
             await pilot.press("r")
             assert isinstance(app.screen, NewRunScreen)
-            assert app.screen.query_one(Input).value.endswith("done --steps 4000")
+            assert app.screen.query_one("#edit-steps", Input).value == "4000"
             await pilot.press("escape", "enter")
             dashboard = app.screen  # a finished run opens, too
             assert isinstance(dashboard, DashboardScreen)

@@ -35,14 +35,38 @@ def replay_bytes(transitions: int, frame_shape: tuple[int, ...], mask_actions: i
     return math.ceil(transitions * (math.prod(frame_shape) + 16 + mask_actions + 8.6))
 
 
+def _needs(
+    config: RunConfig, frame_shape: tuple[int, ...], stack: int, mask_actions: int, *, with_replay: bool
+) -> tuple[int, int]:
+    """Bytes of a transition in memory, and of everything but the replay."""
+    each = replay_bytes(1, frame_shape, mask_actions) if with_replay else 9  # priorities stay in memory
+    batch = config.batch_size * stack * math.prod(frame_shape) * _SAMPLE_BYTES[config.game] // config.accumulate
+    return each, _PROGRAM_BYTES + batch
+
+
+def seen_by(config: RunConfig) -> tuple[tuple[int, ...], int, int]:
+    """Shape of a frame, frames in an observation and actions in a mask, from the options alone: as the game's own
+    `Spec` says (`tests/test_memory.py`), without building it."""
+    if config.game == "mario":
+        height, width = (int(side) for side in config.observation.split("x"))
+        return (height, width), 4, 0
+    width, height = (int(side) for side in (config.board or "").split("x"))
+    return (4, height, width), 1, 4 * width if config.game == "tetris" else 0
+
+
+def estimate_bytes(config: RunConfig) -> tuple[int, int]:
+    """About how much memory a run will take, and how much of it is its replay; wherever the replay lies."""
+    frame_shape, stack, mask_actions = seen_by(config)
+    _, rest = _needs(config, frame_shape, stack, mask_actions, with_replay=False)
+    replay = replay_bytes(config.buffer_size, frame_shape, mask_actions)
+    return rest + replay, replay
+
+
 def check_memory(
     config: RunConfig, frame_shape: tuple[int, ...], stack: int, mask_actions: int, *, with_replay: bool
 ) -> None:
     """Raises `UserError` if what the run will take in host memory is more than there is."""
-    each = replay_bytes(1, frame_shape, mask_actions) if with_replay else 9  # priorities stay in memory
-    pixels = stack * math.prod(frame_shape)
-    batch = config.batch_size * pixels * _SAMPLE_BYTES[config.game] // config.accumulate
-    rest = _PROGRAM_BYTES + batch
+    each, rest = _needs(config, frame_shape, stack, mask_actions, with_replay=with_replay)
     available = available_bytes()
     if rest + each * config.buffer_size <= available:
         return

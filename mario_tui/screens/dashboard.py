@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from textual import work
 from textual.app import ComposeResult
 from textual.containers import Container, VerticalScroll
-from textual.screen import Screen
 from textual.widgets import Footer
 
 from engine.client import HostClient, HostProcess, read_recording
@@ -16,6 +15,7 @@ from engine.messages import Checkpoint, Command, Failed, Finished, Pause, Render
 from engine.runs import Run
 from mario_tui.feed import Feed, Snapshot
 from mario_tui.keys import bindings
+from mario_tui.screens.base import PlaceScreen
 from mario_tui.screens.dialogs import ConfirmScreen
 from mario_tui.widgets.actors import ActorsPanel
 from mario_tui.widgets.chart import Chart
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from mario_tui.app import MarioApp
 
 TICK_S = 0.25
-GAME_FPS = 10.0
 
 
-class DashboardScreen(Screen[None]):
+class DashboardScreen(PlaceScreen[None]):
     """Follows `run`: through `host` if this process has just started it, else by attaching, else from its recording."""
 
+    PLACE = "dashboard"
     BINDINGS = bindings("dashboard")
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (72, "-normal"), (108, "-wide")]
     VERTICAL_BREAKPOINTS = [(0, "-short"), (34, "-tall")]
@@ -163,7 +163,7 @@ class DashboardScreen(Screen[None]):
 
     def action_toggle_game(self) -> None:
         show = not self._game.display
-        if self._send(Render(on=show, fps=GAME_FPS), "game on" if show else "game off"):
+        if self._send(Render(on=show, fps=self._mario.settings.game_fps), "game on" if show else "game off"):
             self._game.display = show
             self.set_class(show, "-game")
 
@@ -186,6 +186,8 @@ class DashboardScreen(Screen[None]):
         self.app.exit()
 
     def _send(self, command: Command, done: str) -> bool:
+        if self._mario.read_only and not isinstance(command, Render):
+            return False
         if not self._is_live() or not self.feed.send(command):
             self.notify("The run is not running; resume it from home.", severity="warning")
             return False

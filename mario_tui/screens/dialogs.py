@@ -1,28 +1,25 @@
-"""Dialogs over a screen: a question, the help, the options of a new run."""
+"""Dialogs over a screen: a question, a text to take along, the help."""
 
 from __future__ import annotations
 
-import shlex
+from collections.abc import Mapping
 
 from rich.table import Table
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding
-from textual.containers import Vertical, VerticalScroll
+from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.screen import ModalScreen
-from textual.widgets import Input, Static
+from textual.widgets import Button, Static
 
-from engine.config import given
-from engine.errors import UserError
-from mario_tui.cli import training_parser
-from mario_tui.keys import KEYS, shown_name
-from mario_tui.launch import Plan, make_plan
+from mario_tui.keys import PLACES, TITLES, Place, keys_in, shown_name
+from mario_tui.settings import settings_path
 
 
 class ConfirmScreen(ModalScreen[bool]):
-    """A question that Enter or y answers with yes, Escape or n with no."""
+    """A question that Enter or y answers with yes, Escape or n with no; or a click."""
 
-    BINDINGS = [Binding("enter,y", "answer(True)", "Yes"), Binding("escape,n", "answer(False)", "No")]
+    BINDINGS = [Binding("enter,y", "answer(True)", "Yes", priority=True), Binding("escape,n", "answer(False)", "No")]
 
     def __init__(self, question: str, consequence: str) -> None:
         super().__init__()
@@ -32,59 +29,50 @@ class ConfirmScreen(ModalScreen[bool]):
         with Vertical(classes="dialog"):
             yield Static(Text(self._question, style="bold"))
             yield Static(Text(self._consequence))
-            yield Static(Text("y or enter: yes      n or esc: no", style="dim"))
+            with Horizontal(classes="buttons"):
+                yield Button("Yes (y or enter)", id="yes", compact=True, action="screen.answer(True)")
+                yield Button("No (n or esc)", id="no", compact=True, action="screen.answer(False)")
 
     def action_answer(self, answer: bool) -> None:
         self.dismiss(answer)
 
 
+class TextScreen(ModalScreen[None]):
+    """A text that can be read, selected with the mouse, and was copied if the terminal lets us."""
+
+    BINDINGS = [Binding("escape,q,y,enter", "dismiss", "Close")]
+
+    def __init__(self, title: str, text: str) -> None:
+        super().__init__()
+        self._heading, self._text = title, text
+
+    def compose(self) -> ComposeResult:
+        with VerticalScroll(classes="dialog") as dialog:
+            dialog.border_title = self._heading
+            yield Static(Text(self._text), id="text")
+            yield Static(Text("copied, if your terminal takes OSC 52      esc: close", style="dim"))
+
+    def on_mount(self) -> None:
+        self.app.copy_to_clipboard(self._text)
+
+
 class HelpScreen(ModalScreen[None]):
-    """Every key and what it does, from the key table."""
+    """Every key and what it does, from the key table and the user's key map; `place` comes first."""
 
     BINDINGS = [Binding("escape,q,question_mark,f1,enter", "dismiss", "Close")]
 
+    def __init__(self, place: Place = "home", keymap: Mapping[str, str] | None = None) -> None:
+        super().__init__()
+        self._place, self._keymap = place, keymap or {}
+
     def compose(self) -> ComposeResult:
         table = Table.grid(padding=(0, 2))
-        for place, title in (("home", "Home"), ("dashboard", "Dashboard"), ("everywhere", "Everywhere")):
-            table.add_row(Text(title, style="bold"), "")
-            for key in KEYS:
-                if key.place == place:
-                    table.add_row(Text(shown_name(key), style="bold cyan"), key.help)
+        for place in sorted(PLACES, key=lambda place: place not in (self._place, "everywhere")):
+            table.add_row(Text(TITLES[place], style="bold"), "")
+            for key in keys_in(place):
+                table.add_row(Text(shown_name(key, self._keymap), style="bold cyan"), key.help)
         with VerticalScroll(classes="dialog") as dialog:
             dialog.border_title = "Help"
             yield Static(table)
-            yield Static(Text("\nesc closes this", style="dim"))
-
-
-class NewRunScreen(ModalScreen[Plan | None]):
-    """One line of options, as on the command line; an empty one starts the default run."""
-
-    BINDINGS = [Binding("escape", "cancel", "Cancel")]
-
-    def __init__(self, options: str = "") -> None:
-        super().__init__()
-        self._options = options
-
-    def compose(self) -> ComposeResult:
-        with Vertical(classes="dialog") as dialog:
-            dialog.border_title = "New run"
-            yield Static("Options as on the command line; Enter starts, with none of them the default run.")
-            yield Input(self._options, placeholder="--stage 1-2 --parallel-envs 16 --steps 1e6")
-            yield Static(id="complaint")
-            yield Static(Text("enter: start      esc: cancel      all options: mario-tui --help", style="dim"))
-
-    def on_input_submitted(self, event: Input.Submitted) -> None:
-        try:
-            self.dismiss(self._plan(shlex.split(event.value)))
-        except (UserError, ValueError) as error:
-            self.query_one("#complaint", Static).update(Text(str(error), style="bold red"))
-
-    def action_cancel(self) -> None:
-        self.dismiss(None)
-
-    def _plan(self, arguments: list[str]) -> Plan:
-        for argument in arguments:
-            if argument in ("-h", "--help", "--version", "--no-ui") or argument.startswith("--log-format"):
-                raise UserError(f"{argument}: is for the command line only")
-        options = training_parser().parse_args(arguments)
-        return make_plan(given(options), options.config, options.resume)
+            yield Static(Text(f'\nother keys: {settings_path()}\n[keys]\n"home.new" = "a,f2"', style="dim"))
+            yield Static(Text("esc closes this", style="dim"))

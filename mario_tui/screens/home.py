@@ -1,115 +1,136 @@
-"""Home: the runs of this user with their state; start, resume, open."""
+"""Home: the runs of this user with their state; start, resume, open, compare, delete."""
 
 from __future__ import annotations
 
-import time
-from typing import TYPE_CHECKING, Any
+import asyncio
+import contextlib
 
 from rich.text import Text
 from textual.app import ComposeResult
-from textual.screen import Screen
-from textual.widgets import DataTable, Footer, Static
+from textual.widgets import DataTable, Footer, Input, Static
 
 from engine.errors import UserError
-from engine.runs import Run, RunRecord, list_runs
-from mario_tui.format import duration, number, short
+from engine.runs import ACTIVE, Run, delete_run, list_runs
 from mario_tui.keys import bindings
-from mario_tui.launch import Plan, make_plan
-from mario_tui.screens.dialogs import NewRunScreen
-from mario_tui.widgets.header import state_text
+from mario_tui.launch import Plan, command_line, make_plan
+from mario_tui.screens.base import PlaceScreen
+from mario_tui.screens.compare import CompareScreen
+from mario_tui.screens.dialogs import ConfirmScreen, TextScreen
+from mario_tui.screens.new_run import NewRunScreen
+from mario_tui.widgets.runs_table import Listed, RunsTable
 
-if TYPE_CHECKING:
-    from mario_tui.app import MarioApp
-
-_REFRESH_S = 2.0
+_REFRESH_S = 1.0
 
 
-class HomeScreen(Screen[None]):
-    """A table that reads the run records every two seconds; a row is touched only if it changed."""
+class HomeScreen(PlaceScreen[None]):
+    """Reads the run records every second, in a thread, for as long as it is what one sees."""
 
+    PLACE = "home"
     BINDINGS = bindings("home")
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._rows: list[tuple[str, ...]] = []
-        self._runs: dict[str, Run] = {}
+    CSS_PATH = "home.tcss"
 
     def compose(self) -> ComposeResult:
-        yield Static(Text.assemble(("mario-tui", "bold"), "  train Double-DQN agents and watch them learn"), id="title")
-        table: DataTable[Any] = DataTable(id="runs", cursor_type="row", zebra_stripes=True)
-        table.border_title = "Runs"
-        yield table
+        title = Text.assemble(("mario-tui", "bold"), "  train Double-DQN agents and watch them learn")
+        if self.mario.read_only:
+            title.append("  read-only", style="bold reverse")
+        yield Static(title, id="title")
+        yield RunsTable()
         yield Static(id="hint")
+        yield Input(id="filter", placeholder="words to look for; enter: keep, esc: all runs", compact=True)
         yield Footer(show_command_palette=False, compact=True)
 
     def on_mount(self) -> None:
-        self._table.add_columns("state", "run", "steps", "return", "time", "last seen")
-        self.set_interval(_REFRESH_S, self.action_refresh)
-        self.action_refresh()
-        self._table.focus()
+        self._filter.display = False
+        self.table.show(_read(self.mario.run_dir))
+        self.table.focus()
+        self._wake = asyncio.Event()
+        self.run_worker(self._follow(), name="runs")
 
     def on_screen_resume(self) -> None:
-        self.action_refresh()
+        with contextlib.suppress(AttributeError):  # the very first time comes before on_mount
+            self._wake.set()
 
     @property
-    def _table(self) -> DataTable[Any]:
-        return self.query_one("#runs", DataTable)
+    def table(self) -> RunsTable:
+        return self.query_one(RunsTable)
 
-    def action_refresh(self) -> None:
-        """Read the runs again."""
-        records: list[tuple[Run, RunRecord]] = []
-        for run in list_runs():
-            try:
-                records.append((run, run.record()))
-            except UserError:
-                continue  # removed a moment ago
-        rows = [_row(record) for _, record in records]
-        if rows == self._rows and self._runs:
+    @property
+    def _filter(self) -> Input:
+        return self.query_one("#filter", Input)
+
+    async def _follow(self) -> None:
+        """Keep the table true."""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), _REFRESH_S)
+            self._wake.clear()
+            if self.is_current:
+                self.table.show(await asyncio.to_thread(_read, self.mario.run_dir))
+
+    def on_runs_table_changed(self) -> None:
+        """Say what the table shows and what it does not."""
+        table = self.table
+        if not table.listed:
+            self._say("No runs yet. Press n, then Enter: the default run trains Mario on stage 1-1.")
             return
-        selected = self._selected_name()
-        self._rows, self._runs = rows, {run.name: run for run, _ in records}
-        table = self._table
-        table.clear()
-        for (run, record), row in zip(records, rows, strict=True):
-            table.add_row(state_text(record.state), *row[1:], key=run.name)
-        if selected in self._runs:
-            table.move_cursor(row=table.get_row_index(selected))
-        hint = "" if rows else "No runs yet. Press n, then Enter: the default run trains Mario on stage 1-1."
-        self.query_one("#hint", Static).update(hint)
+        active = sum(listed.record.state in ACTIVE for listed in table.listed)
+        parts = [f"{len(table.listed)} runs, {active} active"]
+        if table.wanted:
+            parts.append(f"{table.row_count} with “{table.wanted}” (esc: all)")
+        if table.marked:
+            parts.append(f"{len(table.marked)} marked")
+        self._say("  ·  ".join(parts))
+
+    def _say(self, text: str) -> None:
+        self.query_one("#hint", Static).update(Text(text))
+
+    # ------------------------------------------------------------------------------------------ one run
 
     def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
         self.action_open()
 
     def action_open(self) -> None:
         """Open the dashboard of the selected run; with no run yet, offer a new one (Enter again starts it)."""
-        run = self._selected()
-        if run is None:
+        if self._filter.has_focus:
+            self.table.focus()
+            self._filter.display = bool(self.table.wanted)
+            return
+        current = self.table.current()
+        if current is not None:
+            self.mario.open_dashboard(current.run)
+        elif not self.table.listed and not self.mario.read_only:
             self.action_new()
-        else:
-            self._mario.open_dashboard(run)
 
     def action_new(self) -> None:
-        self.app.push_screen(NewRunScreen(), self._start)
+        self.app.push_screen(NewRunScreen(self.mario.run_dir), self._start)
 
     def action_resume_run(self) -> None:
         """Go on with the selected run; one that has done all its steps is asked for a new number."""
-        run = self._selected()
-        if run is None:
+        current = self.table.current()
+        if current is None:
             return
+        run = current.run
         if run.is_alive():
-            self._mario.open_dashboard(run)
-            return
-        record = run.record()
-        if record.env_steps >= record.steps:
-            self.app.push_screen(NewRunScreen(f"--resume {run.path} --steps {2 * record.steps}"), self._start)
+            self.mario.open_dashboard(run)
             return
         try:
-            self._start(make_plan({}, resume=str(run.path)))
+            record = run.record()
+            if record.env_steps >= record.steps:
+                form = NewRunScreen(resume=run, options={"steps": str(2 * record.steps)})
+                self.app.push_screen(form, self._start)
+            else:
+                self._start(make_plan({}, resume=str(run.path)))
         except UserError as error:
-            self.notify(str(error), severity="error")
+            self._complain(error)
 
-    def action_quit_app(self) -> None:
-        self.app.exit()
+    def action_copy(self) -> None:
+        """Show and copy how the selected run was started."""
+        current = self.table.current()
+        if current is not None:
+            try:
+                self.app.push_screen(TextScreen(current.record.name, command_line(current.run.config())))
+            except UserError as error:
+                self._complain(error)
 
     def _start(self, plan: Plan | None) -> None:
         if plan is None:
@@ -117,33 +138,85 @@ class HomeScreen(Screen[None]):
         try:
             host = plan.start()
         except UserError as error:
-            self.notify(str(error), severity="error")
+            self._complain(error)
             return
-        self._mario.open_dashboard(host.run, host)
+        self.mario.open_dashboard(host.run, host)
 
-    @property
-    def _mario(self) -> MarioApp:
-        from mario_tui.app import MarioApp
+    def _complain(self, error: UserError) -> None:
+        self.notify(str(error), severity="error", timeout=10, markup=False)
 
-        assert isinstance(self.app, MarioApp)
-        return self.app
+    # ------------------------------------------------------------------------------------------ several
 
-    def _selected_name(self) -> str:
-        table = self._table
-        if not table.row_count:
-            return ""
-        return str(table.coordinate_to_cell_key(table.cursor_coordinate).row_key.value)
+    def action_mark(self) -> None:
+        self.table.toggle_mark()
 
-    def _selected(self) -> Run | None:
-        return self._runs.get(self._selected_name())
+    def action_compare(self) -> None:
+        chosen = self.table.chosen()
+        if chosen:
+            self.app.push_screen(CompareScreen([listed.run for listed in chosen]))
+
+    def action_delete(self) -> None:
+        """Delete the marked runs, or the selected one, unless one of them is running."""
+        chosen = [listed.run for listed in self.table.chosen()]
+        alive = [run.name for run in chosen if run.is_alive()]
+        if alive:
+            self.notify(f"Running, so not deleted: {', '.join(alive)}. Stop it first.", severity="warning")
+            return
+        if not chosen:
+            return
+
+        def answered(yes: bool | None) -> None:
+            if yes:
+                self.run_worker(self._delete(chosen), name="delete")
+
+        what = chosen[0].name if len(chosen) == 1 else f"{len(chosen)} runs"
+        names = "" if len(chosen) == 1 else ", ".join(run.name for run in chosen) + "\n"
+        lost = "Their folders go, with checkpoints, policies and logs; there is no way back."
+        self.app.push_screen(ConfirmScreen(f"Delete {what}?", names + lost), answered)
+
+    async def _delete(self, runs: list[Run]) -> None:
+        for run in runs:
+            try:
+                await asyncio.to_thread(delete_run, run)
+            except UserError as error:
+                self._complain(error)
+        self._wake.set()
+
+    # ------------------------------------------------------------------------------------------ the table
+
+    def action_sort(self) -> None:
+        self.table.sort_by_next()
+
+    def action_reverse(self) -> None:
+        self.table.reverse_sorting()
+
+    def action_filter(self) -> None:
+        self._filter.display = True
+        self._filter.focus()
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        self.table.filter(event.value)
+
+    def action_clear(self) -> None:
+        """First the filter, then the marks."""
+        if self._filter.display:
+            self._filter.value = ""
+            self._filter.display = False
+            self.table.focus()
+        else:
+            self.table.clear_marks()
+
+    def action_refresh(self) -> None:
+        """Read the runs again."""
+        self._wake.set()
+
+    def action_quit_app(self) -> None:
+        self.app.exit()
 
 
-def _row(record: RunRecord) -> tuple[str, ...]:
-    return (
-        record.state,
-        record.name,
-        f"{short(record.env_steps)}/{short(record.steps)}",
-        number(record.mean_return),
-        duration(record.wall_s),
-        time.strftime("%m-%d %H:%M", time.localtime(record.updated_at)),
-    )
+def _read(run_dir: str | None) -> list[Listed]:
+    found = []
+    for run in list_runs(run_dir):
+        with contextlib.suppress(UserError):  # removed a moment ago
+            found.append(Listed(run, run.record()))
+    return found

@@ -1,0 +1,144 @@
+"""A new run being filled in: what was typed, which options there are, what is wrong with them. Knows no widgets.
+
+Generated from the fields of `RunConfig`, and read as the command line reads them, so that form, flags and files accept
+the same values and complain in the same words.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import shlex
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from engine.config import AUTO, GAME_DEFAULTS, ConfigError, RunConfig, add_arguments, flag, given, make_config
+from engine.monitoring.memory import available_bytes, estimate_bytes
+from mario_tui.format import gibibytes
+
+FieldSpec = dataclasses.Field[Any]
+SPECS: dict[str, FieldSpec] = {spec.name: spec for spec in fields(RunConfig)}
+_DECIDE = ("game", "runner")
+"""Options that decide which others there are."""
+
+
+class Form:
+    """What a person has typed, by field; what is not there has its default. `base`: a run's options to begin from."""
+
+    def __init__(self, base: Mapping[str, Any] | None = None) -> None:
+        self._base = base
+        self._texts: dict[str, str] = {}
+        self._parser = argparse.ArgumentParser(allow_abbrev=False, add_help=False)
+        add_arguments(self._parser)
+
+    def set(self, name: str, text: str) -> None:
+        """Fill in a field; an empty text or the default's is as if nothing had been said."""
+        if text.strip() and text.strip() != self.default(name):
+            self._texts[name] = text.strip()
+        else:
+            self._texts.pop(name, None)
+
+    def reset(self) -> None:
+        self._texts.clear()
+
+    def text(self, name: str) -> str:
+        """What a field holds: what was typed, else its default."""
+        return self._texts.get(name, self.default(name))
+
+    def typed(self, name: str) -> str:
+        """What was typed; empty if nothing was."""
+        return self._texts.get(name, "")
+
+    def default(self, name: str) -> str:
+        """A field's default for the game, as one would type it."""
+        if self._base is not None:
+            value = self._base.get(name, SPECS[name].default)
+        else:
+            game = self._texts.get("game", str(SPECS["game"].default))
+            value = GAME_DEFAULTS.get(game, {}).get(name, SPECS[name].default)
+        if value is None:
+            return ""
+        if isinstance(value, bool):
+            return "on" if value else "off"
+        return "auto" if name == "batch_size" and value in (AUTO, "auto") else str(value)
+
+    def offered(self, name: str) -> bool:
+        """Whether an option belongs to the game and the runner that are chosen."""
+        meta = SPECS[name].metadata
+        return all(
+            self.text(decider) in meta[key]
+            for decider, key in (("game", "games"), ("runner", "runners"))
+            if meta.get(key)
+        )
+
+    def groups(self) -> list[str]:
+        """Groups that have an option to offer, in the order of the fields."""
+        return list(dict.fromkeys(str(SPECS[name].metadata["group"]) for name in SPECS if self.offered(name)))
+
+    def arguments(self) -> list[str]:
+        """What was typed and is offered, as on a command line."""
+        names = [name for name in SPECS if name in self._texts and self.offered(name)]
+        return [self._argument(name) for name in names]
+
+    def values(self) -> dict[str, Any]:
+        """What was typed and is offered, by field, as the command line would read it."""
+        return given(self._parser.parse_args(self.arguments()))
+
+    def command(self) -> str:
+        return shlex.join(["mario-tui", *(self.arguments() or [f"--game={self.text('game')}"])])
+
+    def config(self) -> RunConfig:
+        """What would be started. Raises `ConfigError`."""
+        return make_config(self._complete(self.values()))
+
+    def errors(self) -> dict[str, str]:
+        """What is wrong, by field, in the words of `engine.config`: with each value, then with all together."""
+        values = self.values()
+        wrong: dict[str, str] = {}
+        deciders = {name: values[name] for name in _DECIDE if name in values}
+        for name, value in values.items():
+            try:
+                make_config(self._complete({**deciders, name: value}))
+            except ConfigError as error:
+                if error.field == name:
+                    wrong[name] = error.reason
+        good = {name: value for name, value in values.items() if name not in wrong}
+        try:
+            make_config(self._complete(good))
+        except ConfigError as error:
+            wrong.setdefault(error.field, error.reason)
+        return wrong
+
+    def memory(self) -> str:
+        """About what the run will take, in a line."""
+        try:
+            config = self.config()
+        except ConfigError:
+            return "memory: –"
+        total, replay = estimate_bytes(config)
+        free = available_bytes()
+        parts = (
+            f"memory: about {gibibytes(total)} GiB, {gibibytes(replay)} of it replay; {gibibytes(free)} GiB are free"
+        )
+        if config.use_mmap_buffer:
+            return f"{parts}; the replay is in a file"
+        return f"{parts}: TOO MUCH" if total > free else parts
+
+    def _complete(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        return {**(self._base or {}), **values}
+
+    def _argument(self, name: str) -> str:
+        text = self._texts[name]
+        if isinstance(SPECS[name].default, bool):
+            return flag(name) if text == "on" else flag(name).replace("--", "--no-", 1)
+        return f"{flag(name)}={text}"
+
+
+def accepted(name: str) -> str:
+    """What a field accepts, in a few words; empty where its help says it."""
+    spec = SPECS[name]
+    low, high = spec.metadata["low"], spec.metadata["high"]
+    if isinstance(spec.default, bool) or low is None:
+        return ""
+    return f"{low:,} to {high:,}" if high is not None else f"{low:,} or more"

@@ -1,0 +1,128 @@
+"""Charts of a folder with TensorBoard event files: one for each scalar, one series for each subfolder, live."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.containers import VerticalScroll
+from textual.widgets import Footer, Input, Static
+
+from mario_tui.event_files import EventFolder
+from mario_tui.format import duration, number, short
+from mario_tui.keys import bindings
+from mario_tui.screens.base import PlaceScreen
+from mario_tui.widgets.comparison import Comparison, Series, finite
+
+_READ_S = 2.0
+_MOST_CHARTS = 60
+
+
+class ChartsScreen(PlaceScreen[None]):
+    """Reads on every two seconds, in a thread."""
+
+    PLACE = "charts"
+    BINDINGS = bindings("charts")
+    CSS_PATH = "charts.tcss"
+    HORIZONTAL_BREAKPOINTS = [(0, "-one"), (76, "-two"), (130, "-three"), (190, "-four")]
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.events = EventFolder(folder)
+        self._over_time = False
+        self._wanted = ""
+
+    def compose(self) -> ComposeResult:
+        yield Static(id="title")
+        yield VerticalScroll(id="grid")
+        yield Input(id="filter", placeholder="words to look for; enter: keep, esc: all charts", compact=True)
+        yield Footer(show_command_palette=False, compact=True)
+
+    def on_mount(self) -> None:
+        self._filter.display = False
+        self.query_one("#grid").focus()
+        self.run_worker(self._follow(), name="events")
+
+    @property
+    def _filter(self) -> Input:
+        return self.query_one("#filter", Input)
+
+    async def _follow(self) -> None:
+        while True:
+            if await asyncio.to_thread(self.events.read) or not self.events.tags:
+                await self._show()
+            await asyncio.sleep(_READ_S)
+
+    async def _show(self) -> None:
+        """Make the charts that are wanted, and draw what has changed."""
+        words = self._wanted.lower().split()
+        found = [tag for tag in sorted(self.events.tags) if all(word in tag.lower() for word in words)]
+        shown = found[:_MOST_CHARTS]
+        grid = self.query_one("#grid")
+        charts = {chart.name: chart for chart in grid.query(Comparison)}
+        if list(charts) != shown:
+            await grid.remove_children()
+            charts = {tag: Comparison(name=tag) for tag in shown}
+            await grid.mount_all(charts.values())
+        subfolders = sorted({inside for histories in self.events.tags.values() for inside in histories})
+        for tag in shown:
+            self._draw(charts[tag], tag, subfolders)
+        self.query_one("#title", Static).update(self._title(len(found), subfolders))
+
+    def _draw(self, chart: Comparison, tag: str, subfolders: list[str]) -> None:
+        series = []
+        for inside, history in sorted(self.events.tags[tag].items()):
+            xs = [seconds if self._over_time else float(step) for step, seconds, _ in history.points]
+            points = finite(xs, [value for _, _, value in history.points])
+            series.append(Series(inside, subfolders.index(inside), sorted(points)))
+        chart.border_title = f"{tag} {number(series[-1].points[-1][1])}" if series[-1].points else tag
+        chart.show(series, duration if self._over_time else short)
+
+    def _title(self, found: int, subfolders: list[str]) -> Text:
+        over = "time" if self._over_time else "steps"
+        text = Text(no_wrap=True, overflow="ellipsis")
+        text.append(str(self.events.folder), style="bold")
+        text.append(f"  {found} scalars over {over}")
+        if found > _MOST_CHARTS:
+            text.append(f", the first {_MOST_CHARTS} shown; / finds the others")
+        if not self.events.tags:
+            text.append(": none yet", style="dim")
+        for path, problem in self.events.broken.items():
+            text.append(f"  {path.name}: {problem}", style="bold red")
+        if subfolders not in ([], ["."]):
+            text.append("\n")
+            for index, inside in enumerate(subfolders):
+                each = Series(inside, index, ())
+                text.append(f"{each.marker} {inside}  ", style=f"bold {each.colour}")
+        return text
+
+    # ------------------------------------------------------------------------------------------ actions
+
+    async def action_axis(self) -> None:
+        self._over_time = not self._over_time
+        await self._show()
+
+    def action_filter(self) -> None:
+        self._filter.display = True
+        self._filter.focus()
+
+    async def on_input_changed(self, event: Input.Changed) -> None:
+        self._wanted = event.value
+        await self._show()
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        self.query_one("#grid").focus()
+
+    async def action_back(self) -> None:
+        """First without the filter, then home."""
+        if self._filter.display:
+            self._filter.value = ""
+            self._filter.display = False
+            self.query_one("#grid").focus()
+        else:
+            self.dismiss(None)
+
+    def action_leave(self) -> None:
+        self.app.exit()

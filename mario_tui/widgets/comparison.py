@@ -1,0 +1,110 @@
+"""Several series in one chart, in braille dots. Each has a colour and a marker of its own: nothing depends on colour
+alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from rich.text import Text
+from textual.widgets import Static
+
+from mario_tui.format import number, short
+from mario_tui.widgets.chart import braille_lines
+
+MARKERS = "●▲■◆✚★○△□◇"
+COLOURS = ("cyan", "yellow", "magenta", "green", "red", "bright_blue", "white")
+"""Of different lengths without a common divisor: 70 series differ."""
+_LABEL = 8
+_BETWEEN = 14
+"""Columns between two markers of a series."""
+_BLANK = chr(0x2800)
+
+
+@dataclass(frozen=True)
+class Series:
+    """A named line; `points` are (x, y), x rising, every number finite."""
+
+    name: str
+    index: int
+    points: Sequence[tuple[float, float]]
+
+    @property
+    def marker(self) -> str:
+        return MARKERS[self.index % len(MARKERS)]
+
+    @property
+    def colour(self) -> str:
+        return COLOURS[self.index % len(COLOURS)]
+
+
+def finite(xs: Sequence[float], ys: Sequence[float]) -> list[tuple[float, float]]:
+    """Points without those that are not a number."""
+    return [(x, y) for x, y in zip(xs, ys, strict=True) if math.isfinite(x) and math.isfinite(y)]
+
+
+class Comparison(Static):
+    """The chart. Draws only when a series or its size has changed."""
+
+    def __init__(self, *, id: str | None = None, name: str | None = None) -> None:
+        super().__init__(id=id, name=name, classes="panel")
+        self._series: Sequence[Series] = ()
+        self._x_name: Callable[[float], str] = short
+
+    def show(self, series: Sequence[Series], x_name: Callable[[float], str] = short) -> None:
+        """Show these; `x_name` writes a number of the x axis."""
+        if series != self._series or x_name is not self._x_name:
+            self._series, self._x_name = series, x_name
+            self._draw()
+
+    def on_resize(self) -> None:
+        self._draw()
+
+    def _draw(self) -> None:
+        columns, rows = self.content_size.width - _LABEL, self.content_size.height
+        if columns < 8 or rows < 3:
+            return
+        drawn = [series for series in self._series if series.points]
+        if not drawn:
+            self.update(Text("no data yet", style="dim"))
+            return
+        self.update(plot(drawn, columns, rows, self._x_name))
+
+
+def plot(drawn: Sequence[Series], columns: int, rows: int, x_name: Callable[[float], str]) -> Text:
+    """The lines in `columns` cells beside the labels, and below them the x axis."""
+    xs = [x for series in drawn for x, _ in series.points]
+    ys = [y for series in drawn for _, y in series.points]
+    body = rows - 1
+    (first, last), (low, high) = (min(xs), max(xs)), (min(ys), max(ys))
+    cells = [[(_BLANK, "")] * columns for _ in range(body)]
+    for series in drawn:
+        _draw_line(cells, series, (first, last), (low, high))
+    text = Text(no_wrap=True, overflow="crop")
+    for row, line in enumerate(cells):
+        label = number(high) if row == 0 else number(low) if row == body - 1 else ""
+        text.append(f"{label[: _LABEL - 1]:>{_LABEL - 1}} ", style="dim")
+        for character, colour in line:
+            text.append(character, style=colour)
+        text.append("\n")
+    left, right = x_name(first), x_name(last)
+    return text.append(" " * _LABEL + left + right.rjust(columns - len(left)), style="dim")
+
+
+def _draw_line(
+    cells: list[list[tuple[str, str]]], series: Series, xs: tuple[float, float], ys: tuple[float, float]
+) -> None:
+    rows, columns = len(cells), len(cells[0])
+    span = (xs[1] - xs[0]) or 1.0
+    begin, end = (int((x - xs[0]) / span * (columns - 1)) for x in (series.points[0][0], series.points[-1][0]))
+    lines = braille_lines(list(series.points), end - begin + 1, rows, *ys)
+    for column in range(begin, end + 1):
+        hit = [row for row in range(rows) if lines[row][column - begin] != _BLANK]
+        for row in hit:
+            before = cells[row][column][0]
+            bits = ord(lines[row][column - begin]) | (ord(before) if before >= _BLANK else 0)
+            cells[row][column] = (chr(bits), series.colour) if before not in MARKERS else cells[row][column]
+        marked = column == end or (column - begin) % _BETWEEN == (5 * series.index) % _BETWEEN
+        if hit and marked:
+            cells[hit[len(hit) // 2]][column] = (series.marker, f"bold {series.colour}")

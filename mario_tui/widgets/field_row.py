@@ -1,0 +1,103 @@
+"""One option of a form: its name, something to change it with, and what it means or what is wrong with it."""
+
+from __future__ import annotations
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.containers import Horizontal
+from textual.events import DescendantFocus
+from textual.message import Message
+from textual.widgets import Input, Select, Static
+
+from mario_tui.form import SPECS, Form, accepted
+
+
+class Choice(Select[str]):
+    """A select that leaves the arrow keys to the form."""
+
+    inherit_bindings = False
+    BINDINGS = [Binding("enter,space", "show_overlay", "Choose", show=False)]
+
+
+class FieldRow(Horizontal):
+    """Shows a field of `form` and writes what is changed into it."""
+
+    class Changed(Message):
+        """The person changed the field."""
+
+    class Entered(Message):
+        """The person is at the field now."""
+
+        def __init__(self, name: str) -> None:
+            super().__init__()
+            self.field = name
+
+    def __init__(self, form: Form, field: str) -> None:
+        super().__init__(id=f"row-{field}", classes="field")
+        self._form, self.field = form, field
+        self._spec = SPECS[field]
+        self.about = Text()
+        """What is said of the field, in full."""
+
+    def compose(self) -> ComposeResult:
+        form, field = self._form, self.field
+        yield Static(field.replace("_", "-"), classes="name")
+        choices = ("on", "off") if isinstance(self._spec.default, bool) else self._spec.metadata["choices"]
+        if choices:
+            yield Choice(
+                [(choice, choice) for choice in choices],
+                value=form.text(field),
+                allow_blank=False,
+                id=f"edit-{field}",
+                compact=True,
+            )
+        else:
+            placeholder = form.default(field) or "none"
+            yield Input(form.typed(field), placeholder=placeholder, id=f"edit-{field}", compact=True)
+        yield Static(classes="about")
+
+    def on_mount(self) -> None:
+        self.sync("")
+
+    @property
+    def editor(self) -> Input | Choice:
+        editor = self.query_one(f"#edit-{self.field}")
+        assert isinstance(editor, Input | Choice)
+        return editor
+
+    def sync(self, error: str) -> None:
+        """Show what the form says now, and `error`."""
+        form, editor = self._form, self.editor
+        self.display = form.offered(self.field)
+        with self.prevent(Input.Changed, Select.Changed):
+            if isinstance(editor, Choice):
+                if editor.value != form.text(self.field):
+                    editor.value = form.text(self.field)
+            else:
+                editor.placeholder = form.default(self.field) or "none"
+                if not form.typed(self.field) and editor.value.strip() != form.default(self.field):
+                    editor.value = ""
+        self.set_class(bool(error), "-wrong")
+        self.set_class(bool(form.typed(self.field)), "-typed")
+        help = str(self._spec.metadata["help"]).replace("%%", "%")
+        limits = accepted(self.field)
+        about = f"✗ {error}" if error else f"{help} ({limits})" if limits else help
+        self.query_one(".about", Static).update(Text(about))
+        self.about = Text(about)
+        self.tooltip = self.about
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        event.stop()
+        if event.value.strip() != self._form.typed(self.field):
+            self._form.set(self.field, event.value)
+            self.post_message(self.Changed())
+
+    def on_select_changed(self, event: Select.Changed) -> None:
+        event.stop()
+        if str(event.value) != self._form.text(self.field):
+            self._form.set(self.field, str(event.value))
+            self.post_message(self.Changed())
+
+    def on_descendant_focus(self, event: DescendantFocus) -> None:
+        self.post_message(self.Entered(self.field))

@@ -1,0 +1,233 @@
+"""The table of runs: sorted, filtered, with marks. A cell is touched only if what it says has changed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from rich.text import Text
+from textual.message import Message
+from textual.widgets import DataTable
+
+from engine.runs import Run, RunRecord
+from mario_tui.format import duration, number, short
+from mario_tui.widgets.header import SYMBOLS, state_text
+
+_STATE_ORDER = ("running", "starting", "stopping", "paused", "lost", "failed", "finished")
+_MARK = "◆"
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A run and what its record said when it was read."""
+
+    run: Run
+    record: RunRecord
+
+    @property
+    def key(self) -> str:
+        return str(self.run.path)
+
+
+@dataclass(frozen=True)
+class Column:
+    """What a column shows and how it sorts; `room` is the least width of the table that has it."""
+
+    key: str
+    label: str
+    width: int
+    room: int
+    cell: Callable[[Listed], Text]
+    order: Callable[[Listed], Any]
+
+
+def _right(text: str, width: int) -> Text:
+    return Text(text.rjust(width))
+
+
+def _moment(at: float) -> Text:
+    return Text(time.strftime("%m-%d %H:%M", time.localtime(at)))
+
+
+def _steps(listed: Listed) -> Text:
+    return _right(f"{short(listed.record.env_steps)}/{short(listed.record.steps)}", 11)
+
+
+def _mean(listed: Listed) -> float:
+    mean = listed.record.mean_return
+    return float("-inf") if mean is None else mean
+
+
+def _symbol(listed: Listed) -> Text:
+    symbol, colour = SYMBOLS[listed.record.state]
+    return Text(symbol, style=f"bold {colour}")
+
+
+_NAME_WIDTH = 25
+COLUMNS = (
+    Column(
+        "state", "state", 10, 64, lambda x: state_text(x.record.state), lambda x: _STATE_ORDER.index(x.record.state)
+    ),
+    Column("run", "run", _NAME_WIDTH, 0, lambda x: Text(x.record.name), lambda x: x.record.name),
+    Column("runner", "runner", 8, 112, lambda x: Text(x.record.runner), lambda x: x.record.runner),
+    Column("steps", "steps", 11, 48, _steps, lambda x: x.record.env_steps),
+    Column("return", "return", 8, 62, lambda x: _right(number(x.record.mean_return), 8), _mean),
+    Column("episodes", "episodes", 8, 124, lambda x: _right(short(x.record.episodes), 8), lambda x: x.record.episodes),
+    Column("time", "time", 9, 78, lambda x: _right(duration(x.record.wall_s), 9), lambda x: x.record.wall_s),
+    Column("started", "started", 11, 104, lambda x: _moment(x.record.created_at), lambda x: x.record.created_at),
+    Column("seen", "last seen", 11, 92, lambda x: _moment(x.record.updated_at), lambda x: x.record.updated_at),
+    Column(
+        "folder", "folder", 40, 170, lambda x: Text(str(x.run.path.parent), no_wrap=True), lambda x: str(x.run.path)
+    ),
+)
+_BY_KEY = {column.key: column for column in COLUMNS}
+_NARROW_STATE = Column("state", "", 1, 0, _symbol, _BY_KEY["state"].order)
+
+
+class RunsTable(DataTable[Text]):
+    """Shows what `show` is given. The newest run is first until somebody sorts otherwise."""
+
+    class Changed(Message):
+        """What is shown, marked or sorted has changed."""
+
+    def __init__(self) -> None:
+        super().__init__(id="runs", cursor_type="row", zebra_stripes=True)
+        self.border_title = "Runs"
+        self.sorting: tuple[str, bool] = ("started", True)
+        """Key of the column, and whether the largest is first."""
+        self.wanted = ""
+        """Words that a run must all have to be shown."""
+        self.marked: set[str] = set()
+        self._all: list[Listed] = []
+        self._shown: dict[str, tuple[Text, ...]] = {}
+        self._columns_shown: list[tuple[str, str, int]] = []
+
+    # ------------------------------------------------------------------------------------------ what is there
+
+    @property
+    def listed(self) -> list[Listed]:
+        """All runs, shown or not."""
+        return self._all
+
+    def current(self) -> Listed | None:
+        """The run under the cursor."""
+        if not self.row_count:
+            return None
+        key = str(self.coordinate_to_cell_key(self.cursor_coordinate).row_key.value)
+        return next((listed for listed in self._all if listed.key == key), None)
+
+    def chosen(self) -> list[Listed]:
+        """The marked runs, as they are sorted; without marks the one under the cursor."""
+        if self.marked:
+            return [listed for listed in self._arranged(self._all) if listed.key in self.marked]
+        current = self.current()
+        return [] if current is None else [current]
+
+    # ------------------------------------------------------------------------------------------ what changes it
+
+    def show(self, runs: Iterable[Listed]) -> None:
+        """Show these runs; marks of those that are gone go, too."""
+        self._all = list(runs)
+        self.marked &= {listed.key for listed in self._all}
+        self._update()
+
+    def filter(self, text: str) -> None:
+        self.wanted = text
+        self._update()
+
+    def toggle_mark(self) -> None:
+        """Mark the run under the cursor, or take its mark away, and go down a row."""
+        current = self.current()
+        if current is not None:
+            self.marked ^= {current.key}
+            self._update()
+            self.action_cursor_down()
+
+    def clear_marks(self) -> None:
+        self.marked.clear()
+        self._update()
+
+    def sort_by(self, key: str) -> None:
+        """By this column; the same one again: the other way round."""
+        before, largest_first = self.sorting
+        self.sorting = (key, not largest_first) if key == before else (key, key not in ("state", "run", "folder"))
+        self._update()
+
+    def sort_by_next(self) -> None:
+        keys = [column.key for column in self._visible_columns()]
+        before = self.sorting[0]
+        self.sort_by(keys[(keys.index(before) + 1) % len(keys)] if before in keys else keys[0])
+
+    def reverse_sorting(self) -> None:
+        self.sort_by(self.sorting[0])
+
+    def on_data_table_header_selected(self, event: DataTable.HeaderSelected) -> None:
+        event.stop()
+        if event.column_key.value in _BY_KEY:
+            self.sort_by(str(event.column_key.value))
+
+    def on_resize(self) -> None:
+        self._update()
+
+    # ------------------------------------------------------------------------------------------ painting
+
+    def _visible_columns(self) -> list[Column]:
+        room = self.size.width or self.app.size.width
+        shown = [column for column in COLUMNS if column.room <= room]
+        return shown if _BY_KEY["state"].room <= room else [_NARROW_STATE, *shown]
+
+    def _matches(self, listed: Listed) -> bool:
+        record = listed.record
+        text = f"{record.name} {record.state} {record.game} {record.stage} {record.runner} {listed.run.path}".lower()
+        return all(word in text for word in self.wanted.lower().split())
+
+    def _arranged(self, runs: Iterable[Listed]) -> list[Listed]:
+        key, largest_first = self.sorting
+        by_age = sorted(runs, key=lambda listed: (-listed.record.created_at, listed.key))
+        return sorted(by_age, key=_BY_KEY[key].order, reverse=largest_first)
+
+    def _update(self) -> None:
+        columns = self._visible_columns()
+        runs = self._arranged(listed for listed in self._all if self._matches(listed))
+        longest = max((len(listed.record.name) for listed in runs), default=0)
+        heads = [("mark", " ", 1)]
+        for column in columns:
+            arrow = ("▼" if self.sorting[1] else "▲") if column.key == self.sorting[0] else ""
+            width = max(column.width, longest) if column.key == "run" else column.width
+            heads.append((column.key, column.label + arrow, width))
+        rows = {
+            listed.key: (
+                Text(_MARK if listed.key in self.marked else " ", style="bold yellow"),
+                *(column.cell(listed) for column in columns),
+            )
+            for listed in runs
+        }
+        if heads == self._columns_shown and list(rows) == list(self._shown):
+            for key, cells in rows.items():
+                for (column_key, *_), cell, before in zip(heads, cells, self._shown[key], strict=True):
+                    if cell != before:
+                        self.update_cell(key, column_key, cell)
+        else:
+            self._rebuild(heads, rows)
+        self._columns_shown, self._shown = heads, rows
+        self.post_message(self.Changed())
+
+    def _rebuild(self, heads: list[tuple[str, str, int]], rows: dict[str, tuple[Text, ...]]) -> None:
+        current, at, scrolled = self.current_key(), self.cursor_row, self.scroll_offset
+        with self.app.batch_update():
+            self.clear(columns=heads != self._columns_shown)
+            if not self.columns:
+                for key, label, width in heads:
+                    self.add_column(Text(label), key=key, width=width)
+            for key, cells in rows.items():
+                self.add_row(*cells, key=key)
+            if rows:
+                row = self.get_row_index(current) if current in rows else min(at, len(rows) - 1)
+                self.move_cursor(row=row, scroll=False)
+                self.scroll_to(scrolled.x, scrolled.y, animate=False)
+
+    def current_key(self) -> str:
+        current = self.current()
+        return "" if current is None else current.key
