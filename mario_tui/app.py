@@ -74,7 +74,7 @@ class MarioApp(App[None]):
         self.theme = themes.WITHOUT_COLOUR if no_color else self.settings.theme if known else themes.DEFAULT
         self._chosen = self.theme
         self._interrupted_at = -_TWICE_S
-        self._parent = os.getppid()
+        self._server_pid = os.getppid()
 
     def on_mount(self) -> None:
         # Textual dies of these without restoring the terminal; a closed terminal means detach, the run goes on.
@@ -166,7 +166,7 @@ class MarioApp(App[None]):
             self._complain(str(error))
 
     def _look_around(self) -> None:
-        if self.is_web and os.getppid() != self._parent:  # the server was killed; nobody will ever see this again
+        if self.is_web and os.getppid() != self._server_pid:  # the server was killed; nobody will ever see this again
             self.exit()
         self._look_at_themes()
 

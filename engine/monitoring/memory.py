@@ -46,12 +46,12 @@ def _needs(
 
 def seen_by(config: RunConfig) -> tuple[tuple[int, ...], int, int]:
     """Shape of a frame, frames in an observation and actions in a mask, from the options alone: as the game's own
-    `Spec` says (`tests/test_memory.py`), without building it."""
+    `Spec` says (`tests/test_form.py`), without building it."""
     if config.game == "mario":
         height, width = (int(side) for side in config.observation.split("x"))
         return (height, width), 4, 0
     width, height = (int(side) for side in (config.board or "").split("x"))
-    return (4, height, width), 1, 4 * width if config.game == "tetris" else 0
+    return ((4, height, width), 1, 4 * width) if config.game == "tetris" else ((5, height, width), 1, 0)
 
 
 def estimate_bytes(config: RunConfig) -> tuple[int, int]:

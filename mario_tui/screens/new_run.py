@@ -40,6 +40,8 @@ class NewRunScreen(PlaceScreen[Plan | None]):
         self._resume = resume
         self.form = Form(None if resume is None else resume.config().options())
         self._given = dict(options or {})
+        self._errors: dict[str, str] = {}
+        self._sought = ""
         if run_dir is not None:
             self._given["run_dir"] = run_dir
         self._fill()
@@ -76,6 +78,8 @@ class NewRunScreen(PlaceScreen[Plan | None]):
             names = [name for name, spec in SPECS.items() if spec.metadata["group"] == group]
             await pane.query_one(VerticalScroll).mount_all(FieldRow(self.form, name) for name in names)
             self._sync()
+        if self._sought:
+            self._go_to(self._sought)
 
     def on_field_row_changed(self) -> None:
         self._sync()
@@ -116,9 +120,7 @@ class NewRunScreen(PlaceScreen[Plan | None]):
     def action_start(self) -> None:
         """Start; or go to the first field that is wrong."""
         if self._errors:
-            name, reason = next(iter(self._errors.items()))
-            self._go_to(name)
-            self.query_one("#about", Static).update(Text(f"✗ {name.replace('_', '-')}: {reason}", style="bold red"))
+            self._go_to(next(iter(self._errors)))
             return
         try:
             self.dismiss(make_plan(self.form.values(), resume=None if self._resume is None else str(self._resume.path)))
@@ -130,6 +132,7 @@ class NewRunScreen(PlaceScreen[Plan | None]):
         rows = self.query(f"#edit-{name}")
         if rows:
             rows.first().focus()
+        self._sought = "" if rows else name  # its group is built first
 
     def action_next_group(self) -> None:
         self._turn(1)

@@ -13,10 +13,9 @@ from textual.widgets import Input, Select, Static
 from mario_tui.form import SPECS, Form, accepted
 
 
-class Choice(Select[str]):
+class Choice(Select[str], inherit_bindings=False):
     """A select that leaves the arrow keys to the form."""
 
-    inherit_bindings = False
     BINDINGS = [Binding("enter,space", "show_overlay", "Choose", show=False)]
 
 

@@ -1,0 +1,173 @@
+"""The form of a new run: made from the configuration, and saying what the command line would say."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+from textual.widgets import Input, TabbedContent
+
+from engine import config as configuration
+from engine.config import GAMES, ConfigError, RunConfig, make_config
+from engine.envs.make import make_lanes
+from engine.monitoring.memory import check_memory, estimate_bytes, seen_by
+from mario_tui.app import MarioApp
+from mario_tui.form import SPECS, Form
+from mario_tui.screens.home import HomeScreen
+from mario_tui.screens.new_run import NewRunScreen
+from mario_tui.widgets.field_row import Choice, FieldRow
+from tests.test_tui import until
+
+
+@pytest.mark.parametrize("game", GAMES)
+def test_an_untouched_form_is_the_games_default_run(game: str) -> None:
+    form = Form()
+    form.set("game", game)
+    assert form.config() == make_config({"game": game})
+    assert form.errors() == {}
+    assert form.command() == f"mario-tui --game={game}"
+    for name in SPECS:
+        assert form.offered(name) is (game in SPECS[name].metadata["games"])
+        value = getattr(form.config(), name)
+        if form.offered(name) and value is not None and name != "batch_size":
+            assert form.text(name) in (str(value), {True: "on", False: "off"}.get(value))
+
+
+def test_what_is_typed_is_read_as_on_the_command_line() -> None:
+    form = Form()
+    for name, text in {"steps": "4e6", "batch_size": "auto", "amp": "off", "learning_rate": "1e-3"}.items():
+        form.set(name, text)
+    assert form.config() == make_config({"steps": 4_000_000, "batch_size": "auto", "amp": False, "learning_rate": 1e-3})
+    assert form.command() == "mario-tui --steps=4e6 --batch-size=auto --learning-rate=1e-3 --no-amp"
+    form.set("game", "snake")
+    form.set("stage", "1-2")  # not an option of this game: left out
+    assert "--stage" not in form.command()
+    form.set("steps", "")
+    assert form.config().steps == RunConfig.steps
+
+
+def test_every_wrong_field_is_named_in_the_configurations_own_words() -> None:
+    form = Form()
+    for name, text in {"steps": "many", "seed": "-1", "gamma": "2", "rom": "x"}.items():
+        form.set(name, text)
+    errors = form.errors()
+    assert set(errors) == {"steps", "seed", "gamma"}
+    for name in errors:
+        with pytest.raises(ConfigError) as caught:
+            make_config({name: form.values()[name]})
+        assert errors[name] == caught.value.reason
+    form.reset()
+    form.set("buffer_size", "1000")  # good by itself, but not with the default of another
+    assert form.errors() == {"burnin": "20000 never fits; accepted: 1 to buffer-size (1000)"}
+    form.set("burnin", "500")
+    assert form.errors() == {}
+
+
+def test_an_option_of_another_runner_is_not_offered(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = SPECS["noop_max"]
+    meta = {**spec.metadata, "runners": ("apex",)}
+    monkeypatch.setattr(spec, "metadata", meta)
+    assert not Form().offered("noop_max")
+    monkeypatch.setattr(spec, "metadata", {**meta, "runners": ("single", "apex")})
+    assert Form().offered("noop_max")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"game": "mario"},
+        {"game": "mario", "observation": "84x84"},
+        {"game": "snake", "board": "8x5"},
+        {"game": "tetris"},
+    ],
+)
+def test_the_estimate_knows_what_the_game_shows(options: dict[str, Any]) -> None:
+    config = make_config(options)
+    spec = make_lanes(config, 1, threads=1, seed=0).spec
+    assert seen_by(config) == (spec.frame_shape, spec.stack, spec.actions if spec.masked else 0)
+    total, replay = estimate_bytes(config)
+    assert 0 < replay < total
+    check_memory(config, *seen_by(config), with_replay=True)
+
+
+def test_too_much_memory_is_said_before_the_start() -> None:
+    form = Form()
+    assert "memory: about 1.9 GiB, 1.1 of it replay" in form.memory()
+    form.set("buffer_size", "900000000")
+    assert form.memory().endswith("TOO MUCH")
+    form.set("use_mmap_buffer", "on")
+    assert form.memory().endswith("the replay is in a file")
+
+
+async def test_the_form_shows_every_option_of_the_game_and_what_is_wrong(tmp_path: Path) -> None:
+    app = MarioApp(run_dir=str(tmp_path / "runs"))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pilot.press("n")
+        screen = app.screen
+        assert isinstance(screen, NewRunScreen)
+        assert app.focused is not None
+        assert app.focused.id == "start"
+        tabs = screen.query_one(TabbedContent)
+        for _ in tabs.query("TabPane"):  # look at every group
+            await pilot.press("f3")
+            group = tabs.active
+            await until(pilot, lambda group=group: tabs.get_pane(group).query(FieldRow), group)
+        await pilot.pause()
+        for game in GAMES:
+            screen.query_one("#edit-game", Choice).value = game
+            await until(pilot, lambda game=game: screen.form.text("game") == game, game)
+            shown = {row.field for row in screen.query(FieldRow) if row.display}
+            assert shown == {name for name in SPECS if game in SPECS[name].metadata["games"]}
+            lanes = screen.query_one("#edit-parallel_envs", Input)
+            assert lanes.placeholder == str(make_config({"game": game}).parallel_envs)
+        tabs.active = "group-environment"
+        await pilot.pause()
+        screen.query_one("#edit-board", Input).value = "99x99"
+        row = screen.query_one("#row-board", FieldRow)
+        await until(
+            pilot, lambda: "✗ '99x99' is not accepted" in str(row.query_one(".about").render()), "the complaint"
+        )
+        assert "✗" in str(tabs.get_tab("group-environment").label)
+        tabs.active = "group-run"
+        await pilot.press("ctrl+r")
+        assert app.screen is screen  # not started, and led to the field
+        await until(pilot, lambda: app.focused is row.editor, "the field")
+        assert "✗ '99x99' is not accepted" in str(screen.query_one("#about").render())
+        await pilot.press("f4")
+        assert (row.editor.value, screen.form.text("game")) == ("", "mario")  # type: ignore[comparison-overlap]
+        assert screen.form.command() == f"mario-tui --run-dir={tmp_path / 'runs'}"
+        await pilot.press("f2", "f3", "escape")
+        assert isinstance(app.screen, HomeScreen)
+    assert not (tmp_path / "runs").exists()
+
+
+async def test_arrows_and_help_of_a_field(tmp_path: Path) -> None:
+    app = MarioApp(run_dir=str(tmp_path))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("n", "tab", "tab", "tab")  # over Cancel, to the first field
+        await until(pilot, lambda: isinstance(app.focused, Choice) or app.focused.id != "cancel", "the fields")  # type: ignore[union-attr]
+        app.screen.query_one("#edit-game").focus()
+        await pilot.press("down")
+        assert app.focused is app.screen.query_one("#edit-stage")
+        assert "1-1 to 8-4; game: all of it with three lives" in str(app.screen.query_one("#about").render())
+        await pilot.press("enter", "down", "enter")  # the list opens, and the arrows are its own then
+        assert app.screen.form.text("stage") == "1-2"  # type: ignore[attr-defined]
+        await pilot.press("up")
+        assert app.focused is app.screen.query_one("#edit-game")
+
+
+async def test_a_start_that_fails_is_told_on_home(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    app = MarioApp(run_dir=str(tmp_path / "file"))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("n", "enter")
+        await until(pilot, lambda: app._notifications, "the complaint")
+        assert isinstance(app.screen, HomeScreen)
+        assert "--run-dir: " in " ".join(notice.message for notice in app._notifications)
+
+
+def test_the_form_is_made_from_the_configuration() -> None:
+    """A new field needs nothing here."""
+    assert list(SPECS) == [spec.name for spec in dataclasses.fields(configuration.RunConfig)]

@@ -1,0 +1,138 @@
+"""The terminal UI in a browser: the real server, and a visitor that speaks its websocket."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import signal
+import subprocess
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import aiohttp
+import psutil
+import pytest
+
+from engine.runs import Run
+from tests.support import PATIENCE_S, PROGRAM, run_program, wait_until
+from tests.test_home import folder_of_runs
+
+
+class Visitor:
+    """What a browser does: show bytes, send keys."""
+
+    def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
+        self._socket = socket
+        self.seen = b""
+
+    async def wait_for(self, text: str) -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            while text.encode() not in self.seen:
+                message = await self._socket.receive()
+                assert message.type in (aiohttp.WSMsgType.BINARY, aiohttp.WSMsgType.TEXT), message
+                if message.type == aiohttp.WSMsgType.BINARY:
+                    self.seen += message.data
+
+    async def send(self, keys: str) -> None:
+        self.seen = b""
+        await self._socket.send_json(["stdin", keys])
+
+    async def until_closed(self) -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            while not self._socket.closed:
+                await self._socket.receive()
+
+
+class Served:
+    """A server under test."""
+
+    def __init__(self, process: subprocess.Popen[str], session: aiohttp.ClientSession, address: str) -> None:
+        self.process, self.session, self.address = process, session, address
+
+    async def visit(self) -> Visitor:
+        return Visitor(await self.session.ws_connect(f"{self.address}/ws?width=80&height=24"))
+
+    def apps(self) -> list[psutil.Process]:
+        return psutil.Process(self.process.pid).children()
+
+
+@pytest.fixture
+async def served(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Served]:
+    command = [*PROGRAM, "serve", "--port", "0", "--run-dir", "runs", *getattr(request, "param", ())]
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    try:
+        line = process.stdout.readline()
+        address = re.fullmatch(r"mario-tui in a browser: (http://127\.0\.0\.1:\d+)  \(Ctrl-C.*\)\n", line)
+        assert address, line
+        async with aiohttp.ClientSession() as session:
+            yield Served(process, session, address[1])
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        process.stderr.close()
+
+
+async def test_two_visitors_have_a_client_each_and_ctrl_c_ends_it(served: Served, tmp_path: Path) -> None:
+    folder_of_runs(tmp_path / "runs", first="finished")
+    page = await (await served.session.get(served.address)).text()
+    assert served.address.replace("http", "ws") + "/ws" in page
+    one, other = await served.visit(), await served.visit()
+    await one.wait_for("first")
+    await other.wait_for("first")
+    assert len(served.apps()) == 2
+    await one.send("n")
+    await one.wait_for("async-envs")
+    await other.send("q")
+    await other.until_closed()
+    wait_until(lambda: len(served.apps()) == 1, "the end of one visit")
+    served.process.send_signal(signal.SIGINT)
+    await one.until_closed()
+    assert served.process.wait(10) == 0
+
+
+@pytest.mark.parametrize("served", [("--read-only",)], indirect=True)
+async def test_visitors_of_a_read_only_server_change_nothing(served: Served, tmp_path: Path) -> None:
+    (run,) = folder_of_runs(tmp_path / "runs", first="finished")
+    visitor = await served.visit()
+    await visitor.wait_for("read-only")
+    await visitor.send("d")
+    await visitor.wait_for("Read-only: this one only looks.")
+    assert Run(run.path).record().state == "finished"
+
+
+async def test_pages_of_other_sites_have_no_access(served: Served) -> None:
+    with pytest.raises(aiohttp.WSServerHandshakeError, match="403"):
+        await served.session.ws_connect(f"{served.address}/ws", headers={"Origin": "http://evil.example"})
+    for path in ("/", "/ws"):
+        answer = await served.session.get(served.address + path, headers={"Host": "evil.example"})
+        assert answer.status == 403
+    port = served.address.rpartition(":")[2]
+    forwarded = await served.session.get(served.address, headers={"Host": "localhost:9000"})  # ssh -L 9000:...
+    assert "ws://localhost:9000/ws" in await forwarded.text()
+    assert port != "9000"
+    assert served.apps() == []
+
+
+async def test_apps_of_a_killed_server_end(served: Served) -> None:
+    visitor = await served.visit()
+    await visitor.wait_for("No runs yet")
+    (app,) = served.apps()
+    served.process.kill()
+    served.process.wait()
+    assert app.wait(PATIENCE_S) is None
+
+
+async def test_a_taken_port_and_wrong_addresses_are_one_line(served: Served, tmp_path: Path) -> None:
+    port = served.address.rpartition(":")[2]
+    for arguments, complaint in (
+        (["--port", port], f"--port: 127.0.0.1:{port}: Address already in use; accepted: a free port, or 0 for any"),
+        (["--port", "99999"], "--port: '99999' is not accepted; accepted: a whole number, 0 to 65535"),
+        (["--host", "nowhere.invalid"], "--host: 'nowhere.invalid': Name or service not known; accepted: an address"),
+    ):
+        done = await asyncio.to_thread(run_program, "serve", *arguments, cwd=tmp_path, check=2)
+        assert done.stderr.startswith(f"mario-tui: error: {complaint}")
+        assert done.stderr.count("\n") == 1
+        assert done.stdout == ""
