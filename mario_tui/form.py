@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from engine.config import AUTO, GAME_DEFAULTS, ConfigError, RunConfig, add_arguments, flag, given, make_config
+from engine.config import AUTO, ConfigError, RunConfig, add_arguments, defaults, flag, given, make_config
 from engine.monitoring.memory import available_bytes, estimate_bytes
 from mario_tui.format import gibibytes
 
@@ -51,12 +51,12 @@ class Form:
         return self._texts.get(name, "")
 
     def default(self, name: str) -> str:
-        """A field's default for the game, as one would type it."""
+        """A field's default for game and runner, as one would type it."""
         if self._base is not None:
             value = self._base.get(name, SPECS[name].default)
         else:
-            game = self._texts.get("game", str(SPECS["game"].default))
-            value = GAME_DEFAULTS.get(game, {}).get(name, SPECS[name].default)
+            game, runner = (self._texts.get(decider, str(SPECS[decider].default)) for decider in _DECIDE)
+            value = defaults(game, runner).get(name, SPECS[name].default)
         if value is None:
             return ""
         if isinstance(value, bool):
