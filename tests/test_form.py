@@ -10,7 +10,7 @@ import pytest
 from textual.widgets import Input, TabbedContent
 
 from engine import config as configuration
-from engine.config import GAMES, ConfigError, RunConfig, make_config
+from engine.config import GAMES, RUNNERS, ConfigError, RunConfig, belongs, make_config
 from engine.envs.make import make_lanes
 from engine.monitoring.memory import check_memory, estimate_bytes, seen_by
 from mario_tui.app import MarioApp
@@ -22,14 +22,16 @@ from tests.test_tui import until
 
 
 @pytest.mark.parametrize("game", GAMES)
-def test_an_untouched_form_is_the_games_default_run(game: str) -> None:
+@pytest.mark.parametrize("runner", RUNNERS)
+def test_an_untouched_form_is_the_default_run_of_game_and_runner(game: str, runner: str) -> None:
     form = Form()
     form.set("game", game)
-    assert form.config() == make_config({"game": game})
+    form.set("runner", runner)
+    assert form.config() == make_config({"game": game, "runner": runner})
     assert form.errors() == {}
-    assert form.command() == f"mario-tui --game={game}"
+    assert form.command().startswith("mario-tui --")
     for name in SPECS:
-        assert form.offered(name) is (game in SPECS[name].metadata["games"])
+        assert form.offered(name) is belongs(name, game, runner)
         value = getattr(form.config(), name)
         if form.offered(name) and value is not None and name != "batch_size":
             assert form.text(name) in (str(value), {True: "on", False: "off"}.get(value))
@@ -65,13 +67,12 @@ def test_every_wrong_field_is_named_in_the_configurations_own_words() -> None:
     assert form.errors() == {}
 
 
-def test_an_option_of_another_runner_is_not_offered(monkeypatch: pytest.MonkeyPatch) -> None:
-    spec = SPECS["noop_max"]
-    meta = {**spec.metadata, "runners": ("apex",)}
-    monkeypatch.setattr(spec, "metadata", meta)
-    assert not Form().offered("noop_max")
-    monkeypatch.setattr(spec, "metadata", {**meta, "runners": ("single", "apex")})
-    assert Form().offered("noop_max")
+def test_an_option_of_another_runner_is_not_offered() -> None:
+    form = Form()
+    assert not form.offered("num_actors")
+    form.set("runner", "apex")
+    assert form.offered("num_actors")
+    assert not form.offered("checkpoint_replay")
 
 
 @pytest.mark.parametrize(
@@ -119,7 +120,7 @@ async def test_the_form_shows_every_option_of_the_game_and_what_is_wrong(tmp_pat
             screen.query_one("#edit-game", Choice).value = game
             await until(pilot, lambda game=game: screen.form.text("game") == game, game)
             shown = {row.field for row in screen.query(FieldRow) if row.display}
-            assert shown == {name for name in SPECS if game in SPECS[name].metadata["games"]}
+            assert shown == {name for name in SPECS if belongs(name, game, "single")}
             lanes = screen.query_one("#edit-parallel_envs", Input)
             assert lanes.placeholder == str(make_config({"game": game}).parallel_envs)
         tabs.active = "group-environment"
