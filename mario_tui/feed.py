@@ -7,7 +7,21 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from engine.client import HostClient, HostGone
-from engine.messages import Command, Event, Failed, Finished, Frame, Hello, Lanes, Noted, Point, Progress, Ready, System
+from engine.messages import (
+    Command,
+    Episode,
+    Event,
+    Failed,
+    Finished,
+    Frame,
+    Hello,
+    Lanes,
+    Noted,
+    Point,
+    Progress,
+    Ready,
+    System,
+)
 from engine.view import RunView
 
 
@@ -22,6 +36,10 @@ class Snapshot:
     system: System | None = None
     points: tuple[Point, ...] = ()
     events: tuple[Noted, ...] = ()
+    """Newest episodes and everything else, in order."""
+    episodes: tuple[Noted, ...] = ()
+    others: tuple[Noted, ...] = ()
+    """Evaluations, checkpoints, log lines, the first clear ...; the same object while nothing was added."""
     end: Finished | Failed | None = None
     connected: bool = False
 
@@ -35,6 +53,7 @@ class Feed:
         self._client: HostClient | None = None
         self._changed = True
         self._snapshot = Snapshot()
+        self._seen: tuple[object, ...] = ()
 
     def follow(self, client: HostClient) -> None:
         """Read from a connection, in a thread of its own, until it ends."""
@@ -64,15 +83,20 @@ class Feed:
         with self._lock:
             if self._changed:
                 self._changed = False
-                view = self._view
+                view, before = self._view, self._snapshot
+                seen = view.points, view.points.changes, view.events, view.events.changes
+                points_same, others_same = seen[:2] == self._seen[:2], seen[2:] == self._seen[2:]
+                self._seen = seen
                 self._snapshot = Snapshot(
                     hello=view.hello,
                     ready=view.ready,
                     progress=view.progress,
                     lanes=view.lanes,
                     system=view.system,
-                    points=tuple(view.points.items),
+                    points=before.points if points_same else tuple(view.points.items),
                     events=tuple(view.events),
+                    episodes=tuple(view.events.episodes()),
+                    others=before.others if others_same else tuple(view.events.others()),
                     end=view.end,
                     connected=self._client is not None,
                 )
@@ -81,6 +105,11 @@ class Feed:
     def frame(self) -> Frame | None:
         """The newest picture of the game."""
         return self._view.frame
+
+    def episodes_of(self, actor: int, lane: int) -> list[Episode]:
+        """The last episodes of a lane, oldest first."""
+        with self._lock:
+            return list(self._view.of_lane.get((actor, lane), ()))
 
     def close(self) -> None:
         if self._client is not None:

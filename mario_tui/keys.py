@@ -71,10 +71,72 @@ KEYS = (
     Key("toggle_pause", "p,space", "Pause", "Pause or resume training", "dashboard", changes=True),
     Key("save", "s", "Save", "Save the policy's weights for playing", "dashboard", changes=True),
     Key("checkpoint", "c", "Checkpoint", "Write a checkpoint for exact resume", "dashboard", changes=True),
+    Key("evaluate", "v", "Evaluate", "Play the greedy evaluation now", "dashboard", shown=False, changes=True),
+    Key(
+        "tune",
+        "e",
+        "Numbers",
+        "Change learning rate, epsilon, beta or replay ratio",
+        "dashboard",
+        shown=False,
+        changes=True,
+    ),
     Key("toggle_game", "g", "Game", "Show or hide the rank-0 game", "dashboard"),
+    Key("hold_game", "f", "Hold", "Hold the game's picture, or go on", "dashboard", shown=False),
+    Key(
+        "save_picture",
+        "f12,P",
+        "Picture",
+        "Save the game's picture as PNG in the run's folder",
+        "dashboard",
+        shown=False,
+    ),
+    Key(
+        "next_panel",
+        "tab",
+        "Panel",
+        "To the next panel; 1 to 9: to that one, shown again if hidden",
+        "dashboard",
+        shown=False,
+    ),
+    Key("maximise", "z", "Max", "The panel alone on the screen, or all again", "dashboard"),
+    Key("hide", "w", "Hide", "Hide the panel", "dashboard", shown=False),
+    Key("show_all", "W", "Show all", "Show every panel", "dashboard", shown=False),
+    Key(
+        "open_selected",
+        "enter",
+        "Open",
+        "The selected actor with its episodes; a chart alone",
+        "dashboard",
+        shown=False,
+    ),
+    Key("sort", "o", "Order", "Order the actors by the next column", "dashboard", shown=False),
+    Key("turn_sort", "O", "Turn order", "Turn the order of the actors round", "dashboard", shown=False),
+    Key(
+        "zoom_in",
+        "plus,equals_sign",
+        "Zoom in",
+        "Charts: zoom in, at the crosshair if there is one",
+        "dashboard",
+        shown=False,
+    ),
+    Key("zoom_out", "minus", "Zoom out", "Charts: zoom out", "dashboard", shown=False),
+    Key("whole", "0", "Whole run", "Charts: the whole run", "dashboard", shown=False),
+    Key("pan_left", "shift+left,comma", "Earlier", "Charts: move to the left", "dashboard", shown=False),
+    Key("pan_right", "shift+right,full_stop", "Later", "Charts: move to the right", "dashboard", shown=False),
+    Key(
+        "cursor_left", "left", "Crosshair left", "Charts: crosshair with values, to the left", "dashboard", shown=False
+    ),
+    Key("cursor_right", "right", "Crosshair right", "Charts: crosshair to the right", "dashboard", shown=False),
+    Key("smoothing", "m", "Smoothing", "Charts: none, or averages over more and more points", "dashboard", shown=False),
+    Key("log_axis", "l", "Log axis", "Chart: logarithmic y axis, or linear", "dashboard", shown=False),
+    Key("x_axis", "t", "x axis", "Charts: steps, trained time, or time before now", "dashboard", shown=False),
     Key("stop", "x", "Stop", "Stop the run after a last checkpoint (asks)", "dashboard", changes=True),
-    Key("home", "escape,h", "Home", "Back to the list of runs; training goes on", "dashboard"),
-    Key("detach", "q,d", "Detach", "Leave; training goes on", "dashboard"),
+    Key(
+        "back", "escape", "Back", "Back: from crosshair, from one panel, to the list of runs", "dashboard", shown=False
+    ),
+    Key("home", "h", "Home", "Back to the list of runs; training goes on", "dashboard"),
+    Key("detach", "q,d", "Leave", "Leave; training goes on", "dashboard"),
     Key("help", "question_mark,f1", "Help", "Show this help", "everywhere"),
     Key("command_palette", "ctrl+p", "Palette", "Find an action by its name", "everywhere"),
 )
@@ -103,5 +165,8 @@ def bindings(place: Place) -> list[BindingType]:
 
 def shown_name(key: Key, keymap: Mapping[str, str] | None = None) -> str:
     """All keys of an action as people call them: `p or space`."""
-    names = {"question_mark": "?", "escape": "esc", "slash": "/"}
+    names = {
+        "question_mark": "?", "escape": "esc", "slash": "/", "plus": "+", "equals_sign": "=", "minus": "-",
+        "comma": ",", "full_stop": ".",
+    }  # fmt: skip
     return " or ".join(names.get(name, name) for name in (keymap or {}).get(key.id, key.keys).split(","))

@@ -2,42 +2,66 @@
 
 from __future__ import annotations
 
+import contextlib
+import time
 from typing import TYPE_CHECKING
 
 from textual import work
 from textual.app import ComposeResult
-from textual.containers import Container, VerticalScroll
+from textual.containers import Container
 from textual.widgets import Footer
 
 from engine.client import HostClient, HostProcess, read_recording
 from engine.errors import UserError
-from engine.messages import Checkpoint, Command, Failed, Finished, Pause, Render, Resume, Save, State, Stop
+from engine.messages import (
+    Changed,
+    Checkpoint,
+    Command,
+    Evaluate,
+    Failed,
+    Finished,
+    Lane,
+    Pause,
+    Render,
+    Resume,
+    Save,
+    Set,
+    State,
+    Stop,
+    Tunable,
+)
 from engine.runs import Run
 from mario_tui.feed import Feed, Snapshot
 from mario_tui.keys import bindings
-from mario_tui.screens.base import PlaceScreen
+from mario_tui.link import Pace, busy
+from mario_tui.screens.actor import ActorScreen
+from mario_tui.screens.board import DIGITS, Board
 from mario_tui.screens.dialogs import ConfirmScreen
+from mario_tui.screens.tune import TuneScreen
 from mario_tui.widgets.actors import ActorsPanel
 from mario_tui.widgets.chart import Chart
-from mario_tui.widgets.game import GameView
+from mario_tui.widgets.curves import Curves
+from mario_tui.widgets.evaluations import EvaluationsPanel
+from mario_tui.widgets.game import GameView, save_picture
 from mario_tui.widgets.header import RunHeader
 from mario_tui.widgets.log import LogPanel
 from mario_tui.widgets.machine import MachinePanel
+from mario_tui.widgets.painted import Painted
 from mario_tui.widgets.panel import Panel
 from mario_tui.widgets.replay import ReplayPanel
 
 if TYPE_CHECKING:
-    from mario_tui.app import MarioApp
+    pass
 
 TICK_S = 0.25
 
 
-class DashboardScreen(PlaceScreen[None]):
+class DashboardScreen(Board):
     """Follows `run`: through `host` if this process has just started it, else by attaching, else from its recording."""
 
     PLACE = "dashboard"
-    BINDINGS = bindings("dashboard")
-    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (72, "-normal"), (108, "-wide")]
+    BINDINGS = [*DIGITS, *bindings("dashboard")]
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (72, "-normal"), (108, "-wide"), (170, "-huge")]
     VERTICAL_BREAKPOINTS = [(0, "-short"), (34, "-tall")]
 
     def __init__(self, run: Run, host: HostProcess | None = None) -> None:
@@ -47,41 +71,45 @@ class DashboardScreen(PlaceScreen[None]):
         self.feed = Feed()
         self.shown = Snapshot()
         """What the panels show."""
-        self._panels: list[Panel] = []
-        self._charts: list[tuple[str, Chart]] = []
+        self._texts: list[Panel | ActorsPanel] = []
         self._told_end = False
 
     def compose(self) -> ComposeResult:
         self._header = RunHeader()
         self._header.fallback = (self.run.name, self._record_state())
-        self._actors, self._replay, self._machine, self._log = ActorsPanel(), ReplayPanel(), MachinePanel(), LogPanel()
-        self._panels = [self._header, self._actors, self._replay, self._machine, self._log]
-        self._charts = [
-            ("mean_return", Chart("Mean return", "green", id="chart-return")),
-            ("loss", Chart("TD loss", "red", id="chart-loss")),
-            ("q_mean", Chart("Q estimate", "cyan", id="chart-q")),
-        ]
+        self.actors = ActorsPanel()
+        replay, machine, evaluations, log = ReplayPanel(), MachinePanel(), EvaluationsPanel(), LogPanel()
+        look = self.outlook
+        self.charts = (
+            Chart("Mean return", "mean_return", look, id="chart-return", number=4, best="high", evaluated=True),
+            Chart("TD loss", "loss", look, id="chart-loss", number=5, best="low"),
+            Chart("Q estimate", "q_mean", look, id="chart-q", number=6, best="high"),
+        )
         self._game = GameView()
+        self._texts = [self._header, self.actors, replay, machine, evaluations, log]
+        self.panels = (self.actors, replay, machine, *self.charts, evaluations, log, self._game)
         yield self._header
         with Container(id="body"):
             with Container(id="left"):
-                with VerticalScroll(id="actors-scroll"):
-                    yield self._actors
-                yield self._replay
-                yield self._machine
-            with Container(id="right"):
-                yield self._game
-                with Container(id="charts"):
-                    for _, chart in self._charts:
-                        yield chart
-                yield self._log
+                yield self.actors
+                yield evaluations
+                yield replay
+                yield machine
+            with Container(id="rest"):
+                with Container(id="plots"):
+                    yield self._game
+                    with Container(id="charts"):
+                        yield from self.charts
+                yield log
         yield Footer(show_command_palette=False, compact=True)
 
     def on_mount(self) -> None:
-        self._game.display = False
+        self._game.add_class("-off")
+        self.restore()
         self._connect()
         self.set_interval(TICK_S, self.tick)
-        self.set_interval(1 / 15, self._show_frame)
+        self._pace = Pace(self.mario.settings.game_fps)
+        self.set_interval(1 / (2 * self._pace.most), self._show_frame)
 
     def on_unmount(self) -> None:
         self.feed.close()
@@ -110,23 +138,33 @@ class DashboardScreen(PlaceScreen[None]):
         self.notify(reason, severity="error", timeout=30)
 
     def tick(self) -> None:
-        """Show the newest snapshot; nothing else touches the panels."""
+        """Show the newest snapshot; nothing else touches the panels. A link that is behind is given nothing to do."""
+        if busy(self.app):
+            return
         snapshot = self.feed.snapshot()
         if snapshot is self.shown:
             return
-        points_changed = snapshot.points != self.shown.points
-        self.shown = snapshot
-        for panel in self._panels:
+        before, self.shown = self.shown, snapshot
+        for panel in self._texts:
             panel.show(snapshot)
-        if points_changed:
-            xs = [float(point.env_steps) for point in snapshot.points]
-            for name, chart in self._charts:
-                chart.show(xs, [getattr(point, name) for point in snapshot.points])
+        if snapshot.points is not before.points or snapshot.others is not before.others:
+            self.curves = Curves(snapshot.points, snapshot.others)
+            for chart in self.charts:
+                chart.show_curves(self.curves)
         self._tell_end(snapshot)
 
     def _show_frame(self) -> None:
-        if self._game.display:
-            self._game.show(self.feed.frame())
+        """The newest picture, unless an earlier one is still on its way: none is ever queued."""
+        frame = self.feed.frame()
+        if not self._game.display or not self._game.is_new(frame):
+            return
+        behind = busy(self.app)
+        if self._pace.offered(behind, time.monotonic()):
+            slow = self._pace.fps < self._pace.most
+            self._game.remark = f"{self._pace.fps:.0f}/s: slow link" if slow else ""
+            self.feed.send(Render(on=True, fps=self._pace.fps))
+        if not behind:
+            self._game.show(frame)
 
     def _tell_end(self, snapshot: Snapshot) -> None:
         """Once: how the run ended, or that its host is gone."""
@@ -161,11 +199,66 @@ class DashboardScreen(PlaceScreen[None]):
     def action_checkpoint(self) -> None:
         self._send(Checkpoint(), "writing a checkpoint")
 
+    def action_evaluate(self) -> None:
+        self._send(Evaluate(), "evaluating")
+
+    def action_tune(self) -> None:
+        def answered(changes: list[Set] | None) -> None:
+            for change in changes or ():
+                self._send(change, f"{change.name.replace('_', ' ')}: {change.value:g} asked for")
+
+        self.app.push_screen(TuneScreen(self._numbers()), answered)
+
     def action_toggle_game(self) -> None:
-        show = not self._game.display
-        if self._send(Render(on=show, fps=self._mario.settings.game_fps), "game on" if show else "game off"):
-            self._game.display = show
-            self.set_class(show, "-game")
+        self._set_game(self._game.has_class("-off"))
+
+    def bring(self, panel: Painted) -> bool:
+        return panel is not self._game or not panel.has_class("-off") or self._set_game(True)
+
+    def _set_game(self, show: bool) -> bool:
+        """Ask the host for pictures, or for none any more; whether it could be asked."""
+        if not self._send(Render(on=show, fps=self._pace.fps), "game on" if show else "game off"):
+            return False
+        self._game.set_class(not show, "-off")
+        self.set_class(show, "-game")
+        if not show and self.alone is self._game:
+            self.remembered.maximised = ""
+        self._lay_out()
+        return True
+
+    def action_hold_game(self) -> None:
+        self._game.hold(not self._game.held)
+
+    def action_save_picture(self) -> None:
+        frame = self._game.frame
+        if frame is None or self._game.has_class("-off"):
+            self.notify("There is no picture of the game; g shows it", severity="warning", timeout=4)
+            return
+        try:
+            path = save_picture(frame, self.run.path / "pictures")
+        except OSError as error:
+            self.notify(f"The picture could not be saved: {error}", severity="error")
+            return
+        self.notify(f"Saved {path}", timeout=6)
+
+    def action_open_selected(self) -> None:
+        """Enter: the selected actor, or the panel alone."""
+        if not self.actors.has_focus and self.alone is not self.actors:
+            self.action_maximise()
+            return
+        selected = self.actors.selected
+        if selected is None:
+            return
+        place = selected.actor, selected.lane
+
+        def newest() -> Lane | None:
+            lanes = self.feed.snapshot().lanes
+            return next((lane for lane in lanes.lanes if (lane.actor, lane.lane) == place), None) if lanes else None
+
+        self.app.push_screen(ActorScreen(newest, lambda: self.feed.episodes_of(*place)))
+
+    def on_actors_panel_opened(self) -> None:
+        self.action_open_selected()
 
     def action_stop(self) -> None:
         def answered(yes: bool | None) -> None:
@@ -179,14 +272,37 @@ class DashboardScreen(PlaceScreen[None]):
         else:
             self._send(Stop(), "")
 
+    def action_back(self) -> None:
+        """From the crosshair to none, from one panel to all, from the dashboard home."""
+        if self.outlook.cursor is not None:
+            self.outlook.cursor = None
+            self.draw_charts()
+        elif self.alone is not None:
+            self.action_maximise()
+        else:
+            self.action_home()
+
     def action_home(self) -> None:
-        self._mario.go_home()
+        self.mario.go_home()
 
     def action_detach(self) -> None:
         self.app.exit()
 
+    def _numbers(self) -> dict[Tunable, float]:
+        """What is in force, as far as it is known here."""
+        now: dict[Tunable, float] = {"epsilon_scale": 1.0}
+        with contextlib.suppress(UserError):
+            now["replay_ratio"] = self.run.config().replay_ratio
+        for event in self.feed.snapshot().others:
+            if isinstance(event, Changed):
+                now[event.name] = event.value
+        progress = self.feed.snapshot().progress
+        if progress is not None:
+            now["learning_rate"], now["beta"] = progress.learning_rate, progress.beta
+        return now
+
     def _send(self, command: Command, done: str) -> bool:
-        if self._mario.read_only and not isinstance(command, Render):
+        if self.mario.read_only and not isinstance(command, Render):
             return False
         if not self._is_live() or not self.feed.send(command):
             self.notify("The run is not running; resume it from home.", severity="warning")
@@ -197,13 +313,6 @@ class DashboardScreen(PlaceScreen[None]):
     def _is_live(self) -> bool:
         snapshot = self.feed.snapshot()
         return snapshot.connected and snapshot.end is None
-
-    @property
-    def _mario(self) -> MarioApp:
-        from mario_tui.app import MarioApp
-
-        assert isinstance(self.app, MarioApp)
-        return self.app
 
     def _record_state(self) -> State:
         try:

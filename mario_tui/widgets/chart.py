@@ -1,93 +1,255 @@
-"""A line chart in braille dots: 2 x 4 of them to a cell, thinned to the columns there are before it is drawn."""
+"""A chart of one number of the run, with its evaluations where it has some, in braille dots.
+
+All charts of a dashboard look at the same stretch of the run and share a crosshair: they hold the same `Outlook`.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import groupby
+from typing import Literal
 
-from rich.text import Text
-from textual.events import Resize
-from textual.widgets import Static
+from rich.segment import Segment
+from rich.style import Style
+from textual.events import Leave, MouseDown, MouseEvent, MouseMove, MouseScrollDown, MouseScrollUp, MouseUp
+from textual.message import Message
+from textual.strip import Strip
 
 from mario_tui.format import number, short
+from mario_tui.widgets.braille import Canvas
+from mario_tui.widgets.curves import AXIS_NAMES, ZOOM, Curves, Outlook, nearest, smooth, x_text
+from mario_tui.widgets.painted import Painted
 
-_DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))  # [row][column] bits of a braille character
 _LABEL = 7
+_BASE, _MUTED, _LINE, _RAW, _EVALUATION, _CURSOR = range(6)
+_CLASSES = ("painted--muted", "chart--line", "chart--raw", "chart--evaluation", "chart--cursor")
 
 
-class Chart(Static):
-    """One series over environment steps. Draws only when its data or its size have changed."""
+class Chart(Painted):
+    """`values` names the field of `Point`; `best` says which end of it is marked with ▲ or ▼."""
 
-    def __init__(self, title: str, colour: str, *, id: str) -> None:
-        super().__init__(id=id, classes="panel chart")
-        self._title, self._colour = title, colour
-        self.border_title = title
-        self._xs: Sequence[float] = ()
-        self._ys: Sequence[float] = ()
+    COMPONENT_CLASSES = {"chart--line", "chart--raw", "chart--evaluation", "chart--cursor"}
 
-    def show(self, xs: Sequence[float], ys: Sequence[float]) -> None:
-        """Show a series; values that are not finite are left out."""
-        if len(xs) == len(self._xs) and (not xs or (xs[-1] == self._xs[-1] and ys[-1] == self._ys[-1])):
-            return
-        self._xs, self._ys = xs, ys
-        self._draw()
+    class Moved(Message):
+        """The mouse changed the outlook; every chart has to be drawn."""
 
-    def on_resize(self, event: Resize) -> None:
-        self._draw()
+    def __init__(
+        self,
+        title: str,
+        values: str,
+        outlook: Outlook,
+        *,
+        id: str,
+        number: int,
+        best: Literal["high", "low"],
+        evaluated: bool = False,
+    ) -> None:
+        super().__init__(title, id=id, number=number, classes="panel chart")
+        self.logarithmic = False
+        self._values, self._outlook, self._best, self._evaluated = values, outlook, best, evaluated
+        self._curves = Curves()
+        self._ys: list[float] = []
+        self._dragged_from: float | None = None
 
-    def _draw(self) -> None:
-        finite = [(x, y) for x, y in zip(self._xs, self._ys, strict=True) if math.isfinite(y)]
-        self.border_title = f"{self._title} {number(finite[-1][1])}" if finite else self._title
-        columns, rows = self.content_size.width - _LABEL, self.content_size.height
+    def show_curves(self, curves: Curves) -> None:
+        """Show other data; the same are not drawn again."""
+        if curves is not self._curves:
+            self._curves, self._ys = curves, curves.values(self._values)
+            self.repaint()
+
+    @property
+    def columns(self) -> int:
+        """Cells between the left and the right end of the x axis; none or less while out of sight."""
+        return self.body[0] - _LABEL
+
+    # ------------------------------------------------------------------------------------------ drawing
+
+    def repaint(self) -> None:
+        columns, rows = self.columns, self.body[1]
         if columns < 4 or rows < 1:
+            self.paint([])
             return
-        if len(finite) < 2:
-            self.update(Text("no data yet", style="dim"))
+        look, curves = self._outlook, self._curves
+        xs = curves.xs(look.axis)
+        ys = smooth(self._ys, look.smoothing)
+        low_x, high_x = look.window.bounds(*curves.reach(look.axis))
+        evaluations = [
+            (curves.x_of(event.env_steps, look.axis), event.mean_return, event.best)
+            for event in (curves.evaluations if self._evaluated else ())
+        ]
+        inside = [y for x, y in zip(xs, ys, strict=True) if low_x <= x <= high_x]
+        shown = [y for y in (*inside, *(y for x, y, _ in evaluations if low_x <= x <= high_x)) if self._drawable(y)]
+        if not shown or high_x <= low_x:
+            self.paint([self._plain(self._nothing_text())], note=self._note(low_x, high_x))
             return
-        self.update(self._plot(finite, columns, rows))
+        with_marks, with_ticks = rows >= 4, rows >= 9
+        body = rows - with_marks - with_ticks
+        low, high = self._scale(min(shown)), self._scale(max(shown))
+        canvas = Canvas(columns, body, (low_x, high_x), (low, high))
+        if look.smoothing:
+            canvas.line(xs, [self._scale(y) for y in self._ys], _RAW)
+        canvas.line(xs, [self._scale(y) for y in ys], _LINE)
+        for x, y, best in evaluations:
+            canvas.glyph(x, self._scale(y), "★" if best else "◆", _EVALUATION)
+        self._mark_best_and_last(canvas, xs, ys, low_x, high_x)
+        if look.cursor is not None:
+            canvas.upright(look.cursor, _CURSOR)
+        inks = [self.rich_style, *(self.ink(name) for name in _CLASSES)]
+        lines = [
+            self._strip([(self._y_label(row, body, low, high), _MUTED), *canvas.runs(row)], inks) for row in range(body)
+        ]
+        if with_marks:
+            left = "" if with_ticks else x_text(low_x, look.axis)[: _LABEL - 1]
+            pieces = [(f"{left:>{_LABEL - 1}} ", _MUTED), *self._marks(canvas, columns, low_x, high_x)]
+            lines.append(self._strip(pieces, inks))
+        if with_ticks:
+            lines.append(self._strip([(self._ticks(columns, low_x, high_x), _MUTED)], inks))
+        self.paint(lines, value=self._value_text(xs, ys), note=self._note(low_x, high_x))
 
-    def _plot(self, points: list[tuple[float, float]], columns: int, rows: int) -> Text:
-        body = rows - 1 if rows >= 4 else rows  # the last row is the x axis where there is room for one
-        low, high = min(y for _, y in points), max(y for _, y in points)
-        text = Text(no_wrap=True, overflow="crop")
-        for row, line in enumerate(braille_lines(points, columns, body, low, high)):
-            label = number(high) if row == 0 else number(low) if row == body - 1 else ""
-            text.append(f"{label[: _LABEL - 1]:>{_LABEL - 1}} ", style="dim")
-            text.append(line + "\n", style=self._colour)
-        if body < rows:
-            first, last = short(points[0][0]), short(points[-1][0])
-            text.append(" " * _LABEL + first + last.rjust(columns - len(first)), style="dim")
+    def _scale(self, y: float) -> float:
+        if not self.logarithmic:
+            return y
+        return math.log10(y) if y > 0 and math.isfinite(y) else math.nan
+
+    def _drawable(self, y: float) -> bool:
+        return math.isfinite(y) and (y > 0 or not self.logarithmic)
+
+    def _mark_best_and_last(
+        self, canvas: Canvas, xs: Sequence[float], ys: Sequence[float], low_x: float, high_x: float
+    ) -> None:
+        visible = [(x, y) for x, y in zip(xs, ys, strict=True) if low_x <= x <= high_x and self._drawable(y)]
+        if not visible:
+            return
+        x, y = visible[-1]
+        canvas.glyph(x, self._scale(y), "●", _LINE)
+        if self._best == "high":
+            x, y = max(visible, key=lambda point: point[1])
+            canvas.glyph(x, self._scale(y), "▲", _LINE)
+        else:
+            x, y = min(visible, key=lambda point: point[1])
+            canvas.glyph(x, self._scale(y), "▼", _LINE)
+
+    def _y_label(self, row: int, rows: int, low: float, high: float) -> str:
+        """At the top, at the bottom, and between where there is room."""
+        step = max(1, (rows - 1) // max(1, rows // 5))
+        if row not in (0, rows - 1) and (row % step or rows - 1 - row < max(3, step // 2)):
+            return " " * _LABEL
+        value = high - (high - low) * row / max(1, rows - 1)
+        return f"{_label(10**value if self.logarithmic else value):>{_LABEL - 1}} "
+
+    def _marks(self, canvas: Canvas, columns: int, low_x: float, high_x: float) -> list[tuple[str, int]]:
+        """The x axis as a line, events of the run as letters on it; the rare ones win a cell."""
+        cells = ["─"] * columns
+        order = "ceb!dr"
+        for step, letter in self._curves.marks:
+            x = self._curves.x_of(step, self._outlook.axis)
+            column = canvas.column(x)
+            if low_x <= x <= high_x and order.index(letter) >= order.find(cells[column]):
+                cells[column] = letter
+        return [("".join(run), _MUTED if line else _BASE) for line, run in groupby(cells, lambda cell: cell == "─")]
+
+    def _ticks(self, columns: int, low_x: float, high_x: float) -> str:
+        """Labels below the axis, about every 20 cells."""
+        count = max(1, columns // 20)
+        line = [" "] * (_LABEL + columns)
+        for index in range(count + 1):
+            text = x_text(low_x + (high_x - low_x) * index / count, self._outlook.axis)
+            at = _LABEL + min(max(0, round((columns - 1) * index / count) - len(text) // 2), columns - len(text))
+            line[at : at + len(text)] = text
+        return "".join(line)
+
+    def _value_text(self, xs: Sequence[float], ys: Sequence[float]) -> str:
+        """The last and the best value, or what the crosshair stands on."""
+        known = [(x, y) for x, y in zip(xs, ys, strict=True) if math.isfinite(y)]
+        cursor = self._outlook.cursor
+        if not known:
+            return ""
+        if cursor is None:
+            best = max(known, key=lambda p: p[1]) if self._best == "high" else min(known, key=lambda p: p[1])
+            return f"{number(known[-1][1])} {'▲' if self._best == 'high' else '▼'}{number(best[1])}"
+        x, y = known[nearest([x for x, _ in known], cursor)]
+        text = f"{number(y)} at {x_text(x, self._outlook.axis)}"
+        if self._evaluated and self._curves.evaluations:
+            places = [self._curves.x_of(event.env_steps, self._outlook.axis) for event in self._curves.evaluations]
+            text += f" ◆{number(self._curves.evaluations[nearest(places, cursor)].mean_return)}"
         return text
 
+    def _note(self, low_x: float, high_x: float) -> str:
+        look = self._outlook
+        parts = ["log"] if self.logarithmic else []
+        if look.smoothing:
+            parts.append(f"ema {look.smoothing:g}")
+        if look.window.span is not None:
+            parts.append("zoom")
+        wide = self.content_size.width >= 70
+        reach = f"to {x_text(high_x, look.axis)}" + (
+            f" {AXIS_NAMES[look.axis]}" if wide or look.axis != "steps" else ""
+        )
+        return ", ".join([*parts, reach])
 
-def braille_lines(points: list[tuple[float, float]], columns: int, rows: int, low: float, high: float) -> list[str]:
-    """Points, sorted by x, as `rows` lines of `columns` braille characters."""
-    width, height = columns * 2, rows * 4
-    first, last = points[0][0], points[-1][0]
-    x_span, y_span = (last - first) or 1.0, (high - low) or 1.0
-    extent: dict[int, list[int]] = {}  # dot column -> [lowest, highest, first, last] dot row, from the bottom
-    for x, y in points:
-        column = int((x - first) / x_span * (width - 1))
-        dot = int((y - low) / y_span * (height - 1))
-        seen = extent.setdefault(column, [dot, dot, dot, dot])
-        seen[0], seen[1], seen[3] = min(seen[0], dot), max(seen[1], dot), dot
-    cells = [[0] * columns for _ in range(rows)]
+    def _nothing_text(self) -> str:
+        if any(math.isfinite(y) for y in self._ys):
+            return "nothing in this stretch that a log axis can show" if self.logarithmic else "nothing in this stretch"
+        return "no data yet"
 
-    def fill(column: int, bottom: int, top: int) -> None:
-        for dot in range(bottom, top + 1):
-            from_top = height - 1 - dot
-            cells[from_top // 4][column // 2] |= _DOTS[from_top % 4][column % 2]
+    def _plain(self, text: str) -> Strip:
+        return Strip([Segment(text, self.ink("painted--muted"))])
 
-    before: tuple[int, int] | None = None
-    for column, (bottom, top, first_dot, last_dot) in extent.items():
-        fill(column, bottom, top)
-        if before is not None:  # a straight line over the columns between
-            then, level = before
-            for step in range(then + 1, column):
-                share = (step - then) / (column - then)
-                dot = round(level + (first_dot - level) * share)
-                fill(step, dot, dot)
-            if column == then + 1:
-                fill(column, min(level, first_dot), max(level, first_dot))
-        before = (column, last_dot)
-    return ["".join(chr(0x2800 + bits) for bits in row) for row in cells]
+    def _strip(self, pieces: Sequence[tuple[str, int]], inks: Sequence[Style]) -> Strip:
+        return Strip([Segment(text, inks[ink]) for text, ink in pieces])
+
+    # ------------------------------------------------------------------------------------------ the mouse
+
+    def _x_at(self, event: MouseEvent) -> float | None:
+        """x under the pointer."""
+        columns = self.columns
+        column = event.x - 1 - _LABEL
+        low, high = self._outlook.window.bounds(*self._curves.reach(self._outlook.axis))
+        return low + (high - low) * (column + 0.5) / columns if 0 <= column < columns and high > low else None
+
+    def _zoom(self, event: MouseEvent, factor: float) -> None:
+        event.stop()
+        self._outlook.window.zoom(factor, self._x_at(event), *self._curves.reach(self._outlook.axis))
+        self.post_message(self.Moved())
+
+    def on_mouse_scroll_up(self, event: MouseScrollUp) -> None:
+        self._zoom(event, 1 / ZOOM)
+
+    def on_mouse_scroll_down(self, event: MouseScrollDown) -> None:
+        self._zoom(event, ZOOM)
+
+    def on_mouse_down(self, event: MouseDown) -> None:
+        self._dragged_from = event.x
+        self.capture_mouse()
+
+    def on_mouse_up(self, event: MouseUp) -> None:
+        self._dragged_from = None
+        self.release_mouse()
+
+    def on_mouse_move(self, event: MouseMove) -> None:
+        columns = self.columns
+        if self._dragged_from is not None and columns > 0:
+            share = (self._dragged_from - event.x) / columns
+            self._dragged_from = event.x
+            if share:
+                self._outlook.window.pan(share, *self._curves.reach(self._outlook.axis))
+                self.post_message(self.Moved())
+            return
+        x = self._x_at(event)
+        if x != self._outlook.cursor:
+            self._outlook.cursor = x
+            self.post_message(self.Moved())
+
+    def on_leave(self, event: Leave) -> None:
+        if self._outlook.cursor is not None:
+            self._outlook.cursor = None
+            self.post_message(self.Moved())
+
+
+def _label(value: float) -> str:
+    """A number in six characters."""
+    text = number(value)
+    if len(text) > _LABEL - 1:
+        text = short(value) if value >= 0 else f"-{short(-value)}"
+    return text[: _LABEL - 1]

@@ -11,7 +11,7 @@ from rich.text import Text
 from textual.widgets import Static
 
 from mario_tui.format import number, short
-from mario_tui.widgets.chart import braille_lines
+from mario_tui.widgets.braille import Canvas
 
 MARKERS = "●▲■◆✚★○△□◇"
 COLOURS = ("cyan", "yellow", "magenta", "green", "red", "bright_blue", "white")
@@ -19,7 +19,6 @@ COLOURS = ("cyan", "yellow", "magenta", "green", "red", "bright_blue", "white")
 _LABEL = 8
 _BETWEEN = 14
 """Columns between two markers of a series."""
-_BLANK = chr(0x2800)
 
 
 @dataclass(frozen=True)
@@ -78,33 +77,27 @@ def plot(drawn: Sequence[Series], columns: int, rows: int, x_name: Callable[[flo
     ys = [y for series in drawn for _, y in series.points]
     body = rows - 1
     (first, last), (low, high) = (min(xs), max(xs)), (min(ys), max(ys))
-    cells = [[(_BLANK, "")] * columns for _ in range(body)]
-    for series in drawn:
-        _draw_line(cells, series, (first, last), (low, high))
+    canvas = Canvas(columns, body, (first, last), (low, high))
+    for ink, series in enumerate(drawn):
+        canvas.line([x for x, _ in series.points], [y for _, y in series.points], ink)
+    for ink, series in enumerate(drawn):
+        _mark(canvas, series, ink)
     text = Text(no_wrap=True, overflow="crop")
-    for row, line in enumerate(cells):
+    for row in range(body):
         label = number(high) if row == 0 else number(low) if row == body - 1 else ""
         text.append(f"{label[: _LABEL - 1]:>{_LABEL - 1}} ", style="dim")
-        for character, colour in line:
-            text.append(character, style=colour)
+        for piece, ink in canvas.runs(row):
+            text.append(piece, style=drawn[ink].colour)
         text.append("\n")
     left, right = x_name(first), x_name(last)
     return text.append(" " * _LABEL + left + right.rjust(columns - len(left)), style="dim")
 
 
-def _draw_line(
-    cells: list[list[tuple[str, str]]], series: Series, xs: tuple[float, float], ys: tuple[float, float]
-) -> None:
-    rows, columns = len(cells), len(cells[0])
-    span = (xs[1] - xs[0]) or 1.0
-    begin, end = (int((x - xs[0]) / span * (columns - 1)) for x in (series.points[0][0], series.points[-1][0]))
-    lines = braille_lines(list(series.points), end - begin + 1, rows, *ys)
-    for column in range(begin, end + 1):
-        hit = [row for row in range(rows) if lines[row][column - begin] != _BLANK]
-        for row in hit:
-            before = cells[row][column][0]
-            bits = ord(lines[row][column - begin]) | (ord(before) if before >= _BLANK else 0)
-            cells[row][column] = (chr(bits), series.colour) if before not in MARKERS else cells[row][column]
-        marked = column == end or (column - begin) % _BETWEEN == (5 * series.index) % _BETWEEN
-        if hit and marked:
-            cells[hit[len(hit) // 2]][column] = (series.marker, f"bold {series.colour}")
+def _mark(canvas: Canvas, series: Series, ink: int) -> None:
+    """The series' marker along its line and at its end; those of several series stand beside each other."""
+    free = (5 * series.index) % _BETWEEN
+    for x, y in series.points[:-1]:
+        if canvas.column(x) >= free:
+            canvas.glyph(x, y, series.marker, ink)
+            free = canvas.column(x) + _BETWEEN
+    canvas.glyph(*series.points[-1], series.marker, ink)

@@ -2,48 +2,66 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from rich.color import Color
 from rich.segment import Segment
 from rich.style import Style
+from rich.text import Text
 from textual.strip import Strip
-from textual.widget import Widget
 
 from engine.messages import Frame
+from mario_tui.widgets.painted import Painted
 
 _PIXEL_ASPECT = 8 / 7  # of the NES on a television
 
 
-class GameView(Widget):
-    """Shows the newest picture it was given, scaled to its size."""
+class GameView(Painted):
+    """Shows the newest picture it was given, scaled to its size, until it is told to hold one."""
 
     def __init__(self, *, id: str = "game") -> None:
-        super().__init__(id=id, classes="panel")
-        self.border_title = "Game: actor 0, lane 0"
+        super().__init__("Game: actor 0, lane 0", id=id, number=9)
+        self.held = False
+        self.remark = ""
+        """Stands on the right of the rule."""
         self._frame: Frame | None = None
-        self._strips: list[Strip] = []
         self._drawn: tuple[int, int, int] | None = None
         self._styles: dict[tuple[int, int], Style] = {}
 
+    @property
+    def frame(self) -> Frame | None:
+        """What is on the screen."""
+        return self._frame
+
+    def is_new(self, frame: Frame | None) -> bool:
+        """Whether a picture is another one than that on the screen, and wanted."""
+        return frame is not None and not self.held and (self._frame is None or frame.index != self._frame.index)
+
     def show(self, frame: Frame | None) -> None:
         """Show a picture; the same one is not drawn twice."""
-        if frame is None:
+        if frame is None or self.held:
             return
         self._frame = frame
-        width, height = self.content_size
-        if width < 4 or height < 2 or self._drawn == (frame.index, width, height):
-            return
-        self._drawn = (frame.index, width, height)
-        self._strips = self._draw(frame, width, height)
-        self.refresh()
+        if self._drawn != (frame.index, *self.body):
+            self.repaint()
 
-    def render_line(self, y: int) -> Strip:
-        width = self.content_size.width
+    def hold(self, held: bool) -> None:
+        """Keep the picture that is shown, or go on."""
+        self.held = held
+        self.repaint()
+
+    def repaint(self) -> None:
+        width, height = self.body
+        if width < 4 or height < 2:
+            return
+        note = "held; f goes on" if self.held else self.remark
         if self._frame is None:
-            text = "waiting for a picture" if y == self.content_size.height // 2 else ""
-            return Strip([Segment(text.center(width), self.rich_style)], width)
-        return self._strips[y] if y < len(self._strips) else Strip.blank(width, self.rich_style)
+            waiting = Text("\n" * (height // 2) + "waiting for a picture".center(width))
+            self.paint(self.text_lines(waiting, width), note=note)
+            return
+        self._drawn = (self._frame.index, width, height)
+        self.paint(self._draw(self._frame, width, height), note=note)
 
     def _draw(self, frame: Frame, width: int, height: int) -> list[Strip]:
         scale = min(width / (frame.width * _PIXEL_ASPECT), 2 * height / frame.height)
@@ -96,3 +114,13 @@ def _colours(frame: Frame, columns: int, rows: int) -> list[list[int]]:
 
 def _rich(colour: int) -> Color:
     return Color.from_rgb(colour >> 16, (colour >> 8) & 0xFF, colour & 0xFF)
+
+
+def save_picture(frame: Frame, folder: Path) -> Path:
+    """A picture as PNG, in its own size; where it was written. Raises `OSError`."""
+    from PIL import Image  # here: nobody else on this side needs it
+
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"game-{frame.index:012}.png"
+    Image.frombytes("RGB", (frame.width, frame.height), frame.rgb).save(path)
+    return path

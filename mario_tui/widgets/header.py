@@ -30,7 +30,8 @@ class RunHeader(Panel):
     """Run, runner, device and state; step, rate, elapsed and remaining time."""
 
     def __init__(self) -> None:
-        super().__init__("", id="header")
+        super().__init__("", id="header", classes="")
+        self.framed, self.can_focus = False, False
         self.fallback: tuple[str, State] = ("", "starting")  # before the host answers, or when it is gone
 
     def compose_text(self, snapshot: Snapshot, width: int) -> Text:

@@ -16,12 +16,12 @@ class LogPanel(Panel):
     """The newest lines that fit, newest at the bottom."""
 
     def __init__(self) -> None:
-        super().__init__("Log", id="log")
+        super().__init__("Log", id="log", number=8)
 
     def compose_text(self, snapshot: Snapshot, width: int) -> Text:
         lines: list[Text] = []
         for event in reversed(snapshot.events):
-            if len(lines) >= max(1, self.content_size.height):
+            if len(lines) >= max(1, self.body[1]):
                 break
             lines.append(describe(event))
         if not lines:

@@ -1,37 +1,55 @@
-"""GPUs, processor and memory."""
+"""Processor, memory and GPUs, with the last minutes as sparklines."""
 
 from __future__ import annotations
 
+from collections import deque
+
 from rich.text import Text
 
+from engine.messages import GPU, System
 from mario_tui.feed import Snapshot
 from mario_tui.format import gibibytes
-from mario_tui.widgets.panel import Panel, bar
+from mario_tui.widgets.panel import Panel, bar, sparkline
+
+_KEPT = 240  # samples, one a second
+_NAMED = 9  # columns of the names on the left
 
 
 class MachinePanel(Panel):
-    """Utilisation, memory and temperature of each GPU, or one honest line; then CPU and memory."""
+    """A block for each core, memory, the run's share; of each GPU use, memory and temperature, or one honest line.
+
+    Alone on the screen it shows each core with a bar of its own and a longer past.
+    """
 
     def __init__(self) -> None:
-        super().__init__("Machine", id="machine")
+        super().__init__("Machine", id="machine", number=3)
+        self._past: deque[System] = deque(maxlen=_KEPT)
+
+    def show(self, snapshot: Snapshot) -> None:
+        if snapshot.system is self._snapshot.system and self._lines:
+            return
+        if snapshot.system is not None:
+            self._past.append(snapshot.system)
+        super().show(snapshot)
 
     def compose_text(self, snapshot: Snapshot, width: int) -> Text:
         system = snapshot.system
         if system is None:
             return Text("not measured yet", style="dim")
-        room = max(4, min(24, width - 24))
+        large = self.has_class("-alone")
+        room = max(4, min(60 if large else 24, (width - _NAMED - 13) // (2 if width >= 48 else 1)))
+        past = max(0, min(_KEPT, width - _NAMED - room - 15))
         text = Text(no_wrap=True, overflow="ellipsis")
         for index, gpu in enumerate(system.gpus):
-            heat = "" if gpu.temperature_c is None else f" {gpu.temperature_c:.0f}°C"
-            text.append(f"gpu {index}   ").append(bar(gpu.utilisation_percent / 100, room), style="green")
-            text.append(f" {gpu.utilisation_percent:.0f}%{heat}\n        ")
-            text.append(bar(gpu.memory_used_bytes / gpu.memory_total_bytes, room), style="green")
-            text.append(f" {gibibytes(gpu.memory_used_bytes)}/{gibibytes(gpu.memory_total_bytes)}G\n")
-        mean = sum(system.cpu_percent) / max(1, len(system.cpu_percent))
-        text.append("cpu     ").append(bar(mean / 100, room), style="blue")
-        text.append(f" {mean:.0f}% of {len(system.cpu_percent)}\n")
-        text.append("memory  ").append(bar(system.memory_used_bytes / system.memory_total_bytes, room), style="blue")
-        text.append(f" {gibibytes(system.memory_used_bytes)}/{gibibytes(system.memory_total_bytes)}G\n")
+            self._gpu(text, index, gpu, room, past)
+        self._cores(text, system, width, large)
+        mean = _mean(system.cpu_percent)
+        cores = f"{mean:.0f}% of {len(system.cpu_percent)}"
+        self._line(text, "cpu", mean / 100, cores, room, past, [_mean(s.cpu_percent) / 100 for s in self._past])
+        share = system.memory_used_bytes / system.memory_total_bytes
+        used = f"{gibibytes(system.memory_used_bytes)}/{gibibytes(system.memory_total_bytes)}G"
+        shares = [s.memory_used_bytes / s.memory_total_bytes for s in self._past]
+        self._line(text, "memory", share, used, room, past, shares)
         text.append(
             f"run: {system.run_cpu_percent:.0f}% of a core, {gibibytes(system.run_memory_bytes)}G, "
             f"{system.processes} processes",
@@ -40,3 +58,50 @@ class MachinePanel(Panel):
         if not system.gpus:
             text.append(f"\n{system.gpu_note}", style="dim")
         return text
+
+    def _gpu(self, text: Text, index: int, gpu: GPU, room: int, past: int) -> None:
+        heat = "" if gpu.temperature_c is None else f" {gpu.temperature_c:.0f}°C"
+        earlier = [s.gpus[index] for s in self._past if index < len(s.gpus)]
+        use = f"{gpu.utilisation_percent:.0f}%{heat}"
+        used = [g.utilisation_percent / 100 for g in earlier]
+        self._line(text, f"gpu {index}", gpu.utilisation_percent / 100, use, room, past, used, "green")
+        share = gpu.memory_used_bytes / gpu.memory_total_bytes
+        size = f"{gibibytes(gpu.memory_used_bytes)}/{gibibytes(gpu.memory_total_bytes)}G"
+        shares = [g.memory_used_bytes / g.memory_total_bytes for g in earlier]
+        self._line(text, "  memory", share, size, room, past, shares, "green")
+        if self.has_class("-alone"):
+            text.append(f"{'':<{_NAMED}}{gpu.name}\n", style="dim")
+
+    def _cores(self, text: Text, system: System, width: int, large: bool) -> None:
+        """A block for each core; with the whole screen, a bar and a number."""
+        cores = system.cpu_percent
+        if not large:
+            blocks = sparkline([percent / 100 for percent in cores], width - _NAMED, 0.0, 1.0)
+            text.append(f"{'cores':<{_NAMED}}").append(blocks, style="blue")
+            text.append("" if len(cores) <= width - _NAMED else "…").append("\n")
+            return
+        across = max(1, width // 28)
+        for index, percent in enumerate(cores):
+            text.append(f"core {index:<3} ").append(bar(percent / 100, 12), style="blue").append(f" {percent:>3.0f}%  ")
+            if (index + 1) % across == 0 or index == len(cores) - 1:
+                text.append("\n")
+
+    def _line(
+        self,
+        text: Text,
+        name: str,
+        share: float,
+        value: str,
+        room: int,
+        past: int,
+        history: list[float],
+        style: str = "blue",
+    ) -> None:
+        text.append(f"{name:<{_NAMED}}").append(bar(share, room), style=style).append(f" {value:<12}")
+        if past >= 8:
+            text.append(" ").append(sparkline(history, past, 0.0, 1.0), style=f"dim {style}")
+        text.append("\n")
+
+
+def _mean(values: list[float]) -> float:
+    return sum(values) / max(1, len(values))

@@ -1,40 +1,50 @@
-"""What all text panels have in common."""
+"""Panels whose content is a text made from a snapshot, and the bars and sparklines in them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.text import Text
-from textual.events import Resize
-from textual.widgets import Static
 
 from mario_tui.feed import Snapshot
+from mario_tui.widgets.painted import Painted
 
 
-class Panel(Static):
-    """A titled box of text made from a snapshot by `compose_text`.
+class Panel(Painted):
+    """Subclasses write `compose_text`."""
 
-    Refreshing an unchanged widget would send all its cells over the link again, so equal text is not set twice.
-    """
-
-    def __init__(self, title: str, *, id: str) -> None:
-        super().__init__(id=id, classes="panel")
-        self.border_title = title
-        self._shown: Text | None = None
+    def __init__(self, title: str, *, id: str, number: int = 0, classes: str = "panel") -> None:
+        super().__init__(title, id=id, number=number, classes=classes)
         self._snapshot = Snapshot()
+        self._natural = self._laid_out = 0  # lines
 
     def show(self, snapshot: Snapshot) -> None:
         """Show a snapshot."""
         self._snapshot = snapshot
-        text = self.compose_text(snapshot, self.content_size.width or 40)
-        if text != self._shown:
-            self._shown = text
-            self.update(text)
+        self.repaint()
+        if self._natural != self._laid_out and self.styles.is_auto_height:
+            self.refresh(layout=True)
 
-    def on_resize(self, event: Resize) -> None:
-        self.show(self._snapshot)
+    def repaint(self) -> None:
+        width, height = self.body
+        if height:
+            text = self.compose_text(self._snapshot, width)
+            self._natural = text.plain.count("\n") + 1
+            self.paint(self.text_lines(text, width), note=self.note())
 
     def compose_text(self, snapshot: Snapshot, width: int) -> Text:
         """The panel's content for a width in cells."""
         raise NotImplementedError
+
+    def note(self) -> str:
+        """What stands on the right of the rule."""
+        return ""
+
+    def get_content_height(self, container: object, viewport: object, width: int) -> int:
+        """Where the style says `height: auto`: as many lines as there are."""
+        self._natural = self.compose_text(self._snapshot, max(1, width - 2)).plain.count("\n") + 1
+        self._laid_out = self._natural
+        return self._natural + self.framed
 
 
 def bar(share: float, width: int) -> str:
@@ -44,11 +54,11 @@ def bar(share: float, width: int) -> str:
     return ("█" * full + (" ▏▎▍▌▋▊▉"[rest] if rest else "")).ljust(width, "·")
 
 
-def sparkline(values: list[float], width: int) -> str:
-    """The last values as block characters, lowest to highest."""
+def sparkline(values: Sequence[float], width: int, low: float | None = None, high: float | None = None) -> str:
+    """The last values as block characters, lowest to highest unless bounds are given."""
     values = values[-width:]
     if not values:
         return ""
-    low, high = min(values), max(values)
+    low, high = min(values) if low is None else low, max(values) if high is None else high
     span = (high - low) or 1.0
-    return "".join("▁▂▃▄▅▆▇█"[min(7, int((value - low) / span * 8))] for value in values)
+    return "".join("▁▂▃▄▅▆▇█"[min(7, max(0, int((value - low) / span * 8)))] for value in values)

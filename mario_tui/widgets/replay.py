@@ -13,7 +13,7 @@ class ReplayPanel(Panel):
     """Fill, beta annealing, mean epsilon, updates."""
 
     def __init__(self) -> None:
-        super().__init__("Replay and schedules", id="replay")
+        super().__init__("Replay and schedules", id="replay", number=2)
 
     def compose_text(self, snapshot: Snapshot, width: int) -> Text:
         p = snapshot.progress

@@ -1,0 +1,73 @@
+"""One lane of an actor: its returns so far and its last episodes, followed while they come."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.containers import VerticalScroll
+from textual.screen import ModalScreen
+from textual.widgets import Static
+
+from engine.messages import Episode, Lane
+from mario_tui.format import number, reached, short
+from mario_tui.widgets.panel import sparkline
+
+_TICK_S = 0.5
+
+
+class ActorScreen(ModalScreen[None]):
+    """`lane` gives the newest of the lane, `episodes` its last episodes, oldest first."""
+
+    BINDINGS = [Binding("escape,q,enter", "dismiss", "Close")]
+
+    def __init__(self, lane: Callable[[], Lane | None], episodes: Callable[[], Sequence[Episode]]) -> None:
+        super().__init__()
+        self._lane, self._episodes = lane, episodes
+        self._shown = Text()
+
+    def compose(self) -> ComposeResult:
+        with VerticalScroll(classes="dialog"):
+            yield Static(id="actor")
+
+    def on_mount(self) -> None:
+        self._show()
+        self.set_interval(_TICK_S, self._show)
+
+    def _show(self) -> None:
+        lane = self._lane()
+        if lane is None:
+            return
+        self.query_one(VerticalScroll).border_title = f"Actor {lane.actor}, lane {lane.lane}"
+        text = describe(lane, self._episodes())
+        if text != self._shown:
+            self._shown = text
+            self.query_one("#actor", Static).update(text)
+
+
+def describe(lane: Lane, episodes: Sequence[Episode]) -> Text:
+    """The lane in a page."""
+    text = Text(no_wrap=True, overflow="ellipsis")
+    text.append(f"{lane.episodes:,} episodes, epsilon {lane.epsilon:.3f}")
+    text.append(f", {lane.clears:,} flags\n" if lane.clears else "\n")
+    for name, value in (("last", lane.last_return), ("mean of 20", lane.mean_return), ("best", lane.best_return)):
+        text.append(f"{name} ", style="dim").append(f"{number(value)}   ", style="bold")
+    text.append(f"{reached(lane.best_x, lane.best_score)} at best\n\n")
+    if lane.returns:
+        text.append(sparkline(lane.returns, 20), style="cyan")
+        text.append(
+            f"  the last {len(lane.returns)} returns, {number(min(lane.returns))} to {number(max(lane.returns))}\n\n"
+        )
+    if not episodes:
+        return text.append("no episode since this screen was opened; they are listed as they end", style="dim")
+    text.append(f"{'at step':>8} {'episode':>8} {'return':>8} {'steps':>6} {'epsilon':>8}  reached", style="bold")
+    for episode in reversed(episodes):
+        text.append(
+            f"\n{short(episode.env_steps):>8} {episode.episode:>8,} {episode.episode_return:>8.0f} {episode.length:>6}"
+            f" {episode.epsilon:>8.3f}  {reached(episode.x_pos, episode.score)}"
+        )
+        if episode.flag:
+            text.append("  ⚑ flag", style="bold yellow")
+    return text

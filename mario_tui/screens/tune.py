@@ -1,0 +1,82 @@
+"""Change a run's numbers while it goes on: learning rate, epsilon, beta, replay ratio."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.containers import Horizontal, Vertical
+from textual.screen import ModalScreen
+from textual.widgets import Input, Label, Static
+
+from engine.messages import Set, Tunable
+
+NUMBERS: dict[Tunable, tuple[str, float, float]] = {
+    "learning_rate": ("learning rate", 1e-8, 1.0),
+    "epsilon_scale": ("epsilon scale", 0.0, 10.0),
+    "beta": ("beta", 0.0, 1.0),
+    "replay_ratio": ("replay ratio", 0.01, 1024.0),
+}
+"""What each is called, and the accepted values; the engine has the last word."""
+
+
+class TuneScreen(ModalScreen[list[Set]]):
+    """A field for each number, holding what is in force. Enter gives back those that were changed."""
+
+    BINDINGS = [
+        Binding("escape", "cancel", "Cancel"),
+        Binding("down", "app.focus_next"),
+        Binding("up", "app.focus_previous"),
+    ]
+
+    def __init__(self, now: Mapping[Tunable, float]) -> None:
+        super().__init__()
+        self._now = {name: f"{now[name]:g}" if name in now else "" for name in NUMBERS}
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="dialog") as dialog:
+            dialog.border_title = "Change the run's numbers"
+            for name, (title, low, high) in NUMBERS.items():
+                with Horizontal(classes="field"):
+                    yield Label(f"{title:<14}")
+                    yield Input(self._now[name], id=name, compact=True)
+                    yield Label(f" {low:g} to {high:g}", classes="range")
+            yield Static(id="complaint")
+            yield Static(Text("enter: change      tab: next field      esc: cancel", style="dim"))
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        self.query_one("#complaint", Static).update(Text(self._complaint(), style="bold red"))
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        if not self._complaint():
+            self.dismiss(
+                [
+                    Set(name=name, value=float(self._typed(name)))
+                    for name in NUMBERS
+                    if self._typed(name) not in ("", self._now[name])
+                ]
+            )
+
+    def action_cancel(self) -> None:
+        self.dismiss([])
+
+    def _typed(self, name: Tunable) -> str:
+        return self.query_one(f"#{name}", Input).value.strip()
+
+    def _complaint(self) -> str:
+        """The first field that can't be accepted, and what can."""
+        for name, (title, low, high) in NUMBERS.items():
+            text = self._typed(name)
+            if text and not low <= _number(text) <= high:
+                return f"{title}: {text!r} is not accepted; accepted: {low:g} to {high:g}"
+        return ""
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan

@@ -1,0 +1,96 @@
+"""Lines in braille dots, 2 x 4 of them to a cell, thinned to the extremes of each dot column before they are drawn."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+_DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))  # [row][column] bits of a braille character
+
+
+class Canvas:
+    """`rows` x `columns` cells. A cell shows the style of the last series that touched it; glyphs replace its dots."""
+
+    def __init__(self, columns: int, rows: int, x: tuple[float, float], y: tuple[float, float]) -> None:
+        self.columns, self.rows = columns, rows
+        self._x, self._y = x, y
+        self._x_scale = (columns * 2 - 1) / ((x[1] - x[0]) or 1.0)
+        self._y_scale = (rows * 4 - 1) / ((y[1] - y[0]) or 1.0)
+        self._bits = [[0] * columns for _ in range(rows)]
+        self._ink = [[0] * columns for _ in range(rows)]
+        self._glyphs: dict[tuple[int, int], tuple[str, int]] = {}
+
+    def column(self, x: float) -> int:
+        """The cell column of x; may lie outside."""
+        return math.floor((x - self._x[0]) * self._x_scale) // 2
+
+    def line(self, xs: Sequence[float], ys: Sequence[float], ink: int) -> None:
+        """Points sorted by x, joined; those that are not finite or lie outside in x are left out."""
+        extent: dict[int, list[int]] = {}  # dot column -> [lowest, highest, first, last] dot row, from the bottom
+        (x_low, x_high), (y_low, _) = self._x, self._y
+        top = self.rows * 4 - 1
+        for x, y in zip(xs, ys, strict=True):
+            if not x_low <= x <= x_high or not math.isfinite(y):
+                continue
+            column = int((x - x_low) * self._x_scale)
+            dot = min(max(int((y - y_low) * self._y_scale), 0), top)
+            seen = extent.get(column)
+            if seen is None:
+                extent[column] = [dot, dot, dot, dot]
+            else:
+                seen[0], seen[1], seen[3] = min(seen[0], dot), max(seen[1], dot), dot
+        before: tuple[int, int] | None = None
+        for column, (bottom, high, first_dot, last_dot) in extent.items():
+            self._fill(column, bottom, high, ink)
+            if before is not None:  # a straight line over the columns between
+                then, level = before
+                for step in range(then + 1, column):
+                    dot = round(level + (first_dot - level) * (step - then) / (column - then))
+                    self._fill(step, dot, dot, ink)
+                if column == then + 1:
+                    self._fill(column, min(level, first_dot), max(level, first_dot), ink)
+            before = (column, last_dot)
+
+    def glyph(self, x: float, y: float, character: str, ink: int) -> None:
+        """A character in the cell of a point, if that lies inside."""
+        if not self._x[0] <= x <= self._x[1] or not math.isfinite(y):
+            return
+        dot = min(max(int((y - self._y[0]) * self._y_scale), 0), self.rows * 4 - 1)
+        self._glyphs[self.rows - 1 - dot // 4, self.column(x)] = (character, ink)
+
+    def upright(self, x: float, ink: int) -> None:
+        """A vertical line through the empty cells of a column."""
+        column = self.column(x)
+        if not 0 <= column < self.columns:
+            return
+        for row in range(self.rows):
+            if (row, column) not in self._glyphs:
+                if self._bits[row][column]:
+                    self._ink[row][column] = ink
+                else:
+                    self._glyphs[row, column] = ("│", ink)
+
+    def runs(self, row: int) -> list[tuple[str, int]]:
+        """A row as pieces of equal ink."""
+        pieces: list[tuple[str, int]] = []
+        text, ink = "", 0
+        for column, bits in enumerate(self._bits[row]):
+            character, new = self._glyphs.get(
+                (row, column), (chr(0x2800 + bits) if bits else " ", self._ink[row][column])
+            )
+            if new != ink and text and character != " ":
+                pieces.append((text, ink))
+                text = ""
+            if character != " ":
+                ink = new
+            text += character
+        return [*pieces, (text, ink)] if text else pieces
+
+    def _fill(self, column: int, bottom: int, top: int, ink: int) -> None:
+        cell = column // 2
+        height = self.rows * 4
+        for dot in range(bottom, top + 1):
+            from_top = height - 1 - dot
+            row = from_top // 4
+            self._bits[row][cell] |= _DOTS[from_top % 4][column % 2]
+            self._ink[row][cell] = ink

@@ -1,0 +1,135 @@
+"""The base of every panel: a rule with number and title, then lines of cells; only lines that changed are sent.
+
+Refreshing a Textual widget sends all its cells again, which is what a slow SSH link notices first. Lines are compared
+here, and of one that differs nothing behind its last changed cell is sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import zip_longest
+
+from rich.cells import cell_len
+from rich.segment import Segment
+from rich.style import Style
+from rich.text import Text
+from textual.events import Resize, Show
+from textual.geometry import Region
+from textual.strip import Strip
+from textual.widget import Widget
+
+
+class Painted(Widget, can_focus=True):
+    """Subclasses draw in `repaint`, whole; what did not change costs nothing. `number` is the digit that selects it."""
+
+    COMPONENT_CLASSES = {"painted--title", "painted--muted"}
+
+    def __init__(self, title: str, *, id: str, number: int = 0, classes: str = "panel") -> None:
+        super().__init__(id=id, classes=classes)
+        self.title, self.number = title, number
+        self.framed = True
+        self._lines: list[Strip] = []
+
+    # ------------------------------------------------------------------------------------------ for subclasses
+
+    @property
+    def body(self) -> tuple[int, int]:
+        """Columns and rows below the rule, a cell of margin left out on either side; (0, 0) while out of sight."""
+        width, height = self.content_size
+        return (max(0, width - 2), max(0, height - self.framed)) if self.display and width > 2 else (0, 0)
+
+    def repaint(self) -> None:
+        """Draw everything anew from what is known; ends in `paint`."""
+        raise NotImplementedError
+
+    def paint(self, body: Sequence[Strip], value: str = "", note: str = "") -> None:
+        """Put lines on the screen, under a rule with the title, a value beside it and a note on the right."""
+        width, height = self.content_size
+        base = self.rich_style
+        rule = [self._rule(width, value, note, base)] if self.framed else []
+        margin = Segment(" ", base)
+        lines = rule + [
+            Strip([margin, *Segment.apply_style(strip, base), margin], strip.cell_length + 2).adjust_cell_length(
+                width, base
+            )
+            for strip in body[: height - len(rule)]
+        ]
+        lines += [Strip.blank(width, base)] * (height - len(lines))
+        before, self._lines = self._lines, lines
+        changed = [
+            Region(0, y, max(end, 1), 1)
+            for y, (old, new) in enumerate(zip_longest(before, lines))
+            if new is not None and (end := _last_difference(old, new))
+        ]
+        if changed:
+            self.refresh(*changed)
+
+    def text_lines(self, text: Text, width: int) -> list[Strip]:
+        """A text as strips, a line each, cut to a width."""
+        strips = []
+        for line in text.split("\n", allow_blank=True):
+            line.truncate(width, overflow="ellipsis")
+            strips.append(Strip(line.render(self.app.console, end=""), line.cell_len))
+        return strips
+
+    def ink(self, name: str) -> Style:
+        """A style of this panel's component classes, for what is drawn on its background."""
+        return self.get_component_rich_style(name)
+
+    # ------------------------------------------------------------------------------------------ the widget
+
+    def render(self) -> Text:
+        """What is shown, as text; the screen is drawn from `render_line`."""
+        return Text("\n".join(line.text for line in self._lines))
+
+    def render_line(self, y: int) -> Strip:
+        if y < len(self._lines):
+            return self._lines[y]
+        return Strip.blank(self.content_size.width, self.rich_style)
+
+    def on_resize(self, event: Resize) -> None:
+        self._again()
+
+    def on_show(self, event: Show) -> None:
+        self._again()
+
+    def notify_style_update(self) -> None:
+        """The theme changed, or the focus."""
+        super().notify_style_update()
+        if self.is_mounted:
+            self.call_after_refresh(self._again)
+
+    def _again(self) -> None:
+        self._lines = []
+        self.repaint()
+
+    def _rule(self, width: int, value: str, note: str, base: Style) -> Strip:
+        """`─ 4 Mean return ── 632 ────── 0 – 19.8k ─`; a heavy line where the focus is."""
+        line = "━" if self.has_focus else "─"
+        colour = self.ink("painted--title")
+        name = f"{self.number} {self.title}" if self.number else self.title
+        text = Text(f"{line} ", style=colour, end="")
+        text.append(name, style=Style(bold=True, underline=self.has_focus))
+        if value:
+            text.append(f"  {value}", style=Style(bold=True))
+        text.append(" ")
+        room = width - text.cell_len - 2
+        if note and room >= cell_len(note) + 2:
+            text.append(line * (room - cell_len(note) - 1) + f" {note} ")
+        text.truncate(max(0, width - 1), overflow="ellipsis")
+        text.append(line * (width - text.cell_len))
+        return Strip(Segment.apply_style(text.render(self.app.console, end=""), base), width)
+
+
+def _last_difference(old: Strip | None, new: Strip) -> int:
+    """The first cell behind the last one that differs; 0 if none does."""
+    if old is None or old.cell_length != new.cell_length:
+        return new.cell_length
+    if old == new:
+        return 0
+    end = new.cell_length
+    for before, after in zip(reversed(list(old)), reversed(list(new)), strict=False):
+        if before != after:
+            break
+        end -= after.cell_length
+    return end
