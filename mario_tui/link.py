@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
+from queue import Full
+from types import FrameType
 from typing import Any
 
 from textual.app import App
@@ -17,6 +22,38 @@ def busy(app: App[Any]) -> bool:
     """
     queue = getattr(getattr(app._driver, "_writer_thread", None), "_queue", None)
     return queue is not None and not queue.empty()
+
+
+def survive_hang_up(app: App[Any]) -> None:
+    """Let the program end although its terminal is gone.
+
+    A hang-up comes with SIGCONT, at which Textual starts its threads a second time; and its writer thread dies of the
+    first error, while the shutdown writes more than the queue holds and would wait for ever.
+    """
+    driver = app._driver
+    writer = getattr(driver, "_writer_thread", None)
+    queue = getattr(writer, "_queue", None)
+    if writer is None or queue is None or "stop" in vars(writer):
+        return  # not started yet, a driver without one, or done already
+
+    def write(text: str | None) -> None:
+        while writer.is_alive():
+            with contextlib.suppress(Full):
+                queue.put(text, timeout=0.1)
+                return
+
+    def stop() -> None:
+        write(None)
+        writer.join()
+
+    resume = signal.getsignal(signal.SIGCONT)
+
+    def resumed(number: int, frame: FrameType | None) -> None:
+        if callable(resume) and os.isatty(writer.fileno()):
+            resume(number, frame)
+
+    writer.write, writer.stop = write, stop
+    signal.signal(signal.SIGCONT, resumed)
 
 
 class Pace:

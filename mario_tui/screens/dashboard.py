@@ -33,7 +33,7 @@ from engine.messages import (
 from engine.runs import Run
 from mario_tui.feed import Feed, Snapshot
 from mario_tui.keys import bindings
-from mario_tui.link import Pace, busy
+from mario_tui.link import Pace, busy, survive_hang_up
 from mario_tui.screens.actor import ActorScreen
 from mario_tui.screens.board import DIGITS, Board
 from mario_tui.screens.dialogs import ConfirmScreen
@@ -106,6 +106,7 @@ class DashboardScreen(Board):
     def on_mount(self) -> None:
         self._game.add_class("-off")
         self.restore()
+        self.call_after_refresh(survive_hang_up, self.app)
         self._connect()
         self.set_interval(TICK_S, self.tick)
         self._pace = Pace(self.mario.settings.game_fps)
@@ -139,6 +140,7 @@ class DashboardScreen(Board):
 
     def tick(self) -> None:
         """Show the newest snapshot; nothing else touches the panels. A link that is behind is given nothing to do."""
+        survive_hang_up(self.app)
         if busy(self.app):
             return
         snapshot = self.feed.snapshot()

@@ -1,0 +1,111 @@
+"""What the dashboard costs its user: processor time, memory, and bytes to the terminal, on the real program in a pty.
+
+Each state of the dashboard is watched for some seconds at 80x24 against a source (`tests/source.py`) on a real socket.
+
+    python -m tests.benchmarks.dashboard [--seconds 20]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import select
+import tempfile
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+from rich.console import Console
+from rich.table import Table
+
+from tests.source import serving
+from tests.support import Terminal
+
+_SETTLE_S = 4.0
+
+
+class Watched(Terminal):
+    """A dashboard whose output is read all the time, and counted."""
+
+    def __init__(self, folder: Path, columns: int, rows: int) -> None:
+        super().__init__("attach", cwd=folder, columns=columns, rows=rows)
+        self.wait_for("● running")
+        self.bytes = 0
+        self._watching = True
+        self._thread = threading.Thread(target=self._drain, daemon=True)
+        self._thread.start()
+
+    def _drain(self) -> None:
+        while self._watching:
+            if select.select([self._master], [], [], 0.1)[0]:
+                self.bytes += len(os.read(self._master, 65536))
+
+    def leave(self) -> None:
+        self._watching = False
+        self._thread.join()
+        self.send("q")
+        self.wait()
+
+
+@dataclass
+class Cost:
+    state: str
+    core_percent: float
+    kib_per_s: float
+    memory_mib: float
+    growth_mib: float
+
+
+def watch(terminal: Watched, state: str, seconds: float) -> Cost:
+    """What the program takes in a state, from the state's begin plus a while."""
+    time.sleep(_SETTLE_S)
+    process = psutil.Process(terminal.pid)
+    cpu, written, memory, began = process.cpu_times(), terminal.bytes, process.memory_info().rss, time.monotonic()
+    time.sleep(seconds)
+    after, took = process.cpu_times(), time.monotonic() - began
+    used = after.user + after.system - cpu.user - cpu.system
+    now = process.memory_info().rss
+    return Cost(state, 100 * used / took, (terminal.bytes - written) / took / 1024, now / 2**20, (now - memory) / 2**20)
+
+
+def costs(folder: Path, seconds: float) -> list[Cost]:
+    found = []
+    for size in ((80, 24), (120, 40)):
+        with serving(folder / f"plain-{size[0]}", "--rate", "5", "--lanes", "32", "--history", "500000"):
+            terminal = Watched(folder / f"plain-{size[0]}", *size)
+            name = f"{size[0]}x{size[1]}"
+            found.append(watch(terminal, f"{name}, 32 lanes, 5 events/s", seconds))
+            terminal.send("g")
+            found.append(watch(terminal, f"{name}, with the game", seconds))
+            terminal.send("gp")
+            found.append(watch(terminal, f"{name}, at rest (paused)", seconds))
+            terminal.leave()
+    with serving(folder / "load"):
+        terminal = Watched(folder / "load", 80, 24)
+        found.append(watch(terminal, "80x24, 256 lanes, 10,000 events/s, past of 50,000,000 steps", seconds))
+        found.append(watch(terminal, "the same, later", 2 * seconds))
+        terminal.leave()
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=20.0)
+    seconds = parser.parse_args().seconds
+    table = Table("dashboard", "% of a core", "KiB/s to the terminal", "MiB", "MiB more at the end")
+    with tempfile.TemporaryDirectory() as name:
+        os.environ["XDG_STATE_HOME"] = name
+        for size in ("plain-80", "plain-120", "load"):
+            (Path(name) / size).mkdir()
+        for cost in costs(Path(name), seconds):
+            table.add_row(
+                cost.state, f"{cost.core_percent:.1f}", f"{cost.kib_per_s:.1f}", f"{cost.memory_mib:.0f}",
+                f"{cost.growth_mib:+.1f}",
+            )  # fmt: skip
+    Console(width=120).print(table)
+
+
+if __name__ == "__main__":
+    main()
