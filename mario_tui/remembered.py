@@ -9,7 +9,10 @@ from pathlib import Path
 import msgspec
 
 from engine.runs import write_atomically
+from mario_tui.widgets.actors import COLUMNS
 from mario_tui.widgets.curves import SMOOTHINGS, Axis
+
+SORTS = [column.name for column in COLUMNS]
 
 
 class Remembered(msgspec.Struct):
@@ -35,8 +38,8 @@ def recall() -> Remembered:
         found = msgspec.json.decode(file().read_bytes(), type=Remembered)
     except (OSError, msgspec.DecodeError):
         return Remembered()
-    if found.smoothing not in SMOOTHINGS:
-        found.smoothing = 0.0
+    if found.smoothing not in SMOOTHINGS or found.sort not in SORTS:
+        return Remembered()
     return found
 
 

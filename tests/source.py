@@ -28,18 +28,23 @@ from engine.envs.mario import MarioLanes, MarioTask
 from engine.messages import (
     GPU,
     PROTOCOL,
+    Changed,
     Command,
+    Current,
     Episode,
+    Evaluate,
     Evaluation,
     Frame,
     Hello,
     Lane,
     Lanes,
+    Lasting,
     Pause,
     Point,
     Progress,
     Resume,
     Saved,
+    Set,
     State,
     System,
 )
@@ -108,8 +113,17 @@ class Source:
     def _obey(self, command: Command) -> None:
         if isinstance(command, Pause | Resume):
             self._state = "paused" if isinstance(command, Pause) else "running"
+        elif isinstance(command, Set):
+            self._tell(Changed(name=command.name, value=command.value, before=0.5, env_steps=self._steps))
+        elif isinstance(command, Evaluate):
+            self._tell(
+                Evaluation(
+                    env_steps=self._steps, episodes=20, clears=20, best=True, mean_return=2000.0, mean_x_pos=3161.0,
+                    seconds=1.0,
+                )
+            )  # fmt: skip
 
-    def _tell(self, event: Episode | Point | Progress | Lanes | System) -> None:
+    def _tell(self, event: Lasting | Current) -> None:
         self.view.apply(event)
         self._server.put(event)
 

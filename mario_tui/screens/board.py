@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from textual.binding import Binding, BindingType
 from textual.containers import Container
+from textual.widget import Widget
 
 from mario_tui.remembered import Remembered, recall, remember
 from mario_tui.screens.base import PlaceScreen
@@ -52,7 +53,7 @@ class Board(PlaceScreen[None]):
 
     def panel_in_hand(self) -> Painted | None:
         """What a key about panels means: the maximised one, else the focused one."""
-        return self.alone or next((panel for panel in self.panels if panel.has_focus), None)
+        return self.alone or next((panel for panel in self.panels if panel is self.focused), None)
 
     def action_panel(self, number: int) -> None:
         """Go to a panel. A hidden one is shown; one for which this screen is too small gets all of it."""
@@ -64,10 +65,11 @@ class Board(PlaceScreen[None]):
         if self.alone is not None:
             self.remembered.maximised = str(panel.id)
         self._lay_out()
-        if not panel.display:
+        if not all(widget.display for widget in panel.ancestors_with_self if isinstance(widget, Widget)):
             self.remembered.maximised = str(panel.id)
             self._lay_out()
-        panel.focus()
+        self.keep()
+        self.set_focus(panel)
 
     def bring(self, panel: Painted) -> bool:
         """Called before a panel is gone to; False if it can't be shown now."""
@@ -89,6 +91,7 @@ class Board(PlaceScreen[None]):
         else:
             self.notify("Choose a panel first: 1 to 9, or tab", timeout=3)
         self._lay_out()
+        self.keep()
 
     def action_hide(self) -> None:
         panel = self.panel_in_hand()
@@ -98,12 +101,14 @@ class Board(PlaceScreen[None]):
         self.remembered.hidden = sorted({*self.remembered.hidden, str(panel.id)})
         self.remembered.maximised = ""
         self._lay_out()
+        self.keep()
         self.set_focus(None)
         self.notify(f"{panel.title} is hidden; {panel.number} shows it again", timeout=4)
 
     def action_show_all(self) -> None:
         self.remembered.hidden, self.remembered.maximised = [], ""
         self._lay_out()
+        self.keep()
 
     def keep(self) -> None:
         """Remember how the screen looks."""
@@ -119,13 +124,15 @@ class Board(PlaceScreen[None]):
         for panel in self.panels:
             panel.set_class(panel.id in self.remembered.hidden, "-hidden")
             panel.set_class(panel is alone, "-alone")
-        for box in self.query(Container):
-            inside = [panel for panel in self.panels if box in panel.ancestors]
-            shown = [
-                p for p in inside if (p is alone if alone else not (p.has_class("-hidden") or p.has_class("-off")))
-            ]
-            box.set_class(not shown, "-empty")
-        self.keep()
+        self.app.stylesheet.update(self)  # now: the next key may come before the next refresh
+        boxes = list(self.query(Container))
+        for box in boxes:
+            box.set_class(not any(panel.display for panel in self.panels if box in panel.ancestors), "-empty")
+        self.app.stylesheet.update_nodes(boxes)
+
+    def on_resize(self) -> None:
+        """On another size other panels have room."""
+        self.call_after_refresh(self._lay_out)
 
     # ------------------------------------------------------------------------------------------ charts
 

@@ -245,7 +245,7 @@ class DashboardScreen(Board):
 
     def action_open_selected(self) -> None:
         """Enter: the selected actor, or the panel alone."""
-        if not self.actors.has_focus and self.alone is not self.actors:
+        if self.panel_in_hand() is not self.actors:
             self.action_maximise()
             return
         selected = self.actors.selected

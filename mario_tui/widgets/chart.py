@@ -18,7 +18,7 @@ from textual.strip import Strip
 
 from mario_tui.format import number, short
 from mario_tui.widgets.braille import Canvas
-from mario_tui.widgets.curves import AXIS_NAMES, ZOOM, Curves, Outlook, nearest, smooth, x_text
+from mario_tui.widgets.curves import AXIS_NAMES, MARKS, ZOOM, Curves, Outlook, nearest, smooth, x_text
 from mario_tui.widgets.painted import Painted
 
 _LABEL = 7
@@ -186,7 +186,10 @@ class Chart(Painted):
         reach = f"to {x_text(high_x, look.axis)}" + (
             f" {AXIS_NAMES[look.axis]}" if wide or look.axis != "steps" else ""
         )
-        return ", ".join([*parts, reach])
+        text = ", ".join([*parts, reach])
+        if self.has_class("-alone") and self.content_size.width >= 110:
+            text += "   " + ", ".join(f"{letter} {name}" for letter, name in MARKS.items())
+        return text
 
     def _nothing_text(self) -> str:
         if any(math.isfinite(y) for y in self._ys):

@@ -52,7 +52,9 @@ class EvaluationsPanel(Panel):
         first = next((event for event in snapshot.others if isinstance(event, Episode) and event.flag), None)
         if first is not None:
             lane = f"{first.actor}.{first.lane}"
-            text.append(f"first clear at step {first.env_steps:,}, lane {lane}; {clears:,} in all\n")
+            text.append(
+                f"first clear at step {first.env_steps:,}, lane {lane}" + (f"; {clears:,} in all\n" if clears else "\n")
+            )
         else:
             furthest = max((lane.best_x for lane in snapshot.lanes.lanes), default=0) if snapshot.lanes else 0
             text.append(f"not cleared yet; furthest x {furthest:,}\n" if furthest else "not cleared yet\n")

@@ -13,16 +13,22 @@ _STYLES = {"info": "", "warning": "yellow", "error": "bold red"}
 
 
 class LogPanel(Panel):
-    """The newest lines that fit, newest at the bottom."""
+    """The newest lines that fit, newest at the bottom; where episodes come fast, half of them stay for all else."""
 
     def __init__(self) -> None:
         super().__init__("Log", id="log", number=8)
 
     def compose_text(self, snapshot: Snapshot, width: int) -> Text:
+        room = max(1, self.body[1])
+        episodes_left = room - min(len(snapshot.others), room // 2)
         lines: list[Text] = []
         for event in reversed(snapshot.events):
-            if len(lines) >= max(1, self.body[1]):
+            if len(lines) >= room:
                 break
+            if isinstance(event, Episode) and not event.flag:
+                episodes_left -= 1
+                if episodes_left < 0:
+                    continue
             lines.append(describe(event))
         if not lines:
             return Text("quiet so far", style="dim")

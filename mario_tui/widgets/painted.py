@@ -100,8 +100,9 @@ class Painted(Widget, can_focus=True):
             self.call_after_refresh(self._again)
 
     def _again(self) -> None:
-        self._lines = []
-        self.repaint()
+        if self.is_attached:  # it may have been taken off the screen meanwhile
+            self._lines = []
+            self.repaint()
 
     def _rule(self, width: int, value: str, note: str, base: Style) -> Strip:
         """`─ 4 Mean return ── 632 ────── 0 – 19.8k ─`; a heavy line where the focus is."""
