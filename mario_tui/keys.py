@@ -155,7 +155,6 @@ def bindings(place: Place) -> list[BindingType]:
             key.action,
             key.label,
             show=key.shown,
-            priority=key.id == "home.open",  # a table keeps Enter to itself, even when it has no row
             tooltip=key.help,
             id=key.id,
         )

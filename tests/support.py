@@ -115,14 +115,16 @@ def kill_hosts(folder: Path) -> None:
 class Terminal:
     """The program in a pseudo-terminal of its own, and what its screen shows."""
 
-    def __init__(self, *arguments: str, cwd: Path, columns: int = 80, rows: int = 24) -> None:
+    def __init__(
+        self, *arguments: str, cwd: Path, columns: int = 80, rows: int = 24, term: str = "xterm-256color"
+    ) -> None:
         self.screen = pyte.Screen(columns, rows)
         self._stream = pyte.ByteStream(self.screen)
         self.raw = bytearray()
         self.pid, self._master = pty.fork()
         if self.pid == 0:
             os.chdir(cwd)
-            os.environ["TERM"] = "xterm-256color"
+            os.environ["TERM"] = term
             os.execv(PROGRAM[0], [*PROGRAM, *arguments])
         fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import fcntl
 import shutil
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from textual.pilot import Pilot
 from textual.widgets import Input
@@ -18,7 +16,6 @@ from engine.config import RunConfig
 from engine.messages import Finished, Hello, Progress
 from engine.runs import Run, RunRecord, create_run
 from mario_tui.app import MarioApp
-from mario_tui.keys import KEYS, bindings
 from mario_tui.screens.dashboard import DashboardScreen
 from mario_tui.screens.dialogs import ConfirmScreen, HelpScreen
 from mario_tui.screens.home import HomeScreen
@@ -192,16 +189,6 @@ async def test_a_crashed_engine_is_shown_with_reason_and_log(tmp_path: Path) -> 
         assert "run.log" in notice
 
 
-def test_help_bindings_and_palette_come_from_one_table() -> None:
-    for place, owner in (("home", HomeScreen), ("dashboard", DashboardScreen), ("everywhere", MarioApp)):
-        assert [binding.action for binding in bindings(place)] == [k.action for k in KEYS if k.place == place]  # type: ignore[arg-type,union-attr]
-        for key in KEYS:
-            if key.place == place:
-                assert hasattr(owner, f"action_{key.action}"), key
-    pressed = [name for key in KEYS for name in key.keys.split(",")]
-    assert not {"ctrl+a", "ctrl+b", "ctrl+s", "ctrl+q", "ctrl+c", "ctrl+z"} & set(pressed)
-
-
 # ---------------------------------------------------------------------------------------------- snapshots
 
 
@@ -238,29 +225,6 @@ def test_snapshot_of_the_dashboard(snap_compare: Any, size: tuple[int, int], tmp
 
     app = MarioApp(open_run=recorded_run(tmp_path))
     assert snap_compare(app, terminal_size=size, run_before=settle)
-
-
-@pytest.mark.parametrize("size", SIZES, ids=["80x24", "120x40"])
-def test_snapshot_of_home(
-    snap_compare: Any, size: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    locks = []
-    for index, state in enumerate(("finished", "failed", "running", "paused", "running")):
-        run = Run(tmp_path / "checkpoints" / f"mario-1-1-20261120-0{index}0000")
-        run.path.mkdir(parents=True)
-        record = record_of(run.name, state, 40_000 * (index + 1), 2_000_000)
-        run.path.joinpath("run.json").write_bytes(msgspec.json.encode(record))
-        if index in (2, 3):  # alive: a host holds the lock; the last one is lost
-            locks.append((run.path / "run.lock").open("wb"))
-            fcntl.flock(locks[-1], fcntl.LOCK_EX)
-    assert snap_compare(MarioApp(), terminal_size=size)
-
-
-@pytest.mark.parametrize("screen", ["help", "new"])
-def test_snapshot_of_dialogs(snap_compare: Any, screen: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert snap_compare(MarioApp(), terminal_size=(80, 24), press=["question_mark" if screen == "help" else "n"])
 
 
 @pytest.mark.parametrize("size", [(40, 12), (60, 50), (250, 70)])

@@ -91,10 +91,6 @@ class HomeScreen(PlaceScreen[None]):
 
     def action_open(self) -> None:
         """Open the dashboard of the selected run; with no run yet, offer a new one (Enter again starts it)."""
-        if self._filter.has_focus:
-            self.table.focus()
-            self._filter.display = bool(self.table.wanted)
-            return
         current = self.table.current()
         if current is not None:
             self.mario.open_dashboard(current.run)
@@ -196,6 +192,10 @@ class HomeScreen(PlaceScreen[None]):
 
     def on_input_changed(self, event: Input.Changed) -> None:
         self.table.filter(event.value)
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        self.table.focus()
+        self._filter.display = bool(self.table.wanted)
 
     def action_clear(self) -> None:
         """First the filter, then the marks."""

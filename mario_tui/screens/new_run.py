@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from rich.text import Text
 from textual.app import ComposeResult
@@ -29,6 +29,7 @@ class NewRunScreen(PlaceScreen[Plan | None]):
         *bindings("form"),
         ("up", "app.focus_previous"),
         ("down", "app.focus_next"),
+        ("enter", "start"),  # typed before the Start button had the focus
     ]
     CSS_PATH = "new_run.tcss"
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (64, "-normal")]
@@ -42,6 +43,8 @@ class NewRunScreen(PlaceScreen[Plan | None]):
         self._given = dict(options or {})
         self._errors: dict[str, str] = {}
         self._sought = ""
+        self._ready = False
+        self._hurried: Callable[[], None] | None = None
         if run_dir is not None:
             self._given["run_dir"] = run_dir
         self._fill()
@@ -80,6 +83,14 @@ class NewRunScreen(PlaceScreen[Plan | None]):
             self._sync()
         if self._sought:
             self._go_to(self._sought)
+        self.call_after_refresh(self._be_ready)
+
+    def _be_ready(self) -> None:
+        """What is half built can't be left: a key that came too early counts now."""
+        self._ready = True
+        if self._hurried is not None:
+            self._hurried()
+            self._hurried = None
 
     def on_field_row_changed(self) -> None:
         self._sync()
@@ -119,6 +130,9 @@ class NewRunScreen(PlaceScreen[Plan | None]):
 
     def action_start(self) -> None:
         """Start; or go to the first field that is wrong."""
+        if not self._ready:
+            self._hurried = self.action_start
+            return
         if self._errors:
             self._go_to(next(iter(self._errors)))
             return
@@ -156,4 +170,7 @@ class NewRunScreen(PlaceScreen[Plan | None]):
         self._sync()
 
     def action_cancel(self) -> None:
-        self.dismiss(None)
+        if self._ready:
+            self.dismiss(None)
+        else:
+            self._hurried = self.action_cancel

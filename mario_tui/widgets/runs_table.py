@@ -86,8 +86,13 @@ _BY_KEY = {column.key: column for column in COLUMNS}
 _NARROW_STATE = Column("state", "", 1, 0, _symbol, _BY_KEY["state"].order)
 
 
-class RunsTable(DataTable[Text]):
-    """Shows what `show` is given. The newest run is first until somebody sorts otherwise."""
+class RunsTable(DataTable[Text], inherit_bindings=False):
+    """Shows what `show` is given. The newest run is first until somebody sorts otherwise.
+
+    Enter is the screen's: a table keeps it to itself, even when it has no row.
+    """
+
+    BINDINGS = [binding for binding in DataTable.BINDINGS if "enter" not in str(binding)]
 
     class Changed(Message):
         """What is shown, marked or sorted has changed."""
