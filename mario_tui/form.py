@@ -15,10 +15,25 @@ from typing import Any
 
 from engine.config import AUTO, ConfigError, RunConfig, add_arguments, defaults, flag, given, make_config
 from engine.monitoring.memory import available_bytes, estimate_bytes
+from engine.presets import PRESETS
 from mario_tui.format import gibibytes
 
 FieldSpec = dataclasses.Field[Any]
 SPECS: dict[str, FieldSpec] = {spec.name: spec for spec in fields(RunConfig)}
+PRESET = "preset"
+_NO_PRESET = "none"
+_PRESET_ROW: Any = dataclasses.field(
+    default=_NO_PRESET,
+    metadata={
+        "group": "run",
+        "help": "other defaults: those of earlier programs or of a paper; what you fill in counts",
+        "choices": (_NO_PRESET, *PRESETS),
+        "low": None,
+        "high": None,
+    },
+)
+ROWS: dict[str, FieldSpec] = {PRESET: _PRESET_ROW, **SPECS}
+"""All that a form shows: the configuration's fields, and what lies under them."""
 _DECIDE = ("game", "runner")
 """Options that decide which others there are."""
 
@@ -50,12 +65,21 @@ class Form:
         """What was typed; empty if nothing was."""
         return self._texts.get(name, "")
 
+    @property
+    def preset(self) -> str | None:
+        """The preset's name, if one was chosen."""
+        return self._texts.get(PRESET)
+
     def default(self, name: str) -> str:
-        """A field's default for game and runner, as one would type it."""
-        if self._base is not None:
-            value = self._base.get(name, SPECS[name].default)
+        """A field's default for preset, game and runner, as one would type it."""
+        if name == PRESET:
+            return _NO_PRESET
+        below = self._complete({})
+        if name in below or self._base is not None:
+            value = below.get(name, SPECS[name].default)
         else:
-            game, runner = (self._texts.get(decider, str(SPECS[decider].default)) for decider in _DECIDE)
+            deciders = (below.get(decider, SPECS[decider].default) for decider in _DECIDE)
+            game, runner = (self._texts.get(name, str(value)) for name, value in zip(_DECIDE, deciders, strict=True))
             value = defaults(game, runner).get(name, SPECS[name].default)
         if value is None:
             return ""
@@ -65,7 +89,7 @@ class Form:
 
     def offered(self, name: str) -> bool:
         """Whether an option belongs to the game and the runner that are chosen."""
-        meta = SPECS[name].metadata
+        meta = ROWS[name].metadata
         return all(
             self.text(decider) in meta[key]
             for decider, key in (("game", "games"), ("runner", "runners"))
@@ -79,11 +103,11 @@ class Form:
     def arguments(self) -> list[str]:
         """What was typed and is offered, as on a command line."""
         names = [name for name in SPECS if name in self._texts and self.offered(name)]
-        return [self._argument(name) for name in names]
+        return [*([f"--preset={self.preset}"] if self.preset else []), *(self._argument(name) for name in names)]
 
     def values(self) -> dict[str, Any]:
         """What was typed and is offered, by field, as the command line would read it."""
-        return given(self._parser.parse_args(self.arguments()))
+        return given(self._parser.parse_args([word for word in self.arguments() if not word.startswith("--preset=")]))
 
     def command(self) -> str:
         return shlex.join(["mario-tui", *(self.arguments() or [f"--game={self.text('game')}"])])
@@ -126,7 +150,7 @@ class Form:
         return f"{parts}: TOO MUCH" if total > free else parts
 
     def _complete(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        return {**(self._base or {}), **values}
+        return {**(self._base or {}), **(PRESETS[self.preset] if self.preset else {}), **values}
 
     def _argument(self, name: str) -> str:
         text = self._texts[name]
@@ -137,7 +161,7 @@ class Form:
 
 def accepted(name: str) -> str:
     """What a field accepts, in a few words; empty where its help says it."""
-    spec = SPECS[name]
+    spec = ROWS[name]
     low, high = spec.metadata["low"], spec.metadata["high"]
     if isinstance(spec.default, bool) or low is None:
         return ""

@@ -73,9 +73,11 @@ def make_plan(
 
 
 def command_line(config: RunConfig) -> str:
-    """The command that starts a run like this one: what differs from the game's defaults."""
+    """The command that starts a run like this one: what differs from the defaults of its game and runner."""
     words = ["mario-tui", "--game", config.game]
-    defaults = make_config({"game": config.game}).options()
+    if config.runner != RunConfig.runner:
+        words += ["--runner", config.runner]
+    defaults = make_config({"game": config.game, "runner": config.runner}).options()
     for name, value in config.options().items():
         if value == defaults.get(name):
             continue

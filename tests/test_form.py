@@ -13,8 +13,10 @@ from engine import config as configuration
 from engine.config import GAMES, RUNNERS, ConfigError, RunConfig, belongs, make_config
 from engine.envs.make import make_lanes
 from engine.monitoring.memory import check_memory, estimate_bytes, seen_by
+from engine.presets import PRESETS
 from mario_tui.app import MarioApp
 from mario_tui.form import SPECS, Form
+from mario_tui.launch import make_plan
 from mario_tui.screens.home import HomeScreen
 from mario_tui.screens.new_run import NewRunScreen
 from mario_tui.widgets.field_row import Choice, FieldRow
@@ -48,6 +50,21 @@ def test_what_is_typed_is_read_as_on_the_command_line() -> None:
     assert "--stage" not in form.command()
     form.set("steps", "")
     assert form.config().steps == RunConfig.steps
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_lies_under_what_is_typed(name: str) -> None:
+    form = Form()
+    form.set("preset", name)
+    assert form.config() == make_plan({}, preset_name=name).config
+    assert form.command() == f"mario-tui --preset={name}"
+    assert form.text("runner") == PRESETS[name]["runner"]
+    assert form.default("batch_size") == str(PRESETS[name]["batch_size"])
+    form.set("batch_size", "32")
+    assert form.config() == make_plan({"batch_size": 32}, preset_name=name).config
+    assert form.errors() == {}
+    form.set("preset", "none")
+    assert form.command() == "mario-tui --batch-size=32"
 
 
 def test_every_wrong_field_is_named_in_the_configurations_own_words() -> None:
@@ -119,7 +136,7 @@ async def test_the_form_shows_every_option_of_the_game_and_what_is_wrong(tmp_pat
         for game in GAMES:
             screen.query_one("#edit-game", Choice).value = game
             await until(pilot, lambda game=game: screen.form.text("game") == game, game)
-            shown = {row.field for row in screen.query(FieldRow) if row.display}
+            shown = {row.field for row in screen.query(FieldRow) if row.display} - {"preset"}
             assert shown == {name for name in SPECS if belongs(name, game, "single")}
             lanes = screen.query_one("#edit-parallel_envs", Input)
             assert lanes.placeholder == str(make_config({"game": game}).parallel_envs)

@@ -55,7 +55,7 @@ class CompareScreen(PlaceScreen[None]):
     def compose(self) -> ComposeResult:
         yield Static(id="title")
         yield Comparison(id="comparison")
-        yield Static(id="legend", classes="panel")
+        yield Static(id="legend", classes="plot")
         yield Footer(show_command_palette=False, compact=True)
 
     def on_mount(self) -> None:

@@ -11,7 +11,7 @@ from textual.widgets import Button, Footer, Input, Static, TabbedContent, TabPan
 
 from engine.errors import UserError
 from engine.runs import Run
-from mario_tui.form import SPECS, Form
+from mario_tui.form import ROWS, Form
 from mario_tui.keys import bindings
 from mario_tui.launch import Plan, make_plan
 from mario_tui.screens.base import PlaceScreen
@@ -58,7 +58,7 @@ class NewRunScreen(PlaceScreen[Plan | None]):
         title = "New run" if self._resume is None else f"Resume {self._resume.name}"
         yield Static(Text(title, style="bold"), id="title")
         with TabbedContent(id="groups"):
-            for group in dict.fromkeys(str(spec.metadata["group"]) for spec in SPECS.values()):
+            for group in dict.fromkeys(str(spec.metadata["group"]) for spec in ROWS.values()):
                 yield TabPane(group.capitalize(), VerticalScroll(can_focus=False), id=f"group-{group}")
         yield Static(id="about")
         yield Static(id="command")
@@ -78,7 +78,7 @@ class NewRunScreen(PlaceScreen[Plan | None]):
         pane = event.pane
         if not pane.query(FieldRow):
             group = str(pane.id).removeprefix("group-")
-            names = [name for name, spec in SPECS.items() if spec.metadata["group"] == group]
+            names = [name for name, spec in ROWS.items() if spec.metadata["group"] == group]
             await pane.query_one(VerticalScroll).mount_all(FieldRow(self.form, name) for name in names)
             self._sync()
         if self._sought:
@@ -106,7 +106,7 @@ class NewRunScreen(PlaceScreen[Plan | None]):
                 row.sync(errors.get(row.field, ""))
         tabs = self.query_one(TabbedContent)
         offered = self.form.groups()
-        wrong = {str(SPECS[name].metadata["group"]) for name in errors}
+        wrong = {str(ROWS[name].metadata["group"]) for name in errors}
         for pane in self.query(TabPane):
             group = str(pane.id).removeprefix("group-")
             tab = tabs.get_tab(pane)
@@ -134,15 +134,20 @@ class NewRunScreen(PlaceScreen[Plan | None]):
             self._hurried = self.action_start
             return
         if self._errors:
-            self._go_to(next(iter(self._errors)))
+            name, reason = next(iter(self._errors.items()))
+            if self.form.offered(name):
+                self._go_to(name)
+            else:  # a preset's, of another runner
+                self.query_one("#about", Static).update(Text(f"{name}: {reason}", style="bold red"))
             return
         try:
-            self.dismiss(make_plan(self.form.values(), resume=None if self._resume is None else str(self._resume.path)))
+            resume = None if self._resume is None else str(self._resume.path)
+            self.dismiss(make_plan(self.form.values(), resume=resume, preset_name=self.form.preset))
         except UserError as error:
             self.query_one("#about", Static).update(Text(str(error), style="bold red"))
 
     def _go_to(self, name: str) -> None:
-        self.query_one(TabbedContent).active = f"group-{SPECS[name].metadata['group']}"
+        self.query_one(TabbedContent).active = f"group-{ROWS[name].metadata['group']}"
         rows = self.query(f"#edit-{name}")
         if rows:
             rows.first().focus()

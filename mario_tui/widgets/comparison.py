@@ -47,7 +47,7 @@ class Comparison(Static):
     """The chart. Draws only when a series or its size has changed."""
 
     def __init__(self, *, id: str | None = None, name: str | None = None) -> None:
-        super().__init__(id=id, name=name, classes="panel")
+        super().__init__(id=id, name=name, classes="plot")
         self._series: Sequence[Series] = ()
         self._x_name: Callable[[float], str] = short
 

@@ -10,7 +10,7 @@ from textual.events import DescendantFocus
 from textual.message import Message
 from textual.widgets import Input, Select, Static
 
-from mario_tui.form import SPECS, Form, accepted
+from mario_tui.form import ROWS, Form, accepted
 
 
 class Choice(Select[str], inherit_bindings=False):
@@ -33,9 +33,9 @@ class FieldRow(Horizontal):
             self.field = name
 
     def __init__(self, form: Form, field: str) -> None:
-        super().__init__(id=f"row-{field}", classes="field")
+        super().__init__(id=f"row-{field}", classes="option")
         self._form, self.field = form, field
-        self._spec = SPECS[field]
+        self._spec = ROWS[field]
         self.about = Text()
         """What is said of the field, in full."""
 
