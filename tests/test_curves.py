@@ -9,11 +9,13 @@ import pytest
 from rich.segment import Segment
 from textual.strip import Strip
 
-from engine.messages import Changed, Episode, Evaluation, Log, Point, Ready, Saved
+from engine.messages import GPU, Changed, Episode, Evaluation, Log, Point, Ready, Saved, System
 from engine.view import LANE_EPISODES, MAX_EPISODES, MAX_MARKS, RunView
+from mario_tui.feed import Snapshot
 from mario_tui.link import Pace
 from mario_tui.widgets.braille import Canvas
 from mario_tui.widgets.curves import Curves, Window, nearest, smooth, x_text
+from mario_tui.widgets.machine import MachinePanel
 from mario_tui.widgets.painted import _last_difference
 from mario_tui.widgets.panel import bar, sparkline
 
@@ -176,6 +178,30 @@ def test_bars_and_sparklines() -> None:
     assert sparkline([0, 50, 100], 3, 0, 100) == "▁▅█"
     assert sparkline([1, 1], 5) == "▁▁"
     assert sparkline([], 5) == ""
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 8])
+def test_every_gpu_and_every_core_is_there(count: int) -> None:
+    gpu = GPU(
+        name="H100", utilisation_percent=61.0, memory_used_bytes=2**34, memory_total_bytes=2**36, temperature_c=64
+    )
+    system = System(
+        cpu_percent=[0.0, 50.0, 100.0, 100.0], memory_used_bytes=2**33, memory_total_bytes=2**36, run_cpu_percent=150.0,
+        run_memory_bytes=2**30, processes=3, gpus=[gpu] * count, gpu_note="" if count else "no NVIDIA GPU",
+    )  # fmt: skip
+    panel = MachinePanel()
+    for width in (36, 58):
+        text = panel.compose_text(Snapshot(system=system), width).plain
+        assert all(f"gpu {index}" in text for index in range(count))
+        assert text.count("61%") == text.count("64°C") == text.count("16.0/64.0G") == count
+        assert "▁▅██" in text
+        assert "run: 150% of a core, 1.0G, 3 processes" in text
+        assert ("no NVIDIA GPU" in text) == (count == 0)
+        assert max(len(line.rstrip()) for line in text.splitlines()[:-2]) <= width
+    panel.add_class("-alone")
+    text = panel.compose_text(Snapshot(system=system), 120).plain
+    assert text.count("core ") == 4
+    assert text.count("H100") == count
 
 
 # ---------------------------------------------------------------------------------------------- the past

@@ -105,7 +105,8 @@ class Chart(Painted):
             lines.append(self._strip(pieces, inks))
         if with_ticks:
             lines.append(self._strip([(self._ticks(columns, low_x, high_x), _MUTED)], inks))
-        self.paint(lines, value=self._value_text(xs, ys), note=self._note(low_x, high_x))
+        value = self._value_text(xs, ys)
+        self.paint(lines, value=value, note=self._note(low_x, high_x, len(value)))
 
     def _scale(self, y: float) -> float:
         if not self.logarithmic:
@@ -175,7 +176,8 @@ class Chart(Painted):
             text += f" ◆{number(self._curves.evaluations[nearest(places, cursor)].mean_return)}"
         return text
 
-    def _note(self, low_x: float, high_x: float) -> str:
+    def _note(self, low_x: float, high_x: float, taken: int = 0) -> str:
+        """How the chart is drawn; where there is room, what the letters on the axis mean."""
         look = self._outlook
         parts = ["log"] if self.logarithmic else []
         if look.smoothing:
@@ -187,9 +189,9 @@ class Chart(Painted):
             f" {AXIS_NAMES[look.axis]}" if wide or look.axis != "steps" else ""
         )
         text = ", ".join([*parts, reach])
-        if self.has_class("-alone") and self.content_size.width >= 110:
-            text += "   " + ", ".join(f"{letter} {name}" for letter, name in MARKS.items())
-        return text
+        legend = ", ".join(f"{letter} {name}" for letter, name in MARKS.items())
+        room = self.content_size.width - len(self.title) - taken - len(text) - len(legend) - 16
+        return f"{legend}   {text}" if room > 0 and self.has_class("-alone") else text
 
     def _nothing_text(self) -> str:
         if any(math.isfinite(y) for y in self._ys):

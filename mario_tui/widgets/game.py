@@ -21,7 +21,7 @@ class GameView(Painted):
     """Shows the newest picture it was given, scaled to its size, until it is told to hold one."""
 
     def __init__(self, *, id: str = "game") -> None:
-        super().__init__("Game: actor 0, lane 0", id=id, number=9)
+        super().__init__("Game, lane 0.0", id=id, number=9)
         self.held = False
         self.remark = ""
         """Stands on the right of the rule."""

@@ -41,7 +41,10 @@ class MachinePanel(Panel):
         past = max(0, min(_KEPT, width - _NAMED - room - 15))
         text = Text(no_wrap=True, overflow="ellipsis")
         for index, gpu in enumerate(system.gpus):
-            self._gpu(text, index, gpu, room, past)
+            if len(system.gpus) > 2 and not large:
+                _gpu_in_a_line(text, index, gpu, width)
+            else:
+                self._gpu(text, index, gpu, room, past)
         self._cores(text, system, width, large)
         mean = _mean(system.cpu_percent)
         cores = f"{mean:.0f}% of {len(system.cpu_percent)}"
@@ -105,3 +108,12 @@ class MachinePanel(Panel):
 
 def _mean(values: list[float]) -> float:
     return sum(values) / max(1, len(values))
+
+
+def _gpu_in_a_line(text: Text, index: int, gpu: GPU, width: int) -> None:
+    """Where there are many: `gpu 3  ███▌··  61%  64°C  31.2/80.0G`."""
+    heat = "" if gpu.temperature_c is None else f"{gpu.temperature_c:.0f}°C"
+    size = f"{gibibytes(gpu.memory_used_bytes)}/{gibibytes(gpu.memory_total_bytes)}G"
+    text.append(f"{f'gpu {index}':<{_NAMED}}")
+    text.append(bar(gpu.utilisation_percent / 100, max(2, min(24, width - _NAMED - 22))), style="green")
+    text.append(f" {gpu.utilisation_percent:>3.0f}% {heat:>4} {size:>11}\n")
