@@ -213,7 +213,7 @@ class Host:
                 self._log(report.level, report.text)
             case Failed():
                 self._failure = msgspec.structs.replace(
-                    self._failed(report.reason), traceback=report.traceback, usage=report.usage
+                    self._failed(report.reason), traceback=report.traceback, usage=report.usage, final=report.final
                 )
             case Done():
                 self._done = report
