@@ -194,13 +194,15 @@ class FrameStorage:
     def sampleable(self, lanes: NDArray[np.int64], entries: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Which (lane, entry number) pairs can be sampled now."""
         slots = entries % self.capacity
-        oldest = self._claimed[lanes] - self.capacity
+        # First what the entries say, then whether that still was theirs: another process may be overwriting them.
         first_frame = np.maximum(entries - self.stack + 1, self.episode_starts[lanes, slots])
+        is_action = self.actions[lanes, slots] != NO_ACTION
+        oldest = self._claimed[lanes] - self.capacity
         return (
             (entries >= np.maximum(oldest, 0))
             & (first_frame >= oldest)
             & (entries < self.complete()[lanes])
-            & (self.actions[lanes, slots] != NO_ACTION)
+            & is_action
         )
 
     def gather(self, lanes: NDArray[np.int64], entries: NDArray[np.int64], into: Batch | None = None) -> Batch:
