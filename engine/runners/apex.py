@@ -82,7 +82,7 @@ class Runner:
         )
         self._weights = SharedWeights(count(self._learner.agent.online), weights_memory)
         self._weights.publish(self._learner.agent.online, self._learner.updates)
-        self._published_at = self._published = 0.0
+        self._published_at = 0.0
         self._taken = 0  # environment steps that the sampler knows of
         self._begun_at = env_steps_of(resume_from)
         self._throttle()
@@ -126,11 +126,11 @@ class Runner:
         learner, ledger, config = self._learner, self._ledger, self._config
         follow(ledger, learner)
         played = ledger.played
-        self._replay.sampler.appended()
         learner.book(played - self._taken)
         self._taken = played
         self._throttle()
         due = min(learner.due(config.learner_ahead), _UPDATES_AT_ONCE)
+        self._replay.sampler.appended()  # last: what made an update due is there to be drawn
         losses = learner.learn(due)
         self._throttle()
         now = time.monotonic()
@@ -145,7 +145,8 @@ class Runner:
     def _throttle(self) -> None:
         """Let actors play as far ahead of learning as they may, and not beyond the run's end."""
         learner, config = self._learner, self._config
-        ahead = self._taken + learner.burnin_left - learner.backlog + config.actors_ahead
+        ahead = max(config.actors_ahead, learner.due_within)  # or both sides would wait for each other
+        ahead += self._taken + learner.burnin_left - learner.backlog
         self._ledger.allow(min(ahead, config.steps - self._begun_at))
 
 

@@ -92,6 +92,7 @@ class Learner:
         self._random = np.random.default_rng(seed)
         self._credit = 0.0  # updates that are due
         self._burnin = math.ceil(config.burnin / share)
+        self._lanes = config.parallel_envs * (1 if replay is None else config.processes)
         self._fill = self._burnin
         self._ratio = config.replay_ratio
         self._tuned: dict[str, float] = {}
@@ -100,8 +101,8 @@ class Learner:
 
     @property
     def burnin_left(self) -> int:
-        """Transitions to store before learning begins; at least one batch and one complete window a lane."""
-        fill = max(self._fill, self._config.batch_size, self._config.parallel_envs * (self._config.n_step + 1))
+        """Transitions to store before learning begins; at least one batch, and a complete window in some lane."""
+        fill = max(self._fill, self._config.batch_size, self._lanes * (self._config.n_step + 1))
         return max(0, fill - self.replay.size)
 
     @property
@@ -113,6 +114,11 @@ class Learner:
     def backlog(self) -> int:
         """Environment steps that were played and are not yet learned from at the replay ratio."""
         return math.ceil(self._credit * self._config.batch_size / self._ratio)
+
+    @property
+    def due_within(self) -> int:
+        """Environment steps that make an update due, however little of one is due already."""
+        return math.ceil(self._config.batch_size / self._ratio) + 1
 
     @property
     def tuned(self) -> dict[str, float]:
