@@ -119,7 +119,7 @@ class Runner:
 
     def close(self) -> None:
         self._ledger.stop()
-        self._crew.close()
+        self._crew.close(leave_s=0)  # in order they have left already
         self._learner.close()
 
     def _iterate(self) -> list[Losses]:

@@ -63,6 +63,7 @@ class Crew:
         self._ledger, self._channel, self._first, self._replace = ledger, channel, first, replace
         self._context = multiprocessing.get_context("spawn")
         self._closing = threading.Event()
+        self._leave_s = _LEAVE_S
         self._started = threading.Event()
         self._posts: list[_Post] = []
         self._thread = threading.Thread(target=self._watch, name="crew", daemon=True)
@@ -80,17 +81,11 @@ class Crew:
         """How often member `index` was replaced."""
         return self._posts[index - self._first].restarts if index >= self._first else 0
 
-    def close(self) -> None:
-        """Wait for the members, which were told to stop; kill who stays."""
+    def close(self, leave_s: float = _LEAVE_S) -> None:
+        """Wait for the members, which were told to stop; kill who stays for longer."""
+        self._leave_s = leave_s
         self._closing.set()
         self._thread.join()
-        deadline = time.monotonic() + _LEAVE_S
-        for post in self._posts:
-            post.process.join(max(0.0, deadline - time.monotonic()))
-            if post.process.is_alive():
-                post.process.kill()
-                post.process.join()
-            post.pipe.close()
 
     # ------------------------------------------------------------------------------------------ in the thread
 
@@ -115,9 +110,13 @@ class Crew:
                     self._lost(post, post.reason or _how_it_ended(post.process.exitcode))
                 elif overdue[post.index]:
                     self._lost(post, "it stood still")
-        # Joined by `close`; the thread stays until then, because its end would end its children.
+        # Waited for in this thread, because its end would end them; and less long than the host waits for a sign.
+        deadline = time.monotonic() + self._leave_s
         for post in self._posts:
-            post.process.join(_LEAVE_S)
+            post.process.join(max(0.0, deadline - time.monotonic()))
+            post.process.kill()
+            post.process.join()
+            post.pipe.close()
 
     def _start(self, index: int, restarts: int) -> tuple[SpawnProcess, Connection]:
         self._ledger.due[index] = 0

@@ -84,7 +84,7 @@ class Runner:
 
     def close(self) -> None:
         self._ledger.stop()
-        self._crew.close()
+        self._crew.close(leave_s=0)  # in order they have left already
         self._worker.player.close()
 
 

@@ -73,12 +73,13 @@ def _work(connection: Connection, work: Callable[[Channel], None]) -> None:
     try:
         work(channel)
     except HostGoneError:
-        raise SystemExit(1) from None
+        os._exit(1)
     except BaseException as error:
         traceback.print_exc()
         with contextlib.suppress(HostGoneError):
             channel.send(describe(error))
-        raise SystemExit(1) from None
+        sys.stderr.flush()
+        os._exit(1)  # at once: an orderly exit waits for children, who may wait for this process
 
 
 def _end_with_parent() -> None:
