@@ -37,6 +37,7 @@ from engine.messages import (
     Set,
     State,
     Stop,
+    Tunable,
     Written,
 )
 from engine.runners.channel import Channel
@@ -56,6 +57,8 @@ _ACCEPTED = {
     "beta": (0.0, 1.0),
     "replay_ratio": (0.01, 1024.0),
 }
+_KEPT: tuple[Tunable, ...] = ("learning_rate", "epsilon_scale", "replay_ratio")
+"""What a resumed run takes over as it was set by hand; beta has annealed since, and is the replay's."""
 
 Play = Callable[[], tuple[dict[str, Any], dict[str, NDArray[Any]]]]
 """What the games of a run are, for a checkpoint: JSON and arrays."""
@@ -233,7 +236,9 @@ class Lead:
         if not low <= wanted.value <= high:
             self._channel.log(f"{wanted.name}: {wanted.value:g} is not accepted; {low:g} to {high:g}", "warning")
             return
-        before = {"epsilon_scale": self._epsilon_scale or 1.0, **self._learner.tuned}[wanted.name]
+        before = {"epsilon_scale": 1.0 if self._epsilon_scale is None else self._epsilon_scale, **self._learner.tuned}[
+            wanted.name
+        ]
         self._tune(wanted.name, wanted.value)
         self._channel.send(
             Changed(name=wanted.name, value=wanted.value, before=before, env_steps=self.counters.env_steps)
@@ -272,7 +277,7 @@ class Lead:
             "games": games_of(self._config),
             "play": play,
             "best": self._evaluator.best,
-            "tuned": {name: value for name in _ACCEPTED if (value := self._ledger.tuned(name)) is not None},  # type: ignore[arg-type]
+            "tuned": {name: value for name in _KEPT if (value := self._ledger.tuned(name)) is not None},
         }
         self._channel.beat(_SAVING_S)
         try:
