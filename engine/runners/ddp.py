@@ -59,7 +59,7 @@ class Runner:
     def __init__(
         self, run: Path, config: RunConfig, channel: Channel, screen: SharedScreen, resume_from: Path | None
     ) -> None:
-        memory = SharedMemory()
+        memory, begun_at = SharedMemory(), env_steps_of(resume_from)
         self._ledger = Ledger(config.num_processes, memory)
         self._ledger.open()
         self._player = Player(
@@ -68,15 +68,15 @@ class Runner:
             self._ledger,
             screen,
             tell=channel.log,
+            beat=channel.beat,
             resume_from=resume_from,
+            seed=None if resume_from is None else [config.seed, 0, begun_at],
             agent=AveragingDQN,
         )
         learner = self._player.learner
         meeting = run / ".ranks.partial"
         meeting.unlink(missing_ok=True)
-        shared = Shared(
-            run, config, memory, screen, learner.choices.state(), meeting, resume_from, env_steps_of(resume_from)
-        )
+        shared = Shared(run, config, memory, screen, learner.choices.state(), meeting, resume_from, begun_at)
         self._crew = Crew("rank", work, (shared,), self._ledger, channel, first=1, replace=False)
         self._rank = _Rank(self._player, self._ledger, 0, meeting)
         meeting.unlink(missing_ok=True)
@@ -120,6 +120,7 @@ class _Rank:
     def __init__(self, player: Player, ledger: Ledger, index: int, meeting: Path) -> None:
         self._player, self._ledger, self._index = player, ledger, index
         self._lead_says = _GO_ON
+        player.learner.replay.cut()  # games begin anew, also where a checkpoint had the replay
         agent = player.learner.agent
         assert isinstance(agent, AveragingDQN)
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo0" if sys.platform == "darwin" else "lo")
@@ -144,8 +145,9 @@ class _Rank:
         due = self._agree(self._player.learner.due(), order)
         if self._lead_says != _GO_ON:
             return []
+        losses = self._player.iterate(lambda: self._player.learner.learn(due))
         self._ledger.counts[self._index, 3] = self._player.learner.updates
-        return self._player.iterate(lambda: self._player.learner.learn(due))
+        return losses
 
     def _agree(self, due: int, order: int) -> int:
         """The least number of updates that are due on any rank; sets what rank 0 says."""

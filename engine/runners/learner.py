@@ -61,12 +61,14 @@ class Learner:
         share: int = 1,
         choices: dict[str, Any] | None = None,
         tell: Callable[[str], None] = lambda text: None,
+        beat: Callable[[], object] = lambda: None,
         resume_from: Path | None = None,
         replay_folder: Path | None = None,
     ) -> None:
         """`agent` makes the agent, of `DoubleDQN`'s arguments. `replay` is one that others fill; otherwise this is
         learner `index` of `share` in the run, each with a replay of its own, that share burn-in and transitions; the
-        random states of a checkpoint are learner 0's. `choices` are those that another learner of the run has made."""
+        random states of a checkpoint are learner 0's. `choices` are those that another learner of the run has made.
+        `beat` is called before every update: many can be due at once."""
         state = None if resume_from is None else json.loads((resume_from / _STATE_FILE).read_text("utf-8"))
         device = resolve_device(config.device)
         if choices is None and state is not None:
@@ -96,6 +98,7 @@ class Learner:
         self._fill = self._burnin
         self._ratio = config.replay_ratio
         self._tuned: dict[str, float] = {}
+        self._beat = beat
         if resume_from is not None and state is not None:
             self._load(resume_from, state, with_random=index == 0)
 
@@ -173,6 +176,7 @@ class Learner:
         """As many updates, or those that are due. Raises `DivergedError` if the loss is not finite."""
         done = []
         for _ in range(self.due() if updates is None else updates):
+            self._beat()
             self._credit -= 1
             batch, sample = self.replay.sample(self._config.batch_size, self._random)
             losses = self.agent.update(batch, sample.weights)

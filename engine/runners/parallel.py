@@ -55,7 +55,16 @@ class Runner:
         begun_at = env_steps_of(resume_from)
         self._ledger.allow(config.steps - begun_at)
         self._worker = _Worker(
-            run, config, self._ledger, screen, model, lock, tell=channel.log, resume_from=resume_from
+            run,
+            config,
+            self._ledger,
+            screen,
+            model,
+            lock,
+            tell=channel.log,
+            beat=channel.beat,
+            resume_from=resume_from,
+            seed=None if resume_from is None else [config.seed, 0, begun_at],
         )
         self._worker.agent.store_first()
         learner = self._worker.player.learner
@@ -112,6 +121,7 @@ class _Worker:
             agent=functools.partial(CentralDQN, memory=model, lock=lock),
             **player,
         )
+        self.player.learner.replay.cut()  # games begin anew, also where a checkpoint had the replay
         agent = self.player.learner.agent
         assert isinstance(agent, CentralDQN)
         self.agent = agent
@@ -143,7 +153,7 @@ def work(channel: Channel, index: int, restarts: int, shared: Shared) -> None:
         tell=channel.log,
         seed=[config.seed, index, restarts, shared.begun_at],
         choices=shared.choices,
-        resume_from=shared.resume_from,
+        resume_from=None if restarts else shared.resume_from,  # by then the checkpoint may have been rotated away
     )
     worker.agent.pull()
     while not ledger.stopped:

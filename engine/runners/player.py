@@ -28,8 +28,12 @@ from engine.runners.actor import Actor
 from engine.runners.channel import SharedScreen
 from engine.runners.lead import games_of
 from engine.runners.learner import Learner, device_of_boards, read_extra
-from engine.runners.ledger import Ledger
+from engine.runners.ledger import BEAT_S, Ledger
 from engine.threads import ThreadBudget, keep_freed_memory, thread_budget
+
+_FIRST_UPDATE_S = 60.0
+_SAMPLE_S = 0.005
+"""Seconds that a sample of an update may take: some twenty times what it takes one core."""
 
 Tell = Callable[[str], None]
 
@@ -39,6 +43,7 @@ class Player:
 
     Args:
         seed: of everything random in this process; None: the run's.
+        beat: called like the ledger's heartbeat.
         learner: options of `Learner` beside those that follow from the others.
     """
 
@@ -53,6 +58,7 @@ class Player:
         index: int = 0,
         resume_from: Path | None = None,
         seed: Any = None,
+        beat: Callable[[], object] = lambda: None,
         **learner: Any,
     ) -> None:
         self.config, self._ledger, self._index, self._screen = config, ledger, index, screen
@@ -68,6 +74,7 @@ class Player:
             threads=self.threads.learn_threads,
             tell=tell,
             resume_from=resume_from,
+            beat=self._updates_now,
             replay_folder=run / ("replay" if index == 0 else f"replay-{index}"),
             index=index,
             share=ledger.members,
@@ -80,6 +87,7 @@ class Player:
             seed=explore_seed,
         )
         self._shown_at = float("-inf")
+        self._beat, self._has_learned = beat, False
 
     def load_play(self, folder: Path, tell: Tell) -> None:
         """Go on in the games of a checkpoint, if they are the same."""
@@ -97,6 +105,7 @@ class Player:
     def iterate(self, learn: Callable[[], list[Losses]] | None = None) -> list[Losses]:
         """One environment step of every lane, and what `learn` (all updates that are due) does meanwhile."""
         actor, learner, ledger = self._actor, self.learner, self._ledger
+        ledger.beat(self._index)
         follow(ledger, learner)
         frames, masks = actor.frames, actor.masks
         actions = actor.choose(learner.agent.act, ledger.env_steps, ledger.tuned("epsilon_scale"))
@@ -109,6 +118,13 @@ class Player:
         ledger.book(self._index, actor.env.lanes, step.emulated, ended)
         self.show()
         return losses
+
+    def _updates_now(self) -> None:
+        """Give heartbeats before an update; the first one compiles, where a machine has not done that yet."""
+        later = BEAT_S + _SAMPLE_S * self.learner.choices.batch_size
+        self._ledger.beat(self._index, later if self._has_learned else _FIRST_UPDATE_S)
+        self._has_learned = True
+        self._beat()
 
     def show(self) -> None:
         """Show the first game, if that is asked for and this is the process that does."""

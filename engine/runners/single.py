@@ -19,7 +19,7 @@ class Runner:
     ) -> None:
         ledger = Ledger(1)
         ledger.open()
-        self._player = Player(run, config, ledger, screen, tell=channel.log, resume_from=resume_from)
+        self._player = Player(run, config, ledger, screen, tell=channel.log, beat=channel.beat, resume_from=resume_from)
         if resume_from is not None:
             self._player.load_play(resume_from, channel.log)
         self._lead = Lead(
