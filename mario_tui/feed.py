@@ -16,6 +16,7 @@ from engine.messages import (
     Frame,
     Hello,
     Lanes,
+    Members,
     Noted,
     Point,
     Progress,
@@ -33,6 +34,7 @@ class Snapshot:
     ready: Ready | None = None
     progress: Progress | None = None
     lanes: Lanes | None = None
+    members: Members | None = None
     system: System | None = None
     points: tuple[Point, ...] = ()
     events: tuple[Noted, ...] = ()
@@ -92,6 +94,7 @@ class Feed:
                     ready=view.ready,
                     progress=view.progress,
                     lanes=view.lanes,
+                    members=view.members,
                     system=view.system,
                     points=before.points if points_same else tuple(view.points.items),
                     events=tuple(view.events),

@@ -103,7 +103,7 @@ class Board(PlaceScreen[None]):
         self._lay_out()
         self.keep()
         self.set_focus(None)
-        self.notify(f"{panel.title} is hidden; {panel.number} shows it again", timeout=4)
+        self.notify(f"{panel.title} is hidden; {panel.number or 'W'} shows it again", timeout=4)
 
     def action_show_all(self) -> None:
         self.remembered.hidden, self.remembered.maximised = [], ""

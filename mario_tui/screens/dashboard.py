@@ -48,6 +48,7 @@ from mario_tui.widgets.log import LogPanel
 from mario_tui.widgets.machine import MachinePanel
 from mario_tui.widgets.painted import Painted
 from mario_tui.widgets.panel import Panel
+from mario_tui.widgets.processes import ProcessesPanel
 from mario_tui.widgets.replay import ReplayPanel
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ class DashboardScreen(Board):
         self._header.fallback = (self.run.name, self._record_state())
         self.actors = ActorsPanel()
         replay, machine, evaluations, log = ReplayPanel(), MachinePanel(), EvaluationsPanel(), LogPanel()
+        processes = ProcessesPanel()
         look = self.outlook
         self.charts = (
             Chart("Mean return", "mean_return", look, id="chart-return", number=4, best="high", evaluated=True),
@@ -86,12 +88,13 @@ class DashboardScreen(Board):
             Chart("Q estimate", "q_mean", look, id="chart-q", number=6, best="high"),
         )
         self._game = GameView()
-        self._texts = [self._header, self.actors, replay, machine, evaluations, log]
-        self.panels = (self.actors, replay, machine, *self.charts, evaluations, log, self._game)
+        self._texts = [self._header, self.actors, processes, replay, machine, evaluations, log]
+        self.panels = (self.actors, processes, replay, machine, *self.charts, evaluations, log, self._game)
         yield self._header
         with Container(id="body"):
             with Container(id="left"):
                 yield self.actors
+                yield processes
                 yield evaluations
                 yield replay
                 yield machine

@@ -1,0 +1,55 @@
+"""The processes of a run that has several: what each plays, how often it was replaced, and who waits for whom."""
+
+from __future__ import annotations
+
+import math
+
+from rich.text import Text
+
+from engine.messages import Member
+from mario_tui.feed import Snapshot
+from mario_tui.format import number, short
+from mario_tui.widgets.panel import Panel
+
+
+class ProcessesPanel(Panel):
+    """A row for each actor, worker or rank. Out of sight in runs of one process."""
+
+    def __init__(self) -> None:
+        super().__init__("Processes", id="processes")
+        self.add_class("-off")
+
+    def show(self, snapshot: Snapshot) -> None:
+        self.set_class(snapshot.members is None, "-off")
+        super().show(snapshot)
+
+    def compose_text(self, snapshot: Snapshot, width: int) -> Text:
+        text = Text(no_wrap=True, overflow="ellipsis")
+        members = snapshot.members
+        if members is None:
+            return text
+        role = members.members[0].role
+        wide = width >= 52
+        text.append(
+            f"{role:<6} {'steps/s':>7} {'mean':>5} {'lag':>4} {'waits':>5} {'lost':>4}{'  epsilon' if wide else ''}",
+            style="bold",
+        )
+        for member in members.members:
+            text.append("\n").append_text(_row(member, wide))
+        text.append(f"\n{short(members.inserts_per_s)} in/s, {short(members.samples_per_s)} samples/s", style="dim")
+        if math.isfinite(members.ratio):
+            text.append(f", ratio {members.ratio:.2f}", style="dim")
+        if role == "actor":
+            text.append(f", learner waits {members.learner_waiting_percent:.0f}%", style="dim")
+        return text
+
+
+def _row(member: Member, wide: bool) -> Text:
+    if not member.ready:
+        return Text(f"{member.index:<6} starting{f', lost {member.restarts} times' if member.restarts else ''}", "dim")
+    text = Text(f"{member.index:<6} {number(member.env_steps_per_s):>7} {number(member.mean_return):>5} ")
+    text.append(f"{short(member.lag):>4} {member.waiting_percent:>4.0f}% ", style="dim")
+    text.append(f"{member.restarts:>4}", style="bold yellow" if member.restarts else "dim")
+    if wide:
+        text.append(f"  {member.epsilon_high:.3f} to {member.epsilon_low:.3f}", style="dim")
+    return text
