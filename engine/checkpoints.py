@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from engine import __version__
+from engine import __version__, policies
 from engine.errors import UserError
 from engine.runs import Run, find_run, list_runs
 
@@ -154,13 +154,17 @@ def find_source(spec: str, run_dir: str | Path) -> Source:
 
 
 def find_policy(spec: str, run_dir: str | Path) -> Path:
-    """The safetensors file behind a policy file, a checkpoint folder, a run or `latest`. Raises `CheckpointError`.
+    """The safetensors file behind a policy file, the name of one that comes with the package, a checkpoint folder, a
+    run or `latest`. Raises `CheckpointError`.
 
     Of a run it is the best-evaluated policy, or that of the newest checkpoint if none was evaluated.
     """
     path = Path(spec)
+    shipped = policies.path_of(spec)
     if path.is_file():
         policy = path
+    elif shipped is not None:
+        policy = shipped
     elif (path / POLICY_FILE).is_file():
         policy = path / POLICY_FILE
     else:
@@ -169,7 +173,7 @@ def find_policy(spec: str, run_dir: str | Path) -> Path:
         except UserError:
             raise CheckpointError(
                 f"{spec}: no such checkpoint; accepted: a policy file (.safetensors), a checkpoint folder, "
-                "a run's name or path, or latest"
+                "a run's name or path, latest, or a policy that comes with the package"
             ) from None
         best = run.path / BEST_POLICY_FILE
         policy = best if best.is_file() else _newest_source(run).path / POLICY_FILE

@@ -123,6 +123,16 @@ def load_policy(path: Path) -> nn.Module:
     return network.eval()
 
 
+def greedy_act(network: nn.Module) -> Act:
+    """What plays a network greedily on the CPU."""
+
+    @torch.no_grad()
+    def act(obs: NDArray[np.uint8], masks: NDArray[np.bool_] | None) -> NDArray[np.int64]:
+        return greedy(network(torch.from_numpy(obs)), masks)
+
+    return act
+
+
 def main() -> int:
     """See the module's docstring."""
     parser = argparse.ArgumentParser(prog="engine.evaluation")
@@ -152,7 +162,6 @@ def _evaluate(options: argparse.Namespace, tell: Callable[[EvaluationReport], No
     lanes = min(MAX_LANES, options.episodes)
     threads = thread_budget(lanes)
     torch.set_num_threads(threads.torch_threads)
-    network = load_policy(options.policy)
     env = lanes_of_policy(
         said,
         lanes,
@@ -164,16 +173,12 @@ def _evaluate(options: argparse.Namespace, tell: Callable[[EvaluationReport], No
         rom=options.rom,
     )
 
-    @torch.no_grad()
-    def act(obs: NDArray[np.uint8], masks: NDArray[np.bool_] | None) -> NDArray[np.int64]:
-        return greedy(network(torch.from_numpy(obs)), masks)
-
     def tell_episode(played: Played) -> None:
         tell(Episode(**{name: getattr(played, name) for name in Episode.__struct_fields__}))
 
     played = play_episodes(
         env,
-        act,
+        greedy_act(load_policy(options.policy)),
         options.episodes,
         epsilon=options.epsilon,
         seed=options.seed,

@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NoReturn
 
-from engine import __version__
+from engine import __version__, policies
 from engine.config import GAMES, RUNNERS, RunConfig, add_arguments, given, make_config
 from engine.errors import UserError
 from engine.presets import PRESETS
@@ -25,7 +25,7 @@ commands:
   mario-tui attach [RUN|DIR]      dashboard of a running or finished run; charts of a folder with event files
   mario-tui runs [--json]         list runs
   mario-tui eval CHECKPOINT       clear rate and return over many episodes
-  mario-tui play CHECKPOINT       watch a policy; --human: play yourself; --record FILE
+  mario-tui play [CHECKPOINT]     watch a policy; --human: play yourself; --record FILE
   mario-tui serve                 all this in a browser; --host ADDRESS, --port N
 
 --read-only with attach, serve or alone (home): looks, and starts, changes or removes nothing
@@ -215,8 +215,8 @@ def _eval(arguments: list[str]) -> int:
 def _play(arguments: list[str]) -> int:
     parser = _Parser(prog="mario-tui play", description="Watch a policy play in real time, or play yourself.")
     parser.add_argument("--human", action="store_true", help="play yourself: arrows or WASD, x jumps, z runs")
-    parser.add_argument("--game", choices=GAMES, default=GAMES[0], help="with --human (default: mario)")
-    parser.add_argument("--board", metavar="WxH", help="with --human: the size of Snake's or Tetris's board")
+    parser.add_argument("--game", choices=GAMES, default=GAMES[0], help="without CHECKPOINT (default: mario)")
+    parser.add_argument("--board", metavar="WxH", help="without CHECKPOINT: the size of Snake's or Tetris's board")
     parser.add_argument("--hold", type=_whole("--hold", 20, 2000), default=250, metavar="MS",
                         help="with --human: how long a key counts as held (default: 250)")  # fmt: skip
     parser.add_argument(
@@ -227,8 +227,8 @@ def _play(arguments: list[str]) -> int:
     chosen = _evaluation_options(options)
     if options.record is not None:
         chosen.append(f"--record={options.record.resolve()}")
-    if options.human == (options.checkpoint is not None):
-        raise UserError("CHECKPOINT: accepted: a policy file, a checkpoint folder, a run or latest; or --human instead")
+    if options.human and options.checkpoint is not None:
+        raise UserError("CHECKPOINT: is not accepted with --human")
     title = f"stage {options.stage or '1-1'}" if options.game == "mario" else options.game
     if options.human:
         task = {"game": options.game, "board": options.board, "stage": options.stage, "emulator": options.emulator}
@@ -239,7 +239,12 @@ def _play(arguments: list[str]) -> int:
     else:
         from engine.checkpoints import find_policy
 
-        policy = find_policy(options.checkpoint, options.run_dir or RunConfig.run_dir)
+        if options.checkpoint is None:
+            policy = policies.of_task(
+                options.game, options.board or (options.stage if options.game == "mario" else None)
+            )
+        else:
+            policy = find_policy(options.checkpoint, options.run_dir or RunConfig.run_dir)
         chosen.insert(0, str(policy))
         title = policy.name
         if options.record is not None and not sys.stdout.isatty():
@@ -256,7 +261,8 @@ def _add_policy(parser: argparse.ArgumentParser, optional: bool = False) -> None
     parser.add_argument(
         "checkpoint",
         nargs="?" if optional else None,
-        help="a policy file, a checkpoint folder, a run's name or path, or latest",
+        help="a policy file, a checkpoint folder, a run's name or path, latest, or a policy of the package (mario-1-1)"
+        + ("; without one, the package's for --game and --stage" if optional else ""),
     )
     parser.add_argument("--epsilon", type=_share, default=0.0, metavar="E", help="share of random actions (default: 0)")
     parser.add_argument(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 from engine.checkpoints import find_source
 from engine.client import HostProcess
-from engine.config import RUNNERS, ConfigError, RunConfig, belongs, flag, load_toml, make_config
+from engine.config import RUNNERS, ConfigError, RunConfig, belongs, load_toml, make_config
 from engine.errors import UserError
 from engine.presets import preset
 from engine.runs import CONFIG_FILE, Run, create_run, read_config, write_atomically
@@ -70,22 +69,6 @@ def make_plan(
             "accepted: a larger number",
         )
     return Plan(config, source.run, source.path)
-
-
-def command_line(config: RunConfig) -> str:
-    """The command that starts a run like this one: what differs from the defaults of its game and runner."""
-    words = ["mario-tui", "--game", config.game]
-    if config.runner != RunConfig.runner:
-        words += ["--runner", config.runner]
-    defaults = make_config({"game": config.game, "runner": config.runner}).options()
-    for name, value in config.options().items():
-        if value == defaults.get(name):
-            continue
-        if isinstance(value, bool):
-            words.append(flag(name) if value else flag(name).replace("--", "--no-", 1))
-        else:
-            words += [flag(name), str(value)]
-    return shlex.join(words)
 
 
 def _with_absolute_rom(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:

@@ -321,6 +321,8 @@ class DashboardScreen(Board):
 
     def _record_state(self) -> State:
         try:
-            return self.run.record().state
+            state = self.run.record().state
         except UserError:
             return "lost"
+        is_coming = state == "lost" and self._host is not None and self._host.process.poll() is None
+        return "starting" if is_coming else state

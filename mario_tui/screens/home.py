@@ -9,10 +9,11 @@ from rich.text import Text
 from textual.app import ComposeResult
 from textual.widgets import DataTable, Footer, Input, Static
 
+from engine.command import command_line
 from engine.errors import UserError
 from engine.runs import ACTIVE, Run, delete_run, list_runs
 from mario_tui.keys import bindings
-from mario_tui.launch import Plan, command_line, make_plan
+from mario_tui.launch import Plan, make_plan
 from mario_tui.screens.base import PlaceScreen
 from mario_tui.screens.compare import CompareScreen
 from mario_tui.screens.dialogs import ConfirmScreen, TextScreen
