@@ -19,14 +19,15 @@ from tests.support import json_lines, run_program
 def test_a_runs_best_policy_is_shipped_with_a_card_that_is_true(tmp_path: Path) -> None:
     done = run_program(
         "--no-ui", "--log-format", "json", "--game", "snake", "--board", "4x4", "--parallel-envs", "8",
-        "--steps", "2000", "--burnin", "200", "--batch-size", "32", "--eval-every", "1000", "--eval-episodes", "10", cwd=tmp_path,
+        "--steps", "2000", "--burnin", "200", "--batch-size", "32", "--eval-every", "1000", "--eval-episodes", "10",
+        cwd=tmp_path,
     )  # fmt: skip
     run, into = Path(json_lines(done.stdout)[-1]["checkpoint"]).parent, tmp_path / "shipped"
     command = [sys.executable, "-m", "engine.ship", str(run), "--into", str(into)]
     table = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
     (card,) = policies.cards(into)
     assert (card.name, card.game, card.stage, card.minutes > 0) == ("snake-4x4", "snake", "4x4", True)
-    assert card.command.startswith("mario-tui --game snake --parallel-envs 8 --steps 2000 ")
+    assert card.command.startswith("mario-tui --game snake --steps 2000 --parallel-envs 8 ")
     assert "run-dir" not in card.command
     assert f"| `snake-4x4` | mean score {card.rates[0].mean_score:.1f} |" in table
     file = into / "snake-4x4.safetensors"
