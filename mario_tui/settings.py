@@ -81,7 +81,7 @@ def load_settings() -> tuple[Settings, list[str]]:
                 good[key], wrong = _key_map(value, path)
                 complaints += wrong
             else:
-                complain(key, value, 'a table: [keys], then lines like "dashboard.save" = "w"')
+                complain(key, value, 'a table: [keys], then lines like "dashboard.save" = "a"')
         else:
             complaints.append(f"{path}: unknown key {key!r}; accepted: {', '.join(_ACCEPTED)}")
     return Settings(**good), complaints
