@@ -173,11 +173,12 @@ def list_runs(run_dir: str | Path | None = None) -> list[Run]:
     """Runs of this user, newest first: those in `run_dir` (default: `checkpoints` here) and the registry's."""
     found = {path.parent.resolve() for path in Path(run_dir or "checkpoints").glob(f"*/{RECORD_FILE}")}
     for entry in _registry().glob("*"):
-        path = Path(entry.read_text(encoding="utf-8"))
-        if (path / RECORD_FILE).is_file():
-            found.add(path)
-        else:
-            entry.unlink(missing_ok=True)  # the run's folder was removed
+        with contextlib.suppress(OSError, UnicodeDecodeError):  # another process may have removed it just now
+            path = Path(entry.read_text(encoding="utf-8"))
+            if (path / RECORD_FILE).is_file():
+                found.add(path)
+            else:
+                entry.unlink(missing_ok=True)  # the run's folder was removed
     dated = []
     for path in found:
         with contextlib.suppress(UserError):

@@ -21,6 +21,7 @@ from engine.messages import Episode, Evaluated, EvaluationReport, Failed, Frame
 from mario_tui import themes
 from mario_tui.evaluate import reports
 from mario_tui.format import reached
+from mario_tui.settings import load_settings
 from mario_tui.widgets.game import GameView
 
 _BUTTONS = {
@@ -91,7 +92,8 @@ class PlayApp(App[None]):
         self._sent = 0
         for theme in themes.load_themes()[0]:
             self.register_theme(theme)
-        self.theme = themes.DEFAULT
+        chosen = load_settings()[0].theme
+        self.theme = chosen if chosen in self.available_themes else themes.DEFAULT
 
     def compose(self) -> ComposeResult:
         self._game = GameView()

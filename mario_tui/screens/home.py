@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 
 from rich.text import Text
 from textual.app import ComposeResult
@@ -21,6 +22,8 @@ from mario_tui.screens.new_run import NewRunScreen
 from mario_tui.widgets.runs_table import Listed, RunsTable
 
 _REFRESH_S = 1.0
+_SHARE = 20
+"""Of a thousand runs the list takes a while to read: no more than a part of this many of the time."""
 
 
 class HomeScreen(PlaceScreen[None]):
@@ -61,12 +64,15 @@ class HomeScreen(PlaceScreen[None]):
 
     async def _follow(self) -> None:
         """Keep the table true."""
+        took_s = 0.0
         while True:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), _REFRESH_S)
+                await asyncio.wait_for(self._wake.wait(), max(_REFRESH_S, _SHARE * took_s))
             self._wake.clear()
             if self.is_current:
+                began = time.monotonic()
                 self.table.show(await asyncio.to_thread(_read, self.mario.run_dir))
+                took_s = time.monotonic() - began
 
     def on_runs_table_changed(self) -> None:
         """Say what the table shows and what it does not."""

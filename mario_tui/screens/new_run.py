@@ -33,6 +33,7 @@ class NewRunScreen(PlaceScreen[Plan | None]):
     ]
     CSS_PATH = "new_run.tcss"
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (64, "-normal")]
+    VERTICAL_BREAKPOINTS = [(0, "-short"), (18, "-tall")]
 
     def __init__(
         self, run_dir: str | None = None, resume: Run | None = None, options: Mapping[str, str] | None = None

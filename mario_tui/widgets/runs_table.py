@@ -134,7 +134,9 @@ class RunsTable(DataTable[Text], inherit_bindings=False):
 
     def show(self, runs: Iterable[Listed]) -> None:
         """Show these runs; marks of those that are gone go, too."""
-        self._all = list(runs)
+        before, self._all = self._all, list(runs)
+        if before and [(x.key, x.record) for x in before] == [(x.key, x.record) for x in self._all]:
+            return
         self.marked &= {listed.key for listed in self._all}
         self._update()
 
