@@ -19,6 +19,8 @@ from mario_tui import form
 from mario_tui.app import MarioApp
 from mario_tui.screens.compare import CompareScreen
 from mario_tui.widgets.field_row import FieldRow
+from mario_tui.widgets.preview import Preview
+from mario_tui.widgets.runs_table import RunsTable
 from tests.test_tui import RECORDING, record_of, until
 
 SIZES = {"80x24": (80, 24), "120x40": (120, 40)}
@@ -79,11 +81,31 @@ async def filled(pilot: Pilot[Any]) -> None:
 
 
 async def helped(pilot: Pilot[Any]) -> None:
+    await previewed(pilot)
     await pilot.press("question_mark")
 
 
 async def chosen(pilot: Pilot[Any]) -> None:
     await pilot.press("space", "down", "space")
+    await previewed(pilot)
+
+
+async def previewed(pilot: Pilot[Any]) -> None:
+    """Until the run under the cursor is shown below, where there is room."""
+    preview = pilot.app.screen.query_one(Preview)
+    name = pilot.app.screen.query_one(RunsTable).current().record.name  # type: ignore[union-attr]
+    recorded = name[-6:] in ("000000", "010000")
+    await until(
+        pilot,
+        lambda: (
+            not preview.display
+            or (
+                name in str(preview.query_one("#preview-text").render())
+                and ("●" if recorded else "no data yet") in str(preview.query_one("#preview-chart").render())
+            )
+        ),
+        "the preview",
+    )
 
 
 @pytest.mark.parametrize("theme", THEMES)

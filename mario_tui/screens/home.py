@@ -19,11 +19,12 @@ from mario_tui.screens.base import PlaceScreen
 from mario_tui.screens.compare import CompareScreen
 from mario_tui.screens.dialogs import ConfirmScreen, TextScreen
 from mario_tui.screens.new_run import NewRunScreen
+from mario_tui.widgets.preview import Preview
 from mario_tui.widgets.runs_table import Listed, RunsTable
 
 _REFRESH_S = 1.0
 _SHARE = 20
-"""Of a thousand runs the list takes a while to read: no more than a part of this many of the time."""
+"""Reading takes at most one part in so many of the time, however many runs there are."""
 
 
 class HomeScreen(PlaceScreen[None]):
@@ -32,6 +33,8 @@ class HomeScreen(PlaceScreen[None]):
     PLACE = "home"
     BINDINGS = bindings("home")
     CSS_PATH = "home.tcss"
+    VERTICAL_BREAKPOINTS = [(0, "-short"), (34, "-tall")]
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (90, "-normal")]
 
     def compose(self) -> ComposeResult:
         title = Text.assemble(("mario-tui", "bold"), "  train Double-DQN agents and watch them learn")
@@ -39,6 +42,7 @@ class HomeScreen(PlaceScreen[None]):
             title.append("  read-only", style="bold reverse")
         yield Static(title, id="title")
         yield RunsTable()
+        yield Preview()
         yield Static(id="hint")
         yield Input(id="filter", placeholder="words to look for; enter: keep, esc: all runs", compact=True)
         yield Footer(show_command_palette=False, compact=True)
@@ -77,6 +81,7 @@ class HomeScreen(PlaceScreen[None]):
     def on_runs_table_changed(self) -> None:
         """Say what the table shows and what it does not."""
         table = self.table
+        self.query_one(Preview).show(table.current())
         if not table.listed:
             self._say("No runs yet. Press n, then Enter: the default run trains Mario on stage 1-1.")
             return
@@ -92,6 +97,9 @@ class HomeScreen(PlaceScreen[None]):
         self.query_one("#hint", Static).update(Text(text))
 
     # ------------------------------------------------------------------------------------------ one run
+
+    def on_data_table_row_highlighted(self, event: DataTable.RowHighlighted) -> None:
+        self.query_one(Preview).show(self.table.current())
 
     def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
         self.action_open()

@@ -1,0 +1,112 @@
+"""What the run under the cursor is and how it learned, where the terminal is tall enough for it."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from rich.text import Text
+from textual import work
+from textual.app import ComposeResult
+from textual.containers import Horizontal
+from textual.widgets import Static
+
+from engine.client import read_recording
+from engine.errors import UserError
+from engine.messages import Point
+from engine.runs import Run
+from engine.view import RunView
+from mario_tui.format import duration, number, short
+from mario_tui.launch import command_line
+from mario_tui.widgets.comparison import Comparison, Series, finite
+from mario_tui.widgets.header import state_text
+from mario_tui.widgets.runs_table import Listed
+
+_SETTLE_S = 0.1
+"""Nothing is read for runs that the cursor only passes."""
+
+
+class Preview(Horizontal):
+    """Reads the run's recording when the cursor rests on it; hosts write theirs every half minute."""
+
+    def __init__(self) -> None:
+        super().__init__(id="preview")
+        self._listed: Listed | None = None
+        self._read: tuple[str, int] = ("", 0)
+        """Path of the recording that is shown, and when it was written."""
+
+    def compose(self) -> ComposeResult:
+        yield Static(id="preview-text", classes="plot")
+        yield Comparison(id="preview-chart")
+
+    def on_mount(self) -> None:
+        self.query_one(Comparison).border_title = "Mean return"
+
+    def show(self, listed: Listed | None) -> None:
+        """Show this run; None: there is none."""
+        self._listed = listed
+        if self.display:
+            self._load()
+
+    def on_show(self) -> None:
+        self._load()
+
+    @work(exclusive=True, group="preview")
+    async def _load(self) -> None:
+        await asyncio.sleep(_SETTLE_S)
+        listed = self._listed
+        text, chart = self.query_one("#preview-text", Static), self.query_one(Comparison)
+        if listed is None:
+            text.update("")
+            chart.show([])
+            return
+        text.update(await asyncio.to_thread(describe, listed))
+        path = listed.run.history_path
+        try:
+            version = (str(path), path.stat().st_mtime_ns)
+        except OSError:  # none written yet
+            version = (str(path), 0)
+        if version != self._read:
+            points = await asyncio.to_thread(points_of, listed.run)
+            self._read = version
+            xs, ys = [float(point.env_steps) for point in points], [point.mean_return for point in points]
+            chart.show([Series(listed.record.name, 0, finite(xs, ys))])
+
+
+def points_of(run: Run) -> list[Point]:
+    """What a run's recording holds for charts; nothing if there is none yet."""
+    view = RunView()
+    try:
+        for event in read_recording(run.history_path):
+            view.apply(event)
+    except UserError:
+        return []
+    return view.points.items
+
+
+def describe(listed: Listed) -> Text:
+    """A run in a few lines."""
+    record = listed.record
+    text = Text(overflow="fold")
+    text.append(record.name, style="bold")
+    text.append("\n").append_text(state_text(record.state))
+    if record.reason:
+        text.append(f"  {record.reason}")
+    share = record.env_steps / record.steps
+    text.append(f"\nsteps    {short(record.env_steps)} of {short(record.steps)} ({share:.0%})")
+    text.append(f"\nepisodes {short(record.episodes)}, in {duration(record.wall_s)}")
+    text.append(f"\nreturn   {number(record.mean_return)}")
+    text.append(f"\nrunner   {record.runner}")
+    try:
+        text.append(f"\n{command_line(listed.run.config())}", style="dim")
+    except UserError as error:
+        text.append(f"\n{error}", style="red")
+    return text.append(f"\n{_short_path(listed.run.path)}", style="dim")
+
+
+def _short_path(path: Path) -> str:
+    """As one would type it from here."""
+    for folder, sign in ((Path.cwd(), ""), (Path.home(), "~/")):
+        if path.is_relative_to(folder):
+            return f"{sign}{path.relative_to(folder)}"
+    return str(path)
