@@ -408,7 +408,7 @@ async def test_sizes(tmp_path: Path) -> None:
         await pilot.resize_terminal(80, 24)
         assert isinstance(app.screen, HomeScreen)
         assert len(app.screen_stack) == 2
-        assert table.virtual_size.width <= 80
+        await until(pilot, lambda: table.virtual_size.width <= 80, "a table that fits")
         await pilot.press("n")
         await pilot.resize_terminal(30, 8)
         await pilot.resize_terminal(50, 20)
