@@ -56,9 +56,13 @@ class Board(PlaceScreen[None]):
         return self.alone or next((panel for panel in self.panels if panel is self.focused), None)
 
     def action_panel(self, number: int) -> None:
-        """Go to a panel. A hidden one is shown; one for which this screen is too small gets all of it."""
-        panel = next((panel for panel in self.panels if panel.number == number), None)
-        if panel is None or not self.bring(panel):
+        for panel in self.panels:
+            if panel.number == number:
+                self.go_to(panel)
+
+    def go_to(self, panel: Painted) -> None:
+        """Focus a panel. A hidden one is shown; one for which this screen is too small gets all of it."""
+        if not self.bring(panel):
             return
         if panel.id in self.remembered.hidden:
             self.remembered.hidden.remove(str(panel.id))
@@ -79,8 +83,8 @@ class Board(PlaceScreen[None]):
         if self.alone is None:
             self.focus_next()
             return
-        numbers = [panel.number for panel in self.panels if not panel.has_class("-off")]
-        self.action_panel(numbers[(numbers.index(self.alone.number) + 1) % len(numbers)])
+        panels = [panel for panel in self.panels if not panel.has_class("-off")]
+        self.go_to(panels[(panels.index(self.alone) + 1) % len(panels)])
 
     def action_maximise(self) -> None:
         """The panel in hand gets the screen; if one has it, all come back."""

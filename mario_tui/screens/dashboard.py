@@ -77,16 +77,17 @@ class DashboardScreen(Board):
 
     def compose(self) -> ComposeResult:
         self._header = RunHeader()
-        self._header.fallback = (self.run.name, self._record_state())
+        self._header.fallback = (self.run.name, "starting" if self._host is not None else self._record_state())
         self.actors = ActorsPanel()
         replay, machine, evaluations, log = ReplayPanel(), MachinePanel(), EvaluationsPanel(), LogPanel()
         processes = ProcessesPanel()
         look = self.outlook
         self.charts = (
-            Chart("Mean return", "mean_return", look, id="chart-return", number=4, best="high", evaluated=True),
-            Chart("TD loss", "loss", look, id="chart-loss", number=5, best="low"),
-            Chart("Q estimate", "q_mean", look, id="chart-q", number=6, best="high"),
-        )
+            Chart("Mean return", "mean_return", look, id="chart-return", number=4, short="Return", best="high",
+                  evaluated=True),
+            Chart("TD loss", "loss", look, id="chart-loss", number=5, short="Loss", best="low"),
+            Chart("Q estimate", "q_mean", look, id="chart-q", number=6, short="Q", best="high"),
+        )  # fmt: skip
         self._game = GameView()
         self._texts = [self._header, self.actors, processes, replay, machine, evaluations, log]
         self.panels = (self.actors, processes, replay, machine, *self.charts, evaluations, log, self._game)

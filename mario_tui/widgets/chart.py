@@ -42,10 +42,12 @@ class Chart(Painted):
         *,
         id: str,
         number: int,
+        short: str,
         best: Literal["high", "low"],
         evaluated: bool = False,
     ) -> None:
         super().__init__(title, id=id, number=number, classes="panel chart")
+        self.short_title = short
         self.logarithmic = False
         self._values, self._outlook, self._best, self._evaluated = values, outlook, best, evaluated
         self._curves = Curves()
@@ -168,7 +170,8 @@ class Chart(Painted):
             return ""
         if cursor is None:
             best = max(known, key=lambda p: p[1]) if self._best == "high" else min(known, key=lambda p: p[1])
-            return f"{number(known[-1][1])} {'▲' if self._best == 'high' else '▼'}{number(best[1])}"
+            last = number(known[-1][1])
+            return f"{last} {'▲' if self._best == 'high' else '▼'}{number(best[1])}" if self.columns > 16 else last
         x, y = known[nearest([x for x, _ in known], cursor)]
         text = f"{number(y)} at {x_text(x, self._outlook.axis)}"
         if self._evaluated and self._curves.evaluations:
@@ -179,6 +182,8 @@ class Chart(Painted):
     def _note(self, low_x: float, high_x: float, taken: int = 0) -> str:
         """How the chart is drawn; where there is room, what the letters on the axis mean."""
         look = self._outlook
+        if not self._curves.points:
+            return ""
         parts = ["log"] if self.logarithmic else []
         if look.smoothing:
             parts.append(f"ema {look.smoothing:g}")

@@ -27,6 +27,7 @@ class Painted(Widget, can_focus=True):
     def __init__(self, title: str, *, id: str, number: int = 0, classes: str = "panel") -> None:
         super().__init__(id=id, classes=classes)
         self.title, self.number = title, number
+        self.short_title = title  # where the value would have no room
         self.framed = True
         self._lines: list[Strip] = []
 
@@ -108,7 +109,8 @@ class Painted(Widget, can_focus=True):
         """`─ 4 Mean return ── 632 ────── 0 – 19.8k ─`; a heavy line where the focus is."""
         line = "━" if self.has_focus else "─"
         colour = self.ink("painted--title")
-        name = f"{self.number} {self.title}" if self.number else self.title
+        title = self.title if len(self.title) + len(value) + 9 <= width else self.short_title
+        name = f"{self.number} {title}" if self.number else title
         text = Text(f"{line} ", style=colour, end="")
         text.append(name, style=Style(bold=True, underline=self.has_focus))
         if value:
