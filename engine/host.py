@@ -51,6 +51,7 @@ from engine.messages import (
     Ready,
     Report,
     Saved,
+    Stages,
     Stop,
     Summary,
     Written,
@@ -193,7 +194,7 @@ class Host:
                 self._tell(msgspec.structs.replace(report, loss=self._loss, q_mean=self._q_mean))
                 if report.state != self._record.state:
                     self._write_record(report)
-            case Lanes() | Members() | Saved() | Changed():
+            case Lanes() | Members() | Stages() | Saved() | Changed():
                 self._tell(report)
             case Ready():
                 if self._record.state == "paused":  # before it was lost
@@ -298,7 +299,8 @@ class Host:
 
     def _current(self) -> list[Event]:
         view = self._view
-        return [event for event in (view.progress, view.lanes, view.members, view.system) if event is not None]
+        newest = (view.progress, view.lanes, view.members, view.stages, view.system)
+        return [event for event in newest if event is not None]
 
     def _tell(self, event: Lasting | Current) -> None:
         """Fold an event into the host's view and give it to every client."""

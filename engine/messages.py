@@ -2,18 +2,18 @@
 
 msgspec structs, sent as length-prefixed MessagePack; decoding never executes anything. The same structs travel on the
 pipe between host and runner. Two kinds of events differ in how a slow client sees them: *lasting* events (episodes,
-points, checkpoints, log lines, the end) arrive all and in order; *current* ones (progress, lanes, members, system,
-frame) are overwritten by their newest value until the client is ready for it.
+points, checkpoints, log lines, the end) arrive all and in order; *current* ones (progress, lanes, members, stages,
+system, frame) are overwritten by their newest value until the client is ready for it.
 """
 
 from __future__ import annotations
 
 import struct
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
-PROTOCOL = 1
+PROTOCOL = 2
 """Version of this page; a client refuses a host that speaks another one."""
 
 MAX_MESSAGE_BYTES = 64 * 2**20
@@ -72,7 +72,13 @@ class Set(Message, frozen=True):
     value: float
 
 
-Command = Pause | Resume | Save | Checkpoint | Stop | Render | Evaluate | Set
+class Trace(Message, frozen=True):
+    """Record every stage of every process for so long, into the run's folder; see `engine.monitoring.trace`."""
+
+    seconds: float
+
+
+Command = Pause | Resume | Save | Checkpoint | Stop | Render | Evaluate | Set | Trace
 
 # ---------------------------------------------------------------------------------------------- current events
 
@@ -151,6 +157,22 @@ class Members(Message, frozen=True):
     samples_per_s: float  # transitions learned from
     ratio: float  # samples for each insert since learning began; NaN before
     learner_waiting_percent: float  # of the leading process
+
+
+class Split(msgspec.Struct, frozen=True):
+    """Where the time of a process went, by stage (see `engine.monitoring.stages`)."""
+
+    process: str
+    seconds: float  # of which this is the split; 0 when nothing is known
+    loop: dict[str, float]  # share of the loop's time, what its thread waited for included; adds up to 1 at most
+    busy: dict[str, float]  # threads that were at it, on average
+    cpu: dict[str, float]  # cores that it took
+
+
+class Stages(Message, frozen=True):
+    """Where the time of a run's processes went since the last report, the leading one first."""
+
+    processes: list[Split]
 
 
 class GPU(msgspec.Struct, frozen=True):
@@ -364,12 +386,34 @@ class Evaluated(Message, frozen=True):
     seconds: float
 
 
+class Profiled(Message, frozen=True):
+    """What a profile found: a report in Markdown, and the same in figures."""
+
+    run: str
+    report: str
+    figures: dict[str, Any]
+
+
 Lasting = Noted | Point
-Current = Progress | Lanes | Members | System | Frame
+Current = Progress | Lanes | Members | Stages | System | Frame
 Event = Lasting | Current | Hello
 EvaluationReport = Frame | Episode | Evaluated | Failed
+ProfileReport = Log | Profiled | Failed
 Report = (
-    Ready | Progress | Lanes | Members | Episode | Evaluation | Changed | Saved | Written | Log | Failed | Beat | Done
+    Ready
+    | Progress
+    | Lanes
+    | Members
+    | Stages
+    | Episode
+    | Evaluation
+    | Changed
+    | Saved
+    | Written
+    | Log
+    | Failed
+    | Beat
+    | Done
 )
 
 _ENCODER = msgspec.msgpack.Encoder()
@@ -379,6 +423,7 @@ HEADER_BYTES = _HEADER.size
 decode_command = msgspec.msgpack.Decoder(Command).decode
 decode_event = msgspec.msgpack.Decoder(Event).decode
 decode_evaluation = msgspec.msgpack.Decoder(EvaluationReport).decode
+decode_profile = msgspec.msgpack.Decoder(ProfileReport).decode
 decode_report = msgspec.msgpack.Decoder(Report).decode
 
 

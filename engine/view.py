@@ -28,6 +28,7 @@ from engine.messages import (
     Progress,
     Ready,
     Saved,
+    Stages,
     System,
 )
 
@@ -121,6 +122,7 @@ class RunView:
     progress: Progress | None = None
     lanes: Lanes | None = None
     members: Members | None = None
+    stages: Stages | None = None
     system: System | None = None
     frame: Frame | None = None
     end: Finished | Failed | None = None
@@ -148,6 +150,8 @@ class RunView:
                 self.lanes = event
             case Members():
                 self.members = event
+            case Stages():
+                self.stages = event
             case System():
                 self.system = event
             case Frame():

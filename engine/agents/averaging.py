@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from engine.agents.double_dqn import DoubleDQN, Losses, is_shortage
 from engine.buffers import Batch
 from engine.buffers.device import Array, TensorBatch
+from engine.monitoring.stages import stages
 
 
 class AveragingDQN(DoubleDQN):
@@ -77,7 +78,8 @@ class AveragingDQN(DoubleDQN):
         for share in shares:
             loss, *found = self._loss(batch, weights, share)
             self._adding = share is shares[-1]
-            torch.autograd.backward(self._scaler.scale(loss), inputs=self._parameters)
+            with stages("backward"):
+                torch.autograd.backward(self._scaler.scale(loss), inputs=self._parameters)
             parts.append(torch.stack(found))
 
     def _found_gradient(self, parameter: Tensor) -> None:
@@ -88,6 +90,7 @@ class AveragingDQN(DoubleDQN):
         while len(self._additions) < len(self._order) and self._ready[len(self._additions)]:
             self._add(self._gradient(self._order[len(self._additions)]))
 
+    @stages("synchronise")
     def _add_the_rest(self, short: bool) -> bool:
         """Finish the additions; whether any rank ran out of memory."""
         self._adding = False

@@ -24,6 +24,7 @@ from torch.nn import functional as F
 from engine.buffers import Batch
 from engine.buffers.device import Array, TensorBatch
 from engine.errors import UserError
+from engine.monitoring.stages import SHARES, stages
 
 Precision = Literal["float32", "bfloat16", "float16"]
 MAX_GRADIENT_NORM = 10.0
@@ -134,6 +135,7 @@ class DoubleDQN:
                 self.apply(gradients)
                 return losses
 
+    @stages.wait(SHARES)
     def gradients(self, batch: Batch | TensorBatch, weights: Array) -> tuple[list[Tensor], Losses]:
         """Gradients of the batch's mean loss (in float16: scaled), a tensor for each parameter. Changes nothing."""
         shares = self._shares(len(weights))
@@ -148,6 +150,7 @@ class DoubleDQN:
             losses.append(torch.stack(rest))
         return gradients, self._found(batch, losses)
 
+    @stages("optimise")
     def apply(self, gradients: list[Tensor]) -> None:
         """An optimiser step with what `gradients` gave."""
         for parameter, gradient in zip(self._parameters, gradients, strict=True):
@@ -178,9 +181,11 @@ class DoubleDQN:
     ) -> tuple[list[Tensor], Tensor, Tensor, Tensor]:
         """A share's part of the gradients of the batch's mean; loss, Q-value and absolute TD error of each sample."""
         loss, losses, q, td_errors = self._loss(batch, weights, share)
-        gradients = list(torch.autograd.grad(self._scaler.scale(loss), self._parameters))
+        with stages("backward"):
+            gradients = list(torch.autograd.grad(self._scaler.scale(loss), self._parameters))
         return gradients, losses, q, td_errors
 
+    @stages("forward")
     def _loss(self, batch: Batch | TensorBatch, weights: Array, share: slice) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """A share's part of the batch's mean loss; loss, Q-value and absolute TD error of each sample."""
 
@@ -188,7 +193,8 @@ class DoubleDQN:
             return torch.as_tensor(array[share], device=self.device)
 
         dtype = getattr(torch, self.precision)
-        obs, next_obs = tensor(batch.obs).to(dtype), tensor(batch.next_obs).to(dtype)
+        with stages("transfer"):
+            obs, next_obs = tensor(batch.obs).to(dtype), tensor(batch.next_obs).to(dtype)
         with self._autocast():
             with torch.no_grad():
                 next_q = self.online(next_obs)

@@ -1,1 +1,7 @@
-"""What is watched: the machine (`system`), the run's history and its event files (`tensorboard`)."""
+"""What is watched: the machine (`system`), the run's event files (`tensorboard`), and where time goes (`stages`,
+`trace`, `profile`).
+"""
+
+from engine.monitoring.stages import STAGES, Stopwatch, split, stages
+
+__all__ = ["STAGES", "Stopwatch", "split", "stages"]

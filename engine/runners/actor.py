@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from engine.agents.schedules import annealed
 from engine.envs.stack import FrameStack
 from engine.envs.step import Frames, Lanes, VectorStep
+from engine.monitoring.stages import stages
 from engine.runners.ledger import EndedEpisode
 
 Act = Callable[[Frames, NDArray[np.bool_] | None], NDArray[np.int64]]
@@ -45,6 +46,7 @@ class Actor:
         self.masks = env.masks
         self._stack = FrameStack(self.frames, env.spec.stack)
 
+    @stages("act")
     def choose(self, policy: Act, env_steps: int, scale: float | None = None) -> NDArray[np.int64]:
         """Actions [lanes]: the policy's, or a random legal one that is held for 1 to `hold` steps.
 
@@ -61,19 +63,26 @@ class Actor:
         self._hold_left = np.maximum(self._hold_left - 1, 0)
         return actions
 
+    @stages.wait("emulate")  # handing over counts as waiting
     def begin(self, actions: NDArray[np.int64]) -> Future[VectorStep]:
         """Step the environment in the actor's thread."""
-        return self._thread.submit(self.env.step, actions)
+        return self._thread.submit(self._step, actions)
 
     def finish(self, pending: Future[VectorStep]) -> tuple[VectorStep, list[EndedEpisode]]:
         """Wait for a step, take its pictures into the observations; the step and the episodes that ended."""
-        step = pending.result()
+        with stages.wait("emulate"):
+            step = pending.result()
         ended = step.terminated | step.truncated
         self.frames, self.masks = step.frames, step.masks
-        self._stack.push(step.frames, ended)
+        with stages("preprocess"):
+            self._stack.push(step.frames, ended)
         self._hold_left[ended] = 0
         episodes = [_ended(int(lane), step) for lane in np.flatnonzero(ended)]
         return step, episodes
+
+    @stages("emulate")
+    def _step(self, actions: NDArray[np.int64]) -> VectorStep:
+        return self.env.step(actions)
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """For a checkpoint: what goes into JSON, and arrays."""

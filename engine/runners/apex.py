@@ -24,6 +24,7 @@ from engine.buffers import SharedMemory
 from engine.config import RunConfig
 from engine.envs.make import make_lanes
 from engine.envs.step import Frames, Spec
+from engine.monitoring.stages import stages
 from engine.runners.actor import Actor
 from engine.runners.channel import Channel, SharedScreen
 from engine.runners.choices import Choices, make_networks
@@ -138,7 +139,8 @@ class Runner:
             self._weights.publish(learner.agent.online, learner.updates)
             self._published_at = now
         if not due:
-            time.sleep(_NAP_S)
+            with stages("wait"):
+                time.sleep(_NAP_S)
             self._roster.waited += time.monotonic() - now
         return losses
 
@@ -196,9 +198,11 @@ def act(channel: Channel, index: int, restarts: int, shared: Shared) -> None:
     played = 0
     while not ledger.stopped:
         ledger.beat(index)
+        ledger.note_stages(index)
         if ledger.paused or not ledger.may_go_on:
             before = time.monotonic()
-            time.sleep(_NAP_S)
+            with stages("wait"):
+                time.sleep(_NAP_S)
             if not ledger.paused:
                 ledger.waited[index] += time.monotonic() - before
             shown_at = show_screen(ledger, index, env, shared.screen, shown_at)
@@ -211,11 +215,12 @@ def act(channel: Channel, index: int, restarts: int, shared: Shared) -> None:
         frames, masks = actor.frames, actor.masks
         actions = actor.choose(policy, ledger.env_steps, ledger.tuned("epsilon_scale"))
         step, ended = actor.finish(actor.begin(actions))
-        priorities = errors.step(policy.q_values.numpy(), actions, step.rewards, step.terminated, step.truncated)
-        storage.append(
-            frames, actions, step.rewards, step.terminated, step.truncated, step.final_frames, masks, step.final_masks,
-            priorities,
-        )  # fmt: skip
+        with stages("insert"):
+            priorities = errors.step(policy.q_values.numpy(), actions, step.rewards, step.terminated, step.truncated)
+            storage.append(
+                frames, actions, step.rewards, step.terminated, step.truncated, step.final_frames, masks,
+                step.final_masks, priorities,
+            )  # fmt: skip
         ledger.book(index, env.lanes, step.emulated, ended)
         played += env.lanes
         shown_at = show_screen(ledger, index, env, shared.screen, shown_at)

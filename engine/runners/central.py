@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from engine.agents import DoubleDQN
 from engine.buffers.memory import SharedMemory, nameless
+from engine.monitoring.stages import stages
 
 
 class ProcessLock:
@@ -62,12 +63,14 @@ class CentralDQN(DoubleDQN):
         """Make this agent's state the shared model's, before any worker has started."""
         self._store()
 
+    @stages("synchronise")
     def pull(self) -> None:
         """Take over what others have learned."""
         if int(self._stored[0]) != self._held:
             with self._lock():
                 self._load()
 
+    @stages("synchronise")
     def apply(self, gradients: list[Tensor]) -> None:
         """The shared model takes a step with gradients of this process's model, which may be some steps older."""
         with self._lock():

@@ -25,6 +25,7 @@ from engine.agents.double_dqn import resolve_device
 from engine.buffers import SharedMemory
 from engine.config import RunConfig
 from engine.errors import UserError
+from engine.monitoring.stages import stages
 from engine.runners.channel import Channel, SharedScreen
 from engine.runners.crew import Crew
 from engine.runners.lead import Lead, env_steps_of
@@ -149,6 +150,7 @@ class _Rank:
         self._ledger.counts[self._index, 3] = self._player.learner.updates
         return losses
 
+    @stages("synchronise")
     def _agree(self, due: int, order: int) -> int:
         """The least number of updates that are due on any rank; sets what rank 0 says."""
         message = torch.tensor([-due, order])

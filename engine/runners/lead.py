@@ -37,15 +37,18 @@ from engine.messages import (
     Set,
     State,
     Stop,
+    Trace,
     Tunable,
     Written,
 )
+from engine.monitoring.stages import stages
 from engine.runners.channel import Channel
 from engine.runners.counters import Counters
 from engine.runners.evaluator import Evaluator
 from engine.runners.learner import Learner, read_extra
 from engine.runners.ledger import Ledger
 from engine.runners.scoreboard import Scoreboard
+from engine.runners.splits import Splits
 from engine.threads import ThreadBudget
 
 _REPORT_EVERY_S = 0.5
@@ -87,6 +90,7 @@ class Lead:
         extra = {} if resume_from is None else read_extra(resume_from)[0]
         self.counters = Counters(extra.get("counters"))
         self._before = self.counters.env_steps, self.counters.frames  # of earlier parts of the run
+        self._splits = Splits(config.runner, ledger)
         self._scoreboard = Scoreboard(ledger.members, config.parallel_envs)
         self._scoreboard.load_state(extra.get("records", []))
         self._ladder = epsilon_ladder(ledger.members * config.parallel_envs)
@@ -116,6 +120,7 @@ class Lead:
     def paused(self) -> bool:
         return self._state == "paused"
 
+    @stages("log")
     def goes_on(self, losses: list[Losses]) -> bool:
         """Do what is due after an iteration that found `losses`; whether there is to be another one.
 
@@ -123,6 +128,7 @@ class Lead:
         """
         config, counters = self._config, self.counters
         self._channel.beat()
+        self._ledger.note_stages(None)
         self._book(losses)
         self._report()
         if counters.env_steps >= self._next_evaluation:
@@ -131,7 +137,9 @@ class Lead:
         if counters.env_steps >= self._next_save:
             self._checkpoint()
             self._next_save = _next_multiple(counters.env_steps, config.save_every)
-        for command in self._channel.commands(wait_s=0.2 if self.paused else 0.0):
+        with stages("wait" if self.paused else "log"):
+            commands = self._channel.commands(wait_s=0.2 if self.paused else 0.0)
+        for command in commands:
             self._obey(command)
         if counters.env_steps >= config.steps:
             self.stop(f"{config.steps:,} environment steps are done")
@@ -198,6 +206,7 @@ class Lead:
         )
         lanes = self._scoreboard.lanes(epsilons)
         self._channel.send(Lanes(lanes=lanes))
+        self._channel.send(self._splits())
         if self._members is not None:
             self._channel.send(self._members(lanes))
 
@@ -226,6 +235,8 @@ class Lead:
                 self._set(command)
             case Render():
                 self._ledger.show_screen(command.fps if command.on else 0.0)
+            case Trace():
+                self._ledger.trace(command.seconds)
             case Stop():
                 self.stop(command.reason)
             case _:
@@ -251,6 +262,7 @@ class Lead:
         else:
             self._learner.tune(name, value)
 
+    @stages("evaluate")
     def _evaluate(self) -> None:
         self._evaluator.evaluate(self.counters)
 
@@ -265,6 +277,7 @@ class Lead:
             return
         self._channel.send(Saved(kind="policy", path=str(path), env_steps=self.counters.env_steps))
 
+    @stages("save")
     def _checkpoint(self) -> None:
         """Write aside; the host verifies, renames and announces. A failed write is the host's to judge, too."""
         env_steps = self.counters.env_steps

@@ -28,6 +28,7 @@ from engine.envs.step import Frames, Spec, VectorStep
 from engine.errors import UserError
 from engine.messages import Tunable
 from engine.monitoring.memory import check_memory, replay_bytes
+from engine.monitoring.stages import stages
 from engine.runners.choices import NETWORK_OF_GAME, choose, make_networks
 from engine.runners.process import HopelessError
 
@@ -145,6 +146,7 @@ class Learner:
             case "replay_ratio":
                 self._ratio = value
 
+    @stages("insert")
     def insert(
         self,
         frames: Frames,
@@ -178,13 +180,16 @@ class Learner:
         for _ in range(self.due() if updates is None else updates):
             self._beat()
             self._credit -= 1
-            batch, sample = self.replay.sample(self._config.batch_size, self._random)
+            with stages("sample"):
+                batch, sample = self.replay.sample(self._config.batch_size, self._random)
             losses = self.agent.update(batch, sample.weights)
             if not math.isfinite(losses.loss):
                 raise DivergedError(f"the loss is {losses.loss} at update {self.updates}; try a lower --learning-rate")
-            self.replay.update_priorities(sample, losses.td_errors)
+            with stages("sample"):
+                self.replay.update_priorities(sample, losses.td_errors)
             if self.updates % self._config.sync_every == 0:
-                self.agent.sync_target(self._config.tau)
+                with stages("synchronise"):
+                    self.agent.sync_target(self._config.tau)
             done.append(losses)
         return done
 

@@ -6,6 +6,7 @@ process that dies leaves nothing half-done. A member's counts go on where a repl
 
 from __future__ import annotations
 
+import multiprocessing
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,12 +17,15 @@ from numpy.typing import NDArray
 
 from engine.buffers.memory import HostMemory, Layout, Memory
 from engine.messages import Tunable
+from engine.monitoring.stages import stages
+from engine.monitoring.trace import follow
 
 BEAT_S = 4.0
 """Seconds after a heartbeat within which a member has to give the next one."""
 TUNABLE: tuple[str, ...] = get_args(Tunable)
 
 _ROOM = 1024  # ended episodes of a member that wait to be read
+_NOTE_EVERY_S = 0.2
 _RUN, _PAUSE, _STOP = 0, 1, 2
 
 
@@ -48,12 +52,16 @@ class Ledger:
             "counts": ((members, 4), np.int64),  # env_steps, frames, ended episodes, updates in the weights it uses
             "due": ((members,), np.float64),  # CLOCK_MONOTONIC of the latest next heartbeat; 0: not ready
             "waited": ((members,), np.float64),  # seconds it had to wait for others
+            "stages": ((members, len(stages.row())), np.float64),  # where its time went: `Stopwatch.row`
+            "trace": ((1,), np.float64),  # CLOCK_MONOTONIC up to which stages are recorded
             "episodes": ((members, _ROOM, 6), np.float64),
         }
         arrays = (memory or HostMemory()).arrays(layout)
         self._order, self._screen_fps, self._tuned = arrays["order"], arrays["screen_fps"], arrays["tuned"]
         self.counts, self.due, self.waited = arrays["counts"], arrays["due"], arrays["waited"]
+        self.stages, self._trace = arrays["stages"], arrays["trace"]
         self._episodes = arrays["episodes"]
+        self._noted_at = 0.0
         self._read = np.zeros(members, np.int64)  # of each member's episodes, by this process
 
     # ------------------------------------------------------------------------------------------ the leader's
@@ -78,6 +86,10 @@ class Ledger:
     def show_screen(self, fps: float) -> None:
         """Ask member 0 for pictures of its first game; 0 for none."""
         self._screen_fps[0] = fps
+
+    def trace(self, seconds: float) -> None:
+        """Let every process record its stages for so long."""
+        self._trace[0] = time.monotonic() + seconds
 
     def publish(self, env_steps: int, updates: int) -> None:
         """Tell how far the run is."""
@@ -145,6 +157,15 @@ class Ledger:
     def beat(self, member: int, within_s: float = BEAT_S) -> None:
         """Give a heartbeat; the next one comes within `within_s` seconds."""
         self.due[member] = time.monotonic() + within_s
+
+    def note_stages(self, member: int | None) -> None:
+        """Tell where this process's time went so far, and record it if that is asked for. Once an iteration is right;
+        who leads without being a member has nobody to tell."""
+        now = time.monotonic()
+        if member is not None and now - self._noted_at >= _NOTE_EVERY_S:
+            self._noted_at = now
+            self.stages[member] = stages.row()
+        follow(stages, float(self._trace[0]), multiprocessing.current_process().name)
 
     def book(self, member: int, env_steps: int, frames: int, episodes: list[EndedEpisode]) -> None:
         """Count what was played and which episodes ended."""

@@ -16,6 +16,7 @@ from typing import Any
 from engine.agents import Losses
 from engine.buffers import SharedMemory
 from engine.config import RunConfig
+from engine.monitoring.stages import stages
 from engine.runners.central import CentralDQN, ProcessLock
 from engine.runners.channel import Channel, SharedScreen
 from engine.runners.crew import Crew
@@ -159,7 +160,8 @@ def work(channel: Channel, index: int, restarts: int, shared: Shared) -> None:
     while not ledger.stopped:
         ledger.beat(index)
         if ledger.paused or not ledger.may_go_on:
-            time.sleep(_NAP_S)
+            with stages("wait"):
+                time.sleep(_NAP_S)
         else:
             worker.iterate()
     worker.player.close()

@@ -24,6 +24,7 @@ from engine.config import RunConfig
 from engine.envs.make import make_lanes
 from engine.envs.step import Lanes
 from engine.jit import is_cold
+from engine.monitoring.stages import stages
 from engine.runners.actor import Actor
 from engine.runners.channel import SharedScreen
 from engine.runners.lead import games_of
@@ -111,11 +112,13 @@ class Player:
         actions = actor.choose(learner.agent.act, ledger.env_steps, ledger.tuned("epsilon_scale"))
         pending = actor.begin(actions)
         if not self.config.async_envs:
-            pending.result()
+            with stages.wait("emulate"):
+                pending.result()
         losses = (learn or learner.learn)()
         step, ended = actor.finish(pending)
         learner.insert(frames, actions, step, masks)
         ledger.book(self._index, actor.env.lanes, step.emulated, ended)
+        ledger.note_stages(self._index)
         self.show()
         return losses
 

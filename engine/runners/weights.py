@@ -12,6 +12,7 @@ from torch import nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from engine.buffers.memory import Memory
+from engine.monitoring.stages import stages
 
 
 class SharedWeights:
@@ -25,6 +26,7 @@ class SharedWeights:
         self._versions = arrays["versions"]  # begun to be written, written
         self._held = 0
 
+    @stages("synchronise")
     @torch.no_grad()
     def publish(self, network: nn.Module, updates: int) -> None:
         """Offer a network's parameters."""
@@ -34,6 +36,7 @@ class SharedWeights:
         self._updates[version % 2] = updates
         self._versions[1] = version
 
+    @stages("synchronise")
     @torch.no_grad()
     def pull(self, network: nn.Module) -> int | None:
         """Load the newest parameters; how many updates are behind them, or None if there are none newer."""

@@ -29,6 +29,7 @@ from engine.envs.nes import (
 )
 from engine.envs.view import reduce_screen
 from engine.jit import helper, kernel
+from engine.monitoring.stages import stages
 
 if TYPE_CHECKING:
     from engine.envs.mario.lanes import Outcome
@@ -96,6 +97,7 @@ class NativePlayer:
     ) -> None:
         console = self._console
 
+        @stages("emulate")
         def play(part: int) -> None:
             first, last = self._slices[part]
             play_lanes(
@@ -125,7 +127,8 @@ class NativePlayer:
         if len(self._slices) == 1:
             play(0)
         else:
-            list(self._pool.map(play, range(len(self._slices))))
+            with stages.wait("emulate"):
+                list(self._pool.map(play, range(len(self._slices))))
 
 
 @helper
