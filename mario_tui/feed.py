@@ -21,6 +21,7 @@ from engine.messages import (
     Point,
     Progress,
     Ready,
+    Stages,
     System,
 )
 from engine.view import RunView
@@ -35,6 +36,7 @@ class Snapshot:
     progress: Progress | None = None
     lanes: Lanes | None = None
     members: Members | None = None
+    stages: Stages | None = None
     system: System | None = None
     points: tuple[Point, ...] = ()
     events: tuple[Noted, ...] = ()
@@ -95,6 +97,7 @@ class Feed:
                     progress=view.progress,
                     lanes=view.lanes,
                     members=view.members,
+                    stages=view.stages,
                     system=view.system,
                     points=before.points if points_same else tuple(view.points.items),
                     events=tuple(view.events),
