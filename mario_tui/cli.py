@@ -26,6 +26,7 @@ commands:
   mario-tui runs [--json]         list runs
   mario-tui eval CHECKPOINT       clear rate and return over many episodes
   mario-tui play [CHECKPOINT]     watch a policy; --human: play yourself; --record FILE
+  mario-tui profile [...]         where a run's time goes, what limits it, what makes it faster
   mario-tui serve                 all this in a browser; --host ADDRESS, --port N
 
 --read-only with attach, serve or alone (home): looks, and starts, changes or removes nothing
@@ -57,7 +58,14 @@ def main() -> None:
 
 def run(arguments: list[str]) -> int:
     """Do what the arguments say; the exit status."""
-    commands = {"attach": _attach, "runs": _runs, "eval": _eval, "play": _play, "serve": _serve}
+    commands = {
+        "attach": _attach,
+        "runs": _runs,
+        "eval": _eval,
+        "play": _play,
+        "profile": _profile,
+        "serve": _serve,
+    }
     command = commands.get(arguments[0]) if arguments else None
     if command is not None:
         return command(arguments[1:])
@@ -255,6 +263,21 @@ def _play(arguments: list[str]) -> int:
     from mario_tui.play import PlayApp
 
     return PlayApp(title, chosen, human=options.human, game=options.game, hold_s=options.hold / 1000).run_in_terminal()
+
+
+def _profile(arguments: list[str]) -> int:
+    from mario_tui.profile import add_profile_arguments, profile
+
+    parser = _Parser(
+        prog="mario-tui profile",
+        usage="mario-tui profile [options of a run] [--duration S] [--report-file FILE] [--trace FILE.json] [--json]",
+        description="Where the time of a run goes, what limits it, and which options make it faster.",
+        allow_abbrev=False,
+    )
+    add_profile_arguments(parser, _whole)
+    game, runner = _chosen(arguments, "--game", GAMES), _chosen(arguments, "--runner", RUNNERS)
+    add_arguments(parser, game, runner)
+    return profile(parser.parse_args(arguments))
 
 
 def _add_policy(parser: argparse.ArgumentParser, optional: bool = False) -> None:

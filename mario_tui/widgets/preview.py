@@ -12,12 +12,12 @@ from textual.containers import Horizontal
 from textual.widgets import Static
 
 from engine.client import read_recording
+from engine.command import command_line
 from engine.errors import UserError
 from engine.messages import Point
 from engine.runs import Run
 from engine.view import RunView
 from mario_tui.format import duration, number, short
-from mario_tui.launch import command_line
 from mario_tui.widgets.comparison import Comparison, Series, finite
 from mario_tui.widgets.header import state_text
 from mario_tui.widgets.runs_table import Listed
