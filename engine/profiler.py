@@ -73,6 +73,7 @@ def measure(config: RunConfig, folder: Path, seconds: float, trace_file: Path | 
         with host.connect() as client:
             ready: Ready | None = None
             began_at, traced_at = None, None
+            complete = False  # every process has told where its time went
             progress: list[Progress] = []
             meter = _Meter(host.process.pid)
             splits: dict[str, list[Split]] = {}
@@ -91,9 +92,11 @@ def measure(config: RunConfig, folder: Path, seconds: float, trace_file: Path | 
                         meter.look()
                         if since >= seconds and len(progress) > 1:
                             break
-                    case Progress() if began_at is None and event.updates > 0:
+                    case Progress() if began_at is None and complete and event.updates > 0:
                         began_at = now
-                    case Stages() if steady:
+                    case Stages() if not steady:
+                        complete = all(split.seconds > 0 for split in event.processes)
+                    case Stages():
                         for split in event.processes:
                             splits.setdefault(split.process, []).append(split)
                     case SystemEvent() if began_at is not None:

@@ -38,9 +38,11 @@ def wait_until(condition: Callable[[], Any], what: str, patience_s: float = PATI
     return value
 
 
-def run_program(*arguments: str, cwd: Path, check: int | None = 0) -> subprocess.CompletedProcess[str]:
+def run_program(
+    *arguments: str, cwd: Path, check: int | None = 0, timeout_s: float = 120
+) -> subprocess.CompletedProcess[str]:
     """Run `mario-tui` to its end and check its exit status."""
-    done = subprocess.run([*PROGRAM, *arguments], cwd=cwd, capture_output=True, text=True, timeout=120)
+    done = subprocess.run([*PROGRAM, *arguments], cwd=cwd, capture_output=True, text=True, timeout=timeout_s)
     if check is not None:
         assert done.returncode == check, done.stdout[-2000:] + done.stderr[-2000:]
     return done
