@@ -159,7 +159,8 @@ class _Mark:
 
     def __exit__(self, *_: object) -> None:
         thread: _Thread = self._watch._local.thread
-        wall, cpu = time.perf_counter_ns(), time.thread_time_ns()
+        # In this order: who loses the core in the first call is still in the stage.
+        cpu, wall = time.thread_time_ns(), time.perf_counter_ns()
         slot, begin = thread.stack.pop()
         thread.wall[slot] += wall - thread.wall_since
         thread.cpu[slot] += cpu - thread.cpu_since
