@@ -95,7 +95,7 @@ KEYS = (
         "next_panel",
         "tab",
         "Panel",
-        "To the next panel; 1 to 9: to that one, shown again if hidden",
+        "To the next panel; 1 to 9, i (time), n (processes): to that one",
         "dashboard",
         shown=False,
     ),

@@ -16,11 +16,12 @@ from mario_tui.screens.base import PlaceScreen
 from mario_tui.widgets.actors import ActorsPanel
 from mario_tui.widgets.chart import Chart
 from mario_tui.widgets.curves import AXES, AXIS_NAMES, SMOOTHINGS, ZOOM, Curves, Outlook, Window
-from mario_tui.widgets.painted import Painted
+from mario_tui.widgets.painted import LETTERS, Painted
 
 _PAN = 0.25  # of what is shown
 
 DIGITS: list[BindingType] = [Binding(str(n), f"panel({n})", show=False) for n in range(1, 10)]
+DIGITS += [Binding(letter, f"panel({n})", show=False) for n, letter in LETTERS.items()]
 
 
 class Board(PlaceScreen[None]):
@@ -107,7 +108,7 @@ class Board(PlaceScreen[None]):
         self._lay_out()
         self.keep()
         self.set_focus(None)
-        self.notify(f"{panel.title} is hidden; {panel.number or 'W'} shows it again", timeout=4)
+        self.notify(f"{panel.title} is hidden; {panel.key} shows it again", timeout=4)
 
     def action_show_all(self) -> None:
         self.remembered.hidden, self.remembered.maximised = [], ""

@@ -50,6 +50,7 @@ from mario_tui.widgets.painted import Painted
 from mario_tui.widgets.panel import Panel
 from mario_tui.widgets.processes import ProcessesPanel
 from mario_tui.widgets.replay import ReplayPanel
+from mario_tui.widgets.stages import StagesPanel
 
 if TYPE_CHECKING:
     pass
@@ -80,7 +81,7 @@ class DashboardScreen(Board):
         self._header.fallback = (self.run.name, "starting" if self._host is not None else self._record_state())
         self.actors = ActorsPanel()
         replay, machine, evaluations, log = ReplayPanel(), MachinePanel(), EvaluationsPanel(), LogPanel()
-        processes = ProcessesPanel()
+        processes, stages = ProcessesPanel(), StagesPanel()
         look = self.outlook
         self.charts = (
             Chart("Mean return", "mean_return", look, id="chart-return", number=4, short="Return", best="high",
@@ -89,14 +90,15 @@ class DashboardScreen(Board):
             Chart("Q estimate", "q_mean", look, id="chart-q", number=6, short="Q", best="high"),
         )  # fmt: skip
         self._game = GameView()
-        self._texts = [self._header, self.actors, processes, replay, machine, evaluations, log]
-        self.panels = (self.actors, processes, replay, machine, *self.charts, evaluations, log, self._game)
+        self._texts = [self._header, self.actors, processes, replay, machine, evaluations, log, stages]
+        self.panels = (self.actors, replay, machine, *self.charts, evaluations, log, self._game, stages, processes)
         yield self._header
         with Container(id="body"):
             with Container(id="left"):
                 yield self.actors
                 yield processes
                 yield evaluations
+                yield stages
                 yield replay
                 yield machine
             with Container(id="rest"):

@@ -18,9 +18,13 @@ from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
+LETTERS = {10: "i", 11: "n"}
+"""Keys of the panels for which there is no digit."""
+
 
 class Painted(Widget, can_focus=True):
-    """Subclasses draw in `repaint`, whole; what did not change costs nothing. `number` is the digit that selects it."""
+    """Subclasses draw in `repaint`, whole; what did not change costs nothing. `number` is the digit that selects it,
+    above 9 a letter."""
 
     COMPONENT_CLASSES = {"painted--title", "painted--muted"}
 
@@ -30,6 +34,11 @@ class Painted(Widget, can_focus=True):
         self.short_title = title  # where the value would have no room
         self.framed = True
         self._lines: list[Strip] = []
+
+    @property
+    def key(self) -> str:
+        """What selects it."""
+        return LETTERS.get(self.number, str(self.number))
 
     # ------------------------------------------------------------------------------------------ for subclasses
 
@@ -110,7 +119,7 @@ class Painted(Widget, can_focus=True):
         line = "━" if self.has_focus else "─"
         colour = self.ink("painted--title")
         title = self.title if len(self.title) + len(value) + 9 <= width else self.short_title
-        name = f"{self.number} {title}" if self.number else title
+        name = f"{self.key} {title}" if self.number else title
         text = Text(f"{line} ", style=colour, end="")
         text.append(name, style=Style(bold=True, underline=self.has_focus))
         if value:

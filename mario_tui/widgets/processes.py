@@ -16,7 +16,7 @@ class ProcessesPanel(Panel):
     """A row for each actor, worker or rank. Out of sight in runs of one process."""
 
     def __init__(self) -> None:
-        super().__init__("Processes", id="processes")
+        super().__init__("Processes", id="processes", number=11)
         self.add_class("-off")
 
     def show(self, snapshot: Snapshot) -> None:

@@ -15,7 +15,7 @@ class StagesPanel(Panel):
     """Shares of the leading process's loop as bars, then a line for each other process."""
 
     def __init__(self) -> None:
-        super().__init__("Where the time goes", id="stages")
+        super().__init__("Where the time goes", id="stages", number=10)
 
     def compose_text(self, snapshot: Snapshot, width: int) -> Text:
         splits = [split for split in (snapshot.stages.processes if snapshot.stages else []) if split.seconds > 0]
