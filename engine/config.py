@@ -158,6 +158,13 @@ class RunConfig:
         games=("mario",),
     )
 
+    network: str = _option(
+        "nature",
+        "learning",
+        "nature: Mnih et al. 2015; small: half its filters, updates cost 0.6 of it",
+        choices=("nature", "small"),
+        games=("mario",),
+    )
     batch_size: int = _option(
         256,
         "learning",

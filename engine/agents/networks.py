@@ -15,13 +15,19 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 
-def _nature(channels: int) -> nn.Sequential:
+def _nature(channels: int, filters: tuple[int, int, int] = (32, 64, 64)) -> nn.Sequential:
     """For screens of 36x36 and more (Mnih et al. 2015)."""
+    first, second, third = filters
     return nn.Sequential(
-        nn.Conv2d(channels, 32, 8, stride=4), nn.ReLU(inplace=True),
-        nn.Conv2d(32, 64, 4, stride=2), nn.ReLU(inplace=True),
-        nn.Conv2d(64, 64, 3), nn.ReLU(inplace=True),
+        nn.Conv2d(channels, first, 8, stride=4), nn.ReLU(inplace=True),
+        nn.Conv2d(first, second, 4, stride=2), nn.ReLU(inplace=True),
+        nn.Conv2d(second, third, 3), nn.ReLU(inplace=True),
     )  # fmt: skip
+
+
+def _small(channels: int) -> nn.Sequential:
+    """Nature's with half the filters where most of the time goes: an update costs 0.6 of it."""
+    return _nature(channels, (16, 32, 64))
 
 
 def _grid(channels: int) -> nn.Sequential:
@@ -32,7 +38,7 @@ def _grid(channels: int) -> nn.Sequential:
     )  # fmt: skip
 
 
-TORSOS: dict[str, Callable[[int], nn.Sequential]] = {"nature": _nature, "grid": _grid}
+TORSOS: dict[str, Callable[[int], nn.Sequential]] = {"nature": _nature, "small": _small, "grid": _grid}
 NETWORKS = (*TORSOS, "columns")
 _PIECE_PLANE, _BOX = 2, 4  # where Tetris shows the piece, and the side of its box
 

@@ -15,7 +15,7 @@ from engine.agents.probe import faster_precision, largest_batch_that_pays, made_
 from engine.config import AUTO, RunConfig
 from engine.envs.step import Spec
 
-NETWORK_OF_GAME = {"mario": "nature", "snake": "grid", "tetris": "columns"}
+_NETWORK_OF_BOARDS = {"snake": "grid", "tetris": "columns"}
 
 
 @dataclass(frozen=True)
@@ -61,9 +61,14 @@ def choose(
     return Choices(device.type, precision, batch_size, threads)
 
 
+def network_of(config: RunConfig) -> str:
+    """The name of a run's network, one of `engine.agents.networks.NETWORKS`."""
+    return _NETWORK_OF_BOARDS.get(config.game, config.network)
+
+
 def make_networks(config: RunConfig, spec: Spec) -> tuple[nn.Module, nn.Module]:
     """Online and target network of a run."""
-    name = NETWORK_OF_GAME[config.game]
+    name = network_of(config)
     online, target = (make_network(name, spec.stack, spec.frame_shape, spec.actions) for _ in range(2))
     return online, target
 

@@ -29,7 +29,7 @@ from engine.errors import UserError
 from engine.messages import Tunable
 from engine.monitoring.memory import check_memory, replay_bytes
 from engine.monitoring.stages import stages
-from engine.runners.choices import NETWORK_OF_GAME, choose, make_networks
+from engine.runners.choices import choose, make_networks, network_of
 from engine.runners.process import HopelessError
 
 _TARGET_FILE, _OPTIMIZER_FILE = "target.safetensors", "optimizer.safetensors"
@@ -197,7 +197,7 @@ class Learner:
         """The safetensors header that lets a policy file be played without its run."""
         policy = {
             "version": __version__,
-            "network": f"dueling-{NETWORK_OF_GAME[self._config.game]}",
+            "network": f"dueling-{network_of(self._config)}",
             "stack": self._spec.stack,
             "frame_shape": self._spec.frame_shape,
             "outputs": self._spec.actions,
