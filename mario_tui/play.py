@@ -97,7 +97,7 @@ class PlayApp(App[None]):
 
     def compose(self) -> ComposeResult:
         self._game = GameView()
-        self._game.border_title = self._title
+        self._game.title, self._game.number = self._title, 0
         yield self._game
         yield Static("starting", id="memory")
         yield Static(_HELP[self._game_name] if self._human else "first episode", id="episodes")
