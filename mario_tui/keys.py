@@ -90,6 +90,7 @@ KEYS = (
         "Save the game's picture as PNG in the run's folder",
         "dashboard",
         shown=False,
+        changes=True,
     ),
     Key(
         "next_panel",
