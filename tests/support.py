@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import multiprocessing
 import os
 import pty
 import select
@@ -15,6 +16,7 @@ import sys
 import termios
 import time
 from collections.abc import Callable, Iterator
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +97,18 @@ def next_event(client: HostClient, kind: type[Event] | Any, where: Callable[[Any
         if isinstance(event, kind) and where(event):
             return event
     raise AssertionError(f"no such event came: {kind}")
+
+
+@contextlib.contextmanager
+def child(work: Callable[..., None], *arguments: Any) -> Iterator[SpawnProcess]:
+    """A process that does `work`; killed if it outlives the block."""
+    process = multiprocessing.get_context("spawn").Process(target=work, args=arguments, daemon=True)
+    process.start()
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.join()
 
 
 def processes_of(folder: Path) -> list[psutil.Process]:
