@@ -16,7 +16,22 @@ from safetensors.numpy import load_file
 
 from engine.checkpoints import POLICY_FILE
 from engine.client import HostClient
-from engine.messages import Changed, Checkpoint, Finished, Log, Members, Pause, Progress, Resume, Saved, Set, Stop
+from engine.messages import (
+    Changed,
+    Checkpoint,
+    Failed,
+    Finished,
+    Log,
+    Members,
+    Pause,
+    Progress,
+    Ready,
+    Resume,
+    Saved,
+    Set,
+    Stop,
+)
+from engine.runners.channel import BEAT_S
 from engine.runs import Run
 from tests.support import headless, json_lines, next_event, processes_of, read_event, run_program, the_run, wait_until
 
@@ -221,3 +236,201 @@ def test_every_runner_trains_mario(runner: str, tmp_path: Path) -> None:
     assert events[-1]["event"] == "summary"
     assert events[-1]["env_steps"] >= 20_000
     assert events[-1]["updates"] > 300
+
+
+def leader_is_lost(client: HostClient, run: Run, how: signal.Signals) -> Log:
+    """Take the leading process; what the host says of it."""
+    leader_of(run).send_signal(how)
+    said: Log = next_event(client, Log, lambda log: "begins again from" in log.text)
+    return said
+
+
+def test_ape_x_never_waits_for_itself(tmp_path: Path) -> None:
+    """An update needs 200 more steps than actors may be ahead, and the first one comes before most lanes have any."""
+    events = train(
+        tmp_path, *SNAKE, *RUNNERS["apex"], "--parallel-envs", "40", "--batch-size", "20", "--replay-ratio", "0.1",
+        "--actors-ahead", "1", "--burnin", "1", "--eval-every", "0", "--steps", "2000",
+    )  # fmt: skip
+    assert (2000 - 80 * 4) * 0.1 / 20 - 2 < events[-1]["updates"] <= 2000 * 0.1 / 20
+
+
+def test_a_run_that_is_lost_again_and_again_fails(tmp_path: Path) -> None:
+    with headless(*ENDLESS, *RUNNERS["apex"], "--restarts", "1", cwd=tmp_path) as process:
+        read_event(process, "progress", state="running")
+        run = the_run(tmp_path)
+        with HostClient(run) as client:
+            said = leader_is_lost(client, run, signal.SIGKILL)
+            assert "begins again from its beginning (1 of 1)" in said.text
+            next_event(client, Ready)
+            leader_of(run).kill()
+            failed = next_event(client, Failed)
+            assert failed.reason == "the runner process died (killed by SIGKILL)"
+        _, errors = process.communicate(timeout=60)
+        assert process.returncode == 1
+        assert "failed: the runner process died (killed by SIGKILL); log:" in errors.splitlines()[-1]
+    wait_until(lambda: not processes_of(tmp_path), "everybody's end")  # who was starting yet has to notice
+
+
+@pytest.mark.long
+def test_a_member_that_never_becomes_ready_ends_the_run_for_good(tmp_path: Path) -> None:
+    with headless(*ENDLESS, "--runner", "apex", "--num-actors", "1", cwd=tmp_path) as process:
+        read_event(process, "progress", state="running")
+        run = the_run(tmp_path)
+        with HostClient(run) as client:
+            next_event(client, Members, lambda m: m.members[0].env_steps > 0)
+            leader, taken = leader_of(run), list[int]()
+            while len(taken) < 4:  # the first was ready
+                (actor,) = wait_until(
+                    lambda: [each for each in leader.children() if each.pid not in taken], "another actor"
+                )
+                taken.append(actor.pid)
+                actor.kill()
+            failed = next_event(client, Failed)
+            assert failed.reason == "actor 0 was lost (killed by signal 9)"
+        process.communicate(timeout=60)
+        assert process.returncode == 1
+    assert "begins again" not in run.log_path.read_text()
+    assert processes_of(tmp_path) == []
+
+
+@pytest.mark.long
+def test_a_stopped_member_does_not_keep_a_run_from_ending_in_order(tmp_path: Path) -> None:
+    with headless(*ENDLESS, *RUNNERS["apex"], cwd=tmp_path) as process:
+        read_event(process, "progress", state="running")
+        run = the_run(tmp_path)
+        with HostClient(run) as client:
+            next_event(client, Members, lambda m: all(member.env_steps > 0 for member in m.members))
+            for member in members_of(run):
+                member.suspend()
+            client.send(Stop())
+            next_event(client, Finished)
+        process.communicate(timeout=60)
+        assert process.returncode == 0
+    assert processes_of(tmp_path) == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("runner", ["single", *RUNNERS])
+def test_a_run_whose_learner_stands_still_begins_again_from_the_newest_checkpoint(runner: str, tmp_path: Path) -> None:
+    with headless(*ENDLESS, *RUNNERS.get(runner, ()), cwd=tmp_path) as process:
+        read_event(process, "progress", state="running")
+        run = the_run(tmp_path)
+        with HostClient(run) as client:
+            next_event(client, Progress, lambda p: p.updates > 5)
+            client.send(Checkpoint())
+            saved = next_event(client, Saved)
+            at = time.monotonic()
+            said = leader_is_lost(client, run, signal.SIGSTOP)
+            assert BEAT_S - 2 < time.monotonic() - at < BEAT_S + 10
+            assert "the runner process stood still; the run begins again from step-" in said.text
+            again = next_event(client, Progress, lambda p: p.state == "running")
+            assert again.env_steps >= saved.env_steps
+            next_event(client, Progress, lambda p: p.updates > again.updates + 5)
+            client.send(Stop())
+            next_event(client, Finished)
+        process.communicate(timeout=60)
+        assert process.returncode == 0
+    assert processes_of(tmp_path) == []
+
+
+@pytest.mark.long
+def test_a_rank_that_stands_still_makes_the_run_begin_again(tmp_path: Path) -> None:
+    with headless(*ENDLESS, *RUNNERS["ddp"], cwd=tmp_path) as process:
+        read_event(process, "progress", state="running")
+        run = the_run(tmp_path)
+        with HostClient(run) as client:
+            next_event(client, Progress, lambda p: p.updates > 5)
+            client.send(Checkpoint())
+            saved = next_event(client, Saved)
+            members_of(run)[0].suspend()
+            said = next_event(client, Log, lambda log: "begins again from" in log.text)
+            assert "rank 1 was lost (it stood still); the run begins again from step-" in said.text
+            again = next_event(client, Progress, lambda p: p.state == "running")
+            assert again.env_steps >= saved.env_steps
+            next_event(client, Progress, lambda p: p.updates > again.updates + 5)
+            client.send(Stop())
+            next_event(client, Finished)
+        process.communicate(timeout=60)
+        assert process.returncode == 0
+    assert processes_of(tmp_path) == []
+
+
+def lock_holders() -> set[int]:
+    """Processes that hold a POSIX record lock."""
+    lines = Path("/proc/locks").read_text().splitlines()
+    return {int(line.split()[4]) for line in lines if "POSIX" in line and "->" not in line}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.skipif(not Path("/proc/locks").exists(), reason="tells who holds the lock")
+def test_a_worker_that_is_lost_with_the_lock_is_replaced(how: signal.Signals, tmp_path: Path) -> None:
+    options = (*ENDLESS, "--runner", "parallel", "--num-processes", "2", "--replay-ratio", "64")
+    with headless(*options, cwd=tmp_path) as process:
+        read_event(process, "progress", state="running")
+        run = the_run(tmp_path)
+        with HostClient(run) as client:
+            next_event(client, Progress, lambda p: p.updates > 10)
+            for number in range(3):
+                next_event(client, Members, lambda m: all(member.env_steps_per_s > 0 for member in m.members))
+                (worker,) = members_of(run)
+
+                def stopped_with_the_lock(worker: psutil.Process = worker) -> bool:
+                    if worker.pid not in lock_holders():
+                        return False
+                    worker.suspend()
+                    if worker.pid in lock_holders():
+                        return True
+                    worker.resume()
+                    return False
+
+                wait_until(stopped_with_the_lock, "a worker with the lock")
+                if how == signal.SIGKILL:
+                    worker.kill()
+                lost = next_event(client, Log, lambda log: "takes its place" in log.text)
+                assert lost.text.startswith("worker 1 was lost")
+                learned = next_event(client, Progress).updates
+                next_event(client, Progress, lambda p, learned=learned: p.updates > learned + 10)
+                members = next_event(client, Members, lambda m: all(member.ready for member in m.members)).members
+                assert [member.restarts for member in members] == [0, number + 1]
+            client.send(Stop())
+            next_event(client, Finished)
+        process.communicate(timeout=60)
+        assert process.returncode == 0
+    assert processes_of(tmp_path) == []
+
+
+@pytest.mark.long
+def test_a_worker_of_a_resumed_run_is_replaced_after_its_checkpoint_is_gone(tmp_path: Path) -> None:
+    train(tmp_path, *SNAKE, *RUNNERS["parallel"], "--eval-every", "0", "--parallel-envs", "2", "--steps", "1500",
+          "--buffer-size", "20000")  # fmt: skip
+    options = ("--resume", "latest", "--steps", "100000000", "--save-every", "100000000", "--keep", "1")
+    with headless(*options, cwd=tmp_path) as process:
+        read_event(process, "progress", state="running")
+        run = the_run(tmp_path)
+        with HostClient(run) as client:
+            going = next_event(client, Progress, lambda p: p.env_steps > 1600)
+            assert going.updates > 0
+            client.send(Checkpoint())
+            next_event(client, Saved)
+            assert not (run.path / "step-000000001500").exists()
+            members_of(run)[0].kill()
+            next_event(client, Log, lambda log: "takes its place" in log.text)
+            back = next_event(client, Members, lambda m: all(member.ready for member in m.members)).members
+            next_event(client, Members, lambda m: m.members[1].env_steps > back[1].env_steps)
+            client.send(Stop())
+            next_event(client, Finished)
+        process.communicate(timeout=60)
+        assert process.returncode == 0
+    assert processes_of(tmp_path) == []
+
+
+@pytest.mark.long
+def test_a_member_that_refuses_what_is_asked_for_ends_the_run_with_status_2(tmp_path: Path) -> None:
+    short = ("--eval-every", "0", "--burnin", "200", "--parallel-envs", "4", "--buffer-size", "4000")
+    train(tmp_path, *SNAKE, *RUNNERS["parallel"], *short, "--use-mmap-buffer", "--steps", "600")
+    header = the_run(tmp_path).path / "replay-1" / "header.json"
+    header.write_text(header.read_text().replace('"format": 2', '"format": 1'))
+    done = run_program("--no-ui", "--resume", "latest", "--steps", "1200", cwd=tmp_path, check=2)
+    assert f"{header.parent}: holds a replay of another shape" in done.stderr.splitlines()[-1]
+    assert processes_of(tmp_path) == []
