@@ -24,8 +24,9 @@ from engine.agents.averaging import AveragingDQN
 from engine.agents.initial_priorities import TDErrors
 from engine.buffers import Batch, FrameStorage, PrioritizedSampler, SharedMemory
 from engine.buffers.sampling import EPSILON
-from engine.config import RunConfig
+from engine.config import RunConfig, make_config
 from engine.errors import UserError
+from engine.monitoring.memory import check_memory
 from engine.presets import PRESETS, preset
 from engine.runners.central import CentralDQN, ProcessLock
 from engine.runners.weights import SharedWeights, count
@@ -378,6 +379,17 @@ def test_options_of_another_runner_are_refused_in_one_line(arguments: str, compl
         cli.run(["--no-ui", *arguments.split()])
     assert str(refused.value).startswith(complaint)
     assert len(str(refused.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("runner", "option", "many"), [("apex", "num_actors", 1024), ("parallel", "num_processes", 256)]
+)
+def test_what_all_processes_take_of_memory_is_checked_before_the_start(runner: str, option: str, many: int) -> None:
+    options: dict[str, Any] = {"runner": runner, "parallel_envs": 1, "batch_size": 4096, "buffer_size": 20_000}
+    picture = {"frame_shape": (50, 60), "stack": 4, "mask_actions": 0, "with_replay": True}
+    check_memory(make_config({**options, option: 1}), **picture)
+    with pytest.raises(UserError, match=r"GiB of memory are free; accepted: .* or fewer processes"):
+        check_memory(make_config({**options, option: many}), **picture)  # 550 GiB and more
 
 
 def test_an_unknown_preset_is_one_line_and_status_2(tmp_path: Path) -> None:

@@ -41,7 +41,8 @@ def _needs(
     """Bytes of a transition in memory, and of everything but the replay."""
     each = replay_bytes(1, frame_shape, mask_actions) if with_replay else 9  # priorities stay in memory
     batch = config.batch_size * stack * math.prod(frame_shape) * _SAMPLE_BYTES[config.game] // config.accumulate
-    return each, _PROGRAM_BYTES + batch
+    learners = 1 if config.runner == "apex" else config.processes
+    return each, _PROGRAM_BYTES * (config.processes + (config.runner == "apex")) + batch * learners
 
 
 def seen_by(config: RunConfig) -> tuple[tuple[int, ...], int, int]:
@@ -76,6 +77,7 @@ def check_memory(
         raise UserError(
             f"--batch-size: {config.batch_size} needs about {rest / gib:.1f} GiB beside the replay, and "
             f"{available / gib:.1f} GiB of memory are free; accepted: a smaller one, or a larger --accumulate"
+            + (", or fewer processes" if config.processes > 1 else "")
         )
     raise UserError(
         f"--buffer-size: {config.buffer_size:,} transitions take {each * config.buffer_size / gib:,.1f} GiB, and about "

@@ -77,9 +77,10 @@ class Learner:
         self.choices = choose(config, spec, device, threads, choices, tell)
         config = dataclasses.replace(config, batch_size=self.choices.batch_size)
         elsewhere = replay is None and (config.use_mmap_buffer or _belongs_on_device(config, spec, device))
-        check_memory(
-            config, spec.frame_shape, spec.stack, spec.actions if spec.masked else 0, with_replay=not elsewhere
-        )
+        if index == 0:  # for all of the run's processes, before the others take their part
+            check_memory(
+                config, spec.frame_shape, spec.stack, spec.actions if spec.masked else 0, with_replay=not elsewhere
+            )
         self._config, self._spec = config, spec
         torch.manual_seed(seed)
         self.agent = agent(
