@@ -430,7 +430,9 @@ def test_a_member_that_refuses_what_is_asked_for_ends_the_run_with_status_2(tmp_
     short = ("--eval-every", "0", "--burnin", "200", "--parallel-envs", "4", "--buffer-size", "4000")
     train(tmp_path, *SNAKE, *RUNNERS["parallel"], *short, "--use-mmap-buffer", "--steps", "600")
     header = the_run(tmp_path).path / "replay-1" / "header.json"
-    header.write_text(header.read_text().replace('"format": 2', '"format": 1'))
-    done = run_program("--no-ui", "--resume", "latest", "--steps", "1200", cwd=tmp_path, check=2)
+    header.parent.mkdir(exist_ok=True)
+    header.write_text("{}")
+    done = run_program("--no-ui", "--resume", "latest", "--steps", "100000000", cwd=tmp_path, check=2)
     assert f"{header.parent}: holds a replay of another shape" in done.stderr.splitlines()[-1]
+    assert "begins again" not in the_run(tmp_path).log_path.read_text()
     assert processes_of(tmp_path) == []

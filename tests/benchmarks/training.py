@@ -148,6 +148,11 @@ class PlainDoubleDQN:
 
 def product_turn(seconds: float, *more: str) -> float:
     """A headless run with `more` options, stopped in order after so many seconds of learning: its own rate."""
+    return steady_rate(learning_turn(seconds, *more))
+
+
+def learning_turn(seconds: float, *more: str) -> list[dict[str, Any]]:
+    """The progress reports of such a run from its first update on."""
     options = ("--burnin", str(BURNIN), "--eval-every", "0", "--log-format", "json", *more)
     learning: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as name:
@@ -170,16 +175,16 @@ def product_turn(seconds: float, *more: str) -> float:
         if run.returncode != 0:
             said = (folder / "stderr").read_text()[-2000:]
             raise SystemExit(f"mario-tui ended with status {run.returncode}:\n{said}")
-    return steady_rate(learning)
+    return learning
 
 
-def steady_rate(learning: list[dict[str, Any]]) -> float:
-    """Environment steps per second over the reports that come some time after the first update."""
+def steady_rate(learning: list[dict[str, Any]], what: str = "env_steps") -> float:
+    """Environment steps (or `what` else) per second over the reports that come some time after the first update."""
     steady = [report for report in learning if report["wall_s"] - learning[0]["wall_s"] >= SETTLE_S]
     if len(steady) < 2:
         raise SystemExit("too short to measure: give more --seconds")
     first, last = steady[0], steady[-1]
-    return float((last["env_steps"] - first["env_steps"]) / (last["wall_s"] - first["wall_s"]))
+    return float((last[what] - first[what]) / (last["wall_s"] - first["wall_s"]))
 
 
 def main() -> None:
