@@ -22,6 +22,7 @@ from engine.messages import Failed
 from engine.runs import ACTIVE, Run
 from mario_tui import themes
 from mario_tui.keys import bindings, keys_in
+from mario_tui.link import survive_hang_up
 from mario_tui.screens.base import PlaceScreen
 from mario_tui.screens.dashboard import DashboardScreen
 from mario_tui.screens.dialogs import HelpScreen
@@ -94,6 +95,7 @@ class MarioApp(App[None]):
         for complaint in self._complaints:
             self._complain(complaint)
         self.set_interval(_LOOK_AROUND_S, self._look_around)
+        self.call_after_refresh(survive_hang_up, self)
 
     # ------------------------------------------------------------------------------------------ screens
 

@@ -36,6 +36,16 @@ def test_ctrl_c_twice_leaves_a_restored_terminal(tmp_path: Path) -> None:
     assert b"\x1b[?1049l" in terminal.raw
 
 
+@pytest.mark.parametrize("keys", ["", "n"], ids=["home", "form"])
+def test_a_terminal_that_hangs_up_leaves_nothing_running(keys: str, tmp_path: Path) -> None:
+    terminal = Terminal(cwd=tmp_path)
+    terminal.wait_for("No runs yet")
+    terminal.send(keys)
+    terminal.wait_for("async-envs" if keys else "No runs yet")
+    terminal.hang_up()
+    assert terminal.wait() == 0
+
+
 @pytest.mark.parametrize("arguments", [(), ("--game", "mario"), ("attach", "{run}"), ("--read-only",)])
 def test_a_dumb_terminal_is_one_line_and_status_2(
     arguments: tuple[str, ...], finished_run: FinishedRun, tmp_path: Path
