@@ -1,0 +1,42 @@
+"""The dashboard of a run of several processes, and the split of its time, on a real run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from engine.client import HostProcess
+from engine.config import make_config
+from engine.messages import Stop
+from engine.runs import create_run
+from mario_tui.app import MarioApp
+from mario_tui.screens.dashboard import DashboardScreen
+from tests.test_tui import until
+
+
+def shown(dashboard: DashboardScreen, panel: str) -> str:
+    """What a panel shows."""
+    return str(dashboard.query_one(f"#{panel}").render())
+
+
+async def test_processes_and_the_split_of_time_are_shown(tmp_path: Path) -> None:
+    config = make_config(
+        {"game": "snake", "board": "5x5", "runner": "apex", "burnin": 500, "batch_size": 32, "parallel_envs": 4,
+         "steps": 100_000_000, "eval_every": 0, "run_dir": str(tmp_path)}
+    )  # fmt: skip
+    host = HostProcess(create_run(config))
+    app = MarioApp(open_run=host.run, host=host)
+    async with app.run_test(size=(120, 60)) as pilot:
+        dashboard = app.screen
+        assert isinstance(dashboard, DashboardScreen)
+        assert "Processes" not in shown(dashboard, "processes")  # a run of one process has none to show
+        await until(pilot, lambda: "samples/s, ratio" in shown(dashboard, "processes"), "learning")
+        lines = shown(dashboard, "processes").splitlines()
+        assert "n Processes" in lines[0]
+        assert [line.split()[0] for line in lines[1:4]] == ["actor", "0", "1"]
+        assert "learner waits" in lines[4]
+        await pilot.press("i")
+        await until(pilot, lambda: "forward" in shown(dashboard, "stages"), "the split of time")
+        assert "actor 1" in shown(dashboard, "stages")
+        assert dashboard.feed.send(Stop())
+        await until(pilot, lambda: dashboard.feed.snapshot().end, "the end")
+    assert host.process.wait(30) == 0
