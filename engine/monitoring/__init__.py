@@ -2,6 +2,6 @@
 `trace`, `profile`).
 """
 
-from engine.monitoring.stages import STAGES, Stopwatch, split, stages
+from engine.monitoring.stages import STAGES, Stopwatch, split
 
-__all__ = ["STAGES", "Stopwatch", "split", "stages"]
+__all__ = ["STAGES", "Stopwatch", "split"]
