@@ -10,9 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from engine.messages import Split, Stages
 from engine.monitoring import STAGES, Stopwatch, split
 from engine.monitoring.stages import SHARES
 from engine.monitoring.trace import merge, write_part
+from engine.view import RunView
+from mario_tui.feed import Snapshot
+from mario_tui.widgets.stages import StagesPanel
 
 
 def work(seconds: float) -> None:
@@ -134,3 +138,19 @@ def test_recorded_stages_become_a_trace(tmp_path: Path) -> None:
 
 def test_every_stage_is_listed_once() -> None:
     assert len(set(STAGES)) == len(STAGES)
+
+
+def test_the_panel_shows_the_leading_process_and_a_line_for_each_other() -> None:
+    leader = Split(process="learner", seconds=0.5, loop={"act": 0.1, "forward": 0.6, "log": 0.001},
+                   busy={"forward": 1.5, "act": 0.1}, cpu={})  # fmt: skip
+    actor = Split(process="actor 0", seconds=0.5, loop={"emulate": 0.7, "act": 0.2}, busy={}, cpu={})
+    starting = Split(process="actor 1", seconds=0.0, loop={}, busy={}, cpu={})
+    view = RunView()
+    view.apply(Stages(processes=[leader, actor, starting]))
+    panel = StagesPanel()
+    lines = panel.compose_text(Snapshot(stages=view.stages), 40).plain.splitlines()
+    assert [line.split()[0] for line in lines] == ["learner", "forward", "act", "the", "actor"]
+    assert lines[1].split()[-2:] == ["60%", "1.50"] and lines[3].endswith("30%")
+    assert "emulate 70%  act 20%" in lines[4]
+    assert max(len(line) for line in lines[:4]) <= 40
+    assert panel.compose_text(Snapshot(), 40).plain == "not measured yet"
