@@ -55,10 +55,10 @@ PLAYING = {"forward": 0.1, "backward": 0.1, "act": 0.4, "emulate": 0.25, "insert
 def test_the_limit_is_the_part_of_the_loop_that_takes_most() -> None:
     part, share = limit(measured(RunConfig(), LEARNING))
     assert (part, round(share, 2)) == ("learning", 0.83)
-    assert limit(measured(RunConfig(), PLAYING))[0] == "acting"
+    assert limit(measured(RunConfig(), PLAYING))[0] == "playing"
     actor = Split(process="actor 0", seconds=5.0, loop={"emulate": 0.7, "act": 0.3}, busy={}, cpu={})
     waiting = measured(make_config({"runner": "apex"}), {"wait": 0.8, "forward": 0.2}, members=(actor,))
-    assert limit(waiting) == ("emulation", 0.7)
+    assert limit(waiting) == ("playing", 1.0)
 
 
 def test_ideas_follow_the_limit() -> None:

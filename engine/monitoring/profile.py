@@ -16,9 +16,8 @@ from engine.messages import Ready, Split, System
 
 PARTS: dict[str, tuple[str, ...]] = {
     "learning": ("transfer", "forward", "backward", "optimise"),
-    "the replay": ("insert", "sample"),
-    "acting": ("act", "preprocess"),
-    "emulation": ("emulate",),
+    "playing": ("act", "emulate", "preprocess", "insert"),
+    "sampling": ("sample",),
     "synchronising": ("synchronise",),
     "waiting": ("wait",),
     "bookkeeping": ("log", "evaluate", "save"),
@@ -148,8 +147,8 @@ def ideas(measured: Measurement) -> list[tuple[Idea, RunConfig]]:
 def _ideas(measured: Measurement) -> Iterable[Idea]:
     config, split = measured.config, limiting(measured.processes)
     share = parts(split)
-    learning, emulation, acting = share["learning"], share["emulation"], share["acting"]
-    each_step = acting + emulation + share["bookkeeping"] + share["the rest"] + split.loop.get("insert", 0.0)
+    learning, emulation, sampling = share["learning"], split.loop.get("emulate", 0.0), share["sampling"]
+    each_step = share["playing"] + share["bookkeeping"] + share["the rest"]
     gpus = bool(measured.systems and measured.systems[-1][1].gpus)
     if not config.amp:
         yield Idea({"amp": True}, f"learning in float32 takes {learning:.0%} of the loop", learning / 2)
@@ -160,9 +159,9 @@ def _ideas(measured: Measurement) -> Iterable[Idea]:
         saved = 0.75 if small else 0.5 if config.batch_size < 256 else 0.2
         yield Idea(
             {"batch_size": config.batch_size * (4 if small else 2)},
-            f"learning and sampling take {learning + split.loop.get('sample', 0.0):.0%} of the loop, in batches of "
+            f"learning and sampling take {learning + sampling:.0%} of the loop, in batches of "
             f"{config.batch_size}; larger ones share the costs of an update",
-            saved * (learning + split.loop.get("sample", 0.0)),
+            saved * (learning + sampling),
         )
     if config.accumulate > 1:
         yield Idea(
@@ -172,7 +171,7 @@ def _ideas(measured: Measurement) -> Iterable[Idea]:
         factor = 4 if config.parallel_envs < 16 else 2
         yield Idea(
             {"parallel_envs": config.parallel_envs * factor},
-            f"what is done once for all {config.parallel_envs} lanes takes {each_step:.0%} of the loop",
+            f"what is done once for all lanes ({config.parallel_envs}) takes {each_step:.0%} of the loop",
             each_step * (1 - 1 / factor),
         )
     if config.runner != "apex" and not config.async_envs:
@@ -184,7 +183,6 @@ def _ideas(measured: Measurement) -> Iterable[Idea]:
     if config.emulator != "native" and config.game == "mario":
         yield Idea({"emulator": "native"}, f"emulation takes {emulation:.0%} of the loop", 0.9 * emulation)
     if config.use_mmap_buffer:
-        sampling = split.loop.get("sample", 0.0)
         yield Idea({"use_mmap_buffer": False}, f"sampling from the file takes {sampling:.0%} of the loop", sampling / 2)
     yield from _ideas_of_runners(measured, split)
 
@@ -205,7 +203,7 @@ def _ideas_of_runners(measured: Measurement, split: Split) -> Iterable[Idea]:
             "time; as many lanes in one",
             waits + 0.1,
         )
-    plays = sum(split.loop.get(stage, 0.0) for stage in ("act", "emulate", "preprocess", "insert"))
+    plays = parts(split)["playing"]
     if config.runner == "single" and cores > 2 and config.parallel_envs > 1:
         yield Idea(
             {"runner": "apex", "num_actors": 2, "parallel_envs": config.parallel_envs // 2},

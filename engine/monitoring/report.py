@@ -14,10 +14,15 @@ from engine.monitoring.profile import BUSY, PARTS, WORTH, Gain, Idea, Measuremen
 from engine.monitoring.stages import STAGES
 
 _ROWS = 12  # of the table over time
-_NAMES = {"learning": "learner-bound", "emulation": "emulation-bound", "acting": "bound by acting",
-          "the replay": "bound by the replay", "synchronising": "bound by synchronisation",
-          "waiting": "waiting", "bookkeeping": "bound by bookkeeping",
-          "the rest": "bound by what happens between the stages"}  # fmt: skip
+_NAMES = {
+    "learning": "learner-bound",
+    "playing": "bound by playing",
+    "sampling": "bound by the replay",
+    "synchronising": "bound by synchronisation",
+    "waiting": "waiting",
+    "bookkeeping": "bound by bookkeeping",
+    "the rest": "bound by what happens between the stages",
+}
 
 
 @dataclass(frozen=True)
