@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from engine.config import RunConfig, given, make_config
-from engine.messages import Failed, Ready, Split
+from engine.messages import GPU, Failed, Ready, Split, System
 from engine.monitoring.profile import Measurement, gain, ideas, limit, mean_split
 from engine.monitoring.report import Confirmed, figures, markdown, options_between
 from engine.profiler import RunFailedError, measure, search
@@ -110,6 +110,28 @@ def test_the_search_takes_what_is_faster_and_goes_on_from_there() -> None:
     assert "None: what seemed faster is 1.00 times" in markdown("x", base, trials, chance)
     assert figures("x", base, trials, chance)["recommended"] == []
     assert figures("x", base, trials[1:], None)["recommended"] == []
+
+
+def test_gpus_are_shown_over_time() -> None:
+    def system(percent: float) -> System:
+        gpu = GPU(name="H", utilisation_percent=percent, memory_used_bytes=3 * 2**30, memory_total_bytes=80 * 2**30,
+                  temperature_c=None)  # fmt: skip
+        return System(cpu_percent=[50.0, 100.0], memory_used_bytes=0, memory_total_bytes=1, run_cpu_percent=120.0,
+                      run_memory_bytes=2**30, processes=2, gpus=[gpu], gpu_note="")  # fmt: skip
+
+    base = dataclasses.replace(
+        measured(RunConfig(device="cpu"), LEARNING), systems=[(float(second), system(second)) for second in range(30)]
+    )
+    report = markdown("x", base, [], None)
+    assert "| s | cores busy | by the run | memory of the run | GPU 0 | its memory, of 80 GiB |" in report
+    rows = [line for line in report.splitlines() if line.endswith("| 3.0 GiB |")]
+    assert len(rows) == 10 and rows[1] == "| 3 | 1.5 | 1.2 | 1.00 GiB | 3 % | 3.0 GiB |"
+    assert {"device": "auto"} in [idea.changes for idea, _ in ideas(base)]
+    on_gpu = dataclasses.replace(
+        base, ready=Ready(device="cuda:0", precision="bfloat16", lane_threads=2, torch_threads=1)
+    )
+    assert "Work on a GPU is queued" in markdown("x", on_gpu, [], None)
+    assert not gain([dataclasses.replace(on_gpu, others=0.9)], [on_gpu]).by_processor_time
 
 
 def test_splits_are_averaged_by_their_length() -> None:
