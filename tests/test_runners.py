@@ -371,7 +371,7 @@ def test_a_worker_that_is_lost_with_the_lock_is_replaced(how: signal.Signals, tm
         run = the_run(tmp_path)
         with HostClient(run) as client:
             next_event(client, Progress, lambda p: p.updates > 10)
-            for number in range(3):
+            for number in range(2):
                 next_event(client, Members, lambda m: all(member.env_steps_per_s > 0 for member in m.members))
                 (worker,) = members_of(run)
 

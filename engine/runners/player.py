@@ -32,7 +32,8 @@ from engine.runners.learner import Learner, device_of_boards, read_extra
 from engine.runners.ledger import BEAT_S, Ledger
 from engine.threads import ThreadBudget, keep_freed_memory, thread_budget
 
-_FIRST_UPDATE_S = 60.0
+_FIRST_UPDATE_S = 15.0
+"""Less than what a leader has who waits for this one (`engine.runners.channel.BEAT_S`)."""
 _SAMPLE_S = 0.005
 """Seconds that a sample of an update may take: some twenty times what it takes one core."""
 
