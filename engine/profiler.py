@@ -13,6 +13,7 @@ import dataclasses
 import json
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -38,6 +39,7 @@ _BURNIN = 1000
 _BEGIN_S = 180.0
 """Within which a run must begin to learn."""
 _TRACE_S = 2.0
+_LEAVE_S = 3.0
 _NEVER = 10**15
 
 
@@ -115,15 +117,10 @@ def measure(config: RunConfig, folder: Path, seconds: float, trace_file: Path | 
             if trace_file is not None:
                 _collect(host.run.path, len(splits), trace_file)
             client.send(Stop(reason="measured"))
-            with contextlib.suppress(HostGone):
-                while not isinstance(client.receive(), Finished | Failed):
-                    pass
     except HostGone:
         raise RunFailedError(_failed(f"its host died; log: {host.run.log_path}")) from None
     finally:
-        if host.process.stdin is not None:
-            host.process.stdin.close()
-        host.process.wait()
+        _end(host)
     first, last = progress[0], progress[-1]
     span = max(last.at - first.at, 1e-9)
     return Measurement(
@@ -220,6 +217,18 @@ class _Meter:
     def _machine_s() -> float:
         times = psutil.cpu_times()
         return float(sum(times) - times.idle - getattr(times, "iowait", 0.0) - getattr(times, "guest", 0.0))
+
+
+def _end(host: HostProcess) -> None:
+    """In order if that takes no time; nothing of the run is worth waiting for."""
+    if host.process.stdin is not None:
+        host.process.stdin.close()
+    for then in (host.process.terminate, host.process.kill):
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            host.process.wait(_LEAVE_S)
+            return
+        then()
+    host.process.wait()
 
 
 def _collect(run: Path, processes: int, into: Path) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import contextlib
 import math
+import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
 
 import msgspec
 
@@ -54,6 +56,8 @@ def add_profile_arguments(parser: argparse.ArgumentParser, whole: Callable[..., 
 
 def profile(options: argparse.Namespace) -> int:
     """Profile and write the report; the exit status."""
+    for wanted in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(wanted, _leave)  # as Ctrl-C does: with everything tidied up
     config = make_plan(given(options), options.config, None, options.preset).config
     for name in ("report_file", "trace"):
         _check_writable(f"--{name.replace('_', '-')}", getattr(options, name))
@@ -77,6 +81,10 @@ def profile(options: argparse.Namespace) -> int:
                         return _show(report, options)
     print("mario-tui: the profile's process died", file=sys.stderr)
     return 1
+
+
+def _leave(signum: int, frame: FrameType | None) -> None:
+    raise SystemExit(128 + signum)
 
 
 def _show(found: Profiled, options: argparse.Namespace) -> int:

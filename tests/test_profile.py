@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import signal
 import statistics
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ from engine.monitoring.profile import Measurement, gain, ideas, limit, mean_spli
 from engine.monitoring.report import Confirmed, figures, markdown, options_between
 from engine.profiler import RunFailedError, measure, search
 from mario_tui.cli import training_parser
-from tests.support import processes_of, run_program
+from tests.support import PROGRAM, processes_of, run_program, wait_until
 
 SNAKE = ("--game", "snake", "--board", "5x5", "--parallel-envs", "8", "--batch-size", "64")
 
@@ -181,6 +183,19 @@ def test_wrong_usage_is_one_line(arguments: tuple[str, ...], said: str, tmp_path
     done = run_program("profile", *arguments, cwd=tmp_path, check=2)
     (line,) = [line for line in done.stderr.splitlines() if not line.startswith("running")]
     assert line.startswith("mario-tui: error: ") and said in line
+
+
+def test_a_profile_that_is_ended_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    command = [*PROGRAM, "profile", *SNAKE, "--duration", "600"]
+    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None and "running" in process.stderr.readline()
+    wait_until(lambda: list(tmp_path.glob("mario-tui-profile-*/runs/*/run.json")), "the run that is measured")
+    process.terminate()
+    assert process.wait(60) == 128 + signal.SIGTERM
+    process.stderr.close()
+    wait_until(lambda: not processes_of(tmp_path), "the end of its processes")
+    assert list(tmp_path.glob("mario-tui-profile-*")) == []
 
 
 BAD = {
