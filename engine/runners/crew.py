@@ -24,7 +24,7 @@ from engine.runners.process import member_main
 Role = Literal["actor", "worker", "rank"]
 _LOOK_EVERY_S = 0.25
 _VAIN_STARTS = 3
-"""Deaths of a member in a row before it was ready, after which the run is given up."""
+"""Deaths of a member in a row before it had played a step, after which the run is given up."""
 _LEAVE_S = 10.0
 """Seconds in which members end by themselves once they are told to."""
 
@@ -38,6 +38,8 @@ class _Post:
     pipe: Connection
     restarts: int = 0
     vain: int = 0
+    played: int = 0
+    """Environment steps when the former one was lost."""
     reason: str = ""
 
 
@@ -147,7 +149,8 @@ class Crew:
     def _lost(self, post: _Post, reason: str) -> None:
         post.process.kill()
         post.process.join()
-        post.vain = post.vain + 1 if self._ledger.due[post.index] == 0 else 0
+        played = int(self._ledger.counts[post.index, 0])
+        post.vain, post.played = post.vain + 1 if played == post.played else 0, played
         text = f"{self._role} {post.index} was lost ({reason})"
         if not self._replace or post.vain >= _VAIN_STARTS:
             self._give_up(Failed(reason=text, traceback="", log_path="", checkpoint=None, final=self._replace))
