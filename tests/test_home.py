@@ -13,12 +13,13 @@ from textual.command import CommandPalette
 from textual.pilot import Pilot
 from textual.widgets import Input, Static
 
+from engine.command import command_line
 from engine.config import make_config
 from engine.runs import Run
 from mario_tui.app import READ_ONLY, MarioApp
 from mario_tui.cli import training_parser
 from mario_tui.keys import KEYS, PLACES, Place, keys_in, shown_name
-from mario_tui.launch import command_line, make_plan
+from mario_tui.launch import make_plan
 from mario_tui.screens.compare import CompareScreen
 from mario_tui.screens.dashboard import DashboardScreen
 from mario_tui.screens.dialogs import ConfirmScreen, HelpScreen, TextScreen
