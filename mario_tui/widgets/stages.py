@@ -16,6 +16,11 @@ class StagesPanel(Panel):
 
     def __init__(self) -> None:
         super().__init__("Where the time goes", id="stages", number=10)
+        self.add_class("-off")
+
+    def show(self, snapshot: Snapshot) -> None:
+        self.set_class(snapshot.stages is None, "-off")  # in a recording without
+        super().show(snapshot)
 
     def compose_text(self, snapshot: Snapshot, width: int) -> Text:
         splits = [split for split in (snapshot.stages.processes if snapshot.stages else []) if split.seconds > 0]
