@@ -16,7 +16,7 @@ from engine.runs import Run
 from mario_tui import remembered
 from mario_tui.app import MarioApp
 from mario_tui.screens.actor import ActorScreen
-from mario_tui.screens.dashboard import DashboardScreen
+from mario_tui.screens.dashboard import TICK_S, DashboardScreen
 from mario_tui.screens.home import HomeScreen
 from mario_tui.screens.tune import TuneScreen
 from mario_tui.widgets.game import GameView
@@ -30,6 +30,25 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     folder = tmp_path_factory.mktemp("served")
     with serving(folder, "--rate", "50", "--lanes", "40", "--history", "20000") as run:
         yield run
+
+
+@pytest.fixture(scope="module")
+def still(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+    """A run that stands still, once it is paused: what is measured on its charts stays true."""
+    with serving(tmp_path_factory.mktemp("still"), "--rate", "50", "--lanes", "4", "--history", "20000") as run:
+        yield run
+
+
+async def paused(pilot: Pilot[Any]) -> Any:
+    """The dashboard of a run that has been paused, with all there is of it."""
+    dashboard = await opened(pilot)
+    if "paused" not in text(dashboard, "header"):
+        await pilot.press("p")
+    await until(pilot, lambda: "paused" in text(dashboard, "header"), "the pause")
+    count = -1
+    while count != (count := len(dashboard.shown.points)):
+        await pilot.pause(1.5 * TICK_S)
+    return dashboard
 
 
 async def opened(pilot: Pilot[Any]) -> Any:
@@ -135,9 +154,9 @@ def test_what_was_remembered_may_be_damaged(tmp_path: Path) -> None:
 # ---------------------------------------------------------------------------------------------- charts
 
 
-async def test_keys_of_the_charts(served: Run) -> None:
-    async with MarioApp(open_run=served).run_test(size=(120, 40)) as pilot:
-        dashboard = await opened(pilot)
+async def test_keys_of_the_charts(still: Run) -> None:
+    async with MarioApp(open_run=still).run_test(size=(120, 40)) as pilot:
+        dashboard = await paused(pilot)
         look, chart = dashboard.outlook, dashboard.charts[0]
         await pilot.press("plus")
         first, last = dashboard.curves.reach("steps")
@@ -192,9 +211,9 @@ def app_is_there(dashboard: Any) -> bool:
     return dashboard.app.screen is dashboard
 
 
-async def test_the_mouse_on_a_chart(served: Run) -> None:
-    async with MarioApp(open_run=served).run_test(size=(120, 40)) as pilot:
-        dashboard = await opened(pilot)
+async def test_the_mouse_on_a_chart(still: Run) -> None:
+    async with MarioApp(open_run=still).run_test(size=(120, 40)) as pilot:
+        dashboard = await paused(pilot)
         look, chart = dashboard.outlook, dashboard.charts[0]
         first, last = dashboard.curves.reach("steps")
         middle = 8 + chart.columns // 2
@@ -241,7 +260,7 @@ async def test_actors_are_ordered_by_key_and_by_mouse_and_open(served: Run) -> N
         dashboard = await opened(pilot)
         actors = dashboard.actors
         assert text(dashboard, "actors").splitlines()[1].strip().startswith("lane▲")
-        assert "1–5 of 40" in text(dashboard, "actors")
+        await until(pilot, lambda: "1–5 of 40" in text(dashboard, "actors"), "the layout")
         await pilot.press("1", "end")
         assert actors.selected.lane == 39
         assert "of 40" in text(dashboard, "actors")
