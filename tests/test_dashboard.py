@@ -387,6 +387,7 @@ async def test_every_size_has_every_panel(served: Run, size: tuple[int, int]) ->
             assert panel.size.height >= 3
 
 
+@pytest.mark.long
 async def test_a_storm_of_sizes_is_harmless(served: Run) -> None:
     async with MarioApp(open_run=served).run_test(size=(80, 24)) as pilot:
         dashboard = await opened(pilot)

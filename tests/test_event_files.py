@@ -122,7 +122,7 @@ async def test_a_folder_is_shown_and_followed(tmp_path: Path) -> None:
 
         await until(pilot, lambda: tags() == ["acc", "loss"], "the charts")
         loss = screen.query(Comparison).last()
-        assert loss.border_title == "loss 4.00"
+        await until(pilot, lambda: loss.border_title == "loss 4.00", "the last value")
         assert {"●", "▲"} <= set(str(loss.render()))
         value = Summary.Value(tag="loss", simple_value=9)
         writer.add_event(Event(step=9, summary=Summary(value=[value])))

@@ -35,8 +35,8 @@ async def test_processes_and_the_split_of_time_are_shown(tmp_path: Path) -> None
         assert [line.split()[0] for line in lines[1:4]] == ["actor", "0", "1"]
         assert "learner waits" in lines[4]
         await pilot.press("i")
-        await until(pilot, lambda: "forward" in shown(dashboard, "stages"), "the split of time")
-        assert "actor 1" in shown(dashboard, "stages")
+        for part in ("forward", "actor 1"):
+            await until(pilot, lambda part=part: part in shown(dashboard, "stages"), part)
         assert dashboard.feed.send(Stop())
         await until(pilot, lambda: dashboard.feed.snapshot().end, "the end")
     assert host.process.wait(30) == 0

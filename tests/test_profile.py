@@ -185,6 +185,7 @@ def test_wrong_usage_is_one_line(arguments: tuple[str, ...], said: str, tmp_path
     assert line.startswith("mario-tui: error: ") and said in line
 
 
+@pytest.mark.long
 def test_a_profile_that_is_ended_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     command = [*PROGRAM, "profile", *SNAKE, "--duration", "600"]

@@ -63,7 +63,7 @@ def members_of(run: Run) -> list[psutil.Process]:
     return [p for p in leader_of(run).children() if "spawn_main" in " ".join(p.cmdline())]
 
 
-@pytest.mark.parametrize("runner", RUNNERS)
+@pytest.mark.parametrize("runner", ["parallel", pytest.param("ddp", marks=pytest.mark.long), "apex"])
 def test_every_runner_learns_small_snake(runner: str, tmp_path: Path) -> None:
     """Random play reaches 0.6 fruits."""
     batch = "32" if runner == "ddp" else "64"  # of each rank
@@ -100,7 +100,9 @@ def test_parallel_with_one_worker_equals_single(tmp_path: Path) -> None:
     assert one["random"] == other["random"]
 
 
-@pytest.mark.parametrize("before", RUNNERS)
+@pytest.mark.parametrize(
+    "before", ["parallel", *(pytest.param(name, marks=pytest.mark.long) for name in ("ddp", "apex"))]
+)
 def test_a_run_goes_on_under_another_runner(before: str, tmp_path: Path) -> None:
     after = {"parallel": "ddp", "ddp": "apex", "apex": "single"}[before]
     short = ("--eval-every", "0", "--burnin", "200", "--parallel-envs", "4")
@@ -177,6 +179,7 @@ def test_killed_actors_are_replaced_and_training_goes_on(tmp_path: Path) -> None
     kill_actors(tmp_path, 10, signal.SIGKILL)
 
 
+@pytest.mark.long
 def test_a_stopped_actor_is_replaced(tmp_path: Path) -> None:
     kill_actors(tmp_path, 1, signal.SIGSTOP)
 
@@ -186,7 +189,9 @@ def test_many_killed_actors_are_replaced(tmp_path: Path) -> None:
     kill_actors(tmp_path, 50, signal.SIGKILL)
 
 
-@pytest.mark.parametrize("runner", ["single", *RUNNERS])
+@pytest.mark.parametrize(
+    "runner", ["single", "ddp", *(pytest.param(name, marks=pytest.mark.long) for name in ("parallel", "apex"))]
+)
 def test_a_run_without_its_learner_begins_again_from_the_newest_checkpoint(runner: str, tmp_path: Path) -> None:
     with headless(*ENDLESS, *RUNNERS.get(runner, ()), cwd=tmp_path) as process:
         read_event(process, "progress", state="running")
@@ -256,6 +261,7 @@ def test_ape_x_never_waits_for_itself(tmp_path: Path) -> None:
     assert (2000 - 80 * 4) * 0.1 / 20 - 2 < events[-1]["updates"] <= 2000 * 0.1 / 20
 
 
+@pytest.mark.long
 def test_a_run_that_is_lost_again_and_again_fails(tmp_path: Path) -> None:
     with headless(*ENDLESS, *RUNNERS["apex"], "--restarts", "1", cwd=tmp_path) as process:
         read_event(process, "progress", state="running")
