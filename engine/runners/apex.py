@@ -78,6 +78,7 @@ class Runner:
             seed=int(learn_seed),
             threads=threads.learn_threads,
             replay=replay,
+            beat=channel.beat,
             tell=channel.log,
             resume_from=resume_from,
         )

@@ -78,7 +78,7 @@ class DashboardScreen(Board):
 
     def compose(self) -> ComposeResult:
         self._header = RunHeader()
-        self._header.fallback = (self.run.name, "starting" if self._host is not None else self._record_state())
+        self._header.fallback = (self.run.name, self._record_state())
         self.actors = ActorsPanel()
         replay, machine, evaluations, log = ReplayPanel(), MachinePanel(), EvaluationsPanel(), LogPanel()
         processes, stages = ProcessesPanel(), StagesPanel()
