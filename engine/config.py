@@ -246,7 +246,13 @@ class RunConfig:
 
     render: bool = _option(False, "output", "show the rank-0 game from the start")
     eval_every: int = _option(50_000, "output", "environment steps between evaluations, 0 for none", low=0)
-    eval_episodes: int = _option(20, "output", "greedy episodes in each; the best policy is kept", low=1, high=1000)
+    eval_episodes: int = _option(
+        31,  # as many starts as 0 to 30 frames of doing nothing give
+        "output",
+        "greedy episodes in each; the best policy is kept",
+        low=1,
+        high=1000,
+    )
     save_every: int = _option(50_000, "output", "environment steps between checkpoints", low=1)
     checkpoint_replay: bool = _option(
         False,

@@ -362,3 +362,15 @@ def test_a_file_that_is_no_cartridge_is_refused(emulator: str, tmp_path: Path) -
     rom.write_bytes(b"NES\x1a" + bytes(12))
     with pytest.raises(UserError, match=r"game\.nes: has 0 program banks"):
         MarioLanes(MarioTask(), 1, emulator=emulator, rom=rom)
+
+
+@pytest.mark.parametrize("emulator", ["native", "nes-py"])
+def test_spread_lanes_begin_in_every_way_there_is(emulator: str) -> None:
+    env = MarioLanes(MarioTask(noop_max=5), 8, emulator=emulator, seed=3)
+    env.spread_starts()
+    for _ in range(2):
+        env.reset()
+        frame_counters = env.emulator.ram[:, 0x09].astype(int)
+        assert (frame_counters - frame_counters[0]).tolist() == [0, 1, 2, 3, 4, 5, 0, 1]
+        env.rewind()
+    env.close()

@@ -89,6 +89,9 @@ class BoardLanes:
         screen[top : top + rows.size, left : left + columns.size] = picture[rows[:, None], columns]
         return screen
 
+    def spread_starts(self) -> None:
+        pass  # every board has random numbers of its own
+
     def rewind(self) -> None:
         self.board.load_state(self._first)
 

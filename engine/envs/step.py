@@ -75,6 +75,9 @@ class Lanes(Protocol):
     def screen(self, lane: int) -> NDArray[np.uint8]:
         """A picture for people, uint8 [240, 256, 3]."""
 
+    def spread_starts(self) -> None:
+        """Let new lanes begin as differently as the game allows, before the first `reset`."""
+
     def rewind(self) -> None:
         """Let all random decisions from the next `reset` on be those of new lanes."""
 

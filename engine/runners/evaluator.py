@@ -36,6 +36,7 @@ class Evaluator:
         episodes = self._config.eval_episodes
         if self._env is None:
             self._env = make_lanes(self._config, episodes, threads=self._threads, seed=_SEED)
+            self._env.spread_starts()
         self._env.rewind()
         played = play_episodes(self._env, self._act, episodes)
         clears = sum(episode.flag for episode in played)

@@ -30,6 +30,8 @@ from engine.joypad import START, action_buttons
 EMULATORS = ("native", "nes-py")
 CLEAR_BONUS = 3.0
 PROGRESS_SCALE = 15.0
+_NOOP_DRAW = 1
+"""Which of a new lane's random numbers says how long its first episode begins with doing nothing."""
 _LONGEST_HOLD = 8
 """Held buttons explore a platform game better than single random presses: a full jump needs A for half a second."""
 
@@ -116,6 +118,18 @@ class MarioLanes:
         """Let a lane's random decisions, from its next on, be those of lane 0 of new lanes with that seed."""
         self.book[lane, rules.STREAM] = rules.stream(seed, 0)
         self.book[lane, rules.DRAWS] = 0
+
+    def spread_starts(self) -> None:
+        """Let lane i's first episode begin with i frames of doing nothing, modulo those that there may be.
+
+        A policy without chance plays the same episode again from the same start, so this shows all it can do.
+        """
+        starts = self.task.noop_max + 1
+        for lane in range(self.lanes):
+            stream = int(self.book[lane, rules.STREAM])
+            while rules.draw(stream, _NOOP_DRAW) % starts != lane % starts:
+                stream = rules.stream(stream, lane)
+            self.book[lane, rules.STREAM] = stream
 
     def step(self, actions: NDArray[np.int64]) -> VectorStep:
         """One environment step with action indices [lanes]."""
