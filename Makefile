@@ -32,6 +32,7 @@ bench: $(DEV_INSTALLED)  ## the benchmark tables of the README
 	@$(BIN)/python -m tests.benchmarks.games
 	@$(BIN)/python -m tests.benchmarks.training
 	@$(BIN)/python -m tests.benchmarks.runners
+	@$(BIN)/python -m tests.benchmarks.speed
 	@$(BIN)/python -m tests.benchmarks.overhead
 	@$(BIN)/python -m tests.benchmarks.dashboard
 	@$(BIN)/python -m tests.benchmarks.replay
