@@ -78,6 +78,20 @@ def test_dueling_advantages_are_centred() -> None:
     assert torch.allclose(network(obs).mean(1, keepdim=True), network.value(features), atol=1e-5)
 
 
+def test_small_differences_between_large_values_outlive_bfloat16() -> None:
+    torch.manual_seed(0)
+    network = DuelingQNetwork(4, (50, 60), 5)
+    last = network.advantage[-1]
+    assert isinstance(last, torch.nn.Linear)
+    with torch.no_grad():
+        last.weight.zero_()
+        last.bias.copy_(torch.arange(5) / 100)
+        network.value[-1].bias.fill_(13.0)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            q = network(torch.zeros(1, 4, 50, 60, dtype=torch.uint8))
+    assert (q[0] - q[0, 0]).tolist() == pytest.approx([0.0, 0.01, 0.02, 0.03, 0.04], abs=1e-5)
+
+
 def test_columns_are_judged_alike() -> None:
     """A board moved by a column has its advantages moved by a column, away from the walls."""
     torch.manual_seed(0)

@@ -71,7 +71,7 @@ class DuelingQNetwork(nn.Module):
         assert isinstance(first, nn.Conv2d)
         x = F.conv2d(_planes(obs), first.weight / 255, first.bias, first.stride, first.padding)
         features = self.features[1:](x).flatten(1)
-        return _dueling(self.value(features), self.advantage(features))
+        return _dueling(_last(self.value, features), _last(self.advantage, features))
 
 
 class ColumnsQNetwork(nn.Module):
@@ -108,7 +108,8 @@ class ColumnsQNetwork(nn.Module):
         columns = self.columns
         x = F.conv2d(x, columns.weight / 255, columns.bias, padding=columns.padding).squeeze(2) + piece[:, :, None]
         features = self.mix(x)  # [batch, hidden, width]
-        return _dueling(self.value(features.flatten(1)), self.advantage(features).flatten(1))
+        value = _last(self.value, features.flatten(1))
+        return _dueling(value, _in_float32(self.advantage, features).flatten(1))
 
 
 def _planes(obs: Tensor) -> Tensor:
@@ -116,9 +117,19 @@ def _planes(obs: Tensor) -> Tensor:
     return (obs if obs.is_floating_point() else obs.float()).flatten(1, -3)
 
 
+def _last(stream: nn.Sequential, features: Tensor) -> Tensor:
+    return _in_float32(stream[-1], stream[:-1](features))
+
+
+def _in_float32(layer: nn.Module, hidden: Tensor) -> Tensor:
+    """A stream's last layer: bfloat16 has steps of 0.06 above 8, and actions often differ by less."""
+    with torch.autocast(hidden.device.type, enabled=False):
+        out: Tensor = layer(hidden.float())
+    return out
+
+
 def _dueling(value: Tensor, advantage: Tensor) -> Tensor:
-    q: Tensor = value + advantage - advantage.mean(1, keepdim=True)
-    return q.float()
+    return value + advantage - advantage.mean(1, keepdim=True)
 
 
 def make_network(name: str, stack: int, frame_shape: tuple[int, ...], actions: int) -> nn.Module:
