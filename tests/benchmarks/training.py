@@ -113,6 +113,10 @@ class PlainDoubleDQN:
                 self._update()
         return (self._steps - steps) / spent
 
+    @property
+    def network(self) -> DuelingQNetwork:
+        return self._online
+
     def close(self) -> None:
         self._game.close()
 
