@@ -23,11 +23,11 @@ from engine import __version__, policies
 from engine.errors import UserError
 from engine.runs import Run, find_run, list_runs
 
-FORMAT = 3
+FORMAT = 4
 MANIFEST = "manifest.json"
-POLICY_FILE = "online.safetensors"
+POLICY_FILE = "policy.safetensors"
 BEST_POLICY_FILE = "best.safetensors"  # in the run's folder: the best-evaluated policy
-POLICY_FORMAT = "mario-tui-policy-2"
+POLICY_FORMAT = "mario-tui-policy-3"
 _PREFIX = "step-"
 
 

@@ -159,40 +159,38 @@ class RunConfig:
     )
 
     network: str = _option(
-        "nature",
+        "small",
         "learning",
         "nature: Mnih et al. 2015; small: half its filters, updates cost 0.6 of it",
         choices=("nature", "small"),
         games=("mario",),
     )
     batch_size: int = _option(
-        256,
+        128,
         "learning",
-        "transitions in an update, under ddp of each rank (trial); auto: the largest that pays here",
+        "transitions in an update, under ddp of each rank; auto: the largest that pays here",
         low=0,
         high=65_536,
     )
     accumulate: int = _option(
         1, "learning", "parts of a batch computed one after the other: the same update in less memory", low=1, high=4096
     )
-    replay_ratio: float = _option(
-        8.0, "learning", "learned samples for each environment step (trial: 8)", low=0.01, high=1024
-    )
-    burnin: int = _option(20_000, "learning", "environment steps before the first update (trial)", low=1)
-    learning_rate: float = _option(2.5e-4, "learning", "step size of AdamW (trial)", low=1e-8, high=1.0)
+    replay_ratio: float = _option(4.0, "learning", "learned samples for each environment step", low=0.01, high=1024)
+    burnin: int = _option(10_000, "learning", "environment steps before the first update", low=1)
+    learning_rate: float = _option(5e-4, "learning", "step size of AdamW", low=1e-8, high=1.0)
     gamma: float = _option(0.95, "learning", "discount of one environment step (trial)", low=0.0, high=1.0)
     n_step: int = _option(5, "learning", "steps in the n-step return (trial)", low=1, high=64)
     sync_every: int = _option(
-        1000,
+        1,
         "learning",
-        "updates between two moves of the target network (trial); also environment steps of a worker or actor between "
+        "updates between two moves of the target network; also environment steps of a worker or actor between "
         "two looks for new weights",
         low=1,
     )
     tau: float = _option(
-        1.0,
+        0.002,
         "learning",
-        "how far it moves: 1 copies the online network; soft: 0.005 with --sync-every 1",
+        "how far it moves; 1 copies the online network, with --sync-every 1000 or so",
         low=1e-6,
         high=1.0,
     )
@@ -213,9 +211,9 @@ class RunConfig:
     amp: bool = _option(True, "learning", "mixed precision where the device is faster with it")
 
     epsilon_steps: int = _option(
-        150_000,
+        50_000,
         "exploration",
-        "environment steps over which epsilon falls from 1 to each lane's own (trial)",
+        "environment steps over which epsilon falls from 1 to each lane's own",
         low=1,
     )
 
@@ -320,8 +318,9 @@ _BOARD_DEFAULTS: dict[str, Any] = {
     "gamma": 0.97,
     "n_step": 3,
     "replay_ratio": 4.0,  # with `sync_every`: twice the fruits of 8 and 1,000 after 200,000 steps
+    "batch_size": 256,
     "sync_every": 250,
-    "learning_rate": 5e-4,
+    "tau": 1.0,
     "epsilon_steps": 100_000,
     "burnin": 5_000,
     "eval_every": 100_000,
@@ -343,7 +342,7 @@ def defaults(game: str, runner: str) -> dict[str, Any]:
     if runner != "single":
         values["parallel_envs"] = values.get("parallel_envs", RunConfig.parallel_envs) // 2
     if runner == "ddp":
-        values["batch_size"] = RunConfig.batch_size // 2
+        values["batch_size"] = values.get("batch_size", RunConfig.batch_size) // 2
     return values
 
 

@@ -18,6 +18,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "burnin": 100_000,
         "episodes": 2_000,
         "sync_every": 1_000,
+        "tau": 1.0,
         "save_every": 5_000,
         "prioritized_replay": False,
     },
@@ -32,6 +33,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "beta": 0.4,
         "beta_annealing": 0.001,
         "sync_every": 1_000,
+        "tau": 1.0,
         "save_every": 5_000,
     },
     # Horgan et al. 2018, appendix C: actors pull weights every 400 steps, which is --sync-every here; the paper moves
@@ -49,6 +51,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "beta_annealing": 0.0,
         "replay_ratio": 0.776,
         "sync_every": 400,
+        "tau": 1.0,
     },
 }
 """parallel-classic and apex-classic: the defaults of earlier Mario trainers with those architectures."""

@@ -226,18 +226,27 @@ def test_precision_is_what_the_processor_is_faster_with() -> None:
         assert faster_precision(build, made_up_batch(8, 4, (50, 60), 3)) == faster
 
 
-def test_the_target_moves_by_tau_and_all_the_way_by_default() -> None:
-    agent = make_agent()
+@pytest.mark.parametrize("tau", [0.25, 1.0])
+def test_the_target_moves_by_tau_after_so_many_updates(tau: float) -> None:
+    agent = make_agent(sync_every=3, tau=tau)
     before = [parameter.clone() for parameter in agent.target.parameters()]
-    with torch.no_grad():
-        for parameter in agent.online.parameters():
-            parameter += 1
-    agent.sync_target(0.25)
-    for target, old in zip(agent.target.parameters(), before, strict=True):
-        assert torch.allclose(target, old + 0.25, atol=1e-6)
-    agent.sync_target()
-    for target, online in zip(agent.target.parameters(), agent.online.parameters(), strict=True):
-        assert torch.equal(target, online)
+    for number in range(3):
+        for target, old in zip(agent.target.parameters(), before, strict=True):
+            assert torch.equal(target, old)
+        agent.update(*batch_of(8, seed=number))
+    for target, old, online in zip(agent.target.parameters(), before, agent.online.parameters(), strict=True):
+        assert torch.allclose(target, old + tau * (online - old), atol=1e-7)
+
+
+def test_an_averaged_target_is_the_policy() -> None:
+    assert (agent := make_agent(tau=0.5)).policy is agent.target
+    assert (agent := make_agent(tau=1.0)).policy is agent.online
+    obs = np.random.default_rng(0).integers(0, 256, (64, 4, 50, 60)).astype(np.uint8)
+    agent = make_agent(sync_every=100, tau=0.5)
+    assert (agent.play(obs) == agent.act(obs)).all()
+    for number in range(30):
+        agent.update(*batch_of(8, seed=number))
+    assert (agent.play(obs) != agent.act(obs)).any()
 
 
 def test_a_failure_of_another_kind_is_not_taken_for_a_shortage() -> None:

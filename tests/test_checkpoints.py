@@ -25,7 +25,7 @@ def write(run: Run, env_steps: int, content: bytes = b"weights") -> Path:
         run.path / checkpoints.folder_name(env_steps),
     )
     partial.mkdir()
-    (partial / "online.safetensors").write_bytes(content)
+    (partial / "policy.safetensors").write_bytes(content)
     checkpoints.seal(partial, env_steps, updates=env_steps // 8)
     checkpoints.commit(partial, final)
     return final
@@ -41,13 +41,13 @@ def test_a_sealed_folder_verifies_and_is_committed_whole(run: Run) -> None:
 
 def test_committing_the_same_step_again_replaces_it(run: Run) -> None:
     write(run, 8, b"old")
-    assert (write(run, 8, b"new") / "online.safetensors").read_bytes() == b"new"
+    assert (write(run, 8, b"new") / "policy.safetensors").read_bytes() == b"new"
 
 
 @pytest.mark.parametrize("damage", ["truncate", "flip", "remove", "no manifest", "foreign manifest", "escape"])
 def test_damage_is_named_and_the_older_checkpoint_is_taken(run: Run, damage: str) -> None:
     older, newer = write(run, 8), write(run, 16)
-    file, manifest = newer / "online.safetensors", newer / checkpoints.MANIFEST
+    file, manifest = newer / "policy.safetensors", newer / checkpoints.MANIFEST
     if damage == "truncate":
         file.write_bytes(b"weigh")
     elif damage == "flip":
@@ -60,7 +60,7 @@ def test_damage_is_named_and_the_older_checkpoint_is_taken(run: Run, damage: str
         manifest.write_bytes(pickle.dumps({"env_steps": 16}))
     else:  # a manifest that points outside the folder
         said = json.loads(manifest.read_text())
-        said["files"]["../run.json"] = said["files"]["online.safetensors"]
+        said["files"]["../run.json"] = said["files"]["policy.safetensors"]
         manifest.write_text(json.dumps(said))
     with pytest.raises(CheckpointError, match=str(newer)):
         checkpoints.verify(newer)
@@ -72,7 +72,7 @@ def test_a_checkpoint_of_a_later_format_is_refused(run: Run) -> None:
     manifest = json.loads((final / checkpoints.MANIFEST).read_text())
     manifest["format"] = 99
     (final / checkpoints.MANIFEST).write_text(json.dumps(manifest))
-    with pytest.raises(CheckpointError, match="format 99; this version of mario-tui reads format 3"):
+    with pytest.raises(CheckpointError, match="format 99; this version of mario-tui reads format 4"):
         checkpoints.verify(final)
 
 

@@ -291,7 +291,7 @@ def test_a_damaged_checkpoint_is_refused_and_an_older_one_is_found(tmp_path: Pat
         file.seek(-4, os.SEEK_END)
         file.write(b"oops")
     done = run_program("--no-ui", "--resume", str(newer), "--steps", "600", cwd=tmp_path, check=2)
-    assert "online.safetensors: damaged" in done.stderr
+    assert "policy.safetensors: damaged" in done.stderr
     assert checkpoints.newest(run) == older
 
 

@@ -61,14 +61,14 @@ def half_of(number: int, rank: int) -> tuple[Batch, np.ndarray]:
 def agent_of(seed: int, kind: type[DoubleDQN] = DoubleDQN, **options: Any) -> Any:
     torch.manual_seed(seed)
     networks = [DuelingQNetwork(1, (9, 9), 3, "grid", hidden=16) for _ in range(2)]
-    return kind(*networks, device=torch.device("cpu"), learning_rate=1e-3, precision="float32", **options)
+    return kind(
+        *networks, device=torch.device("cpu"), learning_rate=1e-3, precision="float32", sync_every=4, tau=0.5, **options
+    )
 
 
 def learn(agent: DoubleDQN, batches: Callable[[int], tuple[Batch, np.ndarray]]) -> None:
     for number in range(UPDATES):
         agent.update(*batches(number))
-        if number % 4 == 3:
-            agent.sync_target(0.5)
 
 
 class Short(AveragingDQN):

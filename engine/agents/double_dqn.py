@@ -69,6 +69,8 @@ class DoubleDQN:
     """Online and target network, optimiser, and the two things an agent does: `act` and `update`.
 
     Args:
+        sync_every, tau: after every so many updates the target moves by `tau` towards the online network; 1 copies it
+            (Mnih et al. 2015), less is a moving average (Lillicrap et al. 2016, arXiv:1509.02971).
         threads: threads that share a batch (CPU).
         accumulate: shares of a batch that are computed one after the other, to save memory. Doubled when memory runs
             out all the same; `on_shortage` is told the new number.
@@ -82,6 +84,8 @@ class DoubleDQN:
         device: torch.device,
         learning_rate: float,
         precision: Precision,
+        sync_every: int = 1,
+        tau: float = 0.002,
         threads: int = 1,
         accumulate: int = 1,
         on_shortage: Callable[[int], None] = lambda accumulate: None,
@@ -95,6 +99,7 @@ class DoubleDQN:
         self.optimizer = torch.optim.AdamW(
             self.online.parameters(), lr=learning_rate, eps=1e-5, weight_decay=0, fused=True
         )
+        self._sync_every, self._tau = sync_every, tau
         self._on_shortage = on_shortage
         self._scaler = torch.amp.GradScaler(device.type, enabled=precision == "float16")
         self._parameters: list[Tensor] = list(self.online.parameters())
@@ -103,7 +108,12 @@ class DoubleDQN:
         self._pool = ThreadPoolExecutor(
             self._threads, thread_name_prefix="learn", initializer=lambda: torch.set_num_threads(torch_threads)
         )
-        DoubleDQN.sync_target(self)
+        self.target.load_state_dict(self.online.state_dict())
+
+    @property
+    def policy(self) -> nn.Module:
+        """What to play with when it counts: a moving average plays more steadily than the online network."""
+        return self.target if self._tau < 1 else self.online
 
     @property
     def learning_rate(self) -> float:
@@ -118,6 +128,11 @@ class DoubleDQN:
         """Greedy actions [lanes] for uint8 observations [lanes, stack, ...] among the legal ones [lanes, actions]."""
         with self._autocast():
             return greedy(self.online(torch.as_tensor(obs, device=self.device)), masks)
+
+    @torch.no_grad()
+    def play(self, obs: Array, masks: NDArray[np.bool_] | None = None) -> NDArray[np.int64]:
+        """The policy's actions, in float32 as whoever plays it later: like `act`."""
+        return greedy(self.policy(torch.as_tensor(obs, device=self.device)), masks)
 
     def update(self, batch: Batch | TensorBatch, weights: Array) -> Losses:
         """One optimiser step on n-step transitions with importance weights float32 [batch]."""
@@ -160,6 +175,8 @@ class DoubleDQN:
         self._scaler.step(self.optimizer)
         self._scaler.update()
         self.updates += 1
+        if self.updates % self._sync_every == 0:
+            self._move_target()
 
     def _shares(self, size: int) -> list[slice]:
         """The parts of a batch that are computed side by side or one after the other."""
@@ -208,13 +225,10 @@ class DoubleDQN:
             loss = losses.sum() / len(weights)
         return loss, losses.detach(), q.detach(), (targets - q.detach()).abs()
 
+    @stages("synchronise")
     @torch.no_grad()
-    def sync_target(self, tau: float = 1.0) -> None:
-        """Move the target network towards the online one by `tau`; 1 copies it (soft: Lillicrap et al. 2015)."""
-        if tau == 1:
-            self.target.load_state_dict(self.online.state_dict())
-        else:
-            torch._foreach_lerp_(list(self.target.parameters()), self._parameters, tau)
+    def _move_target(self) -> None:
+        torch._foreach_lerp_(list(self.target.parameters()), self._parameters, self._tau)
 
     def tensors(self) -> list[Tensor]:
         """Every tensor that learning changes, in an order of its own: weights, target, the optimiser's state."""

@@ -62,8 +62,7 @@ class DuelingQNetwork(nn.Module):
         self.features = TORSOS[torso](channels)
         with torch.no_grad():
             width = self.features(torch.zeros(1, channels, *frame_shape[-2:])).numel()
-        self.value = nn.Sequential(nn.Linear(width, hidden), nn.ReLU(inplace=True), nn.Linear(hidden, 1))
-        self.advantage = nn.Sequential(nn.Linear(width, hidden), nn.ReLU(inplace=True), nn.Linear(hidden, actions))
+        self.value, self.advantage = _stream(width, hidden, 1), _stream(width, hidden, actions)
 
     def forward(self, obs: Tensor) -> Tensor:
         """See the module's docstring."""
@@ -115,6 +114,13 @@ class ColumnsQNetwork(nn.Module):
 def _planes(obs: Tensor) -> Tensor:
     """Observations as floats [batch, stack * planes, height, width]."""
     return (obs if obs.is_floating_point() else obs.float()).flatten(1, -3)
+
+
+def _stream(width: int, hidden: int, outputs: int) -> nn.Sequential:
+    """Normalised, so that twice the learning rate holds (Gallici et al. 2024, arXiv:2407.04811, on why it does)."""
+    return nn.Sequential(
+        nn.Linear(width, hidden), nn.LayerNorm(hidden), nn.ReLU(inplace=True), nn.Linear(hidden, outputs)
+    )
 
 
 def _last(stream: nn.Sequential, features: Tensor) -> Tensor:

@@ -78,12 +78,6 @@ class CentralDQN(DoubleDQN):
             super().apply(gradients)
             self._store()
 
-    def sync_target(self, tau: float = 1.0) -> None:
-        with self._lock():
-            self._load()
-            super().sync_target(tau)
-            self._store()
-
     @torch.no_grad()
     def _load(self) -> None:
         stored = int(self._stored[0])

@@ -61,7 +61,7 @@ class Evaluator:
 
     def _act(self, obs: Frames, masks: NDArray[np.bool_] | None) -> NDArray[np.int64]:
         self._channel.beat()
-        return self._learner.agent.act(obs, masks)
+        return self._learner.agent.play(obs, masks)
 
     def _keep(self, env_steps: int) -> None:
         """Replace the best policy, whole or not at all."""

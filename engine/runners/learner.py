@@ -32,7 +32,7 @@ from engine.monitoring.stages import stages
 from engine.runners.choices import choose, make_networks, network_of
 from engine.runners.process import HopelessError
 
-_TARGET_FILE, _OPTIMIZER_FILE = "target.safetensors", "optimizer.safetensors"
+_ONLINE_FILE, _TARGET_FILE, _OPTIMIZER_FILE = "online.safetensors", "target.safetensors", "optimizer.safetensors"
 _STATE_FILE, _ARRAYS_FILE = "state.json", "lanes.safetensors"
 _REPLAY_FILE = "replay.safetensors"
 
@@ -88,6 +88,8 @@ class Learner:
             device=device,
             learning_rate=config.learning_rate,
             precision=self.choices.precision,
+            sync_every=config.sync_every,
+            tau=config.tau,
             threads=self.choices.threads,
             accumulate=config.accumulate,
             on_shortage=lambda parts: tell(f"memory ran out: batches are learned in {parts} parts from now on"),
@@ -188,9 +190,6 @@ class Learner:
                 raise DivergedError(f"the loss is {losses.loss} at update {self.updates}; try a lower --learning-rate")
             with stages("sample"):
                 self.replay.update_priorities(sample, losses.td_errors)
-            if self.updates % self._config.sync_every == 0:
-                with stages("synchronise"):
-                    self.agent.sync_target(self._config.tau)
             done.append(losses)
         return done
 
@@ -210,8 +209,8 @@ class Learner:
         return {"format": checkpoints.POLICY_FORMAT, "policy": json.dumps(policy)}
 
     def save_policy(self, path: Path, env_steps: int) -> None:
-        """Write the online network alone."""
-        save_file(_on_cpu(self.agent.online.state_dict()), path, self.policy_metadata(env_steps))
+        """Write the network to play with alone."""
+        save_file(_on_cpu(self.agent.policy.state_dict()), path, self.policy_metadata(env_steps))
 
     def write_checkpoint(
         self, partial: Path, env_steps: int, extra: dict[str, Any], arrays: dict[str, NDArray[Any]]
@@ -223,6 +222,7 @@ class Learner:
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir()
         self.save_policy(partial / checkpoints.POLICY_FILE, env_steps)
+        save_file(_on_cpu(self.agent.online.state_dict()), partial / _ONLINE_FILE)
         save_file(_on_cpu(self.agent.target.state_dict()), partial / _TARGET_FILE)
         save_file(_on_cpu(self.agent.optimizer_tensors()), partial / _OPTIMIZER_FILE)
         state = {
@@ -249,7 +249,7 @@ class Learner:
         self.replay.close()
 
     def _load(self, folder: Path, state: dict[str, Any], *, with_random: bool) -> None:
-        self.agent.online.load_state_dict(load_file(folder / checkpoints.POLICY_FILE))
+        self.agent.online.load_state_dict(load_file(folder / _ONLINE_FILE))
         self.agent.target.load_state_dict(load_file(folder / _TARGET_FILE))
         self.agent.load_optimizer_tensors(load_file(folder / _OPTIMIZER_FILE))
         self.agent.updates = state["updates"]
