@@ -3,7 +3,7 @@
     python -m tests.benchmarks.training [--seconds S] [--rounds R] [--cores N] [--json FILE]
 
 The plain loop is of the PyTorch Mario tutorial's kind: one gym-super-mario-bros 7.4 environment, uniform replay, fp32,
-an update in every fourth step. Picture (50x60), network and learned samples for an environment step (8) are the
+an update in every eighth step. Picture (50x60), network and learned samples for an environment step (4) are the
 product's, and both ask the network for an action in every step. They take turns on the same machine; starting up and
 filling the replay are not counted. Where another program takes a core, torch's threads wait for each other and both
 fall to a fraction: measure on a quiet machine, or with `--cores` below what is there.
@@ -31,6 +31,7 @@ from rich.table import Table
 from torch.nn import functional as F
 
 from engine.agents import DuelingQNetwork
+from engine.config import RunConfig
 from engine.envs.stack import STACK
 from engine.envs.view import VIEWS
 from engine.joypad import action_buttons
@@ -39,7 +40,7 @@ from tests.benchmarks.mario_package import mario_env
 PROGRAM = str(Path(sys.executable).with_name("mario-tui"))
 PRODUCT, PLAIN = "mario-tui, default run", "plain Double DQN on gym-super-mario-bros 7.4"
 BURNIN, SETTLE_S = 2000, 3.0
-SKIP, BATCH, UPDATE_EVERY = 4, 32, 4  # 8 learned samples for each environment step
+SKIP, BATCH, UPDATE_EVERY = 4, 32, 8  # 4 learned samples for each environment step
 CAPACITY, PLAIN_BURNIN, EPSILON, GAMMA, SYNC_EVERY = 20_000, 500, 0.1, 0.95, 1000
 VIEW = VIEWS["50x60"]
 SHADES = np.array([0.299, 0.587, 0.114], np.float32)
@@ -92,7 +93,8 @@ class PlainDoubleDQN:
         self._game = Game()
         self._random = np.random.default_rng(0)
         shape = (STACK, VIEW.shape, self._game.actions)
-        self._online, self._target = DuelingQNetwork(*shape), DuelingQNetwork(*shape).requires_grad_(False)
+        self._online, self._target = (DuelingQNetwork(*shape, RunConfig.network) for _ in range(2))
+        self._target.requires_grad_(False)
         self._target.load_state_dict(self._online.state_dict())
         self._optimizer = torch.optim.Adam(self._online.parameters(), lr=2.5e-4)
         self._obs = np.zeros((CAPACITY, STACK, *VIEW.shape), np.uint8)
@@ -210,7 +212,7 @@ def main() -> None:
         rates[PLAIN].append(plain.turn(arguments.seconds))
     plain.close()
     medians = {name: statistics.median(values) for name, values in rates.items()}
-    table = Table(f"training, 8 learned samples a step; cores: {cores}", "env steps/s, median", "all rounds")
+    table = Table(f"training, 4 learned samples a step; cores: {cores}", "env steps/s, median", "all rounds")
     for name, values in rates.items():
         table.add_row(name, f"{medians[name]:,.0f}", " ".join(f"{value:,.0f}" for value in values))
     console = Console(width=110, highlight=False)
