@@ -134,7 +134,7 @@ class RunConfig:
     observation: str = _option(
         "50x60",
         "environment",
-        "50x60: without the status bar; 84x84: the whole screen",
+        "50x60: without the status bar, and a mark that tells whether A is held; 84x84: the whole screen",
         choices=("50x60", "84x84"),
         games=("mario",),
     )

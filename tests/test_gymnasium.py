@@ -42,9 +42,11 @@ def run_to_the_end(env: MarioEnv) -> tuple[np.ndarray, bool, bool, dict[str, Any
 
 
 def area_means(screen: np.ndarray) -> np.ndarray:
-    """What the view 50x60 shows of a screen, uint8 [240, 256, 3]."""
+    """What the view 50x60 shows of a screen, uint8 [240, 256, 3], while A is not held."""
     luma = screen.astype(float)[32:232, 8:248] @ [0.299, 0.587, 0.114]
-    return luma.reshape(50, 4, 60, 4).mean(axis=(1, 3))
+    means: np.ndarray = luma.reshape(50, 4, 60, 4).mean(axis=(1, 3))
+    means[:8, :8] = 0
+    return means
 
 
 @pytest.mark.filterwarnings("error")

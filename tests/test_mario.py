@@ -303,6 +303,7 @@ def test_picture_is_the_area_mean_of_the_screen(emulator: str, view: View) -> No
         return np.diff(at, axis=0) / ((last - first) / cells)
 
     expected = means(means(luma, view.top, view.bottom, view.height).T, view.left, view.right, view.width).T
+    expected[: view.mark, : view.mark] = 0
     assert np.abs(frames[0] - expected).max() <= 0.5 + 1e-6
 
 
@@ -373,4 +374,24 @@ def test_spread_lanes_begin_in_every_way_there_is(emulator: str) -> None:
         frame_counters = env.emulator.ram[:, 0x09].astype(int)
         assert (frame_counters - frame_counters[0]).tolist() == [0, 1, 2, 3, 4, 5, 0, 1]
         env.rewind()
+    env.close()
+
+
+@pytest.mark.parametrize("emulator", ["native", "nes-py"])
+def test_the_small_view_shows_whether_a_is_held(emulator: str) -> None:
+    """In each lane another action; the stage's beginning outlives all of them."""
+    env = MarioLanes(MarioTask(actions="noop,right+A,A", noop_max=0), 3, emulator=emulator)
+    assert not env.reset()[:, :8, :8].any()
+    step = env.step(np.array([0, 1, 2]))
+    assert [np.unique(frame[:8, :8]).tolist() for frame in step.frames] == [[0], [255], [255]]
+    assert [np.unique(frame[:8, :8]).tolist() for frame in env.step(np.array([1, 1, 0])).frames] == [[255], [255], [0]]
+    assert not env.reset(np.array([True, True, True]))[:, :8, :8].any()
+    env.close()
+
+
+def test_the_whole_screen_has_no_mark() -> None:
+    env = MarioLanes(MarioTask(actions="noop,A", noop_max=0, view=VIEWS["84x84"]), 1)
+    blue = env.reset()[0, 20, 40]
+    assert env.step(np.array([1])).frames[0, 20, 40] == blue
+    assert VIEWS["84x84"].mark == 0
     env.close()

@@ -25,7 +25,7 @@ from engine.envs.nes import NesBatch, load_cartridge
 from engine.envs.nes_py import NesPyEmulator
 from engine.envs.stack import STACK
 from engine.envs.step import Spec, VectorStep
-from engine.joypad import START, action_buttons
+from engine.joypad import START, A, action_buttons
 
 EMULATORS = ("native", "nes-py")
 CLEAR_BONUS = 3.0
@@ -112,6 +112,7 @@ class MarioLanes:
         """
         frames = np.empty((self.lanes, *self.frame_shape), np.uint8)
         self._player.reset(frames, np.ones(self.lanes, np.bool_) if which is None else which)
+        self._mark(frames, self.book[:, rules.BUTTONS])
         return frames
 
     def reseed(self, lane: int, seed: int) -> None:
@@ -146,6 +147,8 @@ class MarioLanes:
             info=np.empty((self.lanes, len(rules.INFO_NAMES)), np.int64),
         )
         self._player.step(buttons, outcome)
+        self._mark(outcome.frames, self.book[:, rules.BUTTONS])
+        self._mark(outcome.final_frames, buttons)
         clears = self.book[:, rules.CLEARED] != 0
         return VectorStep(
             frames=outcome.frames,
@@ -186,6 +189,11 @@ class MarioLanes:
 
     def close(self) -> None:
         self.emulator.close()
+
+    def _mark(self, frames: NDArray[np.uint8], buttons: NDArray[Any]) -> None:
+        """Draw the view's mark, of joypad bytes [lanes]."""
+        side = self.task.view.mark
+        frames[:, :side, :side] = np.where(buttons & A, 255, 0)[:, None, None]
 
     def _rewards(self, clears: NDArray[np.bool_]) -> NDArray[np.float32]:
         if self.task.reward == "classic":
