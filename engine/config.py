@@ -1,4 +1,4 @@
-"""What a run is told: one frozen dataclass that is also the command line and the TOML file.
+"""What a run is told: one frozen dataclass that is also the command line (`engine.arguments`) and the TOML file.
 
 Every field carries its help, its accepted values and where its default comes from, so `--help`, validation and the
 stored `config.toml` can't drift apart. Imports without torch. "Trial" in a source means the measured Double-DQN
@@ -7,11 +7,9 @@ trial on World 1-1 that the defaults start from (Nature-style network, 32 lanes,
 
 from __future__ import annotations
 
-import argparse
-import dataclasses
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -19,32 +17,15 @@ import tomli_w
 
 from engine.errors import UserError
 from engine.joypad import action_buttons
+from engine.options import AUTO, GAMES, RUNNERS, STAGES, ConfigError, check, coerce, flag, option
 
-GAMES = ("mario", "snake", "tetris")
-RUNNERS = ("single", "parallel", "ddp", "apex")
+__all__ = [
+    "AUTO", "BOARD_GAMES", "GAMES", "REWARDS", "RUNNERS", "STAGES", "ConfigError", "RunConfig", "belongs", "defaults",
+    "flag", "load_toml", "make_config",
+]  # fmt: skip
+
 BOARD_GAMES = ("snake", "tetris")
 REWARDS = {"mario": ("progress", "classic"), "snake": ("fruits",), "tetris": ("lines", "jumanji")}
-STAGES = (*(f"{world}-{stage}" for world in range(1, 9) for stage in range(1, 5)), "game", "random")
-
-
-def _option(
-    default: Any,
-    group: str,
-    help: str,
-    *,
-    choices: tuple[str, ...] | None = None,
-    low: float | None = None,
-    high: float | None = None,
-    metavar: str | None = None,
-    games: tuple[str, ...] = GAMES,
-    runners: tuple[str, ...] = RUNNERS,
-) -> Any:
-    """A dataclass field with what the command line and the validation need to know about it."""
-    meta = {
-        "group": group, "help": help, "choices": choices, "low": low, "high": high, "metavar": metavar,
-        "games": games, "runners": runners,
-    }  # fmt: skip
-    return field(default=default, metadata=meta)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,33 +36,33 @@ class RunConfig:
     step; a *lane* is one game.
     """
 
-    game: str = _option(
+    game: str = option(
         "mario",
         "run",
         "what to play; the help is for that game and runner: --game snake --runner apex --help",
         choices=GAMES,
     )
-    stage: str = _option(
+    stage: str = option(
         "1-1",
         "run",
         "1-1 to 8-4; game: all of it with three lives; random: every episode another",
         choices=STAGES,
         games=("mario",),
     )
-    emulator: str = _option(
+    emulator: str = option(
         "native", "run", "the console behind the game", choices=("native", "nes-py"), games=("mario",)
     )
-    rom: str | None = _option(
+    rom: str | None = option(
         None, "run", "cartridge (default: the one in gym-super-mario-bros)", metavar="FILE", games=("mario",)
     )
-    runner: str = _option(
+    runner: str = option(
         "single",
         "run",
         "single: one process; parallel: workers on a shared model; ddp: a rank per device, gradients averaged; apex: "
         "actors and a learner",
         choices=RUNNERS,
     )
-    num_processes: int = _option(
+    num_processes: int = option(
         2,
         "run",
         "processes that play and learn: workers, or ranks",
@@ -89,59 +70,59 @@ class RunConfig:
         high=256,
         runners=("parallel", "ddp"),
     )
-    num_actors: int = _option(2, "run", "processes that play", low=1, high=1024, runners=("apex",))
-    steps: int = _option(
+    num_actors: int = option(2, "run", "processes that play", low=1, high=1024, runners=("apex",))
+    steps: int = option(
         2_000_000, "run", "environment steps; stops at the first whole batch of lanes at or after N", low=1
     )
-    episodes: int | None = _option(None, "run", "stop after this many episodes too", low=1)
-    seed: int = _option(0, "run", "seed of every random number", low=0, high=2**32 - 1)
-    device: str = _option("auto", "run", "auto, cpu, mps, cuda or cuda:N; auto takes CUDA, then MPS, then CPU")
-    parallel_envs: int = _option(
+    episodes: int | None = option(None, "run", "stop after this many episodes too", low=1)
+    seed: int = option(0, "run", "seed of every random number", low=0, high=2**32 - 1)
+    device: str = option("auto", "run", "auto, cpu, mps, cuda or cuda:N; auto takes CUDA, then MPS, then CPU")
+    parallel_envs: int = option(
         32, "run", "lanes: games that each process plays side by side (trial)", low=1, high=1024
     )
-    async_envs: bool = _option(True, "run", "learn while the lanes emulate", runners=("single", "parallel", "ddp"))
+    async_envs: bool = option(True, "run", "learn while the lanes emulate", runners=("single", "parallel", "ddp"))
 
-    reward: str = _option(
+    reward: str = option(
         "progress",
         "environment",
         "Mario: progress, or classic: gym-super-mario-bros 7.4's; Snake: fruits; Tetris: lines: 1 + width x lines^2 "
         "a piece, or jumanji: 0, 40, 100, 300, 1200",
         metavar="NAME",
     )
-    board: str | None = _option(
+    board: str | None = option(
         None,
         "environment",
         "width x height in cells",
         metavar="WxH",
         games=BOARD_GAMES,
     )
-    death_penalty: float = _option(
+    death_penalty: float = option(
         0.0, "environment", "what Snake's death takes from the reward", low=0.0, high=100.0, games=("snake",)
     )
-    pieces: str = _option(
+    pieces: str = option(
         "uniform",
         "environment",
         "Tetris: every piece with the same probability, or bag: all seven before one comes again",
         choices=("uniform", "bag"),
         games=("tetris",),
     )
-    actions: str = _option(
+    actions: str = option(
         "right-only",
         "environment",
         "right-only, simple, complex, or a list: noop,right,right+A",
         games=("mario",),
     )
-    observation: str = _option(
+    observation: str = option(
         "50x60",
         "environment",
         "50x60: without the status bar, and a mark that tells whether A is held; 84x84: the whole screen",
         choices=("50x60", "84x84"),
         games=("mario",),
     )
-    frame_skip: int = _option(
+    frame_skip: int = option(
         4, "environment", "frames that an action is held (Mnih et al. 2015)", low=1, high=60, games=("mario",)
     )
-    sticky_actions: float = _option(
+    sticky_actions: float = option(
         0.0,
         "environment",
         "probability to repeat the last action (Machado et al. 2018: 0.25)",
@@ -149,7 +130,7 @@ class RunConfig:
         high=0.99,
         games=("mario",),
     )
-    noop_max: int = _option(
+    noop_max: int = option(
         30,
         "environment",
         "random no-op frames at an episode's start, 0 to N (Mnih et al. 2015)",
@@ -158,119 +139,119 @@ class RunConfig:
         games=("mario",),
     )
 
-    network: str = _option(
+    network: str = option(
         "small",
         "learning",
         "nature: Mnih et al. 2015; small: half its filters, updates cost 0.6 of it",
         choices=("nature", "small"),
         games=("mario",),
     )
-    batch_size: int = _option(
+    batch_size: int = option(
         128,
         "learning",
         "transitions in an update, under ddp of each rank; auto: the largest that pays here",
         low=0,
         high=65_536,
     )
-    accumulate: int = _option(
+    accumulate: int = option(
         1, "learning", "parts of a batch computed one after the other: the same update in less memory", low=1, high=4096
     )
-    replay_ratio: float = _option(4.0, "learning", "learned samples for each environment step", low=0.01, high=1024)
-    burnin: int = _option(10_000, "learning", "environment steps before the first update", low=1)
-    learning_rate: float = _option(5e-4, "learning", "step size of AdamW", low=1e-8, high=1.0)
-    gamma: float = _option(0.95, "learning", "discount of one environment step (trial)", low=0.0, high=1.0)
-    n_step: int = _option(5, "learning", "steps in the n-step return (trial)", low=1, high=64)
-    sync_every: int = _option(
+    replay_ratio: float = option(4.0, "learning", "learned samples for each environment step", low=0.01, high=1024)
+    burnin: int = option(10_000, "learning", "environment steps before the first update", low=1)
+    learning_rate: float = option(5e-4, "learning", "step size of AdamW", low=1e-8, high=1.0)
+    gamma: float = option(0.95, "learning", "discount of one environment step (trial)", low=0.0, high=1.0)
+    n_step: int = option(5, "learning", "steps in the n-step return (trial)", low=1, high=64)
+    sync_every: int = option(
         1,
         "learning",
         "updates between two moves of the target network; also environment steps of a worker or actor between "
         "two looks for new weights",
         low=1,
     )
-    tau: float = _option(
+    tau: float = option(
         0.002,
         "learning",
         "how far it moves; 1 copies the online network, with --sync-every 1000 or so",
         low=1e-6,
         high=1.0,
     )
-    actors_ahead: int = _option(
+    actors_ahead: int = option(
         2_000,
         "learning",
         "environment steps that actors may be ahead of the replay ratio before they wait",
         low=1,
         runners=("apex",),
     )
-    learner_ahead: int = _option(
+    learner_ahead: int = option(
         0,
         "learning",
         "environment steps that the learner may be ahead of the replay ratio before it waits",
         low=0,
         runners=("apex",),
     )
-    amp: bool = _option(True, "learning", "mixed precision where the device is faster with it")
+    amp: bool = option(True, "learning", "mixed precision where the device is faster with it")
 
-    epsilon_steps: int = _option(
+    epsilon_steps: int = option(
         50_000,
         "exploration",
         "environment steps over which epsilon falls from 1 to each lane's own",
         low=1,
     )
 
-    buffer_size: int = _option(400_000, "replay", "transitions kept; 3 KB each at 50x60 (trial)", low=100)
-    use_mmap_buffer: bool = _option(
+    buffer_size: int = option(400_000, "replay", "transitions kept; 3 KB each at 50x60 (trial)", low=100)
+    use_mmap_buffer: bool = option(
         False,
         "replay",
         "keep the replay in a file of the run's folder: larger than memory, reopened on resume",
         runners=("single", "parallel", "ddp"),
     )
-    replay_device: str = _option(
+    replay_device: str = option(
         "auto",
         "replay",
         "where it is kept: host, or device: the GPU that learns; auto: there if half of the free memory is enough",
         choices=("auto", "host", "device"),
         runners=("single", "parallel", "ddp"),
     )
-    prioritized_replay: bool = _option(
+    prioritized_replay: bool = option(
         True, "replay", "sample by TD error (Schaul et al. 2016); trial: 30-40%% fewer steps"
     )
-    alpha: float = _option(
+    alpha: float = option(
         0.6, "replay", "how much priorities count, 0 is uniform (Schaul et al. 2016)", low=0.0, high=1.0
     )
-    beta: float = _option(
+    beta: float = option(
         0.4, "replay", "importance-sampling exponent at the start (Schaul et al. 2016)", low=0.0, high=1.0
     )
-    beta_annealing: float = _option(1e-5, "replay", "added to beta at every update, up to 1", low=0.0, high=1.0)
+    beta_annealing: float = option(1e-5, "replay", "added to beta at every update, up to 1", low=0.0, high=1.0)
 
-    render: bool = _option(False, "output", "show the rank-0 game from the start")
-    eval_every: int = _option(50_000, "output", "environment steps between evaluations, 0 for none", low=0)
-    eval_episodes: int = _option(
+    render: bool = option(False, "output", "show the rank-0 game from the start")
+    eval_every: int = option(50_000, "output", "environment steps between evaluations, 0 for none", low=0)
+    eval_episodes: int = option(
         31,  # as many starts as 0 to 30 frames of doing nothing give
         "output",
         "greedy episodes in each; the best policy is kept",
         low=1,
         high=1000,
     )
-    save_every: int = _option(50_000, "output", "environment steps between checkpoints", low=1)
-    checkpoint_replay: bool = _option(
+    save_every: int = option(50_000, "output", "environment steps between checkpoints", low=1)
+    checkpoint_replay: bool = option(
         False,
         "output",
         "checkpoints hold the replay, too: a resumed run equals an uninterrupted one, bit for bit",
         runners=("single",),
     )
-    restarts: int = _option(
+    restarts: int = option(
         3,
         "output",
         "times in a row that a run begins again from its newest checkpoint after the process that learns was lost",
         low=0,
         high=1000,
     )
-    keep: int = _option(3, "output", "checkpoints kept; older ones are removed", low=1, high=1000)
-    run_dir: str = _option("checkpoints", "output", "folder that holds the runs", metavar="DIR")
+    keep: int = option(3, "output", "checkpoints kept; older ones are removed", low=1, high=1000)
+    run_dir: str = option("checkpoints", "output", "folder that holds the runs", metavar="DIR")
 
     def __post_init__(self) -> None:
         for spec in fields(self):
-            _check(spec, getattr(self, spec.name))
+            check(spec, getattr(self, spec.name))
         _check_device(self.device)
         if self.reward not in REWARDS[self.game]:
             raise ConfigError("reward", f"{self.reward!r} is not accepted; accepted: {', '.join(REWARDS[self.game])}")
@@ -352,24 +333,6 @@ def belongs(name: str, game: str, runner: str) -> bool:
     return game in meta["games"] and runner in meta["runners"]
 
 
-AUTO = 0
-"""As a batch size: found by a short measurement when the run starts."""
-
-
-class ConfigError(UserError):
-    """A value that a field does not accept; `field` is its name, `reason` says what would be accepted."""
-
-    def __init__(self, field: str, reason: str) -> None:
-        super().__init__(f"{flag(field)}: {reason}")
-        self.field = field
-        self.reason = reason
-
-
-def flag(name: str) -> str:
-    """Command-line spelling of a field: `batch_size` -> `--batch-size`."""
-    return "--" + name.replace("_", "-")
-
-
 def load_toml(path: Path) -> dict[str, Any]:
     """Options from a TOML file, not yet validated as a whole.
 
@@ -390,9 +353,10 @@ def make_config(values: Mapping[str, Any], source: str | None = None) -> RunConf
     What is not given is the default of the game and the runner.
     """
     game, runner = values.get("game", RunConfig.game), values.get("runner", RunConfig.runner)
-    known = {k: _coerce(k, v) for k, v in _known(values, source or "options").items()}
+    specs = RunConfig.__dataclass_fields__
+    known = {k: coerce(specs[k], v) for k, v in _known(values, source or "options").items()}
     try:
-        for spec in fields(RunConfig):
+        for spec in specs.values():
             for kind, chosen, all_of_them in (("game", game, GAMES), ("runner", runner, RUNNERS)):
                 accepted = spec.metadata[f"{kind}s"]
                 if spec.name in known and chosen in all_of_them and chosen not in accepted:
@@ -405,94 +369,12 @@ def make_config(values: Mapping[str, Any], source: str | None = None) -> RunConf
         raise UserError(f"{source}: {error.field}: {error.reason}") from None
 
 
-def add_arguments(parser: argparse.ArgumentParser, game: str = GAMES[0], runner: str = RUNNERS[0]) -> None:
-    """Add a flag for every field. Only flags that were given appear in the parsed namespace.
-
-    The help has the options of `game` and `runner` and their defaults.
-    """
-    groups: dict[str, Any] = {}
-    for spec in fields(RunConfig):
-        meta = spec.metadata
-        if meta["group"] not in groups:
-            groups[meta["group"]] = parser.add_argument_group(meta["group"])
-        default = defaults(game, runner).get(spec.name, spec.default)
-        default = "none" if default is None else default
-        kwargs: dict[str, Any] = {"dest": spec.name, "default": argparse.SUPPRESS}
-        if isinstance(spec.default, bool):
-            state = "on" if spec.default else "off"
-            kwargs |= {"action": argparse.BooleanOptionalAction, "help": f"{meta['help']} (default: {state})"}
-        else:
-            kwargs |= {
-                "type": str if _is_text(spec) else _number(spec),
-                "metavar": meta["metavar"] or ("|".join(meta["choices"]) if _short(meta["choices"]) else _unit(spec)),
-                "help": f"{meta['help']} (default: {default})",
-            }
-        if not belongs(spec.name, game, runner):
-            kwargs["help"] = argparse.SUPPRESS
-        groups[meta["group"]].add_argument(flag(spec.name), **kwargs)
-
-
-def given(namespace: argparse.Namespace) -> dict[str, Any]:
-    """The run options that were really on the command line, by field name."""
-    names = {spec.name for spec in fields(RunConfig)}
-    return {name: value for name, value in vars(namespace).items() if name in names}
-
-
 def _known(values: Mapping[str, Any], source: str) -> dict[str, Any]:
     names = [spec.name for spec in fields(RunConfig)]
     for key in values:
         if key not in names:
             raise UserError(f"{source}: unknown key {key!r}; accepted: {', '.join(names)}")
     return dict(values)
-
-
-def _coerce(name: str, value: Any) -> Any:
-    """TOML and `1e5`-style numbers: a whole float is accepted where an int is asked for, and an int as a float."""
-    spec = next(spec for spec in fields(RunConfig) if spec.name == name)
-    wants_int = _is_int(spec)
-    if name == "batch_size" and value == "auto":
-        return AUTO
-    if name == "batch_size" and value == AUTO:
-        raise ConfigError(name, "0 is not accepted; accepted: auto, or a whole number from 1 to 65,536")
-    if wants_int and isinstance(value, float) and value.is_integer():
-        return int(value)
-    if isinstance(spec.default, float) and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    return value
-
-
-def _is_text(spec: dataclasses.Field[Any]) -> bool:
-    return "str" in str(spec.type)
-
-
-def _is_int(spec: dataclasses.Field[Any]) -> bool:
-    return "int" in str(spec.type) and not isinstance(spec.default, bool)
-
-
-def _check(spec: dataclasses.Field[Any], value: Any) -> None:
-    meta = spec.metadata
-    if value is None and spec.default is None:
-        return
-    if isinstance(spec.default, bool):
-        if not isinstance(value, bool):
-            raise ConfigError(spec.name, f"{value!r} is not accepted; accepted: true, false")
-        return
-    if _is_text(spec):
-        if not isinstance(value, str) or not value:
-            raise ConfigError(spec.name, f"{value!r} is not accepted; accepted: a text")
-        if meta["choices"] and value not in meta["choices"]:
-            raise ConfigError(spec.name, f"{value!r} is not accepted; accepted: {_listed(meta['choices'])}")
-        return
-    kind: tuple[type, ...] = (int,) if _is_int(spec) else (int, float)
-    low, high = meta["low"], meta["high"]
-    in_range = (
-        isinstance(value, kind)
-        and not isinstance(value, bool)
-        and (low is None or value >= low)
-        and (high is None or value <= high)
-    )
-    if not in_range:
-        raise ConfigError(spec.name, f"{value!r} is not accepted; accepted: {_range(spec)}")
 
 
 def _check_board(game: str, board: str | None) -> None:
@@ -510,37 +392,3 @@ def _check_device(device: str) -> None:
     if device in ("auto", "cpu", "mps", "cuda") or (name == "cuda" and index.isdecimal()):
         return
     raise ConfigError("device", f"{device!r} is not accepted; accepted: auto, cpu, mps, cuda, cuda:N")
-
-
-def _range(spec: dataclasses.Field[Any]) -> str:
-    meta = spec.metadata
-    noun = "a whole number" if _is_int(spec) else "a number"
-    low, high = (None if bound is None else f"{bound:,}" for bound in (meta["low"], meta["high"]))
-    return f"{noun} from {low} to {high}" if high is not None else f"{noun} of {low} or more"
-
-
-def _listed(choices: tuple[str, ...]) -> str:
-    stages = "1-1 to 8-4, " if choices == STAGES else ""
-    return stages + ", ".join(choices[32:] if stages else choices)
-
-
-def _short(choices: tuple[str, ...] | None) -> bool:
-    return choices is not None and len(choices) <= 8
-
-
-def _unit(spec: dataclasses.Field[Any]) -> str:
-    return "N" if _is_int(spec) else "X" if isinstance(spec.default, float) else "NAME"
-
-
-def _number(spec: dataclasses.Field[Any]) -> Any:
-    """A parser that takes `100_000`, `1e5` and `0.4`, and leaves nonsense to the validation's message."""
-
-    def parse(text: str) -> Any:
-        for convert in (int, float):
-            try:
-                return _coerce(spec.name, convert(text))
-            except ValueError:
-                continue
-        return text
-
-    return parse

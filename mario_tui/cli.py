@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import NoReturn
 
 from engine import __version__, policies
-from engine.config import GAMES, RUNNERS, RunConfig, add_arguments, given, make_config
+from engine.arguments import add_arguments, given
+from engine.config import GAMES, RUNNERS, RunConfig, make_config
 from engine.errors import UserError
 from engine.presets import PRESETS
 from engine.runs import RECORD_FILE, find_run, list_runs, record_as_dict

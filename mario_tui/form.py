@@ -13,12 +13,13 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from engine.config import AUTO, ConfigError, RunConfig, add_arguments, defaults, flag, given, make_config
+from engine.arguments import add_arguments, given
+from engine.config import AUTO, ConfigError, RunConfig, defaults, flag, make_config
 from engine.monitoring.memory import available_bytes, estimate_bytes
+from engine.options import FieldSpec
 from engine.presets import PRESETS
 from mario_tui.format import gibibytes
 
-FieldSpec = dataclasses.Field[Any]
 SPECS: dict[str, FieldSpec] = {spec.name: spec for spec in fields(RunConfig)}
 PRESET = "preset"
 _NO_PRESET = "none"

@@ -15,7 +15,8 @@ from types import FrameType
 
 import msgspec
 
-from engine.config import RunConfig, given
+from engine.arguments import given
+from engine.config import RunConfig
 from engine.errors import UserError
 from engine.messages import HEADER_BYTES, Failed, Log, Profiled, ProfileReport, body_length, decode_profile
 from engine.runs import CONFIG_FILE

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.config import GAMES, RUNNERS, ConfigError, RunConfig, given, make_config
+from engine.arguments import given
+from engine.config import GAMES, RUNNERS, ConfigError, RunConfig, make_config
 from engine.errors import UserError
 from mario_tui.cli import training_parser
 from mario_tui.launch import make_plan

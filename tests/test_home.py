@@ -241,7 +241,7 @@ async def test_several_are_deleted_with_the_mouse(tmp_path: Path) -> None:
 def test_a_command_line_starts_the_same_run(options: dict[str, Any]) -> None:
     import shlex
 
-    from engine.config import given
+    from engine.arguments import given
 
     config = make_config(options)
     program, *arguments = shlex.split(command_line(config))

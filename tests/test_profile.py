@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from engine.config import RunConfig, given, make_config
+from engine.arguments import given
+from engine.config import RunConfig, make_config
 from engine.messages import GPU, Failed, Ready, Split, System
 from engine.monitoring.profile import Measurement, gain, ideas, limit, mean_split
 from engine.monitoring.report import Confirmed, figures, markdown, options_between

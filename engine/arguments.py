@@ -1,0 +1,65 @@
+"""The options of a run as flags of a command line."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import fields
+from typing import Any
+
+from engine.config import RunConfig, belongs, defaults
+from engine.options import GAMES, RUNNERS, FieldSpec, coerce, flag, is_int, is_text
+
+
+def add_arguments(parser: argparse.ArgumentParser, game: str = GAMES[0], runner: str = RUNNERS[0]) -> None:
+    """Add a flag for every field. Only flags that were given appear in the parsed namespace.
+
+    The help has the options of `game` and `runner` and their defaults.
+    """
+    groups: dict[str, Any] = {}
+    for spec in fields(RunConfig):
+        meta = spec.metadata
+        if meta["group"] not in groups:
+            groups[meta["group"]] = parser.add_argument_group(meta["group"])
+        default = defaults(game, runner).get(spec.name, spec.default)
+        default = "none" if default is None else default
+        kwargs: dict[str, Any] = {"dest": spec.name, "default": argparse.SUPPRESS}
+        if isinstance(spec.default, bool):
+            state = "on" if spec.default else "off"
+            kwargs |= {"action": argparse.BooleanOptionalAction, "help": f"{meta['help']} (default: {state})"}
+        else:
+            kwargs |= {
+                "type": str if is_text(spec) else _number(spec),
+                "metavar": meta["metavar"] or ("|".join(meta["choices"]) if _short(meta["choices"]) else _unit(spec)),
+                "help": f"{meta['help']} (default: {default})",
+            }
+        if not belongs(spec.name, game, runner):
+            kwargs["help"] = argparse.SUPPRESS
+        groups[meta["group"]].add_argument(flag(spec.name), **kwargs)
+
+
+def given(namespace: argparse.Namespace) -> dict[str, Any]:
+    """The run options that were really on the command line, by field name."""
+    names = {spec.name for spec in fields(RunConfig)}
+    return {name: value for name, value in vars(namespace).items() if name in names}
+
+
+def _short(choices: tuple[str, ...] | None) -> bool:
+    return choices is not None and len(choices) <= 8
+
+
+def _unit(spec: FieldSpec) -> str:
+    return "N" if is_int(spec) else "X" if isinstance(spec.default, float) else "NAME"
+
+
+def _number(spec: FieldSpec) -> Any:
+    """A parser that takes `100_000`, `1e5` and `0.4`, and leaves nonsense to the validation's message."""
+
+    def parse(text: str) -> Any:
+        for convert in (int, float):
+            try:
+                return coerce(spec, convert(text))
+            except ValueError:
+                continue
+        return text
+
+    return parse
