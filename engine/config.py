@@ -191,6 +191,13 @@ class RunConfig:
     )
     amp: bool = option(True, "learning", "mixed precision where the device is faster with it")
 
+    epsilon: float = option(
+        0.2,
+        "exploration",
+        "of the boldest lane in the end: lane i of N keeps epsilon^(1 + 7 i / (N - 1)) (Horgan et al. 2018: 0.4)",
+        low=0.0,
+        high=1.0,
+    )
     epsilon_steps: int = option(
         50_000,
         "exploration",
@@ -302,6 +309,7 @@ _BOARD_DEFAULTS: dict[str, Any] = {
     "batch_size": 256,
     "sync_every": 250,
     "tau": 1.0,
+    "epsilon": 0.4,
     "epsilon_steps": 100_000,
     "burnin": 5_000,
     "eval_every": 100_000,

@@ -50,6 +50,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "beta": 0.4,
         "beta_annealing": 0.0,
         "replay_ratio": 0.776,
+        "epsilon": 0.4,
         "sync_every": 400,
         "tau": 1.0,
     },

@@ -284,7 +284,7 @@ def test_random_actions_are_legal_and_each_as_likely() -> None:
 
 
 def test_epsilon_ladder_of_ape_x() -> None:
-    ladder = epsilon_ladder(8)
+    ladder = epsilon_ladder(8, 0.4)
     assert ladder[0] == pytest.approx(0.4)
     assert ladder[-1] == pytest.approx(0.4**8)
     assert annealed(ladder, 0, 100).tolist() == [1.0] * 8

@@ -51,7 +51,7 @@ def test_small_boards_are_learned(game: str, board: str, chance: float, reached:
 def test_lanes_of_a_board_game_are_the_trainers(game: str) -> None:
     config = make_config({"game": game, "parallel_envs": 6})
     env = make_lanes(config, 6, threads=1, seed=3)
-    actor = Actor(env, ladder=epsilon_ladder(env.lanes), epsilon_steps=100, seed=0)
+    actor = Actor(env, ladder=epsilon_ladder(env.lanes, 0.4), epsilon_steps=100, seed=0)
     ended = 0
     for step_number in range(120):
         masks = actor.masks

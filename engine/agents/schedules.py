@@ -6,13 +6,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-def epsilon_ladder(lanes: int) -> NDArray[np.float64]:
-    """Each lane's own epsilon, 0.4^(1 + 7 i / (N - 1)), from 0.4 to 0.0007 (Ape-X, Horgan et al. 2018, section 4).
+def epsilon_ladder(lanes: int, epsilon: float) -> NDArray[np.float64]:
+    """Each lane's own epsilon, epsilon^(1 + 7 i / (N - 1)): 0.4 gives 0.4 to 0.0007 (Horgan et al. 2018, section 4).
 
     A single lane takes the middle of the ladder.
     """
     places = np.linspace(0, 1, lanes) if lanes > 1 else np.array([0.5])
-    ladder: NDArray[np.float64] = 0.4 ** (1 + 7 * places)
+    ladder: NDArray[np.float64] = epsilon ** (1 + 7 * places)
     return ladder
 
 

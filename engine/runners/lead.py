@@ -93,7 +93,7 @@ class Lead:
         self._splits = Splits(config.runner, ledger)
         self._scoreboard = Scoreboard(ledger.members, config.parallel_envs)
         self._scoreboard.load_state(extra.get("records", []))
-        self._ladder = epsilon_ladder(ledger.members * config.parallel_envs)
+        self._ladder = epsilon_ladder(ledger.members * config.parallel_envs, config.epsilon)
         self._epsilon_scale: float | None = None
         self._evaluator = Evaluator(run, config, channel, learner, threads.lane_threads)
         self._evaluator.best = tuple(extra.get("best", ()))

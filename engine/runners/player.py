@@ -158,7 +158,7 @@ def lanes_of_member(config: RunConfig, index: int, *, seed: int, threads: int, t
 def ladder_of_member(config: RunConfig, index: int, members: int) -> NDArray[np.float64]:
     """The part of the epsilon ladder over all lanes of all processes that is this one's, [lanes]."""
     lanes = config.parallel_envs
-    return epsilon_ladder(members * lanes)[index * lanes : (index + 1) * lanes]
+    return epsilon_ladder(members * lanes, config.epsilon)[index * lanes : (index + 1) * lanes]
 
 
 def follow(ledger: Ledger, learner: Learner) -> None:
