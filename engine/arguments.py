@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser, game: str = GAMES[0], runner:
         else:
             kwargs |= {
                 "type": str if is_text(spec) else _number(spec),
-                "metavar": meta["metavar"] or ("|".join(meta["choices"]) if _short(meta["choices"]) else _unit(spec)),
+                "metavar": meta["metavar"] or "|".join(meta["choices"] or ()) or _unit(spec),
                 "help": f"{meta['help']} (default: {default})",
             }
         if not belongs(spec.name, game, runner):
@@ -41,10 +41,6 @@ def given(namespace: argparse.Namespace) -> dict[str, Any]:
     """The run options that were really on the command line, by field name."""
     names = {spec.name for spec in fields(RunConfig)}
     return {name: value for name, value in vars(namespace).items() if name in names}
-
-
-def _short(choices: tuple[str, ...] | None) -> bool:
-    return choices is not None and len(choices) <= 8
 
 
 def _unit(spec: FieldSpec) -> str:

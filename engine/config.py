@@ -17,10 +17,11 @@ import tomli_w
 
 from engine.errors import UserError
 from engine.joypad import action_buttons
-from engine.options import AUTO, GAMES, RUNNERS, STAGES, ConfigError, check, coerce, flag, option
+from engine.options import AUTO, GAMES, RUNNERS, ConfigError, check, coerce, flag, option
+from engine.worlds import stages_of
 
 __all__ = [
-    "AUTO", "BOARD_GAMES", "GAMES", "REWARDS", "RUNNERS", "STAGES", "ConfigError", "RunConfig", "belongs", "defaults",
+    "AUTO", "BOARD_GAMES", "GAMES", "REWARDS", "RUNNERS", "ConfigError", "RunConfig", "belongs", "defaults",
     "flag", "load_toml", "make_config",
 ]  # fmt: skip
 
@@ -45,8 +46,7 @@ class RunConfig:
     stage: str = option(
         "1-1",
         "run",
-        "1-1 to 8-4; game: all of it with three lives; random: every episode another",
-        choices=STAGES,
+        "1-1 to 8-4; several (1-1,1-2): each episode any of them; random: of all; game: all of it with three lives",
         games=("mario",),
     )
     emulator: str = option(
@@ -264,10 +264,11 @@ class RunConfig:
             raise ConfigError("reward", f"{self.reward!r} is not accepted; accepted: {', '.join(REWARDS[self.game])}")
         if self.game in BOARD_GAMES:
             _check_board(self.game, self.board)
-        try:
-            action_buttons(self.actions)
-        except UserError as error:
-            raise ConfigError("actions", str(error)) from None
+        for name, read in (("actions", action_buttons), ("stage", stages_of)):
+            try:
+                read(getattr(self, name))
+            except UserError as error:
+                raise ConfigError(name, str(error)) from None
         lanes = self.processes * self.parallel_envs
         if self.buffer_size < lanes * (self.n_step + 8):
             raise ConfigError(

@@ -223,6 +223,7 @@ class Episode(Message, frozen=True):
     flag: bool
     epsilon: float
     score: int = 0  # Mario's points, fruits of Snake, lines of Tetris
+    stage: str = ""  # played, as 1-2; empty for boards
 
 
 class Point(Message, frozen=True):

@@ -12,7 +12,6 @@ from engine.errors import UserError
 
 GAMES = ("mario", "snake", "tetris")
 RUNNERS = ("single", "parallel", "ddp", "apex")
-STAGES = (*(f"{world}-{stage}" for world in range(1, 9) for stage in range(1, 5)), "game", "random")
 AUTO = 0
 """As a batch size: found by a short measurement when the run starts."""
 
@@ -87,7 +86,7 @@ def check(spec: FieldSpec, value: Any) -> None:
         if not isinstance(value, str) or not value:
             raise ConfigError(spec.name, f"{value!r} is not accepted; accepted: a text")
         if meta["choices"] and value not in meta["choices"]:
-            raise ConfigError(spec.name, f"{value!r} is not accepted; accepted: {_listed(meta['choices'])}")
+            raise ConfigError(spec.name, f"{value!r} is not accepted; accepted: {', '.join(meta['choices'])}")
         return
     kind: tuple[type, ...] = (int,) if is_int(spec) else (int, float)
     low, high = meta["low"], meta["high"]
@@ -106,8 +105,3 @@ def _range(spec: FieldSpec) -> str:
     noun = "a whole number" if is_int(spec) else "a number"
     low, high = (None if bound is None else f"{bound:,}" for bound in (meta["low"], meta["high"]))
     return f"{noun} from {low} to {high}" if high is not None else f"{noun} of {low} or more"
-
-
-def _listed(choices: tuple[str, ...]) -> str:
-    stages = "1-1 to 8-4, " if choices == STAGES else ""
-    return stages + ", ".join(choices[32:] if stages else choices)

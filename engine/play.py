@@ -26,7 +26,6 @@ from engine.envs.emulator import SCREEN_SHAPE
 from engine.envs.make import describe_task, task_of_policy
 from engine.envs.mario import MarioLanes, MarioTask
 from engine.envs.mario.rules import INFO_NAMES
-from engine.envs.mario.task import STAGES
 from engine.envs.stack import FrameStack
 from engine.evaluation import load_policy, take_stdout
 from engine.joypad import action_buttons
@@ -166,7 +165,7 @@ def _play_mario(
 ) -> None:
     if options.policy is None:
         # `random` and the whole game are for people, too; a person is never truncated
-        task = MarioTask(stage=options.stage or STAGES[0], frame_skip=1, noop_max=0, stall_steps=0)
+        task = MarioTask(stage=options.stage or MarioTask.stage, frame_skip=1, noop_max=0, stall_steps=0)
         emulator, hold = options.emulator or "native", 1
         act: Act = lambda obs: person.buttons  # noqa: E731
     else:

@@ -169,11 +169,11 @@ async def test_arrows_and_help_of_a_field(tmp_path: Path) -> None:
         app.screen.query_one("#edit-game").focus()
         await pilot.press("down")
         assert app.focused is app.screen.query_one("#edit-stage")
-        assert "1-1 to 8-4; game: all of it with three lives" in str(app.screen.query_one("#about").render())
-        await pilot.press("enter", "down", "enter")  # the list opens, and the arrows are its own then
-        assert app.screen.form.text("stage") == "1-2"  # type: ignore[attr-defined]
+        assert "1-1 to 8-4; several (1-1,1-2): each episode" in str(app.screen.query_one("#about").render())
+        await pilot.press("down", "enter", "down", "enter")  # the list opens, and the arrows are its own then
+        assert app.screen.form.text("emulator") == "nes-py"  # type: ignore[attr-defined]
         await pilot.press("up")
-        assert app.focused is app.screen.query_one("#edit-game")
+        assert app.focused is app.screen.query_one("#edit-stage")
 
 
 async def test_a_start_that_fails_is_told_on_home(tmp_path: Path) -> None:

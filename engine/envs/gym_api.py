@@ -27,10 +27,10 @@ from numpy.typing import NDArray
 from engine.envs.emulator import SCREEN_SHAPE
 from engine.envs.mario import STAGES, VIEWS, MarioLanes, MarioTask, rules
 from engine.envs.mario.lanes import EMULATORS
-from engine.envs.mario.task import RANDOM_STAGES, WHOLE_GAME
 from engine.envs.stack import STACK
 from engine.envs.step import VectorStep
 from engine.errors import UserError
+from engine.worlds import RANDOM_STAGES, WHOLE_GAME
 
 NAMESPACE = "mario_tui"
 OBSERVATIONS = ("stack", "rgb")

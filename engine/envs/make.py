@@ -21,16 +21,33 @@ _TETRIS_SCALES = {"lines": 0.1, "jumanji": 0.01}
 """What the agent learns of a reward, so that values stay within tens."""
 
 
-def make_lanes(config: RunConfig, lanes: int, *, threads: int, seed: int, device: torch.device | None = None) -> Lanes:
+def make_lanes(
+    config: RunConfig,
+    lanes: int,
+    *,
+    threads: int,
+    seed: int,
+    device: torch.device | None = None,
+    in_turns: bool = False,
+) -> Lanes:
     """Lanes of a run's game. Raises `UserError` if the cartridge can't be used.
 
-    Boards are played on `device`, where their frames stay; None: on the CPU, with frames in arrays.
+    Boards are played on `device`, where their frames stay; None: on the CPU, with frames in arrays. `in_turns`: each
+    lane has its own of several stages.
     """
     if config.game != "mario":
         options = {name: getattr(config, name) for name in _BOARD_OPTIONS}
         return _make_boards(config.game, lanes, seed=seed, device=device, **options)
     rom = None if config.rom is None else Path(config.rom)
-    return MarioLanes(make_task(config), lanes, emulator=config.emulator, threads=threads, seed=seed, rom=rom)
+    return MarioLanes(
+        make_task(config),
+        lanes,
+        emulator=config.emulator,
+        threads=threads,
+        seed=seed,
+        in_turns=in_turns,
+        rom=rom,
+    )
 
 
 def make_task(config: RunConfig) -> MarioTask:
@@ -71,11 +88,13 @@ def lanes_of_policy(
     noop_max: int = 0,
     rom: Path | None = None,
 ) -> Lanes:
-    """Lanes for playing a policy, from its description; Mario's stage and console can be other ones."""
+    """Lanes for playing a policy, from its description; Mario's stages and console can be other ones."""
     if said["game"] != "mario":
         return boards_of_policy(said, lanes, seed=seed)
     task = task_of_policy(said, stage=stage or said["stage"], noop_max=noop_max)
-    return MarioLanes(task, lanes, emulator=emulator or said["emulator"], threads=threads, seed=seed, rom=rom)
+    return MarioLanes(
+        task, lanes, emulator=emulator or said["emulator"], threads=threads, seed=seed, in_turns=True, rom=rom
+    )
 
 
 def boards_of_policy(said: Mapping[str, Any], lanes: int, *, seed: int) -> BoardLanes:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.agents.schedules import annealed
+from engine.envs.mario import rules
 from engine.envs.stack import FrameStack
 from engine.envs.step import Frames, Lanes, VectorStep
 from engine.monitoring.stages import stages
@@ -115,4 +116,5 @@ def _ended(lane: int, step: VectorStep) -> EndedEpisode:
         int(step.furthest[lane]),
         bool(step.clears[lane]),
         int(step.scores[lane]),
+        rules.stage_of(step.info[lane]),
     )

@@ -168,6 +168,7 @@ class Lead:
         epsilons = self._epsilons() if ended else None
         for member, episode in ended:
             assert epsilons is not None
+            place = member * self._config.parallel_envs + episode.lane
             counters.book_episode(episode.episode_return)
             self._scoreboard.book(member, episode)
             self._channel.send(
@@ -181,7 +182,8 @@ class Lead:
                     x_pos=episode.x_pos,
                     flag=episode.flag,
                     score=episode.score,
-                    epsilon=float(epsilons[member * self._config.parallel_envs + episode.lane]),
+                    stage=episode.stage,
+                    epsilon=float(epsilons[place]),
                 )
             )
 

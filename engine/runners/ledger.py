@@ -38,6 +38,8 @@ class EndedEpisode:
     x_pos: int
     flag: bool
     score: int
+    stage: str = ""
+    """Mario's, as `1-2`."""
 
 
 class Ledger:
@@ -54,7 +56,7 @@ class Ledger:
             "waited": ((members,), np.float64),  # seconds it had to wait for others
             "stages": ((members, len(stages.row())), np.float64),  # where its time went: `Stopwatch.row`
             "trace": ((1,), np.float64),  # CLOCK_MONOTONIC up to which stages are recorded
-            "episodes": ((members, _ROOM, 6), np.float64),
+            "episodes": ((members, _ROOM, 7), np.float64),
         }
         arrays = (memory or HostMemory()).arrays(layout)
         self._order, self._screen_fps, self._tuned = arrays["order"], arrays["screen_fps"], arrays["tuned"]
@@ -104,8 +106,10 @@ class Ledger:
         for member in range(self.members):
             count = int(self.counts[member, 2])
             for number in range(max(int(self._read[member]), count - _ROOM), count):
-                lane, episode_return, length, x_pos, flag, score = self._episodes[member, number % _ROOM].tolist()
-                yield member, EndedEpisode(int(lane), episode_return, int(length), int(x_pos), bool(flag), int(score))
+                lane, episode_return, *counts = self._episodes[member, number % _ROOM].tolist()
+                length, x_pos, flag, score, stage = (int(count) for count in counts)
+                name = f"{stage // 10}-{stage % 10}" if stage else ""
+                yield member, EndedEpisode(int(lane), episode_return, length, x_pos, bool(flag), score, name)
             self._read[member] = count
 
     @property
@@ -173,6 +177,7 @@ class Ledger:
         for episode in episodes:
             self._episodes[member, counts[2] % _ROOM] = (
                 episode.lane, episode.episode_return, episode.length, episode.x_pos, episode.flag, episode.score,
+                int(episode.stage.replace("-", "") or 0),
             )  # fmt: skip
             counts[2] += 1
         counts[1] += frames

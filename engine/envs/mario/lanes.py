@@ -20,7 +20,7 @@ from engine.envs.emulator import Emulator
 from engine.envs.mario import rules
 from engine.envs.mario.native import NativePlayer
 from engine.envs.mario.stepped import SteppedPlayer
-from engine.envs.mario.task import WHOLE_GAME, MarioTask
+from engine.envs.mario.task import MarioTask
 from engine.envs.nes import NesBatch, load_cartridge
 from engine.envs.nes_py import NesPyEmulator
 from engine.envs.stack import STACK
@@ -50,6 +50,10 @@ class Outcome:
 class Player(Protocol):
     """Steps all lanes of one console under the rules."""
 
+    begins: NDArray[np.int64]
+    """Start states that a lane's next episode may begin with, [lanes, any number], each number as likely as the others.
+    """
+
     def reset(self, frames: NDArray[np.uint8], which: NDArray[np.bool_]) -> None:
         """Begin an episode in the lanes of `which` [lanes] and write their first pictures."""
 
@@ -68,6 +72,8 @@ class MarioLanes:
         seed: of every random decision of the environment.
         restart: whether a lane whose episode ended begins the next one within the step. Otherwise its console stands
             still at the last frame until `reset`.
+        in_turns: where there are several stages, whether each lane has its own, so that all get their part of an
+            evaluation. Otherwise every episode begins at any of them.
         rom: cartridge file, default the one inside gym-super-mario-bros.
     """
 
@@ -80,6 +86,7 @@ class MarioLanes:
         threads: int = 1,
         seed: int = 0,
         restart: bool = True,
+        in_turns: bool = False,
         rom: Path | None = None,
     ) -> None:
         self.task = task
@@ -90,12 +97,15 @@ class MarioLanes:
         self.book = np.zeros((lanes, rules.BOOK_WORDS), np.int64)
         self.book[:, rules.STREAM] = [rules.stream(seed, lane) for lane in range(lanes)]
         self._buttons = np.array(action_buttons(task.actions), np.uint8)
-        starts = start_states(emulator, task.stages, whole_game=task.stage == WHOLE_GAME, rom=rom)
+        starts = start_states(emulator, task.stages, whole_game=task.whole_game, rom=rom)
         self._player: Player = (
             NativePlayer(self.emulator, task, self.book, starts, restart)
             if isinstance(self.emulator, NesBatch)
             else SteppedPlayer(self.emulator, task, self.book, starts, restart)
         )
+        if in_turns:
+            spread = np.linspace(0, len(starts), min(lanes, len(starts)), endpoint=False).astype(np.int64)
+            self._player.begins = np.resize(spread, (lanes, 1))
 
     @property
     def spec(self) -> Spec:

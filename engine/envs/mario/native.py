@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.envs.mario import rules
-from engine.envs.mario.stepped import sticky_threshold
-from engine.envs.mario.task import WHOLE_GAME, MarioTask
+from engine.envs.mario.stepped import any_start, sticky_threshold
+from engine.envs.mario.task import MarioTask
 from engine.envs.nes import (
     CANVAS_SIZE,
     DRAW_LIGHT,
@@ -51,7 +51,7 @@ class NativePlayer:
                 task.stall_steps,
                 task.noop_max,
                 sticky_threshold(task.sticky),
-                task.stage == WHOLE_GAME,
+                task.whole_game,
                 restart,
                 draw_rows(DRAW_LIGHT, task.view.top, task.view.bottom),
             ],
@@ -64,6 +64,7 @@ class NativePlayer:
             console.load(0, start)
             self._start_states[index] = console.state[0]
             self._start_memories[index] = console.memory[0]
+        self.begins = any_start(console.lanes, len(starts))
         borders = np.linspace(0, console.lanes, min(console.threads, console.lanes) + 1).astype(int).tolist()
         self._slices = list(pairwise(borders))
         self._scratch = [
@@ -120,6 +121,7 @@ class NativePlayer:
                 console.rom,
                 self._start_states,
                 self._start_memories,
+                self.begins,
                 self._spans,
                 self._scratch[part],
             )
@@ -160,10 +162,10 @@ def _run(
 @helper
 def _restart(
     run_frame: Any, book: Any, state: Any, memory: Any, last_state: Any, last_memory: Any, out: Any, options: Any,
-    rom: Any, start_states: Any, start_memories: Any, spans: Any, canvas: Any,
+    rom: Any, start_states: Any, start_memories: Any, begins: Any, spans: Any, canvas: Any,
 ) -> None:  # fmt: skip
     """A new episode: a start state, 0 to `noop_max` frames of doing nothing, and one that draws the screen."""
-    start = _next_draw(book) % start_states.shape[0]
+    start = begins[_next_draw(book) % begins.shape[0]]
     frames = 1 + _next_draw(book) % (options[_NOOP_MAX] + 1)
     book[rules.START] = start
     for i in range(STATE_WORDS):
@@ -210,7 +212,7 @@ def _skip_scenes(
 def play_lanes(
     first: Any, last: Any, only_begin: Any, run_frame: Any, buttons: Any, books: Any, states: Any, memories: Any,
     last_states: Any, last_memories: Any, frames: Any, final_frames: Any, ended: Any, episode: Any, infos: Any,
-    options: Any, rom: Any, start_states: Any, start_memories: Any, spans: Any, scratch: Any,
+    options: Any, rom: Any, start_states: Any, start_memories: Any, begins: Any, spans: Any, scratch: Any,
 ) -> None:  # fmt: skip
     """One environment step of lanes first..last-1, or with `only_begin` a new episode where `buttons` is not 0.
 
@@ -227,7 +229,7 @@ def play_lanes(
         if only_begin:
             _restart(
                 run_frame, book, state, memory, last_state, last_memory, frames[lane], options, rom, start_states,
-                start_memories, spans, canvas,
+                start_memories, begins[lane], spans, canvas,
             )  # fmt: skip
             continue
         held = np.int64(buttons[lane])
@@ -271,5 +273,5 @@ def play_lanes(
             if options[_RESTART]:
                 _restart(
                     run_frame, book, state, memory, last_state, last_memory, frames[lane], options, rom, start_states,
-                    start_memories, spans, canvas,
+                    start_memories, begins[lane], spans, canvas,
                 )  # fmt: skip

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from engine.envs.emulator import Emulator
 from engine.envs.mario import rules
-from engine.envs.mario.task import WHOLE_GAME, MarioTask
+from engine.envs.mario.task import MarioTask
 
 if TYPE_CHECKING:
     from engine.envs.mario.lanes import Outcome
@@ -26,7 +26,8 @@ class SteppedPlayer:
         self, console: Emulator, task: MarioTask, book: NDArray[np.int64], starts: Sequence[bytes], restart: bool
     ) -> None:
         self._console, self._task, self._book, self._starts, self._restarts = console, task, book, starts, restart
-        self._whole_game = task.stage == WHOLE_GAME
+        self.begins = any_start(console.lanes, len(starts))
+        self._whole_game = task.whole_game
         self._sticky = sticky_threshold(task.sticky)
         self._nothing = np.zeros(console.lanes, np.uint8)
 
@@ -70,7 +71,7 @@ class SteppedPlayer:
         """New episodes: a start state, 0 to `noop_max` frames of doing nothing, and one that draws the screen."""
         frames = np.zeros(self._console.lanes, np.int64)
         for lane in np.flatnonzero(which).tolist():
-            start = self._draw(lane) % len(self._starts)
+            start = int(self.begins[lane, self._draw(lane) % self.begins.shape[1]])
             frames[lane] = 1 + self._draw(lane) % (self._task.noop_max + 1)
             self._console.load(lane, self._starts[start])
             self._book[lane, rules.START] = start
@@ -108,3 +109,8 @@ class SteppedPlayer:
 def sticky_threshold(probability: float) -> int:
     """A draw of 32 bits below this repeats the last action."""
     return int(probability * 2**32)
+
+
+def any_start(lanes: int, starts: int) -> NDArray[np.int64]:
+    """Every episode at any of the start states: `Player.begins` [lanes, starts]."""
+    return np.tile(np.arange(starts), (lanes, 1))

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from engine.envs.view import VIEWS, View
 from engine.errors import UserError
 from engine.joypad import action_buttons, action_names
+from engine.worlds import WHOLE_GAME, stages_of
 
-STAGES = tuple(f"{world}-{stage}" for world in range(1, 9) for stage in range(1, 5))
-WHOLE_GAME, RANDOM_STAGES = "game", "random"
 REWARDS = ("progress", "classic")
 STALL_STEPS = 300
 
@@ -19,8 +18,9 @@ class MarioTask:
     """Options of the environment. Raises `UserError` on construction if a value is not accepted.
 
     Args:
-        stage: `1-1` to `8-4`: one stage, an episode ends with death or flag. `game`: the whole game with three lives,
-            it ends with the last one. `random`: every episode another stage.
+        stage: `1-1` to `8-4`: one stage, an episode ends with death or flag. `1-1,1-2`: each
+            episode one of these. `game`: the whole game with three lives, it ends with the last one. `random`: each
+            episode any stage.
         reward: `classic` is gym-super-mario-bros 7.4's, summed over the step's frames. `progress` is what the agent
             learns best from: new furthest x + clock ticks - 25 for death, clipped to +-15 and divided by 15, + 3 for
             the flag.
@@ -42,8 +42,10 @@ class MarioTask:
     view: View = VIEWS["50x60"]
 
     def __post_init__(self) -> None:
-        if self.stage not in (*STAGES, WHOLE_GAME, RANDOM_STAGES):
-            raise UserError(f"stage: {self.stage!r} is not accepted; accepted: 1-1 to 8-4, game, random")
+        try:
+            stages_of(self.stage)
+        except UserError as error:
+            raise UserError(f"stage: {error}") from None
         if self.reward not in REWARDS:
             raise UserError(f"reward: {self.reward!r} is not accepted; accepted: {', '.join(REWARDS)}")
         if not 1 <= self.frame_skip <= 60 or not 0 <= self.sticky < 1 or self.noop_max < 0 or self.stall_steps < 0:
@@ -53,9 +55,11 @@ class MarioTask:
     @property
     def stages(self) -> tuple[str, ...]:
         """Stages at which an episode can begin."""
-        if self.stage == RANDOM_STAGES:
-            return STAGES
-        return ("1-1",) if self.stage == WHOLE_GAME else (self.stage,)
+        return stages_of(self.stage)
+
+    @property
+    def whole_game(self) -> bool:
+        return self.stage == WHOLE_GAME
 
     @property
     def action_names(self) -> tuple[str, ...]:
