@@ -106,6 +106,36 @@ class RunConfig:
         choices=("uniform", "bag"),
         games=("tetris",),
     )
+    curriculum: bool = option(
+        False,
+        "environment",
+        "Mario: the stages of --stage join one after the other; Tetris: height, holes and bumpiness of the board count "
+        "from phase to phase more; evaluations are the same with and without",
+        games=("mario", "tetris"),
+    )
+    curriculum_rate: float = option(
+        0.5,
+        "environment",
+        "the next stage joins when this share of episodes at the newest one reached the flag",
+        low=0.01,
+        high=1.0,
+        games=("mario",),
+    )
+    curriculum_episodes: int = option(
+        50,
+        "environment",
+        "of that many last episodes, in the quarter of the lanes that explores least",
+        low=1,
+        high=10_000,
+        games=("mario",),
+    )
+    curriculum_steps: int = option(
+        100_000,
+        "environment",
+        "environment steps of each phase; in its second half the next is blended in",
+        low=1,
+        games=("tetris",),
+    )
     actions: str = option(
         "right-only",
         "environment",
@@ -269,6 +299,10 @@ class RunConfig:
                 read(getattr(self, name))
             except UserError as error:
                 raise ConfigError(name, str(error)) from None
+        if self.curriculum and self.game == "mario" and len(stages_of(self.stage)) == 1:
+            raise ConfigError(
+                "curriculum", f"needs stages in order, and {self.stage} is one; accepted with: --stage 1-1,1-2"
+            )
         lanes = self.processes * self.parallel_envs
         if self.buffer_size < lanes * (self.n_step + 8):
             raise ConfigError(

@@ -33,6 +33,7 @@ from engine.messages import (
     Changed,
     Command,
     Current,
+    Curriculum,
     Done,
     Episode,
     Evaluation,
@@ -46,6 +47,7 @@ from engine.messages import (
     Log,
     Members,
     Pause,
+    Phase,
     Point,
     Progress,
     Ready,
@@ -194,7 +196,7 @@ class Host:
                 self._tell(msgspec.structs.replace(report, loss=self._loss, q_mean=self._q_mean))
                 if report.state != self._record.state:
                     self._write_record(report)
-            case Lanes() | Members() | Stages() | Saved() | Changed():
+            case Lanes() | Members() | Stages() | Curriculum() | Phase() | Saved() | Changed():
                 self._tell(report)
             case Ready():
                 if self._record.state == "paused":  # before it was lost
@@ -299,7 +301,7 @@ class Host:
 
     def _current(self) -> list[Event]:
         view = self._view
-        newest = (view.progress, view.lanes, view.members, view.stages, view.system)
+        newest = (view.progress, view.lanes, view.members, view.stages, view.curriculum, view.system)
         return [event for event in newest if event is not None]
 
     def _tell(self, event: Lasting | Current) -> None:

@@ -2,18 +2,19 @@
 
 msgspec structs, sent as length-prefixed MessagePack; decoding never executes anything. The same structs travel on the
 pipe between host and runner. Two kinds of events differ in how a slow client sees them: *lasting* events (episodes,
-points, checkpoints, log lines, the end) arrive all and in order; *current* ones (progress, lanes, members, stages,
-system, frame) are overwritten by their newest value until the client is ready for it.
+points, phases, checkpoints, log lines, the end) arrive all and in order; *current* ones (progress, lanes, members,
+stages, curriculum, system, frame) are overwritten by their newest value until the client is ready for it.
 """
 
 from __future__ import annotations
 
+import math
 import struct
 from typing import Any, Literal
 
 import msgspec
 
-PROTOCOL = 2
+PROTOCOL = 3
 """Version of this page; a client refuses a host that speaks another one."""
 
 MAX_MESSAGE_BYTES = 64 * 2**20
@@ -175,6 +176,25 @@ class Stages(Message, frozen=True):
     processes: list[Split]
 
 
+class Part(msgspec.Struct, frozen=True):
+    """A stage of a curriculum, or a term of the reward."""
+
+    name: str
+    weight: float  # share of the episodes that begin there; what a unit of the term takes from the reward
+    clear_rate: float = math.nan  # of the last episodes in lanes that hardly explore; NaN without one
+    episodes: int = 0  # as many
+
+
+class Curriculum(Message, frozen=True):
+    """Where a run's curriculum stands; phases count from 1."""
+
+    phase: int
+    phases: int
+    name: str  # of the phase
+    goal: str  # what brings the next one; empty in the last
+    parts: list[Part]
+
+
 class GPU(msgspec.Struct, frozen=True):
     name: str
     utilisation_percent: float
@@ -269,6 +289,15 @@ class Changed(Message, frozen=True):
     env_steps: int
 
 
+class Phase(Message, frozen=True):
+    """A new phase of the run's curriculum."""
+
+    env_steps: int
+    phase: int  # from 1
+    phases: int
+    name: str  # Mario's: the stage that joins
+
+
 class Saved(Message, frozen=True):
     """A checkpoint or a policy that is complete on disk."""
 
@@ -315,7 +344,7 @@ class Failed(Message, frozen=True):
     final: bool = False  # starting the runner again would only end the same way
 
 
-Noted = Ready | Episode | Evaluation | Changed | Saved | Log | Finished | Failed
+Noted = Ready | Episode | Evaluation | Changed | Phase | Saved | Log | Finished | Failed
 """Lasting events that are kept for who attaches later, and shown in the log."""
 
 # ---------------------------------------------------------------------------------------------- on attach
@@ -396,7 +425,7 @@ class Profiled(Message, frozen=True):
 
 
 Lasting = Noted | Point
-Current = Progress | Lanes | Members | Stages | System | Frame
+Current = Progress | Lanes | Members | Stages | Curriculum | System | Frame
 Event = Lasting | Current | Hello
 EvaluationReport = Frame | Episode | Evaluated | Failed
 ProfileReport = Log | Profiled | Failed
@@ -406,9 +435,11 @@ Report = (
     | Lanes
     | Members
     | Stages
+    | Curriculum
     | Episode
     | Evaluation
     | Changed
+    | Phase
     | Saved
     | Written
     | Log

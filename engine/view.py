@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from engine.messages import (
     Changed,
+    Curriculum,
     Episode,
     Evaluation,
     Event,
@@ -24,6 +25,7 @@ from engine.messages import (
     Log,
     Members,
     Noted,
+    Phase,
     Point,
     Progress,
     Ready,
@@ -123,6 +125,7 @@ class RunView:
     lanes: Lanes | None = None
     members: Members | None = None
     stages: Stages | None = None
+    curriculum: Curriculum | None = None
     system: System | None = None
     frame: Frame | None = None
     end: Finished | Failed | None = None
@@ -152,6 +155,8 @@ class RunView:
                 self.members = event
             case Stages():
                 self.stages = event
+            case Curriculum():
+                self.curriculum = event
             case System():
                 self.system = event
             case Frame():
@@ -167,7 +172,7 @@ class RunView:
                 if place not in self.of_lane:
                     self.of_lane[place] = deque(maxlen=LANE_EPISODES)
                 self.of_lane[place].append(event)
-            case Evaluation() | Changed() | Saved() | Log():
+            case Evaluation() | Changed() | Phase() | Saved() | Log():
                 self.events.append(event)
 
     def go_back(self, env_steps: int) -> None:
@@ -184,4 +189,4 @@ def _number(numbered: tuple[int, Noted]) -> int:
 
 
 def _stays(event: Noted) -> bool:
-    return isinstance(event, Episode | Changed) or (isinstance(event, Evaluation) and event.best)
+    return isinstance(event, Episode | Changed | Phase) or (isinstance(event, Evaluation) and event.best)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from engine.client import HostClient, HostGone
 from engine.messages import (
     Command,
+    Curriculum,
     Episode,
     Event,
     Failed,
@@ -37,6 +38,7 @@ class Snapshot:
     lanes: Lanes | None = None
     members: Members | None = None
     stages: Stages | None = None
+    curriculum: Curriculum | None = None
     system: System | None = None
     points: tuple[Point, ...] = ()
     events: tuple[Noted, ...] = ()
@@ -98,6 +100,7 @@ class Feed:
                     lanes=view.lanes,
                     members=view.members,
                     stages=view.stages,
+                    curriculum=view.curriculum,
                     system=view.system,
                     points=before.points if points_same else tuple(view.points.items),
                     events=tuple(view.events),

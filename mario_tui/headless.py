@@ -30,7 +30,20 @@ from rich.progress import (
 
 from engine.client import HostClient, HostGone
 from engine.errors import UserError
-from engine.messages import Episode, Evaluation, Event, Failed, Finished, Log, Progress, Ready, Saved, Stop, Summary
+from engine.messages import (
+    Episode,
+    Evaluation,
+    Event,
+    Failed,
+    Finished,
+    Log,
+    Phase,
+    Progress,
+    Ready,
+    Saved,
+    Stop,
+    Summary,
+)
 from engine.runs import Run
 from mario_tui.format import duration, judged, number, reached
 from mario_tui.launch import Plan
@@ -136,6 +149,8 @@ class _JSONLines:
                 self._print("episode", event)
             case Evaluation():
                 self._print("evaluation", event)
+            case Phase():
+                self._print("phase", event)
             case Saved():
                 self._print("checkpoint", event)
             case Log(level="warning" | "error"):
@@ -235,6 +250,8 @@ def _line(event: Any) -> str | None:
             best = ", the best so far" if event.best else ""
             far = f", {reached(event.mean_x_pos, 0)}" if event.mean_x_pos else ""
             return f"evaluation at {event.env_steps:,}: {judged(event)}{far}{best}"
+        case Phase():
+            return f"phase {event.phase} of {event.phases} at {event.env_steps:,}: {event.name}"
         case Log():
             return event.text if event.level == "info" else f"{event.level}: {event.text}"
         case Episode(flag=True):

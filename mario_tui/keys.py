@@ -96,7 +96,7 @@ KEYS = (
         "next_panel",
         "tab",
         "Panel",
-        "To the next panel; 1 to 9, i (time), n (processes): to that one",
+        "To the next panel; 1 to 9, i (time), n (processes), u (curriculum): to that one",
         "dashboard",
         shown=False,
     ),

@@ -34,6 +34,11 @@ def test_only_given_flags_are_given() -> None:
         (("--stage", "1-1,9-9"), "--stage: '1-1,9-9' is not accepted; accepted: 1-1 to 8-4, game, random, or several"),
         (("--stage", "1-1,1-2,1-1"), "--stage: '1-1,1-2,1-1' is not accepted; accepted: 1-1 to 8-4"),
         (("--stage", "1-1,random"), "--stage: '1-1,random' is not accepted; accepted: 1-1 to 8-4"),
+        (("--curriculum",), "--curriculum: needs stages in order, and 1-1 is one; accepted with: --stage 1-1,1-2"),
+        (("--curriculum-rate", "0"), "--curriculum-rate: 0.0 is not accepted; accepted: a number from 0.01 to 1.0"),
+        (("--game", "tetris", "--curriculum-steps", "0"), "--curriculum-steps: 0 is not accepted; accepted: a whole"),
+        (("--game", "snake", "--curriculum"),
+         "--curriculum: is not an option of snake; accepted with: --game mario and --game tetris"),
         (("--game", "pong"), "--game: 'pong' is not accepted; accepted: mario, snake, tetris"),
         (("--game", "snake", "--stage", "1-2"), "--stage: is not an option of snake; accepted with: --game mario"),
         (("--board", "7x14"), "--board: is not an option of mario; accepted with: --game snake and --game tetris"),
@@ -45,7 +50,7 @@ def test_only_given_flags_are_given() -> None:
         (("--burnin", "500000"), "--burnin: 500000 never fits; accepted: 1 to buffer-size (400000)"),
         (("--buffer-size", "100", "--burnin", "50", "--parallel-envs", "64"), "--buffer-size: 100 is too small"),
     ],
-)
+)  # fmt: skip
 def test_impossible_values_name_the_flag_and_what_is_accepted(arguments: tuple[str, ...], complaint: str) -> None:
     with pytest.raises(ConfigError, match="^" + re.escape(complaint)):
         make_plan(parse(*arguments))

@@ -9,7 +9,7 @@ import pytest
 from rich.segment import Segment
 from textual.strip import Strip
 
-from engine.messages import GPU, Changed, Episode, Evaluation, Log, Point, Ready, Saved, System
+from engine.messages import GPU, Changed, Episode, Evaluation, Log, Phase, Point, Ready, Saved, System
 from engine.view import LANE_EPISODES, MAX_EPISODES, MAX_MARKS, RunView
 from mario_tui.feed import Snapshot
 from mario_tui.link import Pace
@@ -116,9 +116,10 @@ def test_marks_say_what_happened_and_where() -> None:
             Log(at=0.0, level="info", text="fine"),
             ready,
             Changed(name="beta", value=1.0, before=0.5, env_steps=50),
+            Phase(env_steps=60, phase=2, phases=3, name="1-2"),
         ],
     ).marks
-    assert marks == [(10, "c"), (20, "e"), (30, "b"), (30, "!"), (30, "r"), (50, "d")]
+    assert marks == [(10, "c"), (20, "e"), (30, "b"), (30, "!"), (30, "r"), (50, "d"), (60, "p")]
 
 
 def test_the_nearest_value_and_how_places_are_called() -> None:

@@ -224,6 +224,7 @@ def test_plain_lines_where_there_is_no_terminal(tmp_path: Path) -> None:
         (("--no-ui", "--actions", "fly"), "--actions: 'fly' is not accepted; accepted: right-only, simple"),
         (("eval", "latest", "--stage", "0-1"), "--stage: '0-1' is not accepted"),
         (("--no-ui", "--steps", "-1"), "--steps: -1 is not accepted"),
+        (("--no-ui", "--stage", "1-1,0-1", "--curriculum"), "--stage: '1-1,0-1' is not accepted; accepted: 1-1 to 8-4"),
         (("--no-ui", "--resume", "nothing"), "--resume: nothing: no such run"),
         (("--no-ui", "--resume", "latest"), "--resume latest: no run has a checkpoint yet"),
         (("--no-ui", "--resume", "/etc"), "--resume: /etc: not a checkpoint of mario-tui"),

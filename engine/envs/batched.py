@@ -30,12 +30,12 @@ class TensorStep:
 
     frames: Tensor  # uint8 [lanes, planes, height, width]
     final_frames: Tensor  # uint8 [lanes, planes, height, width]
-    rewards: Tensor  # float32 [lanes]
+    rewards: Tensor  # float32 [lanes], as they are learned
     terminated: Tensor  # bool [lanes]: nothing follows
     truncated: Tensor  # bool [lanes], cut by the time limit: the value of what would follow counts
     masks: Tensor  # bool [lanes, actions], legal actions in `frames`
     final_masks: Tensor  # bool [lanes, actions], legal actions in `final_frames`
-    returns: Tensor  # float32 [lanes], sum of the episode's rewards so far
+    returns: Tensor  # float32 [lanes], sum of the episode's rewards so far, before any shaping
     lengths: Tensor  # int64 [lanes], environment steps of the episode so far
     score: Tensor  # int64 [lanes], fruits or lines of the episode so far
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
@@ -38,14 +40,24 @@ class BoardLanes:
         board: the games.
         tensors: whether frames stay tensors on the board's device, for a replay on the same device.
         reward_scale: what the agent learns of a reward.
+        follow: what a curriculum's level means to the board.
         masked: whether illegal actions are kept from the agent. In Snake they are merely deadly, which it shall learn.
     """
 
-    def __init__(self, board: Board, *, masked: bool, reward_scale: float, tensors: bool = False) -> None:
+    def __init__(
+        self,
+        board: Board,
+        *,
+        masked: bool,
+        reward_scale: float,
+        tensors: bool = False,
+        follow: Callable[[float], None] = lambda level: None,
+    ) -> None:
         self.board = board
         self.lanes = board.lanes
         self.spec = Spec(board.frame_shape, board.actions, stack=1, hold=1, masked=masked)
         self._masked, self._scale, self._tensors = masked, reward_scale, tensors
+        self._follow, self._level = follow, math.nan
         self._first = board.state()
         self._zeros = np.zeros(self.lanes, np.int64)
         self._info = np.zeros((self.lanes, 0), np.int64)
@@ -76,6 +88,11 @@ class BoardLanes:
             masks=step.masks.cpu().numpy() if self._masked else None,
             final_masks=step.final_masks.cpu().numpy() if self._masked else None,
         )
+
+    def follow(self, level: float) -> None:
+        if level != self._level:
+            self._level = level
+            self._follow(level)
 
     def screen(self, lane: int, action: int = 0) -> NDArray[np.uint8]:
         """The board as large as it fits, in the middle of uint8 [240, 256, 3]; a piece as `action` would let it go."""

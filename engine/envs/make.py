@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from engine.config import RunConfig
+from engine.envs.curricula import shaping
 from engine.envs.mario import VIEWS, MarioLanes, MarioTask
 from engine.envs.mario.task import STALL_STEPS
 from engine.envs.step import Lanes
@@ -148,4 +149,10 @@ def _make_boards(
     tetris = TetrisLanes(
         lanes, height=height, width=width, reward=reward, bag=pieces == "bag", truncate=True, seed=seed, device=where
     )
-    return BoardLanes(tetris, masked=True, reward_scale=_TETRIS_SCALES[reward], tensors=device is not None)
+    return BoardLanes(
+        tetris,
+        masked=True,
+        reward_scale=_TETRIS_SCALES[reward],
+        tensors=device is not None,
+        follow=lambda level: tetris.weigh(shaping(level)),
+    )

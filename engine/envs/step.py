@@ -72,6 +72,9 @@ class Lanes(Protocol):
     def step(self, actions: NDArray[np.int64]) -> VectorStep:
         """One environment step with action indices [lanes]."""
 
+    def follow(self, level: float) -> None:
+        """From the next step on, play what a curriculum has at that level; see `engine.envs.curricula`."""
+
     def screen(self, lane: int) -> NDArray[np.uint8]:
         """A picture for people, uint8 [240, 256, 3]."""
 

@@ -9,6 +9,7 @@ https://github.com/instadeepai/jumanji/blob/main/jumanji/environments/packing/te
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,8 @@ class TetrisLanes(TensorLanes):
     Action `rotation * width + column`. Observations are uint8 [lanes, 4, height, width], 0 or 255: the filled cells;
     the cells at or under the highest filled one of their column, which no piece can fall to; the piece, in rotation 0,
     in the upper left corner; and the legal actions, a row for each rotation.
+
+    `weigh` shapes the reward that is learned from; returns and scores never are shaped.
 
     An episode is terminated by an illegal action, by a new piece without a legal one, and by the time limit. An action
     is legal if the piece is inside the board and can come straight down into the first rows. What an illegal one
@@ -98,6 +101,8 @@ class TetrisLanes(TensorLanes):
         self._full_bag = self._constant([len(bags) - 1]).expand(lanes, 1)
         by_width = [1.0 + width * lines**2 for lines in range(5)]
         self._gains = self._constant(by_width if reward == "lines" else LINE_REWARDS)
+        self._cell = float(self._gains[1] - self._gains[0]) / width
+        self._shaping: Tensor | None = None  # float32 [3, 1]
         self._rows = self._constant(range(height), torch.int32)[:, None]
         self._places = self._constant([4 * column for column in range(width + PADDING)])
         self._wall = self._constant([1 << 62])
@@ -149,6 +154,8 @@ class TetrisLanes(TensorLanes):
             ended = terminated = terminated | late
         rewards = self._gains.take(lines) * legal
         returns = self._return + rewards
+        if self._shaping is not None:
+            rewards = rewards + (self._count(columns) - self._count(self._columns)) @ self._shaping * legal
         score = self._lines + lines
 
         final = torch.zeros((self.lanes, PLANES, self.height * self.width), dtype=torch.uint8, device=self.device)
@@ -169,6 +176,16 @@ class TetrisLanes(TensorLanes):
             lengths=clock[:, 0],
             score=score[:, 0],
         )
+
+    def weigh(self, weights: Sequence[float]) -> None:
+        """Let each piece cost what it adds to the board's height, holes and bumpiness, and earn what it takes away.
+
+        weights: of a unit of each, in what a cell of a cleared line gives; zeros for the plain reward. Height is the
+        sum of the columns'; a hole is an empty cell under a filled one; bumpiness sums the differences of neighbouring
+        columns. Changes add up to what is on the board in the end, whichever way it came to be.
+        """
+        costs = [[-weight * self._cell] for weight in weights]
+        self._shaping = self._constant(costs) if any(weights) else None
 
     def board(self, lane: int, action: int = 0) -> NDArray[np.uint8]:
         """A picture of a lane for people, uint8 [(height + 5) * 12, width * 12, 3].
@@ -211,6 +228,15 @@ class TetrisLanes(TensorLanes):
             columns = columns + (columns & (line - self._bit).clamp_(min=0)) - (columns & line)  # down one, and out
             lines.append(line)
         return columns, torch.cat(lines, 1).bool().sum(1, keepdim=True)
+
+    def _count(self, columns: Tensor) -> Tensor:
+        """Height, holes and bumpiness, float32 [lanes, 3]."""
+        columns = columns[:, : self.width]
+        cells = torch.stack((columns, -(columns & -columns)), 1).unsqueeze(2)  # from the first filled row down
+        filled, heights = ((cells >> self._rows) & self._bit).sum(2).unbind(1)  # int64 [lanes, width]
+        height = heights.sum(1)
+        bumps = (heights[:, 1:] - heights[:, :-1]).abs().sum(1)
+        return torch.stack((height, height - filled.sum(1), bumps), 1).float()
 
     def _take(self, draw: Tensor, left: Tensor) -> tuple[Tensor, Tensor]:
         """The next pieces, and what they leave in their bags: int64 [lanes, 1] each."""

@@ -29,7 +29,7 @@ from engine.runners.actor import Actor
 from engine.runners.channel import Channel, SharedScreen
 from engine.runners.choices import Choices, make_networks
 from engine.runners.crew import Crew
-from engine.runners.lead import Lead, env_steps_of
+from engine.runners.lead import Lead, env_steps_of, level_at
 from engine.runners.learner import Learner, shared_replay
 from engine.runners.ledger import Ledger
 from engine.runners.player import budget, follow, ladder_of_member, show_screen
@@ -66,7 +66,7 @@ class Runner:
         self._config = config
         ledger_memory, replay_memory, weights_memory = SharedMemory(), SharedMemory(), SharedMemory()
         self._ledger = Ledger(config.num_actors, ledger_memory)
-        self._ledger.open()
+        self._ledger.open(level_at(config, resume_from))
         threads = budget(config, 1)
         spec = spec_of(config)
         replay = shared_replay(config, spec, config.num_actors, replay_memory)
@@ -184,6 +184,8 @@ def act(channel: Channel, index: int, restarts: int, shared: Shared) -> None:
     torch.set_num_threads(1)
     seeds = np.random.SeedSequence([config.seed, index, restarts, shared.begun_at]).generate_state(2)
     env = make_lanes(config, config.parallel_envs, threads=threads.lane_threads, seed=int(seeds[0]))
+    if config.curriculum:
+        env.follow(ledger.level)
     spec = env.spec
     storage = shared_replay(config, spec, config.num_actors, shared.replay).storage.part(index * env.lanes, env.lanes)
     storage.cut()  # a former actor may have died in the middle of an episode, or of writing
@@ -213,6 +215,8 @@ def act(channel: Channel, index: int, restarts: int, shared: Shared) -> None:
             updates = policy.pull()
             if updates is not None:
                 ledger.counts[index, 3] = updates
+        if config.curriculum:
+            env.follow(ledger.level)
         frames, masks = actor.frames, actor.masks
         actions = actor.choose(policy, ledger.env_steps, ledger.tuned("epsilon_scale"))
         step, ended = actor.finish(actor.begin(actions))

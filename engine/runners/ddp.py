@@ -28,7 +28,7 @@ from engine.errors import UserError
 from engine.monitoring.stages import stages
 from engine.runners.channel import Channel, SharedScreen
 from engine.runners.crew import Crew
-from engine.runners.lead import Lead, env_steps_of
+from engine.runners.lead import Lead, env_steps_of, level_at
 from engine.runners.ledger import Ledger
 from engine.runners.player import Player
 from engine.runners.roster import Roster
@@ -62,7 +62,7 @@ class Runner:
     ) -> None:
         memory, begun_at = SharedMemory(), env_steps_of(resume_from)
         self._ledger = Ledger(config.num_processes, memory)
-        self._ledger.open()
+        self._ledger.open(level_at(config, resume_from))
         self._player = Player(
             run,
             _of_rank(config, 0),

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from engine import checkpoints
 from engine.agents import Losses
 from engine.agents.schedules import annealed, epsilon_ladder
 from engine.config import RunConfig
+from engine.envs.curricula import Curriculum, make_curriculum, report
 from engine.envs.make import describe_task
 from engine.messages import (
     Changed,
@@ -29,6 +30,7 @@ from engine.messages import (
     Lanes,
     Members,
     Pause,
+    Phase,
     Ready,
     Render,
     Resume,
@@ -94,6 +96,9 @@ class Lead:
         self._scoreboard = Scoreboard(ledger.members, config.parallel_envs)
         self._scoreboard.load_state(extra.get("records", []))
         self._ladder = epsilon_ladder(ledger.members * config.parallel_envs, config.epsilon)
+        self._curriculum = _curriculum_at(config, extra)
+        self._judged = self._ladder <= np.sort(self._ladder)[max(1, self._ladder.size // 4) - 1]
+        """[lanes of all members]: whose episodes a curriculum counts."""
         self._epsilon_scale: float | None = None
         self._evaluator = Evaluator(run, config, channel, learner, threads.lane_threads)
         self._evaluator.best = tuple(extra.get("best", ()))
@@ -171,6 +176,8 @@ class Lead:
             place = member * self._config.parallel_envs + episode.lane
             counters.book_episode(episode.episode_return)
             self._scoreboard.book(member, episode)
+            if self._curriculum is not None and self._judged[place]:
+                self._curriculum.book(episode.stage, episode.flag)
             self._channel.send(
                 Episode(
                     actor=member,
@@ -185,6 +192,21 @@ class Lead:
                     stage=episode.stage,
                     epsilon=float(epsilons[place]),
                 )
+            )
+
+        if self._curriculum is not None:
+            self._advance(self._curriculum)
+
+    def _advance(self, curriculum: Curriculum) -> None:
+        """Take the curriculum as far as it has come; members follow."""
+        before = int(curriculum.level)
+        curriculum.advance(self.counters.env_steps)
+        self._ledger.teach(curriculum.level)
+        phase = int(curriculum.level)
+        if phase != before:
+            names = curriculum.phases
+            self._channel.send(
+                Phase(env_steps=self.counters.env_steps, phase=phase + 1, phases=len(names), name=names[phase])
             )
 
     def _report(self, at_once: bool = False) -> None:
@@ -209,6 +231,8 @@ class Lead:
         lanes = self._scoreboard.lanes(epsilons)
         self._channel.send(Lanes(lanes=lanes))
         self._channel.send(self._splits())
+        if self._curriculum is not None:
+            self._channel.send(report(self._curriculum))
         if self._members is not None:
             self._channel.send(self._members(lanes))
 
@@ -293,6 +317,7 @@ class Lead:
             "play": play,
             "best": self._evaluator.best,
             "tuned": {name: value for name in _KEPT if (value := self._ledger.tuned(name)) is not None},
+            "curriculum": None if self._curriculum is None else self._curriculum.state(),
         }
         self._channel.beat(_SAVING_S)
         try:
@@ -309,6 +334,22 @@ class Lead:
 def games_of(config: RunConfig) -> dict[str, Any]:
     """What must be the same for the games of a checkpoint to go on."""
     return {**describe_task(config), "lanes": config.parallel_envs, "rom": config.rom}
+
+
+def level_at(config: RunConfig, checkpoint: Path | None) -> float:
+    """How far the run's curriculum has come at a checkpoint; 0 without either."""
+    curriculum = _curriculum_at(config, {} if checkpoint is None else read_extra(checkpoint)[0])
+    return 0.0 if curriculum is None else curriculum.level
+
+
+def _curriculum_at(config: RunConfig, extra: Mapping[str, Any]) -> Curriculum | None:
+    """The run's curriculum, as it was at a checkpoint that kept `extra`; new where it kept nothing."""
+    curriculum = make_curriculum(config)
+    if curriculum is not None and extra:
+        if extra.get("curriculum") is not None:
+            curriculum.load_state(extra["curriculum"])
+        curriculum.advance(extra["counters"]["env_steps"])
+    return curriculum
 
 
 def env_steps_of(checkpoint: Path | None) -> int:

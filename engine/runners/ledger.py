@@ -50,6 +50,7 @@ class Ledger:
         layout: Layout = {
             "order": ((4,), np.int64),  # state, env_steps of the run, env_steps up to which members may go, updates
             "screen_fps": ((1,), np.float64),
+            "level": ((1,), np.float64),  # of the curriculum
             "tuned": ((len(TUNABLE),), np.float64),
             "counts": ((members, 4), np.int64),  # env_steps, frames, ended episodes, updates in the weights it uses
             "due": ((members,), np.float64),  # CLOCK_MONOTONIC of the latest next heartbeat; 0: not ready
@@ -60,6 +61,7 @@ class Ledger:
         }
         arrays = (memory or HostMemory()).arrays(layout)
         self._order, self._screen_fps, self._tuned = arrays["order"], arrays["screen_fps"], arrays["tuned"]
+        self._level = arrays["level"]
         self.counts, self.due, self.waited = arrays["counts"], arrays["due"], arrays["waited"]
         self.stages, self._trace = arrays["stages"], arrays["trace"]
         self._episodes = arrays["episodes"]
@@ -68,9 +70,10 @@ class Ledger:
 
     # ------------------------------------------------------------------------------------------ the leader's
 
-    def open(self) -> None:
-        """Before members start: nothing is tuned, and they may play on and on."""
+    def open(self, level: float = 0.0) -> None:
+        """Before members start: nothing is tuned, they may play on and on, and the curriculum is at `level`."""
         self._tuned[:] = np.nan
+        self.teach(level)
         self.allow(None)
 
     def pause(self) -> None:
@@ -84,6 +87,10 @@ class Ledger:
 
     def tune(self, name: Tunable, value: float) -> None:
         self._tuned[TUNABLE.index(name)] = value
+
+    def teach(self, level: float) -> None:
+        """Tell how far the run's curriculum has come."""
+        self._level[0] = level
 
     def show_screen(self, fps: float) -> None:
         """Ask member 0 for pictures of its first game; 0 for none."""
@@ -150,6 +157,11 @@ class Ledger:
     @property
     def screen_fps(self) -> float:
         return float(self._screen_fps[0])
+
+    @property
+    def level(self) -> float:
+        """Of the run's curriculum; 0 without one."""
+        return float(self._level[0])
 
     def tuned(self, name: Tunable) -> float | None:
         """What a number of the run was set to by hand; None if it was not."""

@@ -20,7 +20,7 @@ from engine.monitoring.stages import stages
 from engine.runners.central import CentralDQN, ProcessLock
 from engine.runners.channel import Channel, SharedScreen
 from engine.runners.crew import Crew
-from engine.runners.lead import Lead, env_steps_of
+from engine.runners.lead import Lead, env_steps_of, level_at
 from engine.runners.ledger import Ledger
 from engine.runners.player import Player
 from engine.runners.roster import Roster
@@ -52,7 +52,7 @@ class Runner:
     ) -> None:
         ledger_memory, model, lock = SharedMemory(), SharedMemory(), ProcessLock()
         self._ledger = Ledger(config.num_processes, ledger_memory)
-        self._ledger.open()
+        self._ledger.open(level_at(config, resume_from))
         begun_at = env_steps_of(resume_from)
         self._ledger.allow(config.steps - begun_at)
         self._worker = _Worker(

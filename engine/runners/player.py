@@ -69,6 +69,8 @@ class Player:
             int(each) for each in np.random.SeedSequence(config.seed if seed is None else seed).generate_state(3)
         )
         env = lanes_of_member(config, index, seed=env_seed, threads=self.threads.lane_threads, tell=tell)
+        if config.curriculum:
+            env.follow(ledger.level)
         self.learner = Learner(
             config,
             env.spec,
@@ -109,6 +111,8 @@ class Player:
         actor, learner, ledger = self._actor, self.learner, self._ledger
         ledger.beat(self._index)
         follow(ledger, learner)
+        if self.config.curriculum:
+            actor.env.follow(ledger.level)
         frames, masks = actor.frames, actor.masks
         actions = actor.choose(learner.agent.act, ledger.env_steps, ledger.tuned("epsilon_scale"))
         pending = actor.begin(actions)

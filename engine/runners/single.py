@@ -6,7 +6,7 @@ from pathlib import Path
 
 from engine.config import RunConfig
 from engine.runners.channel import Channel, SharedScreen
-from engine.runners.lead import Lead
+from engine.runners.lead import Lead, level_at
 from engine.runners.ledger import Ledger
 from engine.runners.player import Player
 
@@ -18,7 +18,7 @@ class Runner:
         self, run: Path, config: RunConfig, channel: Channel, screen: SharedScreen, resume_from: Path | None
     ) -> None:
         ledger = Ledger(1)
-        ledger.open()
+        ledger.open(level_at(config, resume_from))
         self._player = Player(run, config, ledger, screen, tell=channel.log, beat=channel.beat, resume_from=resume_from)
         if resume_from is not None:
             self._player.load_play(resume_from, channel.log)

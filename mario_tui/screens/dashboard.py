@@ -40,6 +40,7 @@ from mario_tui.screens.dialogs import ConfirmScreen
 from mario_tui.screens.tune import TuneScreen
 from mario_tui.widgets.actors import ActorsPanel
 from mario_tui.widgets.chart import Chart
+from mario_tui.widgets.curriculum import CurriculumPanel
 from mario_tui.widgets.curves import Curves
 from mario_tui.widgets.evaluations import EvaluationsPanel
 from mario_tui.widgets.game import GameView, save_picture
@@ -81,7 +82,7 @@ class DashboardScreen(Board):
         self._header.fallback = (self.run.name, self._record_state())
         self.actors = ActorsPanel()
         replay, machine, evaluations, log = ReplayPanel(), MachinePanel(), EvaluationsPanel(), LogPanel()
-        processes, stages = ProcessesPanel(), StagesPanel()
+        processes, stages, curriculum = ProcessesPanel(), StagesPanel(), CurriculumPanel()
         look = self.outlook
         self.charts = (
             Chart("Mean return", "mean_return", look, id="chart-return", number=4, short="Return", best="high",
@@ -90,13 +91,16 @@ class DashboardScreen(Board):
             Chart("Q estimate", "q_mean", look, id="chart-q", number=6, short="Q", best="high"),
         )  # fmt: skip
         self._game = GameView()
-        self._texts = [self._header, self.actors, processes, replay, machine, evaluations, log, stages]
-        self.panels = (self.actors, replay, machine, *self.charts, evaluations, log, self._game, stages, processes)
+        self._texts = [self._header, self.actors, processes, replay, machine, evaluations, log, stages, curriculum]
+        self.panels = (
+            self.actors, replay, machine, *self.charts, evaluations, log, self._game, stages, processes, curriculum
+        )  # fmt: skip
         yield self._header
         with Container(id="body"):
             with Container(id="left"):
                 yield self.actors
                 yield processes
+                yield curriculum
                 yield evaluations
                 yield stages
                 yield replay

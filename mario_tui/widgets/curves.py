@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from engine.messages import Changed, Evaluation, Log, Noted, Point, Ready, Saved
+from engine.messages import Changed, Evaluation, Log, Noted, Phase, Point, Ready, Saved
 from mario_tui.format import duration, short
 
 Axis = Literal["steps", "time", "ago"]
@@ -140,6 +140,8 @@ def _marks(others: Sequence[Noted]) -> list[tuple[float, str]]:
                 marks.append((step, "b" if event.best else "e"))
             case Changed():
                 marks.append((step, "d"))
+            case Phase():
+                marks.append((step, "p"))
             case Log(level="warning" | "error"):
                 marks.append((step, "!"))
             case Ready():

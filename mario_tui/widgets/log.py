@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.text import Text
 
-from engine.messages import Changed, Episode, Evaluation, Failed, Finished, Log, Noted, Ready, Saved
+from engine.messages import Changed, Episode, Evaluation, Failed, Finished, Log, Noted, Phase, Ready, Saved
 from mario_tui.feed import Snapshot
 from mario_tui.format import judged, reached, short
 from mario_tui.widgets.panel import Panel
@@ -52,6 +52,9 @@ def describe(event: Noted) -> Text:
         case Changed():
             change = f"{event.name.replace('_', ' ')}: {event.before:g} → {event.value:g}"
             return Text(f"{short(event.env_steps):>6}  {change}", style="magenta")
+        case Phase():
+            phase = f"curriculum: phase {event.phase} of {event.phases}, {event.name}"
+            return Text(f"{short(event.env_steps):>6}  {phase}", style="bold magenta")
         case Saved():
             name = event.path.rsplit("/", 1)[-1]
             return Text(f"{short(event.env_steps):>6}  {event.kind} saved: {name}", style="green")

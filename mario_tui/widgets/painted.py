@@ -18,7 +18,7 @@ from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
-LETTERS = {10: "i", 11: "n"}
+LETTERS = {10: "i", 11: "n", 12: "u"}
 """Keys of the panels for which there is no digit."""
 
 

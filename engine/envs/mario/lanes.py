@@ -7,6 +7,7 @@ same on either. Games that end begin anew from saved start states: by themselves
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -16,6 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from engine.envs.curricula import stage_slots
 from engine.envs.emulator import Emulator
 from engine.envs.mario import rules
 from engine.envs.mario.native import NativePlayer
@@ -103,6 +105,7 @@ class MarioLanes:
             if isinstance(self.emulator, NesBatch)
             else SteppedPlayer(self.emulator, task, self.book, starts, restart)
         )
+        self._level = math.nan
         if in_turns:
             spread = np.linspace(0, len(starts), min(lanes, len(starts)), endpoint=False).astype(np.int64)
             self._player.begins = np.resize(spread, (lanes, 1))
@@ -174,6 +177,12 @@ class MarioLanes:
             info=outcome.info,
             emulated=int(self.book[:, rules.FRAMES].sum()),
         )
+
+    def follow(self, level: float) -> None:
+        """Of several stages, let the next episodes begin at those of a curriculum's level."""
+        if level != self._level:
+            self._level = level
+            self._player.begins = np.tile(stage_slots(level), (self.lanes, 1))
 
     def screen(self, lane: int) -> NDArray[np.uint8]:
         """The console's last frame in RGB, uint8 [240, 256, 3]."""
