@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import multiprocessing
 import signal
+import threading
+from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,7 +19,7 @@ from rich.text import Text
 from safetensors.numpy import load_file
 
 from engine import checkpoints, messages
-from engine.config import make_config
+from engine.config import belongs, make_config
 from engine.envs.curricula import (
     RewardCurriculum,
     StageCurriculum,
@@ -30,10 +33,13 @@ from engine.envs.mario.lanes import start_states
 from engine.envs.mario.rules import START, stage_of
 from engine.envs.mario.stepped import SteppedPlayer
 from engine.envs.tetris import TetrisLanes
+from engine.messages import Done, Episode, Phase, Written, decode_report
+from engine.runners.channel import Channel, SharedScreen
+from engine.runners.single import Runner
 from mario_tui.feed import Snapshot
 from mario_tui.widgets.curriculum import CurriculumPanel
 from tests.games.players import mostly_legal
-from tests.support import headless, json_lines, read_event, run_program
+from tests.support import headless, json_lines, read_event
 
 # ---------------------------------------------------------------------------------------------- what they decide
 
@@ -217,47 +223,86 @@ def test_a_piece_costs_what_it_adds_to_the_board(options: dict[str, Any]) -> Non
 
 # ---------------------------------------------------------------------------------------------- runs
 
-QUICK = ("--no-ui", "--log-format", "json", "--eval-every", "0", "--seed", "5")
-TETRIS = ("--game", "tetris", "--board", "5x8", "--curriculum", "--curriculum-steps", "400", "--parallel-envs", "8",
-          "--burnin", "200", "--batch-size", "64", "--buffer-size", "2000", "--no-amp")  # fmt: skip
+QUICK = {"eval_every": 0, "seed": 5, "amp": False, "parallel_envs": 8, "checkpoint_replay": True, "network": "small"}
+TETRIS = {"game": "tetris", "board": "5x8", "curriculum": True, "curriculum_steps": 400, "burnin": 200,
+          "batch_size": 32, "buffer_size": 2000}  # fmt: skip
+MARIO = {"stage": "1-1,1-2,1-3", "curriculum": True, "curriculum_episodes": 2, "burnin": 400, "batch_size": 32,
+         "replay_ratio": 1.0, "buffer_size": 20_000}  # fmt: skip
 
 
-def train(folder: Path, *options: str) -> list[dict[str, Any]]:
-    return json_lines(run_program(*QUICK, *options, cwd=folder).stdout)
+def train(folder: Path, options: Mapping[str, Any], steps: int, resume_from: Path | None = None) -> list[Any]:
+    """Run the single runner in this process, with what a host does for it; all that it reported.
+
+    The last report but one names its last checkpoint.
+    """
+    values = {
+        name: value
+        for name, value in {**QUICK, **options}.items()
+        if belongs(name, options.get("game", "mario"), "single")
+    }
+    config = make_config({**values, "steps": steps})
+    folder.mkdir(parents=True, exist_ok=True)
+    ours, theirs = multiprocessing.Pipe()
+    reports: list[Any] = []
+
+    def listen() -> None:
+        while not reports or not isinstance(reports[-1], Done):
+            report = decode_report(ours.recv_bytes())
+            if isinstance(report, Written):
+                checkpoints.commit(Path(report.partial), Path(report.final))
+            reports.append(report)
+
+    host, threads = threading.Thread(target=listen), torch.get_num_threads()
+    host.start()
+    runner = Runner(folder, config, Channel(theirs), SharedScreen(multiprocessing.get_context("spawn")), resume_from)
+    try:
+        runner.train()
+    finally:
+        runner.close()
+        torch.set_num_threads(threads)
+    host.join()
+    return reports
 
 
-def test_phases_of_the_reward_are_told_and_a_resume_within_one_goes_on_exactly(tmp_path: Path) -> None:
-    folders = {name: tmp_path / name for name in ("whole", "parts", "plain")}
-    for folder in folders.values():
-        folder.mkdir()
-    exact = (*TETRIS, "--checkpoint-replay")
-    whole = train(folders["whole"], *exact, "--steps", "960")
-    train(folders["parts"], *exact, "--steps", "320")  # where the second phase is being blended in
-    parts = train(folders["parts"], "--resume", "latest", "--steps", "960")
-    phases = [(event["env_steps"], event["phase"], event["phases"]) for event in whole if event["event"] == "phase"]
-    assert phases == [(400, 2, 3), (800, 3, 3)]
-    assert [event for event in parts if event["event"] == "phase"] == [
-        event for event in whole if event["event"] == "phase"
-    ]
-    one, other = Path(whole[-1]["checkpoint"]), Path(parts[-1]["checkpoint"])
+def checkpoint_of(reports: list[Any]) -> Path:
+    return Path([report for report in reports if isinstance(report, Written)][-1].final)
+
+
+def of_kind(kind: type, *parts: list[Any]) -> list[Any]:
+    return [report for reports in parts for report in reports if isinstance(report, kind)]
+
+
+def assert_equal_ends(one: list[Any], other: list[Any]) -> None:
+    """Of the last checkpoints: weights, games, replay and the curriculum."""
+    ours, theirs = checkpoint_of(one), checkpoint_of(other)
     for name in (checkpoints.POLICY_FILE, "lanes.safetensors", "replay.safetensors"):
-        ours, theirs = load_file(one / name), load_file(other / name)
-        assert all(np.array_equal(array, theirs[key]) for key, array in ours.items()), name
-    plain = train(folders["plain"], *exact, "--no-curriculum", "--steps", "960")
-    rewards, without = (load_file(Path(events[-1]["checkpoint"]) / "replay.safetensors") for events in (whole, plain))
-    (key,) = (key for key in rewards if key.endswith("rewards"))
-    assert not np.array_equal(rewards[key], without[key])
+        found, wanted = load_file(ours / name), load_file(theirs / name)
+        assert all(np.array_equal(array, found[key]) for key, array in wanted.items()), name
+    found, wanted = (json.loads((folder / "state.json").read_text()) for folder in (ours, theirs))
+    assert found["updates"] == wanted["updates"] > 10
+    assert found["extra"]["curriculum"] == wanted["extra"]["curriculum"]
+
+
+def test_a_resume_while_the_reward_is_blended_goes_on_exactly(tmp_path: Path) -> None:
+    whole = train(tmp_path / "whole", TETRIS, 960)
+    phases = [(phase.env_steps, phase.phase, phase.phases) for phase in of_kind(Phase, whole)]
+    assert phases == [(400, 2, 3), (800, 3, 3)]
+    half = train(tmp_path / "parts", TETRIS, 320)  # where the second phase is being blended in
+    parts = train(tmp_path / "parts", TETRIS, 960, checkpoint_of(half))
+    assert of_kind(Phase, half, parts) == of_kind(Phase, whole)
+    assert_equal_ends(parts, whole)
+    plain = train(tmp_path / "plain", {**TETRIS, "curriculum": False}, 960)
+    rewards, without = (
+        load_file(checkpoint_of(run) / "replay.safetensors")["storage.rewards"] for run in (whole, plain)
+    )
+    assert np.array_equal(rewards[:, :25], without[:, :25])  # 200 environment steps
+    assert not np.array_equal(rewards, without)
 
 
 @pytest.fixture(scope="module")
 def nearly(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkpoint of a run for which the next episode at the newest stage lets another one join, however it ends."""
-    events = train(
-        tmp_path_factory.mktemp("nearly"), "--stage", "1-1,1-2,1-3", "--curriculum", "--curriculum-episodes", "2",
-        "--parallel-envs", "8", "--burnin", "400", "--batch-size", "32", "--replay-ratio", "1", "--checkpoint-replay",
-        "--buffer-size", "20000", "--steps", "160",
-    )  # fmt: skip
-    checkpoint = Path(events[-1]["checkpoint"])
+    checkpoint = checkpoint_of(train(tmp_path_factory.mktemp("nearly"), MARIO, 160))
     state = json.loads((checkpoint / "state.json").read_text())
     assert state["extra"]["curriculum"] == {"joined": ["1-1"], "recent": {"1-1": [], "1-2": [], "1-3": []}}
     state["extra"]["curriculum"]["recent"] = {"1-1": [True], "1-2": [True], "1-3": []}
@@ -268,21 +313,19 @@ def nearly(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_resume_between_two_stages_goes_on_exactly(nearly: Path, tmp_path: Path) -> None:
-    whole = train(tmp_path, "--resume", str(nearly), "--steps", "4800", "--run-dir", "whole")
-    (first, second) = ((event["env_steps"], event["name"]) for event in whole if event["event"] == "phase")
-    assert (first[1], second[1]) == ("1-2", "1-3")
-    cut = (first[0] + second[0]) // 2
-    half = train(tmp_path, "--resume", str(nearly), "--steps", str(cut), "--run-dir", "parts")
-    parts = train(tmp_path, "--resume", half[-1]["checkpoint"], "--steps", "4800", "--run-dir", "parts")
-    for kind in ("phase", "episode"):
-        assert [e for e in (*half, *parts) if e["event"] == kind] == [e for e in whole if e["event"] == kind]
-    assert {event["stage"] for event in whole if event["event"] == "episode"} == {"1-1", "1-2", "1-3"}
-    one, other = (Path(events[-1]["checkpoint"]) for events in (whole, parts))
-    for name in (checkpoints.POLICY_FILE, "lanes.safetensors", "replay.safetensors"):
-        ours, theirs = load_file(one / name), load_file(other / name)
-        assert all(np.array_equal(array, theirs[key]) for key, array in ours.items()), name
-    kept = [json.loads((folder / "state.json").read_text())["extra"]["curriculum"] for folder in (one, other)]
-    assert kept[0] == kept[1] and kept[0]["joined"] == ["1-1", "1-2", "1-3"]
+    whole = train(tmp_path / "whole", MARIO, 4800, nearly)
+    first, second = of_kind(Phase, whole)
+    assert (first.name, second.name) == ("1-2", "1-3")
+    half = train(tmp_path / "parts", MARIO, (first.env_steps + second.env_steps) // 2, nearly)
+    parts = train(tmp_path / "parts", MARIO, 4800, checkpoint_of(half))
+    for kind in (Phase, Episode):
+        assert of_kind(kind, half, parts) == of_kind(kind, whole)
+    for episode in of_kind(Episode, whole):
+        allowed = ("1-1", "1-2", "1-3")[
+            : 1 + (episode.env_steps > first.env_steps) + (episode.env_steps > second.env_steps)
+        ]
+        assert episode.stage in allowed
+    assert_equal_ends(parts, whole)
 
 
 @pytest.mark.parametrize("runner", ["parallel", "ddp", "apex"])
