@@ -36,10 +36,12 @@ from engine.envs.tetris import TetrisLanes
 from engine.messages import Done, Episode, Phase, Written, decode_report
 from engine.runners.channel import Channel, SharedScreen
 from engine.runners.single import Runner
+from mario_tui.app import MarioApp
 from mario_tui.feed import Snapshot
 from mario_tui.widgets.curriculum import CurriculumPanel
 from tests.games.players import mostly_legal
 from tests.support import headless, json_lines, read_event
+from tests.test_tui import recorded_run, until
 
 # ---------------------------------------------------------------------------------------------- what they decide
 
@@ -125,6 +127,18 @@ def test_the_panel_shows_phase_goal_mix_and_clear_rates() -> None:
         "phase 2 of 3: height and holes, half", "height, holes and bumpiness from step 2,000 on",
     )  # fmt: skip
     assert height.split()[0] == "height" and height.endswith(" 0.26") and holes.endswith(" 0.18")
+
+
+async def test_the_dashboard_has_the_panel_where_there_is_a_curriculum(tmp_path: Path) -> None:
+    run = recorded_run(tmp_path)
+    with run.history_path.open("ab") as recording:
+        recording.write(messages.pack(report(StageCurriculum(("1-1", "1-2"), rate=0.5, episodes=4))))
+    app = MarioApp(open_run=run)
+    async with app.run_test(size=(120, 40)) as pilot:
+        panel = app.screen.query_one(CurriculumPanel)
+        await pilot.press("u")
+        await until(pilot, lambda: "phase 1 of 2: 1-1" in str(panel.render()), "the panel")
+        assert panel.has_focus and "u Curriculum" in str(panel.render())
 
 
 def test_what_is_told_survives_the_wire() -> None:
