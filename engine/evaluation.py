@@ -28,13 +28,16 @@ from engine.agents.networks import NETWORKS
 from engine.envs.make import lanes_of_policy
 from engine.envs.mario import rules
 from engine.envs.stack import FrameStack
-from engine.envs.step import Lanes
+from engine.envs.step import Frames, Lanes
 from engine.messages import Episode, Evaluated, EvaluationReport, pack
-from engine.runners.actor import Act, random_actions
+from engine.runners.actor import random_actions
 from engine.runners.process import describe
 from engine.threads import thread_budget
 
 MAX_LANES = 256
+
+Act = Callable[[Frames, NDArray[np.bool_] | None], NDArray[np.int64]]
+"""Actions [lanes] for observations uint8 [lanes, stack, *frame_shape] among the legal ones, bool [lanes, actions]."""
 
 
 class Played(Episode, frozen=True):

@@ -26,6 +26,7 @@ import psutil
 from engine import checkpoints
 from engine.client import read_recording
 from engine.config import RunConfig
+from engine.envs.actions import action_names
 from engine.envs.emulator import SCREEN_SHAPE
 from engine.errors import UserError
 from engine.messages import (
@@ -297,6 +298,7 @@ class Host:
             render=self._config.render,
             points=list(self._view.points.items),
             events=list(self._view.events),
+            actions=action_names(self._config),
         )
 
     def _current(self) -> list[Event]:
@@ -352,8 +354,8 @@ class Host:
             await asyncio.sleep(1 / self._server.render.fps)
             picture = self._runner.screen.read(seen) if self._server.render.on else None
             if picture is not None:
-                seen, rgb = picture
-                self._server.put(Frame(index=seen, height=height, width=width, rgb=rgb))
+                seen, rgb, thought = picture
+                self._server.put(Frame(index=seen, height=height, width=width, rgb=rgb, thought=thought))
 
     def _write_record(self, progress: Progress | None = None) -> None:
         record = self._record

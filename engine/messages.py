@@ -216,6 +216,16 @@ class System(Message, frozen=True):
     gpu_note: str
 
 
+class Thought(msgspec.Struct, frozen=True):
+    """What the agent saw in one game, what it made of it, and what was done."""
+
+    q_values: list[float]  # of every action, as named in `Hello.actions`; -inf where it is illegal
+    action: int
+    random: bool  # the action was not the agent's choice
+    shape: tuple[int, int, int, int]  # frames (the newest last), planes of each, height, width
+    seen: bytes  # uint8, in that order
+
+
 class Frame(Message, frozen=True):
     """The rank-0 game's picture: `rgb` holds height x width x 3 bytes, row by row. `play` adds what the game's memory
     says: coins, life, score, stage, time, world, x_pos, y_pos ..."""
@@ -225,6 +235,7 @@ class Frame(Message, frozen=True):
     width: int
     rgb: bytes
     info: dict[str, int] = {}
+    thought: Thought | None = None  # of what is done next in this picture
 
 
 # ---------------------------------------------------------------------------------------------- lasting events
@@ -364,6 +375,7 @@ class Hello(Message, frozen=True):
     render: bool  # the run was started with --render
     points: list[Point]
     events: list[Noted]
+    actions: list[str] = []  # their names, in the order of Q-values
 
 
 # ---------------------------------------------------------------------------------------------- runner to host only

@@ -82,6 +82,7 @@ KEYS = (
         changes=True,
     ),
     Key("toggle_game", "g", "Game", "Show or hide the rank-0 game", "dashboard"),
+    Key("eyes", "y", "Eyes", "The game as the agent sees it, or as people do", "dashboard", shown=False),
     Key("hold_game", "f", "Hold", "Hold the game's picture, or go on", "dashboard", shown=False),
     Key(
         "save_picture",

@@ -24,6 +24,7 @@ import numpy as np
 
 from engine.client import read_recording
 from engine.config import RunConfig
+from engine.envs.actions import action_names
 from engine.envs.mario import MarioLanes, MarioTask
 from engine.messages import (
     GPU,
@@ -47,6 +48,7 @@ from engine.messages import (
     Set,
     State,
     System,
+    Thought,
 )
 from engine.runs import Run, create_run, socket_path
 from engine.server import EventServer
@@ -108,6 +110,7 @@ class Source:
         return msgspec.structs.replace(
             self._recorded, protocol=PROTOCOL, run=self.run.name, path=str(self.run.path), pid=os.getpid(),
             steps=2 * self.history, points=list(self.view.points.items), events=list(self.view.events),
+            actions=action_names(self.run.config()),
         )  # fmt: skip
 
     def _obey(self, command: Command) -> None:
@@ -178,15 +181,23 @@ class Source:
     async def _show(self) -> None:
         """The real game, played at random to the right; two steps to a picture, as in a run."""
         games = MarioLanes(MarioTask(), 1)
-        games.reset()
+        pictures = np.repeat(games.reset(), 4, axis=0)
         random = np.random.default_rng(0)
         for index in itertools.count(2, 2):
             await asyncio.sleep(1 / self._server.render.fps)
             if self._server.render.on and self._state == "running":
                 for _ in range(2):
-                    games.step(random.integers(1, games.actions, 1))
-                rgb = games.screen(0)
-                self._server.put(Frame(index=index, height=rgb.shape[0], width=rgb.shape[1], rgb=rgb.tobytes()))
+                    actions = random.integers(1, games.actions, 1)
+                    pictures = np.concatenate((pictures[1:], games.step(actions).frames))
+                rgb, q_values = games.screen(0), random.normal(5, 1, games.actions)
+                count, height, width = pictures.shape
+                thought = Thought(
+                    q_values=q_values.tolist(), action=int(actions[0]), random=index % 8 > 0,
+                    shape=(count, 1, height, width), seen=pictures.tobytes(),
+                )  # fmt: skip
+                self._server.put(
+                    Frame(index=index, height=rgb.shape[0], width=rgb.shape[1], rgb=rgb.tobytes(), thought=thought)
+                )
 
 
 def _machine(random: np.random.Generator) -> System:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from safetensors.numpy import load_file
 
 from engine import joypad
@@ -55,7 +56,7 @@ def test_lanes_of_a_board_game_are_the_trainers(game: str) -> None:
     ended = 0
     for step_number in range(120):
         masks = actor.masks
-        actions = actor.choose(lambda obs, masks: np.zeros(6, np.int64), 0)  # epsilon is 1: random legal ones
+        actions = actor.choose(lambda obs: torch.zeros(6, env.spec.actions), 0)  # epsilon is 1: random legal ones
         if masks is not None:
             assert masks[np.arange(6), actions].all()
         step, episodes = actor.finish(actor.begin(actions))

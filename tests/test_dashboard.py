@@ -373,6 +373,31 @@ async def test_the_game_is_held_and_saved(served: Run) -> None:
         picture.unlink()
 
 
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)])
+async def test_q_values_and_the_agents_eyes(served: Run, size: tuple[int, int]) -> None:
+    async with MarioApp(open_run=served).run_test(size=size) as pilot:
+        dashboard = await opened(pilot)
+        game = dashboard.query_one(GameView)
+        await pilot.press("y")
+        assert any("not shown" in str(notice.message) for notice in pilot.app._notifications)
+        await pilot.press("g")
+        await until(pilot, lambda: "right+A" in text(dashboard, "game"), "Q-values")
+        await pilot.press("f")
+        thought = game.frame.thought
+        lines = text(dashboard, "game").splitlines()
+        assert len(lines) == game.size.height
+        assert all(len(line) == game.size.width for line in lines)
+        (marked,) = [line for line in lines if "? right" in line or "▶ right" in line]
+        assert ("?" in marked) == thought.random
+        assert f"{thought.q_values[thought.action]:.2f}" in marked
+        seen_before = game._lines
+        await pilot.press("y")
+        assert game._lines != seen_before
+        assert sum(f" {name} " in text(dashboard, "game") for name in dashboard.shown.hello.actions) >= 3
+        await pilot.press("f", "y")
+        await until(pilot, lambda: " at random" in text(dashboard, "game").splitlines()[0], "a random action")
+
+
 # ---------------------------------------------------------------------------------------------- sizes
 
 

@@ -43,6 +43,10 @@ def test_many_clients_one_run(tmp_path: Path) -> None:
             assert len(frame.rgb) == frame.height * frame.width * 3
             later = next_event(one, Frame, lambda f: f.index > frame.index)
             assert later.rgb != frame.rgb or next_event(one, Frame).rgb != frame.rgb
+            thought = later.thought
+            assert one.hello.actions == ["noop", "right", "right+A", "right+B", "right+A+B"]
+            assert thought.shape == (4, 1, 50, 60) and len(thought.q_values) == 5
+            assert thought.random or thought.q_values[thought.action] == max(thought.q_values)
             one.send(Render(on=False))
 
             one.send(Pause())

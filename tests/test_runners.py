@@ -21,11 +21,13 @@ from engine.messages import (
     Checkpoint,
     Failed,
     Finished,
+    Frame,
     Log,
     Members,
     Pause,
     Progress,
     Ready,
+    Render,
     Resume,
     Saved,
     Set,
@@ -122,6 +124,11 @@ def test_commands_mean_the_same_in_every_runner(runner: str, tmp_path: Path) -> 
         read_event(process, "progress", state="running")
         with HostClient(the_run(tmp_path)) as client:
             next_event(client, Progress, lambda p: p.updates > 10)
+            client.send(Render(on=True, fps=10))
+            thought = next_event(client, Frame, lambda frame: frame.thought is not None).thought
+            assert len(thought.q_values) == len(client.hello.actions) == 4
+            assert thought.shape == (1, 5, 5, 5) and len(thought.seen) == 125
+            client.send(Render(on=False))
             client.send(Pause())
             paused, before = next_event(client, Progress, lambda p: p.state == "paused"), -1
             while paused.env_steps != before:  # steps that were in progress end

@@ -41,9 +41,12 @@ class Losses:
 
 def greedy(q: Tensor, masks: NDArray[np.bool_] | None) -> NDArray[np.int64]:
     """Actions [lanes] of the largest Q-values [lanes, actions] among the legal ones [lanes, actions]."""
-    if masks is not None:
-        q = q.masked_fill(~torch.from_numpy(masks).to(q.device), -torch.inf)
-    return q.argmax(1).cpu().numpy()
+    return legal(q, masks).argmax(1).cpu().numpy()
+
+
+def legal(q: Tensor, masks: NDArray[np.bool_] | None) -> Tensor:
+    """Q-values [lanes, actions] with -inf in place of those of illegal actions."""
+    return q if masks is None else q.masked_fill(~torch.from_numpy(masks).to(q.device), -torch.inf)
 
 
 def resolve_device(name: str) -> torch.device:
@@ -124,10 +127,15 @@ class DoubleDQN:
         self.optimizer.param_groups[0]["lr"] = value
 
     @torch.no_grad()
+    def q_values(self, obs: Array) -> Tensor:
+        """Q-values [lanes, actions] of uint8 observations [lanes, stack, ...]."""
+        with self._autocast():
+            q: Tensor = self.online(torch.as_tensor(obs, device=self.device))
+            return q
+
     def act(self, obs: Array, masks: NDArray[np.bool_] | None = None) -> NDArray[np.int64]:
         """Greedy actions [lanes] for uint8 observations [lanes, stack, ...] among the legal ones [lanes, actions]."""
-        with self._autocast():
-            return greedy(self.online(torch.as_tensor(obs, device=self.device)), masks)
+        return greedy(self.q_values(obs), masks)
 
     @torch.no_grad()
     def play(self, obs: Array, masks: NDArray[np.bool_] | None = None) -> NDArray[np.int64]:

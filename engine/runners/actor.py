@@ -1,23 +1,50 @@
-"""The actor: owns lanes, stacks their pictures and explores."""
+"""The actor: owns lanes, stacks their pictures, decides on Q-values, and explores."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
+from engine.agents.double_dqn import legal
 from engine.agents.schedules import annealed
 from engine.envs.mario import rules
 from engine.envs.stack import FrameStack
 from engine.envs.step import Frames, Lanes, VectorStep
+from engine.messages import Thought
 from engine.monitoring.stages import stages
 from engine.runners.ledger import EndedEpisode
 
-Act = Callable[[Frames, NDArray[np.bool_] | None], NDArray[np.int64]]
-"""Actions [lanes] for observations uint8 [lanes, stack, *frame_shape] among the legal ones, bool [lanes, actions]."""
+Policy = Callable[[Frames], Tensor]
+"""Q-values [lanes, actions] of observations uint8 [lanes, stack, *frame_shape]."""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What is done next in all lanes, and on what grounds: kept as it is, so that it costs nothing until shown."""
+
+    obs: Frames  # uint8 [lanes, stack, *frame_shape]
+    q_values: Tensor  # [lanes, actions], -inf where illegal
+    actions: NDArray[np.int64]  # [lanes]
+    random: NDArray[np.bool_]  # [lanes], not what the policy would have done
+
+    def of(self, lane: int) -> Thought:
+        """That of one lane, on the host."""
+        obs = self.obs[lane]
+        seen = obs if isinstance(obs, np.ndarray) else obs.cpu().numpy()
+        frames, planes, height, width = seen.reshape(len(seen), -1, *seen.shape[-2:]).shape
+        return Thought(
+            q_values=self.q_values[lane].tolist(),
+            action=int(self.actions[lane]),
+            random=bool(self.random[lane]),
+            shape=(frames, planes, height, width),
+            seen=seen.tobytes(),
+        )
 
 
 def random_actions(
@@ -45,10 +72,12 @@ class Actor:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="actor")
         self.frames = env.reset()  # uint8 [lanes, *frame_shape]
         self.masks = env.masks
+        self.decision: Decision | None = None
+        """The newest one."""
         self._stack = FrameStack(self.frames, env.spec.stack)
 
     @stages("act")
-    def choose(self, policy: Act, env_steps: int, scale: float | None = None) -> NDArray[np.int64]:
+    def choose(self, policy: Policy, env_steps: int, scale: float | None = None) -> NDArray[np.int64]:
         """Actions [lanes]: the policy's, or a random legal one that is held for 1 to `hold` steps.
 
         A hold begins with probability 2 epsilon / hold a step, so that about epsilon of the steps are random.
@@ -60,7 +89,10 @@ class Actor:
         starts = (self._hold_left == 0) & (self._random.random(lanes) < begins)
         self._held = np.where(starts, random_actions(self._random, lanes, spec.actions, self.masks), self._held)
         self._hold_left = np.where(starts, self._random.integers(1, spec.hold + 1, lanes), self._hold_left)
-        actions = np.where(self._hold_left > 0, self._held, policy(self._stack.obs, self.masks))
+        obs, explores = self._stack.obs, self._hold_left > 0
+        q_values = legal(policy(obs), self.masks)
+        actions = np.where(explores, self._held, q_values.argmax(1).cpu().numpy())
+        self.decision = Decision(obs, q_values, actions, explores)
         self._hold_left = np.maximum(self._hold_left - 1, 0)
         return actions
 

@@ -15,10 +15,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from engine.agents import Losses
-from engine.agents.double_dqn import greedy
 from engine.agents.initial_priorities import TDErrors
 from engine.buffers import SharedMemory
 from engine.config import RunConfig
@@ -154,7 +152,7 @@ class Runner:
 
 
 class _Policy:
-    """Acts greedily on the newest weights it has pulled, and remembers the Q-values."""
+    """Q-values of the newest weights it has pulled."""
 
     def __init__(self, shared: Shared, spec: Spec) -> None:
         self._network, _ = make_networks(shared.config, spec)
@@ -163,17 +161,14 @@ class _Policy:
         choices = Choices(**shared.choices)
         fast = choices.device == "cpu" and choices.precision == "bfloat16"
         self._autocast = torch.autocast("cpu", torch.bfloat16) if fast else contextlib.nullcontext()
-        self.q_values = torch.empty(0)
 
     def pull(self) -> int | None:
         return self._weights.pull(self._network)
 
-    def __call__(self, obs: Frames, masks: NDArray[np.bool_] | None) -> NDArray[np.int64]:
+    def __call__(self, obs: Frames) -> torch.Tensor:
         with torch.no_grad(), self._autocast:
-            self.q_values = self._network(torch.from_numpy(obs))
-        if masks is not None:
-            self.q_values = self.q_values.masked_fill(~torch.from_numpy(masks), -torch.inf)
-        return greedy(self.q_values, None)
+            q: torch.Tensor = self._network(torch.from_numpy(obs))
+            return q
 
 
 def act(channel: Channel, index: int, restarts: int, shared: Shared) -> None:
@@ -208,7 +203,7 @@ def act(channel: Channel, index: int, restarts: int, shared: Shared) -> None:
                 time.sleep(_NAP_S)
             if not ledger.paused:
                 ledger.waited[index] += time.monotonic() - before
-            shown_at = show_screen(ledger, index, env, shared.screen, shown_at)
+            shown_at = show_screen(ledger, index, actor, shared.screen, shown_at)
             continue
         if played - pulled_at >= config.sync_every:
             pulled_at = played
@@ -219,16 +214,18 @@ def act(channel: Channel, index: int, restarts: int, shared: Shared) -> None:
             env.follow(ledger.level)
         frames, masks = actor.frames, actor.masks
         actions = actor.choose(policy, ledger.env_steps, ledger.tuned("epsilon_scale"))
+        shown_at = show_screen(ledger, index, actor, shared.screen, shown_at)
         step, ended = actor.finish(actor.begin(actions))
+        assert actor.decision is not None
+        q_values = actor.decision.q_values.numpy()
         with stages("insert"):
-            priorities = errors.step(policy.q_values.numpy(), actions, step.rewards, step.terminated, step.truncated)
+            priorities = errors.step(q_values, actions, step.rewards, step.terminated, step.truncated)
             storage.append(
                 frames, actions, step.rewards, step.terminated, step.truncated, step.final_frames, masks,
                 step.final_masks, priorities,
             )  # fmt: skip
         ledger.book(index, env.lanes, step.emulated, ended)
         played += env.lanes
-        shown_at = show_screen(ledger, index, env, shared.screen, shown_at)
     actor.close()
 
 

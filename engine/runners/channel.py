@@ -13,14 +13,20 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import BaseContext
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from engine.envs.emulator import SCREEN_SHAPE
-from engine.messages import Beat, Command, Log, Report, decode_command, encode
+from engine.messages import Beat, Command, Log, Report, Thought, decode_command, encode
 
 BEAT_S = 20.0
 """Seconds of silence after which a leading process is taken to hang, unless it said otherwise."""
+
+_THOUGHT_BYTES = 2**16
+"""Room for an encoded thought: four pictures of 84x84 and a few hundred Q-values fit twice."""
+_encode_thought = msgspec.msgpack.Encoder().encode
+_decode_thought = msgspec.msgpack.Decoder(Thought).decode
 
 
 class HostGoneError(Exception):
@@ -67,30 +73,41 @@ class Channel:
 
 
 class SharedScreen:
-    """One picture, uint8 [240, 256, 3], and a counter, in memory that parent and child share.
+    """One picture, uint8 [240, 256, 3], what the agent thinks of it, and a counter, in memory that parent and child
+    share.
 
     multiprocessing's own arena: a file in /dev/shm, or in the temporary folder if that is too small, which is unlinked
     as soon as it is made, so that nothing is left whoever is killed.
     """
 
     def __init__(self, context: BaseContext) -> None:
-        self._memory: Any = context.RawArray(ctypes.c_uint8, 8 + int(np.prod(SCREEN_SHAPE)))
+        self._memory: Any = context.RawArray(ctypes.c_uint8, 16 + int(np.prod(SCREEN_SHAPE)) + _THOUGHT_BYTES)
 
-    def _views(self) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+    def _views(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8], NDArray[np.uint8]]:
+        """Counter, bytes of the thought, picture, thought."""
         raw = np.frombuffer(self._memory, np.uint8)
-        return raw[:8].view(np.int64), raw[8:].reshape(SCREEN_SHAPE)
+        head, pixels, thought = np.split(raw, [16, raw.size - _THOUGHT_BYTES])
+        counter, length = head.view(np.int64)[:, None]
+        return counter, length, pixels.reshape(SCREEN_SHAPE), thought
 
-    def write(self, picture: NDArray[np.uint8]) -> None:
-        counter, pixels = self._views()
+    def write(self, picture: NDArray[np.uint8], thought: Thought | None = None) -> None:
+        counter, length, pixels, room = self._views()
+        encoded = b"" if thought is None else _encode_thought(thought)
+        if len(encoded) > _THOUGHT_BYTES and thought is not None:  # of a huge board: without what was seen
+            encoded = _encode_thought(msgspec.structs.replace(thought, shape=(0, 0, 0, 0), seen=b""))
         counter += 1 + counter % 2  # odd, also where a former writer died in the middle
         pixels[:] = picture
+        room[: len(encoded)] = np.frombuffer(encoded, np.uint8)
+        length[:] = len(encoded)
         counter += 1
 
-    def read(self, seen: int) -> tuple[int, bytes] | None:
-        """The picture and its counter, or None if it is still the one with counter `seen` or is being written."""
-        counter, pixels = self._views()
+    def read(self, seen: int) -> tuple[int, bytes, Thought | None] | None:
+        """Counter, picture and thought, or None if it is still that with counter `seen` or is being written."""
+        counter, length, pixels, room = self._views()
         before = int(counter[0])
         if before == seen or before % 2:
             return None
-        data = pixels.tobytes()
-        return (before, data) if int(counter[0]) == before else None
+        data, encoded = pixels.tobytes(), room[: int(length[0])].tobytes()
+        if int(counter[0]) != before:
+            return None
+        return before, data, _decode_thought(encoded) if encoded else None

@@ -114,7 +114,8 @@ class Player:
         if self.config.curriculum:
             actor.env.follow(ledger.level)
         frames, masks = actor.frames, actor.masks
-        actions = actor.choose(learner.agent.act, ledger.env_steps, ledger.tuned("epsilon_scale"))
+        actions = actor.choose(learner.agent.q_values, ledger.env_steps, ledger.tuned("epsilon_scale"))
+        self.show()
         pending = actor.begin(actions)
         if not self.config.async_envs:
             with stages.wait("emulate"):
@@ -124,7 +125,6 @@ class Player:
         learner.insert(frames, actions, step, masks)
         ledger.book(self._index, actor.env.lanes, step.emulated, ended)
         ledger.note_stages(self._index)
-        self.show()
         return losses
 
     def _updates_now(self) -> None:
@@ -136,7 +136,7 @@ class Player:
 
     def show(self) -> None:
         """Show the first game, if that is asked for and this is the process that does."""
-        self._shown_at = show_screen(self._ledger, self._index, self._actor.env, self._screen, self._shown_at)
+        self._shown_at = show_screen(self._ledger, self._index, self._actor, self._screen, self._shown_at)
 
     def close(self) -> None:
         self._actor.close()
@@ -173,10 +173,11 @@ def follow(ledger: Ledger, learner: Learner) -> None:
             learner.tune(name, value)
 
 
-def show_screen(ledger: Ledger, index: int, env: Lanes, screen: SharedScreen, shown_at: float) -> float:
-    """Write the first game's picture if it is member 0's turn; when it was written last, CLOCK_MONOTONIC."""
+def show_screen(ledger: Ledger, index: int, actor: Actor, screen: SharedScreen, shown_at: float) -> float:
+    """Write the first game's picture and what is decided there, if it is member 0's turn; when that was done last,
+    CLOCK_MONOTONIC. Between decision and step both belong together; in a pause the picture is a step further."""
     fps, now = ledger.screen_fps, time.monotonic()
     if index or not fps or now - shown_at < 1 / fps:
         return shown_at
-    screen.write(env.screen(0))
+    screen.write(actor.env.screen(0), None if actor.decision is None else actor.decision.of(0))
     return now

@@ -157,6 +157,8 @@ class DashboardScreen(Board):
         if snapshot is self.shown:
             return
         before, self.shown = self.shown, snapshot
+        if snapshot.hello is not None:
+            self._game.names = snapshot.hello.actions
         for panel in self._texts:
             panel.show(snapshot)
         if snapshot.points is not before.points or snapshot.others is not before.others:
@@ -240,6 +242,12 @@ class DashboardScreen(Board):
 
     def action_hold_game(self) -> None:
         self._game.hold(not self._game.held)
+
+    def action_eyes(self) -> None:
+        if self._game.has_class("-off"):
+            self.notify("The game is not shown; g shows it", severity="warning", timeout=4)
+            return
+        self._game.look_through(not self._game.eyes)
 
     def action_save_picture(self) -> None:
         frame = self._game.frame
