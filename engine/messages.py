@@ -126,10 +126,22 @@ class Lane(msgspec.Struct, frozen=True):
     best_score: int = 0
 
 
+class StageRecord(msgspec.Struct, frozen=True):
+    """How a stage of Mario went so far, over all lanes and all sessions of the run."""
+
+    stage: str
+    episodes: int  # that came to it
+    clears: int  # of these, that reached its flag
+    recent: int  # the newest episodes that came to it, 100 at most
+    recent_clears: int
+    first_clear: int | None  # environment steps of the run
+
+
 class Lanes(Message, frozen=True):
-    """The per-actor panel, every lane."""
+    """The per-actor panel, every lane; and the stages that were played, in the game's order."""
 
     lanes: list[Lane]
+    stages: list[StageRecord] = []
 
 
 class Member(msgspec.Struct, frozen=True):
@@ -254,7 +266,8 @@ class Episode(Message, frozen=True):
     flag: bool
     epsilon: float
     score: int = 0  # Mario's points, fruits of Snake, lines of Tetris
-    stage: str = ""  # played, as 1-2; empty for boards
+    stage: str = ""  # Mario's, in which it ended
+    cleared: list[str] = []  # stages whose flag was reached in it
 
 
 class Point(Message, frozen=True):

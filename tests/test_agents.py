@@ -317,6 +317,7 @@ def feed(learner: Learner, steps: int, seed: int, reward: float = 1.0) -> None:
             furthest=none,
             clears=ended,
             info=np.zeros((2, 10), np.int64),
+            stages=none - 1,
             emulated=8,
         )
         learner.insert(frames, random.integers(0, 5, 2), step)

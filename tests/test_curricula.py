@@ -28,9 +28,9 @@ from engine.envs.curricula import (
     stage_slots,
 )
 from engine.envs.make import make_lanes
-from engine.envs.mario import MarioLanes, MarioTask
+from engine.envs.mario import STAGES, MarioLanes, MarioTask
 from engine.envs.mario.lanes import start_states
-from engine.envs.mario.rules import START, stage_of
+from engine.envs.mario.rules import START
 from engine.envs.mario.stepped import SteppedPlayer
 from engine.envs.tetris import TetrisLanes
 from engine.messages import Done, Episode, Phase, Written, decode_report
@@ -174,7 +174,7 @@ def test_episodes_begin_at_the_stages_of_the_level(emulator: str) -> None:
         assert np.allclose(counts, [0.25, 0.25, 0.5], atol=0.08)  # four standard deviations
     step = env.step(np.zeros(lanes, np.int64))
     names = [("1-1", "4-2", "8-3")[start] for start in env.book[:, START]]
-    assert [stage_of(info) for info in step.info] == names
+    assert [STAGES[stage] for stage in step.stages] == names
     env.close()
 
 

@@ -60,6 +60,7 @@ class BoardLanes:
         self._follow, self._level = follow, math.nan
         self._first = board.state()
         self._zeros = np.zeros(self.lanes, np.int64)
+        self._nowhere = np.full(self.lanes, -1, np.int64)
         self._info = np.zeros((self.lanes, 0), np.int64)
 
     @property
@@ -84,6 +85,7 @@ class BoardLanes:
             furthest=self._zeros,
             clears=self._zeros > 0,
             info=self._info,
+            stages=self._nowhere,
             emulated=0,
             masks=step.masks.cpu().numpy() if self._masked else None,
             final_masks=step.final_masks.cpu().numpy() if self._masked else None,

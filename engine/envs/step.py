@@ -33,6 +33,7 @@ class VectorStep:
     furthest: NDArray[np.int64]  # [lanes], Mario's x position; 0 elsewhere
     clears: NDArray[np.bool_]  # [lanes], a flag was reached in this step
     info: NDArray[np.int64]  # [lanes, columns]; Mario's are named in `rules.INFO_NAMES`
+    stages: NDArray[np.int64]  # [lanes], in which the step began: 0 is Mario's 1-1, 31 is 8-4; -1 elsewhere
     emulated: int  # frames of all lanes together, skipped scenes and new starts included; 0 without a console
     masks: NDArray[np.bool_] | None = None  # [lanes, actions], legal in `frames`; None where all always are
     final_masks: NDArray[np.bool_] | None = None  # the same for `final_frames`

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from engine.agents.double_dqn import legal
 from engine.agents.schedules import annealed
-from engine.envs.mario import rules
 from engine.envs.stack import FrameStack
 from engine.envs.step import Frames, Lanes, VectorStep
 from engine.messages import Thought
@@ -69,6 +68,7 @@ class Actor:
         self._random = np.random.default_rng(seed)
         self._held = np.zeros(env.lanes, np.int64)  # [lanes], action of a random hold
         self._hold_left = np.zeros(env.lanes, np.int64)  # [lanes], environment steps it still lasts
+        self._cleared = np.zeros(env.lanes, np.int64)  # [lanes], stages of this episode, a bit for each
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="actor")
         self.frames = env.reset()  # uint8 [lanes, *frame_shape]
         self.masks = env.masks
@@ -110,7 +110,10 @@ class Actor:
         with stages("preprocess"):
             self._stack.push(step.frames, ended)
         self._hold_left[ended] = 0
-        episodes = [_ended(int(lane), step) for lane in np.flatnonzero(ended)]
+        if step.clears.any():
+            self._cleared |= np.where(step.clears & (step.stages >= 0), 1 << step.stages.clip(0), 0)
+        episodes = [_ended(int(lane), step, int(self._cleared[lane])) for lane in np.flatnonzero(ended)]
+        self._cleared[ended] = 0
         return step, episodes
 
     @stages("emulate")
@@ -122,7 +125,7 @@ class Actor:
         arrays = {f"env.{name}": array for name, array in self.env.state().items()}
         obs = self._stack.obs
         arrays |= {"obs": obs if isinstance(obs, np.ndarray) else obs.cpu().numpy()}
-        arrays |= {"held": self._held, "hold_left": self._hold_left}
+        arrays |= {"held": self._held, "hold_left": self._hold_left, "cleared": self._cleared}
         if self.masks is not None:
             arrays["masks"] = self.masks
         return {"explore": dict(self._random.bit_generator.state)}, arrays
@@ -133,6 +136,7 @@ class Actor:
         self.env.load_state({name[4:]: array for name, array in arrays.items() if name.startswith("env.")})
         self._stack.obs = arrays["obs"]
         self._held, self._hold_left = arrays["held"], arrays["hold_left"]
+        self._cleared = arrays.get("cleared", self._cleared)  # checkpoints of before it was kept
         self.frames, self.masks = self._stack.obs[:, -1].copy(), arrays.get("masks")
 
     def close(self) -> None:
@@ -140,7 +144,7 @@ class Actor:
         self.env.close()
 
 
-def _ended(lane: int, step: VectorStep) -> EndedEpisode:
+def _ended(lane: int, step: VectorStep, cleared: int) -> EndedEpisode:
     return EndedEpisode(
         lane,
         float(step.returns[lane]),
@@ -148,5 +152,6 @@ def _ended(lane: int, step: VectorStep) -> EndedEpisode:
         int(step.furthest[lane]),
         bool(step.clears[lane]),
         int(step.scores[lane]),
-        rules.stage_of(step.info[lane]),
+        int(step.stages[lane]),
+        cleared,
     )

@@ -49,9 +49,10 @@ from engine.runners.counters import Counters
 from engine.runners.evaluator import Evaluator
 from engine.runners.learner import Learner, read_extra
 from engine.runners.ledger import Ledger
-from engine.runners.scoreboard import Scoreboard
+from engine.runners.scoreboard import Scoreboard, names_of
 from engine.runners.splits import Splits
 from engine.threads import ThreadBudget
+from engine.worlds import STAGES
 
 _REPORT_EVERY_S = 0.5
 _SAVING_S = 600.0
@@ -94,7 +95,7 @@ class Lead:
         self._before = self.counters.env_steps, self.counters.frames  # of earlier parts of the run
         self._splits = Splits(config.runner, ledger)
         self._scoreboard = Scoreboard(ledger.members, config.parallel_envs)
-        self._scoreboard.load_state(extra.get("records", []))
+        self._scoreboard.load_state(extra.get("records", []), extra.get("stages", {}))
         self._ladder = epsilon_ladder(ledger.members * config.parallel_envs, config.epsilon)
         self._curriculum = _curriculum_at(config, extra)
         self._judged = self._ladder <= np.sort(self._ladder)[max(1, self._ladder.size // 4) - 1]
@@ -175,9 +176,10 @@ class Lead:
             assert epsilons is not None
             place = member * self._config.parallel_envs + episode.lane
             counters.book_episode(episode.episode_return)
-            self._scoreboard.book(member, episode)
+            stage = "" if episode.stage < 0 else STAGES[episode.stage]
+            self._scoreboard.book(member, episode, counters.env_steps)
             if self._curriculum is not None and self._judged[place]:
-                self._curriculum.book(episode.stage, episode.flag)
+                self._curriculum.book(stage, episode.flag)
             self._channel.send(
                 Episode(
                     actor=member,
@@ -189,7 +191,8 @@ class Lead:
                     x_pos=episode.x_pos,
                     flag=episode.flag,
                     score=episode.score,
-                    stage=episode.stage,
+                    stage=stage,
+                    cleared=names_of(episode.cleared),
                     epsilon=float(epsilons[place]),
                 )
             )
@@ -229,7 +232,7 @@ class Lead:
             )
         )
         lanes = self._scoreboard.lanes(epsilons)
-        self._channel.send(Lanes(lanes=lanes))
+        self._channel.send(Lanes(lanes=lanes, stages=self._scoreboard.stages()))
         self._channel.send(self._splits())
         if self._curriculum is not None:
             self._channel.send(report(self._curriculum))
@@ -313,6 +316,7 @@ class Lead:
         extra = {
             "counters": self.counters.state(),
             "records": self._scoreboard.state(),
+            "stages": self._scoreboard.stages_state(),
             "games": games_of(self._config),
             "play": play,
             "best": self._evaluator.best,

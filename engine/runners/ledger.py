@@ -38,8 +38,10 @@ class EndedEpisode:
     x_pos: int
     flag: bool
     score: int
-    stage: str = ""
-    """Mario's, as `1-2`."""
+    stage: int
+    """In which it ended: an index of Mario's stages, or -1."""
+    cleared: int
+    """Stages whose flag was reached, a bit for each."""
 
 
 class Ledger:
@@ -57,7 +59,7 @@ class Ledger:
             "waited": ((members,), np.float64),  # seconds it had to wait for others
             "stages": ((members, len(stages.row())), np.float64),  # where its time went: `Stopwatch.row`
             "trace": ((1,), np.float64),  # CLOCK_MONOTONIC up to which stages are recorded
-            "episodes": ((members, _ROOM, 7), np.float64),
+            "episodes": ((members, _ROOM, 8), np.float64),
         }
         arrays = (memory or HostMemory()).arrays(layout)
         self._order, self._screen_fps, self._tuned = arrays["order"], arrays["screen_fps"], arrays["tuned"]
@@ -113,10 +115,12 @@ class Ledger:
         for member in range(self.members):
             count = int(self.counts[member, 2])
             for number in range(max(int(self._read[member]), count - _ROOM), count):
-                lane, episode_return, *counts = self._episodes[member, number % _ROOM].tolist()
-                length, x_pos, flag, score, stage = (int(count) for count in counts)
-                name = f"{stage // 10}-{stage % 10}" if stage else ""
-                yield member, EndedEpisode(int(lane), episode_return, length, x_pos, bool(flag), score, name)
+                lane, episode_return, *numbers = self._episodes[member, number % _ROOM].tolist()
+                length, x_pos, flag, score, stage, cleared = map(int, numbers)
+                yield (
+                    member,
+                    EndedEpisode(int(lane), episode_return, length, x_pos, bool(flag), score, stage, cleared),
+                )
             self._read[member] = count
 
     @property
@@ -189,7 +193,7 @@ class Ledger:
         for episode in episodes:
             self._episodes[member, counts[2] % _ROOM] = (
                 episode.lane, episode.episode_return, episode.length, episode.x_pos, episode.flag, episode.score,
-                int(episode.stage.replace("-", "") or 0),
+                episode.stage, episode.cleared,
             )  # fmt: skip
             counts[2] += 1
         counts[1] += frames

@@ -1,19 +1,20 @@
-"""How good the policy is: flags while training, the first clear, and every greedy evaluation."""
+"""How good the policy is: clear rates of the stages while training, first clears, and every greedy evaluation."""
 
 from __future__ import annotations
 
 from rich.text import Text
 
-from engine.messages import Episode, Evaluation
+from engine.messages import Episode, Evaluation, StageRecord
 from mario_tui.feed import Snapshot
 from mario_tui.format import number, short
 from mario_tui.widgets.panel import Panel, bar
 
 _RECENT = 100
+_SEVERAL = {"game": "whole game", "random": "random stages"}
 
 
 class EvaluationsPanel(Panel):
-    """Mario: the stage with its clear rate; then the evaluations, newest first."""
+    """Mario: the stage or the stages with their clear rates; then the evaluations, newest first."""
 
     def __init__(self) -> None:
         super().__init__("Stages and evaluations", id="evaluations", number=7)
@@ -22,7 +23,10 @@ class EvaluationsPanel(Panel):
         text = Text(no_wrap=True, overflow="ellipsis")
         hello = snapshot.hello
         if hello is not None and hello.game == "mario":
-            self._stage(text, snapshot, hello.stage, width)
+            if hello.stage in _SEVERAL:
+                self._stages(text, snapshot, hello.stage, width)
+            else:
+                self._stage(text, snapshot, hello.stage, width)
         evaluations = [event for event in snapshot.others if isinstance(event, Evaluation)]
         if not evaluations:
             return text.append("no evaluation yet; v plays one now", style="dim")
@@ -44,9 +48,8 @@ class EvaluationsPanel(Panel):
         recent = [event for event in snapshot.episodes if isinstance(event, Episode)][-_RECENT:]
         flags = sum(event.flag for event in recent)
         clears = sum(lane.clears for lane in snapshot.lanes.lanes) if snapshot.lanes is not None else 0
-        name = {"game": "whole game", "random": "random stages"}.get(stage, stage)
-        room = max(4, min(16, width - len(name) - 26))
-        text.append(f"{name} ", style="bold")
+        room = max(4, min(16, width - len(stage) - 26))
+        text.append(f"{stage} ", style="bold")
         text.append(bar(flags / max(1, len(recent)), room), style="green")
         text.append(f" {flags} of last {len(recent)} cleared\n")
         first = next((event for event in snapshot.others if isinstance(event, Episode) and event.flag), None)
@@ -58,5 +61,28 @@ class EvaluationsPanel(Panel):
         else:
             furthest = max((lane.best_x for lane in snapshot.lanes.lanes), default=0) if snapshot.lanes else 0
             text.append(f"not cleared yet; furthest x {furthest:,}\n" if furthest else "not cleared yet\n")
-        if stage in ("game", "random"):
-            text.append("episodes do not tell their stage: all stages together\n", style="dim")
+
+    def _stages(self, text: Text, snapshot: Snapshot, mode: str, width: int) -> None:
+        """A line for each stage that was played; where there is no room for all, those that go best."""
+        records = snapshot.lanes.stages if snapshot.lanes is not None else []
+        cleared = sum(record.clears > 0 for record in records)
+        text.append(f"{_SEVERAL[mode]}: ", style="bold").append(f"{cleared} of {len(records)} stages cleared\n")
+        evaluations = sum(isinstance(event, Evaluation) for event in snapshot.others)
+        room = max(2, self.body[1] - 2 - min(evaluations + 1, self.body[1] // 2))
+        shown = records if len(records) <= room else sorted(records, key=_how_well)[: room - 1]
+        for record in shown:
+            text.append(f"{record.stage} ", style="bold")
+            text.append(bar(_share(record), max(4, min(16, width - 35))), style="green")
+            text.append(f" {record.recent_clears:>3} of last {record.recent:<3} ")
+            first = record.first_clear
+            text.append("not cleared\n" if first is None else f"first at {short(first)}\n")
+        if len(shown) < len(records):
+            text.append(f"{len(records) - len(shown)} more\n", style="dim")
+
+
+def _share(record: StageRecord) -> float:
+    return record.recent_clears / max(1, record.recent)
+
+
+def _how_well(record: StageRecord) -> tuple[float, bool]:
+    return -_share(record), record.first_clear is None

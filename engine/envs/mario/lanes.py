@@ -159,6 +159,7 @@ class MarioLanes:
             episode=np.empty((self.lanes, 3), np.int64),
             info=np.empty((self.lanes, len(rules.INFO_NAMES)), np.int64),
         )
+        stages = self._stages()  # of before: a step that reaches a flag may end in the next stage
         self._player.step(buttons, outcome)
         self._mark(outcome.frames, self.book[:, rules.BUTTONS])
         self._mark(outcome.final_frames, buttons)
@@ -175,6 +176,7 @@ class MarioLanes:
             furthest=outcome.episode[:, 2],
             clears=clears,
             info=outcome.info,
+            stages=stages,
             emulated=int(self.book[:, rules.FRAMES].sum()),
         )
 
@@ -213,6 +215,12 @@ class MarioLanes:
         """Draw the view's mark, of joypad bytes [lanes]."""
         side = self.task.view.mark
         frames[:, :side, :side] = np.where(buttons & A, 255, 0)[:, None, None]
+
+    def _stages(self) -> NDArray[np.int64]:
+        """Where each lane is, as an index of `STAGES`; -1 in the worlds that there should not be."""
+        ram = self.emulator.ram
+        world, stage = ram[:, rules.WORLD].astype(np.int64), ram[:, rules.STAGE].astype(np.int64)
+        return np.where((world < 8) & (stage < 4), 4 * world + stage, -1)
 
     def _rewards(self, clears: NDArray[np.bool_]) -> NDArray[np.float32]:
         if self.task.reward == "classic":

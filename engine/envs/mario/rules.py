@@ -35,11 +35,6 @@ STATUS_NAMES = ("small", "tall", "fireball")
 RUN_FRAME, POKE_AREA_TIMER, POKE_PRELEVEL_TIMER, POKE_DEAD = 1, 2, 4, 8
 
 
-def stage_of(info: Any) -> str:
-    """The stage that a lane's information is of; empty for the games that have none."""
-    return f"{info[INFO_WORLD]}-{info[INFO_STAGE]}" if len(info) else ""
-
-
 @helper
 def _number(memory: Any, address: Any, digits: Any) -> Any:
     """A decimal number of the status bar, a digit a byte."""
