@@ -1,8 +1,9 @@
 """Checkpoints as folders that are complete or absent.
 
 The learner writes tensors (safetensors) and `state.json` into a hidden `.partial` folder and seals it with a manifest
-of versions, sizes and checksums; the host verifies it, renames it to `step-…` and removes the oldest. Nothing here
-unpickles, and nothing imports torch.
+of versions, sizes and checksums; the host verifies it, renames it to `step-…` and removes the oldest, which gets a
+hidden name first. So whoever is killed whenever, a folder named `step-…` is complete. Nothing here unpickles, and
+nothing imports torch.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ POLICY_FILE = "policy.safetensors"
 BEST_POLICY_FILE = "best.safetensors"  # in the run's folder: the best-evaluated policy
 POLICY_FORMAT = "mario-tui-policy-3"
 _PREFIX = "step-"
+_REPLACED = "-replaced"
 
 
 class CheckpointError(UserError):
@@ -93,23 +95,27 @@ def verify(folder: Path) -> Manifest:
 
 
 def commit(partial: Path, final: Path) -> None:
-    """Give a verified folder its name, atomically; an older one of the same name gives way."""
+    """Give a verified folder its name, atomically; an older one of the same name gives way, but not before."""
     verify(partial)
+    replaced = final.with_name(final.name + _REPLACED)
     if final.exists():
-        shutil.rmtree(final)
+        _remove(replaced)
+        final.rename(replaced)
     partial.rename(final)
+    _remove(replaced)
     _sync(final.parent)
 
 
 def committed(run: Run) -> list[Path]:
     """Checkpoints of a run, oldest first."""
-    return sorted(path for path in run.path.glob(f"{_PREFIX}*") if (path / MANIFEST).is_file())
+    found = (path for path in run.path.glob(f"{_PREFIX}*") if (path / MANIFEST).is_file())
+    return sorted(found, key=lambda path: (path.name.removesuffix(_REPLACED), not path.name.endswith(_REPLACED)))
 
 
 def rotate(run: Run, keep: int) -> None:
     """Remove all but the newest `keep` checkpoints and what an interrupted writer left behind."""
     for path in committed(run)[:-keep]:
-        shutil.rmtree(path, ignore_errors=True)
+        _remove(path)
 
 
 def remove_partial(run: Run) -> None:
@@ -200,6 +206,15 @@ def policy_metadata(path: Path) -> dict[str, Any]:
         raise CheckpointError(f"{path}: can't be read ({error.strerror or error})") from None
     except (struct.error, ValueError, AttributeError, KeyError):
         raise foreign from None
+
+
+def _remove(folder: Path) -> None:
+    """Away with a checkpoint: from its name at once, from the disk as far as that is possible."""
+    hidden = folder.with_name(f".{folder.name}.gone")
+    shutil.rmtree(hidden, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        folder.rename(hidden)
+        shutil.rmtree(hidden, ignore_errors=True)
 
 
 def _newest_source(run: Run) -> Source:
