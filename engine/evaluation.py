@@ -173,6 +173,7 @@ def _evaluate(options: argparse.Namespace, tell: Callable[[EvaluationReport], No
         stage=options.stage,
         emulator=options.emulator,
         noop_max=options.noop_max,
+        restart=options.episodes > lanes,
         rom=options.rom,
     )
 

@@ -67,7 +67,9 @@ def ship(policy: Path, into: Path, name: str, command: str, minutes: float) -> p
 def _rate(policy: Path, console: str) -> policies.Rate:
     said = policy_metadata(policy)
     threads = thread_budget(EPISODES).lane_threads
-    env = lanes_of_policy(said, EPISODES, threads=threads, seed=1, emulator=console or None, noop_max=NOOP_MAX)
+    env = lanes_of_policy(
+        said, EPISODES, threads=threads, seed=1, emulator=console or None, noop_max=NOOP_MAX, restart=False
+    )
     try:
         played = play_episodes(env, greedy_act(load_policy(policy)), EPISODES)
     finally:

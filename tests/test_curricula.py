@@ -196,7 +196,7 @@ def test_the_compiled_step_begins_where_the_one_in_python_does() -> None:
 
 def test_an_evaluation_plays_every_stage_as_often() -> None:
     config = make_config({"stage": "1-1,1-2,1-3", "curriculum": True})
-    env = make_lanes(config, 8, threads=1, seed=0, in_turns=True)
+    env = make_lanes(config, 8, threads=1, seed=0, once=True)
     assert isinstance(env, MarioLanes)
     starts = starts_of(env, 3)
     assert (starts == starts[0]).all()

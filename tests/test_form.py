@@ -79,7 +79,7 @@ def test_every_wrong_field_is_named_in_the_configurations_own_words() -> None:
         assert errors[name] == caught.value.reason
     form.reset()
     form.set("buffer_size", "1000")  # good by itself, but not with the default of another
-    assert form.errors() == {"burnin": "20000 never fits; accepted: 1 to buffer-size (1000)"}
+    assert form.errors() == {"burnin": "10000 never fits; accepted: 1 to buffer-size (1000)"}
     form.set("burnin", "500")
     assert form.errors() == {}
 

@@ -29,12 +29,12 @@ def make_lanes(
     threads: int,
     seed: int,
     device: torch.device | None = None,
-    in_turns: bool = False,
+    once: bool = False,
 ) -> Lanes:
     """Lanes of a run's game. Raises `UserError` if the cartridge can't be used.
 
-    Boards are played on `device`, where their frames stay; None: on the CPU, with frames in arrays. `in_turns`: each
-    lane has its own of several stages.
+    Boards are played on `device`, where their frames stay; None: on the CPU, with frames in arrays. `once`: for
+    evaluations in which a lane plays one episode, on its own of several stages.
     """
     if config.game != "mario":
         options = {name: getattr(config, name) for name in _BOARD_OPTIONS}
@@ -46,7 +46,8 @@ def make_lanes(
         emulator=config.emulator,
         threads=threads,
         seed=seed,
-        in_turns=in_turns,
+        restart=not once,
+        in_turns=once,
         rom=rom,
     )
 
@@ -87,14 +88,25 @@ def lanes_of_policy(
     stage: str | None = None,
     emulator: str | None = None,
     noop_max: int = 0,
+    restart: bool = True,
     rom: Path | None = None,
 ) -> Lanes:
-    """Lanes for playing a policy, from its description; Mario's stages and console can be other ones."""
+    """Lanes for playing a policy, from its description; Mario's stages and console can be other ones.
+
+    Without `restart` Mario's lanes play one episode and then hardly cost anything.
+    """
     if said["game"] != "mario":
         return boards_of_policy(said, lanes, seed=seed)
     task = task_of_policy(said, stage=stage or said["stage"], noop_max=noop_max)
     return MarioLanes(
-        task, lanes, emulator=emulator or said["emulator"], threads=threads, seed=seed, in_turns=True, rom=rom
+        task,
+        lanes,
+        emulator=emulator or said["emulator"],
+        threads=threads,
+        seed=seed,
+        restart=restart,
+        in_turns=True,
+        rom=rom,
     )
 
 

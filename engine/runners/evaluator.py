@@ -35,7 +35,7 @@ class Evaluator:
         started = time.monotonic()
         episodes = self._config.eval_episodes
         if self._env is None:
-            self._env = make_lanes(self._config, episodes, threads=self._threads, seed=_SEED, in_turns=True)
+            self._env = make_lanes(self._config, episodes, threads=self._threads, seed=_SEED, once=True)
             self._env.spread_starts()
         self._env.rewind()
         played = play_episodes(self._env, self._act, episodes)
