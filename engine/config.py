@@ -1,8 +1,8 @@
 """What a run is told: one frozen dataclass that is also the command line (`engine.arguments`) and the TOML file.
 
 Every field carries its help, its accepted values and where its default comes from, so `--help`, validation and the
-stored `config.toml` can't drift apart. Imports without torch. "Trial" in a source means the measured Double-DQN
-trial on World 1-1 that the defaults start from (Nature-style network, 32 lanes, 2 CPU cores).
+stored `config.toml` can't drift apart. Imports without torch. Of sources, "table" is the README's of recipes on World
+1-1, and "trial" a measured run of Double DQN there that those recipes started from (32 lanes, 2 CPU cores).
 """
 
 from __future__ import annotations
@@ -179,16 +179,18 @@ class RunConfig:
     batch_size: int = option(
         128,
         "learning",
-        "transitions in an update, under ddp of each rank; auto: the largest that pays here",
+        "transitions in an update, under ddp of each rank (table); auto: the largest that pays here",
         low=0,
         high=65_536,
     )
     accumulate: int = option(
         1, "learning", "parts of a batch computed one after the other: the same update in less memory", low=1, high=4096
     )
-    replay_ratio: float = option(4.0, "learning", "learned samples for each environment step", low=0.01, high=1024)
-    burnin: int = option(10_000, "learning", "environment steps before the first update", low=1)
-    learning_rate: float = option(5e-4, "learning", "step size of AdamW", low=1e-8, high=1.0)
+    replay_ratio: float = option(
+        4.0, "learning", "learned samples for each environment step (table)", low=0.01, high=1024
+    )
+    burnin: int = option(10_000, "learning", "environment steps before the first update (table)", low=1)
+    learning_rate: float = option(5e-4, "learning", "step size of AdamW (table)", low=1e-8, high=1.0)
     gamma: float = option(0.95, "learning", "discount of one environment step (trial)", low=0.0, high=1.0)
     n_step: int = option(5, "learning", "steps in the n-step return (trial)", low=1, high=64)
     sync_every: int = option(
@@ -201,7 +203,7 @@ class RunConfig:
     tau: float = option(
         0.002,
         "learning",
-        "how far it moves; 1 copies the online network, with --sync-every 1000 or so",
+        "how far it moves (table); 1 copies the online network, with --sync-every 1000 or so",
         low=1e-6,
         high=1.0,
     )
@@ -224,14 +226,14 @@ class RunConfig:
     epsilon: float = option(
         0.2,
         "exploration",
-        "of the boldest lane in the end: lane i of N keeps epsilon^(1 + 7 i / (N - 1)) (Horgan et al. 2018: 0.4)",
+        "of the boldest lane in the end: lane i of N keeps epsilon^(1 + 7 i / (N - 1)) (table; Horgan et al. 2018: 0.4)",
         low=0.0,
         high=1.0,
     )
     epsilon_steps: int = option(
         50_000,
         "exploration",
-        "environment steps over which epsilon falls from 1 to each lane's own",
+        "environment steps over which epsilon falls from 1 to each lane's own (table)",
         low=1,
     )
 
