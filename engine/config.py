@@ -226,7 +226,7 @@ class RunConfig:
     epsilon: float = option(
         0.2,
         "exploration",
-        "of the boldest lane in the end: lane i of N keeps epsilon^(1 + 7 i / (N - 1)) (table; Horgan et al. 2018: 0.4)",
+        "of the boldest lane; lane i of N keeps epsilon^(1 + 7 i / (N - 1)) (table; Horgan et al. 2018: 0.4)",
         low=0.0,
         high=1.0,
     )
