@@ -1,0 +1,89 @@
+"""The README's pictures, of real runs: `python -m tests.pictures [--steps N]` trains for some minutes and writes
+`tests/images/*.svg`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from textual.pilot import Pilot
+
+from engine.client import HostProcess
+from engine.config import make_config
+from engine.runs import create_run
+from mario_tui.app import MarioApp
+from mario_tui.widgets.game import GameView
+from mario_tui.widgets.preview import Preview
+
+FOLDER = Path(__file__).parent / "images"
+SIZE = (120, 40)
+OTHER_RUN = {"game": "snake", "board": "6x6", "burnin": 1000, "steps": 12_000, "eval_every": 6000}
+RUN = {"eval_every": 25_000, "steps": 10_000_000}
+
+
+async def until(pilot: Pilot[Any], condition: Callable[[], Any]) -> None:
+    while not condition():
+        await pilot.pause(0.05)
+
+
+async def settle(pilot: Pilot[Any]) -> None:
+    """No notices, nothing that moves."""
+    pilot.app.clear_notifications()
+    await until(pilot, lambda: not pilot.app.screen.query("Toast"))
+    await pilot.wait_for_scheduled_animations()
+
+
+async def take(pilot: Pilot[Any], name: str) -> None:
+    await settle(pilot)
+    path = FOLDER / f"{name}.svg"
+    path.write_text(pilot.app.export_screenshot(title="mario-tui"), encoding="utf-8")
+    print(f"{path.name}: {path.stat().st_size / 1024:.0f} KiB")
+
+
+async def take_all(steps: int) -> None:
+    """Dashboard with the game, a chart alone, and home once the run was stopped."""
+    other = HostProcess(create_run(make_config(OTHER_RUN)))
+    await asyncio.to_thread(other.process.wait)
+    host = HostProcess(create_run(make_config(RUN)))
+    app = MarioApp(open_run=host.run, host=host)
+    async with app.run_test(size=SIZE) as pilot:
+        dashboard: Any = app.screen
+        feed, game = dashboard.feed, dashboard.query_one(GameView)
+        await until(pilot, lambda: (now := feed.snapshot().progress) is not None and now.env_steps >= steps)
+        await pilot.press("g")
+        await until(pilot, lambda: game.frame is not None and game.frame.thought is not None)
+        await pilot.press("f")
+        await take(pilot, "dashboard")
+        await pilot.press("y")
+        await take(pilot, "eyes")
+        await pilot.press("y", "f", "g", "4", "z", "m", *["left"] * 20)
+        await take(pilot, "chart")
+        await pilot.press("escape", "escape", "x", "y")
+        await until(pilot, lambda: feed.snapshot().end is not None)
+        await pilot.press("h")
+        preview = app.screen.query_one(Preview)
+        await until(pilot, lambda: "●" in str(preview.query_one("#preview-chart").render()))
+        await pilot.press("space", "down", "space")
+        await until(pilot, lambda: "snake" in str(preview.query_one("#preview-text").render()))
+        await take(pilot, "home")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="tests.pictures", description="write the README's pictures")
+    parser.add_argument("--steps", type=int, default=150_000, help="environment steps before the pictures are taken")
+    options = parser.parse_args()
+    FOLDER.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["XDG_STATE_HOME"] = os.environ["XDG_CONFIG_HOME"] = folder
+        os.chdir(folder)
+        asyncio.run(take_all(options.steps))
+
+
+if __name__ == "__main__":
+    main()
