@@ -97,7 +97,7 @@ KEYS = (
         "next_panel",
         "tab",
         "Panel",
-        "To the next panel; 1 to 9, i (time), n (processes), u (curriculum): to that one",
+        "To the next panel; 1 to 9, i (time), n (processes), u (phase): that one",
         "dashboard",
         shown=False,
     ),

@@ -311,19 +311,19 @@ async def test_numbers_are_checked_at_the_field_and_changed(served: Run) -> None
             assert "learning rate" in str(dialog.query_one("#complaint").render())
             assert "1e-08 to 1" in str(dialog.query_one("#complaint").render())
         dialog.query_one("#learning_rate", Input).value = "1e-4"
-        dialog.query_one("#replay_ratio", Input).value = "4"
+        dialog.query_one("#replay_ratio", Input).value = "2"
         await pilot.press("enter")
         assert app_is_there(dashboard)
 
         def changes() -> set[tuple[str, float]]:
             return {(e.name, e.value) for e in dashboard.feed.snapshot().others if isinstance(e, Changed)}
 
-        await until(pilot, lambda: changes() >= {("learning_rate", 1e-4), ("replay_ratio", 4.0)}, "the changes")
+        await until(pilot, lambda: changes() >= {("learning_rate", 1e-4), ("replay_ratio", 2.0)}, "the changes")
         assert {name for name, _ in changes()} == {"learning_rate", "replay_ratio"}  # only what was touched
         await pilot.press("8", "z")
         await until(pilot, lambda: "learning rate: 0.5 → 0.0001" in text(dashboard, "log"), "the change in the log")
         await pilot.press("e")
-        assert pilot.app.screen.query_one("#replay_ratio", Input).value == "4"  # what is in force now
+        assert pilot.app.screen.query_one("#replay_ratio", Input).value == "2"  # what is in force now
         await pilot.press("escape")
         assert app_is_there(dashboard)
 

@@ -42,11 +42,12 @@ def test_last_line_is_the_summary_and_weights_have_learned(finished_run: Finishe
     assert summary["event"] == "summary"
     assert summary["env_steps"] == 2016  # the first whole batch of 32 lanes at or after 2,000
     assert summary["frames"] >= 4 * 2016 * 0.9
-    assert summary["updates"] > 40  # (2,000 - 500) steps x 8 samples / batches of 256, less what came last
+    assert summary["updates"] > 40  # (2,000 - 500) steps x 4 samples / batches of 128, less what came last
     assert summary["episodes"] == sum(event["event"] == "episode" for event in finished_run.events) > 0
-    online, target = weights(finished_run.checkpoint), load_file(finished_run.checkpoint / "target.safetensors")
-    # The target network still holds the initial weights: fewer updates than --sync-every.
-    assert any(not np.array_equal(online[name], target[name]) for name in online)
+    online, target = (load_file(finished_run.checkpoint / f"{name}.safetensors") for name in ("online", "target"))
+    assert any(not np.array_equal(online[name], target[name]) for name in online)  # which follows slowly
+    policy = weights(finished_run.checkpoint)
+    assert all(np.array_equal(policy[name], target[name]) for name in online)
     assert all(np.isfinite(tensor).all() for tensor in online.values())
 
 
@@ -58,7 +59,7 @@ def test_json_lines_hold_every_promised_kind(finished_run: FinishedRun) -> None:
 
 
 def test_same_seed_gives_the_same_weights_and_another_seed_others(tmp_path: Path) -> None:
-    options = ("--steps", "400", "--burnin", "100", "--batch-size", "32", "--sync-every", "20")
+    options = ("--steps", "400", "--burnin", "100", "--batch-size", "32", "--no-amp")  # the precision is measured
     learned = []
     with contextlib.ExitStack() as runs:
         started = []

@@ -65,7 +65,7 @@ def test_the_limit_is_the_part_of_the_loop_that_takes_most() -> None:
 
 
 def test_ideas_follow_the_limit() -> None:
-    assert first_idea(RunConfig(amp=False), LEARNING) == {"amp": True}
+    assert first_idea(RunConfig(amp=False, batch_size=256), LEARNING) == {"amp": True}
     assert first_idea(RunConfig(batch_size=8), LEARNING) == {"batch_size": 32}
     assert first_idea(RunConfig(parallel_envs=1), PLAYING) == {"parallel_envs": 4}
     balanced = {"forward": 0.25, "backward": 0.2, "emulate": 0.45, "act": 0.02}

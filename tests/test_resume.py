@@ -16,7 +16,18 @@ SHORT = ("--eval-every", "0", "--burnin", "200", "--batch-size", "128", "--sync-
          "--checkpoint-replay", "--buffer-size", "2000")  # fmt: skip
 GAMES = {
     "mario": ("--parallel-envs", "8", "--epsilon-steps", "2000"),
-    "mario on nes-py": ("--parallel-envs", "2", "--emulator", "nes-py", "--epsilon-steps", "300", "--burnin", "60"),
+    "mario on nes-py": (
+        "--parallel-envs",
+        "2",
+        "--emulator",
+        "nes-py",
+        "--epsilon-steps",
+        "300",
+        "--burnin",
+        "60",
+        "--replay-ratio",
+        "10",
+    ),
     "tetris": ("--game", "tetris", "--board", "5x8", "--pieces", "bag", "--parallel-envs", "8", "--no-amp"),
     "snake": ("--game", "snake", "--board", "5x5", "--parallel-envs", "8", "--no-amp"),
 }
@@ -65,4 +76,4 @@ def test_a_replay_in_a_file_is_there_again_on_resume(tmp_path: Path) -> None:
     updates = [
         json.loads(Path(events[-1]["checkpoint"], "state.json").read_text())["updates"] for events in (first, again)
     ]
-    assert updates[1] - updates[0] == 80 * 8 // 64  # from the first step on
+    assert updates[1] - updates[0] == 80 * 4 // 64  # from the first step on

@@ -31,7 +31,7 @@ def test_an_actor_tells_what_it_decided_and_on_what(options: dict[str, str]) -> 
     env = make_lanes(config, 3, threads=1, seed=0)
     names = action_names(config)
     assert len(names) == len(set(names)) == env.spec.actions
-    actor = Actor(env, ladder=epsilon_ladder(3), epsilon_steps=100, seed=0)
+    actor = Actor(env, ladder=epsilon_ladder(3, 0.4), epsilon_steps=100, seed=0)
     assert actor.decision is None
     q_values = torch.arange(float(3 * env.spec.actions)).reshape(3, -1)
     seen_random = set()
