@@ -31,16 +31,17 @@ class Preview(Horizontal):
 
     def __init__(self) -> None:
         super().__init__(id="preview")
+        self._text, self._chart = Static(id="preview-text", classes="plot"), Comparison(id="preview-chart")
         self._listed: Listed | None = None
         self._read: tuple[str, int] = ("", 0)
         """Path of the recording that is shown, and when it was written."""
 
     def compose(self) -> ComposeResult:
-        yield Static(id="preview-text", classes="plot")
-        yield Comparison(id="preview-chart")
+        yield self._text
+        yield self._chart
 
     def on_mount(self) -> None:
-        self.query_one(Comparison).border_title = "Mean return"
+        self._chart.border_title = "Mean return"
 
     def show(self, listed: Listed | None) -> None:
         """Show this run; None: there is none."""
@@ -54,8 +55,9 @@ class Preview(Horizontal):
     @work(exclusive=True, group="preview")
     async def _load(self) -> None:
         await asyncio.sleep(_SETTLE_S)
-        listed = self._listed
-        text, chart = self.query_one("#preview-text", Static), self.query_one(Comparison)
+        listed, text, chart = self._listed, self._text, self._chart
+        if not text.is_attached:  # the app may be leaving
+            return
         if listed is None:
             text.update("")
             chart.show([])
