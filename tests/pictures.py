@@ -1,4 +1,4 @@
-"""The README's pictures, of real runs: `python -m tests.pictures [--steps N]` trains for some minutes and writes
+"""The README's pictures, of a real run: `python -m tests.pictures [--steps N]` trains for a minute or two and writes
 `tests/images/*.svg`.
 """
 
@@ -19,11 +19,9 @@ from engine.config import make_config
 from engine.runs import create_run
 from mario_tui.app import MarioApp
 from mario_tui.widgets.game import GameView
-from mario_tui.widgets.preview import Preview
 
 FOLDER = Path(__file__).parent / "images"
 SIZE = (120, 40)
-OTHER_RUN = {"game": "snake", "board": "6x6", "burnin": 1000, "steps": 12_000, "eval_every": 6000}
 RUN = {"eval_every": 25_000, "steps": 10_000_000}
 
 
@@ -47,9 +45,7 @@ async def take(pilot: Pilot[Any], name: str) -> None:
 
 
 async def take_all(steps: int) -> None:
-    """Dashboard with the game, a chart alone, and home once the run was stopped."""
-    other = HostProcess(create_run(make_config(OTHER_RUN)))
-    await asyncio.to_thread(other.process.wait)
+    """Dashboard with the game, and a chart alone."""
     host = HostProcess(create_run(make_config(RUN)))
     app = MarioApp(open_run=host.run, host=host)
     async with app.run_test(size=SIZE) as pilot:
@@ -60,23 +56,15 @@ async def take_all(steps: int) -> None:
         await until(pilot, lambda: game.frame is not None and game.frame.thought is not None)
         await pilot.press("f")
         await take(pilot, "dashboard")
-        await pilot.press("y")
-        await take(pilot, "eyes")
-        await pilot.press("y", "f", "g", "4", "z", "m", *["left"] * 20)
+        await pilot.press("f", "g", "4", "z", "m", *["left"] * 20)
         await take(pilot, "chart")
         await pilot.press("escape", "escape", "x", "y")
         await until(pilot, lambda: feed.snapshot().end is not None)
-        await pilot.press("h")
-        preview = app.screen.query_one(Preview)
-        await until(pilot, lambda: "●" in str(preview.query_one("#preview-chart").render()))
-        await pilot.press("space", "down", "space")
-        await until(pilot, lambda: "snake" in str(preview.query_one("#preview-text").render()))
-        await take(pilot, "home")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="tests.pictures", description="write the README's pictures")
-    parser.add_argument("--steps", type=int, default=150_000, help="environment steps before the pictures are taken")
+    parser.add_argument("--steps", type=int, default=80_000, help="environment steps before the pictures are taken")
     options = parser.parse_args()
     FOLDER.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
