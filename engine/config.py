@@ -316,6 +316,20 @@ class RunConfig:
             raise ConfigError("replay_device", "'device' is not accepted with --use-mmap-buffer; accepted: auto, host")
         if self.burnin > self.buffer_size:
             raise ConfigError("burnin", f"{self.burnin} never fits; accepted: 1 to buffer-size ({self.buffer_size})")
+        self._check_target()
+
+    def _check_target(self) -> None:
+        """Nobody wants a target network that stands still, or none: one of two options was forgotten."""
+        if self.tau == 1 and self.sync_every == 1:
+            raise ConfigError(
+                "tau", "1 after every update leaves no target network; accepted with: --sync-every 2 or more"
+            )
+        if self.tau < 1 and self.sync_every > _SLOWEST_TARGET * self.tau:
+            raise ConfigError(
+                "tau",
+                f"{self.tau:g} every {self.sync_every:,} updates would hardly move the target network; accepted: "
+                f"{min(self.sync_every / _SLOWEST_TARGET, 1):g} or more",
+            )
 
     @property
     def processes(self) -> int:
@@ -336,6 +350,8 @@ class RunConfig:
         return {name: value for name, value in values.items() if value is not None}
 
 
+_SLOWEST_TARGET = 10_000
+"""Updates in which a moving average's time constant must lie: what Mnih et al. 2015 leave between two copies."""
 BOARD_LIMITS = {"snake": ((3, 30), (3, 30)), "tetris": ((4, 12), (4, 26))}
 """Least and most of width and height."""
 _BOARD_DEFAULTS: dict[str, Any] = {

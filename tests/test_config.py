@@ -48,6 +48,9 @@ def test_only_given_flags_are_given() -> None:
         (("--alpha", "nan"), "--alpha: nan is not accepted; accepted: a number from 0.0 to 1.0"),
         (("--device", "tpu"), "--device: 'tpu' is not accepted; accepted: auto, cpu, mps, cuda, cuda:N"),
         (("--burnin", "500000"), "--burnin: 500000 never fits; accepted: 1 to buffer-size (400000)"),
+        (("--sync-every", "1000"),
+         "--tau: 0.002 every 1,000 updates would hardly move the target network; accepted: 0.1 or more"),
+        (("--tau", "1"), "--tau: 1 after every update leaves no target network; accepted with: --sync-every 2 or more"),
         (("--buffer-size", "100", "--burnin", "50", "--parallel-envs", "64"), "--buffer-size: 100 is too small"),
     ],
 )  # fmt: skip
