@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 DEV_INSTALLED := $(VENV)/.dev-installed
+LONG_INSTALLED := $(VENV)/.long-installed
 ARGS ?=
 
 .PHONY: train test test-long check format bench clean
@@ -14,7 +15,7 @@ train: $(INSTALLED)  ## open the dashboard and train Mario; options: make train 
 test: $(DEV_INSTALLED)  ## the tests
 	@$(BIN)/python -m pytest $(ARGS)
 
-test-long: $(DEV_INSTALLED)  ## the tests that take minutes
+test-long: $(LONG_INSTALLED)  ## the tests that take minutes
 	@$(BIN)/python -m pytest -m long --timeout=1800 $(ARGS)
 
 check: $(DEV_INSTALLED)  ## format, lint, types, import borders
@@ -49,6 +50,10 @@ $(INSTALLED): $(BIN)/python pyproject.toml constraints.txt
 
 $(DEV_INSTALLED): $(INSTALLED)
 	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+$(LONG_INSTALLED): $(DEV_INSTALLED)
+	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[browser]'
 	@touch $@
 
 clean:
