@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rich.table import Table
+from rich.console import Group
+from rich.table import Column, Table
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding
@@ -12,7 +13,7 @@ from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import Button, Static
 
-from mario_tui.keys import PLACES, TITLES, Place, keys_in, shown_name
+from mario_tui.keys import KEYS, PLACES, TITLES, Place, keys_in, shown_name
 from mario_tui.settings import settings_path
 
 
@@ -66,13 +67,15 @@ class HelpScreen(ModalScreen[None]):
         self._place, self._keymap = place, keymap or {}
 
     def compose(self) -> ComposeResult:
-        table = Table.grid(padding=(0, 2))
+        parts: list[Text | Table] = []
+        widest = max(len(shown_name(key, self._keymap)) for key in KEYS)
         for place in sorted(PLACES, key=lambda place: place not in (self._place, "everywhere")):
-            table.add_row(Text(TITLES[place], style="bold"), "")
+            table = Table.grid(Column(min_width=widest), Column(), padding=(0, 2))
             for key in keys_in(place):
                 table.add_row(Text(shown_name(key, self._keymap), style="bold cyan"), key.help)
+            parts += [Text(TITLES[place], style="bold"), table, Text()]
         with VerticalScroll(classes="dialog") as dialog:
             dialog.border_title = "Help"
-            yield Static(table)
-            yield Static(Text(f'\nother keys: {settings_path()}\n[keys]\n"home.new" = "a,f2"', style="dim"))
+            yield Static(Group(*parts))
+            yield Static(Text(f'other keys: {settings_path()}\n[keys]\n"home.new" = "a,f2"', style="dim"))
             yield Static(Text("esc closes this", style="dim"))
