@@ -16,6 +16,7 @@ from textual.widgets import Input, Static
 from engine.command import command_line
 from engine.config import make_config
 from engine.runs import Run
+from mario_tui import remembered
 from mario_tui.app import READ_ONLY, MarioApp
 from mario_tui.cli import training_parser
 from mario_tui.keys import KEYS, PLACES, Place, keys_in, shown_name
@@ -305,6 +306,9 @@ async def test_a_live_run_gets_no_command_in_read_only(tmp_path: Path) -> None:
         )
         assert newer.state == "running"
         assert sent == []
+        await pilot.press("8", "w")
+        await until(pilot, lambda: not dashboard.query_one("#log").display, "the panel's absence")
+        assert not remembered.file().exists()
     kill_hosts(tmp_path)
 
 

@@ -116,11 +116,12 @@ class Board(PlaceScreen[None]):
         self.keep()
 
     def keep(self) -> None:
-        """Remember how the screen looks."""
+        """Remember how the screen looks; not what a visitor made of it, who would change it for its owner."""
         self.remembered.axis, self.remembered.smoothing = self.outlook.axis, self.outlook.smoothing
         self.remembered.logarithmic = [str(chart.id) for chart in self.charts if chart.logarithmic]
         self.remembered.sort, self.remembered.turned = self.actors.sort, self.actors.reverse
-        remember(self.remembered)
+        if not self.mario.read_only:
+            remember(self.remembered)
 
     def _lay_out(self) -> None:
         """Classes for the style sheet: what is hidden, what is alone, which columns have nothing left."""
