@@ -11,6 +11,8 @@ def number(value: float | None) -> str:
     """Three significant digits or so; a dash for what is not known."""
     if value is None or not math.isfinite(value):
         return "–"
+    if 0 < abs(value) < 0.001:
+        return f"{value:.1e}".replace("e-0", "e-")
     if abs(value) >= 100:
         return f"{value:,.0f}"
     return f"{value:.1f}" if abs(value) >= 10 else f"{value:.3f}" if abs(value) < 1 else f"{value:.2f}"
@@ -23,6 +25,14 @@ def short(value: float) -> str:
             scaled = value / divisor
             return f"{scaled:.0f}{unit}" if unit == "" or scaled >= 100 else f"{scaled:.1f}{unit}"
     return f"{value / 1e9:.1f}G"
+
+
+def fitting(value: float, cells: int) -> str:
+    """`number`, or something coarser that has room in so many cells."""
+    text = number(value)
+    if len(text) > cells:
+        text = f"{value:.0e}" if abs(value) < 1 else f"{'-' * (value < 0)}{short(abs(value))}"
+    return text[:cells]
 
 
 def reached(x_pos: float, score: float) -> str:

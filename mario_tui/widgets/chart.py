@@ -16,7 +16,7 @@ from textual.events import Leave, MouseDown, MouseEvent, MouseMove, MouseScrollD
 from textual.message import Message
 from textual.strip import Strip
 
-from mario_tui.format import number, short
+from mario_tui.format import fitting, number
 from mario_tui.widgets.braille import Canvas
 from mario_tui.widgets.curves import AXIS_NAMES, MARKS, ZOOM, Curves, Outlook, nearest, smooth, x_text
 from mario_tui.widgets.painted import Painted
@@ -139,12 +139,12 @@ class Chart(Painted):
         if row not in (0, rows - 1) and (row % step or rows - 1 - row < max(3, step // 2)):
             return " " * _LABEL
         value = high - (high - low) * row / max(1, rows - 1)
-        return f"{_label(10**value if self.logarithmic else value):>{_LABEL - 1}} "
+        return f"{fitting(10**value if self.logarithmic else value, _LABEL - 1):>{_LABEL - 1}} "
 
     def _marks(self, canvas: Canvas, columns: int, low_x: float, high_x: float) -> list[tuple[str, int]]:
         """The x axis as a line, events of the run as letters on it; the rare ones win a cell."""
         cells = ["─"] * columns
-        order = "ceb!dr"
+        order = "".join(MARKS)
         for step, letter in self._curves.marks:
             x = self._curves.x_of(step, self._outlook.axis)
             column = canvas.column(x)
@@ -255,11 +255,3 @@ class Chart(Painted):
         if self._outlook.cursor is not None:
             self._outlook.cursor = None
             self.post_message(self.Moved())
-
-
-def _label(value: float) -> str:
-    """A number in six characters."""
-    text = number(value)
-    if len(text) > _LABEL - 1:
-        text = short(value) if value >= 0 else f"-{short(-value)}"
-    return text[: _LABEL - 1]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from rich.text import Text
 from textual.widgets import Static
 
-from mario_tui.format import number, short
+from mario_tui.format import fitting, short
 from mario_tui.widgets.braille import Canvas
 
 MARKERS = "●▲■◆✚★○△□◇"
@@ -84,8 +84,8 @@ def plot(drawn: Sequence[Series], columns: int, rows: int, x_name: Callable[[flo
         _mark(canvas, series, ink)
     text = Text(no_wrap=True, overflow="crop")
     for row in range(body):
-        label = number(high) if row == 0 else number(low) if row == body - 1 else ""
-        text.append(f"{label[: _LABEL - 1]:>{_LABEL - 1}} ", style="dim")
+        label = fitting(high, _LABEL - 1) if row == 0 else fitting(low, _LABEL - 1) if row == body - 1 else ""
+        text.append(f"{label:>{_LABEL - 1}} ", style="dim")
         for piece, ink in canvas.runs(row):
             text.append(piece, style=drawn[ink].colour)
         text.append("\n")

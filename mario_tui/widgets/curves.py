@@ -20,10 +20,12 @@ MARKS = {
     "c": "checkpoint",
     "e": "evaluation",
     "b": "best evaluation",
-    "r": "restart",
-    "d": "number changed",
     "!": "warning",
+    "d": "number changed",
+    "p": "new phase",
+    "r": "restart",
 }
+"""Letters on the x axis, the commonest first."""
 
 
 @dataclass

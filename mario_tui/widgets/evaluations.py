@@ -45,7 +45,7 @@ class EvaluationsPanel(Panel):
         return f"{count} evaluations" if count > 1 else ""
 
     def _stage(self, text: Text, snapshot: Snapshot, stage: str, width: int) -> None:
-        recent = [event for event in snapshot.episodes if isinstance(event, Episode)][-_RECENT:]
+        recent = [event for event in snapshot.events if isinstance(event, Episode)][-_RECENT:]
         flags = sum(event.flag for event in recent)
         clears = sum(lane.clears for lane in snapshot.lanes.lanes) if snapshot.lanes is not None else 0
         room = max(4, min(16, width - len(stage) - 26))

@@ -28,7 +28,7 @@ class MachinePanel(Panel):
     def show(self, snapshot: Snapshot) -> None:
         if snapshot.system is self._snapshot.system and self._lines:
             return
-        if snapshot.system is not None:
+        if snapshot.system is not None and snapshot.system is not self._snapshot.system:
             self._past.append(snapshot.system)
         super().show(snapshot)
 
