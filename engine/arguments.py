@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 from dataclasses import fields
 from typing import Any
 
 from engine.config import RunConfig, belongs, defaults
-from engine.options import GAMES, RUNNERS, FieldSpec, coerce, flag, is_int, is_text
+from engine.options import GAMES, RUNNERS, FieldSpec, flag, is_int, is_text
 
 
 def add_arguments(parser: argparse.ArgumentParser, game: str = GAMES[0], runner: str = RUNNERS[0]) -> None:
@@ -52,10 +53,8 @@ def _number(spec: FieldSpec) -> Any:
 
     def parse(text: str) -> Any:
         for convert in (int, float):
-            try:
-                return coerce(spec, convert(text))
-            except ValueError:
-                continue
+            with contextlib.suppress(ValueError):
+                return convert(text)
         return text
 
     return parse

@@ -388,6 +388,13 @@ def defaults(game: str, runner: str) -> dict[str, Any]:
     return values
 
 
+def carried_over(kept: Mapping[str, Any], game: str, runner: str) -> dict[str, Any]:
+    """Of a run's options those that it keeps under `runner`: another one has its own for what its processes share."""
+    if runner == kept["runner"]:
+        return dict(kept)
+    return {name: kept[name] for name in kept if name != "parallel_envs" and belongs(name, game, runner)}
+
+
 def belongs(name: str, game: str, runner: str) -> bool:
     """Whether an option is one of a game and a runner."""
     meta = RunConfig.__dataclass_fields__[name].metadata

@@ -14,7 +14,7 @@ from dataclasses import fields
 from typing import Any
 
 from engine.arguments import add_arguments, given
-from engine.config import AUTO, ConfigError, RunConfig, defaults, flag, make_config
+from engine.config import AUTO, ConfigError, RunConfig, carried_over, defaults, flag, make_config
 from engine.monitoring.memory import available_bytes, estimate_bytes
 from engine.options import FieldSpec
 from engine.presets import PRESETS
@@ -151,7 +151,11 @@ class Form:
         return f"{parts}: TOO MUCH" if total > free else parts
 
     def _complete(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        return {**(self._base or {}), **(PRESETS[self.preset] if self.preset else {}), **values}
+        said = {**(PRESETS[self.preset] if self.preset else {}), **values}
+        if self._base is None:
+            return said
+        game, runner = (said.get(name, self._base[name]) for name in _DECIDE)
+        return {**carried_over(self._base, game, runner), **said}
 
     def _argument(self, name: str) -> str:
         text = self._texts[name]

@@ -9,7 +9,7 @@ from typing import Any
 
 from engine.checkpoints import find_source
 from engine.client import HostProcess
-from engine.config import RUNNERS, ConfigError, RunConfig, belongs, load_toml, make_config
+from engine.config import ConfigError, RunConfig, carried_over, load_toml, make_config
 from engine.errors import UserError
 from engine.presets import preset
 from engine.runs import CONFIG_FILE, Run, create_run, read_config, write_atomically
@@ -43,25 +43,27 @@ def make_plan(
     """
     given = _with_absolute_rom(given, Path.cwd())
     from_file = {} if config_file is None else _with_absolute_rom(load_toml(config_file), config_file.parent)
-    if config_file is not None:
-        make_config(from_file, str(config_file))  # an error in the file names the file
+    file_says = from_file.keys() - given.keys()
     if preset_name is not None:
         from_file = {**preset(preset_name), **from_file}
+    asked = {**from_file, **given}
+    try:
+        return _plan(asked, resume)
+    except ConfigError as error:
+        if error.field in file_says:
+            raise UserError(f"{config_file}: {error.field}: {error.reason}") from None
+        raise
+
+
+def _plan(asked: Mapping[str, Any], resume: str | None) -> Plan:
     if resume is None:
-        return Plan(make_config({**from_file, **given}))
-    source = find_source(resume, given.get("run_dir", from_file.get("run_dir", RunConfig.run_dir)))
+        return Plan(make_config(asked))
+    source = find_source(resume, asked.get("run_dir", RunConfig.run_dir))
     if source.run is not None and source.run.is_alive():
         raise UserError(f"--resume: {source.run.name} is running; use: mario-tui attach {source.run.name}")
     kept = read_config(source.path / CONFIG_FILE).options()
-    asked = {**from_file, **given}
     game, runner = (asked.get(name, kept[name]) for name in ("game", "runner"))
-    if runner != kept["runner"]:  # another runner has its own defaults for what belongs to the processes
-        kept = {
-            name: value
-            for name, value in kept.items()
-            if name != "parallel_envs" and runner in RUNNERS and belongs(name, game, runner)
-        }
-    config = make_config({**kept, **asked})
+    config = make_config({**carried_over(kept, game, runner), **asked})
     if config.steps <= source.manifest.env_steps:
         raise ConfigError(
             "steps",

@@ -90,6 +90,17 @@ def test_command_line_beats_file_only_if_given(tmp_path: Path) -> None:
     assert (plan.config.steps, plan.config.batch_size) == (500, 32)
 
 
+def test_a_file_may_hold_what_the_command_line_makes_possible(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text("num_actors = 3\n")
+    assert make_plan(parse("--runner", "apex"), file).config.num_actors == 3
+    assert make_plan({}, file, preset_name="apex-classic").config.num_actors == 3
+    with pytest.raises(UserError, match=r"mine\.toml: num_actors: is not an option of single"):
+        make_plan({}, file)
+    with pytest.raises(ConfigError, match=r"^--num-actors: is not an option of single"):
+        make_plan(parse("--num-actors", "2"), file)
+
+
 def test_a_relative_cartridge_means_what_it_meant_where_it_was_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

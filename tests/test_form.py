@@ -84,6 +84,19 @@ def test_every_wrong_field_is_named_in_the_configurations_own_words() -> None:
     assert form.errors() == {}
 
 
+def test_a_batch_size_of_nothing_is_a_wrong_field() -> None:
+    form = Form()
+    form.set("batch_size", "0")
+    assert form.errors() == {"batch_size": "0 is not accepted; accepted: auto, or a whole number from 1 to 65,536"}
+
+
+def test_a_run_goes_on_under_another_runner_with_its_defaults() -> None:
+    form = Form(make_config({"parallel_envs": 8, "checkpoint_replay": True, "seed": 5}).options())
+    form.set("runner", "apex")
+    assert form.errors() == {}
+    assert (form.config().seed, form.config().parallel_envs) == (5, make_config({"runner": "apex"}).parallel_envs)
+
+
 def test_an_option_of_another_runner_is_not_offered() -> None:
     form = Form()
     assert not form.offered("num_actors")
