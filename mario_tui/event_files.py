@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
@@ -47,8 +48,20 @@ class History:
             self._stride *= 2
 
 
+Scalar = tuple[str, str, int, float, float]
+"""Tag, subfolder, step, unix time, value."""
+
+
+@dataclass
+class News:
+    """What was written since the last time, and what is wrong with files that can't be read on."""
+
+    scalars: list[Scalar] = field(default_factory=list)
+    broken: dict[Path, str] = field(default_factory=dict)
+
+
 class EventFolder:
-    """Every event file under a folder; `read` takes in what was written since the last time."""
+    """Every event file under a folder. `collect` may run in a thread; what it brings is taken in where it is shown."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -58,20 +71,26 @@ class EventFolder:
         """What is wrong with files that can't be read on."""
         self._at: dict[Path, int] = {}
 
-    def read(self) -> bool:
-        """Whether there was anything new."""
-        new = False
+    def collect(self) -> News:
+        """Read what was written since the last time."""
+        news = News()
         for path in sorted(self.folder.glob("**/*tfevents*")):
             if path in self.broken or not path.is_file():
                 continue
             inside = path.parent.relative_to(self.folder).as_posix()
             try:
                 for tag, step, wall_time, value in self._rest_of(path):
-                    self.tags.setdefault(tag, {}).setdefault(inside, History()).add(step, wall_time, value)
-                    new = True
+                    news.scalars.append((tag, inside, step, wall_time, value))
             except (OSError, ValueError) as error:
-                self.broken[path] = str(error)
-        return new
+                news.broken[path] = str(error)
+        return news
+
+    def take_in(self, news: News) -> bool:
+        """Whether there was anything new."""
+        for tag, inside, step, wall_time, value in news.scalars:
+            self.tags.setdefault(tag, {}).setdefault(inside, History()).add(step, wall_time, value)
+        self.broken |= news.broken
+        return bool(news.scalars or news.broken)
 
     def _rest_of(self, path: Path) -> Iterator[tuple[str, int, float, float]]:
         with path.open("rb") as file:

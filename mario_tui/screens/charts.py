@@ -33,6 +33,7 @@ class ChartsScreen(PlaceScreen[None]):
         self.events = EventFolder(folder)
         self._over_time = False
         self._wanted = ""
+        self._showing = asyncio.Lock()  # a key and the reader may want it at the same time
 
     def compose(self) -> ComposeResult:
         yield Static(id="title")
@@ -51,12 +52,17 @@ class ChartsScreen(PlaceScreen[None]):
 
     async def _follow(self) -> None:
         while True:
-            if await asyncio.to_thread(self.events.read) or not self.events.tags:
+            news = await asyncio.to_thread(self.events.collect)
+            if self.events.take_in(news) or not self.events.tags:
                 await self._show()
             await asyncio.sleep(_READ_S)
 
     async def _show(self) -> None:
         """Make the charts that are wanted, and draw what has changed."""
+        async with self._showing:
+            await self._make_and_draw()
+
+    async def _make_and_draw(self) -> None:
         words = self._wanted.lower().split()
         found = [tag for tag in sorted(self.events.tags) if all(word in tag.lower() for word in words)]
         shown = found[:_MOST_CHARTS]
