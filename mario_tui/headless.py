@@ -6,6 +6,7 @@ one: out at once. SIGHUP is ignored.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import signal
@@ -13,7 +14,7 @@ import sys
 import time
 from collections.abc import Callable
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any, Protocol, TextIO
 
 import msgspec
 from rich.console import Console
@@ -70,21 +71,33 @@ def train_headless(plan: Plan, log_format: str) -> int:
     try:
         with host.connect() as client:
             stopper.aim(client)
+            display.show(client.hello)
             while end is None:
                 event = client.receive()
                 end = event if isinstance(event, Finished | Failed) else None
                 try:
                     display.show(event)
                 except BrokenPipeError:  # the reader of our output left, as `| head` does, or `| tee` on Ctrl-C
-                    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                    _say_no_more(sys.stdout)
                     stopper.stop("nobody reads its output any more")
+                except OSError:  # the terminal was closed: the run is not
+                    _say_no_more(sys.stdout, sys.stderr)
     except HostGone:
         pass
+    except UserError as error:  # the host did not come up
+        print(f"mario-tui: {error}", file=sys.stderr)
+        return 1
     finally:
-        display.close()
+        with contextlib.suppress(OSError):
+            display.close()
         host.process.stdin and host.process.stdin.close()
         host.process.wait()
     return exit_status(host.run, end)
+
+
+def _say_no_more(*streams: TextIO) -> None:
+    for stream in streams:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def exit_status(run: Run, end: Finished | Failed | None) -> int:

@@ -75,11 +75,23 @@ def test_a_failed_engine_gives_status_1_and_the_reason_on_a_restored_terminal(tm
 
 def test_headless_on_a_terminal_shows_a_bar_and_ctrl_c_ends_in_order(tmp_path: Path) -> None:
     terminal = Terminal("--no-ui", "--parallel-envs", "2", "--steps", "100000000", cwd=tmp_path, columns=120)
-    terminal.wait_for("running", "steps/s")
+    terminal.wait_for("running", "steps/s", "0%")
     terminal.send("\x03")
     assert terminal.wait() == 0
     assert "done (received SIGINT)" in terminal.text()
     assert checkpoints.newest(the_run(tmp_path)) is not None
+
+
+def test_headless_survives_its_terminal(tmp_path: Path) -> None:
+    terminal = Terminal("--no-ui", "--parallel-envs", "2", "--steps", "100000000", cwd=tmp_path, columns=120)
+    terminal.wait_for("running", "steps/s")
+    run = the_run(tmp_path)
+    terminal.hang_up()
+    goes_on(run)
+    goes_on(run)  # it had something to write meanwhile
+    os.kill(terminal.pid, signal.SIGTERM)
+    assert terminal.wait() == 0
+    assert run.record().state == "finished"
 
 
 def test_play_shows_the_game(tmp_path: Path) -> None:
