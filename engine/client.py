@@ -20,6 +20,7 @@ from engine.messages import HEADER_BYTES, PROTOCOL, Command, Event, Hello, body_
 from engine.runs import LOG_FILE, Run
 
 START_TIMEOUT_S = 30.0
+_STARTING_S = 10.0
 
 
 class HostGone(Exception):
@@ -41,7 +42,11 @@ class HostClient:
             self._socket.close()
             raise UserError(f"{run.name}: is not running (state: {record.state})") from None
         self._stream = self._socket.makefile("rb")
-        hello = self.receive()
+        try:
+            hello = self.receive()
+        except HostGone:
+            self.close()
+            raise UserError(f"{run.name}: its host ended just now") from None
         if not isinstance(hello, Hello) or hello.protocol != PROTOCOL:
             self.close()
             raise UserError(f"{run.name}: its host speaks another protocol; use the mario-tui that started it")
@@ -74,6 +79,30 @@ class HostClient:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
+
+
+def attach(run: Run) -> HostClient | None:
+    """A client of a run that has a host, else None. A host that is just starting is waited for.
+
+    Raises `UserError` as `HostClient` does.
+    """
+    while True:
+        try:
+            if run.is_alive():
+                return HostClient(run)
+            if not _is_starting(run):
+                return None
+        except UserError:
+            if not _is_starting(run):
+                raise
+        time.sleep(0.05)
+
+
+def _is_starting(run: Run) -> bool:
+    """Whether its host was started a moment ago and has no lock or no socket yet."""
+    record = run.record()
+    fresh = record.state == "starting" or (record.state == "lost" and not run.history_path.exists())
+    return fresh and time.time() - record.updated_at < _STARTING_S
 
 
 def read_recording(path: Path) -> list[Event]:
@@ -118,11 +147,15 @@ class HostProcess:
                 env={**os.environ, "PYTHONUNBUFFERED": "1"},
             )
 
+    @property
+    def ended(self) -> bool:
+        return self.process.poll() is not None
+
     def connect(self, timeout_s: float = START_TIMEOUT_S) -> HostClient:
         """A client as soon as the host serves. Raises `UserError` naming the log if it never does."""
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
-            if self.process.poll() is not None:
+            if self.ended:
                 raise UserError(f"{self.run.name}: its host ended at once; see {self.run.log_path}")
             record = self.run.record()
             if record.pid == self.process.pid and record.socket:

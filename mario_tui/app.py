@@ -221,4 +221,7 @@ class MarioApp(App[None]):
         record = run.record()
         if record.state in ACTIVE:
             print(f"{run.name} goes on; come back with: mario-tui attach {run.name}")
+        if record.state == "lost" and self._host is not None and self._host.run.path == run.path and self._host.ended:
+            print(f"mario-tui: {run.name} failed: its host process died; log: {run.log_path}", file=sys.stderr)
+            return 1
         return 0

@@ -49,6 +49,9 @@ def main() -> None:
     except UserError as error:
         print(f"mario-tui: error: {error}", file=sys.stderr)
         status = 2
+    except PermissionError as error:
+        print(f"mario-tui: error: {error.filename}: {error.strerror}", file=sys.stderr)
+        status = 2
     except KeyboardInterrupt:
         status = 130
     except BrokenPipeError:  # whoever read our output has left, e.g. `mario-tui runs | head`

@@ -57,13 +57,18 @@ class Feed:
         self._view = RunView()
         self._lock = threading.Lock()
         self._client: HostClient | None = None
+        self._closed = False
         self._changed = True
         self._snapshot = Snapshot()
         self._seen: tuple[object, ...] = ()
 
     def follow(self, client: HostClient) -> None:
         """Read from a connection, in a thread of its own, until it ends."""
-        self._client = client
+        with self._lock:
+            if self._closed:
+                client.close()
+                return
+            self._client = client
         self.replay([client.hello])
         threading.Thread(target=self._read, args=(client,), daemon=True, name="feed").start()
 
@@ -121,8 +126,11 @@ class Feed:
             return list(self._view.of_lane.get((actor, lane), ()))
 
     def close(self) -> None:
-        if self._client is not None:
-            self._client.close()
+        """End the connection; one that is made later is ended at once."""
+        with self._lock:
+            self._closed = True
+            if self._client is not None:
+                self._client.close()
 
     def _read(self, client: HostClient) -> None:
         try:

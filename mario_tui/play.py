@@ -57,16 +57,23 @@ def end_game(game: Popen[bytes]) -> None:
 def record(arguments: Sequence[str]) -> int:
     """Play one episode into a file, without a screen; the exit status."""
     game = start_game(*arguments, "--episodes=1")
+    played = False
     try:
         for report in reports(game):
             if isinstance(report, Failed):
-                raise UserError(report.reason)
+                if report.usage:
+                    raise UserError(report.reason)
+                print(f"mario-tui: the game failed: {report.reason}", file=sys.stderr)
+                return 1
             if isinstance(report, Episode):
+                played = True
                 flag = f", {'flag' if report.flag else 'no flag'}" if report.x_pos else ""
                 print(f"return {report.episode_return:.0f}, {reached(report.x_pos, report.score)}{flag}")
     finally:
         end_game(game)
-    return 0
+    if not played:
+        print("mario-tui: the game's process died", file=sys.stderr)
+    return 0 if played else 1
 
 
 class PlayApp(App[None]):

@@ -90,14 +90,14 @@ def _leave(signum: int, frame: FrameType | None) -> None:
 
 def _show(found: Profiled, options: argparse.Namespace) -> int:
     path: Path = options.report_file or Path(f"profile-{found.run}.md")
-    try:
-        path.write_text(found.report, encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"--report-file: {path}: can't be written ({error.strerror or error})") from None
     if options.json:
         print(msgspec.json.encode(found.figures).decode())
     elif options.report_file is None:
         print(found.report)
+    try:
+        path.write_text(found.report, encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"--report-file: {path}: can't be written ({error.strerror or error})") from None
     for written in (path, options.trace):
         if written is not None:
             print(f"written: {written}", file=sys.stderr)

@@ -11,16 +11,19 @@ from PIL import Image
 from textual.pilot import Pilot
 from textual.widgets import Input
 
-from engine.messages import Changed, Evaluation
+from engine.client import HostClient, HostGone
+from engine.messages import Changed, Evaluation, Phase, Stop
 from engine.runs import Run
 from mario_tui import remembered
 from mario_tui.app import MarioApp
+from mario_tui.feed import Feed
 from mario_tui.screens.actor import ActorScreen
 from mario_tui.screens.dashboard import TICK_S, DashboardScreen
 from mario_tui.screens.home import HomeScreen
 from mario_tui.screens.tune import TuneScreen
 from mario_tui.widgets.game import GameView
 from tests.source import serving
+from tests.test_home import said
 from tests.test_tui import until
 
 
@@ -125,6 +128,36 @@ async def test_hidden_panels_come_back_by_their_digit_and_are_remembered(served:
         await until(pilot, lambda: in_sight(dashboard) >= {"machine", "log"}, "all of them")
 
 
+async def test_a_panel_that_has_nothing_to_show_never_takes_the_screen(served: Run) -> None:
+    remembered.remember(remembered.Remembered(maximised="game"))
+    async with MarioApp(open_run=served).run_test(size=(120, 40)) as pilot:
+        dashboard = await opened(pilot)
+        everything = in_sight(dashboard)
+        assert "actors" in everything
+        await pilot.press("n", "tab")
+        await until(pilot, lambda: "Processes: this run has none" in said(pilot.app), "the reason")
+        assert in_sight(dashboard) == everything
+        for _ in range(2):  # hidden by w, it comes back by g
+            await pilot.press("g")
+            await until(pilot, lambda: "game" in in_sight(dashboard), "the game")
+            await pilot.press("9", "w")
+            await until(pilot, lambda: "game" not in in_sight(dashboard), "no game")
+
+
+async def test_a_second_stop_says_what_it_costs(served: Run) -> None:
+    async with MarioApp(open_run=served).run_test(size=(80, 24)) as pilot:
+        dashboard = await opened(pilot)
+        sent: list[Any] = []
+        dashboard.feed.send = lambda command: sent.append(command) or True
+        await pilot.press("x", "enter")
+        assert sent == [Stop(reason="stopped from the dashboard")]
+        await pilot.press("x")
+        question = " ".join(str(widget.render()) for widget in pilot.app.screen.query("Static"))
+        assert "at once?" in question and "no last checkpoint" in question
+        await pilot.press("escape")
+        assert len(sent) == 1
+
+
 async def test_hiding_a_whole_column_leaves_no_gap(served: Run) -> None:
     async with MarioApp(open_run=served).run_test(size=(80, 24)) as pilot:
         dashboard = await opened(pilot)
@@ -152,6 +185,15 @@ def test_what_was_remembered_may_be_damaged(tmp_path: Path) -> None:
 
 
 # ---------------------------------------------------------------------------------------------- charts
+
+
+async def test_every_kind_of_event_is_marked(still: Run) -> None:
+    async with MarioApp(open_run=still).run_test(size=(120, 40)) as pilot:
+        dashboard = await paused(pilot)
+        last = dashboard.shown.points[-1].env_steps
+        phase = Phase(env_steps=last // 2, phase=2, phases=3, name="holes")
+        dashboard.feed.replay([phase])
+        await until(pilot, lambda: "p" in text(dashboard, "chart-return").splitlines()[-1], "the phase's letter")
 
 
 async def test_keys_of_the_charts(still: Run) -> None:
@@ -426,3 +468,12 @@ async def test_a_storm_of_sizes_is_harmless(served: Run) -> None:
         await until(pilot, lambda: "actors" in in_sight(dashboard), "the dashboard")
         assert dashboard.query_one("#header").size.width == 80
         assert "running" in text(dashboard, "header")
+
+
+def test_a_connection_that_comes_after_the_end_is_closed(still: Run) -> None:
+    feed, client = Feed(), HostClient(still)
+    feed.close()
+    feed.follow(client)
+    with pytest.raises(HostGone):
+        while True:  # what was on its way
+            client.receive()

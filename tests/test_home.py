@@ -208,6 +208,8 @@ async def test_delete_asks_and_refuses_what_runs(tmp_path: Path) -> None:
             await pilot.press("down", "d")
             assert isinstance(app.screen, ConfirmScreen)
             await pilot.press("n")
+            await pilot.press("d", "tab", "enter")  # the button that says No
+            assert isinstance(app.screen, HomeScreen)
             assert kept.path.is_dir()
             await pilot.press("down", "delete", "enter")
             await until(pilot, lambda: names(app) == ["alive", "kept"], "the deletion")

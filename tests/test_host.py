@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import socket
 import stat
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from engine import messages
-from engine.client import HostClient, HostGone
+from engine.client import HostClient, HostGone, HostProcess, attach
+from engine.config import make_config
 from engine.messages import Checkpoint, Frame, Log, Pause, Point, Progress, Render, Resume, Saved, Stop
-from engine.runs import Run
+from engine.runs import Run, create_run
 from engine.view import MAX_POINTS, RunView
-from tests.support import headless, next_event, read_event, the_run, wait_until
+from tests.support import PATIENCE_S, headless, next_event, read_event, the_run, wait_until
 
 
 def test_many_clients_one_run(tmp_path: Path) -> None:
@@ -93,6 +95,23 @@ def test_a_run_without_a_host_says_so(tmp_path: Path) -> None:
 
     with pytest.raises(UserError, match="is not running"):
         HostClient(Run(run.path))
+
+
+def test_a_host_that_is_just_starting_is_waited_for(tmp_path: Path) -> None:
+    run = create_run(make_config({"game": "snake", "run_dir": str(tmp_path), "burnin": 100}))
+    with ThreadPoolExecutor() as pool:
+        attached = pool.submit(attach, run)
+        host = HostProcess(run)
+        client = attached.result(PATIENCE_S)
+    assert client is not None
+    with client:
+        assert client.hello.pid == host.process.pid
+        client.send(Stop())
+        with pytest.raises(HostGone):
+            while True:
+                client.receive()
+    host.process.wait(PATIENCE_S)
+    assert attach(run) is None
 
 
 def test_charts_thin_out_and_keep_their_ends() -> None:

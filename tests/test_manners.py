@@ -26,9 +26,12 @@ def test_keys_typed_ahead_start_the_default_run(tmp_path: Path) -> None:
     assert run.config().options()["stage"] == "1-1"
 
 
-def test_ctrl_c_twice_leaves_a_restored_terminal(tmp_path: Path) -> None:
+@pytest.mark.parametrize("keys", ["", "?"], ids=["home", "dialog"])
+def test_ctrl_c_twice_leaves_a_restored_terminal(keys: str, tmp_path: Path) -> None:
     terminal = Terminal(cwd=tmp_path)
     terminal.wait_for("No runs yet")
+    terminal.send(keys)
+    terminal.wait_for("Start a new run" if keys else "No runs yet")
     terminal.send("\x03")
     terminal.wait_for("Ctrl-C again leaves")
     terminal.send("\x03")

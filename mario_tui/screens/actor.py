@@ -8,17 +8,17 @@ from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import VerticalScroll
-from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from engine.messages import Episode, Lane
 from mario_tui.format import number, reached, short
+from mario_tui.screens.base import Modal
 from mario_tui.widgets.panel import sparkline
 
 _TICK_S = 0.5
 
 
-class ActorScreen(ModalScreen[None]):
+class ActorScreen(Modal[None]):
     """`lane` gives the newest of the lane, `episodes` its last episodes, oldest first."""
 
     BINDINGS = [Binding("escape,q,enter", "dismiss", "Close")]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from textual.screen import Screen, ScreenResultType
+from textual.actions import SkipAction
+from textual.screen import ModalScreen, Screen, ScreenResultType
 
 from mario_tui.keys import Place, keys_in
 
@@ -28,3 +29,14 @@ class PlaceScreen(Screen[ScreenResultType]):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Whether an action is offered now; asked by keys, footer and palette."""
         return not (self.mario.read_only and any(key.changes and key.action == action for key in keys_in(self.PLACE)))
+
+
+class Modal(ModalScreen[ScreenResultType]):
+    """A dialog over a screen. Keys of the application end at it; Ctrl-C means what it means everywhere."""
+
+    def action_copy_text(self) -> None:
+        """Ctrl-C copies what is selected, as anywhere in Textual, and else is the way out."""
+        try:
+            super().action_copy_text()
+        except SkipAction:
+            self.app.action_help_quit()

@@ -49,8 +49,12 @@ class Board(PlaceScreen[None]):
 
     @property
     def alone(self) -> Painted | None:
-        """The panel that has the screen for itself."""
-        return next((panel for panel in self.panels if panel.id == self.remembered.maximised), None)
+        """The panel that has the screen for itself; one that has nothing to show waits for its turn."""
+        return next((panel for panel in self.present() if panel.id == self.remembered.maximised), None)
+
+    def present(self) -> list[Painted]:
+        """The panels that have something to show: a run with one process has no table of processes."""
+        return [panel for panel in self.panels if not panel.has_class("-off")]
 
     def panel_in_hand(self) -> Painted | None:
         """What a key about panels means: the maximised one, else the focused one."""
@@ -78,13 +82,16 @@ class Board(PlaceScreen[None]):
 
     def bring(self, panel: Painted) -> bool:
         """Called before a panel is gone to; False if it can't be shown now."""
+        if panel not in self.present():
+            self.notify(f"{panel.title}: this run has none", timeout=3)
+            return False
         return True
 
     def action_next_panel(self) -> None:
         if self.alone is None:
             self.focus_next()
             return
-        panels = [panel for panel in self.panels if not panel.has_class("-off")]
+        panels = self.present()
         self.go_to(panels[(panels.index(self.alone) + 1) % len(panels)])
 
     def action_maximise(self) -> None:

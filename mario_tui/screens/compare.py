@@ -10,7 +10,7 @@ from textual import work
 from textual.app import ComposeResult
 from textual.widgets import Footer, Static
 
-from engine.client import HostClient, read_recording
+from engine.client import attach, read_recording
 from engine.errors import UserError
 from engine.messages import Point
 from engine.runs import Run
@@ -71,12 +71,13 @@ class CompareScreen(PlaceScreen[None]):
     @work(thread=True, group="connect")
     def _connect(self, followed: _Followed) -> None:
         try:
-            if followed.run.is_alive():
-                followed.feed.follow(HostClient(followed.run))
+            if (client := attach(followed.run)) is not None:
+                followed.feed.follow(client)
             else:
                 followed.feed.replay(read_recording(followed.run.history_path))
         except UserError as error:
             followed.problem = str(error)
+            self.app.call_from_thread(self._draw)
 
     def _tick(self) -> None:
         changed = False

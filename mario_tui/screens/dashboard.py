@@ -11,7 +11,7 @@ from textual.app import ComposeResult
 from textual.containers import Container
 from textual.widgets import Footer
 
-from engine.client import HostClient, HostProcess, read_recording
+from engine.client import HostProcess, attach, read_recording
 from engine.errors import UserError
 from engine.messages import (
     Changed,
@@ -76,6 +76,7 @@ class DashboardScreen(Board):
         """What the panels show."""
         self._texts: list[Panel | ActorsPanel] = []
         self._told_end = False
+        self._stopping = False
 
     def compose(self) -> ComposeResult:
         self._header = RunHeader()
@@ -131,8 +132,8 @@ class DashboardScreen(Board):
         try:
             if self._host is not None:
                 client = self._host.connect()
-            elif self.run.is_alive():
-                client = HostClient(self.run)
+            elif (found := attach(self.run)) is not None:
+                client = found
             else:
                 self.feed.replay(read_recording(self.run.history_path))
                 return
@@ -157,10 +158,13 @@ class DashboardScreen(Board):
         if snapshot is self.shown:
             return
         before, self.shown = self.shown, snapshot
+        present = self.present()
         if snapshot.hello is not None:
             self._game.names = snapshot.hello.actions
         for panel in self._texts:
             panel.show(snapshot)
+        if self.present() != present:
+            self._lay_out()
         if snapshot.points is not before.points or snapshot.others is not before.others:
             self.curves = Curves(snapshot.points, snapshot.others)
             for chart in self.charts:
@@ -227,7 +231,16 @@ class DashboardScreen(Board):
         self._set_game(self._game.has_class("-off"))
 
     def bring(self, panel: Painted) -> bool:
-        return panel is not self._game or not panel.has_class("-off") or self._set_game(True)
+        if panel is self._game and panel not in self.present():
+            return self._set_game(True)
+        return super().bring(panel)
+
+    def action_hide(self) -> None:
+        """The game's panel is not only hidden: its pictures are not asked for any more."""
+        if self.panel_in_hand() is self._game and self._set_game(False):
+            self.set_focus(None)
+        else:
+            super().action_hide()
 
     def _set_game(self, show: bool) -> bool:
         """Ask the host for pictures, or for none any more; whether it could be asked."""
@@ -235,7 +248,9 @@ class DashboardScreen(Board):
             return False
         self._game.set_class(not show, "-off")
         self.set_class(show, "-game")
-        if not show and self.alone is self._game:
+        if show and self._game.id in self.remembered.hidden:
+            self.remembered.hidden.remove(self._game.id)
+        if not show and self.remembered.maximised == self._game.id:
             self.remembered.maximised = ""
         self._lay_out()
         return True
@@ -281,16 +296,21 @@ class DashboardScreen(Board):
         self.action_open_selected()
 
     def action_stop(self) -> None:
+        """The first time in order; the host takes a second Stop as an end at once."""
+
         def answered(yes: bool | None) -> None:
             if yes:
-                self._send(Stop(reason="stopped from the dashboard"), "stopping after a last checkpoint")
+                done = "ending at once" if self._stopping else "stopping after a last checkpoint"
+                self._stopping = self._send(Stop(reason="stopped from the dashboard"), done)
 
-        if self._is_live():
-            self.app.push_screen(
-                ConfirmScreen(f"Stop {self.run.name}?", "It writes a checkpoint and ends; it can be resumed."), answered
-            )
-        else:
+        if not self._is_live():
             self._send(Stop(), "")
+        elif self._stopping:
+            lost = "It is stopping already. At once means: no last checkpoint, what came after the newest is lost."
+            self.app.push_screen(ConfirmScreen(f"End {self.run.name} at once?", lost), answered)
+        else:
+            kept = "It writes a checkpoint and ends; it can be resumed."
+            self.app.push_screen(ConfirmScreen(f"Stop {self.run.name}?", kept), answered)
 
     def action_back(self) -> None:
         """From the crosshair to none, from one panel to all, from the dashboard home."""

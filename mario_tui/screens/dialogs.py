@@ -10,17 +10,18 @@ from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Horizontal, Vertical, VerticalScroll
-from textual.screen import ModalScreen
 from textual.widgets import Button, Static
 
 from mario_tui.keys import KEYS, PLACES, TITLES, Place, keys_in, shown_name
+from mario_tui.screens.base import Modal
 from mario_tui.settings import settings_path
 
 
-class ConfirmScreen(ModalScreen[bool]):
+class ConfirmScreen(Modal[bool]):
     """A question that Enter or y answers with yes, Escape or n with no; or a click."""
 
-    BINDINGS = [Binding("enter,y", "answer(True)", "Yes", priority=True), Binding("escape,n", "answer(False)", "No")]
+    BINDINGS = [Binding("y", "answer(True)", "Yes"), Binding("escape,n", "answer(False)", "No")]
+    AUTO_FOCUS = "#yes"  # Enter is the button's
 
     def __init__(self, question: str, consequence: str) -> None:
         super().__init__()
@@ -38,7 +39,7 @@ class ConfirmScreen(ModalScreen[bool]):
         self.dismiss(answer)
 
 
-class TextScreen(ModalScreen[None]):
+class TextScreen(Modal[None]):
     """A text that can be read, selected with the mouse, and was copied if the terminal lets us."""
 
     BINDINGS = [Binding("escape,q,y,enter", "dismiss", "Close")]
@@ -57,7 +58,7 @@ class TextScreen(ModalScreen[None]):
         self.app.copy_to_clipboard(self._text)
 
 
-class HelpScreen(ModalScreen[None]):
+class HelpScreen(Modal[None]):
     """Every key and what it does, from the key table and the user's key map; `place` comes first."""
 
     BINDINGS = [Binding("escape,q,question_mark,f1,enter", "dismiss", "Close")]

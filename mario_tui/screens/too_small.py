@@ -7,8 +7,9 @@ from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.events import Resize
 from textual.geometry import Size
-from textual.screen import ModalScreen
 from textual.widgets import Static
+
+from mario_tui.screens.base import Modal
 
 LEAST = Size(40, 12)
 """Columns and rows that every screen gets along with."""
@@ -18,7 +19,7 @@ def too_small(size: Size) -> bool:
     return size.width < LEAST.width or size.height < LEAST.height
 
 
-class TooSmallScreen(ModalScreen[None]):
+class TooSmallScreen(Modal[None]):
     """Lies over everything for as long as the terminal is too small."""
 
     BINDINGS = [Binding("q", "app.quit", "Leave")]

@@ -9,10 +9,10 @@ from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Horizontal, Vertical
-from textual.screen import ModalScreen
 from textual.widgets import Input, Label, Static
 
 from engine.messages import Set, Tunable
+from mario_tui.screens.base import Modal
 
 NUMBERS: dict[Tunable, tuple[str, float, float]] = {
     "learning_rate": ("learning rate", 1e-8, 1.0),
@@ -23,7 +23,7 @@ NUMBERS: dict[Tunable, tuple[str, float, float]] = {
 """What each is called, and the accepted values; the engine has the last word."""
 
 
-class TuneScreen(ModalScreen[list[Set]]):
+class TuneScreen(Modal[list[Set]]):
     """A field for each number, holding what is in force. Enter gives back those that were changed."""
 
     BINDINGS = [
