@@ -348,7 +348,9 @@ def test_evaluations_are_reported_and_the_best_policy_is_kept(tmp_path: Path) ->
     assert found[0]["best"]
     best = max(found, key=lambda event: (event["clears"], event["mean_return"], event["env_steps"]))
     policy = the_run(tmp_path).path / checkpoints.BEST_POLICY_FILE
-    assert checkpoints.policy_metadata(policy)["env_steps"] == best["env_steps"]
+    said = checkpoints.policy_metadata(policy)
+    assert said["env_steps"] == best["env_steps"]
+    assert said["score"] == [best["clears"] / 3, pytest.approx(best["mean_return"])]
     assert checkpoints.find_policy("latest", tmp_path / "checkpoints") == policy
 
 

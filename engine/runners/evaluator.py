@@ -1,16 +1,21 @@
-"""Greedy evaluation while training: on lanes of its own, always from the same starts; the best policy is kept."""
+"""Greedy evaluation while training: on lanes of its own, always from the same starts; the best policy is kept.
+
+Its score lies in its file, nowhere else: whatever a run goes on from, file and score belong together.
+"""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.checkpoints import BEST_POLICY_FILE
+from engine.checkpoints import BEST_POLICY_FILE, CheckpointError, policy_metadata
 from engine.config import RunConfig
-from engine.envs.make import make_lanes
+from engine.envs.make import describe_task, make_lanes
 from engine.envs.step import Frames, Lanes
 from engine.evaluation import play_episodes
 from engine.messages import Evaluation
@@ -27,8 +32,7 @@ class Evaluator:
     def __init__(self, run: Path, config: RunConfig, channel: Channel, learner: Learner, threads: int) -> None:
         self._run, self._config, self._channel, self._learner, self._threads = run, config, channel, learner, threads
         self._env: Lanes | None = None
-        self.best: tuple[float, ...] = ()
-        """(clear rate, mean return) of the kept policy; empty before the first evaluation."""
+        self._best = score_of(run / BEST_POLICY_FILE, describe_task(config))
 
     def evaluate(self, counters: Counters) -> None:
         """Play, report, and keep the policy if none was better: by clears, then by return."""
@@ -42,10 +46,7 @@ class Evaluator:
         clears = sum(episode.flag for episode in played)
         mean_return = sum(episode.episode_return for episode in played) / episodes
         score = (clears / episodes, mean_return)
-        is_best = score >= self.best
-        if is_best:
-            self.best = score
-            self._keep(counters.env_steps)
+        is_best = score >= self._best and self._keep(counters.env_steps, score)
         self._channel.send(
             Evaluation(
                 env_steps=counters.env_steps,
@@ -63,11 +64,26 @@ class Evaluator:
         self._channel.beat()
         return self._learner.agent.play(obs, masks)
 
-    def _keep(self, env_steps: int) -> None:
-        """Replace the best policy, whole or not at all."""
+    def _keep(self, env_steps: int, score: tuple[float, float]) -> bool:
+        """Replace the best policy, whole or not at all; whether it was."""
         partial = self._run / f".{BEST_POLICY_FILE}.partial"
         try:
-            self._learner.save_policy(partial, env_steps)
+            self._learner.save_policy(partial, env_steps, score)
             partial.replace(self._run / BEST_POLICY_FILE)
         except Exception as error:  # safetensors raises its own kinds for a full disk
             self._channel.log(f"the best policy could not be saved: {error}", "warning")
+            return False
+        self._best = score
+        return True
+
+
+def score_of(policy: Path, task: Mapping[str, Any]) -> tuple[float, ...]:
+    """(clear rate, mean return) that a kept policy reached at `task`.
+
+    Empty, which is less than any score, if there is no such file, it is another task's or does not tell.
+    """
+    try:
+        said = policy_metadata(policy)
+    except CheckpointError:
+        return ()
+    return tuple(said.get("score", ())) if task.items() <= said.items() else ()

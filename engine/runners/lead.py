@@ -102,7 +102,6 @@ class Lead:
         """[lanes of all members]: whose episodes a curriculum counts."""
         self._epsilon_scale: float | None = None
         self._evaluator = Evaluator(run, config, channel, learner, threads.lane_threads)
-        self._evaluator.best = tuple(extra.get("best", ()))
         for name, value in extra.get("tuned", {}).items():
             self._tune(name, value)
         self._state: State = "running"
@@ -319,7 +318,6 @@ class Lead:
             "stages": self._scoreboard.stages_state(),
             "games": games_of(self._config),
             "play": play,
-            "best": self._evaluator.best,
             "tuned": {name: value for name in _KEPT if (value := self._ledger.tuned(name)) is not None},
             "curriculum": None if self._curriculum is None else self._curriculum.state(),
         }

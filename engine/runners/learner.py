@@ -193,8 +193,8 @@ class Learner:
             done.append(losses)
         return done
 
-    def policy_metadata(self, env_steps: int) -> dict[str, str]:
-        """The safetensors header that lets a policy file be played without its run."""
+    def policy_metadata(self, env_steps: int, score: tuple[float, ...] = ()) -> dict[str, str]:
+        """The safetensors header that lets a policy file be played without its run; with the score, if it has one."""
         policy = {
             "version": __version__,
             "network": f"dueling-{network_of(self._config)}",
@@ -205,12 +205,13 @@ class Learner:
             "env_steps": env_steps,
             "updates": self.updates,
             "seed": self._config.seed,
+            **({"score": score} if score else {}),
         }
         return {"format": checkpoints.POLICY_FORMAT, "policy": json.dumps(policy)}
 
-    def save_policy(self, path: Path, env_steps: int) -> None:
-        """Write the network to play with alone."""
-        save_file(_on_cpu(self.agent.policy.state_dict()), path, self.policy_metadata(env_steps))
+    def save_policy(self, path: Path, env_steps: int, score: tuple[float, ...] = ()) -> None:
+        """Write the network to play with alone, and the `score` that it reached."""
+        save_file(_on_cpu(self.agent.policy.state_dict()), path, self.policy_metadata(env_steps, score))
 
     def write_checkpoint(
         self, partial: Path, env_steps: int, extra: dict[str, Any], arrays: dict[str, NDArray[Any]]
