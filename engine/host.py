@@ -109,7 +109,7 @@ class Host:
         self._record.pid, self._record.state, self._record.reason = os.getpid(), "starting", ""
         self._record.steps = self._config.steps
         if self._resume_from is not None:
-            self._recall()
+            self._recall(self._resume_from)
         self._scalars = ScalarWriter(self._run.path)
         self._runner.start(self._resume_from)
         loop = asyncio.get_running_loop()
@@ -379,16 +379,16 @@ class Host:
         except OSError as error:
             log.warning("%s could not be written: %s", self._run.history_path.name, error)
 
-    def _recall(self) -> None:
-        """On resume: the charts and the log of the earlier sessions, up to the checkpoint."""
-        with contextlib.suppress(UserError):
-            manifest = checkpoints.verify(self._resume_from) if self._resume_from else None
+    def _recall(self, checkpoint: Path) -> None:
+        """On resume: how far the checkpoint is, and the charts and the log of the earlier sessions up to there."""
+        with contextlib.suppress(UserError):  # what is wrong with a checkpoint, the runner tells
+            self._checkpoint_steps = checkpoints.verify(checkpoint).env_steps
             for event in read_recording(self._run.history_path):
-                if isinstance(event, Hello) and manifest is not None:
+                if isinstance(event, Hello):
                     for past in (*event.points, *event.events):
                         if (
                             not isinstance(past, Finished | Failed)
-                            and getattr(past, "env_steps", 0) <= manifest.env_steps
+                            and getattr(past, "env_steps", 0) <= self._checkpoint_steps
                         ):
                             self._view.apply(past)
 

@@ -110,8 +110,14 @@ def test_a_run_goes_on_under_another_runner(before: str, tmp_path: Path) -> None
     short = ("--eval-every", "0", "--burnin", "200", "--parallel-envs", "4")
     events = train(tmp_path, *SNAKE, *RUNNERS[before], *short, "--steps", "1000")
     first = json.loads((checkpoint_of(events) / "state.json").read_text())
-    events = train(tmp_path, "--resume", "latest", "--runner", after, *RUNNERS.get(after, ())[2:], *short,
-                   "--steps", "2000")  # fmt: skip
+    resume = ("--resume", "latest", "--runner", after, *RUNNERS.get(after, ())[2:], *short, "--steps", "2000")
+    with headless(*resume, cwd=tmp_path) as process:
+        run = the_run(tmp_path)
+        wait_until(lambda: run.record().state == "starting", "a host")
+        psutil.Process(run.record().pid).send_signal(signal.SIGINT)  # nothing is lost: nothing is played yet
+        process.communicate(timeout=60)
+        assert process.returncode == 0
+    events = train(tmp_path, *resume)
     second = json.loads((checkpoint_of(events) / "state.json").read_text())
     assert 2000 <= events[-1]["env_steps"] < 2040
     assert second["updates"] > first["updates"] > 0
@@ -200,11 +206,16 @@ def test_many_killed_actors_are_replaced(tmp_path: Path) -> None:
     "runner", ["single", *(pytest.param(name, marks=pytest.mark.long) for name in ("parallel", "ddp", "apex"))]
 )
 def test_a_run_without_its_learner_begins_again_from_the_newest_checkpoint(runner: str, tmp_path: Path) -> None:
-    with headless(*ENDLESS, *RUNNERS.get(runner, ()), cwd=tmp_path) as process:
+    train(tmp_path, *ENDLESS, *RUNNERS.get(runner, ()), "--parallel-envs", "2", "--steps", "300")
+    with headless("--resume", "latest", *ENDLESS, cwd=tmp_path) as process:
         read_event(process, "progress", state="running")
         run = the_run(tmp_path)
         with HostClient(run) as client:
+            leader_is_lost(client, run, signal.SIGKILL)  # before it has written a checkpoint of its own
             next_event(client, Progress, lambda p: p.updates > 5)
+            with HostClient(run) as late:
+                past = [event for event in late.hello.events if getattr(event, "env_steps", 300) < 300]
+            assert past
             client.send(Checkpoint())
             saved = next_event(client, Saved)
             victims = [leader_of(run)]
