@@ -189,7 +189,6 @@ class Host:
             self._runner.kill()
 
     async def _handle(self, report: Report) -> None:
-        self._runner.heard(report)
         match report:
             case Progress():
                 self._loss = report.loss if math.isfinite(report.loss) else self._loss

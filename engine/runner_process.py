@@ -1,6 +1,7 @@
 """The host's end of the process that trains: starts it, reads its reports, and notices when it hangs.
 
-A thread reads the pipe, because a pipe of multiprocessing can't be awaited.
+A thread reads the pipe, because a pipe of multiprocessing can't be awaited. It notes when something came, too: handling
+a report may take long, a checkpoint's above all.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ class RunnerProcess:
         self.ready = False
         """Whether it has built everything and trains."""
         self._hung = False
-        self._heard_by = math.inf  # CLOCK_MONOTONIC; silence for longer means that it hangs
+        self._heard_by = math.inf  # CLOCK_MONOTONIC; silence for longer means that it hangs. The thread's to write
+        self._spared_until = -math.inf
 
     def start(self, resume_from: Path | None) -> None:
         self._pipe, theirs = self._context.Pipe()
@@ -54,19 +56,13 @@ class RunnerProcess:
     def kill(self) -> None:
         self._process.kill()
 
-    def heard(self, report: Report) -> None:
-        """It has reported, so it will be heard of again."""
-        self.ready = self.ready or isinstance(report, Ready)
-        if self.ready:
-            self._heard_by = time.monotonic() + (report.within_s if isinstance(report, Beat) else BEAT_S)
-
     def watch(self, slept_s: float) -> None:
         """Kill it if it hangs. Call about once a second; one who was held up himself gives it more time."""
         now = time.monotonic()
         if slept_s > BEAT_S / 4:
-            self._heard_by = max(self._heard_by, now + BEAT_S)
-        if now > self._heard_by and self.is_alive:
-            self._heard_by, self._hung = math.inf, True
+            self._spared_until = now + BEAT_S
+        if now > max(self._heard_by, self._spared_until) and self.is_alive:
+            self._hung = True
             self.kill()
 
     def how_it_ended(self) -> str:
@@ -80,7 +76,14 @@ class RunnerProcess:
         with contextlib.suppress(EOFError, OSError):
             while True:
                 report = decode_report(self._pipe.recv_bytes())
+                self._heard(report)
                 loop.call_soon_threadsafe(self.reports.put_nowait, report)
         self._process.join()
         with contextlib.suppress(RuntimeError):  # the loop is closed already
             loop.call_soon_threadsafe(self.reports.put_nowait, None)
+
+    def _heard(self, report: Report) -> None:
+        """It has reported, so it will be heard of again."""
+        self.ready = self.ready or isinstance(report, Ready)
+        if self.ready:
+            self._heard_by = time.monotonic() + (report.within_s if isinstance(report, Beat) else BEAT_S)

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
+import multiprocessing
+import os
+import signal
 import socket
 import stat
+import time
 from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
-from engine import messages
+from engine import messages, runner_process
 from engine.client import HostClient, HostGone, HostProcess, attach
-from engine.config import make_config
-from engine.messages import Checkpoint, Frame, Log, Pause, Point, Progress, Render, Resume, Saved, Stop
+from engine.config import RunConfig, make_config
+from engine.messages import Beat, Checkpoint, Frame, Log, Pause, Point, Progress, Ready, Render, Resume, Saved, Stop
+from engine.runner_process import RunnerProcess
+from engine.runners.channel import Channel
 from engine.runs import Run, create_run
 from engine.view import MAX_POINTS, RunView
 from tests.support import PATIENCE_S, headless, next_event, read_event, the_run, wait_until
@@ -112,6 +121,41 @@ def test_a_host_that_is_just_starting_is_waited_for(tmp_path: Path) -> None:
                 client.receive()
     host.process.wait(PATIENCE_S)
     assert attach(run) is None
+
+
+def _beat_forever(run: Path, config: RunConfig, connection: Connection, *_: Any) -> None:
+    channel = Channel(connection)
+    channel.send(Ready(device="cpu", precision="float32", lane_threads=1, torch_threads=1))
+    while True:
+        channel.beat(within_s=1.0)
+        time.sleep(0.05)
+
+
+async def test_a_runner_whose_reports_wait_is_alive_and_one_that_sends_none_hangs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner_process, "main", _beat_forever)
+    runner = RunnerProcess(tmp_path, RunConfig())
+    runner.start(None)
+    try:
+        await asyncio.to_thread(wait_until, lambda: runner.ready, "the runner")
+        assert isinstance(await runner.reports.get(), Ready)
+        for _ in range(24):  # its beats wait, as during the commit of a checkpoint
+            runner.watch(slept_s=0.05)
+            await asyncio.sleep(0.05)
+        assert runner.is_alive
+        (process,) = (child for child in multiprocessing.active_children() if child.name == "runner")
+        assert process.pid is not None
+        os.kill(process.pid, signal.SIGSTOP)
+        async with asyncio.timeout(PATIENCE_S):
+            while runner.is_alive:
+                runner.watch(slept_s=0.05)
+                await asyncio.sleep(0.05)
+            while isinstance(await runner.reports.get(), Beat):
+                pass
+        assert runner.how_it_ended() == "the runner process stood still"
+    finally:
+        runner.kill()
 
 
 def test_charts_thin_out_and_keep_their_ends() -> None:
