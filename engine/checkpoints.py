@@ -113,12 +113,13 @@ def committed(run: Run) -> list[Path]:
 
 
 def rotate(run: Run, keep: int) -> None:
-    """Remove all but the newest `keep` checkpoints and what an interrupted writer left behind."""
+    """Remove all but the newest `keep` checkpoints."""
     for path in committed(run)[:-keep]:
         _remove(path)
 
 
 def remove_partial(run: Run) -> None:
+    """Remove what an interrupted writer left behind, which must not be at work any more."""
     for path in run.path.glob(f".{_PREFIX}*"):
         shutil.rmtree(path, ignore_errors=True)
 

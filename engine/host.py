@@ -110,8 +110,17 @@ class Host:
         self._record.steps = self._config.steps
         if self._resume_from is not None:
             self._recall(self._resume_from)
-        self._scalars = ScalarWriter(self._run.path)
+        self._scalars = ScalarWriter(self._run.path, complain=lambda text: self._log("warning", text))
         self._runner.start(self._resume_from)
+        try:
+            end = await self._until_the_end()
+        finally:
+            self._runner.kill()  # it has ended, unless an exception leads here; then this process would wait for it
+            self._scalars.close()
+        return 0 if isinstance(end, Finished) else 1
+
+    async def _until_the_end(self) -> Finished | Failed:
+        """Serve clients and handle reports until the run is over and everybody was told."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._stop, f"received {signal.Signals(number).name}")
@@ -134,10 +143,9 @@ class Host:
                 self._begin_again()
             end = self._conclude()
             self._tell(end)
+            return end
         finally:
             await self._server.close()
-            self._scalars.close()
-        return 0 if isinstance(end, Finished) else 1
 
     # ------------------------------------------------------------------------------------------ the runner
 

@@ -18,13 +18,15 @@ from safetensors.numpy import load_file
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from engine import checkpoints
+from engine.client import HostClient
 from engine.envs.nes.cartridge import installed_mario
-from engine.messages import Finished
+from engine.messages import Finished, Point, Save
 from engine.runs import Run
 from tests.conftest import FinishedRun
 from tests.support import (
     headless,
     json_lines,
+    next_event,
     processes_of,
     read_event,
     run_program,
@@ -198,16 +200,27 @@ def test_episodes_end_the_run(tmp_path: Path) -> None:
     assert summary["episodes"] >= 2
 
 
-def test_an_unwritable_final_checkpoint_is_a_failure(tmp_path: Path) -> None:
+def test_a_full_disk_is_told_and_only_the_missing_final_checkpoint_is_a_failure(tmp_path: Path) -> None:
     with headless("--steps", "100000000", cwd=tmp_path) as process:
         read_event(process, "progress", state="running")
+        run = the_run(tmp_path)
         runner = next(p for p in processes_of(tmp_path) if "spawn_main" in " ".join(p.cmdline()))
-        runner.rlimit(psutil.RLIMIT_FSIZE, (1000, 1000))  # as on a full disk, its writes fail from now on
+        for full in (runner, psutil.Process(run.record().pid)):
+            full.rlimit(psutil.RLIMIT_FSIZE, (1000, 1000))  # as on a full disk, its writes fail from now on
+        with HostClient(run) as client:
+            client.send(Save())
+            warnings = ""
+            while not ("no more scalars" in warnings and "the policy could not be saved" in warnings):
+                warnings += read_event(process, "warning")["text"]
+        with HostClient(run) as client:
+            next_event(client, Point)  # the rest of the host goes on
         process.send_signal(signal.SIGTERM)
         out, err = process.communicate(timeout=60)
         assert process.returncode == 1
     assert "the final checkpoint could not be written" in err
-    assert any(event["event"] == "warning" for event in json_lines(out))
+    (warning,) = (event["text"] for event in json_lines(out) if event["event"] == "warning")
+    assert re.match("the checkpoint at [0-9,]+ could not be written", warning)
+    assert [path for path in run.path.rglob("*") if ".partial" in path.name or "policy" in path.name] == []
 
 
 def test_plain_lines_where_there_is_no_terminal(tmp_path: Path) -> None:

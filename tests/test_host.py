@@ -25,7 +25,7 @@ from engine.runner_process import RunnerProcess
 from engine.runners.channel import Channel
 from engine.runs import Run, create_run
 from engine.view import MAX_POINTS, RunView
-from tests.support import PATIENCE_S, headless, next_event, read_event, the_run, wait_until
+from tests.support import PATIENCE_S, headless, next_event, processes_of, read_event, the_run, wait_until
 
 
 def test_many_clients_one_run(tmp_path: Path) -> None:
@@ -156,6 +156,16 @@ async def test_a_runner_whose_reports_wait_is_alive_and_one_that_sends_none_hang
         assert runner.how_it_ended() == "the runner process stood still"
     finally:
         runner.kill()
+
+
+def test_a_host_that_fails_takes_its_runner_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mario-tui").mkdir()
+    (tmp_path / "mario-tui").chmod(0o755)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    host = HostProcess(create_run(RunConfig(run_dir=str(tmp_path / "runs"))))
+    assert host.process.wait(PATIENCE_S) == 2
+    assert f"{tmp_path}/mario-tui: must be a folder of mode 0700" in host.run.log_path.read_text()
+    wait_until(lambda: not processes_of(tmp_path), "the runner's end")
 
 
 def test_charts_thin_out_and_keep_their_ends() -> None:

@@ -5,8 +5,10 @@ The x axis of every scalar is environment steps.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from tensorboard.compat.proto.event_pb2 import Event
@@ -17,10 +19,19 @@ from engine.messages import Episode, Evaluation, Progress
 
 
 class ScalarWriter:
-    """One event file under the run's folder; flushed every few seconds by a thread of its own."""
+    """One event file under the run's folder, written by a thread of its own.
 
-    def __init__(self, folder: Path) -> None:
-        self._writer = EventFileWriter(str(folder), flush_secs=5)
+    Where it can't be written, on a full disk perhaps, that is told once, to `complain`, and what comes after is lost:
+    the file may end in half a record, and no reader would go past that.
+    """
+
+    def __init__(self, folder: Path, complain: Callable[[str], None]) -> None:
+        self._complain = complain
+        self._writer: EventFileWriter | None = None
+        try:
+            self._writer = EventFileWriter(str(folder), flush_secs=5)
+        except OSError as error:
+            self._give_up(error)
 
     def progress(self, p: Progress) -> None:
         self._add(
@@ -63,8 +74,19 @@ class ScalarWriter:
         )
 
     def close(self) -> None:
-        self._writer.close()
+        if self._writer is not None:
+            with contextlib.suppress(OSError):
+                self._writer.close()
 
     def _add(self, step: int, scalars: dict[str, float]) -> None:
+        if self._writer is None:
+            return
         values = [Summary.Value(tag=tag, simple_value=value) for tag, value in scalars.items() if math.isfinite(value)]
-        self._writer.add_event(Event(wall_time=time.time(), step=step, summary=Summary(value=values)))
+        try:
+            self._writer.add_event(Event(wall_time=time.time(), step=step, summary=Summary(value=values)))
+        except OSError as error:
+            self._give_up(error)
+
+    def _give_up(self, error: OSError) -> None:
+        self._writer = None
+        self._complain(f"no more scalars for TensorBoard: its event file can't be written ({error.strerror or error})")

@@ -5,6 +5,7 @@ reports, obeys the host, evaluates, saves, and knows when the run is over.
 from __future__ import annotations
 
 import math
+import shutil
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -325,6 +326,7 @@ class Lead:
         try:
             self._learner.write_checkpoint(partial, env_steps, extra, arrays)
         except Exception as error:  # see _save_policy
+            shutil.rmtree(partial, ignore_errors=True)  # a full disk has better use for the room
             self._channel.log(f"the checkpoint at {env_steps:,} could not be written: {error}", "error")
             return
         finally:

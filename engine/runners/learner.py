@@ -211,7 +211,11 @@ class Learner:
 
     def save_policy(self, path: Path, env_steps: int, score: tuple[float, ...] = ()) -> None:
         """Write the network to play with alone, and the `score` that it reached."""
-        save_file(_on_cpu(self.agent.policy.state_dict()), path, self.policy_metadata(env_steps, score))
+        try:
+            save_file(_on_cpu(self.agent.policy.state_dict()), path, self.policy_metadata(env_steps, score))
+        except BaseException:
+            path.unlink(missing_ok=True)  # half of it on a full disk
+            raise
 
     def write_checkpoint(
         self, partial: Path, env_steps: int, extra: dict[str, Any], arrays: dict[str, NDArray[Any]]
