@@ -324,8 +324,8 @@ def feed(learner: Learner, steps: int, seed: int, reward: float = 1.0) -> None:
         learner.learn()
 
 
-def make_learner(config: RunConfig = CONFIG, resume_from: Path | None = None) -> Learner:
-    return Learner(config, SPEC, seed=3, resume_from=resume_from)
+def make_learner(config: RunConfig = CONFIG, **options: Any) -> Learner:
+    return Learner(config, SPEC, seed=3, **options)
 
 
 @pytest.mark.parametrize("where", ["host", "device"])
@@ -355,6 +355,20 @@ def test_a_checkpoint_brings_back_weights_optimiser_counters_and_random_state(tm
     for name, tensor in learner.agent.online.state_dict().items():
         assert torch.equal(tensor, again.agent.online.state_dict()[name])
     assert learner._random.bit_generator.state == again._random.bit_generator.state
+
+
+def test_a_replay_in_files_with_a_checkpoint_of_its_own_is_learned_from_on_resume(tmp_path: Path) -> None:
+    config = dataclasses.replace(CONFIG, use_mmap_buffer=True, checkpoint_replay=True)
+    learner = make_learner(config, replay_folder=tmp_path / "replay")
+    feed(learner, 60, seed=0)
+    learner.write_checkpoint(tmp_path / "c", 120, {}, {})
+    feed(learner, 20, seed=1)  # what came after it is lost
+    learner.close()
+    again = make_learner(config, resume_from=tmp_path / "c", replay_folder=tmp_path / "replay")
+    updates = again.updates
+    feed(again, 20, seed=2)
+    assert again.updates == pytest.approx(updates + 20 * 2 * 4 / 8, abs=1)
+    again.close()
 
 
 def test_a_loss_that_is_no_number_ends_the_run() -> None:

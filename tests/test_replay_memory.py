@@ -12,7 +12,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine.buffers import FrameStorage, MappedMemory, Memory, PrioritizedSampler, SharedMemory
+from engine.buffers import (
+    FrameStorage,
+    MappedMemory,
+    Memory,
+    PrioritizedReplayBuffer,
+    PrioritizedSampler,
+    ReplayBuffer,
+    SharedMemory,
+)
 from engine.buffers.frames import NO_ACTION
 from engine.errors import UserError
 
@@ -181,6 +189,34 @@ def test_priorities_cover_a_reopened_replay(tmp_path: Path) -> None:
     assert storage.sampleable(drawn.lanes, drawn.entries).all()
     assert len(set(zip(drawn.lanes, drawn.entries, strict=True))) == verify(storage)
     assert drawn.weights.min() == 1
+
+
+@pytest.mark.parametrize("kind", [PrioritizedReplayBuffer, ReplayBuffer])
+@pytest.mark.parametrize("steps", [40, 500])  # with free slots left, and with none
+def test_a_state_replaces_what_the_files_hold(kind: type[ReplayBuffer], steps: int, tmp_path: Path) -> None:
+    def reopened(kind: type[ReplayBuffer]) -> ReplayBuffer:
+        return kind(LANES, CAPACITY, SHAPE, stack=STACK, n_step=N_STEP, gamma=GAMMA, memory=MappedMemory(tmp_path))
+
+    def fill(replay: ReplayBuffer, steps: int, writer: int) -> None:
+        append(replay.storage, steps, writer, seed=0)
+        replay.sampler.appended()
+
+    before, random = reopened(kind), np.random.default_rng(0)
+    fill(before, steps, writer=0)
+    _, sample = before.sample(64, random)
+    before.update_priorities(sample, random.uniform(0.5, 1, 64).astype(np.float32))
+    state = {name: array.copy() for name, array in before.state().items()}
+    before.close()
+    after = reopened(PrioritizedReplayBuffer)
+    fill(after, 15, writer=1)
+    assert after.load_state(state)
+    if kind is PrioritizedReplayBuffer:
+        assert np.array_equal(after.state()["sampler.priorities"], state["sampler.priorities"])
+    assert after.storage.written.max() == state["storage.written"].max()
+    drawn = after.sampler.sample(2048, random)
+    assert after.storage.sampleable(drawn.lanes, drawn.entries).all()
+    assert 0 < drawn.weights.min() <= drawn.weights.max() == 1
+    assert len(set(zip(drawn.lanes, drawn.entries, strict=True))) == verify(after.storage)
 
 
 def test_mapped_files_are_sparse_and_refuse_another_shape_or_a_second_owner(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ GAMES = {
         "10",
     ),
     "tetris": ("--game", "tetris", "--board", "5x8", "--pieces", "bag", "--parallel-envs", "8", "--no-amp"),
-    "snake": ("--game", "snake", "--board", "5x5", "--parallel-envs", "8", "--no-amp"),
+    "snake in files": ("--game", "snake", "--board", "5x5", "--parallel-envs", "8", "--no-amp", "--use-mmap-buffer"),
 }
 
 

@@ -143,7 +143,7 @@ class DeviceReplayBuffer:
         self.storage.load_state(storage)
         device, shape = self.storage.device, storage["frames"].shape[:2]
         lanes, slots = (torch.from_numpy(part.ravel()).to(device) for part in np.indices(shape))
-        if sampler:
+        if "priorities" in sampler:
             priorities = torch.from_numpy(sampler["priorities"].ravel()).to(device)
             self._largest = torch.from_numpy(sampler["largest"][0:1].copy()).to(device)[0]
         else:

@@ -194,10 +194,7 @@ class ReplayBuffer:
         if not fits(storage, self.storage.lanes, self.storage.capacity, self.storage.frame_shape):
             return False
         self.storage.load_state(storage)
-        if sampler:
-            self.sampler.load_state(sampler)
-        else:
-            self.sampler.appended()
+        self.sampler.load_state(sampler)
         return True
 
     def close(self) -> None:

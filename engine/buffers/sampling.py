@@ -47,7 +47,7 @@ class Sampler(Protocol):
         """What was learned about the storage's entries, for a checkpoint that holds the storage, too."""
 
     def load_state(self, state: dict[str, NDArray[Any]]) -> None:
-        """Go on from a `state`; the storage must be what it was."""
+        """Go on from a `state`, of whichever sampler; the storage must be what it was."""
 
 
 class UniformSampler:
@@ -141,6 +141,11 @@ class PrioritizedSampler:
         }
 
     def load_state(self, state: dict[str, NDArray[Any]]) -> None:
+        self._tree = SumTree(self._tree.size)  # empty: that of a storage in files has what those held
+        if "priorities" not in state:  # a uniform sampler's
+            self._seen[:], self._weighed[:], self._count = 0, 0, 0
+            self.appended()
+            return
         lanes, slots = (part.ravel() for part in np.indices(state["priorities"].shape))
         self._count = self._tree.set(lanes * self._storage.capacity + slots, state["priorities"].ravel())
         self._largest = float(state["largest"][0])
