@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import psutil
 
 from engine import checkpoints
 from engine.client import read_recording
@@ -60,7 +59,7 @@ from engine.messages import (
     Written,
     pack,
 )
-from engine.monitoring.memory import LITTLE_LEFT, available_bytes
+from engine.monitoring.memory import available_bytes, is_short
 from engine.monitoring.system import SystemSampler
 from engine.monitoring.tensorboard import ScalarWriter
 from engine.runner_process import RunnerProcess
@@ -348,9 +347,9 @@ class Host:
 
     def _watch_memory(self) -> None:
         """Warn once when memory gets short, and once more each time it got short again."""
-        short = available_bytes() < LITTLE_LEFT * psutil.virtual_memory().total
+        short = is_short()
         if short and not self._memory_short:
-            self._log("warning", f"only {available_bytes() / 2**20:,.0f} MiB of memory are left on this machine")
+            self._log("warning", f"only {available_bytes() / 2**20:,.0f} MiB of memory are left")
         self._memory_short = short
 
     async def _show(self) -> None:

@@ -1,12 +1,15 @@
-"""Runs go on for weeks: what plays must not grow."""
+"""How much memory there is; and runs go on for weeks: what plays must not grow."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import numpy as np
 import psutil
 import pytest
 
 from engine.envs.mario import MarioLanes, MarioTask
+from engine.monitoring.memory import available_bytes, is_short
 
 SETTLED = 1_000_000  # environment steps after which everything that is allocated once has been
 
@@ -32,3 +35,34 @@ def test_resident_memory_stands_still_over_20_million_environment_steps() -> Non
     grown, episodes = growth(20_000_000)
     assert grown < 4 * 2**20
     assert episodes > 10_000
+
+
+MIB = 2**20
+
+
+def container(folder: Path, *, limit: str, used: int, active: int, inactive: int) -> Path:
+    """A folder as cgroup v2 shows a container's memory."""
+    stat = f"anon {used - active - inactive}\nfile {active + inactive}\nshmem 0\ninactive_anon 0\nactive_anon 0\n"
+    (folder / "memory.max").write_text(limit + "\n")
+    (folder / "memory.current").write_text(f"{used}\n")
+    (folder / "memory.stat").write_text(f"{stat}inactive_file {inactive}\nactive_file {active}\nunevictable 0\n")
+    return folder
+
+
+def test_files_that_a_container_keeps_in_memory_leave_room_for_programs(tmp_path: Path) -> None:
+    full = container(tmp_path, limit=str(200 * MIB), used=195 * MIB, active=60 * MIB, inactive=80 * MIB)
+    assert available_bytes(full) == 145 * MIB
+    assert not is_short(full)
+
+
+@pytest.mark.parametrize(("used", "short"), [(90 * MIB, False), (97 * MIB, True)])
+def test_memory_is_short_by_what_the_container_has_and_not_the_machine(used: int, short: bool, tmp_path: Path) -> None:
+    cgroup = container(tmp_path, limit=str(100 * MIB), used=used, active=0, inactive=0)
+    assert available_bytes(cgroup) == 100 * MIB - used
+    assert is_short(cgroup) == short
+
+
+def test_without_a_limit_the_machine_counts(tmp_path: Path) -> None:
+    unlimited = container(tmp_path, limit="max", used=MIB, active=0, inactive=0)
+    for cgroup in (unlimited, tmp_path / "no cgroup v2"):
+        assert 0.5 < available_bytes(cgroup) / psutil.virtual_memory().available < 2

@@ -14,20 +14,33 @@ _PROGRAM_BYTES = 700 * 2**20
 """A runner's process with torch and the compiled kernels, measured."""
 _SAMPLE_BYTES = {"mario": 30, "snake": 220, "tetris": 220}
 """For each pixel of a sample while it is learned from, measured in float32."""
-LITTLE_LEFT = 0.04
+_LITTLE_LEFT = 0.04
 """Share of the memory below which a run warns."""
 _CGROUP = Path("/sys/fs/cgroup")
 
 
-def available_bytes() -> int:
+def available_bytes(cgroup: Path = _CGROUP) -> int:
     """Memory that a new program could have: what the machine has free, and what the container allows."""
-    available = psutil.virtual_memory().available
+    return _memory(cgroup)[0]
+
+
+def is_short(cgroup: Path = _CGROUP) -> bool:
+    """Whether little is left of the memory that there is, on the machine or in the container."""
+    available, total = _memory(cgroup)
+    return available < _LITTLE_LEFT * total
+
+
+def _memory(cgroup: Path) -> tuple[int, int]:
+    """Bytes available, and in all: of the machine, or of its container (cgroup v2) where that has less."""
+    machine = psutil.virtual_memory()
     try:
-        limit = (_CGROUP / "memory.max").read_text("ascii").strip()
-        used = int((_CGROUP / "memory.current").read_text("ascii"))
-    except (OSError, ValueError):
-        return available
-    return available if limit == "max" else min(available, int(limit) - used)
+        limit = int((cgroup / "memory.max").read_text("ascii"))  # or the word max
+        used = int((cgroup / "memory.current").read_text("ascii"))
+        stat = dict(line.split() for line in (cgroup / "memory.stat").read_text("ascii").splitlines())
+        cached = int(stat["active_file"]) + int(stat["inactive_file"])  # of files, given up when a program wants it
+    except (OSError, ValueError, KeyError):
+        return machine.available, machine.total
+    return min(machine.available, limit - used + cached), min(machine.total, limit)
 
 
 def replay_bytes(transitions: int, frame_shape: tuple[int, ...], mask_actions: int) -> int:
