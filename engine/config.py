@@ -316,6 +316,13 @@ class RunConfig:
             raise ConfigError("replay_device", "'device' is not accepted with --use-mmap-buffer; accepted: auto, host")
         if self.burnin > self.buffer_size:
             raise ConfigError("burnin", f"{self.burnin} never fits; accepted: 1 to buffer-size ({self.buffer_size})")
+        if self.batch_size > self.largest_batch:
+            share = "" if self.largest_batch == self.buffer_size else f" / {self.processes} processes"
+            raise ConfigError(
+                "batch_size",
+                f"{self.batch_size} never fits; accepted: auto, or 1 to {self.largest_batch} "
+                f"(buffer-size {self.buffer_size}{share})",
+            )
         self._check_target()
 
     def _check_target(self) -> None:
@@ -335,6 +342,11 @@ class RunConfig:
     def processes(self) -> int:
         """Processes that play."""
         return {"single": 1, "apex": self.num_actors}.get(self.runner, self.num_processes)
+
+    @property
+    def largest_batch(self) -> int:
+        """Transitions in a replay: workers and ranks have one each, actors one together."""
+        return self.buffer_size // (1 if self.runner == "apex" else self.processes)
 
     def to_toml(self) -> str:
         """The options as TOML, one key a field; what is unset (None) or another game's is left out."""

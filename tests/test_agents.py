@@ -20,9 +20,10 @@ from engine.agents.probe import faster_precision, largest_batch_that_pays, made_
 from engine.agents.schedules import annealed, epsilon_ladder
 from engine.buffers import Batch
 from engine.buffers.device_replay import DeviceReplayBuffer
-from engine.config import RunConfig
+from engine.config import RunConfig, make_config
 from engine.envs.step import Spec, VectorStep
 from engine.runners.actor import random_actions
+from engine.runners.choices import choose
 from engine.runners.counters import Counters
 from engine.runners.learner import DivergedError, Learner
 
@@ -205,10 +206,20 @@ def test_the_largest_batch_that_pays_fits_and_is_faster_for_it() -> None:
         return Batch(pixels, np.zeros(size, np.int64), np.zeros(size, np.float32), pixels, np.zeros(size, np.float32))
 
     hook = agent.online.register_forward_pre_hook(refuse)
-    assert largest_batch_that_pays(agent, batch) == most
+    assert largest_batch_that_pays(agent, batch, 4096) == most
+    assert [largest_batch_that_pays(agent, batch, held) for held in (100, 20)] == [64, 20]
     hook.remove()
     agent.online.register_forward_pre_hook(wait)
-    assert largest_batch_that_pays(agent, batch) == 32
+    assert largest_batch_that_pays(agent, batch, 4096) == 32
+
+
+def test_the_batch_that_is_chosen_fits_into_each_replay_also_into_a_smaller_one_on_resume() -> None:
+    tight = {"parallel_envs": 1, "num_processes": 5, "buffer_size": 100, "burnin": 40, "n_step": 2, "amp": False}
+    config = make_config({**tight, "runner": "parallel", "batch_size": "auto"})
+    chosen = choose(config, SPEC, torch.device("cpu"), 1, None, lambda text: None)
+    assert chosen.batch_size == 20
+    kept = {**chosen.state(), "batch_size": 4096}
+    assert choose(config, SPEC, torch.device("cpu"), 1, kept, lambda text: None).batch_size == 20
 
 
 def test_precision_is_what_the_processor_is_faster_with() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from engine.arguments import given
-from engine.config import GAMES, RUNNERS, ConfigError, RunConfig, make_config
+from engine.config import AUTO, GAMES, RUNNERS, ConfigError, RunConfig, make_config
 from engine.errors import UserError
 from mario_tui.cli import training_parser
 from mario_tui.launch import make_plan
@@ -48,6 +48,10 @@ def test_only_given_flags_are_given() -> None:
         (("--alpha", "nan"), "--alpha: nan is not accepted; accepted: a number from 0.0 to 1.0"),
         (("--device", "tpu"), "--device: 'tpu' is not accepted; accepted: auto, cpu, mps, cuda, cuda:N"),
         (("--burnin", "500000"), "--burnin: 500000 never fits; accepted: 1 to buffer-size (400000)"),
+        (("--batch-size", "4096", "--buffer-size", "4000", "--burnin", "100"),
+         "--batch-size: 4096 never fits; accepted: auto, or 1 to 4000 (buffer-size 4000)"),
+        (("--batch-size", "2048", "--buffer-size", "4000", "--burnin", "9", "--runner", "ddp", "--num-processes", "4"),
+         "--batch-size: 2048 never fits; accepted: auto, or 1 to 1000 (buffer-size 4000 / 4 processes)"),
         (("--sync-every", "1000"),
          "--tau: 0.002 every 1,000 updates would hardly move the target network; accepted: 0.1 or more"),
         (("--tau", "1"), "--tau: 1 after every update leaves no target network; accepted with: --sync-every 2 or more"),
@@ -57,6 +61,15 @@ def test_only_given_flags_are_given() -> None:
 def test_impossible_values_name_the_flag_and_what_is_accepted(arguments: tuple[str, ...], complaint: str) -> None:
     with pytest.raises(ConfigError, match="^" + re.escape(complaint)):
         make_plan(parse(*arguments))
+
+
+@pytest.mark.parametrize(("runner", "most"), [("single", 4000), ("apex", 4000), ("parallel", 2000), ("ddp", 2000)])
+def test_a_batch_may_be_as_large_as_the_replay_that_it_is_drawn_from(runner: str, most: int) -> None:
+    options = {"runner": runner, "buffer_size": 4000, "burnin": 100}
+    assert make_config({**options, "batch_size": most}).largest_batch == most
+    with pytest.raises(ConfigError, match=f"^--batch-size: {most + 1} never fits"):
+        make_config({**options, "batch_size": most + 1})
+    assert make_config({**options, "batch_size": "auto"}).batch_size == AUTO
 
 
 def test_help_is_for_the_game_that_is_named() -> None:

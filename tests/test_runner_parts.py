@@ -385,11 +385,11 @@ def test_options_of_another_runner_are_refused_in_one_line(arguments: str, compl
     ("runner", "option", "many"), [("apex", "num_actors", 1024), ("parallel", "num_processes", 256)]
 )
 def test_what_all_processes_take_of_memory_is_checked_before_the_start(runner: str, option: str, many: int) -> None:
-    options: dict[str, Any] = {"runner": runner, "parallel_envs": 1, "batch_size": 4096, "buffer_size": 20_000}
+    options: dict[str, Any] = {"runner": runner, "parallel_envs": 1, "batch_size": 2048, "buffer_size": 600_000}
     picture = {"frame_shape": (50, 60), "stack": 4, "mask_actions": 0, "with_replay": True}
     check_memory(make_config({**options, option: 1}), **picture)
     with pytest.raises(UserError, match=r"GiB of memory are free; accepted: .* or fewer processes"):
-        check_memory(make_config({**options, option: many}), **picture)  # 550 GiB and more
+        check_memory(make_config({**options, option: many}), **picture)  # 360 GiB and more
 
 
 def test_an_unknown_preset_is_one_line_and_status_2(tmp_path: Path) -> None:

@@ -49,10 +49,16 @@ def multiplies_bf16() -> bool:
     return False
 
 
-def largest_batch_that_pays(agent: DoubleDQN, make_batch: Callable[[int], Batch]) -> int:
-    """Of `BATCH_SIZES`, the last that learns more samples a second than the one before it, by a tenth, and fits."""
-    best, best_rate = BATCH_SIZES[0], samples_per_s(agent, make_batch(BATCH_SIZES[0]))
+def largest_batch_that_pays(agent: DoubleDQN, make_batch: Callable[[int], Batch], most: int) -> int:
+    """Of `BATCH_SIZES`, the last that learns more samples a second than the one before it, by a tenth, and fits.
+
+    At most `most`, also where no size is as small.
+    """
+    best = min(BATCH_SIZES[0], most)
+    best_rate = samples_per_s(agent, make_batch(best))
     for size in BATCH_SIZES[1:]:
+        if size > most:
+            break
         try:
             rate = samples_per_s(agent, make_batch(size))
         except (RuntimeError, MemoryError) as error:

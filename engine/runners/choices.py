@@ -48,7 +48,7 @@ def choose(
 
     if kept is not None and kept["device"] == device.type:
         precision: Precision = kept["precision"] if config.amp else "float32"
-        batch_size = kept["batch_size"] if config.batch_size == AUTO else config.batch_size
+        batch_size = min(kept["batch_size"], config.largest_batch) if config.batch_size == AUTO else config.batch_size
         return Choices(device.type, precision, batch_size, kept["threads"])
     precision = gpu_precision(device) if config.amp else "float32"
     if config.amp and device.type == "cpu":
@@ -56,7 +56,7 @@ def choose(
         precision = faster_precision(build, _batch(spec, size))
     batch_size = config.batch_size
     if batch_size == AUTO:
-        batch_size = largest_batch_that_pays(build(precision), lambda size: _batch(spec, size))
+        batch_size = largest_batch_that_pays(build(precision), lambda size: _batch(spec, size), config.largest_batch)
         tell(f"batches of {batch_size} transitions: the largest that pays here")
     return Choices(device.type, precision, batch_size, threads)
 
