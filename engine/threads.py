@@ -21,15 +21,17 @@ class ThreadBudget:
     """OpenMP threads inside each of those."""
 
 
-def thread_budget(lanes: int, batch_size: int = 1, processes: int = 1) -> ThreadBudget:
-    """Threads for each of `processes` that emulate and learn.
+def thread_budget(
+    lanes: int, batch_size: int = 1, processes: int = 1, most_learners: int | None = None
+) -> ThreadBudget:
+    """Threads for each of `processes` that emulate and learn; of those that share a batch at most `most_learners`.
 
     Lanes meet once a step and learning threads once an update, so both may use every core. torch's own OpenMP threads
     meet at every operation and spin while they wait: one program beside them that wants a core, and training all but
     stops. So they are used only where there are more cores than a batch has shares, and then on half of the cores.
     """
     cores = max(1, available_cores() // processes)
-    learners = min(cores, max(1, batch_size // _SMALLEST_SHARE))
+    learners = min(cores, max(1, batch_size // _SMALLEST_SHARE), most_learners or cores)
     return ThreadBudget(
         lane_threads=min(cores, lanes),
         learn_threads=learners,

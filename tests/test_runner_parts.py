@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.distributed import FileStore
 
+from engine import threads
 from engine.agents import DoubleDQN, DuelingQNetwork
 from engine.agents.averaging import AveragingDQN
 from engine.agents.initial_priorities import TDErrors
@@ -29,6 +30,7 @@ from engine.errors import UserError
 from engine.monitoring.memory import check_memory
 from engine.presets import PRESETS, preset
 from engine.runners.central import CentralDQN, ProcessLock
+from engine.runners.player import budget
 from engine.runners.weights import SharedWeights, count
 from mario_tui import cli
 from mario_tui.launch import make_plan
@@ -125,6 +127,20 @@ def test_ranks_with_half_a_batch_each_equal_one_process_also_where_one_of_them_r
             for place, array in enumerate(expected):
                 assert np.array_equal(found[f"arr_{place}"], ranks[0][f"arr_{place}"])
                 assert np.allclose(found[f"arr_{place}"], array, rtol=1e-3, atol=2e-5), (moment, place)
+
+
+@pytest.mark.parametrize(("runner", "expected"), [("parallel", (4, 2)), ("ddp", (1, 8))])
+def test_a_rank_learns_in_one_thread_and_torch_has_its_cores(
+    runner: str, expected: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(threads, "available_cores", lambda: 32)  # 16 for each process
+    config, before = make_config({"runner": runner, "batch_size": 256}), torch.get_num_threads()
+    try:
+        planned = budget(config, config.processes)
+        assert (planned.learn_threads, planned.torch_threads) == expected
+        assert torch.get_num_threads() == expected[1]
+    finally:
+        torch.set_num_threads(before)
 
 
 # ---------------------------------------------------------------------------------------- priorities from actors

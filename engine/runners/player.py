@@ -145,7 +145,8 @@ class Player:
 
 def budget(config: RunConfig, processes: int) -> ThreadBudget:
     """The threads of each of `processes` that play and learn; torch is told its part."""
-    threads = thread_budget(config.parallel_envs, config.batch_size or BATCH_SIZES[-1], processes)
+    most_learners = 1 if config.runner == "ddp" else None  # a rank adds up gradients while it finds them
+    threads = thread_budget(config.parallel_envs, config.batch_size or BATCH_SIZES[-1], processes, most_learners)
     torch.set_num_threads(threads.torch_threads)
     keep_freed_memory()
     return threads
