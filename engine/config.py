@@ -267,7 +267,7 @@ class RunConfig:
     eval_episodes: int = option(
         31,  # as many starts as 0 to 30 frames of doing nothing give
         "output",
-        "greedy episodes in each; the best policy is kept",
+        "greedy episodes in each, rounded up to as many of every stage; the best policy is kept",
         low=1,
         high=1000,
     )

@@ -33,8 +33,9 @@ from engine.envs.mario.lanes import start_states
 from engine.envs.mario.rules import START
 from engine.envs.mario.stepped import SteppedPlayer
 from engine.envs.tetris import TetrisLanes
-from engine.messages import Done, Episode, Phase, Written, decode_report
+from engine.messages import Done, Episode, Evaluation, Phase, Written, decode_report
 from engine.runners.channel import Channel, SharedScreen
+from engine.runners.evaluator import episodes_of
 from engine.runners.single import Runner
 from mario_tui.app import MarioApp
 from mario_tui.feed import Snapshot
@@ -194,13 +195,23 @@ def test_the_compiled_step_begins_where_the_one_in_python_does() -> None:
             assert np.array_equal(ours.book[:, START], theirs.book[:, START])
 
 
-def test_an_evaluation_plays_every_stage_as_often() -> None:
-    config = make_config({"stage": "1-1,1-2,1-3", "curriculum": True})
-    env = make_lanes(config, 8, threads=1, seed=0, once=True)
+@pytest.mark.parametrize(
+    ("options", "each"),
+    [({"stage": "1-1,1-2,1-3", "curriculum": True, "eval_episodes": 8}, 3), ({"stage": "random"}, 1), ({}, 31)],
+)
+def test_an_evaluation_plays_every_stage_as_often(options: dict[str, Any], each: int) -> None:
+    config = make_config(options)
+    env = make_lanes(config, episodes_of(config), threads=1, seed=0, once=True)
     assert isinstance(env, MarioLanes)
     starts = starts_of(env, 3)
     assert (starts == starts[0]).all()
-    assert np.bincount(starts[0]).tolist() == [3, 3, 2]
+    assert np.bincount(starts[0]).tolist() == [each] * len(env.task.stages)
+
+
+def test_a_run_of_two_stages_evaluates_both_where_one_episode_is_asked_for(tmp_path: Path) -> None:
+    options = {"stage": "1-1,1-2", "parallel_envs": 2, "eval_every": 2, "eval_episodes": 1, "checkpoint_replay": False}
+    (evaluation,) = of_kind(Evaluation, train(tmp_path, options, 2))
+    assert evaluation.episodes == 2
 
 
 def counts_of(grid: np.ndarray) -> tuple[int, int, int]:

@@ -5,6 +5,7 @@ Its score lies in its file, nowhere else: whatever a run goes on from, file and 
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,6 +23,7 @@ from engine.messages import Evaluation
 from engine.runners.channel import Channel
 from engine.runners.counters import Counters
 from engine.runners.learner import Learner
+from engine.worlds import stages_of
 
 _SEED = 20_000  # the starts of every evaluation of every run, so that policies can be compared
 
@@ -37,7 +39,7 @@ class Evaluator:
     def evaluate(self, counters: Counters) -> None:
         """Play, report, and keep the policy if none was better: by clears, then by return."""
         started = time.monotonic()
-        episodes = self._config.eval_episodes
+        episodes = episodes_of(self._config)
         if self._env is None:
             self._env = make_lanes(self._config, episodes, threads=self._threads, seed=_SEED, once=True)
             self._env.spread_starts()
@@ -87,3 +89,9 @@ def score_of(policy: Path, task: Mapping[str, Any]) -> tuple[float, ...]:
     except CheckpointError:
         return ()
     return tuple(said.get("score", ())) if task.items() <= said.items() else ()
+
+
+def episodes_of(config: RunConfig) -> int:
+    """Episodes of an evaluation, a lane each: at least those that were asked for, and as many of every stage."""
+    stages = len(stages_of(config.stage))
+    return math.ceil(config.eval_episodes / stages) * stages
