@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-import multiprocessing
 import signal
-import threading
-from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,7 +16,7 @@ from rich.text import Text
 from safetensors.numpy import load_file
 
 from engine import checkpoints, messages
-from engine.config import belongs, make_config
+from engine.config import make_config
 from engine.envs.curricula import (
     RewardCurriculum,
     StageCurriculum,
@@ -33,14 +30,13 @@ from engine.envs.mario.lanes import start_states
 from engine.envs.mario.rules import START
 from engine.envs.mario.stepped import SteppedPlayer
 from engine.envs.tetris import TetrisLanes
-from engine.messages import Done, Episode, Evaluation, Phase, Written, decode_report
-from engine.runners.channel import Channel, SharedScreen
+from engine.messages import Episode, Evaluation, Phase
 from engine.runners.evaluator import episodes_of
-from engine.runners.single import Runner
 from mario_tui.app import MarioApp
 from mario_tui.feed import Snapshot
 from mario_tui.widgets.curriculum import CurriculumPanel
 from tests.games.players import mostly_legal
+from tests.in_process import checkpoint_of, of_kind, train
 from tests.support import headless, json_lines, read_event
 from tests.test_tui import recorded_run, until
 
@@ -248,53 +244,10 @@ def test_a_piece_costs_what_it_adds_to_the_board(options: dict[str, Any]) -> Non
 
 # ---------------------------------------------------------------------------------------------- runs
 
-QUICK = {"eval_every": 0, "seed": 5, "amp": False, "parallel_envs": 8, "checkpoint_replay": True, "network": "small"}
 TETRIS = {"game": "tetris", "board": "5x8", "curriculum": True, "curriculum_steps": 400, "burnin": 200,
           "batch_size": 32, "buffer_size": 2000}  # fmt: skip
 MARIO = {"stage": "1-1,1-2,1-3", "curriculum": True, "curriculum_episodes": 2, "burnin": 400, "batch_size": 32,
          "replay_ratio": 1.0, "buffer_size": 20_000}  # fmt: skip
-
-
-def train(folder: Path, options: Mapping[str, Any], steps: int, resume_from: Path | None = None) -> list[Any]:
-    """Run the single runner in this process, with what a host does for it; all that it reported.
-
-    The last report but one names its last checkpoint.
-    """
-    values = {
-        name: value
-        for name, value in {**QUICK, **options}.items()
-        if belongs(name, options.get("game", "mario"), "single")
-    }
-    config = make_config({**values, "steps": steps})
-    folder.mkdir(parents=True, exist_ok=True)
-    ours, theirs = multiprocessing.Pipe()
-    reports: list[Any] = []
-
-    def listen() -> None:
-        while not reports or not isinstance(reports[-1], Done):
-            report = decode_report(ours.recv_bytes())
-            if isinstance(report, Written):
-                checkpoints.commit(Path(report.partial), Path(report.final))
-            reports.append(report)
-
-    host, threads = threading.Thread(target=listen), torch.get_num_threads()
-    host.start()
-    runner = Runner(folder, config, Channel(theirs), SharedScreen(multiprocessing.get_context("spawn")), resume_from)
-    try:
-        runner.train()
-    finally:
-        runner.close()
-        torch.set_num_threads(threads)
-    host.join()
-    return reports
-
-
-def checkpoint_of(reports: list[Any]) -> Path:
-    return Path([report for report in reports if isinstance(report, Written)][-1].final)
-
-
-def of_kind(kind: type, *parts: list[Any]) -> list[Any]:
-    return [report for reports in parts for report in reports if isinstance(report, kind)]
 
 
 def assert_equal_ends(one: list[Any], other: list[Any]) -> None:

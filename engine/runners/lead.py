@@ -276,6 +276,9 @@ class Lead:
         if not low <= wanted.value <= high:
             self._channel.log(f"{wanted.name}: {wanted.value:g} is not accepted; {low:g} to {high:g}", "warning")
             return
+        if wanted.name == "beta" and not self._config.prioritized_replay:
+            self._channel.log("beta: has no effect on a uniform replay; accepted with: --prioritized-replay", "warning")
+            return
         before = {"epsilon_scale": 1.0 if self._epsilon_scale is None else self._epsilon_scale, **self._learner.tuned}[
             wanted.name
         ]
@@ -289,7 +292,7 @@ class Lead:
         if name == "epsilon_scale":
             self._epsilon_scale = value
         else:
-            self._learner.tune(name, value)
+            self._learner.tune(name, value, self._ledger.tunings(name))
 
     @stages("evaluate")
     def _evaluate(self) -> None:

@@ -101,7 +101,7 @@ class Learner:
         self._lanes = config.parallel_envs * (1 if replay is None else config.processes)
         self._fill = self._burnin
         self._ratio = config.replay_ratio
-        self._tuned: dict[str, float] = {}
+        self._tunings: dict[str, int] = {}
         self._beat = beat
         if resume_from is not None and state is not None:
             self._load(resume_from, state, with_random=index == 0)
@@ -136,11 +136,11 @@ class Learner:
             "replay_ratio": self._ratio,
         }
 
-    def tune(self, name: Tunable, value: float) -> None:
-        """Take a changed number once; it may be told again and again."""
-        if self._tuned.get(name) == value:
+    def tune(self, name: Tunable, value: float, tuning: int) -> None:
+        """Take a number that was changed for the `tuning`-th time; it may be told again and again."""
+        if self._tunings.get(name) == tuning:
             return
-        self._tuned[name] = value
+        self._tunings[name] = tuning
         match name:
             case "learning_rate":
                 self.agent.learning_rate = value

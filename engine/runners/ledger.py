@@ -54,6 +54,7 @@ class Ledger:
             "screen_fps": ((1,), np.float64),
             "level": ((1,), np.float64),  # of the curriculum
             "tuned": ((len(TUNABLE),), np.float64),
+            "tunings": ((len(TUNABLE),), np.int64),  # how often each was set
             "counts": ((members, 4), np.int64),  # env_steps, frames, ended episodes, updates in the weights it uses
             "due": ((members,), np.float64),  # CLOCK_MONOTONIC of the latest next heartbeat; 0: not ready
             "waited": ((members,), np.float64),  # seconds it had to wait for others
@@ -63,7 +64,7 @@ class Ledger:
         }
         arrays = (memory or HostMemory()).arrays(layout)
         self._order, self._screen_fps, self._tuned = arrays["order"], arrays["screen_fps"], arrays["tuned"]
-        self._level = arrays["level"]
+        self._tunings, self._level = arrays["tunings"], arrays["level"]
         self.counts, self.due, self.waited = arrays["counts"], arrays["due"], arrays["waited"]
         self.stages, self._trace = arrays["stages"], arrays["trace"]
         self._episodes = arrays["episodes"]
@@ -88,7 +89,9 @@ class Ledger:
         self._order[0] = _STOP
 
     def tune(self, name: Tunable, value: float) -> None:
-        self._tuned[TUNABLE.index(name)] = value
+        place = TUNABLE.index(name)
+        self._tuned[place] = value
+        self._tunings[place] += 1  # last: who sees it finds the value
 
     def teach(self, level: float) -> None:
         """Tell how far the run's curriculum has come."""
@@ -171,6 +174,10 @@ class Ledger:
         """What a number of the run was set to by hand; None if it was not."""
         value = float(self._tuned[TUNABLE.index(name)])
         return None if np.isnan(value) else value
+
+    def tunings(self, name: Tunable) -> int:
+        """How often a number was set by hand. The same value again is another time: beta anneals in between."""
+        return int(self._tunings[TUNABLE.index(name)])
 
     # ------------------------------------------------------------------------------------------ a member's own
 

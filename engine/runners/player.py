@@ -169,9 +169,10 @@ def ladder_of_member(config: RunConfig, index: int, members: int) -> NDArray[np.
 def follow(ledger: Ledger, learner: Learner) -> None:
     """Take over the numbers that were changed by hand."""
     for name in ("learning_rate", "beta", "replay_ratio"):
+        tuning = ledger.tunings(name)  # before the value, which then is of that time or later
         value = ledger.tuned(name)
         if value is not None:
-            learner.tune(name, value)
+            learner.tune(name, value, tuning)
 
 
 def show_screen(ledger: Ledger, index: int, actor: Actor, screen: SharedScreen, shown_at: float) -> float:
