@@ -48,7 +48,7 @@ from engine.monitoring.stages import stages
 from engine.runners.channel import Channel
 from engine.runners.counters import Counters
 from engine.runners.evaluator import Evaluator
-from engine.runners.learner import Learner, read_extra
+from engine.runners.learner import Learner, read_extra, unchanged
 from engine.runners.ledger import Ledger
 from engine.runners.scoreboard import Scoreboard, names_of
 from engine.runners.splits import Splits
@@ -64,8 +64,13 @@ _ACCEPTED = {
     "beta": (0.0, 1.0),
     "replay_ratio": (0.01, 1024.0),
 }
-_KEPT: tuple[Tunable, ...] = ("learning_rate", "epsilon_scale", "replay_ratio")
-"""What a resumed run takes over as it was set by hand; beta has annealed since, and is the replay's."""
+_KEPT: dict[Tunable, str] = {
+    "learning_rate": "learning_rate",
+    "epsilon_scale": "epsilon",
+    "replay_ratio": "replay_ratio",
+}
+"""What a resumed run takes over as it was set by hand, unless this option was given anew; beta has annealed since, and
+is the replay's."""
 
 Play = Callable[[], tuple[dict[str, Any], dict[str, NDArray[Any]]]]
 """What the games of a run are, for a checkpoint: JSON and arrays."""
@@ -104,7 +109,8 @@ class Lead:
         self._epsilon_scale: float | None = None
         self._evaluator = Evaluator(run, config, channel, learner, threads.lane_threads)
         for name, value in extra.get("tuned", {}).items():
-            self._tune(name, value)
+            if resume_from is not None and unchanged(config, resume_from, _KEPT[name]):
+                self._tune(name, value)
         self._state: State = "running"
         self._stop_reason: str | None = None
         self._reported_at = float("-inf")

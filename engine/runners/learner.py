@@ -22,7 +22,7 @@ from engine.agents import DoubleDQN, Losses
 from engine.agents.double_dqn import resolve_device
 from engine.buffers import MappedMemory, PrioritizedReplayBuffer, Replay, ReplayBuffer, SharedMemory
 from engine.buffers.device_replay import DeviceReplayBuffer
-from engine.config import RunConfig
+from engine.config import RunConfig, load_toml
 from engine.envs.make import describe_task
 from engine.envs.step import Frames, Spec, VectorStep
 from engine.errors import UserError
@@ -33,7 +33,7 @@ from engine.runners.choices import choose, make_networks, network_of
 from engine.runners.process import HopelessError
 
 _ONLINE_FILE, _TARGET_FILE, _OPTIMIZER_FILE = "online.safetensors", "target.safetensors", "optimizer.safetensors"
-_STATE_FILE, _ARRAYS_FILE = "state.json", "lanes.safetensors"
+_STATE_FILE, _ARRAYS_FILE, _CONFIG_FILE = "state.json", "lanes.safetensors", "config.toml"
 _REPLAY_FILE = "replay.safetensors"
 
 
@@ -44,9 +44,9 @@ class DivergedError(HopelessError):
 class Learner:
     """Double DQN on replay at `replay_ratio` learned samples per environment step.
 
-    With `resume_from`, weights, optimiser, counters, beta and the random state continue. The replay's contents do not:
-    it fills to a quarter of the burn-in before learning goes on, enough because the policy that fills it is trained.
-    A replay in a file, in `replay_folder`, is simply there again.
+    With `resume_from`, weights, optimiser, counters, the random state and beta (unless it is given anew) continue. The
+    replay's contents do not: it fills to a quarter of the burn-in before learning goes on, enough because the policy
+    that fills it is trained. A replay in a file, in `replay_folder`, is simply there again.
     """
 
     def __init__(
@@ -246,7 +246,7 @@ class Learner:
             save_arrays(self.replay.state(), partial / _REPLAY_FILE)
         save_arrays(arrays, partial / _ARRAYS_FILE)
         (partial / _STATE_FILE).write_text(json.dumps(state), encoding="utf-8")
-        (partial / "config.toml").write_text(self._config.to_toml(), encoding="utf-8")
+        (partial / _CONFIG_FILE).write_text(self._config.to_toml(), encoding="utf-8")
         checkpoints.seal(partial, env_steps, self.updates)
 
     def close(self) -> None:
@@ -259,7 +259,8 @@ class Learner:
         self.agent.load_optimizer_tensors(load_file(folder / _OPTIMIZER_FILE))
         self.agent.updates = state["updates"]
         self._credit = state["credit"]
-        self.replay.beta = state["beta"]
+        if self._config.prioritized_replay and unchanged(self._config, folder, "prioritized_replay", "beta"):
+            self.replay.beta = state["beta"]
         if with_random:
             self._random.bit_generator.state = state["random"]
             torch.set_rng_state(torch.from_numpy(np.frombuffer(bytes.fromhex(state["torch_random"]), np.uint8).copy()))
@@ -335,6 +336,12 @@ def read_extra(folder: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """What the runner gave `write_checkpoint` as `extra` and `arrays`."""
     extra = dict(json.loads((folder / _STATE_FILE).read_text("utf-8"))["extra"])
     return extra, load_arrays(folder / _ARRAYS_FILE)
+
+
+def unchanged(config: RunConfig, checkpoint: Path, *options: str) -> bool:
+    """Whether options are what they were in the run that wrote a checkpoint. If not, they were given on resume."""
+    before = load_toml(checkpoint / _CONFIG_FILE)
+    return all(before[option] == getattr(config, option) for option in options)
 
 
 def _on_host(frames: Frames) -> NDArray[np.uint8]:
