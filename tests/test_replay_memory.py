@@ -232,6 +232,19 @@ def test_mapped_files_are_sparse_and_refuse_another_shape_or_a_second_owner(tmp_
         make_storage(MappedMemory(tmp_path))
 
 
+def test_mapped_files_of_another_shape_are_renewed_where_that_is_wanted(tmp_path: Path) -> None:
+    for capacity, told in ((2 * CAPACITY, 0), (CAPACITY, 1), (CAPACITY, 0)):
+        said: list[str] = []
+        memory = MappedMemory(tmp_path, renew=said.append)
+        storage = make_storage(memory, capacity)
+        assert len(said) == told
+        assert not told or said[0].startswith(f"{tmp_path}: holds a replay of another shape")
+        assert (storage.size > 0) == (capacity == CAPACITY and not told)
+        append(storage, 100, writer=capacity, seed=0)
+        assert verify(storage) > 0
+        memory.close()
+
+
 def test_mapped_files_that_the_disk_can_not_hold_are_refused_before_they_begin(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=rf"{tmp_path}: the replay needs [0-9.]+ GB more, the disk has [0-9.]+ GB"):
         make_storage(MappedMemory(tmp_path), capacity=10**11)

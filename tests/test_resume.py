@@ -69,11 +69,15 @@ def test_a_replay_in_a_file_is_there_again_on_resume(tmp_path: Path) -> None:
     first = json_lines(run_program(*options, "--steps", "800", cwd=tmp_path).stdout)
     (run,) = (tmp_path / "checkpoints").iterdir()
     assert (run / "replay" / "frames.bin").stat().st_size > 1e9  # sparse: 400,000 frames are not there yet
-    again = json_lines(run_program("--no-ui", "--log-format", "json", "--resume", "latest", "--steps", "880",
-                                   cwd=tmp_path).stdout)  # fmt: skip
+    resume = ("--no-ui", "--log-format", "json", "--resume", "latest")
+    again = json_lines(run_program(*resume, "--steps", "880", cwd=tmp_path).stdout)
     progress = [event for event in again if event["event"] == "progress"]
     assert progress[0]["burnin_left"] == 0 and progress[0]["replay_size"] >= 800
     updates = [
         json.loads(Path(events[-1]["checkpoint"], "state.json").read_text())["updates"] for events in (first, again)
     ]
     assert updates[1] - updates[0] == 80 * 4 // 64  # from the first step on
+    done = run_program(*resume, "--parallel-envs", "4", "--steps", "920", cwd=tmp_path)
+    assert "holds a replay of another shape" in done.stderr
+    progress = [event for event in json_lines(done.stdout) if event["event"] == "progress"]
+    assert progress[-1]["replay_size"] == 40

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import random
 import signal
@@ -455,10 +456,11 @@ def test_a_worker_of_a_resumed_run_is_replaced_after_its_checkpoint_is_gone(tmp_
 def test_a_member_that_refuses_what_is_asked_for_ends_the_run_with_status_2(tmp_path: Path) -> None:
     short = ("--eval-every", "0", "--burnin", "200", "--parallel-envs", "4", "--buffer-size", "4000")
     train(tmp_path, *SNAKE, *RUNNERS["parallel"], *short, "--use-mmap-buffer", "--steps", "600")
-    header = the_run(tmp_path).path / "replay-1" / "header.json"
-    header.parent.mkdir(exist_ok=True)
-    header.write_text("{}")
-    done = run_program("--no-ui", "--resume", "latest", "--steps", "100000000", cwd=tmp_path, check=2)
-    assert f"{header.parent}: holds a replay of another shape" in done.stderr.splitlines()[-1]
+    replay = the_run(tmp_path).path / "replay-1"
+    replay.mkdir(exist_ok=True)
+    with (replay / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = run_program("--no-ui", "--resume", "latest", "--steps", "100000000", cwd=tmp_path, check=2)
+    assert f"{replay}: another process has this replay open" in done.stderr.splitlines()[-1]
     assert "begins again" not in the_run(tmp_path).log_path.read_text()
     assert processes_of(tmp_path) == []

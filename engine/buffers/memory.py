@@ -13,7 +13,7 @@ import mmap
 import os
 import shutil
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from multiprocessing.heap import Arena
 from pathlib import Path
 from typing import Any, Protocol
@@ -99,13 +99,15 @@ class MappedMemory:
     The files are sparse: what was never written takes no room. Raises `UserError` if the disk has no room for the
     rest, if the folder holds arrays of other shapes, or if another process has it open. A crash of the machine is
     another matter: the system writes pages in an order of its own.
+
+    With `renew`, arrays of other shapes are removed instead, and it is told so.
     """
 
     on_disk = True
     shared = False
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, renew: Callable[[str], None] | None = None) -> None:
+        self.folder, self._renew = folder, renew
         self._maps: dict[str, mmap.mmap] = {}
         self._row_bytes: dict[str, int] = {}
         self._lock = -1
@@ -162,12 +164,16 @@ class MappedMemory:
             held = json.loads(path.read_text("utf-8"))
         except ValueError:
             held = None
-        if held != wanted:
+        if held == wanted:
+            return
+        what = f"{self.folder}: holds a replay of another shape (lanes, entries or pictures) or another version's"
+        if self._renew is None:
             self.close()
-            raise UserError(
-                f"{self.folder}: holds a replay of another shape (lanes, entries or pictures) or another version's; "
-                "remove it to begin anew"
-            )
+            raise UserError(f"{what}; remove it to begin anew")
+        for array in self.folder.glob("*.bin"):
+            array.unlink()
+        path.unlink()  # last: without it, arrays are taken for the wanted ones
+        self._renew(f"{what}; it begins anew")
 
     def _write_header(self, header: dict[str, Any]) -> None:
         partial = self.folder / f".{_HEADER}.partial"

@@ -46,7 +46,7 @@ class Learner:
 
     With `resume_from`, weights, optimiser, counters, the random state and beta (unless it is given anew) continue. The
     replay's contents do not: it fills to a quarter of the burn-in before learning goes on, enough because the policy
-    that fills it is trained. A replay in a file, in `replay_folder`, is simply there again.
+    that fills it is trained. A replay in a file, in `replay_folder`, is simply there again, unless it has another shape.
     """
 
     def __init__(
@@ -94,7 +94,8 @@ class Learner:
             accumulate=config.accumulate,
             on_shortage=lambda parts: tell(f"memory ran out: batches are learned in {parts} parts from now on"),
         )
-        self.replay = make_replay(config, spec, device, replay_folder, share) if replay is None else replay
+        renew = None if resume_from is None else tell  # with other processes or lanes than before, say
+        self.replay = make_replay(config, spec, device, replay_folder, share, renew) if replay is None else replay
         self._random = np.random.default_rng(seed)
         self._credit = 0.0  # updates that are due
         self._burnin = math.ceil(config.burnin / share)
@@ -272,8 +273,16 @@ class Learner:
             self._fill = math.ceil(self._burnin / 4)
 
 
-def make_replay(config: RunConfig, spec: Spec, device: torch.device, folder: Path | None, share: int = 1) -> Replay:
-    """The replay a run's options ask for; `folder` is where one that is kept in files has them.
+def make_replay(
+    config: RunConfig,
+    spec: Spec,
+    device: torch.device,
+    folder: Path | None,
+    share: int = 1,
+    renew: Callable[[str], None] | None = None,
+) -> Replay:
+    """The replay a run's options ask for; `folder` is where one that is kept in files has them, `renew` that of
+    `MappedMemory`.
 
     It is one of `share` equal ones.
     """
@@ -284,7 +293,7 @@ def make_replay(config: RunConfig, spec: Spec, device: torch.device, folder: Pat
         if not config.prioritized_replay:
             priorities = {"alpha": 0.0, "beta": 0.0, "beta_annealing": 0.0}
         return DeviceReplayBuffer(**options, **priorities, device=device)
-    options["memory"] = MappedMemory(folder) if config.use_mmap_buffer and folder is not None else None
+    options["memory"] = MappedMemory(folder, renew) if config.use_mmap_buffer and folder is not None else None
     options["reuse_batches"] = True
     return PrioritizedReplayBuffer(**options, **priorities) if config.prioritized_replay else ReplayBuffer(**options)
 
