@@ -306,7 +306,7 @@ def test_a_resume_between_two_stages_goes_on_exactly(nearly: Path, tmp_path: Pat
     assert_equal_ends(parts, whole)
 
 
-@pytest.mark.parametrize("runner", ["parallel", "ddp", "apex"])
+@pytest.mark.parametrize("runner", ["parallel", pytest.param("ddp", marks=pytest.mark.long), "apex"])
 def test_every_process_follows_what_the_leading_one_decided(runner: str, nearly: Path, tmp_path: Path) -> None:
     count = "--num-actors" if runner == "apex" else "--num-processes"
     options = ("--runner", runner, count, "2", "--parallel-envs", "4", "--burnin", "20000", "--batch-size", "32",

@@ -46,7 +46,7 @@ class Learner:
 
     With `resume_from`, weights, optimiser, counters, the random state and beta (unless it is given anew) continue. The
     replay's contents do not: it fills to a quarter of the burn-in before learning goes on, enough because the policy
-    that fills it is trained. A replay in a file, in `replay_folder`, is simply there again, unless it has another shape.
+    that fills it is trained. A replay in a file, in `replay_folder`, is there again, unless it has another shape.
     """
 
     def __init__(
