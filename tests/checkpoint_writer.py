@@ -41,7 +41,8 @@ def write_forever(path: Path, announce: Connection) -> None:
     run = Run(path)
     checkpoints.remove_partial(run)
     newest = checkpoints.newest(run)
-    learner, env_steps = make_learner(run.config(), newest), env_steps_of(newest)
+    config = run.config()
+    learner, env_steps = make_learner(config, newest), env_steps_of(newest)
     learner.agent.tensors()  # makes the optimiser's
     written = 0
     while True:
@@ -51,7 +52,7 @@ def write_forever(path: Path, announce: Connection) -> None:
                 tensor.fill_(env_steps)
         learner.agent.updates = env_steps
         partial, final = (path / name for name in names(env_steps))
-        learner.write_checkpoint(partial, env_steps, {}, {})
+        learner.write_checkpoint(partial, env_steps, config, {}, {})
         checkpoints.commit(partial, final)
         checkpoints.rotate(run, KEEP)
         written += 1

@@ -26,6 +26,7 @@ from engine.runners.actor import random_actions
 from engine.runners.choices import choose
 from engine.runners.counters import Counters
 from engine.runners.learner import DivergedError, Learner
+from engine.runs import read_config
 
 
 @pytest.fixture(autouse=True)
@@ -352,7 +353,9 @@ def test_updates_keep_the_replay_ratio(prioritized: bool, where: str) -> None:
 def test_a_checkpoint_brings_back_weights_optimiser_counters_and_random_state(tmp_path: Path) -> None:
     learner = make_learner()
     feed(learner, 60, seed=0)
-    learner.write_checkpoint(tmp_path / "c", 120, {"who": "cares"}, {})
+    config = make_config({"device": "auto"})  # the run's; a learner's may name a device of its own
+    learner.write_checkpoint(tmp_path / "c", 120, config, {"who": "cares"}, {})
+    assert read_config(tmp_path / "c" / "config.toml") == config
     again = make_learner(resume_from=tmp_path / "c")
     assert again.updates == learner.updates > 10
     assert again.replay.beta == learner.replay.beta

@@ -333,7 +333,7 @@ class Lead:
         }
         self._channel.beat(_SAVING_S)
         try:
-            self._learner.write_checkpoint(partial, env_steps, extra, arrays)
+            self._learner.write_checkpoint(partial, env_steps, self._config, extra, arrays)
         except Exception as error:  # see _save_policy
             shutil.rmtree(partial, ignore_errors=True)  # a full disk has better use for the room
             self._channel.log(f"the checkpoint at {env_steps:,} could not be written: {error}", "error")

@@ -219,11 +219,12 @@ class Learner:
             raise
 
     def write_checkpoint(
-        self, partial: Path, env_steps: int, extra: dict[str, Any], arrays: dict[str, NDArray[Any]]
+        self, partial: Path, env_steps: int, config: RunConfig, extra: dict[str, Any], arrays: dict[str, NDArray[Any]]
     ) -> None:
         """Write everything into the folder `partial` and seal it.
 
-        `read_extra` gives `extra` (JSON) and `arrays` back.
+        `config` is the run's, which goes on elsewhere: a rank's names a device. `read_extra` gives `extra` (JSON) and
+        `arrays` back.
         """
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir()
@@ -247,7 +248,7 @@ class Learner:
             save_arrays(self.replay.state(), partial / _REPLAY_FILE)
         save_arrays(arrays, partial / _ARRAYS_FILE)
         (partial / _STATE_FILE).write_text(json.dumps(state), encoding="utf-8")
-        (partial / _CONFIG_FILE).write_text(self._config.to_toml(), encoding="utf-8")
+        (partial / _CONFIG_FILE).write_text(config.to_toml(), encoding="utf-8")
         checkpoints.seal(partial, env_steps, self.updates)
 
     def close(self) -> None:
