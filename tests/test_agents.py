@@ -375,7 +375,7 @@ def test_a_replay_in_files_with_a_checkpoint_of_its_own_is_learned_from_on_resum
     config = dataclasses.replace(CONFIG, use_mmap_buffer=True, checkpoint_replay=True)
     learner = make_learner(config, replay_folder=tmp_path / "replay")
     feed(learner, 60, seed=0)
-    learner.write_checkpoint(tmp_path / "c", 120, {}, {})
+    learner.write_checkpoint(tmp_path / "c", 120, config, {}, {})
     feed(learner, 20, seed=1)  # what came after it is lost
     learner.close()
     again = make_learner(config, resume_from=tmp_path / "c", replay_folder=tmp_path / "replay")
