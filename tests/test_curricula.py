@@ -133,8 +133,8 @@ async def test_the_dashboard_has_the_panel_where_there_is_a_curriculum(tmp_path:
     app = MarioApp(open_run=run)
     async with app.run_test(size=(120, 40)) as pilot:
         panel = app.screen.query_one(CurriculumPanel)
-        await pilot.press("u")
         await until(pilot, lambda: "phase 1 of 2: 1-1" in str(panel.render()), "the panel")
+        await pilot.press("u")
         assert panel.has_focus and "u Curriculum" in str(panel.render())
 
 

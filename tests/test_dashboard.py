@@ -135,7 +135,7 @@ async def test_a_panel_that_has_nothing_to_show_never_takes_the_screen(served: R
         everything = in_sight(dashboard)
         assert "actors" in everything
         await pilot.press("n", "tab")
-        await until(pilot, lambda: "Processes: this run has none" in said(pilot.app), "the reason")
+        await until(pilot, lambda: "Processes: nothing to show" in said(pilot.app), "the reason")
         assert in_sight(dashboard) == everything
         for _ in range(2):  # hidden by w, it comes back by g
             await pilot.press("g")

@@ -83,7 +83,7 @@ class Board(PlaceScreen[None]):
     def bring(self, panel: Painted) -> bool:
         """Called before a panel is gone to; False if it can't be shown now."""
         if panel not in self.present():
-            self.notify(f"{panel.title}: this run has none", timeout=3)
+            self.notify(f"{panel.title}: nothing to show", timeout=3)
             return False
         return True
 
