@@ -31,9 +31,10 @@ from engine.monitoring.memory import check_memory, replay_bytes
 from engine.monitoring.stages import stages
 from engine.runners.choices import choose, make_networks, network_of
 from engine.runners.process import HopelessError
+from engine.runs import CONFIG_FILE
 
 _ONLINE_FILE, _TARGET_FILE, _OPTIMIZER_FILE = "online.safetensors", "target.safetensors", "optimizer.safetensors"
-_STATE_FILE, _ARRAYS_FILE, _CONFIG_FILE = "state.json", "lanes.safetensors", "config.toml"
+_STATE_FILE, _ARRAYS_FILE = "state.json", "lanes.safetensors"
 _REPLAY_FILE = "replay.safetensors"
 
 
@@ -248,7 +249,7 @@ class Learner:
             save_arrays(self.replay.state(), partial / _REPLAY_FILE)
         save_arrays(arrays, partial / _ARRAYS_FILE)
         (partial / _STATE_FILE).write_text(json.dumps(state), encoding="utf-8")
-        (partial / _CONFIG_FILE).write_text(config.to_toml(), encoding="utf-8")
+        (partial / CONFIG_FILE).write_text(config.to_toml(), encoding="utf-8")
         checkpoints.seal(partial, env_steps, self.updates)
 
     def close(self) -> None:
@@ -350,7 +351,7 @@ def read_extra(folder: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
 
 def unchanged(config: RunConfig, checkpoint: Path, *options: str) -> bool:
     """Whether options are what they were in the run that wrote a checkpoint. If not, they were given on resume."""
-    before = load_toml(checkpoint / _CONFIG_FILE)
+    before = load_toml(checkpoint / CONFIG_FILE)
     return all(before[option] == getattr(config, option) for option in options)
 
 

@@ -130,11 +130,8 @@ class DashboardScreen(Board):
     def _connect(self) -> None:
         """In a thread: a host that starts takes a second or two to answer, and the screen is up before."""
         try:
-            if self._host is not None:
-                client = self._host.connect()
-            elif (found := attach(self.run)) is not None:
-                client = found
-            else:
+            client = attach(self.run) if self._host is None else self._host.connect()
+            if client is None:
                 self.feed.replay(read_recording(self.run.history_path))
                 return
         except UserError as error:
