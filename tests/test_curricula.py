@@ -46,7 +46,6 @@ from tests.test_tui import recorded_run, until
 def book(curriculum: StageCurriculum, stage: str, *cleared: bool) -> None:
     for each in cleared:
         curriculum.book(stage, each)
-        curriculum.advance(0)
 
 
 def test_a_stage_joins_when_the_newest_is_cleared_often_enough() -> None:
@@ -68,6 +67,13 @@ def test_a_stage_joins_when_the_newest_is_cleared_often_enough() -> None:
     assert [(part.name, part.weight, part.clear_rate, part.episodes) for part in curriculum.parts()] == [
         ("1-1", 0.25, 1.0, 4), ("1-2", 0.25, 0.5, 4), ("1-3", 0.5, 1.0, 4),
     ]  # fmt: skip
+
+
+def test_a_stage_joins_though_a_worse_episode_comes_with_the_one_that_lets_it() -> None:
+    curriculum = StageCurriculum(("1-1", "1-2"), rate=0.5, episodes=2)
+    book(curriculum, "1-1", True, False, False, False)  # of several processes, before anybody asks for the level
+    curriculum.advance(0)
+    assert curriculum.level == 1
 
 
 @pytest.mark.parametrize(("level", "slots"), [(0, [0]), (1, [0, 1]), (2, [0, 1, 2, 2]), (3, [0, 1, 2, 3, 3, 3])])

@@ -50,7 +50,7 @@ class Curriculum(Protocol):
     """Their names."""
 
     def book(self, stage: str, cleared: bool) -> None:
-        """Count an episode of a lane that hardly explores."""
+        """Count an episode of a lane that hardly explores; it may set the level."""
 
     def advance(self, env_steps: int) -> None:
         """Set the level for a run of so many environment steps."""
@@ -77,14 +77,16 @@ class StageCurriculum:
         self._recent: dict[str, deque[bool]] = {stage: deque(maxlen=episodes) for stage in stages}
 
     def book(self, stage: str, cleared: bool) -> None:
-        if stage in self._recent:  # a warp zone may have led elsewhere
-            self._recent[stage].append(cleared)
-
-    def advance(self, env_steps: int) -> None:
+        if stage not in self._recent:  # a warp zone may have led elsewhere
+            return
+        self._recent[stage].append(cleared)
         newest = self._recent[self.phases[int(self.level)]]
         passed = len(newest) == self._episodes and sum(newest) >= self._rate * self._episodes
         if passed and self.level + 1 < len(self.phases):
             self.level += 1
+
+    def advance(self, env_steps: int) -> None:
+        """Only episodes count, each as it is booked: several of other processes may come at once."""
 
     def parts(self) -> list[Part]:
         slots = stage_slots(self.level)

@@ -104,6 +104,7 @@ class Lead:
         self._scoreboard.load_state(extra.get("records", []), extra.get("stages", {}))
         self._ladder = epsilon_ladder(ledger.members * config.parallel_envs, config.epsilon)
         self._curriculum = _curriculum_at(config, extra)
+        self._phase = 0 if self._curriculum is None else int(self._curriculum.level)
         self._judged = self._ladder <= np.sort(self._ladder)[max(1, self._ladder.size // 4) - 1]
         """[lanes of all members]: whose episodes a curriculum counts."""
         self._epsilon_scale: float | None = None
@@ -208,14 +209,13 @@ class Lead:
 
     def _advance(self, curriculum: Curriculum) -> None:
         """Take the curriculum as far as it has come; members follow."""
-        before = int(curriculum.level)
         curriculum.advance(self.counters.env_steps)
         self._ledger.teach(curriculum.level)
-        phase = int(curriculum.level)
-        if phase != before:
-            names = curriculum.phases
+        env_steps, names = self.counters.env_steps, curriculum.phases
+        while self._phase < int(curriculum.level):
+            self._phase += 1
             self._channel.send(
-                Phase(env_steps=self.counters.env_steps, phase=phase + 1, phases=len(names), name=names[phase])
+                Phase(env_steps=env_steps, phase=self._phase + 1, phases=len(names), name=names[self._phase])
             )
 
     def _report(self, at_once: bool = False) -> None:
