@@ -350,6 +350,15 @@ def test_updates_keep_the_replay_ratio(prioritized: bool, where: str) -> None:
     assert learner.updates == pytest.approx(learning_steps * 4 / 8, abs=8)
 
 
+@pytest.mark.parametrize(("runner", "times"), [("ddp", 1), ("parallel", 3)])
+def test_beta_grows_by_the_updates_of_the_run_also_where_a_worker_has_a_part_of_them(runner: str, times: int) -> None:
+    config = dataclasses.replace(CONFIG, runner=runner, num_processes=3, beta_annealing=1e-3)
+    learner = make_learner(config, share=3)
+    feed(learner, 30, seed=0)
+    assert learner.updates > 10
+    assert learner.replay.beta == pytest.approx(0.4 + times * 1e-3 * learner.updates)
+
+
 def test_a_checkpoint_brings_back_weights_optimiser_counters_and_random_state(tmp_path: Path) -> None:
     learner = make_learner()
     feed(learner, 60, seed=0)

@@ -309,6 +309,7 @@ def shared_replay(config: RunConfig, spec: Spec, processes: int, memory: SharedM
 
 def _replay_options(config: RunConfig, spec: Spec, lanes: int, share: int = 1) -> tuple[dict[str, Any], dict[str, Any]]:
     """Arguments of every replay, and those of a prioritized one."""
+    seen = share if config.runner == "parallel" else 1  # a worker has one of so many updates of the run
     return {
         "lanes": lanes,
         "capacity": math.ceil(config.buffer_size / (lanes * share)),
@@ -317,7 +318,7 @@ def _replay_options(config: RunConfig, spec: Spec, lanes: int, share: int = 1) -
         "n_step": config.n_step,
         "gamma": config.gamma,
         "mask_actions": spec.actions if spec.masked else 0,
-    }, {"alpha": config.alpha, "beta": config.beta, "beta_annealing": config.beta_annealing}
+    }, {"alpha": config.alpha, "beta": config.beta, "beta_annealing": seen * config.beta_annealing}
 
 
 def device_of_boards(config: RunConfig, device: torch.device) -> torch.device | None:
