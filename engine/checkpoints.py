@@ -188,6 +188,15 @@ def find_policy(spec: str, run_dir: str | Path) -> Path:
     return policy.resolve()
 
 
+def safetensors_header(path: Path) -> tuple[dict[str, Any], int]:
+    """Of a safetensors file, and where its data begins. Raises `ValueError`, `struct.error` or `OSError`."""
+    with path.open("rb") as file:
+        (length,) = struct.unpack("<Q", file.read(8))
+        if length > path.stat().st_size:
+            raise ValueError("not a safetensors file")
+        return dict(json.loads(file.read(length))), 8 + length
+
+
 def policy_metadata(path: Path) -> dict[str, Any]:
     """What a policy file says of itself (network, observation, actions, stage, counters), read without torch.
 
@@ -195,17 +204,13 @@ def policy_metadata(path: Path) -> dict[str, Any]:
     """
     foreign = CheckpointError(f"{path}: not a policy of mario-tui")
     try:
-        with path.open("rb") as file:
-            (length,) = struct.unpack("<Q", file.read(8))
-            if length > path.stat().st_size:
-                raise foreign
-            metadata = json.loads(file.read(length)).get("__metadata__", {})
+        metadata = safetensors_header(path)[0].get("__metadata__", {})
         if metadata.get("format") != POLICY_FORMAT:
             raise foreign
         return dict(json.loads(metadata["policy"]))
     except OSError as error:
         raise CheckpointError(f"{path}: can't be read ({error.strerror or error})") from None
-    except (struct.error, ValueError, AttributeError, KeyError):
+    except (struct.error, ValueError, TypeError, AttributeError, KeyError):
         raise foreign from None
 
 

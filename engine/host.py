@@ -164,6 +164,8 @@ class Host:
         self._restarts += 1
         self._failure = None
         self._resume_from = self._checkpoint
+        if self._view.progress is not None:  # of what is lost; nothing of it is to be counted any more
+            self._tell(msgspec.structs.replace(self._view.progress, state="starting"))
         self._view.go_back(max(0, self._checkpoint_steps))
         self._server.tell_anew()
         self._log(

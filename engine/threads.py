@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import math
 import os
 from dataclasses import dataclass
+from pathlib import Path
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of malloc.h
+CGROUP = Path("/sys/fs/cgroup")
 _SMALLEST_SHARE = 64
 """Samples of a batch that are worth a learning thread of their own."""
 
@@ -39,9 +42,14 @@ def thread_budget(
     )
 
 
-def available_cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def available_cores(cgroup: Path = CGROUP) -> int:
+    """Cores that this process may use; of a container (cgroup v2) that may use parts of a core only, rounded up."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        quota, period = map(int, (cgroup / "cpu.max").read_text("ascii").split())  # microseconds, or the word max
+    except (OSError, ValueError):
+        return cores
+    return min(cores, max(1, math.ceil(quota / period)))
 
 
 def keep_freed_memory() -> None:

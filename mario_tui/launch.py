@@ -61,9 +61,13 @@ def _plan(asked: Mapping[str, Any], resume: str | None) -> Plan:
     source = find_source(resume, asked.get("run_dir", RunConfig.run_dir))
     if source.run is not None and source.run.is_alive():
         raise UserError(f"--resume: {source.run.name} is running; use: mario-tui attach {source.run.name}")
-    kept = read_config(source.path / CONFIG_FILE).options()
-    game, runner = (asked.get(name, kept[name]) for name in ("game", "runner"))
-    config = make_config({**carried_over(kept, game, runner), **asked})
+    before = read_config(source.path / CONFIG_FILE)
+    kept = before.options()
+    for name in ("game", "board", "actions", "observation", "network"):
+        of_network = getattr(before, name)
+        if asked.get(name, of_network) != of_network:
+            raise ConfigError(name, f"the checkpoint's network is for {of_network}; accepted: that, or a new run")
+    config = make_config({**carried_over(kept, before.game, asked.get("runner", before.runner)), **asked})
     if config.steps <= source.manifest.env_steps:
         raise ConfigError(
             "steps",

@@ -18,12 +18,12 @@ from engine.agents.double_dqn import Precision
 from engine.agents.networks import ColumnsQNetwork
 from engine.agents.probe import faster_precision, largest_batch_that_pays, made_up_batch
 from engine.agents.schedules import annealed, epsilon_ladder
-from engine.buffers import Batch
+from engine.buffers import Batch, ReplayBuffer
 from engine.buffers.device_replay import DeviceReplayBuffer
-from engine.config import RunConfig, make_config
+from engine.config import AUTO, RunConfig, make_config
 from engine.envs.step import Spec, VectorStep
 from engine.runners.actor import random_actions
-from engine.runners.choices import choose
+from engine.runners.choices import choose, still_valid
 from engine.runners.counters import Counters
 from engine.runners.learner import DivergedError, Learner
 from engine.runs import read_config
@@ -410,3 +410,34 @@ def test_counters_go_on_where_they_were() -> None:
     again.stop_clock()
     held = again.wall_s
     assert again.wall_s == held
+
+
+def test_options_that_are_given_on_resume_beat_what_the_checkpoint_chose(tmp_path: Path) -> None:
+    before = dataclasses.replace(CONFIG, amp=False)
+    learner = make_learner(before)
+    learner.agent.accumulate = 2  # memory had run out
+    learner.write_checkpoint(tmp_path / "c", 0, before, {}, {})
+    assert make_learner(before, resume_from=tmp_path / "c").agent.accumulate == 2
+    assert make_learner(dataclasses.replace(before, accumulate=4), resume_from=tmp_path / "c").agent.accumulate == 4
+    chosen = {"device": "cpu", "precision": "bfloat16", "batch_size": 64, "threads": 2}
+    automatic = dataclasses.replace(CONFIG, batch_size=AUTO)
+    for old, new, given in (
+        (automatic, automatic, set()),
+        (before, CONFIG, {"precision", "batch_size"}),
+        (CONFIG, automatic, {"batch_size"}),
+        (automatic, dataclasses.replace(automatic, runner="ddp"), {"threads"}),
+    ):
+        assert chosen.keys() - still_valid(chosen, old, new).keys() == given
+
+
+def test_a_longer_window_on_resume_leaves_no_entry_whose_window_is_not_complete(tmp_path: Path) -> None:
+    before = dataclasses.replace(CONFIG, checkpoint_replay=True, buffer_size=100)
+    learner = make_learner(before)
+    feed(learner, 140, seed=0)
+    learner.write_checkpoint(tmp_path / "c", 280, before, {}, {})
+    again = make_learner(dataclasses.replace(before, n_step=9), resume_from=tmp_path / "c")
+    assert isinstance(again.replay, ReplayBuffer)
+    random = np.random.default_rng(0)
+    for _ in range(40):
+        sample = again.replay.sample(32, random)[1]
+        assert again.replay.storage.sampleable(sample.lanes, sample.entries).all()

@@ -15,6 +15,7 @@ from engine.agents.schedules import epsilon_ladder
 from engine.checkpoints import POLICY_FILE
 from engine.config import make_config
 from engine.envs.make import make_lanes
+from engine.envs.snake import SnakeLanes
 from engine.play_board import SnakePerson, TetrisPerson
 from engine.runners.actor import Actor
 from tests.support import json_lines, run_program
@@ -124,3 +125,13 @@ def test_a_person_steers_a_snake_that_waits_for_the_first_key() -> None:
     person.hear([joypad.LEFT, joypad.A], None)  # A means nothing here
     assert person.action(np.zeros(1, np.uint8), None) == 3
     assert person.action(np.zeros(1, np.uint8), None) == 3  # and it goes on
+
+
+def test_games_go_on_on_another_kind_of_device() -> None:
+    """Whose random numbers have a state of 16 bytes, as CUDA's; there they begin anew."""
+    ours, theirs = SnakeLanes(4, seed=0), SnakeLanes(4, seed=1)
+    for lanes in (ours, theirs):
+        lanes.reset()
+    theirs.load_state({**ours.state(), "random": torch.zeros(16, dtype=torch.uint8)})
+    still = torch.zeros(4, dtype=torch.int64)
+    assert torch.equal(theirs.step(still).final_frames, ours.step(still).final_frames)

@@ -6,12 +6,17 @@ import json
 import pickle
 from pathlib import Path
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from engine import checkpoints
+from engine.buffers.saved import mapped_arrays
 from engine.checkpoints import CheckpointError
 from engine.config import RunConfig
+from engine.messages import Checkpoint, Written
 from engine.runs import Run, create_run, find_run, list_runs
+from tests.in_process import of_kind, train
 
 
 @pytest.fixture
@@ -112,3 +117,31 @@ def test_runs_are_found_from_any_folder(run: Run, tmp_path: Path, monkeypatch: p
     assert find_run(run.name).path == run.path
     run.path.joinpath("run.json").unlink()
     assert list_runs() == []
+
+
+def test_arrays_that_stay_on_the_disk_are_those_that_were_saved(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    saved = {
+        name: random.integers(0, 2, shape).astype(name)
+        for name, shape in {"bool": (3,), "uint8": (2, 3, 5), "int64": (7,), "uint32": (1, 1), "int16": (3, 2),
+                            "int32": (4,), "float32": (2, 2), "float64": (0, 3)}.items()
+    }  # fmt: skip
+    save_file(saved, tmp_path / "arrays", metadata={"of": "a test"})
+    found = mapped_arrays(tmp_path / "arrays")
+    assert found.keys() == saved.keys()
+    for name, array in saved.items():
+        assert np.array_equal(found[name], array) and found[name].dtype == array.dtype
+        assert found[name].shape == array.shape
+        found[name][...] = 1
+    assert all(np.array_equal(array, saved[name]) for name, array in mapped_arrays(tmp_path / "arrays").items())
+
+
+def test_checkpoints_of_one_step_do_not_get_in_each_others_way(tmp_path: Path) -> None:
+    """The host commits while the next is written."""
+    options = {"game": "snake", "board": "5x5", "burnin": 100, "batch_size": 32}
+    reports = train(tmp_path, options, 80, commands=[Checkpoint() for _ in range(8)])
+    written = of_kind(Written, reports)
+    assert len(written) == 9 and len({report.partial for report in written}) == 9
+    assert {path.name for path in tmp_path.glob("*step-*")} == {Path(report.final).name for report in written}
+    for report in written:
+        checkpoints.verify(Path(report.final))

@@ -12,7 +12,7 @@ import pytest
 from engine.checkpoints import BEST_POLICY_FILE, policy_metadata
 from engine.config import RunConfig
 from engine.envs.make import describe_task
-from engine.messages import Evaluation, decode_report
+from engine.messages import Beat, Evaluation, decode_report
 from engine.runners.channel import Channel
 from engine.runners.counters import Counters
 from engine.runners.evaluator import Evaluator, score_of
@@ -29,12 +29,13 @@ def config(tmp_path: Path) -> RunConfig:
 
 
 def evaluate(run: Path, config: RunConfig, learner: Learner, env_steps: int) -> Evaluation:
-    """What a process that goes on in a run's folder finds."""
+    """What a process that goes on in a run's folder finds, after it asked for the time that lanes need to start."""
     ours, theirs = multiprocessing.Pipe()
     Evaluator(run, config, Channel(theirs), learner, threads=1).evaluate(Counters({"env_steps": env_steps}))
     reports = [decode_report(ours.recv_bytes())]
     while ours.poll():
         reports.append(decode_report(ours.recv_bytes()))
+    assert isinstance(reports[0], Beat) and reports[0].within_s > 60
     (found,) = (report for report in reports if isinstance(report, Evaluation))
     return found
 

@@ -273,6 +273,27 @@ def test_resume_of_a_finished_number_of_steps_is_refused(finished_run: FinishedR
     assert re.search(r"--steps: 10 are done: the checkpoint is at 2,\d+ environment steps", done.stderr)
 
 
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (("--game", "snake"), "--game: the checkpoint's network is for mario; accepted: that, or a new run"),
+        (
+            ("--actions", "complex"),
+            "--actions: the checkpoint's network is for right-only; accepted: that, or a new run",
+        ),
+        (("--observation", "84x84"), "--observation: the checkpoint's network is for 50x60; accepted: that, or a new"),
+    ],
+)
+def test_a_resume_for_another_network_is_refused(
+    options: tuple[str, ...], complaint: str, finished_run: FinishedRun
+) -> None:
+    config = (finished_run.run.path / "config.toml").read_bytes()
+    done = run_program("--no-ui", "--resume", "latest", "--steps", "4000", *options, cwd=finished_run.folder, check=2)
+    assert complaint in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert (finished_run.run.path / "config.toml").read_bytes() == config
+
+
 def test_an_automatic_batch_size_is_told_and_kept_on_resume(tmp_path: Path) -> None:
     common = ("--no-ui", "--log-format", "json", "--game", "snake", "--board", "4x4", "--eval-every", "0")
     first = run_program(*common, "--batch-size", "auto", "--burnin", "40", "--steps", "100", cwd=tmp_path)

@@ -14,7 +14,7 @@ import pytest
 from engine.envs.emulator import Emulator
 from engine.envs.mario import VIEWS, MarioLanes, MarioTask, View
 from engine.envs.mario.lanes import make_emulator, start_states
-from engine.envs.mario.rules import INFO_NAMES, STATUS_NAMES, draw, stream
+from engine.envs.mario.rules import INFO_NAMES, STATUS_NAMES, WORLD, draw, stream
 from engine.envs.mario.stepped import SteppedPlayer
 from engine.envs.step import VectorStep
 from engine.errors import UserError
@@ -264,6 +264,20 @@ def test_reaching_the_flag_ends_the_episode_with_the_bonus() -> None:
     assert (info["flag_get"], info["world"], info["stage"]) == (1, 1, 1)
     assert info["x_pos"] > 3100
     assert step.lengths[lane] > 0
+
+
+@pytest.mark.parametrize("emulator", ["native", "nes-py"])
+def test_the_game_ends_with_the_last_world(emulator: str) -> None:
+    """Then the console waits for a button, and its clock never moves on."""
+    env = MarioLanes(MarioTask(stage="game"), 1, emulator=emulator)
+    env.reset()
+    for _ in range(10):
+        assert not env.step(np.array([0])).terminated[0]
+    env.emulator.poke(0, WORLD, 7)
+    env.emulator.poke(0, 0x0770, 2)  # the mode after Bowser
+    step = env.step(np.array([0]))
+    assert step.terminated[0] and step.clears[0]
+    assert env.step(np.array([0])).info[0, INFO_NAMES.index("world")] == 1
 
 
 @pytest.mark.parametrize("stage", ["1-2", "4-4", "8-1"])

@@ -10,6 +10,7 @@ import pytest
 
 from engine.envs.mario import MarioLanes, MarioTask
 from engine.monitoring.memory import available_bytes, is_short
+from engine.threads import available_cores
 
 SETTLED = 1_000_000  # environment steps after which everything that is allocated once has been
 
@@ -66,3 +67,10 @@ def test_without_a_limit_the_machine_counts(tmp_path: Path) -> None:
     unlimited = container(tmp_path, limit="max", used=MIB, active=0, inactive=0)
     for cgroup in (unlimited, tmp_path / "no cgroup v2"):
         assert 0.5 < available_bytes(cgroup) / psutil.virtual_memory().available < 2
+
+
+@pytest.mark.parametrize(("limit", "cores"), [("50000 100000", 1), ("150000 100000", 2), ("max 100000", None)])
+def test_a_container_has_the_cores_that_it_is_given(limit: str, cores: int | None, tmp_path: Path) -> None:
+    (tmp_path / "cpu.max").write_text(limit + "\n")
+    machine = available_cores(tmp_path / "no cgroup v2")
+    assert available_cores(tmp_path) == min(cores or machine, machine)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import multiprocessing
 import signal
+import time
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -27,9 +28,13 @@ from engine.buffers import Batch, FrameStorage, PrioritizedSampler, SharedMemory
 from engine.buffers.sampling import EPSILON
 from engine.config import RunConfig, make_config
 from engine.errors import UserError
+from engine.messages import Log, decode_report
 from engine.monitoring.memory import check_memory
 from engine.presets import PRESETS, preset
 from engine.runners.central import CentralDQN, ProcessLock
+from engine.runners.channel import Channel
+from engine.runners.crew import Crew
+from engine.runners.ledger import EndedEpisode, Ledger
 from engine.runners.player import budget
 from engine.runners.weights import SharedWeights, count
 from mario_tui import cli
@@ -413,3 +418,42 @@ def test_an_unknown_preset_is_one_line_and_status_2(tmp_path: Path) -> None:
     assert done.stdout == ""
     assert done.stderr.startswith("mario-tui: error: --preset: 'fastest' is not accepted; accepted: parallel-classic")
     assert len(done.stderr.splitlines()) == 1
+
+
+# ---------------------------------------------------------------------------------- the crew and its ledger
+
+
+def _speak_and_fail(channel: Channel, index: int, restarts: int, ledger: SharedMemory) -> None:
+    """Only the first process fails: who fails in vain again and again ends the leading process."""
+    if restarts == 0:
+        for number in range(20):
+            channel.log(f"word {number}")
+        raise RuntimeError("no room")
+    ours = Ledger(1, ledger)
+    while not ours.stopped:
+        ours.beat(0)
+        time.sleep(0.02)
+
+
+def test_the_last_words_of_a_member_are_heard() -> None:
+    memory = SharedMemory()
+    ledger = Ledger(1, memory)
+    ours, theirs = multiprocessing.Pipe()
+    crew = Crew("worker", _speak_and_fail, (memory,), ledger, Channel(theirs))
+    heard: list[str] = []
+    while not heard or "another one takes its place" not in heard[-1]:
+        report = decode_report(ours.recv_bytes())
+        assert isinstance(report, Log)
+        heard.append(report.text)
+    ledger.stop()
+    crew.close()
+    assert heard[:-1] == [f"worker 0: word {number}" for number in range(20)]
+    assert heard[-1] == "worker 0 was lost (RuntimeError: no room); another one takes its place"
+
+
+def test_no_episode_is_missed_where_many_end_between_two_looks() -> None:
+    ledger = Ledger(2)
+    for number in range(5_000):
+        ledger.book(1, 1, 4, [EndedEpisode(0, 0.0, number, 0, False, 0, -1, 0)])
+    assert [(member, episode.length) for member, episode in ledger.ended()] == [(1, each) for each in range(5_000)]
+    assert list(ledger.ended()) == []

@@ -35,6 +35,7 @@ from engine.messages import (
     Stop,
 )
 from engine.runners.channel import BEAT_S
+from engine.runners.ledger import BEAT_S as LATE_S
 from engine.runs import Run
 from tests.support import headless, json_lines, next_event, processes_of, read_event, run_program, the_run, wait_until
 
@@ -196,6 +197,24 @@ def test_killed_actors_are_replaced_and_training_goes_on(tmp_path: Path) -> None
 @pytest.mark.long
 def test_a_stopped_actor_is_replaced(tmp_path: Path) -> None:
     kill_actors(tmp_path, 1, signal.SIGSTOP)
+
+
+def test_a_machine_that_stood_still_costs_no_member(tmp_path: Path) -> None:
+    """A suspended container, say: whoever looks first when it goes on must not take the others for dead."""
+    with headless(*ENDLESS, *RUNNERS["parallel"], cwd=tmp_path) as process:
+        read_event(process, "episode", actor=1)
+        run = the_run(tmp_path)
+        frozen = [psutil.Process(run.record().pid), leader_of(run), *members_of(run)]
+        for each in frozen:
+            each.suspend()
+        time.sleep(LATE_S + 1)  # in which nobody gives a heartbeat
+        for each in frozen:
+            each.resume()
+            time.sleep(0.3)
+        with HostClient(run) as client:
+            before = next_event(client, Members).members[1].env_steps
+            back = next_event(client, Members, lambda m: m.members[1].env_steps > before + 2000)
+            assert [member.restarts for member in back.members] == [0, 0]
 
 
 @pytest.mark.long

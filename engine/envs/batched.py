@@ -68,10 +68,13 @@ class TensorLanes:
         return {name: getattr(self, f"_{name}").clone() for name in self.kept} | {"random": self._random.get_state()}
 
     def load_state(self, state: dict[str, Tensor]) -> None:
-        """Go on from the `state()` of as many lanes with the same options on the same kind of device."""
+        """Go on from the `state()` of as many lanes with the same options. On another kind of device than that one's,
+        which has other random numbers, these go on as they were."""
         for name in self.kept:
             getattr(self, f"_{name}").copy_(state[name])
-        self._random.set_state(state["random"].cpu())
+        random = state["random"].cpu()
+        if random.shape == self._random.get_state().shape:
+            self._random.set_state(random)
 
     def _draw(self, numbers: int) -> Tensor:
         """Random float32 [lanes, numbers] from 0 to below 1."""

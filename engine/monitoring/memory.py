@@ -9,6 +9,7 @@ import psutil
 
 from engine.config import RunConfig
 from engine.errors import UserError
+from engine.threads import CGROUP
 
 _PROGRAM_BYTES = 700 * 2**20
 """A runner's process with torch and the compiled kernels, measured."""
@@ -16,15 +17,14 @@ _SAMPLE_BYTES = {"mario": 30, "snake": 220, "tetris": 220}
 """For each pixel of a sample while it is learned from, measured in float32."""
 _LITTLE_LEFT = 0.04
 """Share of the memory below which a run warns."""
-_CGROUP = Path("/sys/fs/cgroup")
 
 
-def available_bytes(cgroup: Path = _CGROUP) -> int:
+def available_bytes(cgroup: Path = CGROUP) -> int:
     """Memory that a new program could have: what the machine has free, and what the container allows."""
     return _memory(cgroup)[0]
 
 
-def is_short(cgroup: Path = _CGROUP) -> bool:
+def is_short(cgroup: Path = CGROUP) -> bool:
     """Whether little is left of the memory that there is, on the machine or in the container."""
     available, total = _memory(cgroup)
     return available < _LITTLE_LEFT * total

@@ -30,7 +30,7 @@ from engine.runners.crew import Crew
 from engine.runners.lead import Lead, env_steps_of, level_at
 from engine.runners.learner import Learner, shared_replay
 from engine.runners.ledger import Ledger
-from engine.runners.player import budget, follow, ladder_of_member, show_screen
+from engine.runners.player import budget, follow, ladder_of_member, show_screen, step_s
 from engine.runners.roster import Roster
 from engine.runners.weights import SharedWeights, count
 from engine.threads import thread_budget
@@ -195,7 +195,7 @@ def act(channel: Channel, index: int, restarts: int, shared: Shared) -> None:
     shown_at, pulled_at = float("-inf"), -config.sync_every
     played = 0
     while not ledger.stopped:
-        ledger.beat(index)
+        ledger.beat(index, step_s(config))
         ledger.note_stages(index)
         if ledger.paused or not ledger.may_go_on:
             before = time.monotonic()

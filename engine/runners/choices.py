@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -39,26 +39,42 @@ def choose(
     kept: dict[str, Any] | None,
     tell: Callable[[str], None],
 ) -> Choices:
-    """The choices of a new run, or those `kept` in its checkpoint as far as options and device still are the same."""
+    """The choices of a new run, or those `kept` in its checkpoint as far as the device still is the same."""
 
     def build(precision: Precision) -> DoubleDQN:
         return DoubleDQN(
             *make_networks(config, spec), device=device, learning_rate=1e-5, precision=precision, threads=threads
         )
 
-    if kept is not None and kept["device"] == device.type:
-        precision: Precision = kept["precision"] if config.amp else "float32"
-        batch_size = min(kept["batch_size"], config.largest_batch) if config.batch_size == AUTO else config.batch_size
-        return Choices(device.type, precision, batch_size, kept["threads"])
-    precision = gpu_precision(device) if config.amp else "float32"
-    if config.amp and device.type == "cpu":
+    if kept is None or kept["device"] != device.type:
+        kept = {}
+    precision: Precision = "float32"
+    if config.amp and "precision" in kept:
+        precision = kept["precision"]
+    elif config.amp and device.type == "cpu":
         size = config.batch_size if config.batch_size != AUTO else 256
         precision = faster_precision(build, _batch(spec, size))
+    elif config.amp:
+        precision = gpu_precision(device)
     batch_size = config.batch_size
-    if batch_size == AUTO:
+    if batch_size == AUTO and "batch_size" in kept:
+        batch_size = min(kept["batch_size"], config.largest_batch)
+    elif batch_size == AUTO:
         batch_size = largest_batch_that_pays(build(precision), lambda size: _batch(spec, size), config.largest_batch)
         tell(f"batches of {batch_size} transitions: the largest that pays here")
-    return Choices(device.type, precision, batch_size, threads)
+    return Choices(device.type, precision, batch_size, kept.get("threads", threads))
+
+
+def still_valid(choices: Mapping[str, Any], before: RunConfig, config: RunConfig) -> dict[str, Any]:
+    """Those of a checkpoint's choices that were made for the options which a resumed run has, too."""
+    valid = dict(choices)
+    if config.amp != before.amp:
+        del valid["precision"]
+    if before.batch_size != AUTO:
+        del valid["batch_size"]
+    if (config.runner, config.processes) != (before.runner, before.processes):
+        del valid["threads"]
+    return valid
 
 
 def network_of(config: RunConfig) -> str:

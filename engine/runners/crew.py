@@ -6,6 +6,7 @@ process, which the host then starts again from the newest checkpoint. Each membe
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
 import threading
@@ -18,7 +19,7 @@ from typing import Any, Literal
 
 from engine.messages import Failed, Log, decode_report
 from engine.runners.channel import Channel
-from engine.runners.ledger import Ledger, late
+from engine.runners.ledger import BEAT_S, Ledger, late
 from engine.runners.process import member_main
 
 Role = Literal["actor", "worker", "rank"]
@@ -98,17 +99,24 @@ class Crew:
                 self._posts.append(_Post(index, *self._start(index, 0)))
         finally:
             self._started.set()
+        spared_until = -math.inf
         while not self._closing.is_set():
             sentinels: dict[Any, _Post] = {post.process.sentinel: post for post in self._posts}
             pipes: dict[Any, _Post] = {post.pipe: post for post in self._posts if not post.pipe.closed}
+            looked_at = time.monotonic()
             for ready in wait([*sentinels, *pipes], timeout=_LOOK_EVERY_S):
                 if ready in pipes:
                     self._read(pipes[ready])
             if self._closing.is_set():
                 break
-            overdue = late(self._ledger.due)
+            now = time.monotonic()
+            if now - looked_at > BEAT_S / 4:  # held up itself: so, perhaps, were they
+                spared_until = now + BEAT_S
+            overdue = late(self._ledger.due) & (now > spared_until)
             for post in self._posts:
                 if not post.process.is_alive():
+                    while not post.pipe.closed and post.pipe.poll():  # its last words; the end closes the pipe
+                        self._read(post)
                     self._lost(post, post.reason or _how_it_ended(post.process.exitcode))
                 elif overdue[post.index]:
                     self._lost(post, "it stood still")

@@ -28,6 +28,10 @@ from engine.worlds import stages_of
 _SEED = 20_000  # the starts of every evaluation of every run, so that policies can be compared
 
 
+_STARTING_S = 600.0
+"""For the lanes to start in: on nes-py each plays the log of its start again, which takes it half a second."""
+
+
 class Evaluator:
     """Training stands still during an evaluation, so that a run's numbers do not depend on the machine's speed."""
 
@@ -41,6 +45,7 @@ class Evaluator:
         started = time.monotonic()
         episodes = episodes_of(self._config)
         if self._env is None:
+            self._channel.beat(_STARTING_S)
             self._env = make_lanes(self._config, episodes, threads=self._threads, seed=_SEED, once=True)
             self._env.spread_starts()
         self._env.rewind()

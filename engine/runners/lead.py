@@ -108,6 +108,7 @@ class Lead:
         self._judged = self._ladder <= np.sort(self._ladder)[max(1, self._ladder.size // 4) - 1]
         """[lanes of all members]: whose episodes a curriculum counts."""
         self._epsilon_scale: float | None = None
+        self._writes = 0
         self._evaluator = Evaluator(run, config, channel, learner, threads.lane_threads)
         for name, value in extra.get("tuned", {}).items():
             if resume_from is not None and unchanged(config, resume_from, _KEPT[name]):
@@ -118,7 +119,7 @@ class Lead:
         self._saved_at = self.counters.env_steps if resume_from is not None else None
         self._next_save = _next_multiple(self.counters.env_steps, config.save_every)
         self._next_evaluation = _next_multiple(self.counters.env_steps, config.eval_every)
-        ledger.publish(self.counters.env_steps, learner.updates)
+        ledger.publish(self.counters.env_steps, learner.updates, learner.replay.beta)
         agent = learner.agent
         channel.send(
             Ready(
@@ -176,7 +177,7 @@ class Lead:
         counters, ledger = self.counters, self._ledger
         counters.book_losses(losses)
         counters.env_steps, counters.frames = self._before[0] + ledger.played, self._before[1] + ledger.frames
-        ledger.publish(counters.env_steps, self._learner.updates)
+        ledger.publish(counters.env_steps, self._learner.updates, self._learner.replay.beta)
         ended = list(ledger.ended())
         epsilons = self._epsilons() if ended else None
         for member, episode in ended:
@@ -320,7 +321,8 @@ class Lead:
         """Write aside; the host verifies, renames and announces. A failed write is the host's to judge, too."""
         env_steps = self.counters.env_steps
         name = checkpoints.folder_name(env_steps)
-        partial, final = self._run / f".{name}.partial", self._run / name
+        self._writes += 1  # the host may still be at work on one of the same step
+        partial, final = self._run / f".{name}.{self._writes}.partial", self._run / name
         play, arrays = self._play()
         extra = {
             "counters": self.counters.state(),

@@ -22,6 +22,7 @@ from engine.agents import DoubleDQN, Losses
 from engine.agents.double_dqn import resolve_device
 from engine.buffers import MappedMemory, PrioritizedReplayBuffer, Replay, ReplayBuffer, SharedMemory
 from engine.buffers.device_replay import DeviceReplayBuffer
+from engine.buffers.saved import mapped_arrays
 from engine.config import RunConfig, load_toml
 from engine.envs.make import describe_task
 from engine.envs.step import Frames, Spec, VectorStep
@@ -29,9 +30,9 @@ from engine.errors import UserError
 from engine.messages import Tunable
 from engine.monitoring.memory import check_memory, replay_bytes
 from engine.monitoring.stages import stages
-from engine.runners.choices import choose, make_networks, network_of
+from engine.runners.choices import choose, make_networks, network_of, still_valid
 from engine.runners.process import HopelessError
-from engine.runs import CONFIG_FILE
+from engine.runs import CONFIG_FILE, read_config
 
 _ONLINE_FILE, _TARGET_FILE, _OPTIMIZER_FILE = "online.safetensors", "target.safetensors", "optimizer.safetensors"
 _STATE_FILE, _ARRAYS_FILE = "state.json", "lanes.safetensors"
@@ -73,8 +74,8 @@ class Learner:
         `beat` is called before every update: many can be due at once."""
         state = None if resume_from is None else json.loads((resume_from / _STATE_FILE).read_text("utf-8"))
         device = resolve_device(config.device)
-        if choices is None and state is not None:
-            choices = state["choices"]
+        if choices is None and resume_from is not None and state is not None:
+            choices = still_valid(state["choices"], read_config(resume_from / CONFIG_FILE), config)
         self.choices = choose(config, spec, device, threads, choices, tell)
         config = dataclasses.replace(config, batch_size=self.choices.batch_size)
         elsewhere = replay is None and (config.use_mmap_buffer or _belongs_on_device(config, spec, device))
@@ -267,12 +268,20 @@ class Learner:
         if with_random:
             self._random.bit_generator.state = state["random"]
             torch.set_rng_state(torch.from_numpy(np.frombuffer(bytes.fromhex(state["torch_random"]), np.uint8).copy()))
-        self.agent.accumulate = state["accumulate"]
+        if unchanged(self._config, folder, "accumulate"):
+            self.agent.accumulate = state["accumulate"]  # more parts than were asked for, where memory had run out
         self.agent.load_scaler_state(state["scaler"])
-        if (folder / _REPLAY_FILE).exists() and self.replay.load_state(load_arrays(folder / _REPLAY_FILE)):
+        if (folder / _REPLAY_FILE).exists() and self.replay.load_state(self._replay_arrays(folder)):
             self._fill = state["fill"]
         else:
             self._fill = math.ceil(self._burnin / 4)
+
+    def _replay_arrays(self, folder: Path) -> dict[str, NDArray[Any]]:
+        """A checkpoint's replay, left on the disk; without priorities where they would be for other transitions."""
+        arrays = mapped_arrays(folder / _REPLAY_FILE)
+        if unchanged(self._config, folder, "n_step", "alpha"):
+            return arrays
+        return {name: array for name, array in arrays.items() if not name.startswith("sampler.")}
 
 
 def make_replay(

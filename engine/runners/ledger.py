@@ -24,7 +24,7 @@ BEAT_S = 4.0
 """Seconds after a heartbeat within which a member has to give the next one."""
 TUNABLE: tuple[str, ...] = get_args(Tunable)
 
-_ROOM = 1024  # ended episodes of a member that wait to be read
+_ROOM = 16_384  # ended episodes of a member that wait to be read: of short ones while its leader evaluates, say
 _NOTE_EVERY_S = 0.2
 _RUN, _PAUSE, _STOP = 0, 1, 2
 
@@ -53,6 +53,7 @@ class Ledger:
             "order": ((4,), np.int64),  # state, env_steps of the run, env_steps up to which members may go, updates
             "screen_fps": ((1,), np.float64),
             "level": ((1,), np.float64),  # of the curriculum
+            "beta": ((1,), np.float64),  # of the leader's replay
             "tuned": ((len(TUNABLE),), np.float64),
             "tunings": ((len(TUNABLE),), np.int64),  # how often each was set
             "counts": ((members, 4), np.int64),  # env_steps, frames, ended episodes, updates in the weights it uses
@@ -64,7 +65,7 @@ class Ledger:
         }
         arrays = (memory or HostMemory()).arrays(layout)
         self._order, self._screen_fps, self._tuned = arrays["order"], arrays["screen_fps"], arrays["tuned"]
-        self._tunings, self._level = arrays["tunings"], arrays["level"]
+        self._tunings, self._level, self._beta = arrays["tunings"], arrays["level"], arrays["beta"]
         self.counts, self.due, self.waited = arrays["counts"], arrays["due"], arrays["waited"]
         self.stages, self._trace = arrays["stages"], arrays["trace"]
         self._episodes = arrays["episodes"]
@@ -105,9 +106,9 @@ class Ledger:
         """Let every process record its stages for so long."""
         self._trace[0] = time.monotonic() + seconds
 
-    def publish(self, env_steps: int, updates: int) -> None:
+    def publish(self, env_steps: int, updates: int, beta: float) -> None:
         """Tell how far the run is."""
-        self._order[1], self._order[3] = env_steps, updates
+        self._order[1], self._order[3], self._beta[0] = env_steps, updates, beta
 
     def allow(self, env_steps: int | None) -> None:
         """Let members play until their environment steps add up to that many; None: on and on."""
@@ -155,6 +156,11 @@ class Ledger:
     def updates(self) -> int:
         """Of the run, as the leader published them."""
         return int(self._order[3])
+
+    @property
+    def beta(self) -> float:
+        """Of the run, as the leader published it."""
+        return float(self._beta[0])
 
     @property
     def may_go_on(self) -> bool:

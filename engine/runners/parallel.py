@@ -22,7 +22,7 @@ from engine.runners.channel import Channel, SharedScreen
 from engine.runners.crew import Crew
 from engine.runners.lead import Lead, env_steps_of, level_at
 from engine.runners.ledger import Ledger
-from engine.runners.player import Player
+from engine.runners.player import Player, follow
 from engine.runners.roster import Roster
 
 _NAP_S = 0.02
@@ -157,6 +157,9 @@ def work(channel: Channel, index: int, restarts: int, shared: Shared) -> None:
         resume_from=None if restarts else shared.resume_from,  # by then the checkpoint may have been rotated away
     )
     worker.agent.pull()
+    if restarts:
+        follow(ledger, worker.player.learner)
+        worker.player.learner.replay.beta = ledger.beta
     while not ledger.stopped:
         ledger.beat(index)
         if ledger.paused or not ledger.may_go_on:

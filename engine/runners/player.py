@@ -109,7 +109,7 @@ class Player:
     def iterate(self, learn: Callable[[], list[Losses]] | None = None) -> list[Losses]:
         """One environment step of every lane, and what `learn` (all updates that are due) does meanwhile."""
         actor, learner, ledger = self._actor, self.learner, self._ledger
-        ledger.beat(self._index)
+        ledger.beat(self._index, step_s(self.config))
         follow(ledger, learner)
         if self.config.curriculum:
             actor.env.follow(ledger.level)
@@ -158,6 +158,12 @@ def lanes_of_member(config: RunConfig, index: int, *, seed: int, threads: int, t
         tell("compiling; only the first start on a machine does this, about 12 s")
     device = device_of_boards(config, resolve_device(config.device))
     return make_lanes(config, config.parallel_envs, threads=threads, seed=seed, device=device)
+
+
+def step_s(config: RunConfig) -> float:
+    """Seconds in which a member certainly makes its next step: more than BEAT_S where episodes may begin at other
+    stages on nes-py, which plays the log of such a start again, lane by lane."""
+    return BEAT_S + (config.parallel_envs if config.emulator == "nes-py" else 0)
 
 
 def ladder_of_member(config: RunConfig, index: int, members: int) -> NDArray[np.float64]:

@@ -142,7 +142,8 @@ def observe(memory: Any, book: Any, whole_game: bool) -> None:
     if cleared:
         book[CLEARED] = 1
     if whole_game:
-        book[DONE] = memory[_LIVES] == 0xFF
+        # After the last world the console waits for a button, and its clock stands still for ever.
+        book[DONE] = memory[_LIVES] == 0xFF or (memory[_GAME_MODE] == 2 and memory[WORLD] == 7)
     else:
         book[DONE] = died or cleared
 
