@@ -176,7 +176,7 @@ def find_policy(spec: str, run_dir: str | Path) -> Path:
         policy = path / POLICY_FILE
     else:
         try:
-            run = find_run(spec, run_dir)
+            run = _newest_with_policy(run_dir) if spec == "latest" else find_run(spec, run_dir)
         except UserError:
             raise CheckpointError(
                 f"{spec}: no such checkpoint; accepted: a policy file (.safetensors), a checkpoint folder, "
@@ -221,6 +221,13 @@ def _remove(folder: Path) -> None:
     with contextlib.suppress(OSError):
         folder.rename(hidden)
         shutil.rmtree(hidden, ignore_errors=True)
+
+
+def _newest_with_policy(run_dir: str | Path) -> Run:
+    """The newest run that got as far as having one; the newest of all if none did."""
+    runs = list_runs(run_dir)
+    found = next((run for run in runs if (run.path / BEST_POLICY_FILE).is_file() or committed(run)), None)
+    return found or find_run("latest", run_dir)
 
 
 def _newest_source(run: Run) -> Source:

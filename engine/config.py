@@ -436,6 +436,8 @@ def make_config(values: Mapping[str, Any], source: str | None = None) -> RunConf
     specs = RunConfig.__dataclass_fields__
     known = {k: coerce(specs[k], v) for k, v in _known(values, source or "options").items()}
     try:
+        check(specs["game"], game)
+        check(specs["runner"], runner)
         for spec in specs.values():
             for kind, chosen, all_of_them in (("game", game, GAMES), ("runner", runner, RUNNERS)):
                 accepted = spec.metadata[f"{kind}s"]

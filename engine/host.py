@@ -164,9 +164,14 @@ class Host:
         self._restarts += 1
         self._failure = None
         self._resume_from = self._checkpoint
-        if self._view.progress is not None:  # of what is lost; nothing of it is to be counted any more
-            self._tell(msgspec.structs.replace(self._view.progress, state="starting"))
-        self._view.go_back(max(0, self._checkpoint_steps))
+        env_steps = max(0, self._checkpoint_steps)
+        if self._view.progress is not None:  # what is lost is not to be counted any more
+            self._tell(
+                msgspec.structs.replace(
+                    self._view.progress, state="starting", env_steps=env_steps, env_steps_per_s=0.0, frames_per_s=0.0
+                )
+            )
+        self._view.go_back(env_steps)
         self._server.tell_anew()
         self._log(
             "warning", f"{reason}; the run begins again from {where} ({self._restarts} of {self._config.restarts})"
@@ -192,6 +197,8 @@ class Host:
             return  # it ended by itself
         if self._stops == 1:
             self._log("info", f"stopping: {reason}")
+            if self._view.progress is not None:  # the runner's next report may take an evaluation
+                self._tell(msgspec.structs.replace(self._view.progress, state="stopping"))
             self._runner.send(Stop(reason=reason))
         else:
             self._failure = self._failed("stopped at once, before its last checkpoint was written")
@@ -200,6 +207,8 @@ class Host:
     async def _handle(self, report: Report) -> None:
         match report:
             case Progress():
+                if self._stops:
+                    report = msgspec.structs.replace(report, state="stopping")
                 self._loss = report.loss if math.isfinite(report.loss) else self._loss
                 self._q_mean = report.q_mean if math.isfinite(report.q_mean) else self._q_mean
                 self._tell(msgspec.structs.replace(report, loss=self._loss, q_mean=self._q_mean))

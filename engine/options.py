@@ -38,6 +38,10 @@ def option(
     return dataclasses.field(default=default, metadata=meta)
 
 
+_LARGEST = 2**53
+"""Of a number without a bound of its own: larger ones don't fit everywhere they pass through."""
+
+
 class ConfigError(UserError):
     """A value that a field does not accept; `field` is its name, `reason` says what would be accepted."""
 
@@ -91,10 +95,11 @@ def check(spec: FieldSpec, value: Any) -> None:
     kind: tuple[type, ...] = (int,) if is_int(spec) else (int, float)
     low, high = meta["low"], meta["high"]
     in_range = (
-        isinstance(value, kind)
+        isinstance(value, int | float)
+        and isinstance(value, kind)
         and not isinstance(value, bool)
         and (low is None or value >= low)
-        and (high is None or value <= high)
+        and value <= (_LARGEST if high is None else high)
     )
     if not in_range:
         raise ConfigError(spec.name, f"{value!r} is not accepted; accepted: {_range(spec)}")

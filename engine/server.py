@@ -163,9 +163,10 @@ class _Client:
         try:
             await asyncio.wait_for(self._idle.wait(), _FLUSH_TIMEOUT_S)
             self._writer.close()
+            await asyncio.wait_for(self._gone.wait(), _FLUSH_TIMEOUT_S)
         except TimeoutError:
             self._writer.transport.abort()  # it does not read; closing would wait for it
-        await self._gone.wait()
+            await self._gone.wait()
 
     def left(self) -> None:
         """The connection has ended; nothing is owed any more."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -25,6 +26,8 @@ def open_film(path: Path) -> Film:
     """A film by its suffix. Raises `UserError` for another one, or if the folder can't be written."""
     if path.suffix not in (".gif", ".mp4"):
         raise UserError(f"--record: {path}: accepted: a file that ends in .gif or .mp4")
+    if path.suffix == ".mp4" and importlib.util.find_spec("av") is None:
+        raise UserError("--record: .mp4 needs PyAV (pip install mario-tui[video]); .gif works without")
     try:
         path.touch()
     except OSError as error:
@@ -54,10 +57,8 @@ class _Mp4:
     """H.264, twice the native size: players blur less."""
 
     def __init__(self, path: Path) -> None:
-        try:
-            import av
-        except ImportError:
-            raise UserError("--record: .mp4 needs PyAV (pip install mario-tui[video]); .gif works without") from None
+        import av
+
         self._av = av
         self._container: Any = av.open(str(path), "w")
         self._stream: Any = self._container.add_stream("libx264", rate=PICTURES_PER_S)

@@ -15,6 +15,7 @@ from typing import Any
 
 from textual import events
 from textual.app import App, SystemCommand
+from textual.notifications import SeverityLevel
 from textual.screen import Screen
 
 from engine.client import HostProcess
@@ -144,6 +145,18 @@ class MarioApp(App[None]):
             for key in keys_in(screen.PLACE):
                 if key.changes and event.key in self.settings.keys.get(key.id, key.keys).split(","):
                     self.notify(READ_ONLY, severity="warning", timeout=3)
+
+    def notify(
+        self,
+        message: str,
+        *,
+        title: str = "",
+        severity: SeverityLevel = "information",
+        timeout: float | None = None,
+        markup: bool = False,
+    ) -> None:
+        """Never as markup: messages name files and what the engine says."""
+        super().notify(message, title=title, severity=severity, timeout=timeout, markup=False)
 
     def action_help_quit(self) -> None:
         """Ctrl-C: once says how to leave, twice leaves."""

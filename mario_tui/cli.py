@@ -16,7 +16,7 @@ from engine.config import GAMES, RUNNERS, RunConfig, make_config
 from engine.errors import UserError
 from engine.presets import PRESETS
 from engine.runs import RECORD_FILE, find_run, list_runs, record_as_dict
-from mario_tui.launch import make_plan
+from mario_tui.launch import expanded, make_plan
 
 _COMMANDS = """\
 commands:
@@ -213,21 +213,19 @@ def _eval(arguments: list[str]) -> int:
     parser.add_argument("--episodes", type=_whole("--episodes", 1), default=20, metavar="N", help="default: 20")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of a text")
     options = parser.parse_args(arguments)
+    from engine.checkpoints import find_policy
     from mario_tui.evaluate import evaluate
 
-    return evaluate(
-        options.checkpoint,
-        options.run_dir or RunConfig.run_dir,
-        options.episodes,
-        _evaluation_options(options),
-        as_json=options.json,
-    )
+    chosen = _evaluation_options(options)
+    policy = find_policy(options.checkpoint, options.run_dir or RunConfig.run_dir)
+    _check_policy(policy, options)
+    return evaluate(policy, options.episodes, chosen, as_json=options.json)
 
 
 def _play(arguments: list[str]) -> int:
     parser = _Parser(prog="mario-tui play", description="Watch a policy play in real time, or play yourself.")
     parser.add_argument("--human", action="store_true", help="play yourself: arrows or WASD, x jumps, z runs")
-    parser.add_argument("--game", choices=GAMES, default=GAMES[0], help="without CHECKPOINT (default: mario)")
+    parser.add_argument("--game", choices=GAMES, help="without CHECKPOINT (default: mario)")
     parser.add_argument("--board", metavar="WxH", help="without CHECKPOINT: the size of Snake's or Tetris's board")
     parser.add_argument("--hold", type=_whole("--hold", 20, 2000), default=250, metavar="MS",
                         help="with --human: how long a key counts as held (default: 250)")  # fmt: skip
@@ -241,22 +239,25 @@ def _play(arguments: list[str]) -> int:
         chosen.append(f"--record={options.record.resolve()}")
     if options.human and options.checkpoint is not None:
         raise UserError("CHECKPOINT: is not accepted with --human")
-    title = f"stage {options.stage or '1-1'}" if options.game == "mario" else options.game
+    for name in ("game", "board"):
+        if options.checkpoint is not None and getattr(options, name) is not None:
+            raise UserError(f"--{name}: is not accepted with CHECKPOINT, which says what it plays")
+    game = options.game or GAMES[0]
+    title = f"stage {options.stage or '1-1'}" if game == "mario" else game
     if options.human:
-        task = {"game": options.game, "board": options.board, "stage": options.stage, "emulator": options.emulator}
+        task = {"game": game, "board": options.board, "stage": options.stage, "emulator": options.emulator}
         make_config({name: value for name, value in task.items() if value is not None})  # complains
-        chosen.append(f"--game={options.game}")
+        chosen.append(f"--game={game}")
         if options.board is not None:
             chosen.append(f"--board={options.board}")
     else:
         from engine.checkpoints import find_policy
 
         if options.checkpoint is None:
-            policy = policies.of_task(
-                options.game, options.board or (options.stage if options.game == "mario" else None)
-            )
+            policy = policies.of_task(game, options.board or (options.stage if game == "mario" else None))
         else:
             policy = find_policy(options.checkpoint, options.run_dir or RunConfig.run_dir)
+        _check_policy(policy, options)
         chosen.insert(0, str(policy))
         title = policy.name
         if options.record is not None and not sys.stdout.isatty():
@@ -266,7 +267,7 @@ def _play(arguments: list[str]) -> int:
     _need_terminal("mario-tui eval, or mario-tui play CHECKPOINT --record FILE")
     from mario_tui.play import PlayApp
 
-    return PlayApp(title, chosen, human=options.human, game=options.game, hold_s=options.hold / 1000).run_in_terminal()
+    return PlayApp(title, chosen, human=options.human, game=game, hold_s=options.hold / 1000).run_in_terminal()
 
 
 def _profile(arguments: list[str]) -> int:
@@ -299,10 +300,12 @@ def _add_policy(parser: argparse.ArgumentParser, optional: bool = False) -> None
         metavar="N",
         help="random start frames (default: 30)",
     )
-    parser.add_argument("--seed", type=_whole("--seed", 0), default=0, metavar="N", help="default: 0")
+    parser.add_argument("--seed", type=_whole("--seed", 0, 2**32 - 1), default=0, metavar="N", help="default: 0")
     parser.add_argument("--stage", metavar="NAME", help="another stage than the one it was trained on")
     parser.add_argument("--emulator", metavar="native|nes-py", help="another console than the one it was trained on")
-    parser.add_argument("--rom", type=Path, metavar="FILE", help="cartridge (default: the one in gym-super-mario-bros)")
+    parser.add_argument(
+        "--rom", type=expanded, metavar="FILE", help="cartridge (default: the one in gym-super-mario-bros)"
+    )
     _add_run_dir(parser)
 
 
@@ -319,8 +322,23 @@ def _evaluation_options(options: argparse.Namespace) -> list[str]:
     return chosen
 
 
+def _check_policy(policy: Path, options: argparse.Namespace) -> None:
+    """Raises `UserError` for options of Mario where a policy plays another game."""
+    from engine.checkpoints import policy_metadata
+
+    game = policy_metadata(policy)["game"]
+    for name in ("stage", "emulator", "rom"):
+        if game != "mario" and getattr(options, name) is not None:
+            raise UserError(f"--{name}: is not accepted with a policy for {game}")
+
+
 def _add_run_dir(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--run-dir", metavar="DIR", help="folder that holds the runs (default: checkpoints)")
+    parser.add_argument(
+        "--run-dir",
+        type=lambda text: str(expanded(text)),
+        metavar="DIR",
+        help="folder that holds the runs (default: checkpoints)",
+    )
 
 
 def _add_read_only(parser: argparse.ArgumentParser) -> None:

@@ -12,7 +12,6 @@ import msgspec
 from rich.console import Console
 from rich.progress import Progress
 
-from engine.checkpoints import find_policy
 from engine.errors import UserError
 from engine.messages import (
     HEADER_BYTES,
@@ -44,9 +43,8 @@ def reports(process: subprocess.Popen[bytes]) -> Iterator[EvaluationReport]:
         yield decode_evaluation(process.stdout.read(body_length(header)))
 
 
-def evaluate(checkpoint: str, run_dir: str, episodes: int, options: Sequence[str], *, as_json: bool) -> int:
+def evaluate(policy: Path, episodes: int, options: Sequence[str], *, as_json: bool) -> int:
     """Evaluate and print; the exit status. `options` are the engine's own."""
-    policy = find_policy(checkpoint, run_dir)
     arguments = (f"--episodes={episodes}", *options)
     progress = Progress(console=Console(stderr=True), transient=True)
     with evaluation_process(policy, *arguments) as process, progress:

@@ -40,10 +40,11 @@ _DECIDE = ("game", "runner")
 
 
 class Form:
-    """What a person has typed, by field; what is not there has its default. `base`: a run's options to begin from."""
+    """What a person has typed, by field; what is not there has its default. `base`: options of the run `resume`, to go
+    on from."""
 
-    def __init__(self, base: Mapping[str, Any] | None = None) -> None:
-        self._base = base
+    def __init__(self, base: Mapping[str, Any] | None = None, resume: str = "") -> None:
+        self._base, self._resume = base, resume
         self._texts: dict[str, str] = {}
         self._parser = argparse.ArgumentParser(allow_abbrev=False, add_help=False)
         add_arguments(self._parser)
@@ -111,6 +112,8 @@ class Form:
         return given(self._parser.parse_args([word for word in self.arguments() if not word.startswith("--preset=")]))
 
     def command(self) -> str:
+        if self._resume:
+            return shlex.join(["mario-tui", f"--resume={self._resume}", *self.arguments()])
         return shlex.join(["mario-tui", *(self.arguments() or [f"--game={self.text('game')}"])])
 
     def config(self) -> RunConfig:

@@ -28,6 +28,7 @@ from rich.progress import (
 from rich.progress import (
     Progress as Bars,
 )
+from rich.text import Text
 
 from engine.client import HostClient, HostGone
 from engine.errors import UserError
@@ -104,6 +105,8 @@ def exit_status(run: Run, end: Finished | Failed | None) -> int:
     """0 after an orderly end; otherwise the reason goes to stderr and 1 comes back, 2 for what could never work."""
     if isinstance(end, Finished):
         return 0
+    if end is None and run.record().state == "finished":
+        return 0  # it was read too slowly to hear of it
     if isinstance(end, Failed) and end.usage:
         raise UserError(end.reason)
     reason = end.reason if end is not None else "its host process died"
@@ -208,7 +211,7 @@ class _Rich:
 
     def __init__(self, run: Run) -> None:
         self._console = Console()
-        self._console.print(f"run [bold]{run.path}[/]", highlight=False)
+        self._console.print(Text.assemble("run ", (str(run.path), "bold")))
         self._bars = Bars(
             TextColumn("{task.description}"),
             BarColumn(bar_width=None),

@@ -41,8 +41,8 @@ def make_plan(
 
     Raises `UserError` in one line: which field or file, and what is accepted.
     """
-    given = _with_absolute_rom(given, Path.cwd())
-    from_file = {} if config_file is None else _with_absolute_rom(load_toml(config_file), config_file.parent)
+    given = _with_paths(given, Path.cwd())
+    from_file = {} if config_file is None else _with_paths(load_toml(config_file), config_file.parent)
     file_says = from_file.keys() - given.keys()
     if preset_name is not None:
         from_file = {**preset(preset_name), **from_file}
@@ -65,7 +65,7 @@ def _plan(asked: Mapping[str, Any], resume: str | None) -> Plan:
     kept = before.options()
     for name in ("game", "board", "actions", "observation", "network"):
         of_network = getattr(before, name)
-        if asked.get(name, of_network) != of_network:
+        if of_network is not None and asked.get(name, of_network) != of_network:
             raise ConfigError(name, f"the checkpoint's network is for {of_network}; accepted: that, or a new run")
     config = make_config({**carried_over(kept, before.game, asked.get("runner", before.runner)), **asked})
     if config.steps <= source.manifest.env_steps:
@@ -74,10 +74,29 @@ def _plan(asked: Mapping[str, Any], resume: str | None) -> Plan:
             f"{config.steps:,} are done: the checkpoint is at {source.manifest.env_steps:,} environment steps; "
             "accepted: a larger number",
         )
+    if source.run is not None and config.episodes is not None:
+        done = source.run.record().episodes
+        if done >= config.episodes:
+            raise ConfigError("episodes", f"{done:,} are done; accepted: a larger number")
     return Plan(config, source.run, source.path)
 
 
-def _with_absolute_rom(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """The engine works in the run's folder: a relative path means what it meant where it was written."""
-    rom = values.get("rom")
-    return {**values, "rom": str((folder / rom).resolve())} if isinstance(rom, str) and rom else {**values}
+def _with_paths(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """With `~` as a shell takes it, and the cartridge's path as it was meant where it was written: the engine works in
+    the run's folder."""
+    paths = {
+        name: str(expanded(values[name]))
+        for name in ("rom", "run_dir")
+        if isinstance(values.get(name), str) and values[name]
+    }
+    if "rom" in paths:
+        paths["rom"] = str((folder / paths["rom"]).resolve())
+    return {**values, **paths}
+
+
+def expanded(path: str) -> Path:
+    """With `~` as a shell takes it; of somebody unknown it stays."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        return Path(path)

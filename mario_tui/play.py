@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import signal
 import subprocess
 import sys
 import threading
@@ -111,7 +113,14 @@ class PlayApp(App[None]):
         yield Footer()
 
     def on_mount(self) -> None:
+        loop = asyncio.get_running_loop()  # Textual dies of these without restoring the terminal
+        for number in (signal.SIGHUP, signal.SIGTERM):
+            loop.add_signal_handler(number, self.exit)
         self.set_interval(1 / 60, self._tick)
+
+    def action_help_quit(self) -> None:
+        """Ctrl-C: there is nothing to lose."""
+        self.exit()
 
     def on_key(self, event: Key) -> None:
         button = _BUTTONS.get(event.key.lower())

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from engine.runs import Run
+from mario_tui.app import MarioApp
 from tests.support import json_lines, kill_hosts, run_program, the_run
 
 # numba's compiled code is kept in the real cache folder; only the registry and the settings move.
@@ -57,3 +58,17 @@ def finished_run(tmp_path_factory: pytest.TempPathFactory) -> FinishedRun:
 
 def pytest_configure() -> None:
     os.environ.pop("COLORTERM", None)
+
+
+@pytest.fixture
+def notices(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What the application has told, also what is not on the screen any more."""
+    told: list[str] = []
+    notify = MarioApp.notify
+
+    def record(app: MarioApp, message: str, **options: Any) -> None:
+        told.append(message)
+        notify(app, message, **options)
+
+    monkeypatch.setattr(MarioApp, "notify", record)
+    return told

@@ -1,6 +1,6 @@
 """Serves a run that never ends on the real socket: recorded episodes over and over at any rate, with the real game.
 
-    python -m tests.source FOLDER [--rate 10000] [--lanes 256] [--history 50000000] [--seconds 600]
+    python -m tests.source FOLDER [--rate 10000] [--lanes 256] [--history 50000000] [--seconds 86400]
 
 For what a training run can't do on request: ten thousand events a second, hundreds of lanes, a long past.
 """
@@ -232,7 +232,7 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=10_000)
     parser.add_argument("--lanes", type=int, default=256)
     parser.add_argument("--history", type=int, default=50_000_000)
-    parser.add_argument("--seconds", type=float, default=600)
+    parser.add_argument("--seconds", type=float, default=86_400)
     options = parser.parse_args()
     source = Source(Run(options.run), options.rate, options.lanes, options.history)
     asyncio.run(source.serve(options.seconds))

@@ -28,7 +28,8 @@ from engine.messages import Event
 from engine.runs import Run
 
 PROGRAM = [str(Path(sys.executable).with_name("mario-tui"))]
-PATIENCE_S = 60.0
+PATIENCE_S = 240.0
+"""After which something hangs, on the slowest machine."""
 
 
 def wait_until(condition: Callable[[], Any], what: str, patience_s: float = PATIENCE_S) -> Any:
@@ -41,7 +42,7 @@ def wait_until(condition: Callable[[], Any], what: str, patience_s: float = PATI
 
 
 def run_program(
-    *arguments: str, cwd: Path, check: int | None = 0, timeout_s: float = 120
+    *arguments: str, cwd: Path, check: int | None = 0, timeout_s: float = 400
 ) -> subprocess.CompletedProcess[str]:
     """Run `mario-tui` to its end and check its exit status."""
     done = subprocess.run([*PROGRAM, *arguments], cwd=cwd, capture_output=True, text=True, timeout=timeout_s)
@@ -121,6 +122,19 @@ def processes_of(folder: Path) -> list[psutil.Process]:
     return found
 
 
+def nobody_is_left(folder: Path) -> None:
+    """Wait for the last of the processes there; helpers of multiprocessing end a moment after whom they help."""
+    wait_until(lambda: not processes_of(folder), f"everybody's end in {folder}")
+
+
+def rest_of(process: subprocess.Popen[str]) -> list[dict[str, Any]]:
+    """The JSON lines that a program has yet to print, up to its end."""
+    assert process.stdout is not None
+    events = json_lines(process.stdout.read())  # communicate() would skip what `read_event` has buffered
+    process.wait(PATIENCE_S)
+    return events
+
+
 def kill_hosts(folder: Path) -> None:
     """So that a failed test leaves nothing running."""
     for process in processes_of(folder):
@@ -181,6 +195,8 @@ class Terminal:
                 self.text()  # a program that can't write can't end
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             if pid:
+                with contextlib.suppress(OSError, ValueError):
+                    self.text()  # what it wrote last
                 ended.append(os.waitstatus_to_exitcode(status))
             return bool(ended)
 

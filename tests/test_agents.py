@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from engine.agents import DoubleDQN, DuelingQNetwork
+from engine.agents import DoubleDQN, DuelingQNetwork, probe
 from engine.agents.double_dqn import Precision
 from engine.agents.networks import ColumnsQNetwork
 from engine.agents.probe import faster_precision, largest_batch_that_pays, made_up_batch
@@ -190,17 +189,32 @@ def test_an_update_that_runs_out_of_memory_is_done_in_smaller_shares(shortage: E
         assert torch.allclose(ours, theirs, rtol=1e-3, atol=1e-4)
 
 
-def test_the_largest_batch_that_pays_fits_and_is_faster_for_it() -> None:
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The probe's, which stands still but for what a test adds to it."""
+    clock = Clock()
+    monkeypatch.setattr(probe, "time", clock)
+    return clock
+
+
+class Clock:
+    now = 0.0
+
+    def perf_counter(self) -> float:
+        return self.now
+
+
+def test_the_largest_batch_that_pays_fits_and_is_faster_for_it(clock: Clock) -> None:
     tables = [Table([[1.0, 2.0], [5.0, 4.0]]) for _ in range(2)]
     agent, most = DoubleDQN(*tables, device=torch.device("cpu"), learning_rate=1e-9, precision="float32"), 128
 
     def refuse(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
         if inputs[0].shape[0] > most:
             raise torch.OutOfMemoryError("too much")
-        time.sleep(0.02)  # what every update costs, however small: a batch of twice the size pays
+        clock.now += 0.02  # what every update costs, however small: a batch of twice the size pays
 
     def wait(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        time.sleep(0.001 * inputs[0].shape[0])  # now every sample costs the same, and no larger batch pays
+        clock.now += 0.001 * inputs[0].shape[0]  # now every sample costs the same, and no larger batch pays
 
     def batch(size: int) -> Batch:
         pixels = np.zeros((size, 1, 1, 1), np.uint8)
@@ -223,14 +237,18 @@ def test_the_batch_that_is_chosen_fits_into_each_replay_also_into_a_smaller_one_
     assert choose(config, SPEC, torch.device("cpu"), 1, kept, lambda text: None).batch_size == 20
 
 
-def test_precision_is_what_the_processor_is_faster_with() -> None:
+def test_precision_is_what_the_processor_is_faster_with(clock: Clock) -> None:
     slow: set[str] = set()
+
+    def took(seconds: float) -> None:
+        clock.now += seconds
 
     def build(precision: Precision) -> DoubleDQN:
         networks = [DuelingQNetwork(4, (50, 60), 3) for _ in range(2)]
         agent = DoubleDQN(*networks, device=torch.device("cpu"), learning_rate=1e-3, precision=precision)
         if precision in slow:
-            agent.online.register_forward_pre_hook(lambda module, inputs: time.sleep(0.3))
+            agent.online.register_forward_pre_hook(lambda module, inputs: took(0.3))
+        agent.online.register_forward_pre_hook(lambda module, inputs: took(0.1))
         return agent
 
     for slower, faster in (("float32", "bfloat16"), ("bfloat16", "float32")):

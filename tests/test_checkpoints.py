@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from engine import checkpoints
+from engine import checkpoints, policies
 from engine.buffers.saved import mapped_arrays
 from engine.checkpoints import CheckpointError
 from engine.config import RunConfig
@@ -145,3 +145,11 @@ def test_checkpoints_of_one_step_do_not_get_in_each_others_way(tmp_path: Path) -
     assert {path.name for path in tmp_path.glob("*step-*")} == {Path(report.final).name for report in written}
     for report in written:
         checkpoints.verify(Path(report.final))
+
+
+def test_latest_is_the_newest_run_that_has_a_policy(tmp_path: Path) -> None:
+    config = RunConfig(run_dir=str(tmp_path / "runs"))
+    older = create_run(config)
+    (older.path / checkpoints.BEST_POLICY_FILE).write_bytes(policies.path_of("mario-1-1").read_bytes())
+    create_run(config)  # it failed at once
+    assert checkpoints.find_policy("latest", tmp_path / "runs") == older.path / checkpoints.BEST_POLICY_FILE

@@ -144,3 +144,16 @@ def test_every_option_has_help_and_a_flag() -> None:
     text = "".join(training_parser(game, runner).format_help() for game in GAMES for runner in RUNNERS)
     for name in RunConfig.__dataclass_fields__:
         assert "--" + name.replace("_", "-") in text
+
+
+def test_a_home_folder_is_meant_by_its_sign(tmp_path: Path) -> None:
+    file = tmp_path / "options.toml"
+    file.write_text('rom = "~/smb.nes"')
+    config = make_plan({"run_dir": "~/runs"}, file).config
+    assert (config.run_dir, config.rom) == (str(Path.home() / "runs"), str(Path.home() / "smb.nes"))
+    assert make_plan({"run_dir": "~nobody-of-that-name/runs"}).config.run_dir == "~nobody-of-that-name/runs"
+
+
+def test_a_game_that_is_no_text_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"--game: \['mario'\] is not accepted"):
+        make_config({"game": ["mario"]})

@@ -37,7 +37,7 @@ from mario_tui.feed import Snapshot
 from mario_tui.widgets.curriculum import CurriculumPanel
 from tests.games.players import mostly_legal
 from tests.in_process import checkpoint_of, of_kind, train
-from tests.support import headless, json_lines, read_event
+from tests.support import headless, read_event, rest_of
 from tests.test_tui import recorded_run, until
 
 # ---------------------------------------------------------------------------------------------- what they decide
@@ -323,7 +323,7 @@ def test_every_process_follows_what_the_leading_one_decided(runner: str, nearly:
         for actor in (0, 1):
             read_event(process, "episode", stage="1-3", actor=actor)
         process.send_signal(signal.SIGINT)
-        events = json_lines(process.communicate(timeout=60)[0])
+        events = rest_of(process)
         assert process.returncode == 0
     state = json.loads((Path(events[-1]["checkpoint"]) / "state.json").read_text())
     assert state["extra"]["curriculum"]["joined"] == ["1-1", "1-2", "1-3"]

@@ -326,6 +326,7 @@ async def test_actors_are_ordered_by_key_and_by_mouse_and_open(served: Run) -> N
         chosen = actors.selected.lane
         await until(pilot, lambda: dashboard.feed.episodes_of(0, chosen), "an episode of the lane")
         await pilot.press("enter")
+        await until(pilot, lambda: pilot.app.screen.query("#actor"), "the lane")
         assert isinstance(pilot.app.screen, ActorScreen)
         shown = str(pilot.app.screen.query_one("#actor").render())
         assert "episodes, epsilon" in shown
@@ -343,6 +344,7 @@ async def test_numbers_are_checked_at_the_field_and_changed(served: Run) -> None
     async with MarioApp(open_run=served).run_test(size=(80, 24)) as pilot:
         dashboard = await opened(pilot)
         await pilot.press("e")
+        await until(pilot, lambda: pilot.app.screen.query("#learning_rate"), "the dialog")
         dialog = pilot.app.screen
         assert isinstance(dialog, TuneScreen)
         assert float(dialog.query_one("#learning_rate", Input).value) == dashboard.shown.progress.learning_rate
@@ -365,6 +367,7 @@ async def test_numbers_are_checked_at_the_field_and_changed(served: Run) -> None
         await pilot.press("8", "z")
         await until(pilot, lambda: "learning rate: 0.5 → 0.0001" in text(dashboard, "log"), "the change in the log")
         await pilot.press("e")
+        await until(pilot, lambda: pilot.app.screen.query("#replay_ratio"), "the dialog")
         assert pilot.app.screen.query_one("#replay_ratio", Input).value == "2"  # what is in force now
         await pilot.press("escape")
         assert app_is_there(dashboard)
@@ -386,12 +389,12 @@ async def test_v_asks_for_an_evaluation(served: Run) -> None:
 # ---------------------------------------------------------------------------------------------- the game
 
 
-async def test_the_game_is_held_and_saved(served: Run) -> None:
+async def test_the_game_is_held_and_saved(served: Run, notices: list[str]) -> None:
     async with MarioApp(open_run=served).run_test(size=(120, 40)) as pilot:
         dashboard = await opened(pilot)
         game = dashboard.query_one(GameView)
         await pilot.press("f12")
-        assert any("no picture" in str(notice.message) for notice in pilot.app._notifications)
+        await until(pilot, lambda: any("no picture" in notice for notice in notices), "the notice")
         await pilot.press("g")
         await until(pilot, lambda: game.frame, "a picture")
         await pilot.press("f")
@@ -405,7 +408,7 @@ async def test_the_game_is_held_and_saved(served: Run) -> None:
         with Image.open(picture) as image:
             assert image.size == (256, 240)
             assert image.tobytes() == held.rgb
-        assert any("Saved" in str(notice.message) for notice in pilot.app._notifications)
+        await until(pilot, lambda: any("Saved" in notice for notice in notices), "the notice")
         await pilot.press("f")
         await until(pilot, lambda: game.frame is not held, "the game going on")
         await pilot.press("g")
@@ -416,12 +419,12 @@ async def test_the_game_is_held_and_saved(served: Run) -> None:
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)])
-async def test_q_values_and_the_agents_eyes(served: Run, size: tuple[int, int]) -> None:
+async def test_q_values_and_the_agents_eyes(served: Run, size: tuple[int, int], notices: list[str]) -> None:
     async with MarioApp(open_run=served).run_test(size=size) as pilot:
         dashboard = await opened(pilot)
         game = dashboard.query_one(GameView)
         await pilot.press("y")
-        assert any("not shown" in str(notice.message) for notice in pilot.app._notifications)
+        await until(pilot, lambda: any("not shown" in notice for notice in notices), "the notice")
         await pilot.press("g")
         await until(pilot, lambda: "right+A" in text(dashboard, "game"), "Q-values")
         await pilot.press("f")

@@ -8,6 +8,7 @@ import struct
 from pathlib import Path
 
 import pytest
+from rich.text import Text
 from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.compat.proto.tensor_pb2 import TensorProto
@@ -153,3 +154,17 @@ def test_attach_opens_what_another_program_wrote(finished_run: FinishedRun, tmp_
     (tmp_path / "empty").mkdir()
     done = run_program("attach", "empty", cwd=tmp_path, check=2)
     assert "empty: no such run" in done.stderr
+
+
+async def test_square_brackets_are_shown_as_they_are(tmp_path: Path) -> None:
+    write(tmp_path, {"loss[train]": [4.0], "x[/b]": [1.0]})
+    app = MarioApp(charts=tmp_path)
+    async with app.run_test(size=(100, 30)) as pilot:
+
+        def titles() -> list[str]:
+            return [Text.from_markup(chart.border_title or "").plain for chart in app.screen.query(Comparison)]
+
+        await until(pilot, lambda: titles() == ["loss[train] 4.00", "x[/b] 1.00"], "the charts")
+        app.notify("smb [b1].nes [/b]")
+        await pilot.pause()
+        assert [notice.markup for notice in app._notifications] == [False]

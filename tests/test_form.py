@@ -23,6 +23,13 @@ from mario_tui.widgets.field_row import Choice, FieldRow
 from tests.test_tui import until
 
 
+def test_the_form_of_a_resumed_run_says_so_on_its_command_line() -> None:
+    form = Form(make_config({"game": "snake"}).options(), "snake-12x12-20261121")
+    assert form.command() == "mario-tui --resume=snake-12x12-20261121"
+    form.set("steps", "4000")
+    assert form.command() == "mario-tui --resume=snake-12x12-20261121 --steps=4000"
+
+
 @pytest.mark.parametrize("game", GAMES)
 @pytest.mark.parametrize("runner", RUNNERS)
 def test_an_untouched_form_is_the_default_run_of_game_and_runner(game: str, runner: str) -> None:
@@ -189,14 +196,18 @@ async def test_arrows_and_help_of_a_field(tmp_path: Path) -> None:
         assert app.focused is app.screen.query_one("#edit-stage")
 
 
-async def test_a_start_that_fails_is_told_on_home(tmp_path: Path) -> None:
+async def test_a_start_that_fails_is_told_in_the_form_which_stays(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     app = MarioApp(run_dir=str(tmp_path / "file"))
     async with app.run_test(size=(80, 24)) as pilot:
-        await pilot.press("n", "enter")
-        await until(pilot, lambda: app._notifications, "the complaint")
-        assert isinstance(app.screen, HomeScreen)
-        assert "--run-dir: " in " ".join(notice.message for notice in app._notifications)
+        await pilot.press("n")
+        screen = app.screen
+        assert isinstance(screen, NewRunScreen)
+        screen.form.set("seed", "5")
+        await pilot.press("enter")
+        await until(pilot, lambda: "--run-dir: " in str(screen.query_one("#about").render()), "the complaint")
+        assert app.screen is screen
+        assert screen.form.text("seed") == "5"
 
 
 def test_the_form_is_made_from_the_configuration() -> None:

@@ -24,11 +24,14 @@ from engine.messages import Finished, Point, Save
 from engine.runs import Run
 from tests.conftest import FinishedRun
 from tests.support import (
+    PATIENCE_S,
     headless,
     json_lines,
     next_event,
+    nobody_is_left,
     processes_of,
     read_event,
+    rest_of,
     run_program,
     the_run,
     wait_until,
@@ -69,7 +72,7 @@ def test_same_seed_gives_the_same_weights_and_another_seed_others(tmp_path: Path
             (tmp_path / name).mkdir()
             started.append(runs.enter_context(headless(*options, "--seed", seed, cwd=tmp_path / name)))
         for process in started:
-            out, _ = process.communicate(timeout=60)
+            out, _ = process.communicate(timeout=PATIENCE_S)
             learned.append(weights(Path(json_lines(out)[-1]["checkpoint"])))
     assert all(np.array_equal(learned[0][name], learned[1][name]) for name in learned[0])
     assert any(not np.array_equal(learned[0][name], learned[2][name]) for name in learned[0])
@@ -109,9 +112,8 @@ def test_a_signal_checkpoints_and_ends_in_order(signum: signal.Signals, tmp_path
     with headless("--steps", "100000000", "--burnin", "200", cwd=tmp_path) as process:
         read_event(process, "progress", state="running")
         process.send_signal(signum)
-        out, _ = process.communicate(timeout=60)
+        summary = rest_of(process)[-1]
         assert process.returncode == 0
-    summary = json_lines(out)[-1]
     assert summary["reason"] == f"received {signum.name}"
     run = the_run(tmp_path)
     newest = checkpoints.newest(run)
@@ -119,7 +121,7 @@ def test_a_signal_checkpoints_and_ends_in_order(signum: signal.Signals, tmp_path
     assert str(newest) == summary["checkpoint"]
     assert checkpoints.verify(newest).env_steps == summary["env_steps"]
     assert run.record().state == "finished"
-    assert processes_of(tmp_path) == []
+    nobody_is_left(tmp_path)
 
 
 def test_hangup_is_ignored_and_a_second_signal_ends_at_once(tmp_path: Path) -> None:
@@ -133,10 +135,10 @@ def test_hangup_is_ignored_and_a_second_signal_ends_at_once(tmp_path: Path) -> N
                 runner.suspend()  # it can't answer the first request
         process.send_signal(signal.SIGTERM)
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=30)
+        _, err = process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 1
     assert "stopped at once" in err
-    assert processes_of(tmp_path) == []
+    nobody_is_left(tmp_path)
 
 
 @pytest.mark.parametrize("signalled", [True, False])
@@ -148,7 +150,7 @@ def test_a_reader_that_leaves_stops_the_run_in_order(signalled: bool, tmp_path: 
         if signalled:
             process.send_signal(signal.SIGINT)
         process.stdout.close()
-        assert process.wait(timeout=60) == 0
+        assert process.wait(PATIENCE_S) == 0
         run = the_run(tmp_path)
         record, newest = run.record(), checkpoints.newest(run)
     assert record.state == "finished"
@@ -160,11 +162,11 @@ def test_a_killed_runner_is_a_failure_with_reason_and_log(tmp_path: Path) -> Non
     with headless("--steps", "100000000", "--restarts", "0", cwd=tmp_path) as process:
         read_event(process, "progress", state="running")
         next(p for p in processes_of(tmp_path) if "spawn_main" in " ".join(p.cmdline())).kill()
-        _, err = process.communicate(timeout=30)
+        _, err = process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 1
     assert re.search(r"failed: the runner process died \(killed by SIGKILL\); log: .*run\.log", err)
     assert the_run(tmp_path).record().state == "failed"
-    assert processes_of(tmp_path) == []
+    nobody_is_left(tmp_path)
 
 
 def test_a_killed_host_leaves_no_process_and_a_lost_run(tmp_path: Path) -> None:
@@ -172,9 +174,9 @@ def test_a_killed_host_leaves_no_process_and_a_lost_run(tmp_path: Path) -> None:
         read_event(process, "progress", state="running")
         run = the_run(tmp_path)
         psutil.Process(run.record().pid).kill()
-        process.wait(timeout=30)
+        process.wait(PATIENCE_S)
         assert process.returncode == 1
-        wait_until(lambda: not processes_of(tmp_path), "the runner's end")
+        nobody_is_left(tmp_path)
     assert run.record().state == "lost"
 
 
@@ -215,10 +217,11 @@ def test_a_full_disk_is_told_and_only_the_missing_final_checkpoint_is_a_failure(
         with HostClient(run) as client:
             next_event(client, Point)  # the rest of the host goes on
         process.send_signal(signal.SIGTERM)
-        out, err = process.communicate(timeout=60)
+        events = rest_of(process)
         assert process.returncode == 1
-    assert "the final checkpoint could not be written" in err
-    (warning,) = (event["text"] for event in json_lines(out) if event["event"] == "warning")
+        assert process.stderr is not None
+        assert "the final checkpoint could not be written" in process.stderr.read()
+    (warning,) = (event["text"] for event in events if event["event"] == "warning")
     assert re.match("the checkpoint at [0-9,]+ could not be written", warning)
     assert [path for path in run.path.rglob("*") if ".partial" in path.name or "policy" in path.name] == []
 
@@ -255,6 +258,10 @@ def test_plain_lines_where_there_is_no_terminal(tmp_path: Path) -> None:
         (("--game", "mario"), "the dashboard needs a terminal; use: mario-tui --no-ui"),
         ((), "the dashboard needs a terminal"),
         (("--log-format", "json"), "--log-format: is for headless runs"),
+        (("--no-ui", "--steps", "1e30"), "--steps: 1000000000000000019884624838656 is not accepted"),
+        (("eval", "mario-1-1", "--seed", "18446744073709551616"), "--seed: '18446744073709551616' is not accepted"),
+        (("eval", "snake-12x12", "--stage", "1-2"), "--stage: is not accepted with a policy for snake"),
+        (("play", "mario-1-1", "--board", "10x10"), "--board: is not accepted with CHECKPOINT, which says what it"),
     ],
 )
 def test_wrong_usage_is_one_line_and_status_2(arguments: tuple[str, ...], complaint: str, tmp_path: Path) -> None:
@@ -281,6 +288,7 @@ def test_resume_of_a_finished_number_of_steps_is_refused(finished_run: FinishedR
             ("--actions", "complex"),
             "--actions: the checkpoint's network is for right-only; accepted: that, or a new run",
         ),
+        (("--episodes", "1"), "--episodes: "),
         (("--observation", "84x84"), "--observation: the checkpoint's network is for 50x60; accepted: that, or a new"),
     ],
 )

@@ -29,7 +29,7 @@ from mario_tui.screens.new_run import NewRunScreen
 from mario_tui.widgets.comparison import Comparison
 from mario_tui.widgets.runs_table import RunsTable
 from tests.conftest import FinishedRun
-from tests.support import kill_hosts
+from tests.support import PATIENCE_S, kill_hosts
 from tests.test_tui import RECORDING, record_of, start, until
 
 
@@ -424,7 +424,8 @@ async def test_sizes(tmp_path: Path) -> None:
         assert isinstance(app.screen.query_one("#edit-seed"), Input)
 
 
-async def test_ctrl_c_twice_leaves(tmp_path: Path) -> None:
+async def test_ctrl_c_twice_leaves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mario_tui.app._TWICE_S", PATIENCE_S)
     app = MarioApp(run_dir=str(tmp_path))
     async with app.run_test(size=(80, 24)) as pilot:
         await pilot.press("ctrl+c")
@@ -433,3 +434,12 @@ async def test_ctrl_c_twice_leaves(tmp_path: Path) -> None:
         await pilot.press("ctrl+c")
         await until(pilot, lambda: app._exit, "the exit")
     assert app.return_code == 0
+
+
+async def test_a_long_name_takes_the_room_of_another_column(tmp_path: Path) -> None:
+    folder_of_runs(tmp_path, **{"mario-1-1-1-2-1-3-20261121-093000": "finished"})
+    app = MarioApp(run_dir=str(tmp_path))
+    async with app.run_test(size=(80, 24)) as pilot:
+        table = table_of(app)
+        await until(pilot, lambda: table.row_count, "the run")
+        assert table.virtual_size.width <= 80

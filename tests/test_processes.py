@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from engine.checkpoints import newest
 from engine.client import HostProcess
 from engine.config import make_config
 from engine.messages import Stop
 from engine.runs import create_run
 from mario_tui.app import MarioApp
+from mario_tui.launch import make_plan
 from mario_tui.screens.dashboard import DashboardScreen
+from tests.support import PATIENCE_S
 from tests.test_tui import until
 
 
@@ -39,4 +42,28 @@ async def test_processes_and_the_split_of_time_are_shown(tmp_path: Path) -> None
             await until(pilot, lambda part=part: part in shown(dashboard, "stages"), part)
         assert dashboard.feed.send(Stop())
         await until(pilot, lambda: dashboard.feed.snapshot().end, "the end")
-    assert host.process.wait(30) == 0
+    assert host.process.wait(PATIENCE_S) == 0
+
+
+async def test_who_watches_a_run_sees_it_go_on_after_its_host_was_killed(tmp_path: Path) -> None:
+    config = make_config(
+        {"game": "snake", "board": "5x5", "burnin": 500, "batch_size": 32, "parallel_envs": 4, "save_every": 1000,
+         "steps": 100_000_000, "eval_every": 0, "run_dir": str(tmp_path)}
+    )  # fmt: skip
+    host = HostProcess(create_run(config))
+    app = MarioApp(open_run=host.run, host=host)
+    async with app.run_test(size=(120, 40)) as pilot:
+        dashboard = app.screen
+        assert isinstance(dashboard, DashboardScreen)
+        await until(pilot, lambda: newest(host.run), "a checkpoint")
+        host.process.kill()
+        await until(pilot, lambda: "? lost" in shown(dashboard, "header"), "the loss")
+        assert "– steps/s" in shown(dashboard, "header")
+        host.process.wait()
+        await until(pilot, lambda: dashboard._was_gone, "a look at the run without its host")
+        again = make_plan({}, resume=str(host.run.path)).start()
+        await until(pilot, lambda: "● running" in shown(dashboard, "header"), "the run under its next host")
+        assert dashboard.feed.send(Stop())  # as another client would
+        await until(pilot, lambda: dashboard._is_stopping() or dashboard.feed.snapshot().end, "stopping")
+        await until(pilot, lambda: dashboard.feed.snapshot().end, "the end")
+    assert again.process.wait(PATIENCE_S) == 0

@@ -19,7 +19,7 @@ from engine.monitoring.profile import Measurement, gain, ideas, limit, mean_spli
 from engine.monitoring.report import Confirmed, figures, markdown, options_between
 from engine.profiler import RunFailedError, measure, search
 from mario_tui.cli import training_parser
-from tests.support import PROGRAM, processes_of, run_program, wait_until
+from tests.support import PATIENCE_S, PROGRAM, nobody_is_left, run_program, wait_until
 
 SNAKE = ("--game", "snake", "--board", "5x5", "--parallel-envs", "8", "--batch-size", "64")
 
@@ -166,7 +166,7 @@ def test_a_profile_of_snake_writes_report_and_trace(tmp_path: Path) -> None:
     assert len({event["pid"] for event in events}) == 2
     assert {"act", "emulate", "forward", "backward"} <= {event["name"] for event in events}
     assert sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == ["report.md", "trace.json"]
-    assert processes_of(tmp_path) == []
+    nobody_is_left(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -194,9 +194,9 @@ def test_a_profile_that_is_ended_leaves_nothing(tmp_path: Path, monkeypatch: pyt
     assert process.stderr is not None and "running" in process.stderr.readline()
     wait_until(lambda: list(tmp_path.glob("mario-tui-profile-*/runs/*/run.json")), "the run that is measured")
     process.terminate()
-    assert process.wait(60) == 128 + signal.SIGTERM
+    assert process.wait(PATIENCE_S) == 128 + signal.SIGTERM
     process.stderr.close()
-    wait_until(lambda: not processes_of(tmp_path), "the end of its processes")
+    nobody_is_left(tmp_path)
     assert list(tmp_path.glob("mario-tui-profile-*")) == []
 
 

@@ -431,7 +431,7 @@ def _speak_and_fail(channel: Channel, index: int, restarts: int, ledger: SharedM
         raise RuntimeError("no room")
     ours = Ledger(1, ledger)
     while not ours.stopped:
-        ours.beat(0)
+        ours.beat(0, 600)
         time.sleep(0.02)
 
 

@@ -90,7 +90,7 @@ async def test_two_visitors_have_a_client_each_and_ctrl_c_ends_it(served: Served
     wait_until(lambda: len(served.apps()) == 1, "the end of one visit")
     served.process.send_signal(signal.SIGINT)
     await one.until_closed()
-    assert served.process.wait(10) == 0
+    assert served.process.wait(PATIENCE_S) == 0
 
 
 @pytest.mark.parametrize("served", [("--read-only",)], indirect=True)

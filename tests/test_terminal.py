@@ -106,10 +106,13 @@ def test_a_person_plays_and_is_filmed(tmp_path: Path) -> None:
     film = tmp_path / "film.gif"
     terminal = Terminal("play", "--human", "--hold", "2000", "--record", str(film), cwd=tmp_path, columns=120, rows=40)
     terminal.wait_for("▀▀▀", "x_pos 40")
-    terminal.send("d")  # held for two seconds
-    wait_until(
-        lambda: (where := re.search(r"x_pos (\d+)", terminal.text())) and int(where[1]) > 60, "a walk to the right"
-    )
+
+    def walks() -> bool:
+        terminal.send("d")  # held for two seconds
+        where = re.search(r"x_pos (\d+)", terminal.text())
+        return where is not None and int(where[1]) > 60
+
+    wait_until(walks, "a walk to the right")
     terminal.send("q")
     assert terminal.wait() == 0
     with Image.open(film) as pictures:
@@ -140,3 +143,15 @@ def test_first_paint_comes_before_the_engine(tmp_path: Path) -> None:
     started(terminal, tmp_path)
     terminal.send("q")
     assert terminal.wait() == 0
+
+
+@pytest.mark.parametrize("how", ["a key", "a signal"])
+def test_play_gives_the_terminal_back(how: str, tmp_path: Path) -> None:
+    terminal = Terminal("play", cwd=tmp_path)
+    terminal.wait_for("x_pos")
+    if how == "a key":
+        terminal.send("\x03")
+    else:
+        os.kill(terminal.pid, signal.SIGTERM)
+    assert terminal.wait() == 0
+    assert b"\x1b[?1049l" in terminal.raw and b"\x1b[?25h" in terminal.raw

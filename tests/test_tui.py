@@ -100,7 +100,7 @@ async def test_every_key_of_the_dashboard_does_what_it_says(tmp_path: Path) -> N
         assert isinstance(app.screen, HomeScreen)
         await pilot.press("q")
     assert app.return_code == 0
-    assert host.process.wait(10) == 0
+    assert host.process.wait(PATIENCE_S) == 0
 
 
 async def test_a_run_from_home_detach_and_attach_with_history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,6 +42,12 @@ def test_beta_of_a_uniform_replay_is_not_announced_as_changed(prioritized: bool,
                                                 "--prioritized-replay"])  # fmt: skip
 
 
+def test_what_beats_a_number_that_was_set_by_hand_is_told(tuned: Path, tmp_path: Path) -> None:
+    reports = train(tmp_path, {**SNAKE, "replay_ratio": 8.0, "epsilon": 0.1}, 320, tuned)
+    found = {change.name: (change.before, change.value) for change in of_kind(Changed, reports)}
+    assert found == {"replay_ratio": (2.0, 8.0), "epsilon_scale": (0.5, 1.0)}
+
+
 @pytest.fixture(scope="module")
 def tuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkpoint of a run whose numbers were changed, and that has learned since."""

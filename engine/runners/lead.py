@@ -113,6 +113,9 @@ class Lead:
         for name, value in extra.get("tuned", {}).items():
             if resume_from is not None and unchanged(config, resume_from, _KEPT[name]):
                 self._tune(name, value)
+            else:  # whoever looks at the run's past must not take the old number for what is in force
+                now = {"epsilon_scale": 1.0, **learner.tuned}[name]
+                channel.send(Changed(name=name, value=now, before=value, env_steps=self.counters.env_steps))
         self._state: State = "running"
         self._stop_reason: str | None = None
         self._reported_at = float("-inf")
@@ -308,9 +311,11 @@ class Lead:
     def _save_policy(self) -> None:
         folder = self._run / "policies"
         path = folder / f"policy-{self.counters.env_steps:012d}.safetensors"
+        partial = folder / f".{path.name}.partial"
         try:
             folder.mkdir(exist_ok=True)
-            self._learner.save_policy(path, self.counters.env_steps)
+            self._learner.save_policy(partial, self.counters.env_steps)
+            partial.replace(path)
         except Exception as error:  # safetensors raises its own kinds for a full disk
             self._channel.log(f"the policy could not be saved: {error}", "warning")
             return

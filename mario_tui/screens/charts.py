@@ -83,7 +83,8 @@ class ChartsScreen(PlaceScreen[None]):
             xs = [seconds if self._over_time else float(step) for step, seconds, _ in history.points]
             points = finite(xs, [value for _, _, value in history.points])
             series.append(Series(inside, subfolders.index(inside), sorted(points)))
-        chart.border_title = f"{tag} {number(series[-1].points[-1][1])}" if series[-1].points else tag
+        title = f"{tag} {number(series[-1].points[-1][1])}" if series[-1].points else tag
+        chart.border_title = Text(title)  # a tag may have square brackets
         chart.show(series, duration if self._over_time else short)
 
     def _title(self, found: int, subfolders: list[str]) -> Text:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import time
-from typing import TYPE_CHECKING
 
 from textual import work
 from textual.app import ComposeResult
@@ -30,7 +29,7 @@ from engine.messages import (
     Stop,
     Tunable,
 )
-from engine.runs import Run
+from engine.runs import ACTIVE, Run
 from mario_tui.feed import Feed, Snapshot
 from mario_tui.keys import bindings
 from mario_tui.link import Pace, busy, survive_hang_up
@@ -53,10 +52,8 @@ from mario_tui.widgets.processes import ProcessesPanel
 from mario_tui.widgets.replay import ReplayPanel
 from mario_tui.widgets.stages import StagesPanel
 
-if TYPE_CHECKING:
-    pass
-
 TICK_S = 0.25
+_LOOK_EVERY_S = 2.0
 
 
 class DashboardScreen(Board):
@@ -76,6 +73,8 @@ class DashboardScreen(Board):
         """What the panels show."""
         self._texts: list[Panel | ActorsPanel] = []
         self._told_end = False
+        self._was_gone = False
+        self._looked_at = 0.0
         self._stopping = False
 
     def compose(self) -> ComposeResult:
@@ -138,8 +137,8 @@ class DashboardScreen(Board):
             self.app.call_from_thread(self._failed_to_connect, str(error))
             return
         self.feed.follow(client)
-        if client.hello.render:
-            self.app.call_from_thread(self.action_toggle_game)
+        if client.hello.render or not self._game.has_class("-off"):
+            self.app.call_from_thread(self._set_game, True)
 
     def _failed_to_connect(self, reason: str) -> None:
         self._header.fallback = (self.run.name, self._record_state())
@@ -151,6 +150,7 @@ class DashboardScreen(Board):
         survive_hang_up(self.app)
         if busy(self.app):
             return
+        self._look_for_another_host()
         snapshot = self.feed.snapshot()
         if snapshot is self.shown:
             return
@@ -167,6 +167,21 @@ class DashboardScreen(Board):
             for chart in self.charts:
                 chart.show_curves(self.curves)
         self._tell_end(snapshot)
+
+    def _look_for_another_host(self) -> None:
+        """A run that has ended may go on: somebody has resumed it elsewhere."""
+        now = time.monotonic()
+        if not self._told_end or now - self._looked_at < _LOOK_EVERY_S:
+            return
+        self._looked_at = now
+        if not self.run.is_alive():
+            self._was_gone = True
+        elif self._was_gone:  # else it is the old one, on its way out
+            self.feed.close()
+            self.feed, self._host = Feed(), None
+            self._told_end = self._stopping = self._was_gone = False
+            self._header.fallback = (self.run.name, self._record_state())
+            self._connect()
 
     def _show_frame(self) -> None:
         """The newest picture, unless an earlier one is still on its way: none is ever queued."""
@@ -240,8 +255,10 @@ class DashboardScreen(Board):
             super().action_hide()
 
     def _set_game(self, show: bool) -> bool:
-        """Ask the host for pictures, or for none any more; whether it could be asked."""
-        if not self._send(Render(on=show, fps=self._pace.fps), "game on" if show else "game off"):
+        """Ask the host for pictures, or for none any more; whether it could be asked, or need not be: to hide them."""
+        if (show or self._is_live()) and not self._send(
+            Render(on=show, fps=self._pace.fps), "game on" if show else "game off"
+        ):
             return False
         self._game.set_class(not show, "-off")
         self.set_class(show, "-game")
@@ -297,12 +314,12 @@ class DashboardScreen(Board):
 
         def answered(yes: bool | None) -> None:
             if yes:
-                done = "ending at once" if self._stopping else "stopping after a last checkpoint"
+                done = "ending at once" if self._is_stopping() else "stopping after a last checkpoint"
                 self._stopping = self._send(Stop(reason="stopped from the dashboard"), done)
 
         if not self._is_live():
             self._send(Stop(), "")
-        elif self._stopping:
+        elif self._is_stopping():
             lost = "It is stopping already. At once means: no last checkpoint, what came after the newest is lost."
             self.app.push_screen(ConfirmScreen(f"End {self.run.name} at once?", lost), answered)
         else:
@@ -351,10 +368,15 @@ class DashboardScreen(Board):
         snapshot = self.feed.snapshot()
         return snapshot.connected and snapshot.end is None
 
+    def _is_stopping(self) -> bool:
+        """Whether this or another client has asked for it."""
+        progress = self.feed.snapshot().progress
+        return self._stopping or (progress is not None and progress.state == "stopping")
+
     def _record_state(self) -> State:
         try:
             state = self.run.record().state
         except UserError:
             return "lost"
-        is_coming = state == "lost" and self._host is not None and self._host.process.poll() is None
+        is_coming = state not in ACTIVE and self._host is not None and self._host.process.poll() is None
         return "starting" if is_coming else state

@@ -10,11 +10,12 @@ from rich.text import Text
 from textual.app import ComposeResult
 from textual.widgets import DataTable, Footer, Input, Static
 
+from engine.client import HostProcess
 from engine.command import command_line
 from engine.errors import UserError
 from engine.runs import ACTIVE, Run, delete_run, list_runs
 from mario_tui.keys import bindings
-from mario_tui.launch import Plan, make_plan
+from mario_tui.launch import make_plan
 from mario_tui.screens.base import PlaceScreen
 from mario_tui.screens.compare import CompareScreen
 from mario_tui.screens.dialogs import ConfirmScreen, TextScreen
@@ -113,7 +114,7 @@ class HomeScreen(PlaceScreen[None]):
             self.action_new()
 
     def action_new(self) -> None:
-        self.app.push_screen(NewRunScreen(self.mario.run_dir), self._start)
+        self.app.push_screen(NewRunScreen(self.mario.run_dir), self._started)
 
     def action_resume_run(self) -> None:
         """Go on with the selected run; one that has done all its steps is asked for a new number."""
@@ -125,12 +126,16 @@ class HomeScreen(PlaceScreen[None]):
             self.mario.open_dashboard(run)
             return
         try:
-            record = run.record()
+            record, episodes = run.record(), run.config().episodes
+            more = {}
             if record.env_steps >= record.steps:
-                form = NewRunScreen(resume=run, options={"steps": str(2 * record.steps)})
-                self.app.push_screen(form, self._start)
+                more["steps"] = str(2 * record.steps)
+            if episodes is not None and record.episodes >= episodes:
+                more["episodes"] = str(2 * episodes)
+            if more:
+                self.app.push_screen(NewRunScreen(resume=run, options=more), self._started)
             else:
-                self._start(make_plan({}, resume=str(run.path)))
+                self._started(make_plan({}, resume=str(run.path)).start())
         except UserError as error:
             self._complain(error)
 
@@ -143,15 +148,9 @@ class HomeScreen(PlaceScreen[None]):
             except UserError as error:
                 self._complain(error)
 
-    def _start(self, plan: Plan | None) -> None:
-        if plan is None:
-            return
-        try:
-            host = plan.start()
-        except UserError as error:
-            self._complain(error)
-            return
-        self.mario.open_dashboard(host.run, host)
+    def _started(self, host: HostProcess | None) -> None:
+        if host is not None:
+            self.mario.open_dashboard(host.run, host)
 
     def _complain(self, error: UserError) -> None:
         self.notify(str(error), severity="error", timeout=10, markup=False)

@@ -9,17 +9,19 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal, VerticalScroll
 from textual.widgets import Button, Footer, Input, Static, TabbedContent, TabPane
 
+from engine.client import HostProcess
 from engine.errors import UserError
 from engine.runs import Run
 from mario_tui.form import ROWS, Form
 from mario_tui.keys import bindings
-from mario_tui.launch import Plan, make_plan
+from mario_tui.launch import make_plan
 from mario_tui.screens.base import PlaceScreen
 from mario_tui.widgets.field_row import FieldRow
 
 
-class NewRunScreen(PlaceScreen[Plan | None]):
+class NewRunScreen(PlaceScreen[HostProcess | None]):
     """Opens on the Start button, so that Enter starts what is there; `resume`: go on with this run, with its options.
+    It gives the host of the run that it has started.
 
     A group's rows are built when it is first looked at: the form is there at once.
     """
@@ -40,7 +42,7 @@ class NewRunScreen(PlaceScreen[Plan | None]):
     ) -> None:
         super().__init__()
         self._resume = resume
-        self.form = Form(None if resume is None else resume.config().options())
+        self.form = Form() if resume is None else Form(resume.config().options(), resume.name)
         self._given = dict(options or {})
         self._errors: dict[str, str] = {}
         self._sought = ""
@@ -143,7 +145,7 @@ class NewRunScreen(PlaceScreen[Plan | None]):
             return
         try:
             resume = None if self._resume is None else str(self._resume.path)
-            self.dismiss(make_plan(self.form.values(), resume=resume, preset_name=self.form.preset))
+            self.dismiss(make_plan(self.form.values(), resume=resume, preset_name=self.form.preset).start())
         except UserError as error:
             self.query_one("#about", Static).update(Text(str(error), style="bold red"))
 

@@ -32,6 +32,9 @@ class TuneScreen(Modal[list[Set]]):
         Binding("up", "app.focus_previous"),
     ]
 
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (56, "-normal")]
+    VERTICAL_BREAKPOINTS = [(0, "-short"), (18, "-tall")]
+
     def __init__(self, now: Mapping[Tunable, float]) -> None:
         super().__init__()
         self._now = {name: f"{now[name]:g}" if name in now else "" for name in NUMBERS}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rich.text import Text
 
 from engine.messages import State
+from engine.runs import ACTIVE
 from mario_tui.feed import Snapshot
 from mario_tui.format import duration
 from mario_tui.widgets.panel import Panel, bar
@@ -49,13 +50,15 @@ class RunHeader(Panel):
             line.append(f"  {snapshot.ready.device} {snapshot.ready.precision}", style="dim")
         line.append("\n")
         if hello is None or progress is None:
-            return line.append(
-                "waiting for the engine" if hello is None else "building networks and starting lanes", style="dim"
-            )
+            coming = "waiting for the engine" if hello is None else "building networks and starting lanes"
+            ended = "nothing was recorded; its run.log says what there is to say"
+            return line.append(coming if state in ACTIVE else ended, style="dim")
         share = progress.env_steps / hello.steps
         counts = f"step {progress.env_steps:,}/{hello.steps:,} "
-        left = duration(progress.remaining_s) if state == "running" else "–"
-        rates = f" {progress.env_steps_per_s:,.0f} steps/s  elapsed {duration(progress.wall_s)}  left {left}"
+        rate, left = "–", "–"
+        if state == "running":
+            rate, left = f"{progress.env_steps_per_s:,.0f}", duration(progress.remaining_s)
+        rates = f" {rate} steps/s  elapsed {duration(progress.wall_s)}  left {left}"
         room = width - len(counts) - len(rates)
         line.append(counts)
         if room >= 6:

@@ -181,9 +181,12 @@ class RunsTable(DataTable[Text], inherit_bindings=False):
     # ------------------------------------------------------------------------------------------ painting
 
     def _visible_columns(self) -> list[Column]:
-        room = self.size.width or self.app.size.width
+        room = (self.size.width or self.app.size.width) - max(0, self._longest_name() - _NAME_WIDTH)
         shown = [column for column in COLUMNS if column.room <= room]
         return shown if _BY_KEY["state"].room <= room else [_NARROW_STATE, *shown]
+
+    def _longest_name(self) -> int:
+        return max((len(listed.record.name) for listed in self._all if self._matches(listed)), default=0)
 
     def _matches(self, listed: Listed) -> bool:
         record = listed.record
@@ -198,11 +201,10 @@ class RunsTable(DataTable[Text], inherit_bindings=False):
     def _update(self) -> None:
         columns = self._visible_columns()
         runs = self._arranged(listed for listed in self._all if self._matches(listed))
-        longest = max((len(listed.record.name) for listed in runs), default=0)
         heads = [("mark", " ", 1)]
         for column in columns:
             arrow = ("▼" if self.sorting[1] else "▲") if column.key == self.sorting[0] else ""
-            width = max(column.width, longest) if column.key == "run" else column.width
+            width = max(column.width, self._longest_name()) if column.key == "run" else column.width
             heads.append((column.key, column.label + arrow, width))
         rows = {
             listed.key: (
