@@ -249,6 +249,9 @@ def test_mapped_files_that_the_disk_can_not_hold_are_refused_before_they_begin(t
     with pytest.raises(UserError, match=rf"{tmp_path}: the replay needs [0-9.]+ GB more, the disk has [0-9.]+ GB"):
         make_storage(MappedMemory(tmp_path), capacity=10**11)
     assert not list(tmp_path.glob("*.bin"))
+    with pytest.raises(UserError, match="GB free"):  # there is room for the first of many
+        make_storage(MappedMemory(tmp_path, others=10**9))
+    make_storage(MappedMemory(tmp_path)).memory.close()
 
 
 if __name__ == "__main__":

@@ -100,14 +100,15 @@ class MappedMemory:
     rest, if the folder holds arrays of other shapes, or if another process has it open. A crash of the machine is
     another matter: the system writes pages in an order of its own.
 
-    With `renew`, arrays of other shapes are removed instead, and it is told so.
+    With `renew`, arrays of other shapes are removed instead, and it is told so. `others` that are as large will be made
+    on the same disk: there must be room for them, too.
     """
 
     on_disk = True
     shared = False
 
-    def __init__(self, folder: Path, renew: Callable[[str], None] | None = None) -> None:
-        self.folder, self._renew = folder, renew
+    def __init__(self, folder: Path, renew: Callable[[str], None] | None = None, others: int = 0) -> None:
+        self.folder, self._renew, self._others = folder, renew, others
         self._maps: dict[str, mmap.mmap] = {}
         self._row_bytes: dict[str, int] = {}
         self._lock = -1
@@ -183,7 +184,8 @@ class MappedMemory:
     def _check_room(self, sizes: dict[str, int]) -> None:
         paths = [self._path(name) for name in sizes]
         held = sum(path.stat().st_blocks * 512 for path in paths if path.exists())
-        missing, free = sum(sizes.values()) - held, shutil.disk_usage(self.folder).free
+        missing = (sum(sizes.values()) - held) * (1 + self._others)
+        free = shutil.disk_usage(self.folder).free
         if missing > free:
             self.close()
             raise UserError(

@@ -97,7 +97,11 @@ class Learner:
             on_shortage=lambda parts: tell(f"memory ran out: batches are learned in {parts} parts from now on"),
         )
         renew = None if resume_from is None else tell  # with other processes or lanes than before, say
-        self.replay = make_replay(config, spec, device, replay_folder, share, renew) if replay is None else replay
+        self.replay = (
+            make_replay(config, spec, device, replay_folder, share, renew, others=share - 1 if index == 0 else 0)
+            if replay is None
+            else replay
+        )
         self._random = np.random.default_rng(seed)
         self._credit = 0.0  # updates that are due
         self._burnin = math.ceil(config.burnin / share)
@@ -291,9 +295,10 @@ def make_replay(
     folder: Path | None,
     share: int = 1,
     renew: Callable[[str], None] | None = None,
+    others: int = 0,
 ) -> Replay:
-    """The replay a run's options ask for; `folder` is where one that is kept in files has them, `renew` that of
-    `MappedMemory`.
+    """The replay a run's options ask for; `folder` is where one that is kept in files has them, `renew` and `others`
+    those of `MappedMemory`.
 
     It is one of `share` equal ones.
     """
@@ -304,7 +309,7 @@ def make_replay(
         if not config.prioritized_replay:
             priorities = {"alpha": 0.0, "beta": 0.0, "beta_annealing": 0.0}
         return DeviceReplayBuffer(**options, **priorities, device=device)
-    options["memory"] = MappedMemory(folder, renew) if config.use_mmap_buffer and folder is not None else None
+    options["memory"] = MappedMemory(folder, renew, others) if config.use_mmap_buffer and folder is not None else None
     options["reuse_batches"] = True
     return PrioritizedReplayBuffer(**options, **priorities) if config.prioritized_replay else ReplayBuffer(**options)
 
