@@ -102,7 +102,9 @@ def check(spec: FieldSpec, value: Any) -> None:
         and value <= (_LARGEST if high is None else high)
     )
     if not in_range:
-        raise ConfigError(spec.name, f"{value!r} is not accepted; accepted: {_range(spec)}")
+        too_large = high is None and isinstance(value, int | float) and value > _LARGEST
+        accepted = f"up to {_LARGEST:,}" if too_large else _range(spec)
+        raise ConfigError(spec.name, f"{value!r} is not accepted; accepted: {accepted}")
 
 
 def _range(spec: FieldSpec) -> str:
