@@ -51,11 +51,11 @@ class Experiment:
 PRIORITIZED = ("prioritized", ()), ("uniform", ("--no-prioritized-replay",))
 CURRICULUM = ("curriculum", ("--curriculum",)), ("none", ())
 EXPERIMENTS = {
-    "prioritized-mario": Experiment(500_000, ("--game", "mario", "--eval-every", "25000"), *PRIORITIZED),
+    "prioritized-mario": Experiment(400_000, ("--game", "mario", "--eval-every", "25000"), *PRIORITIZED),
     "prioritized-tetris": Experiment(300_000, ("--game", "tetris", "--eval-every", "20000"), *PRIORITIZED),
     "curriculum-tetris": Experiment(300_000, ("--game", "tetris", "--eval-every", "20000"), *CURRICULUM),
     "curriculum-mario": Experiment(
-        1_000_000, ("--game", "mario", "--stage", "1-1,1-2,4-1", "--eval-every", "50000"), *CURRICULUM
+        400_000, ("--game", "mario", "--stage", "1-1,1-4", "--eval-every", "25000"), *CURRICULUM
     ),
 }
 
