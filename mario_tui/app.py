@@ -211,7 +211,7 @@ class MarioApp(App[None]):
         return new
 
     def _complain(self, text: str) -> None:
-        self.notify(text, severity="warning", timeout=15, markup=False)
+        self.notify(text, severity="warning", timeout=15)
 
     # ------------------------------------------------------------------------------------------ leaving
 

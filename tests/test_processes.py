@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from engine.checkpoints import newest
 from engine.client import HostProcess
@@ -21,12 +22,17 @@ def shown(dashboard: DashboardScreen, panel: str) -> str:
     return str(dashboard.query_one(f"#{panel}").render())
 
 
-async def test_processes_and_the_split_of_time_are_shown(tmp_path: Path) -> None:
+def start(folder: Path, **options: Any) -> HostProcess:
+    """A run of small Snake that ends only when it is told to."""
     config = make_config(
-        {"game": "snake", "board": "5x5", "runner": "apex", "burnin": 500, "batch_size": 32, "parallel_envs": 4,
-         "steps": 100_000_000, "eval_every": 0, "run_dir": str(tmp_path)}
+        {"game": "snake", "board": "5x5", "burnin": 500, "batch_size": 32, "parallel_envs": 4, "steps": 100_000_000,
+         "eval_every": 0, "run_dir": str(folder), **options}
     )  # fmt: skip
-    host = HostProcess(create_run(config))
+    return HostProcess(create_run(config))
+
+
+async def test_processes_and_the_split_of_time_are_shown(tmp_path: Path) -> None:
+    host = start(tmp_path, runner="apex")
     app = MarioApp(open_run=host.run, host=host)
     async with app.run_test(size=(120, 60)) as pilot:
         dashboard = app.screen
@@ -46,11 +52,7 @@ async def test_processes_and_the_split_of_time_are_shown(tmp_path: Path) -> None
 
 
 async def test_who_watches_a_run_sees_it_go_on_after_its_host_was_killed(tmp_path: Path) -> None:
-    config = make_config(
-        {"game": "snake", "board": "5x5", "burnin": 500, "batch_size": 32, "parallel_envs": 4, "save_every": 1000,
-         "steps": 100_000_000, "eval_every": 0, "run_dir": str(tmp_path)}
-    )  # fmt: skip
-    host = HostProcess(create_run(config))
+    host = start(tmp_path, save_every=1000)
     app = MarioApp(open_run=host.run, host=host)
     async with app.run_test(size=(120, 40)) as pilot:
         dashboard = app.screen

@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import multiprocessing
 import signal
-import time
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -430,9 +429,8 @@ def _speak_and_fail(channel: Channel, index: int, restarts: int, ledger: SharedM
             channel.log(f"word {number}")
         raise RuntimeError("no room")
     ours = Ledger(1, ledger)
-    while not ours.stopped:
-        ours.beat(0, 600)
-        time.sleep(0.02)
+    ours.beat(0, PATIENCE_S)
+    wait_until(lambda: ours.stopped, "the order to stop")
 
 
 def test_the_last_words_of_a_member_are_heard() -> None:

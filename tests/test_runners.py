@@ -93,7 +93,7 @@ def test_every_runner_learns_small_snake(runner: str, tmp_path: Path) -> None:
     learned = summary["updates"] * 64 / 4  # environment steps
     assert 10_500 < learned < 13_200  # Ape-X ends with its actors 2,000 ahead
     actors = {event["actor"] for event in events if event["event"] == "episode"}
-    assert actors <= {0, 1}
+    assert actors == {0, 1}
     nobody_is_left(tmp_path)
 
 
@@ -148,12 +148,14 @@ def test_commands_mean_the_same_in_every_runner(runner: str, tmp_path: Path) -> 
             assert thought.shape == (1, 5, 5, 5) and len(thought.seen) == 125
             client.send(Render(on=False))
             client.send(Pause())
-            paused, before = next_event(client, Progress, lambda p: p.state == "paused"), -1
-            while paused.env_steps != before:  # steps that were in progress end
+            paused = next_event(client, Progress, lambda p: p.state == "paused")
+            alike = 0
+            while alike < 6:  # steps that were in progress end, of whoever was held up, too
                 paused, before = next_event(client, Progress), paused.env_steps
+                alike = alike + 1 if paused.env_steps == before else 0
             client.send(Checkpoint())
             saved = next_event(client, Saved)
-            assert 0 <= saved.env_steps - paused.env_steps <= 2 * 2  # whoever was held up ends its step late
+            assert saved.env_steps == paused.env_steps
             client.send(Set(name="learning_rate", value=2.0))
             next_event(client, Log, lambda log: "learning_rate: 2 is not accepted" in log.text)
             client.send(Set(name="learning_rate", value=0.125))
@@ -214,13 +216,19 @@ def test_a_machine_that_stood_still_costs_no_member(tmp_path: Path) -> None:
     with headless(*ENDLESS, *RUNNERS["parallel"], cwd=tmp_path) as process:
         read_event(process, "episode", actor=1)
         run = the_run(tmp_path)
-        frozen = [psutil.Process(run.record().pid), leader_of(run), *members_of(run)]
-        for each in frozen:
+        leader, members = leader_of(run), members_of(run)
+        host = psutil.Process(run.record().pid)
+        for each in (host, leader, *members):
             each.suspend()
-        time.sleep(LATE_S + 1)  # in which nobody gives a heartbeat
-        for each in frozen:
+        time.sleep(LATE_S + 1)  # the machine's standstill, in which nobody gives a heartbeat
+        worked = leader.cpu_times().user
+        host.resume()
+        leader.resume()
+        wait_until(
+            lambda: leader.cpu_times().user > worked + 0.2, "the leader at work again, and its look at the others"
+        )
+        for each in members:
             each.resume()
-            time.sleep(0.3)
         with HostClient(run) as client:
             before = next_event(client, Members).members[1].env_steps
             for _ in range(12):  # half a second each: more than the crew's patience

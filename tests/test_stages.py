@@ -27,19 +27,22 @@ def work(seconds: float) -> None:
 
 
 def test_time_counts_for_the_innermost_stage() -> None:
-    stages = Stopwatch()
-    before = stages.row()
-    with stages("forward"):
-        work(0.03)
-        with stages("transfer"):
-            work(0.06)
-    after = stages.row()
-    found = split(before, after, "mine")
+    def measured() -> Split:
+        stages = Stopwatch()
+        before = stages.row()
+        with stages("forward"):
+            work(0.03)
+            with stages("transfer"):
+                work(0.06)
+        return split(before, stages.row(), "mine")
+
+    # Between the stages nothing is done, unless a busy machine stops the thread just there: not in each of five.
+    found = max((measured() for _ in range(5)), key=lambda each: sum(each.loop.values()))
     assert found.process == "mine"
     assert found.cpu["transfer"] * found.seconds == pytest.approx(0.06, abs=0.01)
     assert found.cpu["forward"] * found.seconds == pytest.approx(0.03, abs=0.01)
     assert found.loop == found.busy
-    assert sum(found.loop.values()) == pytest.approx(1.0, abs=0.1)  # less where a busy machine stops it in between
+    assert sum(found.loop.values()) == pytest.approx(1.0, abs=0.02)
 
 
 def test_what_a_thread_waits_for_counts_in_the_loop_and_is_done_elsewhere() -> None:
@@ -64,7 +67,7 @@ def test_what_a_thread_waits_for_counts_in_the_loop_and_is_done_elsewhere() -> N
     after = stages.row()
     pool.shutdown()
     found = split(before, after)
-    assert sum(found.loop.values()) == pytest.approx(1.0, abs=0.1)
+    assert sum(found.loop.values()) == pytest.approx(1.0, abs=0.02)
     assert set(found.loop) == {"forward", "backward", "emulate"}
     shares = found.busy["backward"] / found.busy["forward"]
     assert found.loop["backward"] / found.loop["forward"] == pytest.approx(shares, rel=0.01)

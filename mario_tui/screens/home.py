@@ -153,7 +153,7 @@ class HomeScreen(PlaceScreen[None]):
             self.mario.open_dashboard(host.run, host)
 
     def _complain(self, error: UserError) -> None:
-        self.notify(str(error), severity="error", timeout=10, markup=False)
+        self.notify(str(error), severity="error", timeout=10)
 
     # ------------------------------------------------------------------------------------------ several
 
