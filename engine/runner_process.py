@@ -17,7 +17,7 @@ from pathlib import Path
 
 from engine.config import RunConfig
 from engine.messages import Beat, Command, Ready, Report, decode_report, encode
-from engine.runners.channel import BEAT_S, SharedScreen
+from engine.runners.channel import BEAT_S, Patience, SharedScreen
 from engine.runners.process import main
 
 
@@ -33,7 +33,7 @@ class RunnerProcess:
         """Whether it has built everything and trains."""
         self._hung = False
         self._heard_by = math.inf  # CLOCK_MONOTONIC; silence for longer means that it hangs. The thread's to write
-        self._spared_until = -math.inf
+        self._patience = Patience(BEAT_S)
 
     def start(self, resume_from: Path | None) -> None:
         self._pipe, theirs = self._context.Pipe()
@@ -58,10 +58,8 @@ class RunnerProcess:
 
     def watch(self, slept_s: float) -> None:
         """Kill it if it hangs. Call about once a second; one who was held up himself gives it more time."""
-        now = time.monotonic()
-        if slept_s > BEAT_S / 4:
-            self._spared_until = now + BEAT_S
-        if now > max(self._heard_by, self._spared_until) and self.is_alive:
+        spared = self._patience.spares(slept_s)
+        if time.monotonic() > self._heard_by and not spared and self.is_alive:
             self._hung = True
             self.kill()
 

@@ -7,6 +7,7 @@ odd while it is being written lets the host notice a torn read.
 from __future__ import annotations
 
 import ctypes
+import math
 import threading
 import time
 from multiprocessing.connection import Connection
@@ -70,6 +71,24 @@ class Channel:
 
     def log(self, text: str, level: Any = "info") -> None:
         self.send(Log(at=time.time(), level=level, text=text))
+
+
+class Patience:
+    """Of who watches others with others: what held up the watcher, a machine that stood still say, held them up, too.
+
+    Args:
+        beat_s: the time within which they are heard of.
+    """
+
+    def __init__(self, beat_s: float) -> None:
+        self._beat_s, self._until = beat_s, -math.inf
+
+    def spares(self, held_up_s: float) -> bool:
+        """Whether they still have time, now that the watcher comes so late."""
+        now = time.monotonic()
+        if held_up_s > self._beat_s / 4:
+            self._until = now + self._beat_s
+        return now <= self._until
 
 
 class SharedScreen:

@@ -6,7 +6,6 @@ process, which the host then starts again from the newest checkpoint. Each membe
 
 from __future__ import annotations
 
-import math
 import multiprocessing
 import os
 import threading
@@ -18,7 +17,7 @@ from multiprocessing.context import SpawnProcess
 from typing import Any, Literal
 
 from engine.messages import Failed, Log, decode_report
-from engine.runners.channel import Channel
+from engine.runners.channel import Channel, Patience
 from engine.runners.ledger import BEAT_S, Ledger, late
 from engine.runners.process import member_main
 
@@ -99,7 +98,7 @@ class Crew:
                 self._posts.append(_Post(index, *self._start(index, 0)))
         finally:
             self._started.set()
-        spared_until = -math.inf
+        patience = Patience(BEAT_S)
         while not self._closing.is_set():
             sentinels: dict[Any, _Post] = {post.process.sentinel: post for post in self._posts}
             pipes: dict[Any, _Post] = {post.pipe: post for post in self._posts if not post.pipe.closed}
@@ -109,10 +108,8 @@ class Crew:
                     self._read(pipes[ready])
             if self._closing.is_set():
                 break
-            now = time.monotonic()
-            if now - looked_at > BEAT_S / 4:  # held up itself: so, perhaps, were they
-                spared_until = now + BEAT_S
-            overdue = late(self._ledger.due) & (now > spared_until)
+            spared = patience.spares(time.monotonic() - looked_at)
+            overdue = late(self._ledger.due) & (not spared)
             for post in self._posts:
                 if not post.process.is_alive():
                     while not post.pipe.closed and post.pipe.poll():  # its last words; the end closes the pipe
