@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import signal
 import sys
@@ -217,6 +218,10 @@ class MarioApp(App[None]):
 
     def run_in_terminal(self) -> int:
         """Run until the person leaves; the exit status. Says afterwards where the run stands."""
+        # What is there now stays, and the collector need not look at it again; of what the screen leaves behind, strips
+        # that refer to themselves, it finds enough if it looks less often. Otherwise it takes a third of the time.
+        gc.freeze()
+        gc.set_threshold(10_000)
         self.run()
         if self.return_code:
             return self.return_code

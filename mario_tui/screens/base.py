@@ -26,6 +26,11 @@ class PlaceScreen(Screen[ScreenResultType]):
         assert isinstance(self.app, MarioApp)
         return self.app
 
+    @property
+    def is_current(self) -> bool:
+        """Whether the user sees it. Textual also says so of a screen under an opaque one, and then draws both."""
+        return super().is_current and (self.app.screen is self or self.app.screen.styles.background.a < 1)
+
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Whether an action is offered now; asked by keys, footer and palette."""
         return not (self.mario.read_only and any(key.changes and key.action == action for key in keys_in(self.PLACE)))

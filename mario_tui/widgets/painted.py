@@ -7,7 +7,7 @@ here, and of one that differs nothing behind its last changed cell is sent.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import zip_longest
+from itertools import chain, repeat, zip_longest
 
 from rich.cells import cell_len
 from rich.segment import Segment
@@ -34,6 +34,8 @@ class Painted(Widget, can_focus=True):
         self.short_title = title  # where the value would have no room
         self.framed = True
         self._lines: list[Strip] = []
+        self._bodies: list[Strip] = []
+        """Those of `_lines` below the rule, as they were given."""
 
     @property
     def key(self) -> str:
@@ -53,33 +55,38 @@ class Painted(Widget, can_focus=True):
         raise NotImplementedError
 
     def paint(self, body: Sequence[Strip], value: str = "", note: str = "") -> None:
-        """Put lines on the screen, under a rule with the title, a value beside it and a note on the right."""
+        """Put lines on the screen, under a rule with the title, a value beside it and a note on the right.
+
+        Lines bring their background with them, as those of `text_lines` and styles of `ink` do.
+        """
         width, height = self.content_size
         base = self.rich_style
         rule = [self._rule(width, value, note, base)] if self.framed else []
         margin = Segment(" ", base)
-        lines = rule + [
-            Strip([margin, *Segment.apply_style(strip, base), margin], strip.cell_length + 2).adjust_cell_length(
-                width, base
-            )
-            for strip in body[: height - len(rule)]
-        ]
+        bodies = list(body[: height - len(rule)])
+        known = zip(self._bodies, self._lines[len(rule) :], strict=False)
+        lines = rule.copy()
+        for strip, (same, line) in zip(bodies, chain(known, repeat((None, None))), strict=False):
+            # A line that stays is the same object: making one is dear, and Textual keeps with it what it made of it.
+            if line is None or strip != same:
+                line = Strip([margin, *strip, margin], strip.cell_length + 2)
+            lines.append(line.adjust_cell_length(width, base))
         lines += [Strip.blank(width, base)] * (height - len(lines))
-        before, self._lines = self._lines, lines
+        before, self._lines, self._bodies = self._lines, lines, bodies
         changed = [
             Region(0, y, max(end, 1), 1)
             for y, (old, new) in enumerate(zip_longest(before, lines))
-            if new is not None and (end := _last_difference(old, new))
+            if new is not None and old is not new and (end := _last_difference(old, new))
         ]
         if changed:
             self.refresh(*changed)
 
     def text_lines(self, text: Text, width: int) -> list[Strip]:
         """A text as strips, a line each, cut to a width."""
-        strips = []
+        strips, base = [], self.rich_style
         for line in text.split("\n", allow_blank=True):
             line.truncate(width, overflow="ellipsis")
-            strips.append(Strip(line.render(self.app.console, end=""), line.cell_len))
+            strips.append(Strip(Segment.apply_style(line.render(self.app.console, end=""), base), line.cell_len))
         return strips
 
     def ink(self, name: str) -> Style:
@@ -111,7 +118,7 @@ class Painted(Widget, can_focus=True):
 
     def _again(self) -> None:
         if self.is_attached:  # it may have been taken off the screen meanwhile
-            self._lines = []
+            self._lines, self._bodies = [], []
             self.repaint()
 
     def _rule(self, width: int, value: str, note: str, base: Style) -> Strip:
