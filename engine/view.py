@@ -77,14 +77,15 @@ class Past:
         self._episodes: deque[tuple[int, Noted]] = deque(maxlen=MAX_EPISODES)
         self._logs: deque[tuple[int, Noted]] = deque(maxlen=MAX_LOGS)
         self._marks: list[tuple[int, Noted]] = []
-        self._count = 0
+        self.added = 0
+        """Counts all events there ever were."""
         self._cleared = False
         self.changes = 0
         """Counts events that are no episodes."""
 
     def append(self, event: Noted) -> None:
-        self._count += 1
-        numbered = (self._count, event)
+        self.added += 1
+        numbered = (self.added, event)
         if isinstance(event, Episode) and (self._cleared or not event.flag):
             self._episodes.append(numbered)
             return

@@ -60,7 +60,7 @@ class Feed:
         self._closed = False
         self._changed = True
         self._snapshot = Snapshot()
-        self._seen: tuple[object, ...] = ()
+        self._seen: tuple[object, ...] = (None, None, None)
 
     def follow(self, client: HostClient) -> None:
         """Read from a connection, in a thread of its own, until it ends."""
@@ -95,8 +95,12 @@ class Feed:
             if self._changed:
                 self._changed = False
                 view, before = self._view, self._snapshot
-                seen = view.points, view.points.changes, view.events, view.events.changes
-                points_same, others_same = seen[:2] == self._seen[:2], seen[2:] == self._seen[2:]
+                seen = (
+                    (view.points, view.points.changes),
+                    (view.events, view.events.changes),
+                    (view.events, view.events.added),
+                )
+                points_same, others_same, events_same = (a == b for a, b in zip(seen, self._seen, strict=True))
                 self._seen = seen
                 self._snapshot = Snapshot(
                     hello=view.hello,
@@ -108,8 +112,8 @@ class Feed:
                     curriculum=view.curriculum,
                     system=view.system,
                     points=before.points if points_same else tuple(view.points.items),
-                    events=tuple(view.events),
-                    episodes=tuple(view.events.episodes()),
+                    events=before.events if events_same else tuple(view.events),
+                    episodes=before.episodes if events_same else tuple(view.events.episodes()),
                     others=before.others if others_same else tuple(view.events.others()),
                     end=view.end,
                     connected=self._client is not None,

@@ -36,6 +36,7 @@ class Painted(Widget, can_focus=True):
         self._lines: list[Strip] = []
         self._bodies: list[Strip] = []
         """Those of `_lines` below the rule, as they were given."""
+        self._base: Style | None = None
 
     @property
     def key(self) -> str:
@@ -95,6 +96,13 @@ class Painted(Widget, can_focus=True):
 
     # ------------------------------------------------------------------------------------------ the widget
 
+    @property
+    def rich_style(self) -> Style:
+        """Kept until the styles change: to find it, Textual goes through all ancestors."""
+        if self._base is None:
+            self._base = super().rich_style
+        return self._base
+
     def render(self) -> Text:
         """What is shown, as text; the screen is drawn from `render_line`."""
         return Text("\n".join(line.text for line in self._lines))
@@ -113,12 +121,13 @@ class Painted(Widget, can_focus=True):
     def notify_style_update(self) -> None:
         """The theme changed, or the focus."""
         super().notify_style_update()
+        self._base = None
         if self.is_mounted:
             self.call_after_refresh(self._again)
 
     def _again(self) -> None:
         if self.is_attached:  # it may have been taken off the screen meanwhile
-            self._lines, self._bodies = [], []
+            self._lines, self._bodies, self._base = [], [], None
             self.repaint()
 
     def _rule(self, width: int, value: str, note: str, base: Style) -> Strip:

@@ -17,6 +17,7 @@ class Panel(Painted):
         super().__init__(title, id=id, number=number, classes=classes)
         self._snapshot = Snapshot()
         self._natural = self._laid_out = 0  # lines
+        self._drawn: object = None  # what the lines show; text made into lines is dear
 
     def show(self, snapshot: Snapshot) -> None:
         """Show a snapshot."""
@@ -30,7 +31,10 @@ class Panel(Painted):
         if height:
             text = self.compose_text(self._snapshot, width)
             self._natural = text.plain.count("\n") + 1
-            self.paint(self.text_lines(text, width), note=self.note())
+            drawn = text, text.style, self.note(), self.body
+            if drawn != self._drawn or not self._lines:
+                self._drawn = drawn
+                self.paint(self.text_lines(text, width), note=drawn[2])
 
     def compose_text(self, snapshot: Snapshot, width: int) -> Text:
         """The panel's content for a width in cells."""
