@@ -399,6 +399,31 @@ async def test_every_command_of_the_palette_runs_on_its_screen(finished_run: Fin
         assert app.screen is home  # the last one leads back
 
 
+async def test_nothing_is_drawn_of_a_screen_under_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder_of_runs(tmp_path, a="finished")
+    app = MarioApp(run_dir=str(tmp_path))
+    async with app.run_test(size=(120, 40)) as pilot:
+        home = app.screen
+        await pilot.press("question_mark")
+        await until(pilot, lambda: isinstance(app.screen, HelpScreen), "help")
+        assert home.is_current  # around the dialog
+        await pilot.press("escape", "enter")
+        await until(pilot, lambda: isinstance(app.screen, DashboardScreen), "the dashboard")
+        dashboard: Any = app.screen
+        await until(pilot, lambda: dashboard.shown.points, "the recording")
+        assert not home.is_current
+        drawn: list[str] = []
+        monkeypatch.setattr(app, "post_display_hook", lambda: drawn.append("something"))
+        compositor = dashboard._compositor
+        monkeypatch.setattr(compositor, "render_full_update", lambda simplify=False: drawn.append("everything"))
+        home.query_one("#hint", Static).update("news")
+        for _ in range(10):
+            dashboard.charts[0].refresh()
+            seen = len(drawn)
+            await until(pilot, lambda seen=seen: len(drawn) > seen, "the chart")  # type: ignore[misc]
+        assert "everything" not in drawn
+
+
 async def test_sizes(tmp_path: Path) -> None:
     folder_of_runs(tmp_path, **{f"mario-1-1-20261120-0{index}0000": "finished" for index in range(9)})
     app = MarioApp(run_dir=str(tmp_path))

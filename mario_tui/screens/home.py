@@ -49,6 +49,7 @@ class HomeScreen(PlaceScreen[None]):
         yield Footer(show_command_palette=False, compact=True)
 
     def on_mount(self) -> None:
+        self._said = ""
         self._filter.display = False
         self.table.show(_read(self.mario.run_dir))
         self.table.focus()
@@ -95,7 +96,9 @@ class HomeScreen(PlaceScreen[None]):
         self._say("  ·  ".join(parts))
 
     def _say(self, text: str) -> None:
-        self.query_one("#hint", Static).update(Text(text))
+        if text != self._said:
+            self._said = text
+            self.query_one("#hint", Static).update(Text(text))
 
     # ------------------------------------------------------------------------------------------ one run
 

@@ -62,7 +62,7 @@ class Preview(Horizontal):
             text.update("")
             chart.show([])
             return
-        text.update(await asyncio.to_thread(describe, listed))
+        text.update(await asyncio.to_thread(describe, listed), layout=False)  # its size does not follow from the text
         path = listed.run.history_path
         try:
             version = (str(path), path.stat().st_mtime_ns)

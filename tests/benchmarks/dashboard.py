@@ -1,6 +1,7 @@
 """What the dashboard costs its user: processor time, memory, and bytes to the terminal, on the real program in a pty.
 
-Each state of the dashboard is watched for some seconds at 80x24 against a source (`tests/source.py`) on a real socket.
+Each state is watched for some seconds, on a real run that trains meanwhile; then what no run here brings, 10,000 events
+a second, from a source (`tests/source.py`) on a real socket.
 
     python -m tests.benchmarks.dashboard [--seconds 20]
 """
@@ -20,8 +21,10 @@ import psutil
 from rich.console import Console
 from rich.table import Table
 
+from engine.client import HostClient
+from engine.messages import Progress
 from tests.source import serving
-from tests.support import Terminal
+from tests.support import Terminal, headless, next_event, read_event, the_run
 
 _SETTLE_S = 4.0
 
@@ -72,15 +75,18 @@ def watch(terminal: Watched, state: str, seconds: float) -> Cost:
 
 def costs(folder: Path, seconds: float) -> list[Cost]:
     found = []
-    for size in ((80, 24), (120, 40)):
-        with serving(folder / f"plain-{size[0]}", "--rate", "5", "--lanes", "32", "--history", "500000"):
-            terminal = Watched(folder / f"plain-{size[0]}", *size)
-            name = f"{size[0]}x{size[1]}"
-            found.append(watch(terminal, f"{name}, 32 lanes, 5 events/s", seconds))
+    with headless("--parallel-envs", "32", "--burnin", "2000", "--eval-every", "0", cwd=folder / "real") as process:
+        read_event(process, "progress", state="running")
+        with HostClient(the_run(folder / "real")) as client:
+            next_event(client, Progress, lambda progress: progress.updates > 10)
+        for columns, rows in ((80, 24), (120, 40)):
+            terminal = Watched(folder / "real", columns, rows)
+            found.append(watch(terminal, f"{columns}x{rows}, a run of 32 lanes", seconds))
             terminal.send("g")
-            found.append(watch(terminal, f"{name}, with the game", seconds))
+            found.append(watch(terminal, f"{columns}x{rows}, with the game", seconds))
             terminal.send("gp")
-            found.append(watch(terminal, f"{name}, at rest (paused)", seconds))
+            found.append(watch(terminal, f"{columns}x{rows}, paused", seconds))
+            terminal.send("p")
             terminal.leave()
     with serving(folder / "load"):
         terminal = Watched(folder / "load", 80, 24)
@@ -97,8 +103,8 @@ def main() -> None:
     table = Table("dashboard", "% of a core", "KiB/s to the terminal", "MiB", "MiB more at the end")
     with tempfile.TemporaryDirectory() as name:
         os.environ["XDG_STATE_HOME"] = name
-        for size in ("plain-80", "plain-120", "load"):
-            (Path(name) / size).mkdir()
+        for state in ("real", "load"):
+            (Path(name) / state).mkdir()
         for cost in costs(Path(name), seconds):
             table.add_row(
                 cost.state, f"{cost.core_percent:.1f}", f"{cost.kib_per_s:.1f}", f"{cost.memory_mib:.0f}",
