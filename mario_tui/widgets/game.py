@@ -6,6 +6,7 @@ Beside or below it, wherever the picture stays larger, stands what the agent mak
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,6 @@ class GameView(Painted):
         """Stands on the right of the rule."""
         self._frame: Frame | None = None
         self._drawn: tuple[int, int, int] | None = None
-        self._styles: dict[tuple[int, int], Style] = {}
 
     @property
     def frame(self) -> Frame | None:
@@ -130,29 +130,30 @@ class GameView(Painted):
         around = self.rich_style
         left, right = Segment(" " * margin, around), Segment(" " * (width - columns - margin), around)
         blank = [Strip.blank(width, around)] * ((height - rows) // 2)
-        lines = [
-            Strip([left, *self._segments(colours[2 * row], colours[2 * row + 1]), right], width) for row in range(rows)
-        ]
+        lines = [Strip([left, *_segments(colours[2 * row], colours[2 * row + 1]), right], width) for row in range(rows)]
         return [*blank, *lines]
 
-    def _segments(self, upper: list[int], lower: list[int]) -> list[Segment]:
-        segments: list[Segment] = []
-        count, before = 0, (upper[0], lower[0])
-        for pair in zip(upper, lower, strict=True):
-            if pair != before:
-                segments.append(self._segment(before, count))
-                count, before = 0, pair
-            count += 1
-        segments.append(self._segment(before, count))
-        return segments
 
-    def _segment(self, pair: tuple[int, int], count: int) -> Segment:
-        style = self._styles.get(pair)
-        if style is None:
-            if len(self._styles) > 20_000:
-                self._styles.clear()
-            style = self._styles[pair] = Style(color=_rich(pair[0]), bgcolor=_rich(pair[1]))
-        return Segment(("▀" if pair[0] != pair[1] else " ") * count, style)
+def _segments(upper: list[int], lower: list[int]) -> list[Segment]:
+    """A row of cells from the colours above and below."""
+    segments: list[Segment] = []
+    count, before = 0, (upper[0], lower[0])
+    for pair in zip(upper, lower, strict=True):
+        if pair != before:
+            segments.append(_segment(*before, count))
+            count, before = 0, pair
+        count += 1
+    segments.append(_segment(*before, count))
+    return segments
+
+
+def _segment(upper: int, lower: int, count: int) -> Segment:
+    return Segment(("▀" if upper != lower else " ") * count, _style(upper, lower))
+
+
+@lru_cache(8192)  # what Textual makes of a style stays with it
+def _style(upper: int, lower: int) -> Style:
+    return Style(color=_rich(upper), bgcolor=_rich(lower))
 
 
 def _scale(width: int, height: int) -> float:
