@@ -9,6 +9,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 import torch
+import torch._dynamo  # what the first optimiser of a process imports, for a second
 
 from engine import checkpoints
 from engine.config import RunConfig, make_config

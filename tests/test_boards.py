@@ -24,12 +24,9 @@ QUICK = ("--no-amp", "--parallel-envs", "32", "--batch-size", "64", "--replay-ra
          "--burnin", "1000", "--epsilon-steps", "6000", "--sync-every", "200", "--seed", "1")  # fmt: skip
 
 
+@pytest.mark.long  # that Snake is learned is seen in every test run, with Ape-X
 @pytest.mark.parametrize(
-    ("game", "board", "chance", "reached"),
-    [
-        pytest.param("snake", "5x5", 0.7, 3.0, marks=pytest.mark.long),  # other runners learn it in every test run
-        ("tetris", "5x8", 1.1, 1.7),
-    ],
+    ("game", "board", "chance", "reached"), [("snake", "5x5", 0.7, 3.0), ("tetris", "5x8", 1.1, 1.7)]
 )
 def test_small_boards_are_learned(game: str, board: str, chance: float, reached: float, tmp_path: Path) -> None:
     """`chance` is more than random actions reach, `reached` less than the policy of 14,000 environment steps."""
@@ -86,7 +83,7 @@ def test_evaluations_begin_from_the_same_boards() -> None:
     assert (env.reset() == first).all()
 
 
-@pytest.mark.parametrize("game", ["snake", "tetris"])
+@pytest.mark.parametrize("game", [pytest.param("snake", marks=pytest.mark.long), "tetris"])
 def test_frames_that_stay_on_the_device_train_the_same_agent(game: str, tmp_path: Path) -> None:
     """Boards, replay and learning in tensors give the bits that arrays give; the device is the CPU here."""
     weights = []

@@ -40,7 +40,9 @@ def checkpoint(folder: Path, *options: str) -> Path:
     return Path(json_lines(done.stdout)[-1]["checkpoint"])
 
 
-@pytest.mark.parametrize("game", GAMES)
+@pytest.mark.parametrize(
+    "game", [pytest.param(name, marks=pytest.mark.long) if "nes-py" in name else name for name in GAMES]
+)
 def test_interrupted_and_resumed_equals_uninterrupted(game: str, tmp_path: Path) -> None:
     (tmp_path / "whole").mkdir()
     (tmp_path / "parts").mkdir()

@@ -77,7 +77,9 @@ def members_of(run: Run) -> list[psutil.Process]:
     return [p for p in leader_of(run).children() if "spawn_main" in " ".join(p.cmdline())]
 
 
-@pytest.mark.parametrize("runner", ["parallel", pytest.param("ddp", marks=pytest.mark.long), "apex"])
+@pytest.mark.parametrize(
+    "runner", ["apex", *(pytest.param(name, marks=pytest.mark.long) for name in ("parallel", "ddp"))]
+)
 def test_every_runner_learns_small_snake(runner: str, tmp_path: Path) -> None:
     """Random play reaches 0.6 fruits."""
     batch = "32" if runner == "ddp" else "64"  # of each rank
@@ -115,7 +117,7 @@ def test_parallel_with_one_worker_equals_single(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "before", ["parallel", *(pytest.param(name, marks=pytest.mark.long) for name in ("ddp", "apex"))]
+    "before", ["apex", *(pytest.param(name, marks=pytest.mark.long) for name in ("parallel", "ddp"))]
 )
 def test_a_run_goes_on_under_another_runner(before: str, tmp_path: Path) -> None:
     after = {"parallel": "ddp", "ddp": "apex", "apex": "single"}[before]
@@ -136,7 +138,7 @@ def test_a_run_goes_on_under_another_runner(before: str, tmp_path: Path) -> None
     assert second["extra"]["counters"]["episodes"] > first["extra"]["counters"]["episodes"]
 
 
-@pytest.mark.parametrize("runner", RUNNERS)
+@pytest.mark.parametrize("runner", ["parallel", pytest.param("ddp", marks=pytest.mark.long), "apex"])
 def test_commands_mean_the_same_in_every_runner(runner: str, tmp_path: Path) -> None:
     with headless(*ENDLESS, *RUNNERS[runner], cwd=tmp_path) as process:
         read_event(process, "progress", state="running")
