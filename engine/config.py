@@ -190,7 +190,7 @@ class RunConfig:
         4.0, "learning", "learned samples for each environment step (table)", low=0.01, high=1024
     )
     burnin: int = option(10_000, "learning", "environment steps before the first update (table)", low=1)
-    learning_rate: float = option(5e-4, "learning", "step size of AdamW (table)", low=1e-8, high=1.0)
+    learning_rate: float = option(5e-4, "learning", "step size of Adam (table)", low=1e-8, high=1.0)
     gamma: float = option(0.95, "learning", "discount of one environment step (trial)", low=0.0, high=1.0)
     n_step: int = option(5, "learning", "steps in the n-step return (trial)", low=1, high=64)
     sync_every: int = option(

@@ -9,7 +9,6 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 import torch
-import torch._dynamo  # what the first optimiser of a process imports, for a second
 
 from engine import checkpoints
 from engine.config import RunConfig, make_config
@@ -44,7 +43,6 @@ def write_forever(path: Path, announce: Connection) -> None:
     newest = checkpoints.newest(run)
     config = run.config()
     learner, env_steps = make_learner(config, newest), env_steps_of(newest)
-    learner.agent.tensors()  # makes the optimiser's
     written = 0
     while True:
         env_steps += written % 3 > 0 or written == 0

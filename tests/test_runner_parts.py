@@ -321,10 +321,15 @@ def _halt(memory: SharedMemory, lock: ProcessLock, told: Connection, moment: str
     agent.told = told
     agent.pull()
     agent.update(*batch_of(0))  # the shared model's second
-    if moment == "apply":
-        agent.optimizer.register_step_post_hook(lambda *_: agent.halt())
-    else:
-        agent.optimizer.register_step_post_hook(lambda *_: setattr(agent, "storing", True))
+    step = agent.optimizer.step
+
+    def step_and_halt() -> None:
+        step()
+        if moment == "apply":
+            agent.halt()
+        agent.storing = True
+
+    agent.optimizer.step = step_and_halt  # type: ignore[method-assign]
     agent.update(*batch_of(1))
 
 

@@ -2,7 +2,7 @@
 
 The whole algorithm is in `_share`: target = R + discount * Q_target(s', argmax_a Q_online(s', a)) over the actions that
 are legal in s', Huber loss. An update sums the gradients of a batch's shares, clips their norm to 10 (Wang et al. 2016)
-and takes a step of AdamW without decay. Shares are computed side by side by threads on CPUs, or one after the other
+and takes a step of Adam. Shares are computed side by side by threads on CPUs, or one after the other
 where memory is short; a batch means the same however it is shared.
 """
 
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from engine.agents.adam import SLOTS, Adam
 from engine.buffers import Batch
 from engine.buffers.device import Array, TensorBatch
 from engine.errors import UserError
@@ -99,13 +100,11 @@ class DoubleDQN:
         self.updates = 0
         self.online = network.to(device)
         self.target = target.to(device).requires_grad_(False)
-        self.optimizer = torch.optim.AdamW(
-            self.online.parameters(), lr=learning_rate, eps=1e-5, weight_decay=0, fused=True
-        )
         self._sync_every, self._tau = sync_every, tau
         self._on_shortage = on_shortage
         self._scaler = torch.amp.GradScaler(device.type, enabled=precision == "float16")
         self._parameters: list[Tensor] = list(self.online.parameters())
+        self.optimizer = Adam(self._parameters, learning_rate=learning_rate)
         self._threads = threads if device.type == "cpu" else 1
         torch_threads = torch.get_num_threads()
         self._pool = ThreadPoolExecutor(
@@ -120,11 +119,11 @@ class DoubleDQN:
 
     @property
     def learning_rate(self) -> float:
-        return float(self.optimizer.param_groups[0]["lr"])
+        return self.optimizer.learning_rate
 
     @learning_rate.setter
     def learning_rate(self, value: float) -> None:
-        self.optimizer.param_groups[0]["lr"] = value
+        self.optimizer.learning_rate = value
 
     @torch.no_grad()
     def q_values(self, obs: Array) -> Tensor:
@@ -178,9 +177,10 @@ class DoubleDQN:
         """An optimiser step with what `gradients` gave."""
         for parameter, gradient in zip(self._parameters, gradients, strict=True):
             parameter.grad = gradient
-        self._scaler.unscale_(self.optimizer)
+        optimizer: Any = self.optimizer  # of one the scaler needs less than its types say
+        self._scaler.unscale_(optimizer)
         nn.utils.clip_grad_norm_(self._parameters, MAX_GRADIENT_NORM)
-        self._scaler.step(self.optimizer)
+        self._scaler.step(optimizer)
         self._scaler.update()
         self.updates += 1
         if self.updates % self._sync_every == 0:
@@ -241,25 +241,20 @@ class DoubleDQN:
     def tensors(self) -> list[Tensor]:
         """Every tensor that learning changes, in an order of its own: weights, target, the optimiser's state."""
         tensors = [*self._parameters, *self.target.parameters()]
-        for parameter in self._parameters:
-            held = self.optimizer.state[parameter]
-            if not held:  # as AdamW makes it at its first step
-                held["step"] = torch.zeros((), device=parameter.device)
-                held |= {name: torch.zeros_like(parameter) for name in ("exp_avg", "exp_avg_sq")}
-            tensors += [held[name] for name in ("step", "exp_avg", "exp_avg_sq")]
+        for held in self.optimizer.state:
+            tensors += [held[name] for name in SLOTS]
         return tensors
 
     def optimizer_tensors(self) -> dict[str, Tensor]:
         """The optimiser's state as flat names, for a checkpoint: `<parameter index>.<name>`."""
-        state = self.optimizer.state_dict()["state"]
-        return {f"{index}.{name}": value for index, slots in state.items() for name, value in slots.items()}
+        state = enumerate(self.optimizer.state)
+        return {f"{index}.{name}": value for index, slots in state for name, value in slots.items()}
 
     def load_optimizer_tensors(self, tensors: dict[str, Tensor]) -> None:
-        state: dict[int, dict[str, Tensor]] = {}
+        """What `optimizer_tensors` gave; without any, as at the beginning."""
         for key, value in tensors.items():
             index, name = key.split(".")
-            state.setdefault(int(index), {})[name] = value
-        self.optimizer.load_state_dict({**self.optimizer.state_dict(), "state": state})
+            self.optimizer.state[int(index)][name].copy_(value)
 
     def scaler_state(self) -> dict[str, Any]:
         """What float16's gradient scale has become, for a checkpoint (JSON); empty in other precisions."""
