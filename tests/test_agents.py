@@ -279,6 +279,20 @@ def test_adam_is_pytorchs() -> None:
         assert all(torch.equal(held[name], other.state[same][name]) for name in SLOTS)
 
 
+def test_adam_leaves_out_a_step_that_overflows_in_float16() -> None:
+    parameters = [torch.ones(3, requires_grad=True)]
+    agent: Any = Adam(parameters, learning_rate=0.1)
+    scaler = torch.amp.GradScaler("cpu")
+    for factor in (1.0, float("inf"), 1.0):
+        parameters[0].grad = None
+        scaler.scale((parameters[0] * factor).sum()).backward()
+        scaler.unscale_(agent)
+        scaler.step(agent)
+        scaler.update()
+    assert agent.state[0]["step"] == 2
+    assert torch.allclose(parameters[0], torch.tensor(0.8), atol=1e-4)
+
+
 def test_what_learns_never_imports_the_compiler() -> None:
     """It takes a second at every start, in every process."""
     code = (
