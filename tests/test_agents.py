@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from engine.agents import DoubleDQN, DuelingQNetwork, probe
-from engine.agents.adam import SLOTS, Adam
+from engine.agents.adam import EPSILON, SLOTS, Adam
 from engine.agents.double_dqn import Precision
 from engine.agents.networks import ColumnsQNetwork
 from engine.agents.probe import faster_precision, largest_batch_that_pays, made_up_batch
@@ -265,7 +265,7 @@ def test_adam_is_pytorchs() -> None:
     networks[1].load_state_dict(networks[0].state_dict())
     ours, theirs = (list(network.parameters()) for network in networks)
     one = Adam(ours, learning_rate=5e-4)
-    other = torch.optim.Adam(theirs, lr=5e-4, eps=1e-5, fused=True)
+    other = torch.optim.Adam(theirs, lr=5e-4, eps=EPSILON, fused=True)
     for number in range(20):
         if number == 10:
             one.learning_rate = other.param_groups[0]["lr"] = 1e-4

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.optim.adam import adam
 
+EPSILON = 1e-5
 SLOTS = ("step", "exp_avg", "exp_avg_sq")
 
 
@@ -24,8 +25,8 @@ class Adam:
     grad_scale: Tensor | None = None  # the scaler sets both for a step
     found_inf: Tensor | None = None
 
-    def __init__(self, parameters: Sequence[Tensor], *, learning_rate: float, eps: float = 1e-5) -> None:
-        self.learning_rate, self._eps = learning_rate, eps
+    def __init__(self, parameters: Sequence[Tensor], *, learning_rate: float) -> None:
+        self.learning_rate = learning_rate
         self.param_groups: list[dict[str, Any]] = [{"params": list(parameters)}]
         self.state = [
             {
@@ -43,5 +44,5 @@ class Adam:
         adam(
             parameters, [parameter.grad for parameter in parameters], means, squares, [], steps,
             fused=True, grad_scale=self.grad_scale, found_inf=self.found_inf, amsgrad=False, beta1=0.9, beta2=0.999,
-            lr=self.learning_rate, weight_decay=0.0, eps=self._eps, maximize=False,
+            lr=self.learning_rate, weight_decay=0.0, eps=EPSILON, maximize=False,
         )  # fmt: skip

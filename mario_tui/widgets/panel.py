@@ -31,10 +31,11 @@ class Panel(Painted):
         if height:
             text = self.compose_text(self._snapshot, width)
             self._natural = text.plain.count("\n") + 1
-            drawn = text, text.style, self.note(), self.body
+            note = self.note()
+            drawn = text, text.style, note, self.body
             if drawn != self._drawn or not self._lines:
                 self._drawn = drawn
-                self.paint(self.text_lines(text, width), note=drawn[2])
+                self.paint(self.text_lines(text, width), note=note)
 
     def compose_text(self, snapshot: Snapshot, width: int) -> Text:
         """The panel's content for a width in cells."""
