@@ -78,6 +78,7 @@ class MarioApp(App[None]):
         self._chosen = self.theme
         self._interrupted_at = -_TWICE_S
         self._server_pid = os.getppid()
+        self._has_terminal = os.isatty(0)
 
     def on_mount(self) -> None:
         # Textual dies of these without restoring the terminal; a closed terminal means detach, the run goes on.
@@ -183,6 +184,9 @@ class MarioApp(App[None]):
 
     def _look_around(self) -> None:
         if self.is_web and os.getppid() != self._server_pid:  # the server was killed; nobody will ever see this again
+            self.exit()
+        # A hang-up is signalled only to the first process of the session, such as a `make` that waits for this one.
+        if self._has_terminal and not os.isatty(0):
             self.exit()
         self._look_at_themes()
 

@@ -146,8 +146,15 @@ class Terminal:
     """The program in a pseudo-terminal of its own, and what its screen shows."""
 
     def __init__(
-        self, *arguments: str, cwd: Path, columns: int = 80, rows: int = 24, term: str = "xterm-256color"
+        self,
+        *arguments: str,
+        cwd: Path,
+        columns: int = 80,
+        rows: int = 24,
+        term: str = "xterm-256color",
+        under: tuple[str, ...] = (),
     ) -> None:
+        """`under`: a command that starts what follows it."""
         self.screen = pyte.Screen(columns, rows)
         self._stream = pyte.ByteStream(self.screen)
         self.raw = bytearray()
@@ -155,7 +162,8 @@ class Terminal:
         if self.pid == 0:
             os.chdir(cwd)
             os.environ["TERM"] = term
-            os.execv(PROGRAM[0], [*PROGRAM, *arguments])
+            command = [*under, *PROGRAM, *arguments]
+            os.execvp(command[0], command)
         fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
     def text(self) -> str:

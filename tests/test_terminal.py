@@ -29,6 +29,15 @@ def goes_on(run: Run) -> None:
         assert next_event(client, Progress, lambda p: p.env_steps > first.env_steps).state == "running"
 
 
+def test_a_hang_up_that_is_signalled_to_another_ends_the_dashboard(tmp_path: Path) -> None:
+    """Such as to `make train`, which waits for its child."""
+    shell = ("sh", "-c", 'trap "" HUP; "$0" "$@"; exit $?')
+    terminal = Terminal(cwd=tmp_path, under=shell)
+    terminal.wait_for("No runs yet")
+    terminal.hang_up()
+    assert terminal.wait() == 0
+
+
 @pytest.mark.parametrize("how", ["hang up", "SIGHUP", "SIGTERM", "SIGKILL"])
 def test_training_survives_its_terminal_and_is_attached_again(how: str, tmp_path: Path) -> None:
     terminal = Terminal("--game", "mario", "--parallel-envs", "2", "--burnin", "200", cwd=tmp_path)
