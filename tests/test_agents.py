@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,6 @@ import torch
 from torch import Tensor, nn
 
 from engine.agents import DoubleDQN, DuelingQNetwork, probe
-from engine.agents.adam import EPSILON, SLOTS, Adam
 from engine.agents.double_dqn import Precision
 from engine.agents.networks import ColumnsQNetwork
 from engine.agents.probe import faster_precision, largest_batch_that_pays, made_up_batch
@@ -29,7 +26,6 @@ from engine.runners.choices import choose, still_valid
 from engine.runners.counters import Counters
 from engine.runners.learner import DivergedError, Learner
 from engine.runs import read_config
-from tests.support import PATIENCE_S
 
 
 @pytest.fixture(autouse=True)
@@ -258,50 +254,6 @@ def test_precision_is_what_the_processor_is_faster_with(clock: Clock) -> None:
     for slower, faster in (("float32", "bfloat16"), ("bfloat16", "float32")):
         slow = {slower}
         assert faster_precision(build, made_up_batch(8, 4, (50, 60), 3)) == faster
-
-
-def test_adam_is_pytorchs() -> None:
-    networks = [DuelingQNetwork(stack=4, frame_shape=(50, 60), actions=5) for _ in range(2)]
-    networks[1].load_state_dict(networks[0].state_dict())
-    ours, theirs = (list(network.parameters()) for network in networks)
-    one = Adam(ours, learning_rate=5e-4)
-    other = torch.optim.Adam(theirs, lr=5e-4, eps=EPSILON, fused=True)
-    for number in range(20):
-        if number == 10:
-            one.learning_rate = other.param_groups[0]["lr"] = 1e-4
-        for parameter, same in zip(ours, theirs, strict=True):
-            parameter.grad = torch.randn_like(parameter)
-            same.grad = parameter.grad.clone()
-        one.step()
-        other.step()
-    for parameter, same, held in zip(ours, theirs, one.state, strict=True):
-        assert torch.equal(parameter, same)
-        assert all(torch.equal(held[name], other.state[same][name]) for name in SLOTS)
-
-
-def test_adam_leaves_out_a_step_that_overflows_in_float16() -> None:
-    parameters = [torch.ones(3, requires_grad=True)]
-    agent: Any = Adam(parameters, learning_rate=0.1)
-    scaler = torch.amp.GradScaler("cpu")
-    for factor in (1.0, float("inf"), 1.0):
-        parameters[0].grad = None
-        scaler.scale((parameters[0] * factor).sum()).backward()
-        scaler.unscale_(agent)
-        scaler.step(agent)
-        scaler.update()
-    assert agent.state[0]["step"] == 2
-    assert torch.allclose(parameters[0], torch.tensor(0.8), atol=1e-4)
-
-
-def test_what_learns_never_imports_the_compiler() -> None:
-    """It takes a second at every start, in every process."""
-    code = (
-        "import sys\n"
-        "from tests.test_runner_parts import agent_of, batch_of\n"
-        "agent_of(0).update(*batch_of(0))\n"
-        "assert 'torch' in sys.modules and 'torch._dynamo' not in sys.modules\n"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=PATIENCE_S)
 
 
 @pytest.mark.parametrize("tau", [0.25, 1.0])

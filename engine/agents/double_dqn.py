@@ -2,8 +2,8 @@
 
 The whole algorithm is in `_share`: target = R + discount * Q_target(s', argmax_a Q_online(s', a)) over the actions that
 are legal in s', Huber loss. An update sums the gradients of a batch's shares, clips their norm to 10 (Wang et al. 2016)
-and takes a step of Adam. Shares are computed side by side by threads on CPUs, or one after the other
-where memory is short; a batch means the same however it is shared.
+and takes a step of Adam. Shares are computed side by side by threads on CPUs, or one after the other where memory is
+short; a batch means the same however it is shared.
 """
 
 from __future__ import annotations
@@ -251,7 +251,7 @@ class DoubleDQN:
         return {f"{index}.{name}": value for index, slots in state for name, value in slots.items()}
 
     def load_optimizer_tensors(self, tensors: dict[str, Tensor]) -> None:
-        """What `optimizer_tensors` gave; without any, as at the beginning."""
+        """Take over what `optimizer_tensors` gave; older checkpoints from before the first update hold none."""
         for key, value in tensors.items():
             index, name = key.split(".")
             self.optimizer.state[int(index)][name].copy_(value)

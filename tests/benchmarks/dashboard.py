@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import argparse
 import os
-import select
 import tempfile
-import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,35 +19,10 @@ import psutil
 from rich.console import Console
 from rich.table import Table
 
-from engine.client import HostClient
-from engine.messages import Progress
+from tests.benchmarks.watched import Watched, training
 from tests.source import serving
-from tests.support import Terminal, headless, next_event, read_event, the_run
 
 _SETTLE_S = 4.0
-
-
-class Watched(Terminal):
-    """A dashboard whose output is read all the time, and counted."""
-
-    def __init__(self, folder: Path, columns: int, rows: int) -> None:
-        super().__init__("attach", cwd=folder, columns=columns, rows=rows)
-        self.wait_for("● running")
-        self.bytes = 0
-        self._watching = True
-        self._thread = threading.Thread(target=self._drain, daemon=True)
-        self._thread.start()
-
-    def _drain(self) -> None:
-        while self._watching:
-            if select.select([self._master], [], [], 0.1)[0]:
-                self.bytes += len(os.read(self._master, 65536))
-
-    def leave(self) -> None:
-        self._watching = False
-        self._thread.join()
-        self.send("q")
-        self.wait()
 
 
 @dataclass
@@ -75,10 +48,7 @@ def watch(terminal: Watched, state: str, seconds: float) -> Cost:
 
 def costs(folder: Path, seconds: float) -> list[Cost]:
     found = []
-    with headless("--parallel-envs", "32", "--burnin", "2000", "--eval-every", "0", cwd=folder / "real") as process:
-        read_event(process, "progress", state="running")
-        with HostClient(the_run(folder / "real")) as client:
-            next_event(client, Progress, lambda progress: progress.updates > 10)
+    with training(folder / "real"):
         for columns, rows in ((80, 24), (120, 40)):
             terminal = Watched(folder / "real", columns, rows)
             found.append(watch(terminal, f"{columns}x{rows}, a run of 32 lanes", seconds))

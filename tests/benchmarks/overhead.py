@@ -16,7 +16,8 @@ from rich.table import Table
 
 from engine.client import HostClient
 from engine.messages import Progress
-from tests.support import Terminal, headless, next_event, read_event, the_run, wait_until
+from tests.benchmarks.watched import Watched, training
+from tests.support import Terminal, next_event, wait_until
 
 ROUNDS, WINDOW_S, SETTLE_S, PAINTS = 20, 4.0, 1.5, 7
 
@@ -31,43 +32,15 @@ def env_steps_per_s(client: HostClient) -> float:
 
 def training_speed(folder: Path) -> dict[str, list[float]]:
     rates: dict[str, list[float]] = {"nobody attached": [], "dashboard 120x40": [], "dashboard with the game": []}
-    with headless("--parallel-envs", "32", "--burnin", "2000", "--eval-every", "0", cwd=folder) as process:
-        read_event(process, "progress", state="running")
-        with HostClient(the_run(folder)) as client:
-            next_event(client, Progress, lambda p: p.updates > 10)
-            for _ in range(ROUNDS):
-                rates["nobody attached"].append(env_steps_per_s(client))
-                terminal = Watched(folder)
-                rates["dashboard 120x40"].append(env_steps_per_s(client))
-                terminal.send("g")
-                rates["dashboard with the game"].append(env_steps_per_s(client))
-                terminal.send("q")
-                terminal.wait()
+    with training(folder) as run, HostClient(run) as client:
+        for _ in range(ROUNDS):
+            rates["nobody attached"].append(env_steps_per_s(client))
+            terminal = Watched(folder, 120, 40)
+            rates["dashboard 120x40"].append(env_steps_per_s(client))
+            terminal.send("g")
+            rates["dashboard with the game"].append(env_steps_per_s(client))
+            terminal.leave()
     return rates
-
-
-class Watched(Terminal):
-    """A dashboard whose output is read all the time, as a terminal does."""
-
-    def __init__(self, folder: Path) -> None:
-        import threading
-
-        super().__init__("attach", cwd=folder, columns=120, rows=40)
-        self.wait_for("● running")
-        self._lock = threading.Lock()
-        threading.Thread(target=self._drain, daemon=True).start()
-
-    def _drain(self) -> None:
-        import os
-
-        try:
-            while os.read(self._master, 65536):
-                pass
-        except OSError:
-            return
-
-    def text(self) -> str:
-        return "" if hasattr(self, "_lock") else super().text()
 
 
 def first_paint_s(folder: Path) -> float:
