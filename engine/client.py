@@ -23,6 +23,10 @@ START_TIMEOUT_S = 30.0
 _STARTING_S = 10.0
 
 
+class UnreachableError(UserError):
+    """A run that is alive can't be connected to: its host starts, ends, or moves to another socket just now."""
+
+
 class HostGone(Exception):
     """The connection ended: the host closed it, or died."""
 
@@ -38,15 +42,18 @@ class HostClient:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             self._socket.connect(record.socket)
-        except OSError:
+        except OSError as error:
             self._socket.close()
+            if run.is_alive():
+                why = error.strerror or error
+                raise UnreachableError(f"{run.name}: its host does not answer at {record.socket} ({why})") from None
             raise UserError(f"{run.name}: is not running (state: {record.state})") from None
         self._stream = self._socket.makefile("rb")
         try:
             hello = self.receive()
         except HostGone:
             self.close()
-            raise UserError(f"{run.name}: its host ended just now") from None
+            raise UnreachableError(f"{run.name}: its host ended just now") from None
         if not isinstance(hello, Hello) or hello.protocol != PROTOCOL:
             self.close()
             raise UserError(f"{run.name}: its host speaks another protocol; use the mario-tui that started it")
@@ -82,18 +89,20 @@ class HostClient:
 
 
 def attach(run: Run) -> HostClient | None:
-    """A client of a run that has a host, else None. A host that is just starting is waited for.
+    """A client of a run that has a host, else None. A host that is just starting, or whose socket went and will be
+    another in a moment, is waited for.
 
     Raises `UserError` as `HostClient` does.
     """
+    deadline = time.monotonic() + _STARTING_S  # however the clock of the record is set meanwhile
     while True:
         try:
             if run.is_alive():
                 return HostClient(run)
-            if not _is_starting(run):
+            if not _is_starting(run) or time.monotonic() > deadline:
                 return None
-        except UserError:
-            if not _is_starting(run):
+        except UnreachableError:
+            if time.monotonic() > deadline:
                 raise
         time.sleep(0.05)
 
@@ -102,7 +111,7 @@ def _is_starting(run: Run) -> bool:
     """Whether its host was started a moment ago and has no lock or no socket yet."""
     record = run.record()
     fresh = record.state == "starting" or (record.state == "lost" and not run.history_path.exists())
-    return fresh and time.time() - record.updated_at < _STARTING_S
+    return fresh and abs(time.time() - record.updated_at) < _STARTING_S
 
 
 def read_recording(path: Path) -> list[Event]:

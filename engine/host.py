@@ -95,11 +95,13 @@ class Host:
         self._checkpoint: Path | None = resume_from
         self._checkpoint_steps = -1
         self._stops = 0
+        self._stopped_at_start: str | None = None
+        """The reason of a stop that came while the runner started."""
         self._restarts = 0  # since the last checkpoint
         self._loss = self._q_mean = math.nan
         self._tasks: set[asyncio.Task[None]] = set()
         self._history_at = time.monotonic()
-        self._memory_short = False
+        self._memory_short = self._unreachable = False
 
     async def serve(self) -> int:
         """Run the run. 0 if it finished or was stopped in order with its state saved, 1 if not."""
@@ -127,11 +129,8 @@ class Host:
         if self._foreground:
             threading.Thread(target=self._watch_parent, args=(loop,), daemon=True).start()
 
-        address = socket_path(self._run)
-        await self._server.start(address)
+        await self._listen()
         try:
-            self._record.socket = str(address)
-            self._run.write_record(self._record)
             self._spawn(self._tick())
             self._spawn(self._show())
             while True:
@@ -166,11 +165,7 @@ class Host:
         self._resume_from = self._checkpoint
         env_steps = max(0, self._checkpoint_steps)
         if self._view.progress is not None:  # what is lost is not to be counted any more
-            self._tell(
-                msgspec.structs.replace(
-                    self._view.progress, state="starting", env_steps=env_steps, env_steps_per_s=0.0, frames_per_s=0.0
-                )
-            )
+            self._tell(_back_at(self._view.progress, env_steps))
         self._view.go_back(env_steps)
         self._server.tell_anew()
         self._log(
@@ -191,11 +186,14 @@ class Host:
             self._stop("the process that showed the run is gone")
 
     def _stop(self, reason: str) -> None:
-        """Once: in order. Twice: at once."""
+        """Once: in order. Twice, or while the runner starts and there is nothing to save: at once."""
         self._stops += 1
         if not self._runner.is_alive:
             return  # it ended by itself
-        if self._stops == 1:
+        if not self._runner.ready:
+            self._stopped_at_start = reason
+            self._runner.kill()
+        elif self._stops == 1:
             self._log("info", f"stopping: {reason}")
             if self._view.progress is not None:  # the runner's next report may take an evaluation
                 self._tell(msgspec.structs.replace(self._view.progress, state="stopping"))
@@ -203,6 +201,13 @@ class Host:
         else:
             self._failure = self._failed("stopped at once, before its last checkpoint was written")
             self._runner.kill()
+
+    async def _listen(self) -> None:
+        """Serve clients at a new address, and note it where they look for it."""
+        address = socket_path(self._run)
+        await self._server.listen(address)
+        self._record.socket = str(address)
+        self._run.write_record(self._record)
 
     async def _handle(self, report: Report) -> None:
         match report:
@@ -258,6 +263,11 @@ class Host:
         end: Finished | Failed
         if self._failure is not None:
             end = self._failure
+        elif self._stopped_at_start is not None:
+            if progress is None or self._checkpoint is None:
+                end = self._failed("stopped before training began")
+            else:
+                end = Finished(summary=self._summary(progress, self._stopped_at_start))
         elif self._done is None:
             end = self._failed(self._runner.how_it_ended())
         elif progress is None or self._checkpoint_steps != progress.env_steps:
@@ -345,6 +355,8 @@ class Host:
                 self._watch_memory()
                 self._runner.watch(slept_s=time.monotonic() - ticked_at)
                 ticked_at = time.monotonic()
+                if not self._server.is_reachable:
+                    await self._listen_again()
                 progress = self._view.progress
                 if progress is not None and progress.state == "running":
                     self._tell(_point(progress))
@@ -355,6 +367,18 @@ class Host:
                 await asyncio.sleep(_TICK_S)
         finally:
             sampler.close()
+
+    async def _listen_again(self) -> None:
+        """The socket is gone: $XDG_RUNTIME_DIR goes when its user logs out, and temporary folders are cleaned."""
+        try:
+            await self._listen()
+        except (OSError, UserError) as error:
+            if not self._unreachable:
+                log.warning("the run can't be attached to: %s", error)
+            self._unreachable = True
+        else:
+            self._unreachable = False
+            log.info("listening at %s", self._record.socket)
 
     def _watch_memory(self) -> None:
         """Warn once when memory gets short, and once more each time it got short again."""
@@ -408,6 +432,8 @@ class Host:
                             and getattr(past, "env_steps", 0) <= self._checkpoint_steps
                         ):
                             self._view.apply(past)
+                elif isinstance(event, Progress):
+                    self._view.apply(_back_at(event, self._checkpoint_steps))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
@@ -418,6 +444,13 @@ class Host:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             log.error("a part of the host failed", exc_info=task.exception())
+
+
+def _back_at(progress: Progress, env_steps: int) -> Progress:
+    """Where a run stands that starts again from a checkpoint."""
+    return msgspec.structs.replace(
+        progress, state="starting", env_steps=env_steps, env_steps_per_s=0.0, frames_per_s=0.0
+    )
 
 
 def _point(p: Progress) -> Point:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import struct
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -55,7 +55,7 @@ class Render(Message, frozen=True):
     """Send the rank-0 game's picture, or cease to."""
 
     on: bool
-    fps: float = 10.0
+    fps: Annotated[float, msgspec.Meta(gt=0)] = 10.0
 
 
 class Evaluate(Message, frozen=True):
@@ -208,10 +208,12 @@ class Curriculum(Message, frozen=True):
 
 
 class GPU(msgspec.Struct, frozen=True):
+    """None stands for what a GPU does not report: slices of one (MIG), virtual and integrated ones leave things out."""
+
     name: str
-    utilisation_percent: float
-    memory_used_bytes: int
-    memory_total_bytes: int
+    utilisation_percent: float | None
+    memory_used_bytes: int | None
+    memory_total_bytes: int | None
     temperature_c: float | None
 
 

@@ -17,15 +17,16 @@ from pathlib import Path
 
 from engine.config import RunConfig
 from engine.messages import Beat, Command, Ready, Report, decode_report, encode
-from engine.runners.channel import BEAT_S, Patience, SharedScreen
+from engine.runners.channel import BEAT_S, START_S, Patience, SharedScreen
 from engine.runners.process import main
 
 
 class RunnerProcess:
     """One process at a time; `start` again after it has ended. Its reports come in `reports`, None at its end."""
 
-    def __init__(self, run: Path, config: RunConfig) -> None:
-        self._run, self._config = run, config
+    def __init__(self, run: Path, config: RunConfig, start_s: float = START_S) -> None:
+        """`start_s`: seconds of silence that it may take to start."""
+        self._run, self._config, self._start_s = run, config, start_s
         self._context = multiprocessing.get_context("spawn")
         self.screen = SharedScreen(self._context)
         self.reports: asyncio.Queue[Report | None] = asyncio.Queue()
@@ -40,7 +41,7 @@ class RunnerProcess:
         self._process = self._context.Process(
             target=main, args=(self._run, self._config, theirs, self.screen, resume_from), name="runner"
         )
-        self.ready, self._hung, self._heard_by = False, False, math.inf
+        self.ready, self._hung, self._heard_by = False, False, time.monotonic() + self._start_s
         self._process.start()
         theirs.close()  # so that our end sees the runner's death
         threading.Thread(target=self._read, args=(asyncio.get_running_loop(),), daemon=True).start()
@@ -66,7 +67,8 @@ class RunnerProcess:
     def how_it_ended(self) -> str:
         code = self._process.exitcode
         if self._hung:
-            return "the runner process stood still"
+            hung = "stood still" if self.ready else f"did not start within {self._start_s:g} s"
+            return f"the runner process {hung}"
         how = f"killed by {signal.Signals(-code).name}" if code is not None and code < 0 else f"exit status {code}"
         return f"the runner process died ({how})"
 
@@ -83,5 +85,5 @@ class RunnerProcess:
     def _heard(self, report: Report) -> None:
         """It has reported, so it will be heard of again."""
         self.ready = self.ready or isinstance(report, Ready)
-        if self.ready:
-            self._heard_by = time.monotonic() + (report.within_s if isinstance(report, Beat) else BEAT_S)
+        beat_s = report.within_s if isinstance(report, Beat) else BEAT_S
+        self._heard_by = time.monotonic() + (beat_s if self.ready else max(beat_s, self._start_s))

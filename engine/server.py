@@ -56,14 +56,23 @@ class EventServer:
         self._hello, self._current, self._obey = hello, current, obey
         self._rendering, self._complain = rendering, complain
         self._clients: set[_Client] = set()
+        self._server: asyncio.Server | None = None
         self.render = Render(on=False)
         """What the keenest client wants to see of the game; off if none does."""
 
-    async def start(self, address: Path) -> None:
+    async def listen(self, address: Path) -> None:
+        """Accept clients at `address`, from now on there alone; those that are connected stay."""
         address.unlink(missing_ok=True)
-        self._address = address
-        self._server = await asyncio.start_unix_server(self._welcome, address)
+        server = await asyncio.start_unix_server(self._welcome, address)
         address.chmod(0o600)
+        if self._server is not None:
+            self._server.close()
+        self._address, self._server = address, server
+
+    @property
+    def is_reachable(self) -> bool:
+        """Whether the socket still is where clients look for it."""
+        return self._address.exists()
 
     def put(self, event: Lasting | Current) -> None:
         """Give an event to every client; a picture of the game to those that want it."""
@@ -78,7 +87,8 @@ class EventServer:
 
     async def close(self) -> None:
         """Send what is unsent, but wait for no client that does not read; end all connections."""
-        self._server.close()
+        if self._server is not None:
+            self._server.close()
         await asyncio.gather(*(client.finish() for client in tuple(self._clients)))
         self._address.unlink(missing_ok=True)
 

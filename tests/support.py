@@ -103,7 +103,7 @@ def next_event(client: HostClient, kind: type[Event] | Any, where: Callable[[Any
 @contextlib.contextmanager
 def child(work: Callable[..., None], *arguments: Any) -> Iterator[SpawnProcess]:
     """A process that does `work`; killed if it outlives the block."""
-    process = multiprocessing.get_context("spawn").Process(target=work, args=arguments, daemon=True)
+    process = multiprocessing.get_context("spawn").Process(target=work, args=arguments)
     process.start()
     try:
         yield process

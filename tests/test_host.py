@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import multiprocessing
 import os
+import shutil
 import signal
 import socket
 import stat
@@ -15,14 +17,32 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
+import psutil
 import pytest
 
 from engine import messages, runner_process
 from engine.client import HostClient, HostGone, HostProcess, attach
 from engine.config import RunConfig, make_config
-from engine.messages import Beat, Checkpoint, Frame, Log, Pause, Point, Progress, Ready, Render, Resume, Saved, Stop
+from engine.envs.emulator import SCREEN_SHAPE
+from engine.errors import UserError
+from engine.messages import (
+    Beat,
+    Checkpoint,
+    Frame,
+    Log,
+    Pause,
+    Point,
+    Progress,
+    Ready,
+    Render,
+    Resume,
+    Saved,
+    Stop,
+    Thought,
+)
 from engine.runner_process import RunnerProcess
-from engine.runners.channel import Channel
+from engine.runners.channel import Channel, SharedScreen
 from engine.runs import Run, create_run
 from engine.view import MAX_POINTS, RunView
 from tests.support import PATIENCE_S, headless, next_event, nobody_is_left, read_event, the_run, wait_until
@@ -101,8 +121,6 @@ def test_a_run_without_a_host_says_so(tmp_path: Path) -> None:
         read_event(process, "progress", state="running")
         run = the_run(tmp_path)
     wait_until(lambda: not run.is_alive(), "the host's end")
-    from engine.errors import UserError
-
     with pytest.raises(UserError, match="is not running"):
         HostClient(Run(run.path))
 
@@ -122,6 +140,99 @@ def test_a_host_that_is_just_starting_is_waited_for(tmp_path: Path) -> None:
                 client.receive()
     host.process.wait(PATIENCE_S)
     assert attach(run) is None
+
+
+def test_a_run_whose_socket_went_is_attached_to_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As $XDG_RUNTIME_DIR does when its user logs out."""
+    runtime = tmp_path / "runtime"
+    runtime.mkdir()
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
+    with headless("--steps", "100000000", cwd=tmp_path) as process:
+        read_event(process, "progress", state="running")
+        run = the_run(tmp_path)
+        before = run.record().socket
+        assert Path(before).is_relative_to(runtime)
+        with HostClient(run) as connected:
+            shutil.rmtree(runtime)
+            client = attach(run)
+            assert client is not None
+            with client:
+                assert run.record().socket != before
+                here = next_event(client, Progress)
+                next_event(connected, Progress, lambda p: p.env_steps > here.env_steps)  # it did not notice
+                client.send(Stop())
+                next_event(client, messages.Finished)
+        process.communicate(timeout=PATIENCE_S)
+        assert process.returncode == 0
+    assert not Path(run.record().socket).exists()
+
+
+def test_a_run_that_is_alive_without_an_answer_says_so(tmp_path: Path) -> None:
+    run = create_run(make_config({"game": "snake", "run_dir": str(tmp_path)}))
+    record = run.record()
+    record.state, record.socket = "running", str(tmp_path / "gone.sock")
+    run.write_record(record)
+    with run.lock(), pytest.raises(UserError, match=r"its host does not answer at .*gone\.sock \(No such file"):
+        HostClient(run)
+
+
+@pytest.mark.parametrize("ahead_s", [-3600, 3600])
+def test_a_clock_that_was_set_does_not_make_anybody_wait(ahead_s: float, tmp_path: Path) -> None:
+    run = create_run(make_config({"game": "snake", "run_dir": str(tmp_path)}))
+    record = run.record()
+    record.updated_at = time.time() + ahead_s
+    (run.path / "run.json").write_bytes(msgspec.json.encode(record))
+    assert attach(run) is None
+
+
+def test_a_picture_with_an_undecodable_thought_is_shown_without_it() -> None:
+    screen = SharedScreen(multiprocessing.get_context("spawn"))
+    picture = np.full(SCREEN_SHAPE, 7, np.uint8)
+    thought = Thought(q_values=[1.0], action=0, random=False, shape=(0, 0, 0, 0), seen=b"")
+    screen.write(picture, thought)
+    assert screen.read(0) == (2, picture.tobytes(), thought)
+    screen._views()[3][:4] = 0xC1  # MessagePack never uses this byte
+    assert screen.read(0) == (2, picture.tobytes(), None)
+
+
+def test_a_runner_that_hangs_while_it_starts_is_stopped_at_once(tmp_path: Path) -> None:
+    with headless("--game", "snake", "--steps", "100000000", cwd=tmp_path) as process:
+        wait_until(lambda: list((tmp_path / "checkpoints").glob("*/run.json")), "the run's folder")
+        run = the_run(tmp_path)
+        wait_until(lambda: run.record().socket, "the host")
+
+        def suspended() -> bool:
+            runners = psutil.Process(run.record().pid).children()
+            found = [each for each in runners if "spawn_main" in " ".join(each.cmdline())]
+            for runner in found:
+                runner.suspend()
+            return bool(found)
+
+        wait_until(suspended, "the runner, which imports PyTorch for now")
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 1
+    assert "stopped before training began" in err
+    nobody_is_left(tmp_path)
+
+
+def _start_forever(*_: Any) -> None:
+    signal.pause()
+
+
+async def test_a_runner_that_never_starts_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner_process, "main", _start_forever)
+    runner = RunnerProcess(tmp_path, RunConfig(), start_s=0.1)
+    runner.start(None)
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            while runner.is_alive:
+                runner.watch(slept_s=0.05)
+                await asyncio.sleep(0.05)
+            assert await runner.reports.get() is None
+        assert runner.how_it_ended() == "the runner process did not start within 0.1 s"
+    finally:
+        runner.kill()
 
 
 def _beat_forever(run: Path, config: RunConfig, connection: Connection, *_: Any) -> None:
@@ -182,7 +293,8 @@ def test_charts_thin_out_and_keep_their_ends() -> None:
 
 def test_decoding_takes_only_what_the_page_of_messages_lists() -> None:
     assert messages.decode_command(messages.encode(Pause())) == Pause()
-    for foreign in (b"\x80\x04N.", msgspec.msgpack.encode({"type": "Shell", "command": "rm"}), b""):
+    unreal = [messages.encode(Render(on=True, fps=fps)) for fps in (0.0, -1.0, math.nan)]
+    for foreign in (b"\x80\x04N.", msgspec.msgpack.encode({"type": "Shell", "command": "rm"}), b"", *unreal):
         with pytest.raises(msgspec.DecodeError):
             messages.decode_command(foreign)
     with pytest.raises(ValueError, match="at most"):

@@ -27,12 +27,13 @@ from engine.buffers import Batch, FrameStorage, PrioritizedSampler, SharedMemory
 from engine.buffers.sampling import EPSILON
 from engine.config import RunConfig, make_config
 from engine.errors import UserError
-from engine.messages import Log, decode_report
+from engine.messages import Failed, Log, decode_report
 from engine.monitoring.memory import check_memory
 from engine.presets import PRESETS, preset
 from engine.runners.central import CentralDQN, ProcessLock
 from engine.runners.channel import Channel
 from engine.runners.crew import Crew
+from engine.runners.ddp import device_of_rank
 from engine.runners.ledger import EndedEpisode, Ledger
 from engine.runners.player import budget
 from engine.runners.weights import SharedWeights, count
@@ -131,6 +132,22 @@ def test_ranks_with_half_a_batch_each_equal_one_process_also_where_one_of_them_r
             for place, array in enumerate(expected):
                 assert np.array_equal(found[f"arr_{place}"], ranks[0][f"arr_{place}"])
                 assert np.allclose(found[f"arr_{place}"], array, rtol=1e-3, atol=2e-5), (moment, place)
+
+
+def test_a_rank_without_a_gradient_for_a_weight_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Zeros in its place would leave the weight as it is on all ranks, without a word."""
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        agent_of(0, AveragingDQN).update(*batch_of(0))
+        networks = [DuelingQNetwork(1, (9, 9), 3, "grid", hidden=16) for _ in range(2)]
+        for network in networks:
+            network.register_parameter("unused", nn.Parameter(torch.zeros(7)))
+        agent = AveragingDQN(*networks, device=torch.device("cpu"), learning_rate=1e-3, precision="float32")
+        with pytest.raises(RuntimeError, match=r"no gradient for a parameter of shape \(7,\)"):
+            agent.update(*batch_of(0))
+    finally:
+        dist.destroy_process_group()
 
 
 @pytest.mark.parametrize(("runner", "expected"), [("parallel", (4, 2)), ("ddp", (1, 8))])
@@ -436,6 +453,61 @@ def _speak_and_fail(channel: Channel, index: int, restarts: int, ledger: SharedM
     ours = Ledger(1, ledger)
     ours.beat(0, PATIENCE_S)
     wait_until(lambda: ours.stopped, "the order to stop")
+
+
+def _hang(channel: Channel, index: int, restarts: int) -> None:
+    signal.pause()
+
+
+def _lead_members_that_hang(connection: Connection) -> None:
+    Crew("rank", _hang, (), Ledger(1, SharedMemory()), Channel(connection), start_s=0.1)
+    signal.pause()
+
+
+def test_a_member_that_never_starts_is_replaced_and_given_up_in_the_end() -> None:
+    ours, theirs = multiprocessing.Pipe()
+    with child(_lead_members_that_hang, theirs) as leader:
+        theirs.close()
+        reports: list[Any] = []
+        while not reports or not isinstance(reports[-1], Failed):
+            assert ours.poll(PATIENCE_S)
+            reports.append(decode_report(ours.recv_bytes()))
+        leader.join(PATIENCE_S)
+    *replaced, failed = reports
+    lost = "rank 0 was lost (it did not start within 0.1 s)"
+    assert [log.text for log in replaced] == [f"{lost}; another one takes its place"] * 2
+    assert (failed.reason, failed.final) == (lost, True)
+
+
+@pytest.mark.parametrize(
+    ("asked", "resolved", "expected"),
+    [
+        ("auto", "cpu", ["auto", "auto"]),
+        ("auto", "mps", ["cpu", "cpu"]),  # gloo has no MPS
+        ("auto", "cuda", ["cuda:0", "cuda:1"]),
+        ("cuda", "cuda", ["cuda:0", "cuda:1"]),
+        ("cuda:2", "cuda:2", ["cuda:2", "cuda:3"]),
+    ],
+)
+def test_every_rank_has_a_device_of_its_own(
+    asked: str, resolved: str, expected: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    assert [device_of_rank(asked, torch.device(resolved), index, 2) for index in range(2)] == expected
+
+
+@pytest.mark.parametrize(
+    ("asked", "complaint"),
+    [
+        ("mps", "--device: mps: PyTorch can't average gradients there; --runner ddp accepts: auto, cpu, cuda"),
+        ("cuda:3", "--num-processes: 2 ranks need a GPU each, and this machine has 1 from cuda:3 on; accepted: 1 to 1"),
+    ],
+)
+def test_ranks_without_a_device_are_refused(asked: str, complaint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    with pytest.raises(UserError) as refused:
+        device_of_rank(asked, torch.device(asked), 0, 2)
+    assert str(refused.value).startswith(complaint)
 
 
 def test_the_last_words_of_a_member_are_heard() -> None:

@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from engine.agents.double_dqn import DoubleDQN, Losses, is_shortage
+from engine.agents.double_dqn import DoubleDQN, Losses, is_shortage, release_memory
 from engine.buffers import Batch
 from engine.buffers.device import Array, TensorBatch
 from engine.monitoring.stages import stages
@@ -62,8 +62,7 @@ class AveragingDQN(DoubleDQN):
             if self.accumulate >= len(weights):
                 raise RuntimeError("a rank ran out of memory with single samples")
             self.accumulate *= 2
-            if self.device.type == "cuda":
-                torch.cuda.empty_cache()
+            release_memory(self.device)
             self._on_shortage(self.accumulate)
         ranks = dist.get_world_size()
         self.apply([self._gradient(parameter) / ranks for parameter in self._parameters])
@@ -95,9 +94,9 @@ class AveragingDQN(DoubleDQN):
         """Finish the additions; whether any rank ran out of memory."""
         self._adding = False
         for parameter in self._order[len(self._additions) :]:
-            if short or parameter.grad is None:
+            if short:
                 parameter.grad = torch.zeros_like(parameter)
-            self._add(parameter.grad)
+            self._add(self._gradient(parameter))
         shortages = torch.tensor([float(short)], device=self.device)
         self._add(shortages)
         for addition in self._additions:
@@ -111,5 +110,6 @@ class AveragingDQN(DoubleDQN):
 
     @staticmethod
     def _gradient(parameter: Tensor) -> Tensor:
-        assert parameter.grad is not None
+        if parameter.grad is None:  # zeros in its place would leave the weights as they are without a word
+            raise RuntimeError(f"the backward pass gave no gradient for a parameter of shape {tuple(parameter.shape)}")
         return parameter.grad

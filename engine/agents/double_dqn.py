@@ -66,7 +66,8 @@ def gpu_precision(device: torch.device) -> Precision:
     """Mixed precision of a GPU: bfloat16, or float16 before Ampere; float32 on MPS."""
     if device.type != "cuda":
         return "float32"
-    return "bfloat16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float16"
+    with torch.cuda.device(device):  # PyTorch asks the current device
+        return "bfloat16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float16"
 
 
 class DoubleDQN:
@@ -150,8 +151,7 @@ class DoubleDQN:
                 if not is_shortage(error) or self.accumulate * self._threads >= len(weights):
                     raise
                 self.accumulate *= 2
-                if self.device.type == "cuda":
-                    torch.cuda.empty_cache()
+                release_memory(self.device)
                 self._on_shortage(self.accumulate)
             else:
                 self.apply(gradients)
@@ -268,11 +268,42 @@ class DoubleDQN:
         self._pool.shutdown()
 
     def _autocast(self) -> contextlib.AbstractContextManager[object]:
+        """Mixed precision for a forward pass.
+
+        Without autocast's weight cache: before PyTorch 2.10 it kept the casts of the pass without gradients, and the
+        pass that follows got no gradients from them (pytorch/pytorch#112583). Each pass uses a weight once, so nothing
+        is lost.
+        """
         if self.precision == "float32":
             return contextlib.nullcontext()
-        return torch.autocast(self.device.type, dtype=getattr(torch, self.precision))
+        return torch.autocast(self.device.type, dtype=getattr(torch, self.precision), cache_enabled=False)
+
+
+_SHORTAGES = ("out of memory", "can't allocate memory", "alloc_failed")
+"""How PyTorch's errors say that memory ran out, in lower case: CUDA and MPS, the CPU's allocator, cuBLAS and cuDNN.
+Only CUDA's caching allocator raises an exception of its own."""
 
 
 def is_shortage(error: RuntimeError | MemoryError) -> bool:
-    """Whether memory ran out; torch's allocator for CPUs has no exception of its own."""
-    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error)
+    """Whether memory ran out, of the device or of this machine."""
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return True
+    text = str(error).lower()
+    return any(shortage in text for shortage in _SHORTAGES)
+
+
+def release_memory(device: torch.device) -> None:
+    """Hand memory that PyTorch keeps for later back to the device."""
+    if device.type == "cuda":
+        with torch.cuda.device(device):  # the cache of the current device is emptied
+            torch.cuda.empty_cache()
+    elif device.type == "mps":
+        torch.mps.empty_cache()
+
+
+def synchronise(device: torch.device) -> None:
+    """Wait until the device has done what it was given."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    elif device.type == "mps":
+        torch.mps.synchronize()

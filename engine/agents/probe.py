@@ -8,9 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import torch
 
-from engine.agents.double_dqn import DoubleDQN, Precision, is_shortage
+from engine.agents.double_dqn import DoubleDQN, Precision, is_shortage, release_memory, synchronise
 from engine.buffers import Batch
 
 BATCH_SIZES = (32, 64, 128, 256, 512, 1024, 2048, 4096)
@@ -62,9 +61,10 @@ def largest_batch_that_pays(agent: DoubleDQN, make_batch: Callable[[int], Batch]
         try:
             rate = samples_per_s(agent, make_batch(size))
         except (RuntimeError, MemoryError) as error:
-            if is_shortage(error):
-                break
-            raise
+            if not is_shortage(error):
+                raise
+            release_memory(agent.device)
+            break
         if rate < _WORTH * best_rate:
             break
         best, best_rate = size, rate
@@ -79,7 +79,6 @@ def samples_per_s(agent: DoubleDQN, batch: Batch) -> float:
     for _ in range(1 + _UPDATES):  # the first one is for the libraries to choose their kernels
         begin = time.perf_counter()
         agent.apply(agent.gradients(batch, weights)[0])
-        if agent.device.type == "cuda":
-            torch.cuda.synchronize()
+        synchronise(agent.device)
         seconds.append(time.perf_counter() - begin)
     return size / min(seconds[1:])

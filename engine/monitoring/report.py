@@ -230,18 +230,23 @@ def _machine(base: Measurement) -> list[str]:
     gpus = systems[-1][1].gpus
     head = ["s", "cores busy", "by the run", "memory of the run"]
     for index in range(len(gpus)):
-        head += [f"GPU {index}", f"its memory, of {gpus[index].memory_total_bytes / 2**30:.0f} GiB"]
+        head += [f"GPU {index}", f"its memory, of {_or_unknown(gpus[index].memory_total_bytes, 2**30, 0)} GiB"]
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     every = -(-len(systems) // _ROWS)
     for at, system in systems[::every]:
         row = [f"{at:.0f}", f"{sum(system.cpu_percent) / 100:.1f}", f"{system.run_cpu_percent / 100:.1f}",
                f"{system.run_memory_bytes / 2**30:.2f} GiB"]  # fmt: skip
         for gpu in system.gpus:
-            row += [f"{gpu.utilisation_percent:.0f} %", f"{gpu.memory_used_bytes / 2**30:.1f} GiB"]
+            row += [f"{_or_unknown(gpu.utilisation_percent)} %", f"{_or_unknown(gpu.memory_used_bytes, 2**30, 1)} GiB"]
         lines.append(f"| {' | '.join(row)} |")
     if not gpus:
         lines += ["", f"GPU: {systems[-1][1].gpu_note}."]
     return lines
+
+
+def _or_unknown(value: float | None, unit: float = 1.0, digits: int = 0) -> str:
+    """A number in a unit; a question mark where a GPU does not report it."""
+    return "?" if value is None else f"{value / unit:.{digits}f}"
 
 
 def _as_flag(name: str, value: Any) -> str:

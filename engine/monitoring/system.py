@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import os
+from collections.abc import Callable
 from typing import Any
 
 import psutil
 
 from engine.messages import GPU, System
+
+_CORE_SENSOR = 0  # NVML_TEMPERATURE_GPU
 
 
 class SystemSampler:
@@ -52,48 +56,75 @@ class SystemSampler:
 
 
 class _GPUs:
-    """NVML, if this machine has it."""
+    """The GPUs that CUDA sees, in its order, if this machine has NVML."""
 
     def __init__(self) -> None:
         self._nvml: Any = None
+        self._handles: list[Any] = []
         self._note = ""
         try:
             import pynvml
 
             pynvml.nvmlInit()
             self._nvml = pynvml
-            if pynvml.nvmlDeviceGetCount() == 0:
-                self._note = "no NVIDIA GPU on this machine"
+            self._handles = visible_gpus(pynvml, os.environ.get("CUDA_VISIBLE_DEVICES"))
+            if not self._handles:
+                here = pynvml.nvmlDeviceGetCount()
+                self._note = "CUDA_VISIBLE_DEVICES hides every GPU" if here else "no NVIDIA GPU on this machine"
         except ImportError:
             self._note = "NVML is not installed (nvidia-ml-py)"
         except Exception as error:  # pynvml makes its error classes at run time; each only means "no answer"
             self._note = "no NVIDIA GPU here: " + str(error)
 
     def sample(self) -> tuple[list[GPU], str]:
-        if self._nvml is None:
-            return [], self._note
-        nvml = self._nvml
-        gpus = []
-        try:
-            for index in range(nvml.nvmlDeviceGetCount()):
-                handle = nvml.nvmlDeviceGetHandleByIndex(index)
-                memory = nvml.nvmlDeviceGetMemoryInfo(handle)
-                temperature = None
-                with contextlib.suppress(nvml.NVMLError):  # some virtual GPUs don't tell
-                    temperature = float(nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU))
-                gpus.append(
-                    GPU(
-                        name=nvml.nvmlDeviceGetName(handle),
-                        utilisation_percent=float(nvml.nvmlDeviceGetUtilizationRates(handle).gpu),
-                        memory_used_bytes=int(memory.used),
-                        memory_total_bytes=int(memory.total),
-                        temperature_c=temperature,
-                    )
-                )
-        except nvml.NVMLError as error:
-            return gpus, f"NVML: {error}"
-        return gpus, self._note
+        return [gpu_of(self._nvml, handle) for handle in self._handles], self._note
 
     def close(self) -> None:
         if self._nvml is not None:
             self._nvml.nvmlShutdown()
+
+
+def visible_gpus(nvml: Any, visible: str | None) -> list[Any]:
+    """Handles of the GPUs that CUDA sees, in its order.
+
+    Args:
+        nvml: the module pynvml, initialised.
+        visible: `CUDA_VISIBLE_DEVICES`: indices and UUIDs (a beginning will do), separated by commas; None: all.
+    """
+    every = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
+    if visible is None:
+        return every
+    found = []
+    for name in (part.strip() for part in visible.split(",")):
+        if name.isdecimal():
+            named = every[int(name) : int(name) + 1]
+        elif name.startswith("MIG-"):
+            with contextlib.suppress(nvml.NVMLError):
+                found.append(nvml.nvmlDeviceGetHandleByUUID(name))
+            continue
+        else:
+            named = [handle for handle in every if name and nvml.nvmlDeviceGetUUID(handle).startswith(name)]
+        if len(named) != 1:
+            break  # CUDA, too, ignores everything after a name that it does not know
+        found += named
+    return found
+
+
+def gpu_of(nvml: Any, handle: Any) -> GPU:
+    """What one GPU reports now; what it does not support is None, and hides nothing else."""
+
+    def ask(query: Callable[..., Any], *arguments: Any) -> Any:
+        try:
+            return query(handle, *arguments)
+        except nvml.NVMLError:
+            return None
+
+    name, use = ask(nvml.nvmlDeviceGetName), ask(nvml.nvmlDeviceGetUtilizationRates)
+    memory, temperature = ask(nvml.nvmlDeviceGetMemoryInfo), ask(nvml.nvmlDeviceGetTemperature, _CORE_SENSOR)
+    return GPU(
+        name=name or "NVIDIA GPU",
+        utilisation_percent=None if use is None else float(use.gpu),
+        memory_used_bytes=None if memory is None else int(memory.used),
+        memory_total_bytes=None if memory is None else int(memory.total),
+        temperature_c=None if temperature is None else float(temperature),
+    )

@@ -23,6 +23,9 @@ from engine.messages import Beat, Command, Log, Report, Thought, decode_command,
 
 BEAT_S = 20.0
 """Seconds of silence after which a leading process is taken to hang, unless it said otherwise."""
+START_S = 600.0
+"""Seconds of silence after which a process that starts is taken to hang: it may compile, and on nes-py each lane
+replays the log of its start."""
 
 _THOUGHT_BYTES = 2**16
 """Room for an encoded thought: four pictures of 84x84 and a few hundred Q-values fit twice."""
@@ -129,4 +132,12 @@ class SharedScreen:
         data, encoded = pixels.tobytes(), room[: int(length[0])].tobytes()
         if int(counter[0]) != before:
             return None
-        return before, data, _decode_thought(encoded) if encoded else None
+        return before, data, _thought(encoded)
+
+
+def _thought(encoded: bytes) -> Thought | None:
+    """The thought, or None: there is none, or two processes wrote at once while one replaced the other."""
+    try:
+        return _decode_thought(encoded) if encoded else None
+    except msgspec.DecodeError:
+        return None

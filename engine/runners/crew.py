@@ -11,13 +11,13 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from typing import Any, Literal
 
 from engine.messages import Failed, Log, decode_report
-from engine.runners.channel import Channel, Patience
+from engine.runners.channel import START_S, Channel, Patience
 from engine.runners.ledger import BEAT_S, Ledger, late
 from engine.runners.process import member_main
 
@@ -38,6 +38,7 @@ class _Post:
     pipe: Connection
     restarts: int = 0
     vain: int = 0
+    started_at: float = field(default_factory=time.monotonic)
     played: int = 0
     """Environment steps when the former one was lost."""
     reason: str = ""
@@ -48,6 +49,7 @@ class Crew:
 
     Args:
         replace: whether a member that is lost can be replaced.
+        start_s: seconds in which a member has to give its first heartbeat.
     """
 
     def __init__(
@@ -60,12 +62,13 @@ class Crew:
         *,
         first: int = 0,
         replace: bool = True,
+        start_s: float = START_S,
     ) -> None:
         self._role, self._work, self._arguments = role, work, arguments
         self._ledger, self._channel, self._first, self._replace = ledger, channel, first, replace
         self._context = multiprocessing.get_context("spawn")
         self._closing = threading.Event()
-        self._leave_s = _LEAVE_S
+        self._start_s, self._leave_s = start_s, _LEAVE_S
         self._started = threading.Event()
         self._posts: list[_Post] = []
         self._thread = threading.Thread(target=self._watch, name="crew", daemon=True)
@@ -117,6 +120,8 @@ class Crew:
                     self._lost(post, post.reason or _how_it_ended(post.process.exitcode))
                 elif overdue[post.index]:
                     self._lost(post, "it stood still")
+                elif self._starts_too_long(post) and not spared:
+                    self._lost(post, f"it did not start within {self._start_s:g} s")
         # Waited for in this thread, because its end would end them; and less long than the host waits for a sign.
         deadline = time.monotonic() + self._leave_s
         for post in self._posts:
@@ -124,6 +129,10 @@ class Crew:
             post.process.kill()
             post.process.join()
             post.pipe.close()
+
+    def _starts_too_long(self, post: _Post) -> bool:
+        starting = self._ledger.due[post.index] == 0
+        return bool(starting and time.monotonic() - post.started_at > self._start_s)
 
     def _start(self, index: int, restarts: int) -> tuple[SpawnProcess, Connection]:
         self._ledger.due[index] = 0
@@ -163,6 +172,7 @@ class Crew:
         post.reason = ""
         post.pipe.close()
         post.process, post.pipe = self._start(post.index, post.restarts)
+        post.started_at = time.monotonic()
         self._channel.log(f"{text}; another one takes its place", "warning")
 
     def _give_up(self, failure: Failed) -> None:

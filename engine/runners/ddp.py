@@ -75,12 +75,11 @@ class Runner:
             agent=AveragingDQN,
         )
         learner = self._player.learner
-        meeting = run / ".ranks.partial"
+        self._meeting = meeting = run / ".ranks.partial"
         meeting.unlink(missing_ok=True)
         shared = Shared(run, config, memory, screen, learner.choices.state(), meeting, resume_from, begun_at)
         self._crew = Crew("rank", work, (shared,), self._ledger, channel, first=1, replace=False)
         self._rank = _Rank(self._player, self._ledger, 0, meeting)
-        meeting.unlink(missing_ok=True)
         self._lead = Lead(
             run,
             config,
@@ -102,6 +101,7 @@ class Runner:
             while lead.goes_on(losses):
                 losses = rank.iterate(_WAIT if lead.paused else _GO_ON)
             rank.iterate(_STOP)
+            dist.destroy_process_group()
         except RuntimeError:
             time.sleep(_EXPLAIN_S)
             raise
@@ -113,6 +113,7 @@ class Runner:
         self._ledger.stop()
         self._crew.close(leave_s=0)  # in order they have left already
         self._player.close()
+        self._meeting.unlink(missing_ok=True)  # not earlier: NCCL's monitor reads it for as long as the group is there
 
 
 class _Rank:
@@ -186,18 +187,36 @@ def work(channel: Channel, index: int, restarts: int, shared: Shared) -> None:
     rank = _Rank(player, ledger, index, shared.meeting)
     while not rank.stopped:
         rank.iterate()
-    player.close()
     dist.destroy_process_group()
+    player.close()
 
 
 def _of_rank(config: RunConfig, index: int) -> RunConfig:
-    """The configuration with a rank's own device. Raises `UserError` if there are fewer GPUs than ranks."""
-    if resolve_device(config.device).type != "cuda":
-        return config
-    there = torch.cuda.device_count()
-    if config.num_processes > there:
+    """The configuration with a rank's own device. Raises `UserError` if there is none for each rank."""
+    device = device_of_rank(config.device, resolve_device(config.device), index, config.num_processes)
+    return dataclasses.replace(config, device=device)
+
+
+def device_of_rank(asked: str, resolved: torch.device, index: int, ranks: int) -> str:
+    """A rank's device: a GPU each, counted from the one that was asked for, or the CPU.
+
+    Args:
+        asked: `--device`.
+        resolved: what that means on this machine.
+
+    Raises `UserError` if there are fewer GPUs than ranks, or gradients can't be averaged on the device.
+    """
+    if resolved.type == "mps":
+        if asked == "auto":
+            return "cpu"
+        raise UserError("--device: mps: PyTorch can't average gradients there; --runner ddp accepts: auto, cpu, cuda")
+    if resolved.type != "cuda":
+        return asked
+    first, there = resolved.index or 0, torch.cuda.device_count()
+    if first + ranks > there:
+        most = there - first
         raise UserError(
-            f"--num-processes: {config.num_processes} ranks need a GPU each, and this machine has {there}; "
-            f"accepted: 1 to {there}, or --device cpu"
+            f"--num-processes: {ranks} ranks need a GPU each, and this machine has {most} from cuda:{first} on; "
+            f"accepted: 1 to {most}, or --device cpu"
         )
-    return dataclasses.replace(config, device=f"cuda:{index}")
+    return f"cuda:{first + index}"

@@ -32,8 +32,9 @@ from engine.runners.learner import Learner, device_of_boards, read_extra
 from engine.runners.ledger import BEAT_S, Ledger
 from engine.threads import ThreadBudget, keep_freed_memory, thread_budget
 
-_FIRST_UPDATE_S = 15.0
-"""Less than what a leader has who waits for this one (`engine.runners.channel.BEAT_S`)."""
+_FIRST_S = 15.0
+"""For the first step and the first update, in which a device loads its libraries and torch compiles. Less than what a
+leader has who waits for this one (`engine.runners.channel.BEAT_S`)."""
 _SAMPLE_S = 0.005
 """Seconds that a sample of an update may take: some twenty times what it takes one core."""
 
@@ -91,7 +92,7 @@ class Player:
             seed=explore_seed,
         )
         self._shown_at = float("-inf")
-        self._beat, self._has_learned = beat, False
+        self._beat, self._has_acted, self._has_learned = beat, False, False
 
     def load_play(self, folder: Path, tell: Tell) -> None:
         """Go on in the games of a checkpoint, if they are the same."""
@@ -109,7 +110,8 @@ class Player:
     def iterate(self, learn: Callable[[], list[Losses]] | None = None) -> list[Losses]:
         """One environment step of every lane, and what `learn` (all updates that are due) does meanwhile."""
         actor, learner, ledger = self._actor, self.learner, self._ledger
-        ledger.beat(self._index, step_s(self.config))
+        ledger.beat(self._index, step_s(self.config) if self._has_acted else max(_FIRST_S, step_s(self.config)))
+        self._has_acted = True
         follow(ledger, learner)
         if self.config.curriculum:
             actor.env.follow(ledger.level)
@@ -130,7 +132,7 @@ class Player:
     def _updates_now(self) -> None:
         """Give heartbeats before an update; the first one compiles, where a machine has not done that yet."""
         later = BEAT_S + _SAMPLE_S * self.learner.choices.batch_size
-        self._ledger.beat(self._index, later if self._has_learned else _FIRST_UPDATE_S)
+        self._ledger.beat(self._index, later if self._has_learned else _FIRST_S)
         self._has_learned = True
         self._beat()
 

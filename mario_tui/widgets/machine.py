@@ -65,13 +65,10 @@ class MachinePanel(Panel):
     def _gpu(self, text: Text, index: int, gpu: GPU, room: int, past: int) -> None:
         heat = "" if gpu.temperature_c is None else f" {gpu.temperature_c:.0f}°C"
         earlier = [s.gpus[index] for s in self._past if index < len(s.gpus)]
-        use = f"{gpu.utilisation_percent:.0f}%{heat}"
-        used = [g.utilisation_percent / 100 for g in earlier]
-        self._line(text, f"gpu {index}", gpu.utilisation_percent / 100, use, room, past, used, "green")
-        share = gpu.memory_used_bytes / gpu.memory_total_bytes
-        size = f"{gibibytes(gpu.memory_used_bytes)}/{gibibytes(gpu.memory_total_bytes)}G"
-        shares = [g.memory_used_bytes / g.memory_total_bytes for g in earlier]
-        self._line(text, "  memory", share, size, room, past, shares, "green")
+        used = [_utilisation(each) for each in earlier]
+        self._line(text, f"gpu {index}", _utilisation(gpu), f"{_percent(gpu)}{heat}", room, past, used, "green")
+        shares = [_memory(each) for each in earlier]
+        self._line(text, "  memory", _memory(gpu), _size(gpu), room, past, shares, "green")
         if self.has_class("-alone"):
             text.append(f"{'':<{_NAMED}}{gpu.name}\n", style="dim")
 
@@ -113,7 +110,26 @@ def _mean(values: list[float]) -> float:
 def _gpu_in_a_line(text: Text, index: int, gpu: GPU, width: int) -> None:
     """Where there are many: `gpu 3  ███▌··  61%  64°C  31.2/80.0G`."""
     heat = "" if gpu.temperature_c is None else f"{gpu.temperature_c:.0f}°C"
-    size = f"{gibibytes(gpu.memory_used_bytes)}/{gibibytes(gpu.memory_total_bytes)}G"
     text.append(f"{f'gpu {index}':<{_NAMED}}")
-    text.append(bar(gpu.utilisation_percent / 100, max(2, min(24, width - _NAMED - 22))), style="green")
-    text.append(f" {gpu.utilisation_percent:>3.0f}% {heat:>4} {size:>11}\n")
+    text.append(bar(_utilisation(gpu), max(2, min(24, width - _NAMED - 22))), style="green")
+    text.append(f" {_percent(gpu):>4} {heat:>4} {_size(gpu):>11}\n")
+
+
+def _utilisation(gpu: GPU) -> float:
+    """As a share; 0 where it is not known."""
+    return (gpu.utilisation_percent or 0.0) / 100
+
+
+def _memory(gpu: GPU) -> float:
+    """Used memory as a share; 0 where it is not known."""
+    return (gpu.memory_used_bytes or 0) / (gpu.memory_total_bytes or 1)
+
+
+def _percent(gpu: GPU) -> str:
+    return "n/a" if gpu.utilisation_percent is None else f"{gpu.utilisation_percent:.0f}%"
+
+
+def _size(gpu: GPU) -> str:
+    if gpu.memory_used_bytes is None or gpu.memory_total_bytes is None:
+        return "n/a"
+    return f"{gibibytes(gpu.memory_used_bytes)}/{gibibytes(gpu.memory_total_bytes)}G"
