@@ -348,13 +348,10 @@ class Host:
     async def _tick(self) -> None:
         """Once a second: the machine, a point for the charts, TensorBoard, the record."""
         sampler = SystemSampler()
-        ticked_at = time.monotonic()
         try:
             while True:
                 self._tell(sampler.sample())
                 self._watch_memory()
-                self._runner.watch(slept_s=time.monotonic() - ticked_at)
-                ticked_at = time.monotonic()
                 if not self._server.is_reachable:
                     await self._listen_again()
                 progress = self._view.progress

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +25,12 @@ def train(
     steps: int,
     resume_from: Path | None = None,
     commands: Sequence[Command] = (),
+    respond: Callable[[Any], Sequence[Command]] = lambda report: (),
 ) -> list[Any]:
     """Run the single runner in this process, with what a host does for it; all that it reported.
 
-    It obeys `commands` after its first iteration. The last report but one names its last checkpoint.
+    It obeys `commands` after its first iteration, and those that `respond` answers to a report soon after that. The
+    last report but one names its last checkpoint.
     """
     values = {
         name: value
@@ -43,6 +45,8 @@ def train(
     def listen() -> None:
         while not reports or not isinstance(reports[-1], Done):
             report = decode_report(ours.recv_bytes())
+            for command in respond(report):
+                ours.send_bytes(encode(command))
             if isinstance(report, Written):
                 checkpoints.commit(Path(report.partial), Path(report.final))
             reports.append(report)

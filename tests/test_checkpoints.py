@@ -14,7 +14,7 @@ from engine import checkpoints, policies
 from engine.buffers.saved import mapped_arrays
 from engine.checkpoints import CheckpointError
 from engine.config import RunConfig
-from engine.messages import Checkpoint, Written
+from engine.messages import Checkpoint, Command, Pause, Resume, Written
 from engine.runs import Run, create_run, find_run, list_runs
 from tests.in_process import of_kind, train
 
@@ -139,7 +139,9 @@ def test_arrays_that_stay_on_the_disk_are_those_that_were_saved(tmp_path: Path) 
 def test_checkpoints_of_one_step_do_not_get_in_each_others_way(tmp_path: Path) -> None:
     """The host commits while the next is written."""
     options = {"game": "snake", "board": "5x5", "burnin": 100, "batch_size": 32}
-    reports = train(tmp_path, options, 80, commands=[Checkpoint() for _ in range(8)])
+    wanted: list[Command] = [*[Checkpoint()] * 7, Resume()]
+    answer = lambda report: [wanted.pop(0)] if isinstance(report, Written) and wanted else []  # noqa: E731
+    reports = train(tmp_path, options, 80, commands=[Pause(), Checkpoint()], respond=answer)
     written = of_kind(Written, reports)
     assert len(written) == 9 and len({report.partial for report in written}) == 9
     assert {path.name for path in tmp_path.glob("*step-*")} == {Path(report.final).name for report in written}

@@ -12,15 +12,17 @@ import pytest
 from engine.checkpoints import BEST_POLICY_FILE, policy_metadata
 from engine.config import RunConfig
 from engine.envs.make import describe_task
-from engine.messages import Beat, Evaluation, decode_report
+from engine.messages import Beat, Done, Evaluate, Evaluation, Pause, Stop, decode_report, encode
 from engine.runners.channel import Channel
 from engine.runners.counters import Counters
 from engine.runners.evaluator import Evaluator, score_of
 from engine.runners.learner import Learner
 from tests import checkpoint_writer
 from tests.checkpoint_writer import make_learner
+from tests.in_process import of_kind, train
 
 UNMATCHED = (1.0, 1000.0)
+SNAKE = {"game": "snake", "board": "5x5", "burnin": 100, "batch_size": 32, "buffer_size": 2000, "eval_episodes": 2}
 
 
 @pytest.fixture
@@ -85,3 +87,30 @@ def test_a_best_policy_that_tells_no_score_gives_way(
     spoil(best, learner)
     assert score_of(best, describe_task(config)) == ()
     assert evaluate(tmp_path, config, learner, 16).best
+
+
+def test_evaluations_asked_for_many_times_are_played_once(tmp_path: Path) -> None:
+    reports = train(tmp_path, SNAKE, 16, commands=[Evaluate()] * 50)  # as by a key that is held
+    assert len(of_kind(Evaluation, reports)) == 1
+
+
+def test_a_stop_does_not_wait_for_evaluations(tmp_path: Path) -> None:
+    reports = train(tmp_path, SNAKE, 10_000_000, commands=[Evaluate(), Evaluate(), Stop(reason="enough")])
+    assert of_kind(Evaluation, reports) == []
+    assert reports[-1] == Done(reason="enough")
+
+
+def test_an_evaluation_in_progress_is_given_up_for_a_stop(config: RunConfig, tmp_path: Path) -> None:
+    ours, theirs = multiprocessing.Pipe()
+    channel, learner = Channel(theirs), make_learner(config, None)
+    ours.send_bytes(encode(Stop()))
+    Evaluator(tmp_path, config, channel, learner, threads=1).evaluate(Counters({"env_steps": 8}))
+    ours.send_bytes(encode(Pause()))
+    assert channel.commands() == [Stop(), Pause()]  # it is still there for whoever obeys
+    theirs.close()
+    reports = []
+    with pytest.raises(EOFError):
+        while True:
+            reports.append(decode_report(ours.recv_bytes()))
+    assert of_kind(Evaluation, reports) == []
+    assert not (tmp_path / BEST_POLICY_FILE).exists()

@@ -27,7 +27,6 @@ from engine.config import RunConfig, make_config
 from engine.envs.emulator import SCREEN_SHAPE
 from engine.errors import UserError
 from engine.messages import (
-    Beat,
     Checkpoint,
     Frame,
     Log,
@@ -38,6 +37,7 @@ from engine.messages import (
     Render,
     Resume,
     Saved,
+    Set,
     Stop,
     Thought,
 )
@@ -226,9 +226,6 @@ async def test_a_runner_that_never_starts_is_killed(tmp_path: Path, monkeypatch:
     runner.start(None)
     try:
         async with asyncio.timeout(PATIENCE_S):
-            while runner.is_alive:
-                runner.watch(slept_s=0.05)
-                await asyncio.sleep(0.05)
             assert await runner.reports.get() is None
         assert runner.how_it_ended() == "the runner process did not start within 0.1 s"
     finally:
@@ -254,16 +251,14 @@ async def test_a_runner_whose_reports_wait_is_alive_and_one_that_sends_none_hang
         assert isinstance(await runner.reports.get(), Ready)
         first = runner._heard_by
         await asyncio.to_thread(wait_until, lambda: runner._heard_by > first + 4, "beats that wait, as during a commit")
-        runner.watch(slept_s=0.05)
         assert runner.is_alive
         (process,) = (child for child in multiprocessing.active_children() if child.name == "runner")
         assert process.pid is not None
         os.kill(process.pid, signal.SIGSTOP)
         async with asyncio.timeout(PATIENCE_S):
-            while runner.is_alive:
-                runner.watch(slept_s=0.05)
-                await asyncio.sleep(0.05)
-            while isinstance(await runner.reports.get(), Beat):
+            for number in range(20_000):  # a pipe holds some 1,500; who sends must not wait
+                runner.send(Set(name="learning_rate", value=1.0 / (1 + number)))
+            while await runner.reports.get() is not None:
                 pass
         assert runner.how_it_ended() == "the runner process stood still"
     finally:

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.envs.emulator import SCREEN_SHAPE
-from engine.messages import Beat, Command, Log, Report, Thought, decode_command, encode
+from engine.messages import Beat, Command, Log, Pause, Report, Resume, Set, Stop, Thought, decode_command, encode
 
 BEAT_S = 20.0
 """Seconds of silence after which a leading process is taken to hang, unless it said otherwise."""
@@ -43,17 +43,26 @@ class Channel:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._sending = threading.Lock()
+        self._waiting = Outstanding()
         self._beaten_at = float("-inf")
 
     def commands(self, wait_s: float = 0.0) -> list[Command]:
-        """Commands that have come, or come within `wait_s` seconds."""
-        received: list[Command] = []
+        """Commands that have come, or come within `wait_s` seconds, each asked for once."""
+        self._receive(wait_s)
+        return self._waiting.take()
+
+    @property
+    def stop_waits(self) -> bool:
+        """Whether the next `commands` has a stop: what takes long is better given up."""
+        self._receive(0)
+        return Stop in self._waiting
+
+    def _receive(self, wait_s: float) -> None:
         try:
-            while self._connection.poll(0 if received else wait_s):
-                received.append(decode_command(self._connection.recv_bytes()))
+            while self._connection.poll(0 if self._waiting else wait_s):
+                self._waiting.put(decode_command(self._connection.recv_bytes()))
         except (EOFError, OSError):
             raise HostGoneError from None
-        return received
 
     def send(self, report: Report) -> None:
         try:
@@ -74,6 +83,35 @@ class Channel:
 
     def log(self, text: str, level: Any = "info") -> None:
         self.send(Log(at=time.time(), level=level, text=text))
+
+
+class Outstanding:
+    """Commands that nobody has taken yet. One replaces an older one that asks for the same, so that there are never
+    more than there are kinds, however long a key is held."""
+
+    def __init__(self) -> None:
+        self._commands: dict[object, Command] = {}
+
+    def put(self, command: Command) -> None:
+        match command:
+            case Pause() | Resume():
+                kind: object = Pause
+            case Set():
+                kind = command.name
+            case _:
+                kind = type(command)
+        self._commands.pop(kind, None)  # the order is that of the newest
+        self._commands[kind] = command
+
+    def take(self) -> list[Command]:
+        taken, self._commands = list(self._commands.values()), {}
+        return taken
+
+    def __contains__(self, kind: type[Command]) -> bool:
+        return kind in self._commands
+
+    def __len__(self) -> int:
+        return len(self._commands)
 
 
 class Patience:

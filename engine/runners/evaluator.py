@@ -32,6 +32,10 @@ _STARTING_S = 600.0
 """For the lanes to start in: on nes-py each plays the log of its start again, which takes it half a second."""
 
 
+class _StopWaits(Exception):
+    """The run is to end: an evaluation is given up for that."""
+
+
 class Evaluator:
     """Training stands still during an evaluation, so that a run's numbers do not depend on the machine's speed."""
 
@@ -41,7 +45,7 @@ class Evaluator:
         self._best = score_of(run / BEST_POLICY_FILE, describe_task(config))
 
     def evaluate(self, counters: Counters) -> None:
-        """Play, report, and keep the policy if none was better: by clears, then by return."""
+        """Play, report, and keep the policy if none was better: by clears, then by return. A stop ends it early."""
         started = time.monotonic()
         episodes = episodes_of(self._config)
         if self._env is None:
@@ -49,7 +53,10 @@ class Evaluator:
             self._env = make_lanes(self._config, episodes, threads=self._threads, seed=_SEED, once=True)
             self._env.spread_starts()
         self._env.rewind()
-        played = play_episodes(self._env, self._act, episodes)
+        try:
+            played = play_episodes(self._env, self._act, episodes)
+        except _StopWaits:
+            return
         clears = sum(episode.flag for episode in played)
         mean_return = sum(episode.episode_return for episode in played) / episodes
         score = (clears / episodes, mean_return)
@@ -69,6 +76,8 @@ class Evaluator:
 
     def _act(self, obs: Frames, masks: NDArray[np.bool_] | None) -> NDArray[np.int64]:
         self._channel.beat()
+        if self._channel.stop_waits:
+            raise _StopWaits
         return self._learner.agent.play(obs, masks)
 
     def _keep(self, env_steps: int, score: tuple[float, float]) -> bool:

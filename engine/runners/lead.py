@@ -156,7 +156,7 @@ class Lead:
             self._next_save = _next_multiple(counters.env_steps, config.save_every)
         with stages("wait" if self.paused else "log"):
             commands = self._channel.commands(wait_s=0.2 if self.paused else 0.0)
-        for command in commands:
+        for command in sorted(commands, key=lambda each: not isinstance(each, Stop)):  # nothing delays a stop
             self._obey(command)
         if counters.env_steps >= config.steps:
             self.stop(f"{config.steps:,} environment steps are done")
@@ -268,7 +268,7 @@ class Lead:
                 self._save_policy()
             case Checkpoint():
                 self._checkpoint()
-            case Evaluate():
+            case Evaluate() if self._stop_reason is None:
                 self._evaluate()
             case Set():
                 self._set(command)
