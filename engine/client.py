@@ -16,11 +16,17 @@ from typing import Self
 import msgspec
 
 from engine.errors import UserError
-from engine.messages import HEADER_BYTES, PROTOCOL, Command, Event, Hello, body_length, decode_event, pack
+from engine.messages import HEADER_BYTES, PROTOCOL, Command, Event, Hello, Log, body_length, decode_event, pack
 from engine.runs import LOG_FILE, Run
 
 START_TIMEOUT_S = 30.0
 _STARTING_S = 10.0
+_ANSWER_S = 10.0
+"""Seconds in which a host has to greet who connects: one that was suspended accepts connections and says nothing."""
+
+
+_NO_EVENT = (OSError, ValueError, msgspec.DecodeError)
+"""What reading an event may raise: the connection ended, or what came is no event."""
 
 
 class UnreachableError(UserError):
@@ -32,14 +38,15 @@ class HostGone(Exception):
 
 
 class HostClient:
-    """One connection to a run's host. `receive` blocks; one thread reads, any may send.
+    """One connection to a run's host. `receive` blocks; one thread reads, any may send, which never blocks.
 
-    Raises `UserError` if the run has no host to connect to or it speaks another protocol.
+    Raises `UserError` if the run has no host to connect to, or it does not answer or speaks another protocol.
     """
 
     def __init__(self, run: Run) -> None:
         record = run.record()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._socket.settimeout(_ANSWER_S)
         try:
             self._socket.connect(record.socket)
         except OSError as error:
@@ -50,10 +57,17 @@ class HostClient:
             raise UserError(f"{run.name}: is not running (state: {record.state})") from None
         self._stream = self._socket.makefile("rb")
         try:
-            hello = self.receive()
-        except HostGone:
+            hello = self._read()
+        except TimeoutError:
+            self.close()
+            raise UserError(f"{run.name}: its host did not answer within {_ANSWER_S:.0f} s") from None
+        except _NO_EVENT:
             self.close()
             raise UnreachableError(f"{run.name}: its host ended just now") from None
+        self._socket.settimeout(None)
+        if isinstance(hello, Log):  # why it refuses
+            self.close()
+            raise UserError(f"{run.name}: {hello.text}")
         if not isinstance(hello, Hello) or hello.protocol != PROTOCOL:
             self.close()
             raise UserError(f"{run.name}: its host speaks another protocol; use the mario-tui that started it")
@@ -62,18 +76,25 @@ class HostClient:
     def receive(self) -> Event:
         """The next event. Raises `HostGone` when there will be none."""
         try:
-            header = self._stream.read(HEADER_BYTES)
-            body = self._stream.read(body_length(header)) if len(header) == HEADER_BYTES else b""
-            return decode_event(body)
-        except (OSError, ValueError, msgspec.DecodeError) as error:
+            return self._read()
+        except _NO_EVENT as error:
             raise HostGone(str(error)) from None
 
+    def _read(self) -> Event:
+        header = self._stream.read(HEADER_BYTES)
+        body = self._stream.read(body_length(header)) if len(header) == HEADER_BYTES else b""
+        return decode_event(body)
+
     def send(self, command: Command) -> None:
-        """Send a command. Raises `HostGone` if the host is."""
+        """Send a command. Raises `HostGone` if the host is gone, or has not read for so long that there is no room."""
+        message = pack(command)
         try:
-            self._socket.sendall(pack(command))
+            sent = self._socket.send(message, socket.MSG_DONTWAIT)
         except OSError as error:
             raise HostGone(str(error)) from None
+        if sent < len(message):  # what follows half a message would not be understood
+            self.close()
+            raise HostGone("the host does not read")
 
     def close(self) -> None:
         """End the connection; a thread blocked in `receive` gets `HostGone`."""

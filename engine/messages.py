@@ -18,6 +18,7 @@ PROTOCOL = 3
 """Version of this page; a client refuses a host that speaks another one."""
 
 MAX_MESSAGE_BYTES = 64 * 2**20
+MAX_COMMAND_BYTES = 2**16
 
 State = Literal["starting", "running", "paused", "stopping", "finished", "failed", "lost"]
 
@@ -497,9 +498,9 @@ def pack(message: Message) -> bytes:
     return _HEADER.pack(len(body)) + body
 
 
-def body_length(header: bytes) -> int:
-    """Length in bytes of the message behind a header. Raises `ValueError` if it is absurd."""
+def body_length(header: bytes, most: int = MAX_MESSAGE_BYTES) -> int:
+    """Length in bytes of the message behind a header. Raises `ValueError` if it is more than `most`."""
     (length,) = _HEADER.unpack(header)
-    if length > MAX_MESSAGE_BYTES:
-        raise ValueError(f"message of {length} bytes; at most {MAX_MESSAGE_BYTES} are accepted")
+    if length > most:
+        raise ValueError(f"message of {length} bytes; at most {most} are accepted")
     return int(length)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import resource
+import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -16,12 +18,14 @@ import msgspec
 
 from engine.messages import (
     HEADER_BYTES,
+    MAX_COMMAND_BYTES,
     Command,
     Current,
     Event,
     Frame,
     Hello,
     Lasting,
+    Log,
     Render,
     body_length,
     decode_command,
@@ -31,6 +35,7 @@ from engine.messages import (
 _MAX_LASTING = 4096  # unsent lasting events of one client
 _MAX_FPS = 30.0
 _FLUSH_TIMEOUT_S = 2.0
+_MAX_CLIENTS = 64
 
 
 class EventServer:
@@ -57,6 +62,8 @@ class EventServer:
         self._rendering, self._complain = rendering, complain
         self._clients: set[_Client] = set()
         self._server: asyncio.Server | None = None
+        # The run itself must not run out of descriptors: without them no checkpoint can be written.
+        self._most_clients = min(_MAX_CLIENTS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
         self.render = Render(on=False)
         """What the keenest client wants to see of the game; off if none does."""
 
@@ -93,6 +100,11 @@ class EventServer:
         self._address.unlink(missing_ok=True)
 
     async def _welcome(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(self._clients) >= self._most_clients:
+            text = f"{self._most_clients} clients are connected; no more are accepted"
+            writer.write(pack(Log(at=time.time(), level="warning", text=text)))
+            writer.close()
+            return
         client = _Client(writer, self._hello)
         self._clients.add(client)
         for event in self._current():
@@ -101,7 +113,7 @@ class EventServer:
         try:
             while True:
                 header = await reader.readexactly(HEADER_BYTES)
-                command = decode_command(await reader.readexactly(body_length(header)))
+                command = decode_command(await reader.readexactly(body_length(header, MAX_COMMAND_BYTES)))
                 if isinstance(command, Render):
                     client.render = command
                     self._sum_up_rendering()

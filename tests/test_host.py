@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import multiprocessing
 import os
@@ -21,6 +22,7 @@ import numpy as np
 import psutil
 import pytest
 
+from engine import client as client_module
 from engine import messages, runner_process
 from engine.client import HostClient, HostGone, HostProcess, attach
 from engine.config import RunConfig, make_config
@@ -28,6 +30,7 @@ from engine.envs.emulator import SCREEN_SHAPE
 from engine.errors import UserError
 from engine.messages import (
     Checkpoint,
+    Evaluate,
     Frame,
     Log,
     Pause,
@@ -214,6 +217,43 @@ def test_a_runner_that_hangs_while_it_starts_is_stopped_at_once(tmp_path: Path) 
     assert process.returncode == 1
     assert "stopped before training began" in err
     nobody_is_left(tmp_path)
+
+
+def test_clients_are_limited_and_who_comes_too_many_is_told(tmp_path: Path) -> None:
+    with headless("--steps", "100000000", cwd=tmp_path) as process, contextlib.ExitStack() as clients:
+        read_event(process, "progress", state="running")
+        run = the_run(tmp_path)
+        with pytest.raises(UserError, match="clients are connected; no more are accepted"):
+            for _ in range(100):
+                clients.enter_context(HostClient(run))
+        clients.close()
+
+        def accepted() -> HostClient | None:
+            with contextlib.suppress(UserError):
+                return HostClient(run)
+            return None
+
+        with wait_until(accepted, "room for a client") as client:
+            client.send(Stop())
+            next_event(client, messages.Finished)
+        process.communicate(timeout=PATIENCE_S)
+        assert process.returncode == 0
+
+
+def test_a_host_that_is_suspended_keeps_no_client_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_module, "_ANSWER_S", 0.2)
+    with headless("--steps", "100000000", cwd=tmp_path) as process:
+        read_event(process, "progress", state="running")
+        run = the_run(tmp_path)
+        with HostClient(run) as client:
+            host = psutil.Process(run.record().pid)
+            host.suspend()
+            with pytest.raises(HostGone):  # at once, when the socket is full
+                while True:
+                    client.send(Evaluate())
+            with pytest.raises(UserError, match=r"did not answer within"):
+                HostClient(run)
+            host.resume()
 
 
 def _start_forever(*_: Any) -> None:
