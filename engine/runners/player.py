@@ -23,6 +23,7 @@ from engine.agents.schedules import epsilon_ladder
 from engine.config import RunConfig
 from engine.envs.make import make_lanes
 from engine.envs.step import Lanes
+from engine.errors import UserError
 from engine.jit import is_cold
 from engine.monitoring.stages import stages
 from engine.runners.actor import Actor
@@ -98,7 +99,10 @@ class Player:
         """Go on in the games of a checkpoint, if they are the same."""
         extra, arrays = read_extra(folder)
         if extra["games"] == games_of(self.config) and arrays:
-            self._actor.load_state(extra["play"], arrays)
+            try:
+                self._actor.load_state(extra["play"], arrays)
+            except (KeyError, TypeError, ValueError) as error:
+                raise UserError(f"{folder}: the games in it can't be continued ({error})") from None
         else:
             self.learner.replay.cut()
             tell("the games begin anew: they are others, or another number, than in the checkpoint")

@@ -1,16 +1,19 @@
 """What must hold of a batch: lanes are independent, threads are invisible, states can be kept."""
 
 import os
+import struct
 import subprocess
 import sys
 import time
+import zlib
 from pathlib import Path
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from engine.envs.nes import Cartridge, NesBatch, load_cartridge
+from engine.envs.nes import Cartridge, NesBatch, layout, load_cartridge
+from engine.envs.nes.console import _HEADER
 from engine.envs.view import VIEWS
 from engine.jit import keep_used
 from tests.nes.play import HELD, MODE, NORMAL, ODDS, PLAYER, PLAYING, START, TIMER
@@ -169,6 +172,65 @@ def test_a_foreign_or_damaged_state_is_refused_and_changes_nothing(cartridge: Ca
         with pytest.raises(ValueError, match=reason):
             console.load(0, state)
         assert console.save(0) == before
+
+
+def state_of(console: NesBatch, **words: int) -> bytes:
+    """A saved state with some of its words replaced, and a checksum that fits."""
+    saved = bytearray(console.save(0))
+    for name, value in words.items():
+        struct.pack_into("<q", saved, _HEADER.size + 8 * getattr(layout, name), value)
+    struct.pack_into("<I", saved, 12, zlib.crc32(bytes(saved[_HEADER.size :])))
+    return bytes(saved)
+
+
+@pytest.mark.parametrize(
+    ("word", "value"),
+    [
+        ("SP", 1 << 40),  # the stack outside memory
+        ("SP", -1),
+        ("PC", 0x10000),
+        ("POSITION", -(1 << 60)),  # a picture that never ends
+        ("POSITION", layout.PICTURE_DOTS),
+        ("DUE", -(1 << 60)),
+        ("ADDRESS", 1 << 20),
+        ("SPRITE_COUNT", 9),
+        ("SPRITE_LIST", 64),
+        ("SPRITE_ADDRESS", 256),
+        ("BACKGROUND_TABLE", 0x2000),
+        ("INCREMENT", 0),
+        ("HIT_POSITION", -2),
+        ("PICTURE", 2),
+    ],
+)
+def test_a_state_with_an_impossible_word_is_refused_and_changes_nothing(
+    word: str, value: int, cartridge: Cartridge, start: bytes
+) -> None:
+    console = NesBatch(1, cartridge)
+    console.load(0, start)
+    before = console.save(0)
+    assert state_of(console) == before
+    with pytest.raises(ValueError, match=f"word {getattr(layout, word)} of the console's state can't be {value}"):
+        console.load(0, state_of(console, **{word: value}))
+    assert console.save(0) == before
+
+
+def test_any_state_that_is_accepted_runs_and_can_be_saved_again(cartridge: Cartridge) -> None:
+    """No made-up state makes the console hang or write outside its memory, whose neighbours stay as they are."""
+    random, console = np.random.default_rng(0), NesBatch(3, cartridge)
+    accepted = [list(layout._ACCEPTED[word]) for word in range(layout.STATE_WORDS)]
+    accepted[layout.DOTS_DONE] = [0]
+    neighbours = [console.save(lane)[16:] for lane in (0, 2)]
+    active = np.array([False, True, False])
+    for _ in range(300):
+        for words, memory in ((console.state, console.memory), (console.last_state, console.last_memory)):
+            words[1] = [values[random.integers(len(values))] for values in accepted]
+            memory[1] = random.integers(0, 256, layout.MEMORY_BYTES)
+        console.state[1, layout.PICTURE] = 1
+        console.load(1, console.save(1))
+        console.screen(1)
+        console.step(random.integers(0, 256, 3).astype(np.uint8), 2, active)
+        console.load(1, console.save(1))
+    assert [console.save(lane)[16:] for lane in (0, 2)] == neighbours
 
 
 def test_wrong_arguments_are_refused(cartridge: Cartridge) -> None:

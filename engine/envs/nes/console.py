@@ -51,6 +51,7 @@ from engine.envs.nes.layout import (
     STATUS,
     STROBE,
     VERTICAL_MIRRORING,
+    check_words,
     draw_rows,
 )
 from engine.envs.nes.picture import PIXELS
@@ -162,7 +163,7 @@ class NesBatch:
         return _HEADER.pack(_MAGIC, STATE_FORMAT, self._cartridge_sum, zlib.crc32(body)) + body
 
     def load(self, lane: int, state: bytes) -> None:
-        """Continue in `lane` where `save` was called; ValueError if the state is foreign or damaged."""
+        """Continue in `lane` where `save` was called; ValueError if the state is foreign, damaged or impossible."""
         parts = self._saved_parts()
         size = _HEADER.size + sum(part[lane].nbytes for part in parts)
         if len(state) != size or state[:4] != _MAGIC:
@@ -174,11 +175,16 @@ class NesBatch:
             raise ValueError("the saved state belongs to another cartridge")
         if body_sum != zlib.crc32(memoryview(state)[_HEADER.size :]):
             raise ValueError("the saved state is damaged (its checksum differs)")
-        offset = _HEADER.size
+        rows, offset = [], _HEADER.size
         for part in parts:
-            row = part[lane]
-            row[:] = np.frombuffer(state, row.dtype, row.size, offset)
-            offset += row.nbytes
+            rows.append(np.frombuffer(state, part.dtype, part[lane].size, offset))
+            offset += part[lane].nbytes
+        words, _, last_words, _ = rows
+        check_words(words.tolist())
+        if words[PICTURE]:  # else there is no last frame to draw
+            check_words(last_words.tolist())
+        for part, row in zip(parts, rows, strict=True):
+            part[lane] = row
 
     def power_on(self, lane: int) -> None:
         """Clear everything and start the program anew."""

@@ -5,6 +5,8 @@ A few arrays instead of a dozen keep the calls between kernels cheap. Booleans a
 decides the future lies in `state` and `memory`.
 """
 
+from collections.abc import Container, Sequence
+
 # CPU
 PC = 0  # program counter
 A = 1
@@ -84,3 +86,33 @@ VISIBLE_END = 241 * LINE_DOTS
 NMI_POSITION = 242 * LINE_DOTS
 PICTURE_DOTS = 262 * LINE_DOTS
 FRAME_CYCLES = 29781  # nes-py's frame: one or two dots longer than a picture
+
+_BYTES = (A, X, Y, SP, STATUS, READ_BUFFER, SPRITE_ADDRESS, BUTTONS, BUTTON_BITS)
+_BOOLEANS = (
+    CYCLE_PARITY, EVEN, NMI_ENABLED, TALL_SPRITES, SHOW_BACKGROUND, SHOW_SPRITES, SHOW_BACKGROUND_EDGE,
+    SHOW_SPRITES_EDGE, FIRST_WRITE, VBLANK, SPRITE_ZERO_HIT, NMI_PENDING, VERTICAL_MIRRORING, STROBE, PICTURE,
+)  # fmt: skip
+_LONGEST_INSTRUCTION = 600  # CPU cycles, sprite DMA's 514 among them
+
+
+def _accepted() -> dict[int, Container[int]]:
+    """What each word of `state` may be between two frames. The kernels index memory with some of them, and count with
+    others until a frame is over: a foreign value would read and write elsewhere, or never end."""
+    flags = {word: range(2) for word in _BOOLEANS}
+    sprites = {word: range(64) for word in range(SPRITE_LIST, SPRITE_LIST + 8)}
+    return flags | sprites | {word: range(0x100) for word in _BYTES} | {
+        PC: range(0x10000), DUE: range(_LONGEST_INSTRUCTION), POSITION: range(PICTURE_DOTS), DOTS_DONE: range(1),
+        BACKGROUND_TABLE: (0, 0x1000), SPRITE_TABLE: (0, 0x1000), INCREMENT: (1, 32), ADDRESS: range(0x8000),
+        NEXT_ADDRESS: range(0x8000), FINE_X: range(8), SPRITE_COUNT: range(9),
+        HIT_POSITION: range(HIT_UNKNOWN, PICTURE_DOTS),
+    }  # fmt: skip
+
+
+_ACCEPTED = _accepted()
+
+
+def check_words(state: Sequence[int]) -> None:
+    """Check the words of a lane's `state` (of a saved console, say). Raises `ValueError` naming the first wrong one."""
+    for word, value in enumerate(state):
+        if value not in _ACCEPTED[word] and (word, value) != (HIT_POSITION, HIT_NEVER):
+            raise ValueError(f"word {word} of the console's state can't be {value}")
