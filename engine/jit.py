@@ -4,6 +4,10 @@ numba reads `NUMBA_CACHE_DIR` once, when it is imported. Its default is `__pycac
 an installed package may not be allowed to write. A value that the user has set is left alone, and so is a
 numba that somebody imported earlier: then its own default holds.
 
+What numba finds in its folder it unpickles, which can execute anything: so the folder must be this user's alone. And
+numba is imported where nobody else can leave a file: it reads `.numba_config.yaml` in the working directory, which may
+be a run's folder that came from somebody else.
+
 numba compiles a kernel anew when the file that holds it changes, but not when a file changes whose functions
 the kernel calls. So the folder's name carries a digest of all environment and replay sources: an upgrade never runs
 half of the old code. A folder that no start has used for a month is removed.
@@ -15,6 +19,8 @@ import hashlib
 import os
 import re
 import shutil
+import stat
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -35,10 +41,30 @@ def sources_digest() -> str:
 def use_user_cache() -> None:
     """Point numba below `$XDG_CACHE_HOME/mario-tui/numba` (or `~/.cache`) unless `NUMBA_CACHE_DIR` is set."""
     if "NUMBA_CACHE_DIR" not in os.environ:
-        base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-        folder = Path(base) / "mario-tui" / "numba" / sources_digest()
-        os.environ["NUMBA_CACHE_DIR"] = str(folder)
-        keep_used(folder)
+        os.environ["NUMBA_CACHE_DIR"] = str(user_cache(sources_digest()))
+
+
+def user_cache(name: str) -> Path:
+    """The folder of that name below `$XDG_CACHE_HOME/mario-tui/numba` (or `~/.cache`), if it is or can be this user's
+    alone; else one that is."""
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mario-tui" / "numba"
+    for parent in (base, Path(tempfile.gettempdir()) / f"mario-tui-numba-{os.getuid()}"):
+        with contextlib.suppress(OSError):
+            parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            (parent / name).mkdir(mode=0o700, exist_ok=True)
+            if is_private(parent) and is_private(parent / name):
+                keep_used(parent / name)
+                return parent / name
+    return Path(tempfile.mkdtemp(prefix="mario-tui-numba-"))
+
+
+def is_private(folder: Path) -> bool:
+    """Whether a folder, no link to one, is this user's alone to write; others are shut out of it from now on."""
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o022:
+        return False
+    folder.chmod(0o700)
+    return True
 
 
 def keep_used(folder: Path) -> None:
@@ -62,10 +88,16 @@ def is_cold() -> bool:
 
 use_user_cache()
 
-from llvmlite import ir  # noqa: E402
-from numba import cfunc, njit, types  # noqa: E402  # after the folder is set
-from numba.core import cgutils  # noqa: E402
-from numba.extending import intrinsic  # noqa: E402
+_here = os.open(".", os.O_RDONLY)
+os.chdir("/")
+try:
+    from llvmlite import ir
+    from numba import cfunc, njit, types
+    from numba.core import cgutils
+    from numba.extending import intrinsic
+finally:
+    os.fchdir(_here)
+    os.close(_here)
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

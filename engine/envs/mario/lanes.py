@@ -7,6 +7,7 @@ same on either. Games that end begin anew from saved start states: by themselves
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,9 +25,11 @@ from engine.envs.mario.native import NativePlayer
 from engine.envs.mario.stepped import SteppedPlayer
 from engine.envs.mario.task import MarioTask
 from engine.envs.nes import NesBatch, load_cartridge
+from engine.envs.nes.cartridge import installed_mario
 from engine.envs.nes_py import NesPyEmulator
 from engine.envs.stack import STACK
 from engine.envs.step import Spec, VectorStep
+from engine.errors import UserError
 from engine.joypad import START, A, action_buttons
 
 EMULATORS = ("native", "nes-py")
@@ -34,6 +37,8 @@ CLEAR_BONUS = 3.0
 PROGRESS_SCALE = 15.0
 _NOOP_DRAW = 1
 """Which of a new lane's random numbers says how long its first episode begins with doing nothing."""
+_LATEST_START = 5000
+"""Frames from power-on after which another cartridge than Mario's is not waited for; his needs some 200."""
 _LONGEST_HOLD = 8
 """Held buttons explore a platform game better than single random presses: a full jump needs A for half a second."""
 
@@ -249,7 +254,14 @@ def _start_state(emulator: str, stage: str | None, rom: Path | None) -> bytes:
     area = number + 1 if world in (1, 2, 4, 7) and number >= 2 else number  # these worlds have an extra first area
     ram = console.ram[0]
 
+    frames = itertools.count()
+
     def press(buttons: int) -> None:
+        if next(frames) == _LATEST_START:
+            raise UserError(
+                f"--rom: {rom or installed_mario()}: the game has not begun after {_LATEST_START:,} frames; accepted: "
+                "a cartridge of Super Mario Bros"
+            )
         console.step(np.array([buttons], np.uint8))
 
     press(START)

@@ -193,8 +193,7 @@ def _skip_scenes(
 ) -> Any:
     """Run what the player can't influence; the number of frames."""
     book[rules.PHASE] = 0
-    frames = 0
-    while True:
+    for frames in range(rules.LONGEST_SCENE):
         wanted = rules.next_scene(memory, book, options[_WHOLE_GAME] != 0)
         if wanted & rules.POKE_DEAD:
             memory[rules.PLAYER_STATE] = 6
@@ -205,7 +204,7 @@ def _skip_scenes(
         if not wanted & rules.RUN_FRAME:
             return frames
         _run(run_frame, state, memory, last_state, last_memory, book, canvas, rom, np.int64(0), np.int64(DRAW_NOTHING))
-        frames += 1
+    return rules.LONGEST_SCENE
 
 
 @kernel

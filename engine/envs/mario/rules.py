@@ -171,6 +171,11 @@ def read_info(memory: Any, info: Any) -> None:
     info[Y_POS] = 255 + height if memory[_VIEWPORT_Y] < 1 else height
 
 
+LONGEST_SCENE = 5000
+"""Frames after which a player without control is not waited for any more; in Mario's cartridge the cut-scene after a
+world takes some 1,000. Another cartridge, or a state that somebody made up, might never give control."""
+
+
 @kernel
 def next_scene(memory: Any, book: Any, whole_game: bool) -> int:
     """What to do before the player has control again: a sum of RUN_FRAME and POKE_... bits, 0 for nothing more.

@@ -83,7 +83,7 @@ class SteppedPlayer:
     def _skip_scenes(self, playing: NDArray[np.bool_]) -> None:
         self._book[:, rules.PHASE] = 0
         waiting = playing.copy()
-        while waiting.any():
+        for _ in range(rules.LONGEST_SCENE):
             for lane in np.flatnonzero(waiting).tolist():
                 wanted = rules.next_scene(self._console.ram[lane], self._book[lane], self._whole_game)
                 if wanted & rules.POKE_DEAD:
@@ -93,8 +93,9 @@ class SteppedPlayer:
                 if wanted & rules.POKE_PRELEVEL_TIMER:
                     self._console.poke(lane, rules.PRELEVEL_TIMER, 0)
                 waiting[lane] = bool(wanted & rules.RUN_FRAME)
-            if waiting.any():
-                self._frame(self._nothing, waiting)
+            if not waiting.any():
+                break
+            self._frame(self._nothing, waiting)
 
     def _frame(self, buttons: NDArray[np.uint8], active: NDArray[np.bool_]) -> None:
         self._console.step(buttons, 1, active)
