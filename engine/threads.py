@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import math
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of malloc.h
+_MMAP_THRESHOLDS = (1 << 30, 1 << 25)
+"""Bytes from which a block is mapped on its own: glibc before 2.35 refuses more than 32 MiB."""
 CGROUP = Path("/sys/fs/cgroup")
 _SMALLEST_SHARE = 64
 """Samples of a batch that are worth a learning thread of their own."""
@@ -52,12 +54,18 @@ def available_cores(cgroup: Path = CGROUP) -> int:
     return min(cores, max(1, math.ceil(quota / period)))
 
 
-def keep_freed_memory() -> None:
+def keep_freed_memory(mallopt: Callable[[int, int], int] | None = None) -> None:
     """Let the C library keep what is freed instead of handing it back to the system at once (glibc only).
 
     An update frees and takes tens of megabytes again; getting them from the system anew costs a tenth of the time.
+    `mallopt` is the C library's, which gives 0 where it refuses.
     """
-    with contextlib.suppress(OSError, AttributeError):
-        mallopt = ctypes.CDLL("libc.so.6").mallopt
-        mallopt(_M_MMAP_THRESHOLD, 1 << 30)
+    if mallopt is None:
+        try:
+            mallopt = ctypes.CDLL("libc.so.6").mallopt
+        except (OSError, AttributeError):
+            return
+    # A trim threshold alone would do harm: any accepted option ends glibc's own adjustment of the mmap threshold,
+    # which then stays at 128 KiB.
+    if any(mallopt(_M_MMAP_THRESHOLD, threshold) for threshold in _MMAP_THRESHOLDS):
         mallopt(_M_TRIM_THRESHOLD, (1 << 31) - 1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -74,3 +76,32 @@ def test_a_container_has_the_cores_that_it_is_given(limit: str, cores: int | Non
     (tmp_path / "cpu.max").write_text(limit + "\n")
     machine = available_cores(tmp_path / "no cgroup v2")
     assert available_cores(tmp_path) == min(cores or machine, machine)
+
+
+KEEPS = """
+import ctypes, sys
+from engine.threads import keep_freed_memory
+
+class MallInfo(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_int) for name in
+                "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost".split()]
+
+libc = ctypes.CDLL("libc.so.6")
+libc.mallinfo.restype, libc.malloc.restype = MallInfo, ctypes.c_void_p
+libc.malloc.argtypes, libc.free.argtypes = [ctypes.c_size_t], [ctypes.c_void_p]
+highest = int(sys.argv[1])
+keep_freed_memory(lambda option, value: 0 if option == -3 and value > highest else libc.mallopt(option, value))
+for _ in range(3):
+    before, block = libc.mallinfo(), libc.malloc(16 << 20)
+    mapped = libc.mallinfo().hblks - before.hblks
+    libc.free(block)
+grown = libc.mallinfo().arena - before.arena
+assert (mapped, grown) == (0, 0), (mapped, grown)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="of glibc")
+@pytest.mark.parametrize("highest", [2**40, 2**25, 0])  # newer versions; older ones; one that takes none of ours
+def test_freed_memory_is_kept_whichever_mmap_threshold_the_c_library_accepts(highest: int) -> None:
+    """A block of 16 MiB that was freed is found again, neither mapped anew nor taken from the system."""
+    subprocess.run([sys.executable, "-c", KEEPS, str(highest)], check=True)
