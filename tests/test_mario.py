@@ -14,11 +14,11 @@ import pytest
 from engine.envs.emulator import Emulator
 from engine.envs.mario import VIEWS, MarioLanes, MarioTask, View
 from engine.envs.mario.lanes import make_emulator, start_states
-from engine.envs.mario.rules import INFO_NAMES, STATUS_NAMES, WORLD, draw, stream
+from engine.envs.mario.rules import BUTTONS, INFO_NAMES, STATUS_NAMES, WORLD, draw, stream
 from engine.envs.mario.stepped import SteppedPlayer
 from engine.envs.step import VectorStep
 from engine.errors import UserError
-from engine.joypad import ACTION_SETS, action_buttons
+from engine.joypad import ACTION_SETS, A, action_buttons
 
 RIGHT_B = ACTION_SETS["right-only"].index("right+B")
 ARRAYS = ("frames", "rewards", "terminated", "truncated", "returns", "lengths", "furthest", "clears", "info")
@@ -141,7 +141,7 @@ def assert_equal_play(one: MarioLanes, other: MarioLanes, steps: int) -> int:
     [
         MarioTask(),
         MarioTask(stage="random", actions="complex", sticky=0.25, view=VIEWS["84x84"], stall_steps=40),
-        MarioTask(stage="game", actions="simple", stall_steps=25, frame_skip=3),
+        MarioTask(stage="game", actions="simple", stall_steps=25, frame_skip=3, sticky=0.25),
         MarioTask(stage="8-4", view=View(16, 240, 0, 256, 61, 77), reward="classic"),
     ],
     ids=lambda task: task.stage,
@@ -199,10 +199,24 @@ def test_sticky_actions_repeat_the_last_one() -> None:
     env = MarioLanes(MarioTask(sticky=0.5, stall_steps=0), 64, seed=1)
     env.reset()
     env.step(np.zeros(64, np.int64))
-    from engine.envs.mario.rules import BUTTONS
-
     env.step(np.full(64, RIGHT_B))
     assert 16 < int((env.book[:, BUTTONS] == 0).sum()) < 48
+
+
+@pytest.mark.parametrize("emulator", ["native", "nes-py"])
+def test_a_truncated_episode_ends_with_the_mark_of_the_button_that_was_held(emulator: str) -> None:
+    task = MarioTask(actions="noop,A", sticky=0.5, stall_steps=3)
+    goes_on, stands = (MarioLanes(task, 8, emulator=emulator, seed=1, restart=restart) for restart in (True, False))
+    goes_on.reset()
+    stands.reset()
+    for step in range(3):  # up to the end of all first episodes both draw the same numbers
+        intended = (np.arange(8) + step) % 2
+        last, stood = goes_on.step(intended), stands.step(intended)
+    assert last.truncated.all() and stood.truncated.all()
+    held = stands.book[:, BUTTONS] & A != 0  # a lane that stands still keeps it in its book
+    assert (held != (intended == 1)).any()  # in some lane the action before stuck
+    for frames in (last.final_frames, stood.final_frames, stood.frames):
+        assert np.array_equal(frames[:, 0, 0] == 255, held)
 
 
 @pytest.mark.parametrize("emulator", ["native", "nes-py"])

@@ -50,6 +50,7 @@ class Outcome:
     frames: NDArray[np.uint8]
     final_frames: NDArray[np.uint8]
     ended: NDArray[np.int64]  # [lanes, 2]: terminated, truncated
+    held: NDArray[np.uint8]  # [lanes], the joypad bytes of the step: where an action stuck, those of the step before
     episode: NDArray[np.int64]  # [lanes, 3]: return, length, furthest x
     info: NDArray[np.int64]  # [lanes, 10]
 
@@ -161,13 +162,14 @@ class MarioLanes:
             frames=np.empty(shape, np.uint8),
             final_frames=np.empty(shape, np.uint8),
             ended=np.empty((self.lanes, 2), np.int64),
+            held=np.empty(self.lanes, np.uint8),
             episode=np.empty((self.lanes, 3), np.int64),
             info=np.empty((self.lanes, len(rules.INFO_NAMES)), np.int64),
         )
         stages = self._stages()  # of before: a step that reaches a flag may end in the next stage
         self._player.step(buttons, outcome)
         self._mark(outcome.frames, self.book[:, rules.BUTTONS])
-        self._mark(outcome.final_frames, buttons)
+        self._mark(outcome.final_frames, outcome.held)
         clears = self.book[:, rules.CLEARED] != 0
         return VectorStep(
             frames=outcome.frames,

@@ -79,15 +79,17 @@ class NativePlayer:
 
     def reset(self, frames: NDArray[np.uint8], which: NDArray[np.bool_]) -> None:
         ints = np.empty((self._console.lanes, 10), np.int64)
-        self._play(which.astype(np.uint8), frames, frames, ints, ints, ints, only_begin=True)
+        wanted = which.astype(np.uint8)
+        self._play(wanted, wanted, frames, frames, ints, ints, ints, only_begin=True)
 
     def step(self, buttons: NDArray[np.uint8], outcome: Outcome) -> None:
         o = outcome
-        self._play(buttons, o.frames, o.final_frames, o.ended, o.episode, o.info, only_begin=False)
+        self._play(buttons, o.held, o.frames, o.final_frames, o.ended, o.episode, o.info, only_begin=False)
 
     def _play(
         self,
         buttons: NDArray[np.uint8],
+        held: NDArray[np.uint8],
         frames: NDArray[np.uint8],
         final_frames: NDArray[np.uint8],
         ended: NDArray[np.int64],
@@ -107,6 +109,7 @@ class NativePlayer:
                 only_begin,
                 console.run_frame,
                 buttons,
+                held,
                 self._book,
                 console.state,
                 console.memory,
@@ -209,9 +212,9 @@ def _skip_scenes(
 
 @kernel
 def play_lanes(
-    first: Any, last: Any, only_begin: Any, run_frame: Any, buttons: Any, books: Any, states: Any, memories: Any,
-    last_states: Any, last_memories: Any, frames: Any, final_frames: Any, ended: Any, episode: Any, infos: Any,
-    options: Any, rom: Any, start_states: Any, start_memories: Any, begins: Any, spans: Any, scratch: Any,
+    first: Any, last: Any, only_begin: Any, run_frame: Any, buttons: Any, held_buttons: Any, books: Any, states: Any,
+    memories: Any, last_states: Any, last_memories: Any, frames: Any, final_frames: Any, ended: Any, episode: Any,
+    infos: Any, options: Any, rom: Any, start_states: Any, start_memories: Any, begins: Any, spans: Any, scratch: Any,
 ) -> None:  # fmt: skip
     """One environment step of lanes first..last-1, or with `only_begin` a new episode where `buttons` is not 0.
 
@@ -234,7 +237,7 @@ def play_lanes(
         held = np.int64(buttons[lane])
         if options[_STICKY] and _next_draw(book) < options[_STICKY]:
             held = book[rules.BUTTONS]
-        book[rules.BUTTONS] = held
+        book[rules.BUTTONS] = held_buttons[lane] = held
         drawn = False
         last_buttons = held
         for frame in range(options[_FRAME_SKIP]):

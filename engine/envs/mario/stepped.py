@@ -42,7 +42,7 @@ class SteppedPlayer:
             rules.begin_step(book[lane])
             if self._sticky and self._draw(lane) < self._sticky:
                 held[lane] = book[lane, rules.BUTTONS]
-        book[:, rules.BUTTONS] = held
+        book[:, rules.BUTTONS] = outcome.held[:] = held
         playing = np.ones(console.lanes, np.bool_)
         for _ in range(task.frame_skip):
             self._frame(held, playing)
