@@ -17,7 +17,7 @@ from engine.agents.double_dqn import Precision
 from engine.agents.networks import ColumnsQNetwork
 from engine.agents.probe import faster_precision, largest_batch_that_pays, made_up_batch
 from engine.agents.schedules import annealed, epsilon_ladder
-from engine.buffers import Batch, ReplayBuffer
+from engine.buffers import Batch, NothingToSample, ReplayBuffer
 from engine.buffers.device_replay import DeviceReplayBuffer
 from engine.config import AUTO, RunConfig, make_config
 from engine.envs.step import Spec, VectorStep
@@ -385,6 +385,19 @@ def test_updates_keep_the_replay_ratio(prioritized: bool, where: str) -> None:
     feed(learner, 120, seed=0)
     learning_steps = 2 * 120 - 40
     assert learner.updates == pytest.approx(learning_steps * 4 / 8, abs=8)
+
+
+def test_an_update_that_finds_nothing_to_sample_stays_due() -> None:
+    learner = make_learner()
+    feed(learner, 60, seed=0)
+    learner.book(100)
+    due, replay = learner.due(), learner.replay
+    assert due > 0
+    learner.replay = make_learner().replay  # an empty one, as a ring is that others overwrite faster than it is read
+    with pytest.raises(NothingToSample):
+        learner.learn(1)
+    learner.replay = replay
+    assert learner.due() == due
 
 
 @pytest.mark.parametrize(("runner", "times"), [("ddp", 1), ("parallel", 3)])

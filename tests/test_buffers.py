@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.buffers import FrameStorage, PrioritizedSampler, Sampler, SumTree, UniformSampler
+from engine.buffers import FrameStorage, NothingToSample, PrioritizedSampler, Sampler, SumTree, UniformSampler
 
 GAMMA, STACK = 0.9, 3
 
@@ -142,6 +142,21 @@ def test_prioritized_draws_follow_priorities_and_weights_undo_them() -> None:
     np.testing.assert_allclose(
         [w * (1 + e % 7) ** 0.5 for (_, e), w in weight_of.items()], 1.0, rtol=1e-4
     )  # beta 1: weight times priority is constant, the largest weight is 1
+
+
+@pytest.mark.parametrize("prioritized", [True, False])
+def test_there_is_nothing_to_sample_before_a_window_is_complete(prioritized: bool) -> None:
+    storage = FrameStorage(2, 20, (1, 2), stack=STACK, n_step=3, gamma=GAMMA)
+    options = {"alpha": 0.6, "beta": 0.4, "beta_annealing": 0.0}
+    sampler: Sampler = PrioritizedSampler(storage, **options) if prioritized else UniformSampler(storage)
+    random = np.random.default_rng(0)
+    for steps in (0, 1, 2):
+        with pytest.raises(NothingToSample):
+            sampler.sample(8, random)
+        assert storage.written.tolist() == [steps] * 2
+        fill(storage, sampler, 1, seed=0, end_share=0)
+    fill(storage, sampler, 1, seed=0, end_share=0)
+    assert sampler.sample(8, random).entries.tolist() == [0] * 8
 
 
 def test_stale_priority_is_not_given_to_the_entry_that_took_the_slot() -> None:

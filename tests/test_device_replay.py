@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from engine.agents import DoubleDQN, DuelingQNetwork
-from engine.buffers import FrameStorage, PrioritizedReplayBuffer, SumTree
+from engine.buffers import FrameStorage, NothingToSample, PrioritizedReplayBuffer, SumTree
 from engine.buffers.device import DeviceStorage, TensorBatch
 from engine.buffers.device_replay import DeviceReplayBuffer
 from engine.buffers.device_tree import DeviceSumTree
@@ -137,6 +137,19 @@ def test_draws_weights_and_priorities_equal_those_on_the_host(capacity: int, ste
     drawn = [replay.sample(16, np.random.default_rng(1))[1] for replay in (again, ours)]
     assert torch.equal(drawn[0].entries, drawn[1].entries)
     assert not pair(capacity + 1)[1].load_state(theirs) or theirs["storage.written"].max() <= capacity
+
+
+def test_there_is_nothing_to_sample_on_a_device_before_a_window_is_complete() -> None:
+    _, ours = pair(40)
+    steps = random_steps(3, 4, seed=0, end_share=0.0)
+    for step in steps:
+        with pytest.raises(NothingToSample):
+            ours.sample(16, np.random.default_rng(0))
+        ours.append(*step)
+    assert ours.sample(16, np.random.default_rng(0))[1].entries.tolist() == [0] * 16
+    _, ended = pair(40)
+    ended.append(*steps[0][:3], np.ones(3, bool), *steps[0][4:])  # all windows end with their episodes
+    assert ended.sample(16, np.random.default_rng(0))[0].discounts.tolist() == [0] * 16
 
 
 def test_device_draws_follow_priorities_with_a_generator_of_the_device() -> None:

@@ -1,4 +1,4 @@
-"""A replay that other processes fill at full speed, and die in the middle of it.
+"""A replay that other processes fill while it is read, and die in the middle of it.
 
 Its writers import this module: it is light, so that they start fast.
 """
@@ -6,18 +6,31 @@ Its writers import this module: it is light, so that they start fast.
 from __future__ import annotations
 
 import contextlib
+import time
 from typing import Any
 
 import numpy as np
 import pytest
 
-from engine.buffers import Batch, Memory, PrioritizedReplayBuffer, Sample, SharedMemory
+from engine.buffers import (
+    Batch,
+    FrameStorage,
+    Memory,
+    NothingToSample,
+    PrioritizedReplayBuffer,
+    ReplayBuffer,
+    Sample,
+    SharedMemory,
+)
 from tests.support import child, wait_until
 
 GAMMA = 0.9
 WRITERS, LANES, CAPACITY, STACK, N_STEP = 2, 3, 40, 4, 3
 SHAPE = (40, 40)  # a frame is its five numbers (lane, entry, episode's first, writer, checksum), again and again
 NUMBERS = 5
+LEAD = 24
+"""Entries that a writer may be ahead of the reader: enough to overwrite most of what was drawn, too few for all of it,
+however slow the reader is."""
 
 
 def scattered(lanes: Any, entries: Any) -> Any:
@@ -45,25 +58,38 @@ def frames_of(lanes: np.ndarray, entries: np.ndarray, starts: np.ndarray, writer
     return np.tile(numbers, SHAPE[0] * SHAPE[1] // 8 // NUMBERS).view(np.uint8).reshape(lanes.size, *SHAPE)
 
 
-def shared_replay(memory: Memory) -> PrioritizedReplayBuffer:
-    return PrioritizedReplayBuffer(
+def shared_replay(memory: Memory, kind: type[ReplayBuffer] = PrioritizedReplayBuffer) -> ReplayBuffer:
+    return kind(
         WRITERS * LANES, CAPACITY, SHAPE, stack=STACK, n_step=N_STEP, gamma=GAMMA, memory=memory, reuse_batches=True
     )
 
 
-def _write(memory: SharedMemory, index: int, writer: int) -> None:
-    """Appends to its part as fast as it can."""
+def allowed(memory: SharedMemory) -> np.ndarray:
+    """[WRITERS]: entries that each writer may have written in every lane; the reader raises it."""
+    return memory.arrays({"allowed": ((WRITERS,), np.int64)})["allowed"]
+
+
+def _write(memory: SharedMemory, throttle: SharedMemory, index: int, writer: int) -> None:
+    """Appends to its part as fast as it may."""
+    may = allowed(throttle)
     storage = shared_replay(memory).storage.part(index * LANES, LANES)
     storage.cut()
     lanes, starts = np.arange(LANES) + index * LANES, storage.written.copy()
     while True:
-        entries = storage.written.copy()
-        ends = end_of(lanes, entries)
-        storage.append(
-            frames_of(lanes, entries, starts, writer), (entries + lanes) % 5, reward_of(lanes, entries),
-            ends == 1, ends == 2, frames_of(lanes, entries + 1, starts, writer),
-        )  # fmt: skip
-        starts = np.where(ends > 0, storage.written, starts)
+        while storage.written.max() >= may[index]:
+            time.sleep(1e-5)
+        starts = append(storage, lanes, starts, writer)
+
+
+def append(storage: FrameStorage, lanes: np.ndarray, starts: np.ndarray, writer: int) -> np.ndarray:
+    """One step of a writer's lanes; where their next episodes begin."""
+    entries = storage.written.copy()
+    ends = end_of(lanes, entries)
+    storage.append(
+        frames_of(lanes, entries, starts, writer), (entries + lanes) % 5, reward_of(lanes, entries),
+        ends == 1, ends == 2, frames_of(lanes, entries + 1, starts, writer),
+    )  # fmt: skip
+    return np.where(ends > 0, storage.written, starts)
 
 
 def verify(batch: Batch, sample: Sample) -> None:
@@ -99,14 +125,15 @@ def verify(batch: Batch, sample: Sample) -> None:
 
 
 def sample_while_writers_are_killed(kills: int) -> None:
-    memory, random = SharedMemory(), np.random.default_rng()
-    replay = shared_replay(memory)
+    memory, throttle, random = SharedMemory(), SharedMemory(), np.random.default_rng()
+    replay, may = shared_replay(memory), allowed(throttle)
     written = replay.storage.written.reshape(WRITERS, LANES)
     batches = 0
 
     def look() -> None:
         nonlocal batches
         replay.sampler.appended()
+        may[:] = written.max(1) + LEAD
         batch, sample = replay.sample(64, random)
         verify(batch, sample)
         replay.update_priorities(sample, random.random(64).astype(np.float32))
@@ -115,10 +142,11 @@ def sample_while_writers_are_killed(kills: int) -> None:
     def round_the_ring(index: int, since: np.ndarray) -> bool:
         if written.min() > CAPACITY:
             look()
+        may[:] = written.max(1) + LEAD
         return bool((written[index] > since + 2 * CAPACITY).all())
 
     with contextlib.ExitStack() as stack:
-        writers = [stack.enter_context(child(_write, memory, index, index)) for index in range(WRITERS)]
+        writers = [stack.enter_context(child(_write, memory, throttle, index, index)) for index in range(WRITERS)]
         for index in range(WRITERS):
             wait_until(lambda index=index: round_the_ring(index, np.zeros(LANES)), "the first laps")
         for number in range(kills):
@@ -128,7 +156,7 @@ def sample_while_writers_are_killed(kills: int) -> None:
             for _ in range(20):  # what a killed one left
                 look()
             since = written[index].copy()
-            writers[index] = stack.enter_context(child(_write, memory, index, WRITERS + number))
+            writers[index] = stack.enter_context(child(_write, memory, throttle, index, WRITERS + number))
             wait_until(lambda index=index, since=since: round_the_ring(index, since), "another writer's laps")
         for _ in range(300):
             look()
@@ -146,3 +174,34 @@ def test_no_sampled_transition_is_torn_while_writers_are_killed_and_replaced() -
 @pytest.mark.long
 def test_no_sampled_transition_is_torn_while_many_writers_are_killed_and_replaced() -> None:
     sample_while_writers_are_killed(50)
+
+
+@pytest.mark.parametrize("kind", [PrioritizedReplayBuffer, ReplayBuffer])
+def test_a_ring_that_writers_lap_while_it_is_read_has_nothing_to_sample(
+    kind: type[ReplayBuffer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory, random = SharedMemory(), np.random.default_rng(0)
+    replay, writer = shared_replay(memory, kind), shared_replay(memory).storage
+    lanes = np.arange(WRITERS * LANES)
+    starts, sampleable = writer.written.copy(), replay.storage.sampleable
+
+    def write(entries: int) -> None:
+        nonlocal starts
+        for _ in range(entries):
+            starts = append(writer, lanes, starts, 0)
+
+    def sampleable_a_lap_later(*entries: np.ndarray) -> np.ndarray:
+        write(CAPACITY + 1)
+        return sampleable(*entries)
+
+    with pytest.raises(NothingToSample):  # nothing is there yet
+        replay.sample(64, random)
+    write(CAPACITY)
+    for _ in range(3):
+        monkeypatch.setattr(replay.storage, "sampleable", sampleable_a_lap_later)
+        replay.sampler.appended()
+        with pytest.raises(NothingToSample):
+            replay.sample(64, random)
+        monkeypatch.setattr(replay.storage, "sampleable", sampleable)
+        replay.sampler.appended()
+        verify(*replay.sample(64, random))

@@ -7,7 +7,7 @@ the same on a torch device.
 from engine.buffers.frames import Batch, FrameStorage
 from engine.buffers.memory import HostMemory, MappedMemory, Memory, SharedMemory
 from engine.buffers.replay import PrioritizedReplayBuffer, Replay, ReplayBuffer
-from engine.buffers.sampling import PrioritizedSampler, Sample, Sampler, UniformSampler
+from engine.buffers.sampling import NothingToSample, PrioritizedSampler, Sample, Sampler, UniformSampler
 from engine.buffers.sum_tree import SumTree
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "HostMemory",
     "MappedMemory",
     "Memory",
+    "NothingToSample",
     "PrioritizedReplayBuffer",
     "PrioritizedSampler",
     "Replay",

@@ -74,6 +74,11 @@ class DeviceStorage:
         """Entries held, without the final frames of episodes while the rings are filling."""
         return min(self._least_written, self.capacity) * self.lanes
 
+    @property
+    def is_young(self) -> bool:
+        """Whether as far as the host knows no window may be complete yet."""
+        return self._least_written <= self.n_step
+
     def append(
         self,
         frames: Array,

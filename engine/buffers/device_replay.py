@@ -16,7 +16,7 @@ from torch import Tensor
 from engine.buffers.device import Array, DeviceStorage, TensorBatch
 from engine.buffers.device_tree import DeviceSumTree
 from engine.buffers.replay import fits, joined, parted
-from engine.buffers.sampling import EPSILON
+from engine.buffers.sampling import EPSILON, NothingToSample
 
 
 @dataclass(frozen=True)
@@ -93,9 +93,12 @@ class DeviceReplayBuffer:
     ) -> tuple[TensorBatch, TensorSample]:
         """A batch to learn from, and which entries it is of, with the weights of their losses [batch].
 
-        A NumPy generator's numbers travel to the device; a torch generator must be the device's own.
+        A NumPy generator's numbers travel to the device; a torch generator must be the device's own. Raises
+        `NothingToSample` if no entry can be sampled yet.
         """
         storage, tree, device = self.storage, self._tree, self.storage.device
+        if storage.is_young and not int(tree.count):  # only then it is worth waiting for the device
+            raise NothingToSample
         if isinstance(random, torch.Generator):
             jitter = torch.rand(batch_size, generator=random, dtype=torch.float64, device=device)
         else:

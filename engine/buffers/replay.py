@@ -53,7 +53,10 @@ class Replay(Protocol):
         """Add one step of every lane; see `FrameStorage.append`."""
 
     def sample(self, batch_size: int, random: np.random.Generator) -> tuple[Any, Any]:
-        """A batch to learn from, and which entries it is of, with the weights of their losses [batch]."""
+        """A batch to learn from, and which entries it is of, with the weights of their losses [batch].
+
+        Raises `NothingToSample` if no entry can be sampled now.
+        """
 
     def update_priorities(self, sample: Any, td_errors: Any) -> None:
         """Tell a sample's absolute TD errors [batch]; those of entries overwritten meanwhile are dropped."""
@@ -152,7 +155,10 @@ class ReplayBuffer:
         self.sampler.appended()
 
     def sample(self, batch_size: int, random: np.random.Generator) -> tuple[Batch, Sample]:
-        """A batch to learn from, and which entries it is of, with the weights of their losses [batch]."""
+        """A batch to learn from, and which entries it is of, with the weights of their losses [batch].
+
+        Raises `NothingToSample` if no entry can be sampled now.
+        """
         sample = self.sampler.sample(batch_size, random)
         into = self._batch if self._batch is not None and len(self._batch.obs) == batch_size else None
         batch = self.storage.gather(sample.lanes, sample.entries, into=into)

@@ -20,6 +20,13 @@ from engine.jit import kernel
 EPSILON = 1e-6  # keeps entries of zero TD error reachable
 
 
+class NothingToSample(Exception):
+    """No entry can be sampled now: none has a complete window yet, or other processes have overwritten all that had."""
+
+    def __init__(self) -> None:
+        super().__init__("no entry of the replay can be sampled now")
+
+
 @dataclass(frozen=True)
 class Sample:
     """Drawn entries; `weights` multiply their losses."""
@@ -38,7 +45,7 @@ class Sampler(Protocol):
         """Take notice of what the storage has taken up since the last call. Call after every append."""
 
     def sample(self, batch_size: int, random: np.random.Generator) -> Sample:
-        """Draw with replacement. Needs at least one sampleable entry."""
+        """Draw with replacement. Raises `NothingToSample` if there is no sampleable entry."""
 
     def update(self, sample: Sample, td_errors: NDArray[np.float32]) -> None:
         """Tell the absolute TD errors [batch] of a sample."""
@@ -64,6 +71,8 @@ class UniformSampler:
         storage = self._storage
         held = np.minimum(storage.written, storage.capacity)
         ends = np.cumsum(held)
+        if not ends[-1]:
+            raise NothingToSample
         lanes = np.empty(batch_size, np.int64)
         entries = np.empty(batch_size, np.int64)
         missing = np.arange(batch_size)
@@ -72,7 +81,10 @@ class UniformSampler:
             lane = np.searchsorted(ends, draws, side="right")
             lanes[missing] = lane
             entries[missing] = storage.written[lane] - 1 - (draws - (ends - held)[lane])
-            missing = missing[~storage.sampleable(lanes[missing], entries[missing])]
+            fits = storage.sampleable(lanes[missing], entries[missing])
+            if not fits.any() and not self._any_fits():
+                raise NothingToSample
+            missing = missing[~fits]
         return Sample(lanes, entries, np.ones(batch_size, np.float32))
 
     def update(self, sample: Sample, td_errors: NDArray[np.float32]) -> None: ...
@@ -81,6 +93,11 @@ class UniformSampler:
         return {}
 
     def load_state(self, state: dict[str, NDArray[Any]]) -> None: ...
+
+    def _any_fits(self) -> bool:
+        written = self._storage.written.copy()
+        lanes, entries = _ranges(np.maximum(written - self._storage.capacity, 0), written)
+        return bool(self._storage.sampleable(lanes, entries).any())
 
 
 class PrioritizedSampler:
@@ -115,6 +132,8 @@ class PrioritizedSampler:
         self._weighed[:] = complete
 
     def sample(self, batch_size: int, random: np.random.Generator) -> Sample:
+        if not self._count:
+            raise NothingToSample
         lanes, entries = np.empty((2, batch_size), np.int64)
         shares = random.random(batch_size)
         _draw(self._tree.nodes, self._tree.starts, self._seen, self._storage.capacity,

@@ -18,7 +18,7 @@ import torch
 
 from engine.agents import Losses
 from engine.agents.initial_priorities import TDErrors
-from engine.buffers import SharedMemory
+from engine.buffers import NothingToSample, SharedMemory
 from engine.config import RunConfig
 from engine.envs.make import make_lanes
 from engine.envs.step import Frames, Spec
@@ -131,13 +131,16 @@ class Runner:
         self._throttle()
         due = min(learner.due(config.learner_ahead), _UPDATES_AT_ONCE)
         self._replay.sampler.appended()  # last: what made an update due is there to be drawn
-        losses = learner.learn(due)
+        losses: list[Losses] = []
+        with contextlib.suppress(NothingToSample):  # actors lap a small ring; they are held up when they are far ahead
+            for _ in range(due):
+                losses += learner.learn(1)
         self._throttle()
         now = time.monotonic()
         if losses and now - self._published_at >= _PUBLISH_EVERY_S:
             self._weights.publish(learner.agent.online, learner.updates)
             self._published_at = now
-        if not due:
+        if not losses:
             with stages("wait"):
                 time.sleep(_NAP_S)
             self._roster.waited += time.monotonic() - now

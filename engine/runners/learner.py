@@ -185,13 +185,14 @@ class Learner:
         return max(0, int(self._credit + ahead * self._ratio / self._config.batch_size))
 
     def learn(self, updates: int | None = None) -> list[Losses]:
-        """As many updates, or those that are due. Raises `DivergedError` if the loss is not finite."""
+        """As many updates, or those that are due. Raises `DivergedError` if the loss is not finite, `NothingToSample`,
+        with the update still due, if others have overwritten all that could be learned from."""
         done = []
         for _ in range(self.due() if updates is None else updates):
             self._beat()
-            self._credit -= 1
             with stages("sample"):
                 batch, sample = self.replay.sample(self._config.batch_size, self._random)
+            self._credit -= 1
             losses = self.agent.update(batch, sample.weights)
             if not math.isfinite(losses.loss):
                 raise DivergedError(f"the loss is {losses.loss} at update {self.updates}; try a lower --learning-rate")
