@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
+import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -219,12 +222,66 @@ def test_a_state_replaces_what_the_files_hold(kind: type[ReplayBuffer], steps: i
     assert len(set(zip(drawn.lanes, drawn.entries, strict=True))) == verify(after.storage)
 
 
-def test_mapped_files_are_sparse_and_refuse_another_shape_or_a_second_owner(tmp_path: Path) -> None:
+@pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="this system can't reserve disk space")
+def test_mapped_files_reserve_their_disk_space(tmp_path: Path) -> None:
+    with (tmp_path / "any").open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, 2**20)
+    if (tmp_path / "any").stat().st_blocks * 512 < 2**20:
+        pytest.skip("this file system can't reserve disk space")
     memory = MappedMemory(tmp_path)
-    make_storage(memory, capacity=1_000_000)
+    append(make_storage(memory), 10, writer=0, seed=0)
+    memory.close()
+    frames = tmp_path / "frames.bin"
+    content = frames.read_bytes()
+    os.truncate(frames, 0)  # now a hole, as an earlier version left them
+    os.truncate(frames, len(content))
+    make_storage(MappedMemory(tmp_path))
     files = list(tmp_path.glob("*.bin"))
-    assert sum(file.stat().st_size for file in files) > 3e9
-    assert sum(file.stat().st_blocks * 512 for file in files) < 1e6
+    assert len(files) == 6
+    for file in files:
+        assert file.stat().st_blocks * 512 >= file.stat().st_size > 0, file
+
+
+def test_disk_space_that_can_not_be_reserved_is_refused_by_name(tmp_path: Path) -> None:
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limit[1]))
+    try:
+        with pytest.raises(
+            UserError, match=rf"{tmp_path}: 0\.000\d+ GB of disk space for the replay can't be reserved"
+        ):
+            make_storage(MappedMemory(tmp_path))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    assert not list(tmp_path.glob("*.bin"))
+    assert make_storage(MappedMemory(tmp_path)).size == 0  # nobody holds its lock
+
+
+PRIVATE_DISK = ("unshare", "--map-root-user", "--mount", "sh", "-c", 'mount -t tmpfs -o size=1m none "$0" && exec "$@"')
+"""Runs a command that finds a disk of one MiB of its own at a folder, both of which follow."""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="of Linux")
+def test_a_disk_that_fills_up_later_does_not_end_the_process(tmp_path: Path) -> None:
+    if not shutil.which("unshare") or subprocess.run([*PRIVATE_DISK, tmp_path, "true"]).returncode:
+        pytest.skip("this system lets nobody mount a disk")
+    full = (sys.executable, "-m", "tests.test_replay_memory", tmp_path, "a full disk")
+    subprocess.run([*PRIVATE_DISK, tmp_path, *full], check=True)
+
+
+def _append_on_a_full_disk(folder: Path) -> None:
+    storage = make_storage(MappedMemory(folder))
+    with pytest.raises(OSError, match="No space left"), (folder / "another program's").open("wb", buffering=0) as other:
+        while True:
+            other.write(bytes(512))
+    append(storage, 3 * CAPACITY, writer=0, seed=0)
+    assert verify(storage) > 0
+    storage.memory.close()
+    append(make_storage(MappedMemory(folder)), CAPACITY, writer=1, seed=1)  # another start
+
+
+def test_mapped_files_refuse_another_shape_or_a_second_owner(tmp_path: Path) -> None:
+    memory = MappedMemory(tmp_path)
+    make_storage(memory, capacity=2 * CAPACITY)
     with pytest.raises(UserError, match=f"{tmp_path}: another process has this replay open"):
         make_storage(MappedMemory(tmp_path))
     memory.close()
@@ -255,4 +312,7 @@ def test_mapped_files_that_the_disk_can_not_hold_are_refused_before_they_begin(t
 
 
 if __name__ == "__main__":
-    _append_until_killed(Path(sys.argv[1]), int(sys.argv[2]))
+    if sys.argv[2] == "a full disk":
+        _append_on_a_full_disk(Path(sys.argv[1]))
+    else:
+        _append_until_killed(Path(sys.argv[1]), int(sys.argv[2]))

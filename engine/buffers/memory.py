@@ -96,9 +96,13 @@ class SharedMemory:
 class MappedMemory:
     """Files in `folder`, which may be larger than memory and are there again after a crash of the process.
 
-    The files are sparse: what was never written takes no room. Raises `UserError` if the disk has no room for the
-    rest, if the folder holds arrays of other shapes, or if another process has it open. A crash of the machine is
-    another matter: the system writes pages in an order of its own.
+    Their disk space is reserved at once: where a mapped file finds no room on the disk later, the process ends with
+    SIGBUS. That takes milliseconds on most file systems; on those that cannot reserve (NFS before 4.2, say) the C
+    library writes to every block. macOS reserves nothing, and neither does a file system that copies on write promise
+    anything for what is overwritten.
+
+    Raises `UserError` if the disk has no room, if the folder holds arrays of other shapes, or if another process has it
+    open. A crash of the machine is another matter: the system writes pages in an order of its own.
 
     With `renew`, arrays of other shapes are removed instead, and it is told so. `others` that are as large will be made
     on the same disk: there must be room for them, too.
@@ -119,17 +123,17 @@ class MappedMemory:
         columns = {
             name: {"shape": list(shape), "dtype": np.dtype(dtype).str} for name, (shape, dtype) in layout.items()
         }
-        self._check_header({"format": FORMAT, "columns": columns})
+        header = {"format": FORMAT, "columns": columns}
+        self._check_header(header)
         sizes = {name: math.prod(shape) * np.dtype(dtype).itemsize for name, (shape, dtype) in layout.items()}
         self._check_room(sizes)
+        self._make_files(sizes, header)
         found = {}
         for name, (shape, dtype) in layout.items():
-            with self._path(name).open("a+b") as file:
-                os.truncate(file.fileno(), sizes[name])
+            with self._path(name).open("r+b") as file:
                 self._maps[name] = mmap.mmap(file.fileno(), sizes[name])
             self._row_bytes[name] = math.prod(shape[2:]) * np.dtype(dtype).itemsize
             found[name] = np.frombuffer(self._maps[name], dtype).reshape(shape)
-        self._write_header({"format": FORMAT, "columns": columns})
         return found
 
     def prefetch(self, name: str, rows: NDArray[np.int64], count: int) -> None:
@@ -191,6 +195,26 @@ class MappedMemory:
             raise UserError(
                 f"{self.folder}: the replay needs {missing / 1e9:.1f} GB more, the disk has {free / 1e9:.1f} GB free"
             )
+
+    def _make_files(self, sizes: dict[str, int], header: dict[str, Any]) -> None:
+        """Make the files as long as they are to be, with blocks of their own for all of it; at last the header."""
+        new = [self._path(name) for name in sizes if not self._path(name).exists()]
+        try:
+            for name, size in sizes.items():
+                with self._path(name).open("ab") as file:
+                    if hasattr(os, "posix_fallocate"):
+                        os.posix_fallocate(file.fileno(), 0, size)
+                    os.truncate(file.fileno(), size)
+            if not (self.folder / _HEADER).exists():  # otherwise it is the same
+                self._write_header(header)
+        except OSError as error:  # another program was faster, or it is more than this user may have
+            for path in new:
+                path.unlink(missing_ok=True)
+            self.close()
+            wanted = sum(sizes.values()) / 1e9
+            raise UserError(
+                f"{self.folder}: {wanted:.3g} GB of disk space for the replay can't be reserved ({error.strerror})"
+            ) from None
 
 
 def nameless(size: int) -> Arena:
