@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from engine.buffers.frames import NO_ACTION
+from engine.buffers.saved import Column
 
 _GOES_ON, _TERMINATED, _TRUNCATED = 0, 1, 2
 Array = NDArray[Any] | Tensor
@@ -32,6 +33,18 @@ class TensorBatch:
     next_obs: Tensor
     discounts: Tensor
     next_masks: Tensor | None = None
+
+
+class DeviceColumn:
+    """A tensor as `saved.Column`: its parts come to the host when they are asked for."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self._tensor = tensor
+        self.shape = tuple(tensor.shape)
+        self.dtype = np.dtype(str(tensor.dtype).removeprefix("torch."))
+
+    def __getitem__(self, part: Any, /) -> NDArray[Any]:
+        return self._tensor[part].cpu().numpy()
 
 
 class DeviceStorage:
@@ -154,18 +167,19 @@ class DeviceStorage:
             next_masks=None if self.masks is None else self.masks[lanes, behind % self.capacity],
         )
 
-    def state(self) -> dict[str, NDArray[Any]]:
+    def state(self) -> dict[str, Column]:
         """Everything held, for a checkpoint: what a `FrameStorage` would give. Waits for the device."""
         written = self.written.cpu().numpy()
         used = int(min(written.max(), self.capacity))
-        state = {name: column[:, :used].cpu().contiguous().numpy() for name, column in self._columns().items()}
+        state: dict[str, Column] = {n: DeviceColumn(column[:, :used]) for n, column in self._columns().items()}
         open_start = self._open_start.cpu().numpy()
         return state | {"written": written, "ended": self._ended.cpu().numpy(), "open_start": open_start}
 
     def load_state(self, state: dict[str, NDArray[Any]]) -> None:
         """Hold what a storage of the same options held, on whichever device."""
         for name, column in self._columns().items():
-            column[:, : state[name].shape[1]] = torch.from_numpy(state[name])
+            for lane, held in zip(column, state[name], strict=True):  # all at once, the device would hold them twice
+                lane[: len(held)] = torch.from_numpy(held)
         self.written, self._ended, self._open_start = (
             torch.from_numpy(state[name].copy()).to(self.device) for name in ("written", "ended", "open_start")
         )

@@ -13,10 +13,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from engine.buffers.device import Array, DeviceStorage, TensorBatch
+from engine.buffers.device import Array, DeviceColumn, DeviceStorage, TensorBatch
 from engine.buffers.device_tree import DeviceSumTree
 from engine.buffers.replay import fits, joined, parted
 from engine.buffers.sampling import EPSILON, NothingToSample
+from engine.buffers.saved import Column
 
 
 @dataclass(frozen=True)
@@ -125,13 +126,12 @@ class DeviceReplayBuffer:
         self.storage.cut()
         self._weigh()
 
-    def state(self) -> dict[str, NDArray[Any]]:
+    def state(self) -> dict[str, Column]:
         """Everything held, for a checkpoint: what a `PrioritizedReplayBuffer` would give. Waits for the device."""
         storage = self.storage.state()
         used = storage["frames"].shape[1]
-        leaves = torch.arange(self._tree.size, device=self.storage.device).view(self.storage.lanes, -1)[:, :used]
-        sampler = {
-            "priorities": self._tree[leaves].cpu().numpy(),
+        sampler: dict[str, Column] = {
+            "priorities": DeviceColumn(self._tree.leaves.view(self.storage.lanes, -1)[:, :used]),
             "largest": self._largest.cpu().numpy()[None],
             "seen": self._seen.cpu().numpy(),
             "weighed": self._weighed.cpu().numpy(),

@@ -26,6 +26,11 @@ class DeviceSumTree:
         """float64 []."""
         return self._nodes[0]
 
+    @property
+    def leaves(self) -> Tensor:
+        """float64 [size], to be looked at."""
+        return self._nodes[self._starts[-2] :][: self.size]
+
     def __getitem__(self, leaves: Tensor) -> Tensor:
         return self._nodes[self._starts[-2] + leaves]
 

@@ -234,9 +234,9 @@ class FrameStorage:
         self.memory.prefetch("frames", rows, self.stack + self.n_step)
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """Everything held, for a checkpoint."""
+        """Everything held, for a checkpoint: parts of the arrays, not copies."""
         used = int(min(self.written.max(), self.capacity))
-        state = {name: np.ascontiguousarray(column[:, :used]) for name, column in self._columns().items()}
+        state = {name: column[:, :used] for name, column in self._columns().items()}
         return state | {"written": self.written, "ended": self._ended, "open_start": self._open_start}
 
     def load_state(self, state: dict[str, NDArray[Any]]) -> None:

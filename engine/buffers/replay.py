@@ -14,7 +14,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Mapping
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,9 @@ from engine.buffers.ahead import AheadSampler
 from engine.buffers.frames import Batch, FrameStorage
 from engine.buffers.memory import Memory
 from engine.buffers.sampling import PrioritizedSampler, Sample, Sampler, UniformSampler
+from engine.buffers.saved import Column
+
+_C = TypeVar("_C", bound=Column)
 
 
 class Replay(Protocol):
@@ -64,8 +68,8 @@ class Replay(Protocol):
     def cut(self) -> None:
         """End the episodes in progress: the games begin anew."""
 
-    def state(self) -> dict[str, NDArray[Any]]:
-        """Everything held, for a checkpoint."""
+    def state(self) -> Mapping[str, Column]:
+        """Everything held, for a checkpoint that `saved.save_arrays` writes before anything is appended."""
 
     def load_state(self, state: dict[str, NDArray[Any]]) -> bool:
         """Hold what a replay held; False, and nothing done, if that has another shape."""
@@ -237,7 +241,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         self._use(PrioritizedSampler(self.storage, alpha=alpha, beta=beta, beta_annealing=beta_annealing))
 
 
-def joined(storage: dict[str, NDArray[Any]], sampler: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+def joined(storage: Mapping[str, _C], sampler: Mapping[str, _C]) -> dict[str, _C]:
     """One state of two: `storage.<name>` and `sampler.<name>`."""
     parts = {"storage": storage, "sampler": sampler}
     return {f"{part}.{name}": array for part, arrays in parts.items() for name, array in arrays.items()}

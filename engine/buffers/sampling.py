@@ -51,7 +51,8 @@ class Sampler(Protocol):
         """Tell the absolute TD errors [batch] of a sample."""
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """What was learned about the storage's entries, for a checkpoint that holds the storage, too."""
+        """What was learned about the storage's entries, for a checkpoint that holds the storage, too: parts of the
+        arrays, not copies."""
 
     def load_state(self, state: dict[str, NDArray[Any]]) -> None:
         """Go on from a `state`, of whichever sampler; the storage must be what it was."""
@@ -150,10 +151,9 @@ class PrioritizedSampler:
         self.beta = min(1.0, self.beta + self._beta_annealing)
 
     def state(self) -> dict[str, NDArray[Any]]:
-        leaves = np.arange(self._storage.lanes * self._storage.capacity).reshape(self._storage.lanes, -1)
         used = int(min(self._seen.max(), self._storage.capacity))
         return {
-            "priorities": self._tree[leaves[:, :used]],
+            "priorities": self._tree.leaves.reshape(self._storage.lanes, -1)[:, :used],
             "largest": np.array([self._largest]),
             "seen": self._seen,
             "weighed": self._weighed,

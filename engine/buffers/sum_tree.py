@@ -37,14 +37,15 @@ class SumTree:
         room = np.zeros(self.starts[-1] + WIDTH, np.float64)
         skip = -room.ctypes.data % _CACHE_LINES // room.itemsize
         self.nodes = room[skip : skip + self.starts[-1]]
-        self._leaves = self.nodes[self.starts[-2] :]
+        self.leaves = self.nodes[self.starts[-2] : self.starts[-2] + size]
+        """Priorities [size], to be looked at."""
 
     @property
     def total(self) -> float:
         return float(self.nodes[0])
 
     def __getitem__(self, leaves: NDArray[np.int64]) -> NDArray[np.float64]:
-        values: NDArray[np.float64] = self._leaves[leaves]
+        values: NDArray[np.float64] = self.leaves[leaves]
         return values
 
     def set(self, leaves: NDArray[np.int64], priorities: NDArray[np.float64] | float) -> int:

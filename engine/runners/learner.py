@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from safetensors.numpy import load_file as load_arrays
-from safetensors.numpy import save_file as save_arrays
 from safetensors.torch import load_file, save_file
 
 from engine import __version__, checkpoints
@@ -22,7 +21,7 @@ from engine.agents import DoubleDQN, Losses
 from engine.agents.double_dqn import resolve_device
 from engine.buffers import MappedMemory, PrioritizedReplayBuffer, Replay, ReplayBuffer, SharedMemory
 from engine.buffers.device_replay import DeviceReplayBuffer
-from engine.buffers.saved import mapped_arrays
+from engine.buffers.saved import mapped_arrays, save_arrays
 from engine.config import RunConfig, load_toml
 from engine.envs.make import describe_task
 from engine.envs.step import Frames, Spec, VectorStep
@@ -252,8 +251,8 @@ class Learner:
             "extra": extra,
         }
         if self._config.checkpoint_replay:
-            save_arrays(self.replay.state(), partial / _REPLAY_FILE)
-        save_arrays(arrays, partial / _ARRAYS_FILE)
+            save_arrays(partial / _REPLAY_FILE, self.replay.state())
+        save_arrays(partial / _ARRAYS_FILE, arrays)
         (partial / _STATE_FILE).write_text(json.dumps(state), encoding="utf-8")
         (partial / CONFIG_FILE).write_text(config.to_toml(), encoding="utf-8")
         checkpoints.seal(partial, env_steps, self.updates)
