@@ -15,8 +15,10 @@ from tensorboard.compat.proto.tensor_pb2 import TensorProto
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 from textual.widgets import Static
 
+from engine.messages import Episode
+from engine.monitoring.tensorboard import EPISODE_POINTS, ScalarWriter
 from mario_tui.app import MarioApp
-from mario_tui.event_files import MOST_POINTS, EventFolder
+from mario_tui.event_files import MOST_POINTS, EventFolder, _records, scalars_of
 from mario_tui.screens.charts import ChartsScreen
 from mario_tui.screens.home import HomeScreen
 from mario_tui.widgets.comparison import Comparison
@@ -101,6 +103,50 @@ def test_a_long_history_is_thinned_evenly(tmp_path: Path) -> None:
     values = values_of(events, "loss")
     assert MOST_POINTS / 2 <= len(values) < MOST_POINTS
     assert {b - a for a, b in itertools.pairwise(values)} <= {4.0}
+
+
+def test_a_run_writes_means_of_more_and_more_episodes(tmp_path: Path) -> None:
+    """However many end: twice as many episodes take `EPISODE_POINTS` points more, not twice as many."""
+    told: list[str] = []
+    scalars, total = ScalarWriter(tmp_path, told.append), 17 * EPISODE_POINTS
+    for number in range(1, total + 1):
+        scalars.episode(
+            Episode(
+                actor=0, lane=0, env_steps=10 * number, episode=number, episode_return=float(number), length=10,
+                x_pos=0, flag=number % 4 == 0, epsilon=0.1,
+            )
+        )  # fmt: skip
+    scalars.close()
+    assert not told
+    (file,) = tmp_path.iterdir()
+    assert file.stat().st_size < 200 * (4 * EPISODE_POINTS + EPISODE_POINTS // 4)
+    with file.open("rb") as stream:
+        records = [list(scalars_of(data)) for data in _records(stream, file.stat().st_size)][1:]
+    returns = [(step, value) for record in records for tag, step, _, value in record if tag == "charts/episodic_return"]
+    assert returns[:EPISODE_POINTS] == [(10 * number, number) for number in range(1, EPISODE_POINTS + 1)]
+    steps = [step for step, _ in returns]
+    counts = [(step - before) / 10 for before, step in itertools.pairwise([0, *steps])]
+    assert sorted(set(counts)) == [1, 2, 4, 8, 16] and counts == sorted(counts)
+    for (step, value), count in zip(returns, counts, strict=True):
+        assert value == pytest.approx(step / 10 - (count - 1) / 2)
+    assert steps[-1] == 10 * total
+    clears = [value for record in records for tag, _, _, value in record if tag == "charts/episodic_clear"]
+    assert set(clears[2 * EPISODE_POINTS :]) == {0.25}
+
+
+def test_episodes_that_wait_for_their_point_are_written_at_the_end(tmp_path: Path) -> None:
+    scalars = ScalarWriter(tmp_path, print)
+    for number in range(1, EPISODE_POINTS + 2):
+        scalars.episode(
+            Episode(
+                actor=0, lane=0, env_steps=number, episode=number, episode_return=0.0, length=1, x_pos=0, flag=False,
+                epsilon=0.1,
+            )
+        )  # fmt: skip
+    scalars.close()
+    events = EventFolder(tmp_path)
+    news = events.collect()
+    assert max(step for _, _, step, _, _ in news.scalars) == EPISODE_POINTS + 1
 
 
 @pytest.mark.parametrize("content", [b"x" * 100, struct.pack("<QI", 4, 0) + b"\xff\xff\xff\xff" + b"0000"])

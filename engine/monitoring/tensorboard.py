@@ -1,6 +1,7 @@
 """Scalars into TensorBoard event files, without importing torch. Names follow CleanRL (`charts/…`, `losses/…`).
 
-The x axis of every scalar is environment steps.
+The x axis of every scalar is environment steps. A point for each episode would fill a disk, because small games end
+hundreds of them a second: the points of a long run are means of more and more episodes.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
 from engine.messages import Episode, Evaluation, Progress
 
+EPISODE_POINTS = 4096
+"""Points with as many episodes each, one at first; then of twice as many. Our own charts show no more, either."""
+
 
 class ScalarWriter:
     """One event file under the run's folder, written by a thread of its own.
@@ -28,6 +32,9 @@ class ScalarWriter:
     def __init__(self, folder: Path, complain: Callable[[str], None]) -> None:
         self._complain = complain
         self._writer: EventFileWriter | None = None
+        self._sums: dict[str, float] = {}  # of the episodes that the next point is the mean of
+        self._summed = self._summed_to = 0  # how many they are; environment steps at the last one
+        self._each, self._points = 1, 0  # episodes of a point; points with so many
         try:
             self._writer = EventFileWriter(str(folder), flush_secs=5)
         except OSError as error:
@@ -51,16 +58,22 @@ class ScalarWriter:
         )
 
     def episode(self, e: Episode) -> None:
-        self._add(
-            e.env_steps,
-            {
-                "charts/episodic_return": e.episode_return,
-                "charts/episodic_length": e.length,
-                "charts/episodic_score": e.score,
-                "charts/episodic_x_pos": e.x_pos,
-                "charts/episodic_clear": float(e.flag),
-            },
-        )
+        """One of many: `EPISODE_POINTS` points are single episodes, as many more are means of 2 each, then of 4, ..."""
+        scalars = {
+            "charts/episodic_return": e.episode_return,
+            "charts/episodic_length": e.length,
+            "charts/episodic_score": e.score,
+            "charts/episodic_x_pos": e.x_pos,
+            "charts/episodic_clear": float(e.flag),
+        }
+        self._sums = {tag: self._sums.get(tag, 0.0) + value for tag, value in scalars.items()}
+        self._summed, self._summed_to = self._summed + 1, e.env_steps
+        if self._summed < self._each:
+            return
+        self._write_episodes()
+        self._points += 1
+        if self._points == EPISODE_POINTS:
+            self._points, self._each = 0, 2 * self._each
 
     def evaluation(self, e: Evaluation) -> None:
         self._add(
@@ -74,9 +87,16 @@ class ScalarWriter:
         )
 
     def close(self) -> None:
+        self._write_episodes()
         if self._writer is not None:
             with contextlib.suppress(OSError):
                 self._writer.close()
+
+    def _write_episodes(self) -> None:
+        """A point of the episodes that have ended since the last one."""
+        if self._summed:
+            self._add(self._summed_to, {tag: total / self._summed for tag, total in self._sums.items()})
+            self._sums, self._summed = {}, 0
 
     def _add(self, step: int, scalars: dict[str, float]) -> None:
         if self._writer is None:
