@@ -133,8 +133,9 @@ def newest(run: Run) -> Path | None:
     return None
 
 
-def find_source(spec: str, run_dir: str | Path) -> Source:
-    """What `--resume RUN|PATH|latest` means. Raises `UserError` if there is nothing to resume from.
+def find_source(spec: str, run_dir: str | Path | None) -> Source:
+    """What `--resume RUN|PATH|latest` means, runs being those of `list_runs(run_dir)`. Raises `UserError` if there is
+    nothing to resume from.
 
     The newest checkpoint of a run continues that run; an older one, or one that lies elsewhere, begins a new run.
     """
@@ -142,7 +143,8 @@ def find_source(spec: str, run_dir: str | Path) -> Source:
     if spec == "latest":
         run = next((run for run in list_runs(run_dir) if committed(run)), None)
         if run is None:
-            raise CheckpointError("--resume latest: no run has a checkpoint yet")
+            where = "" if run_dir is None else f" in {run_dir}"
+            raise CheckpointError(f"--resume latest: no run{where} has a checkpoint yet")
         return _newest_source(run)
     if folder.is_dir() and (folder / MANIFEST).is_file():
         folder = folder.resolve()
@@ -160,7 +162,7 @@ def find_source(spec: str, run_dir: str | Path) -> Source:
     return _newest_source(run)
 
 
-def find_policy(spec: str, run_dir: str | Path) -> Path:
+def find_policy(spec: str, run_dir: str | Path | None) -> Path:
     """The safetensors file behind a policy file, the name of one that comes with the package, a checkpoint folder, a
     run or `latest`. Raises `CheckpointError`.
 
@@ -177,7 +179,9 @@ def find_policy(spec: str, run_dir: str | Path) -> Path:
     else:
         try:
             run = _newest_with_policy(run_dir) if spec == "latest" else find_run(spec, run_dir)
-        except UserError:
+        except UserError as error:
+            if spec == "latest":
+                raise CheckpointError(str(error)) from None
             raise CheckpointError(
                 f"{spec}: no such checkpoint; accepted: a policy file (.safetensors), a checkpoint folder, "
                 "a run's name or path, latest, or a policy that comes with the package"
@@ -223,7 +227,7 @@ def _remove(folder: Path) -> None:
         shutil.rmtree(hidden, ignore_errors=True)
 
 
-def _newest_with_policy(run_dir: str | Path) -> Run:
+def _newest_with_policy(run_dir: str | Path | None) -> Run:
     """The newest run that got as far as having one; the newest of all if none did."""
     runs = list_runs(run_dir)
     found = next((run for run in runs if (run.path / BEST_POLICY_FILE).is_file() or committed(run)), None)

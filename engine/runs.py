@@ -170,15 +170,11 @@ def delete_run(run: Run) -> None:
 
 
 def list_runs(run_dir: str | Path | None = None) -> list[Run]:
-    """Runs of this user, newest first: those in `run_dir` (default: `checkpoints` here) and the registry's."""
-    found = {path.parent.resolve() for path in Path(run_dir or "checkpoints").glob(f"*/{RECORD_FILE}")}
-    for entry in _registry().glob("*"):
-        with contextlib.suppress(OSError, UnicodeDecodeError):  # another process may have removed it just now
-            path = Path(entry.read_text(encoding="utf-8"))
-            if (path / RECORD_FILE).is_file():
-                found.add(path)
-            else:
-                entry.unlink(missing_ok=True)  # the run's folder was removed
+    """Runs of this user, newest first: those in `run_dir` alone, or without one those in `checkpoints` here and every
+    other that the registry knows."""
+    found = {path.parent.resolve() for path in Path(run_dir or RunConfig.run_dir).glob(f"*/{RECORD_FILE}")}
+    if run_dir is None:
+        found |= _registered()
     dated = []
     for path in found:
         with contextlib.suppress(UserError):
@@ -186,12 +182,27 @@ def list_runs(run_dir: str | Path | None = None) -> list[Run]:
     return [Run(path) for _, path in sorted(dated, reverse=True)]
 
 
+def _registered() -> set[Path]:
+    """Folders of the registry's runs; entries of those that were removed go."""
+    found = set()
+    for entry in _registry().glob("*"):
+        with contextlib.suppress(OSError, UnicodeDecodeError):  # another process may have removed it just now
+            path = Path(entry.read_text(encoding="utf-8"))
+            if (path / RECORD_FILE).is_file():
+                found.add(path)
+            else:
+                entry.unlink(missing_ok=True)  # the run's folder was removed
+    return found
+
+
 def find_run(name: str, run_dir: str | Path | None = None) -> Run:
-    """A run by its name, its path or `latest`. Raises `UserError` naming what is there."""
+    """A run by its path, or among those of `list_runs` by its name or `latest`. Raises `UserError` naming what is
+    there."""
     runs = list_runs(run_dir)
+    where = "" if run_dir is None else f" in {run_dir}"
     if name == "latest":
         if not runs:
-            raise UserError("latest: there is no run yet")
+            raise UserError(f"latest: there is no run{where} yet")
         return runs[0]
     path = Path(name)
     if (path / RECORD_FILE).is_file():
@@ -200,7 +211,7 @@ def find_run(name: str, run_dir: str | Path | None = None) -> Run:
         if run.name == name:
             return run
     known = ", ".join(run.name for run in runs[:5]) or "none"
-    raise UserError(f"{name}: no such run; accepted: a run's name or path, or latest (newest: {known})")
+    raise UserError(f"{name}: no such run{where}; accepted: a run's name or path, or latest (newest: {known})")
 
 
 def read_config(path: Path) -> RunConfig:

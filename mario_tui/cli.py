@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from engine import __version__, policies
 from engine.arguments import add_arguments, given
-from engine.config import GAMES, RUNNERS, RunConfig, make_config
+from engine.config import GAMES, RUNNERS, make_config
 from engine.errors import UserError
 from engine.presets import PRESETS
 from engine.runs import RECORD_FILE, find_run, list_runs, record_as_dict
@@ -104,7 +104,8 @@ def training_parser(game: str = GAMES[0], runner: str = RUNNERS[0]) -> argparse.
 def _train(arguments: list[str]) -> int:
     game, runner = _chosen(arguments, "--game", GAMES), _chosen(arguments, "--runner", RUNNERS)
     options = training_parser(game, runner).parse_args(arguments)
-    plan = make_plan(given(options), options.config, options.resume, options.preset)
+    values = given(options)
+    plan = make_plan(values, options.config, options.resume, options.preset)
     if options.log_format and not options.no_ui:
         raise UserError("--log-format: is for headless runs; accepted together with --no-ui")
     if options.no_ui:
@@ -115,8 +116,9 @@ def _train(arguments: list[str]) -> int:
     _need_terminal("mario-tui --no-ui")
     from mario_tui.app import MarioApp
 
+    run_dir = str(expanded(values["run_dir"])) if "run_dir" in values else None
     host = plan.start()
-    return MarioApp(open_run=host.run, host=host).run_in_terminal()
+    return MarioApp(open_run=host.run, host=host, run_dir=run_dir).run_in_terminal()
 
 
 def _chosen(arguments: list[str], option: str, accepted: tuple[str, ...]) -> str:
@@ -174,7 +176,7 @@ def _attach(arguments: list[str]) -> int:
     if _has_event_files(Path(options.run)):
         charts = Path(options.run)
     else:
-        run = find_run(options.run, options.run_dir)
+        run = find_run(options.run, _existing(options.run_dir))
     _need_terminal("mario-tui runs")
     from mario_tui.app import MarioApp
 
@@ -192,18 +194,24 @@ def _runs(arguments: list[str]) -> int:
     parser.add_argument("--json", action="store_true", help="one JSON array")
     _add_run_dir(parser)
     options = parser.parse_args(arguments)
-    runs = list_runs(options.run_dir)
+    runs = list_runs(_existing(options.run_dir))
     if options.json:
         print(json.dumps([record_as_dict(run) for run in runs], indent=2))
         return 0
     if not runs:
-        print("no runs yet; start one with: mario-tui --game mario")
+        where = "" if options.run_dir is None else f" in {options.run_dir}"
+        print(f"no runs{where} yet; start one with: mario-tui --game mario")
         return 0
-    print(f"{'RUN':<32} {'STATE':<9} {'ENV STEPS':>12} {'OF':>12} {'RETURN':>8}")
-    for run in runs:
+    folders = [str(run.path.parent) for run in runs]
+    if len(set(folders)) == 1:
+        folders = [""] * len(runs)
+    head = f"{'RUN':<32} {'STATE':<9} {'ENV STEPS':>12} {'OF':>12} {'RETURN':>8}"
+    print(head + "  FOLDER" * any(folders))
+    for run, folder in zip(runs, folders, strict=True):
         record = run.record()
         mean = "-" if record.mean_return is None else f"{record.mean_return:.0f}"
-        print(f"{record.name:<32} {record.state:<9} {record.env_steps:>12,} {record.steps:>12,} {mean:>8}")
+        line = f"{record.name:<32} {record.state:<9} {record.env_steps:>12,} {record.steps:>12,} {mean:>8}"
+        print(f"{line}  {folder}".rstrip())
     return 0
 
 
@@ -217,7 +225,7 @@ def _eval(arguments: list[str]) -> int:
     from mario_tui.evaluate import evaluate
 
     chosen = _evaluation_options(options)
-    policy = find_policy(options.checkpoint, options.run_dir or RunConfig.run_dir)
+    policy = find_policy(options.checkpoint, _existing(options.run_dir))
     _check_policy(policy, options)
     return evaluate(policy, options.episodes, chosen, as_json=options.json)
 
@@ -256,7 +264,7 @@ def _play(arguments: list[str]) -> int:
         if options.checkpoint is None:
             policy = policies.of_task(game, options.board or (options.stage if game == "mario" else None))
         else:
-            policy = find_policy(options.checkpoint, options.run_dir or RunConfig.run_dir)
+            policy = find_policy(options.checkpoint, _existing(options.run_dir))
         _check_policy(policy, options)
         chosen.insert(0, str(policy))
         title = policy.name
@@ -334,11 +342,23 @@ def _check_policy(policy: Path, options: argparse.Namespace) -> None:
 
 def _add_run_dir(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--run-dir",
-        type=lambda text: str(expanded(text)),
-        metavar="DIR",
-        help="folder that holds the runs (default: checkpoints)",
+        "--run-dir", type=_folder, metavar="DIR", help="the runs in this folder alone (default: all of yours)"
     )
+
+
+def _folder(text: str) -> str:
+    """A folder that is there, or may be made."""
+    folder = expanded(text)
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"--run-dir must be a folder, got the file {text!r}")
+    return str(folder)
+
+
+def _existing(run_dir: str | None) -> str | None:
+    """Where nothing is started, a folder that is not there was mistyped."""
+    if run_dir is not None and not Path(run_dir).is_dir():
+        raise UserError(f"--run-dir must be an existing folder, got {run_dir!r}")
+    return run_dir
 
 
 def _add_read_only(parser: argparse.ArgumentParser) -> None:

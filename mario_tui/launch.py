@@ -58,7 +58,7 @@ def make_plan(
 def _plan(asked: Mapping[str, Any], resume: str | None) -> Plan:
     if resume is None:
         return Plan(make_config(asked))
-    source = find_source(resume, asked.get("run_dir", RunConfig.run_dir))
+    source = find_source(resume, asked.get("run_dir"))
     if source.run is not None and source.run.is_alive():
         raise UserError(f"--resume: {source.run.name} is running; use: mario-tui attach {source.run.name}")
     before = read_config(source.path / CONFIG_FILE)
