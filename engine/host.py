@@ -63,7 +63,7 @@ from engine.monitoring.memory import available_bytes, is_short
 from engine.monitoring.system import SystemSampler
 from engine.monitoring.tensorboard import ScalarWriter
 from engine.runner_process import RunnerProcess
-from engine.runs import Run, socket_path, write_atomically
+from engine.runs import Run, delete_run, socket_path, write_atomically
 from engine.server import EventServer
 from engine.view import RunView
 
@@ -102,6 +102,13 @@ class Host:
         self._tasks: set[asyncio.Task[None]] = set()
         self._history_at = time.monotonic()
         self._memory_short = self._unreachable = False
+
+    @property
+    def refused(self) -> bool:
+        """Whether a new run ended before its first step, because of how it was asked for."""
+        failure = self._failure
+        never_began = self._view.progress is None and not checkpoints.committed(self._run)
+        return failure is not None and failure.usage and never_began
 
     async def serve(self) -> int:
         """Run the run. 0 if it finished or was stopped in order with its state saved, 1 if not."""
@@ -473,7 +480,11 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         run = Run(options.run)
         with run.lock():
-            return asyncio.run(Host(run, options.resume, options.foreground).serve())
+            host = Host(run, options.resume, options.foreground)
+            status = asyncio.run(host.serve())
+        if host.refused:
+            delete_run(run)
+        return status
     except UserError as error:
         print(error, file=sys.stderr)
         return 2

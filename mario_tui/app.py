@@ -20,6 +20,7 @@ from textual.notifications import SeverityLevel
 from textual.screen import Screen
 
 from engine.client import HostProcess
+from engine.errors import UserError
 from engine.messages import Failed
 from engine.runs import ACTIVE, Run
 from mario_tui import themes
@@ -237,9 +238,11 @@ class MarioApp(App[None]):
         if self._dashboard is None:
             return 0
         run, end = self._dashboard.run, self._dashboard.feed.snapshot().end
+        if isinstance(end, Failed) and end.usage:
+            raise UserError(end.reason)
         if isinstance(end, Failed):
             print(f"mario-tui: {run.name} failed: {end.reason}; log: {end.log_path}", file=sys.stderr)
-            return 2 if end.usage else 1
+            return 1
         record = run.record()
         if record.state in ACTIVE:
             print(f"{run.name} goes on; come back with: mario-tui attach {run.name}")

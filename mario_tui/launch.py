@@ -11,6 +11,7 @@ from engine.checkpoints import find_source
 from engine.client import HostProcess
 from engine.config import ConfigError, RunConfig, carried_over, load_toml, make_config
 from engine.errors import UserError
+from engine.preflight import check_start
 from engine.presets import preset
 from engine.runs import CONFIG_FILE, Run, create_run, read_config, write_atomically
 
@@ -24,7 +25,9 @@ class Plan:
     checkpoint: Path | None = None
 
     def start(self, *, foreground: bool = False) -> HostProcess:
-        """Make or reopen the run's folder and start its host. Raises `UserError` if it can't be written."""
+        """Make or reopen the run's folder and start its host. Raises `UserError` if this machine can't run it, before
+        anything is made, or if the folder can't be written."""
+        check_start(self.config, new=self.run is None)
         run = create_run(self.config) if self.run is None else self.run
         try:
             if self.run is not None:

@@ -84,7 +84,7 @@ def test_a_folder_without_permission_is_one_line(tmp_path: Path) -> None:
 def test_a_run_dir_that_is_a_file_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "runs").write_text("")
     done = run_program("--no-ui", "--run-dir", "runs", cwd=tmp_path, check=2)
-    assert done.stderr == "mario-tui: error: --run-dir: runs: can't be written (File exists)\n"
+    assert done.stderr == "mario-tui: error: --run-dir must be a folder, got the file 'runs'\n"
 
 
 def test_what_is_no_run_is_not_deleted(tmp_path: Path) -> None:

@@ -20,8 +20,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from engine.cartridge import installed_mario, load_cartridge
 from engine.envs.emulator import RAM_BYTES, SCREEN_SHAPE
-from engine.envs.nes.cartridge import installed_mario, load_cartridge
 from engine.envs.view import View, reduce_rgb
 from engine.errors import UserError
 

@@ -48,6 +48,11 @@ def replay_bytes(transitions: int, frame_shape: tuple[int, ...], mask_actions: i
     return math.ceil(transitions * (math.prod(frame_shape) + 16 + mask_actions + 8.6))
 
 
+def mapped_bytes(transitions: int, frame_shape: tuple[int, ...], stack: int, mask_actions: int) -> int:
+    """What a replay takes on disk with `--use-mmap-buffer`: everything but the priorities."""
+    return transitions * (math.prod(frame_shape) + 16 + mask_actions)
+
+
 def _needs(
     config: RunConfig, frame_shape: tuple[int, ...], stack: int, mask_actions: int, *, with_replay: bool
 ) -> tuple[int, int]:
@@ -94,5 +99,6 @@ def check_memory(
         )
     raise UserError(
         f"--buffer-size: {config.buffer_size:,} transitions take {each * config.buffer_size / gib:,.1f} GiB, and about "
-        f"{(available - rest) / gib:.1f} GiB of memory are free; accepted: up to {fits:,}, or --use-mmap-buffer"
+        f"{(available - rest) / gib:.1f} GiB of memory are free; accepted: up to {fits:,}"
+        + (", or --use-mmap-buffer" if with_replay else "")
     )

@@ -18,7 +18,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.envs.nes.cartridge import installed_mario
+from engine.cartridge import installed_mario
 from engine.envs.stack import STACK
 from engine.joypad import RIGHT, A, B, action_buttons
 from tests.benchmarks.mario_package import mario_env

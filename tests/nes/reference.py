@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from engine.envs.nes.cartridge import installed_mario
+from engine.cartridge import installed_mario
 from engine.envs.nes_py import power_on
 
 needs_nes_py_8 = pytest.mark.skipif(

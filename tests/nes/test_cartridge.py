@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from engine import cartridge as module
 from engine.envs.nes import CartridgeError, load_cartridge
-from engine.envs.nes import cartridge as module
 
 
 def ines(programs: int = 2, tiles: int = 1, flags6: int = 1, flags7: int = 0, flags9: int = 0) -> bytes:

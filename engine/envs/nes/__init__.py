@@ -1,6 +1,6 @@
 """A batched NES (NROM cartridges, no sound) compiled by numba, byte for byte in step with nes-py 8.2.1."""
 
-from engine.envs.nes.cartridge import Cartridge, CartridgeError, load_cartridge
+from engine.cartridge import Cartridge, CartridgeError, load_cartridge
 from engine.envs.nes.console import NesBatch
 from engine.envs.nes.lanes import make_rom, remember
 from engine.envs.nes.layout import CANVAS_SIZE, DRAW_LIGHT, DRAW_NOTHING, MEMORY_BYTES, STATE_WORDS, draw_rows

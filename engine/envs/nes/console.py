@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.envs.nes.cartridge import Cartridge
+from engine.cartridge import Cartridge
 from engine.envs.nes.colors import BLACK, RGB
 from engine.envs.nes.cpu import run_frame
 from engine.envs.nes.lanes import make_rom, run_lanes

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.envs.nes.cartridge import Cartridge
+from engine.cartridge import Cartridge
 from engine.envs.nes.decode import decode_program, opcode_words
 from engine.envs.nes.layout import DRAW_NOTHING, MEMORY_BYTES, PICTURE, STATE_WORDS
 from engine.envs.nes.picture import tile_masks
