@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 from dataclasses import fields
 from typing import Any
 
 from engine.config import RunConfig, belongs, defaults
-from engine.options import GAMES, RUNNERS, FieldSpec, flag, is_int, is_text
+from engine.options import GAMES, RUNNERS, FieldSpec, flag, is_int, is_text, read_number
 
 
 def add_arguments(parser: argparse.ArgumentParser, game: str = GAMES[0], runner: str = RUNNERS[0]) -> None:
@@ -29,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser, game: str = GAMES[0], runner:
             kwargs |= {"action": argparse.BooleanOptionalAction, "help": f"{meta['help']} (default: {state})"}
         else:
             kwargs |= {
-                "type": str if is_text(spec) else _number(spec),
+                "type": str if is_text(spec) else read_number,
                 "metavar": meta["metavar"] or "|".join(meta["choices"] or ()) or _unit(spec),
                 "help": f"{meta['help']} (default: {default})",
             }
@@ -46,15 +45,3 @@ def given(namespace: argparse.Namespace) -> dict[str, Any]:
 
 def _unit(spec: FieldSpec) -> str:
     return "N" if is_int(spec) else "X" if isinstance(spec.default, float) else "NAME"
-
-
-def _number(spec: FieldSpec) -> Any:
-    """A parser that takes `100_000`, `1e5` and `0.4`, and leaves nonsense to the validation's message."""
-
-    def parse(text: str) -> Any:
-        for convert in (int, float):
-            with contextlib.suppress(ValueError):
-                return convert(text)
-        return text
-
-    return parse

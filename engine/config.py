@@ -323,6 +323,10 @@ class RunConfig:
                 f"{self.batch_size} never fits; accepted: auto, or 1 to {self.largest_batch} "
                 f"(buffer-size {self.buffer_size}{share})",
             )
+        if self.batch_size != AUTO and self.accumulate > self.batch_size:
+            raise ConfigError(
+                "accumulate", f"must not exceed the batch size ({self.batch_size:,}), got {self.accumulate:,}"
+            )
         self._check_target()
 
     def _check_target(self) -> None:

@@ -20,7 +20,7 @@ PROTOCOL = 3
 MAX_MESSAGE_BYTES = 64 * 2**20
 MAX_COMMAND_BYTES = 2**16
 
-State = Literal["starting", "running", "paused", "stopping", "finished", "failed", "lost"]
+State = Literal["starting", "running", "paused", "stopping", "finished", "failed", "lost", "damaged"]
 
 
 class Message(msgspec.Struct, frozen=True, tag=True, kw_only=True):

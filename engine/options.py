@@ -5,6 +5,7 @@ An option is a field of a dataclass whose default says its type. Imports without
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from typing import Any
 
@@ -38,7 +39,7 @@ def option(
     return dataclasses.field(default=default, metadata=meta)
 
 
-_LARGEST = 2**53
+LARGEST = 2**53
 """Of a number without a bound of its own: larger ones don't fit everywhere they pass through."""
 
 
@@ -62,7 +63,7 @@ def coerce(spec: FieldSpec, value: Any) -> Any:
         return AUTO
     if spec.name == "batch_size" and value == AUTO:
         raise ConfigError(spec.name, "0 is not accepted; accepted: auto, or a whole number from 1 to 65,536")
-    if is_int(spec) and isinstance(value, float) and value.is_integer():
+    if is_int(spec) and isinstance(value, float) and value.is_integer() and abs(value) <= LARGEST:
         return int(value)
     if isinstance(spec.default, float) and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
@@ -99,12 +100,30 @@ def check(spec: FieldSpec, value: Any) -> None:
         and isinstance(value, kind)
         and not isinstance(value, bool)
         and (low is None or value >= low)
-        and value <= (_LARGEST if high is None else high)
+        and value <= (LARGEST if high is None else high)
     )
     if not in_range:
-        too_large = high is None and isinstance(value, int | float) and value > _LARGEST
-        accepted = f"up to {_LARGEST:,}" if too_large else _range(spec)
+        accepted = f"up to {LARGEST:,}" if high is None and _is_too_large(value) else _range(spec)
         raise ConfigError(spec.name, f"{value!r} is not accepted; accepted: {accepted}")
+
+
+def read_number(text: str) -> int | float | str:
+    """What `100_000`, `1e5` or `0.4` mean. What is no number stays a text, and so does one that is too large for every
+    option: an error then shows it as it was typed."""
+    for convert in (int, float):
+        with contextlib.suppress(ValueError):
+            value = convert(text)
+            return text if abs(value) > LARGEST else value
+    return text
+
+
+def _is_too_large(value: Any) -> bool:
+    try:
+        return float(value) > LARGEST
+    except OverflowError:
+        return True
+    except (TypeError, ValueError):
+        return False
 
 
 def _range(spec: FieldSpec) -> str:

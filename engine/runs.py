@@ -78,14 +78,36 @@ class Run:
         return read_config(self.path / CONFIG_FILE)
 
     def record(self) -> RunRecord:
-        """The stored record, its state corrected to "lost" if no host is alive behind an active one."""
+        """The stored record, its state corrected to "lost" if no host is alive behind an active one; "damaged" if it
+        can't be understood, with what the options tell. Raises `UserError` if there is none."""
+        path = self.path / RECORD_FILE
         try:
-            record = msgspec.json.decode((self.path / RECORD_FILE).read_bytes(), type=RunRecord)
-        except (OSError, msgspec.DecodeError) as error:
+            content, written_at = path.read_bytes(), path.stat().st_mtime
+        except OSError as error:
             raise UserError(f"{self.path}: not a run of mario-tui ({error})") from None
+        try:
+            record = msgspec.json.decode(content, type=RunRecord)
+        except msgspec.DecodeError as error:
+            return self._damaged(f"{RECORD_FILE}: {error}", written_at)
         if record.state in ACTIVE and not self.is_alive():
             record.state = "lost"
         return record
+
+    def _damaged(self, reason: str, written_at: float) -> RunRecord:
+        config = RunConfig()
+        with contextlib.suppress(UserError):
+            config = self.config()
+        return RunRecord(
+            name=self.name,
+            game=config.game,
+            stage=config.board or config.stage,
+            runner=config.runner,
+            state="damaged",
+            steps=config.steps,
+            created_at=written_at,
+            updated_at=written_at,
+            reason=reason,
+        )
 
     def write_record(self, record: RunRecord) -> None:
         record.updated_at = time.time()

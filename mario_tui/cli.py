@@ -14,6 +14,7 @@ from engine import __version__, policies
 from engine.arguments import add_arguments, given
 from engine.config import GAMES, RUNNERS, make_config
 from engine.errors import UserError
+from engine.options import flag, read_number
 from engine.presets import PRESETS
 from engine.runs import RECORD_FILE, find_run, list_runs, record_as_dict
 from mario_tui.launch import expanded, make_plan
@@ -97,6 +98,7 @@ def training_parser(game: str = GAMES[0], runner: str = RUNNERS[0]) -> argparse.
     parser.add_argument(
         "--preset", metavar="NAME", help=f"options of a known setup, beneath file and flags: {', '.join(PRESETS)}"
     )
+    _add_read_only(parser)
     add_arguments(parser, game, runner)
     return parser
 
@@ -105,6 +107,13 @@ def _train(arguments: list[str]) -> int:
     game, runner = _chosen(arguments, "--game", GAMES), _chosen(arguments, "--runner", RUNNERS)
     options = training_parser(game, runner).parse_args(arguments)
     values = given(options)
+    if options.read_only:
+        others = [name for name in ("no_ui", "config", "resume", "preset", "log_format") if getattr(options, name)]
+        asked = next(name for name in (*others, *values) if name != "run_dir")
+        raise UserError(
+            f"--read-only is not accepted with {flag(asked)}, which starts a run; "
+            "accepted: alone, or with attach or serve"
+        )
     plan = make_plan(values, options.config, options.resume, options.preset)
     if options.log_format and not options.no_ui:
         raise UserError("--log-format: is for headless runs; accepted together with --no-ui")
@@ -209,6 +218,9 @@ def _runs(arguments: list[str]) -> int:
     print(head + "  FOLDER" * any(folders))
     for run, folder in zip(runs, folders, strict=True):
         record = run.record()
+        if record.state == "damaged":
+            print(f"{record.name:<32} {record.state:<9} {run.path}: {record.reason}")
+            continue
         mean = "-" if record.mean_return is None else f"{record.mean_return:.0f}"
         line = f"{record.name:<32} {record.state:<9} {record.env_steps:>12,} {record.steps:>12,} {mean:>8}"
         print(f"{line}  {folder}".rstrip())
@@ -367,8 +379,10 @@ def _add_read_only(parser: argparse.ArgumentParser) -> None:
 
 def _whole(flag: str, low: int, high: int | None = None):  # type: ignore[no-untyped-def]
     def parse(text: str) -> int:
-        if text.isdecimal() and low <= int(text) and (high is None or int(text) <= high):
-            return int(text)
+        value = read_number(text)
+        whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+        if whole and low <= int(value) and (high is None or int(value) <= high):
+            return int(value)
         accepted = f"{low} to {high}" if high is not None else f"{low} or more"
         raise UserError(f"{flag}: {text!r} is not accepted; accepted: a whole number, {accepted}")
 

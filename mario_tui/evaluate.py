@@ -46,7 +46,8 @@ def reports(process: subprocess.Popen[bytes]) -> Iterator[EvaluationReport]:
 def evaluate(policy: Path, episodes: int, options: Sequence[str], *, as_json: bool) -> int:
     """Evaluate and print; the exit status. `options` are the engine's own."""
     arguments = (f"--episodes={episodes}", *options)
-    progress = Progress(console=Console(stderr=True), transient=True)
+    console = Console(stderr=True)
+    progress = Progress(console=console, transient=True, disable=not console.is_terminal)
     with evaluation_process(policy, *arguments) as process, progress:
         task = progress.add_task(f"evaluating {policy.name}", total=episodes)
         for report in reports(process):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shlex
 import signal
 import socket
@@ -23,6 +24,13 @@ from engine.errors import UserError
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _SHUTDOWN_S = 2.0
+_FONT_LINK = re.compile(r"<link[^>]*//fonts\.[^>]*>")
+"""Without it the page takes the browser's own monospace font."""
+_OWN_FILES_ONLY = (
+    "default-src 'self'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
+    "connect-src 'self' ws://{host} wss://{host}"
+)
+"""What the browser may load, whatever the page of another textual-serve asks for: nothing from elsewhere."""
 
 
 def serve(host: str, port: int, run_dir: str | None, *, read_only: bool) -> int:
@@ -85,7 +93,10 @@ class _Server(Server):
         """The page, with addresses as the visitor writes them: a forwarded port has another number."""
         self._check(request)
         self.public_url = f"{request.scheme}://{request.host}"
-        return await super().handle_index(request)
+        page: Any = await super().handle_index(request)
+        page.text = _FONT_LINK.sub("", page.text)
+        page.headers["Content-Security-Policy"] = _OWN_FILES_ONLY.format(host=request.host)
+        return page
 
     async def handle_websocket(self, request: web.Request) -> web.WebSocketResponse:
         self._check(request)

@@ -77,8 +77,13 @@ async def served(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterato
 
 async def test_two_visitors_have_a_client_each_and_ctrl_c_ends_it(served: Served, tmp_path: Path) -> None:
     folder_of_runs(tmp_path / "runs", first="finished")
-    page = await (await served.session.get(served.address)).text()
+    answer = await served.session.get(served.address)
+    page = await answer.text()
     assert served.address.replace("http", "ws") + "/ws" in page
+    loaded = re.findall(r"""(?:src|href)="([^"]+)"|url\(["']?([^"')]+)""", page)
+    assert loaded
+    assert all(address.startswith(served.address) for found in loaded for address in found if address)
+    assert "default-src 'self'" in answer.headers["Content-Security-Policy"]
     one, other = await served.visit(), await served.visit()
     await one.wait_for("first")
     await other.wait_for("first")

@@ -73,8 +73,8 @@ class TuneScreen(Modal[list[Set]]):
         """The first field that can't be accepted, and what can."""
         for name, (title, low, high) in NUMBERS.items():
             text = self._typed(name)
-            if text and not low <= _number(text) <= high:
-                return f"{title}: {text!r} is not accepted; accepted: {low:g} to {high:g}"
+            if (text or self._now[name]) and not low <= _number(text) <= high:
+                return f"{title} must be between {low:g} and {high:g}, got {text!r}"
         return ""
 
 

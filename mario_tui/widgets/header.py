@@ -18,6 +18,7 @@ SYMBOLS: dict[State, tuple[str, str]] = {
     "finished": ("✓", "green"),
     "failed": ("✗", "red"),
     "lost": ("?", "red"),
+    "damaged": ("!", "red"),
 }
 
 

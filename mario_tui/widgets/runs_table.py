@@ -15,7 +15,7 @@ from engine.runs import Run, RunRecord
 from mario_tui.format import duration, number, short
 from mario_tui.widgets.header import SYMBOLS, state_text
 
-_STATE_ORDER = ("running", "starting", "stopping", "paused", "lost", "failed", "finished")
+_STATE_ORDER = ("running", "starting", "stopping", "paused", "lost", "failed", "damaged", "finished")
 _MARK = "◆"
 
 
