@@ -16,6 +16,7 @@ from typing import Any
 
 from textual import events
 from textual.app import App, SystemCommand
+from textual.await_complete import AwaitComplete
 from textual.notifications import SeverityLevel
 from textual.screen import Screen
 
@@ -63,6 +64,9 @@ class MarioApp(App[None]):
         super().__init__(ansi_color=True if no_color else None)
         self._open_run, self._host, self._charts = open_run, host, charts
         self.run_dir, self.read_only = run_dir, read_only
+        self.leaving = False
+        """Set by `exit`. From then on nothing that was typed or clicked acts: on a slow link keys come in batches, and
+        those behind the `q` would meet screens that are being taken down."""
         self._dashboard: DashboardScreen | None = None
         self.settings, self._complaints = load_settings()
         self._theme_watch = themes.ThemeWatch()
@@ -220,6 +224,24 @@ class MarioApp(App[None]):
         self.notify(text, severity="warning", timeout=15)
 
     # ------------------------------------------------------------------------------------------ leaving
+
+    def exit(self, *args: Any, **more: Any) -> None:
+        """Leave, whoever asks for it: a key, a signal, a lost terminal."""
+        self.leaving = True
+        super().exit(*args, **more)
+
+    async def on_event(self, event: events.Event) -> None:
+        """What comes from the terminal ends here once the app is leaving."""
+        if not (self.leaving and isinstance(event, events.InputEvent | events.Paste)):
+            await super().on_event(event)
+
+    async def run_action(self, *args: Any, **more: Any) -> bool:
+        """Every key and button leads here, also those that a widget had in its queue when the app began to leave."""
+        return self.leaving or await super().run_action(*args, **more)
+
+    def push_screen(self, *args: Any, **more: Any) -> Any:
+        """A screen that is pushed while the app is leaving would be mounted and taken down at once."""
+        return AwaitComplete() if self.leaving else super().push_screen(*args, **more)
 
     def run_in_terminal(self) -> int:
         """Run until the person leaves; the exit status. Says afterwards where the run stands."""

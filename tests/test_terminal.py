@@ -14,7 +14,17 @@ from engine import checkpoints
 from engine.client import HostClient
 from engine.messages import Progress
 from engine.runs import Run
-from tests.support import Terminal, next_event, run_program, the_run, wait_until
+from tests.support import (
+    Terminal,
+    headless,
+    next_event,
+    nobody_is_left,
+    read_event,
+    rest_of,
+    run_program,
+    the_run,
+    wait_until,
+)
 
 
 def started(terminal: Terminal, folder: Path) -> Run:
@@ -36,6 +46,22 @@ def test_a_hang_up_that_is_signalled_to_another_ends_the_dashboard(tmp_path: Pat
     terminal.wait_for("No runs yet")
     terminal.hang_up()
     assert terminal.wait() == 0
+
+
+def test_q_and_r_in_one_write_start_nothing(tmp_path: Path) -> None:
+    small = ("--game", "snake", "--board", "5x5", "--eval-every", "0", "--steps", "100000000")
+    with headless(*small, cwd=tmp_path) as program:
+        read_event(program, "progress")
+        program.send_signal(signal.SIGTERM)
+        assert rest_of(program)[-1]["event"] == "summary"
+    run = the_run(tmp_path)
+    record = run.record()
+    terminal = Terminal(cwd=tmp_path)
+    terminal.wait_for(run.name, "Resume")
+    terminal.send("qr")
+    assert terminal.wait() == 0
+    nobody_is_left(tmp_path)
+    assert run.record() == record
 
 
 @pytest.mark.parametrize("how", ["hang up", "SIGHUP", "SIGTERM", "SIGKILL"])

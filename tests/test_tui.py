@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
+from textual import events
 from textual.pilot import Pilot
 from textual.widgets import Input
 
@@ -15,6 +17,7 @@ from engine.client import HostProcess, read_recording
 from engine.config import RunConfig
 from engine.messages import Finished, Hello, Progress
 from engine.runs import Run, RunRecord, create_run
+from mario_tui import remembered
 from mario_tui.app import MarioApp
 from mario_tui.screens.dashboard import DashboardScreen
 from mario_tui.screens.dialogs import ConfirmScreen, HelpScreen
@@ -36,6 +39,15 @@ async def until(pilot: Pilot[Any], condition: Any, what: str) -> Any:
             return value
         await pilot.pause(0.05)
     raise AssertionError(f"waited {PATIENCE_S:.0f} s for: {what}")
+
+
+def type_at_once(app: MarioApp, *keys: str) -> None:
+    """Keys that all come before the first of them is handled, as over a slow link."""
+    assert app._driver is not None
+    for key in keys:
+        event = events.Key(key, key if len(key) == 1 else None)
+        event.set_sender(app)
+        app._driver.send_message(event)
 
 
 def start(tmp_path: Path, **options: Any) -> HostProcess:
@@ -187,6 +199,30 @@ async def test_a_crashed_engine_is_shown_with_reason_and_log(tmp_path: Path) -> 
         notice = " ".join(str(notice.message) for notice in app._notifications)
         assert "killed by SIGKILL" in notice
         assert "run.log" in notice
+
+
+@pytest.mark.parametrize(
+    ("place", "keys"),
+    [
+        *(("home", keys) for keys in ("q c", "q n", "q ctrl+p", "ctrl+c ctrl+c n")),
+        *(("dashboard", keys) for keys in ("q enter", "q w", "q h", "q ctrl+p")),
+    ],
+)
+async def test_nothing_acts_after_q(place: str, keys: str, tmp_path: Path) -> None:
+    run = recorded_run(tmp_path)
+    app = MarioApp(run if place == "dashboard" else None, run_dir=str(tmp_path))
+    async with app.run_test(size=(120, 40)) as pilot:
+        if place == "dashboard":
+            await until(pilot, lambda: app.screen.shown.end, "the recording")  # type: ignore[attr-defined]
+            await pilot.press("1")  # a panel that `w` could hide, a lane that Enter could open
+        screens, kept = list(app.screen_stack), remembered.recall()
+        type_at_once(app, *keys.split())
+        while app.is_running:
+            assert app.screen_stack == screens
+            await asyncio.sleep(0)
+    assert app.return_code == 0  # no traceback
+    assert app.leaving
+    assert remembered.recall() == kept
 
 
 # ---------------------------------------------------------------------------------------------- snapshots

@@ -306,8 +306,8 @@ class DashboardScreen(Board):
 
         self.app.push_screen(ActorScreen(newest, lambda: self.feed.episodes_of(*place)))
 
-    def on_actors_panel_opened(self) -> None:
-        self.action_open_selected()
+    async def on_actors_panel_opened(self) -> None:
+        await self.run_action("open_selected")
 
     def action_stop(self) -> None:
         """The first time in order; the host takes a second Stop as an end at once."""

@@ -105,8 +105,8 @@ class HomeScreen(PlaceScreen[None]):
     def on_data_table_row_highlighted(self, event: DataTable.RowHighlighted) -> None:
         self.query_one(Preview).show(self.table.current())
 
-    def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
-        self.action_open()
+    async def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
+        await self.run_action("open")
 
     def action_open(self) -> None:
         """Open the dashboard of the selected run; with no run yet, offer a new one (Enter again starts it)."""

@@ -122,14 +122,11 @@ class NewRunScreen(PlaceScreen[HostProcess | None]):
 
     # ------------------------------------------------------------------------------------------ what it does
 
-    def on_button_pressed(self, event: Button.Pressed) -> None:
-        if event.button.id == "start":
-            self.action_start()
-        else:
-            self.action_cancel()
+    async def on_button_pressed(self, event: Button.Pressed) -> None:
+        await self.run_action("start" if event.button.id == "start" else "cancel")
 
-    def on_input_submitted(self, event: Input.Submitted) -> None:
-        self.action_start()
+    async def on_input_submitted(self, event: Input.Submitted) -> None:
+        await self.run_action("start")
 
     def action_start(self) -> None:
         """Start; or go to the first field that is wrong."""
