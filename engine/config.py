@@ -179,7 +179,7 @@ class RunConfig:
     batch_size: int = option(
         128,
         "learning",
-        "transitions in an update, under ddp of each rank (table); auto: the largest that pays here",
+        "transitions per update, per rank under ddp: a number (table), or auto for the largest that pays here",
         low=0,
         high=65_536,
     )

@@ -22,10 +22,10 @@ from textual.screen import Screen
 
 from engine.client import HostProcess
 from engine.errors import UserError
-from engine.messages import Failed
+from engine.messages import Failed, State
 from engine.runs import ACTIVE, Run
 from mario_tui import themes
-from mario_tui.keys import bindings, keys_in
+from mario_tui.keys import bindings, first_key, keys_in
 from mario_tui.link import survive_hang_up
 from mario_tui.screens.base import PlaceScreen
 from mario_tui.screens.dashboard import DashboardScreen
@@ -68,6 +68,7 @@ class MarioApp(App[None]):
         """Set by `exit`. From then on nothing that was typed or clicked acts: on a slow link keys come in batches, and
         those behind the `q` would meet screens that are being taken down."""
         self._dashboard: DashboardScreen | None = None
+        self._left_in: State | None = None
         self.settings, self._complaints = load_settings()
         self._theme_watch = themes.ThemeWatch()
         self._user_themes: dict[str, Any] = {}
@@ -144,6 +145,10 @@ class MarioApp(App[None]):
             if key.action != "command_palette":  # it is open
                 yield SystemCommand(key.label, key.help, getattr(self, f"action_{key.action}"))
         yield SystemCommand("Theme", "Change the colours; the choice is remembered", self.action_change_theme)
+
+    def key(self, id: str) -> str:
+        """What a hint calls an action's key, by the action's id: that of the user's key map."""
+        return first_key(id, self.settings.keys)
 
     def on_key(self, event: events.Key) -> None:
         """Keys that nobody wanted: in read-only mode say why."""
@@ -227,6 +232,8 @@ class MarioApp(App[None]):
 
     def exit(self, *args: Any, **more: Any) -> None:
         """Leave, whoever asks for it: a key, a signal, a lost terminal."""
+        if not self.leaving and self._dashboard is not None:
+            self._left_in = self._dashboard.state  # its connection ends with the screen
         self.leaving = True
         super().exit(*args, **more)
 
@@ -267,7 +274,9 @@ class MarioApp(App[None]):
             return 1
         record = run.record()
         if record.state in ACTIVE:
-            print(f"{run.name} goes on; come back with: mario-tui attach {run.name}")
+            state = self._left_in or record.state
+            how = {"paused": "is paused", "stopping": "is stopping"}.get(state, "keeps running")
+            print(f"{run.name} {how}. Reattach with: mario-tui attach {run.name}")
         if record.state == "lost" and self._host is not None and self._host.run.path == run.path and self._host.ended:
             print(f"mario-tui: {run.name} failed: its host process died; log: {run.log_path}", file=sys.stderr)
             return 1

@@ -49,6 +49,16 @@ class Snapshot:
     end: Finished | Failed | None = None
     connected: bool = False
 
+    @property
+    def live(self) -> bool:
+        """Whether there is somebody to command, and what is shown is of now."""
+        return self.connected and self.end is None
+
+    @property
+    def running(self) -> bool:
+        """Whether its rates are of now."""
+        return self.live and self.progress is not None and self.progress.state == "running"
+
 
 class Feed:
     """The newest of a run, from a live connection or from a recording."""

@@ -173,4 +173,6 @@ def accepted(name: str) -> str:
     low, high = spec.metadata["low"], spec.metadata["high"]
     if isinstance(spec.default, bool) or low is None:
         return ""
+    if name == "batch_size":
+        return f"auto, or 1 to {high:,}"
     return f"{low:,} to {high:,}" if high is not None else f"{low:,} or more"

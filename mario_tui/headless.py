@@ -228,7 +228,7 @@ class _Rich:
     def show(self, event: Event) -> None:
         match event:
             case Progress():
-                rest = f"{event.env_steps_per_s:,.0f} steps/s  return {number(event.mean_return)}"
+                rest = f"{_rate(event)} steps/s  return {number(event.mean_return)}"
                 self._bars.update(
                     self._task,
                     description=f"{event.state} {event.env_steps:,}",
@@ -248,10 +248,14 @@ class _Rich:
         self._bars.stop()
 
 
+def _rate(p: Progress) -> str:
+    return f"{p.env_steps_per_s:,.0f}" if p.state != "paused" else "–"
+
+
 def _progress_line(p: Progress) -> str:
-    left = "" if p.remaining_s is None else f"  left {duration(p.remaining_s)}"
+    left = "" if p.remaining_s is None or p.state == "paused" else f"  left {duration(p.remaining_s)}"
     return (
-        f"{p.state} {p.env_steps:,} steps  {p.env_steps_per_s:,.0f}/s  {p.updates:,} updates  {p.episodes:,} episodes  "
+        f"{p.state} {p.env_steps:,} steps  {_rate(p)}/s  {p.updates:,} updates  {p.episodes:,} episodes  "
         f"return {number(p.mean_return)}  loss {number(p.loss)}  epsilon {p.epsilon:.3f}  beta {p.beta:.3f}{left}"
     )
 

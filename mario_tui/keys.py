@@ -164,6 +164,11 @@ def bindings(place: Place) -> list[BindingType]:
     ]
 
 
+def first_key(id: str, keymap: Mapping[str, str]) -> str:
+    """The key that a hint names, by the action's id."""
+    return shown_name(next(key for key in KEYS if key.id == id), keymap).split(" or ")[0]
+
+
 def shown_name(key: Key, keymap: Mapping[str, str] | None = None) -> str:
     """All keys of an action as people call them: `p or space`."""
     names = {

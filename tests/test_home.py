@@ -144,7 +144,7 @@ async def test_the_run_under_the_cursor_is_previewed_where_there_is_room(tmp_pat
         def shown() -> tuple[str, str]:
             return tuple(str(app.screen.query_one(f"#preview-{part}").render()) for part in ("text", "chart"))  # type: ignore[return-value]
 
-        await until(pilot, lambda: "✓ finished" in shown()[0] and "no data yet" in shown()[1], "a run without history")
+        await until(pilot, lambda: "■ stopped" in shown()[0] and "no data yet" in shown()[1], "a run without history")
         await pilot.press("down")
         await until(pilot, lambda: "✗ failed  the cat" in shown()[0] and "●" in shown()[1], "one with")
         assert "mario-tui --game mario" in shown()[0]

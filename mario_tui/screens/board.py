@@ -101,14 +101,14 @@ class Board(PlaceScreen[None]):
         elif (panel := self.panel_in_hand()) is not None:
             self.remembered.maximised = str(panel.id)
         else:
-            self.notify("Choose a panel first: 1 to 9, or tab", timeout=3)
+            self.notify(f"Choose a panel first: 1 to 9, or {self.mario.key('dashboard.next_panel')}", timeout=3)
         self._lay_out()
         self.keep()
 
     def action_hide(self) -> None:
         panel = self.panel_in_hand()
         if panel is None:
-            self.notify("Choose a panel first: 1 to 9, or tab", timeout=3)
+            self.notify(f"Choose a panel first: 1 to 9, or {self.mario.key('dashboard.next_panel')}", timeout=3)
             return
         self.remembered.hidden = sorted({*self.remembered.hidden, str(panel.id)})
         self.remembered.maximised = ""

@@ -43,7 +43,7 @@ from mario_tui.widgets.curriculum import CurriculumPanel
 from mario_tui.widgets.curves import Curves
 from mario_tui.widgets.evaluations import EvaluationsPanel
 from mario_tui.widgets.game import GameView, save_picture
-from mario_tui.widgets.header import RunHeader
+from mario_tui.widgets.header import RunHeader, Standing, is_complete, standing
 from mario_tui.widgets.log import LogPanel
 from mario_tui.widgets.machine import MachinePanel
 from mario_tui.widgets.painted import Painted
@@ -54,6 +54,7 @@ from mario_tui.widgets.stages import StagesPanel
 
 TICK_S = 0.25
 _LOOK_EVERY_S = 2.0
+NOT_RUNNING = "The run is not running; resume it from home."
 
 
 class DashboardScreen(Board):
@@ -76,12 +77,15 @@ class DashboardScreen(Board):
         self._was_gone = False
         self._looked_at = 0.0
         self._stopping = False
+        self._asked: State | None = None
+        """The state that a key has asked for, until the run is in it."""
 
     def compose(self) -> ComposeResult:
-        self._header = RunHeader()
-        self._header.fallback = (self.run.name, self._record_state())
+        self._header = RunHeader(self.mario.read_only)
+        self._fall_back()
         self.actors = ActorsPanel()
-        replay, machine, evaluations, log = ReplayPanel(), MachinePanel(), EvaluationsPanel(), LogPanel()
+        evaluate = "" if self.mario.read_only else self.mario.key("dashboard.evaluate")
+        replay, machine, evaluations, log = ReplayPanel(), MachinePanel(), EvaluationsPanel(evaluate), LogPanel()
         processes, stages, curriculum = ProcessesPanel(), StagesPanel(), CurriculumPanel()
         look = self.outlook
         self.charts = (
@@ -140,8 +144,24 @@ class DashboardScreen(Board):
         if client.hello.render or not self._game.has_class("-off"):
             self.app.call_from_thread(self._set_game, True)
 
+    def _fall_back(self, problem: str = "") -> None:
+        """What the header says while no host answers: never that a run can be commanded. `problem`: why none will."""
+        state: Standing
+        try:
+            record = self.run.record()
+            state, reason = standing(record.state, record.env_steps, record.steps, record.reason), record.reason
+        except UserError as error:
+            state, reason = "lost", str(error)
+        if state in ACTIVE and (problem or self._told_end):
+            state, reason = "unreachable", problem
+        elif state not in ACTIVE and self._host is not None and self._host.process.poll() is None:
+            state = "starting"
+        elif state in ACTIVE and state != "starting":
+            state = "connecting"
+        self._header.fallback = (self.run.name, state, reason or problem)
+
     def _failed_to_connect(self, reason: str) -> None:
-        self._header.fallback = (self.run.name, self._record_state())
+        self._fall_back(reason)
         self._header.show(self.shown)
         self.notify(reason, severity="error", timeout=30)
 
@@ -176,11 +196,14 @@ class DashboardScreen(Board):
         self._looked_at = now
         if not self.run.is_alive():
             self._was_gone = True
+            self._fall_back()  # a host's connection ends an instant before its lock
+            self._header.show(self.shown)
         elif self._was_gone:  # else it is the old one, on its way out
             self.feed.close()
             self.feed, self._host = Feed(), None
             self._told_end = self._stopping = self._was_gone = False
-            self._header.fallback = (self.run.name, self._record_state())
+            self._asked = None
+            self._fall_back()
             self._connect()
 
     def _show_frame(self) -> None:
@@ -205,9 +228,12 @@ class DashboardScreen(Board):
                 f"The run failed: {snapshot.end.reason}\nLog: {snapshot.end.log_path}", severity="error", timeout=60
             )
         elif isinstance(snapshot.end, Finished):
-            self.notify(f"The run is finished: {snapshot.end.summary.reason}")
+            summary = snapshot.end.summary
+            stopped = f"stopped at {summary.env_steps:,} of {snapshot.hello.steps:,} steps"
+            self.notify(f"The run {'is finished' if is_complete(summary.reason) else stopped}: {summary.reason}")
         elif not snapshot.connected:
-            self._header.fallback = (self.run.name, self._record_state())
+            self._told_end = True
+            self._fall_back()
             self._header.show(snapshot)
             self.notify(
                 f"The run has no host any more; resume it from home.\nLog: {self.run.log_path}", severity="warning"
@@ -219,9 +245,9 @@ class DashboardScreen(Board):
     # ------------------------------------------------------------------------------------------ actions
 
     def action_toggle_pause(self) -> None:
-        progress = self.feed.snapshot().progress  # the newest, not the one on the screen: keys come faster than ticks
-        paused = progress is not None and progress.state == "paused"
-        self._send(Resume() if paused else Pause(), "going on" if paused else "pausing")
+        paused = self.state == "paused"
+        if self._send(Resume() if paused else Pause(), "resuming" if paused else "pausing"):
+            self._asked = "running" if paused else "paused"
 
     def action_save(self) -> None:
         self._send(Save(), "saving the policy")
@@ -274,14 +300,14 @@ class DashboardScreen(Board):
 
     def action_eyes(self) -> None:
         if self._game.has_class("-off"):
-            self.notify("The game is not shown; g shows it", severity="warning", timeout=4)
+            self.notify(f"The game is not shown; {self._game_key} shows it", severity="warning", timeout=4)
             return
         self._game.look_through(not self._game.eyes)
 
     def action_save_picture(self) -> None:
         frame = self._game.frame
         if frame is None or self._game.has_class("-off"):
-            self.notify("There is no picture of the game; g shows it", severity="warning", timeout=4)
+            self.notify(f"There is no picture of the game; {self._game_key} shows it", severity="warning", timeout=4)
             return
         try:
             path = save_picture(frame, self.run.path / "pictures")
@@ -342,6 +368,21 @@ class DashboardScreen(Board):
     def action_detach(self) -> None:
         self.app.exit()
 
+    @property
+    def _game_key(self) -> str:
+        return self.mario.key("dashboard.toggle_game")
+
+    @property
+    def state(self) -> State | None:
+        """The run's state as its host tells it, or as it was asked for here a moment ago; None without a host."""
+        snapshot = self.feed.snapshot()  # the newest, not the one on the screen: keys come faster than ticks
+        if not snapshot.live or snapshot.progress is None:
+            return None
+        state = snapshot.progress.state
+        if state == self._asked or state not in ("running", "paused"):
+            self._asked = None
+        return self._asked or state
+
     def _numbers(self) -> dict[Tunable, float]:
         """What is in force, as far as it is known here."""
         now: dict[Tunable, float] = {"epsilon_scale": 1.0}
@@ -359,24 +400,22 @@ class DashboardScreen(Board):
         if self.mario.read_only and not isinstance(command, Render):
             return False
         if not self._is_live() or not self.feed.send(command):
-            self.notify("The run is not running; resume it from home.", severity="warning")
+            self.notify(self._why_not(), severity="warning")
             return False
         self.notify(done.capitalize(), timeout=2)
         return True
 
     def _is_live(self) -> bool:
-        snapshot = self.feed.snapshot()
-        return snapshot.connected and snapshot.end is None
+        return self.feed.snapshot().live
+
+    def _why_not(self) -> str:
+        """Why a command can't be sent, as the header has it."""
+        _, state, reason = self._header.fallback
+        if self.feed.snapshot().hello is None and state in ("starting", "connecting"):
+            return "The run's host has not answered yet; try again in a moment."
+        return f"The run can't be reached: {reason}" if state == "unreachable" else NOT_RUNNING
 
     def _is_stopping(self) -> bool:
         """Whether this or another client has asked for it."""
         progress = self.feed.snapshot().progress
         return self._stopping or (progress is not None and progress.state == "stopping")
-
-    def _record_state(self) -> State:
-        try:
-            state = self.run.record().state
-        except UserError:
-            return "lost"
-        is_coming = state not in ACTIVE and self._host is not None and self._host.process.poll() is None
-        return "starting" if is_coming else state

@@ -45,7 +45,8 @@ class HomeScreen(PlaceScreen[None]):
         yield RunsTable()
         yield Preview()
         yield Static(id="hint")
-        yield Input(id="filter", placeholder="words to look for; enter: keep, esc: all runs", compact=True)
+        clear = self.mario.key("home.clear")
+        yield Input(id="filter", placeholder=f"words to look for; enter: keep, {clear}: all runs", compact=True)
         yield Footer(show_command_palette=False, compact=True)
 
     def on_mount(self) -> None:
@@ -85,12 +86,14 @@ class HomeScreen(PlaceScreen[None]):
         table = self.table
         self.query_one(Preview).show(table.current())
         if not table.listed:
-            self._say("No runs yet. Press n, then Enter: the default run trains Mario on stage 1-1.")
+            start = f" Press {self.mario.key('home.new')}, then Enter: the default run trains Mario on stage 1-1."
+            self._say("No runs yet." + start * (not self.mario.read_only))
             return
         active = sum(listed.record.state in ACTIVE for listed in table.listed)
-        parts = [f"{len(table.listed)} runs, {active} active"]
+        count = len(table.listed)
+        parts = [f"{count} {'run' if count == 1 else 'runs'}, {active} active"]
         if table.wanted:
-            parts.append(f"{table.row_count} with “{table.wanted}” (esc: all)")
+            parts.append(f"{table.row_count} with “{table.wanted}” ({self.mario.key('home.clear')}: all)")
         if table.marked:
             parts.append(f"{len(table.marked)} marked")
         self._say("  ·  ".join(parts))

@@ -77,7 +77,7 @@ class Chart(Painted):
         ys = smooth(self._ys, look.smoothing)
         low_x, high_x = look.window.bounds(*curves.reach(look.axis))
         evaluations = [
-            (curves.x_of(event.env_steps, look.axis), event.mean_return, event.best)
+            (curves.x_of(event.env_steps, look.axis), event.mean_return, event is curves.best)
             for event in (curves.evaluations if self._evaluated else ())
         ]
         inside = [y for x, y in zip(xs, ys, strict=True) if low_x <= x <= high_x]

@@ -93,6 +93,7 @@ class Curves:
         self.marks = _marks(others)
         """(environment steps, letter), in order; letters as in `MARKS`."""
         self.evaluations = [event for event in others if isinstance(event, Evaluation)]
+        self.best = best_of(self.evaluations)
 
     def xs(self, axis: Axis) -> list[float]:
         """x of every point."""
@@ -130,8 +131,14 @@ class Curves:
         return self._wall[after - 1] + share * (self._wall[after] - self._wall[after - 1])
 
 
+def best_of(evaluations: Sequence[Evaluation]) -> Evaluation | None:
+    """The best one: the newest of those that were the best in their time."""
+    return next((event for event in reversed(evaluations) if event.best), None)
+
+
 def _marks(others: Sequence[Noted]) -> list[tuple[float, str]]:
     marks: list[tuple[float, str]] = []
+    best = best_of([event for event in others if isinstance(event, Evaluation)])
     step, started = 0.0, False
     for event in others:
         step = float(getattr(event, "env_steps", step))
@@ -139,7 +146,7 @@ def _marks(others: Sequence[Noted]) -> list[tuple[float, str]]:
             case Saved(kind="checkpoint"):
                 marks.append((step, "c"))
             case Evaluation():
-                marks.append((step, "b" if event.best else "e"))
+                marks.append((step, "b" if event is best else "e"))
             case Changed():
                 marks.append((step, "d"))
             case Phase():

@@ -7,6 +7,7 @@ from rich.text import Text
 from engine.messages import Episode, Evaluation, StageRecord
 from mario_tui.feed import Snapshot
 from mario_tui.format import number, short
+from mario_tui.widgets.curves import best_of
 from mario_tui.widgets.panel import Panel, bar
 
 _RECENT = 100
@@ -16,8 +17,10 @@ _SEVERAL = {"game": "whole game", "random": "random stages"}
 class EvaluationsPanel(Panel):
     """Mario: the stage or the stages with their clear rates; then the evaluations, newest first."""
 
-    def __init__(self) -> None:
+    def __init__(self, evaluate_key: str = "") -> None:
+        """`evaluate_key` plays an evaluation; empty where none can be asked for."""
         super().__init__("Stages and evaluations", id="evaluations", number=7)
+        self._evaluate_key = evaluate_key
 
     def compose_text(self, snapshot: Snapshot, width: int) -> Text:
         text = Text(no_wrap=True, overflow="ellipsis")
@@ -29,14 +32,16 @@ class EvaluationsPanel(Panel):
                 self._stage(text, snapshot, hello.stage, width)
         evaluations = [event for event in snapshot.others if isinstance(event, Evaluation)]
         if not evaluations:
-            return text.append("no evaluation yet; v plays one now", style="dim")
+            hint = f"; {self._evaluate_key} plays one now" if self._evaluate_key and snapshot.live else ""
+            return text.append(f"no evaluation yet{hint}", style="dim")
+        best = best_of(evaluations)
         console = any(event.mean_x_pos for event in evaluations)
         text.append(f"{'at step':>8} {'games':>5} {'cleared' if console else 'score':>8} {'return':>8}", style="bold")
         room = max(1, self.body[1] - text.plain.count("\n") - 1)
         for event in evaluations[::-1][:room]:
             done = f"{event.clears / max(1, event.episodes):.0%}" if console else number(event.mean_score)
             text.append(f"\n{short(event.env_steps):>8} {event.episodes:>5} {done:>8} {number(event.mean_return):>8}")
-            if event.best:
+            if event is best:
                 text.append(" ★ best", style="yellow")
         return text
 

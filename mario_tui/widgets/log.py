@@ -7,6 +7,7 @@ from rich.text import Text
 from engine.messages import Changed, Episode, Evaluation, Failed, Finished, Log, Noted, Phase, Ready, Saved
 from mario_tui.feed import Snapshot
 from mario_tui.format import judged, reached, short
+from mario_tui.widgets.header import is_complete
 from mario_tui.widgets.panel import Panel
 
 _STYLES = {"info": "", "warning": "yellow", "error": "bold red"}
@@ -63,6 +64,7 @@ def describe(event: Noted) -> Text:
             return Text(f"{'':>6}  {prefix}{event.text}", style=_STYLES[event.level])
         case Finished():
             s = event.summary
-            return Text(f"finished: {s.reason}; checkpoint {s.checkpoint}", style="bold green")
+            how = "finished" if is_complete(s.reason) else f"stopped at {s.env_steps:,} steps"
+            return Text(f"{how}: {s.reason}; checkpoint {s.checkpoint}", style="bold green")
         case Failed():
             return Text(f"failed: {event.reason}; log: {event.log_path}", style="bold red")

@@ -26,7 +26,7 @@ class MachinePanel(Panel):
         self._past: deque[System] = deque(maxlen=_KEPT)
 
     def show(self, snapshot: Snapshot) -> None:
-        if snapshot.system is self._snapshot.system and self._lines:
+        if (snapshot.system, snapshot.live) == (self._snapshot.system, self._snapshot.live) and self._lines:
             return
         if snapshot.system is not None and snapshot.system is not self._snapshot.system:
             self._past.append(snapshot.system)
@@ -34,6 +34,8 @@ class MachinePanel(Panel):
 
     def compose_text(self, snapshot: Snapshot, width: int) -> Text:
         system = snapshot.system
+        if snapshot.hello is not None and not snapshot.live:
+            return Text("measured only while the run goes on", style="dim")
         if system is None:
             return Text("not measured yet", style="dim")
         large = self.has_class("-alone")

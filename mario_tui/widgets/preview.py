@@ -15,7 +15,7 @@ from engine.client import read_recording
 from engine.command import command_line
 from engine.errors import UserError
 from engine.messages import Point
-from engine.runs import Run
+from engine.runs import ACTIVE, Run
 from engine.view import RunView
 from mario_tui.format import duration, number, short
 from mario_tui.widgets.comparison import Comparison, Series, finite
@@ -27,7 +27,8 @@ _SETTLE_S = 0.1
 
 
 class Preview(Horizontal):
-    """Reads the run's recording when the cursor rests on it; hosts write theirs every half minute."""
+    """Reads the run's recording when the cursor rests on it. Hosts write theirs every half minute; the end of the line
+    is what the run's record has said since then."""
 
     def __init__(self) -> None:
         super().__init__(id="preview")
@@ -35,6 +36,8 @@ class Preview(Horizontal):
         self._listed: Listed | None = None
         self._read: tuple[str, int] = ("", 0)
         """Path of the recording that is shown, and when it was written."""
+        self._points: list[tuple[float, float]] = []
+        """Environment steps and mean return, of the recording and of the records seen since."""
 
     def compose(self) -> ComposeResult:
         yield self._text
@@ -70,9 +73,16 @@ class Preview(Horizontal):
             version = (str(path), 0)
         if version != self._read:
             points = await asyncio.to_thread(points_of, listed.run)
+            seen = self._points if version[0] == self._read[0] else []
             self._read = version
             xs, ys = [float(point.env_steps) for point in points], [point.mean_return for point in points]
-            chart.show([Series(listed.record.name, 0, finite(xs, ys))])
+            recorded = finite(xs, ys)
+            self._points = recorded + [point for point in seen if point[0] > (xs[-1] if xs else 0)]
+        record = listed.record
+        if record.mean_return is not None and record.state in ACTIVE:
+            kept = [point for point in self._points if point[0] < record.env_steps]  # a restart begins further back
+            self._points = [*kept, (float(record.env_steps), record.mean_return)]
+        chart.show([Series(record.name, 0, self._points)])
 
 
 def points_of(run: Run) -> list[Point]:
@@ -91,7 +101,7 @@ def describe(listed: Listed) -> Text:
     record = listed.record
     text = Text(overflow="fold")
     text.append(record.name, style="bold")
-    text.append("\n").append_text(state_text(record.state))
+    text.append("\n").append_text(state_text(listed.standing))
     if record.reason:
         text.append(f"  {record.reason}")
     share = record.env_steps / record.steps

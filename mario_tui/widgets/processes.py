@@ -13,14 +13,14 @@ from mario_tui.widgets.panel import Panel
 
 
 class ProcessesPanel(Panel):
-    """A row for each actor, worker or rank. Out of sight in runs of one process."""
+    """A row for each actor, worker or rank. Out of sight in runs of one process, and of those that have ended."""
 
     def __init__(self) -> None:
         super().__init__("Processes", id="processes", number=11)
         self.add_class("-off")
 
     def show(self, snapshot: Snapshot) -> None:
-        self.set_class(snapshot.members is None, "-off")
+        self.set_class(snapshot.members is None or not snapshot.live, "-off")
         super().show(snapshot)
 
     def compose_text(self, snapshot: Snapshot, width: int) -> Text:
@@ -35,8 +35,9 @@ class ProcessesPanel(Panel):
             style="bold",
         )
         for member in members.members:
-            text.append("\n").append_text(_row(member, wide))
-        text.append(f"\n{short(members.inserts_per_s)} in/s, {short(members.samples_per_s)} samples/s", style="dim")
+            text.append("\n").append_text(_row(member, wide, snapshot.running))
+        inserts, samples = (members.inserts_per_s, members.samples_per_s) if snapshot.running else (0.0, 0.0)
+        text.append(f"\n{short(inserts)} in/s, {short(samples)} samples/s", style="dim")
         if math.isfinite(members.ratio):
             text.append(f", ratio {members.ratio:.2f}", style="dim")
         if role == "actor":
@@ -44,10 +45,11 @@ class ProcessesPanel(Panel):
         return text
 
 
-def _row(member: Member, wide: bool) -> Text:
+def _row(member: Member, wide: bool, running: bool) -> Text:
     if not member.ready:
         return Text(f"{member.index:<6} starting{f', lost {member.restarts} times' if member.restarts else ''}", "dim")
-    text = Text(f"{member.index:<6} {number(member.env_steps_per_s):>7} {number(member.mean_return):>5} ")
+    rate = number(member.env_steps_per_s if running else None)
+    text = Text(f"{member.index:<6} {rate:>7} {number(member.mean_return):>5} ")
     text.append(f"{short(member.lag):>4} {member.waiting_percent:>4.0f}% ", style="dim")
     text.append(f"{member.restarts:>4}", style="bold yellow" if member.restarts else "dim")
     if wide:

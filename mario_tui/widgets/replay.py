@@ -25,8 +25,9 @@ class ReplayPanel(Panel):
         text.append(f" {short(p.replay_size)}/{short(p.replay_capacity)}\n")
         text.append("beta    ").append(bar(p.beta, room), style="magenta").append(f" {p.beta:.3f}\n")
         text.append("epsilon ").append(bar(p.epsilon, room), style="yellow").append(f" {p.epsilon:.3f}\n")
-        if p.burnin_left:
+        if p.burnin_left and snapshot.live:
             text.append(f"burn-in: learning starts in {p.burnin_left:,} steps", style="dim")
         else:
-            text.append(f"{p.updates:,} updates, {p.updates_per_s:.1f}/s, lr {p.learning_rate:.1e}", style="dim")
+            rate = f", {p.updates_per_s:.1f}/s" if snapshot.running else ""
+            text.append(f"{p.updates:,} updates{rate}, lr {p.learning_rate:.1e}", style="dim")
         return text

@@ -13,9 +13,9 @@ from textual.widgets import DataTable
 
 from engine.runs import Run, RunRecord
 from mario_tui.format import duration, number, short
-from mario_tui.widgets.header import SYMBOLS, state_text
+from mario_tui.widgets.header import SYMBOLS, Standing, standing, state_text
 
-_STATE_ORDER = ("running", "starting", "stopping", "paused", "lost", "failed", "damaged", "finished")
+_STATE_ORDER = ("running", "starting", "stopping", "paused", "lost", "failed", "damaged", "stopped", "finished")
 _MARK = "◆"
 
 
@@ -29,6 +29,11 @@ class Listed:
     @property
     def key(self) -> str:
         return str(self.run.path)
+
+    @property
+    def standing(self) -> Standing:
+        record = self.record
+        return standing(record.state, record.env_steps, record.steps, record.reason)
 
 
 @dataclass(frozen=True)
@@ -61,15 +66,13 @@ def _mean(listed: Listed) -> float:
 
 
 def _symbol(listed: Listed) -> Text:
-    symbol, colour = SYMBOLS[listed.record.state]
+    symbol, colour = SYMBOLS[listed.standing]
     return Text(symbol, style=f"bold {colour}")
 
 
 _NAME_WIDTH = 25
 COLUMNS = (
-    Column(
-        "state", "state", 10, 64, lambda x: state_text(x.record.state), lambda x: _STATE_ORDER.index(x.record.state)
-    ),
+    Column("state", "state", 10, 64, lambda x: state_text(x.standing), lambda x: _STATE_ORDER.index(x.standing)),
     Column("run", "run", _NAME_WIDTH, 0, lambda x: Text(x.record.name), lambda x: x.record.name),
     Column("runner", "runner", 8, 112, lambda x: Text(x.record.runner), lambda x: x.record.runner),
     Column("steps", "steps", 11, 48, _steps, lambda x: x.record.env_steps),
@@ -190,7 +193,7 @@ class RunsTable(DataTable[Text], inherit_bindings=False):
 
     def _matches(self, listed: Listed) -> bool:
         record = listed.record
-        text = f"{record.name} {record.state} {record.game} {record.stage} {record.runner} {listed.run.path}".lower()
+        text = f"{record.name} {listed.standing} {record.game} {record.stage} {record.runner} {listed.run.path}".lower()
         return all(word in text for word in self.wanted.lower().split())
 
     def _arranged(self, runs: Iterable[Listed]) -> list[Listed]:
