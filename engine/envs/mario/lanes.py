@@ -18,6 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from engine.cartridge import installed_mario
 from engine.envs.curricula import stage_slots
 from engine.envs.emulator import Emulator
 from engine.envs.mario import rules
@@ -25,7 +26,6 @@ from engine.envs.mario.native import NativePlayer
 from engine.envs.mario.stepped import SteppedPlayer
 from engine.envs.mario.task import MarioTask
 from engine.envs.nes import NesBatch, load_cartridge
-from engine.envs.nes.cartridge import installed_mario
 from engine.envs.nes_py import NesPyEmulator
 from engine.envs.stack import STACK
 from engine.envs.step import Spec, VectorStep
