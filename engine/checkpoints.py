@@ -14,6 +14,7 @@ import json
 import os
 import shutil
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ BEST_POLICY_FILE = "best.safetensors"  # in the run's folder: the best-evaluated
 POLICY_FORMAT = "mario-tui-policy-3"
 _PREFIX = "step-"
 _REPLACED = "-replaced"
+_PIECE_BYTES = 2**24
 
 
 class CheckpointError(UserError):
@@ -63,11 +65,11 @@ def folder_name(env_steps: int) -> str:
     return f"{_PREFIX}{env_steps:012d}"
 
 
-def seal(folder: Path, env_steps: int, updates: int) -> None:
-    """Write the manifest of everything in `folder` and force it all to disk."""
+def seal(folder: Path, env_steps: int, updates: int, progress: Callable[[], object] = lambda: None) -> None:
+    """Write the manifest of everything in `folder` and force it all to disk. `progress` is called after each piece."""
     files = {}
     for path in sorted(folder.iterdir()):
-        files[path.name] = Entry(path.stat().st_size, _sha256(path))
+        files[path.name] = Entry(path.stat().st_size, _sha256(path, progress))
         _sync(path)
     manifest = Manifest(format=FORMAT, version=__version__, env_steps=env_steps, updates=updates, files=files)
     (folder / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(manifest)))
@@ -241,9 +243,13 @@ def _newest_source(run: Run) -> Source:
     return Source(path, verify(path), run)
 
 
-def _sha256(path: Path) -> str:
+def _sha256(path: Path, progress: Callable[[], object] = lambda: None) -> str:
+    digest = hashlib.sha256()
     with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        while piece := file.read(_PIECE_BYTES):
+            digest.update(piece)
+            progress()
+    return digest.hexdigest()
 
 
 def _sync(path: Path) -> None:

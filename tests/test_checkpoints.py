@@ -11,12 +11,13 @@ import pytest
 from safetensors.numpy import save_file
 
 from engine import checkpoints, policies
+from engine.buffers import saved
 from engine.buffers.saved import mapped_arrays
 from engine.checkpoints import CheckpointError
 from engine.config import RunConfig
-from engine.messages import Checkpoint, Command, Pause, Resume, Written
+from engine.messages import Beat, Checkpoint, Command, Pause, Resume, Written
 from engine.runs import Run, create_run, find_run, list_runs
-from tests.in_process import of_kind, train
+from tests.in_process import checkpoint_of, of_kind, train
 
 
 @pytest.fixture
@@ -147,6 +148,16 @@ def test_checkpoints_of_one_step_do_not_get_in_each_others_way(tmp_path: Path) -
     assert {path.name for path in tmp_path.glob("*step-*")} == {Path(report.final).name for report in written}
     for report in written:
         checkpoints.verify(Path(report.final))
+
+
+def test_a_checkpoint_that_takes_long_to_write_is_no_hang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Heartbeats come with every piece of the replay, when it is written and again when it is summed up."""
+    monkeypatch.setattr(saved, "PIECE_BYTES", 2**12)
+    monkeypatch.setattr(checkpoints, "_PIECE_BYTES", 2**12)
+    options = {"game": "snake", "board": "5x5", "burnin": 100, "batch_size": 32, "buffer_size": 2000}
+    reports = train(tmp_path, options, 400)
+    pieces = (checkpoint_of(reports) / "replay.safetensors").stat().st_size // 2**12
+    assert len([beat for beat in of_kind(Beat, reports) if beat.within_s > 60]) > 2 * pieces > 10
 
 
 def test_latest_is_the_newest_run_that_has_a_policy(tmp_path: Path) -> None:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -39,10 +40,10 @@ class Column(Protocol):
         """NDArray of the part."""
 
 
-def save_arrays(path: Path, columns: Mapping[str, Column]) -> None:
+def save_arrays(path: Path, columns: Mapping[str, Column], progress: Callable[[], object] = lambda: None) -> None:
     """Write a safetensors file of arrays [lanes, entries, ...], and of small ones of other shapes.
 
-    At no time more than `PIECE_BYTES` are copied.
+    At no time more than `PIECE_BYTES` are copied. `progress` is called after each piece is on the disk.
     """
     header, end = {}, 0
     names = sorted(columns, key=lambda name: (-columns[name].dtype.itemsize, name))  # so that all are aligned
@@ -57,6 +58,9 @@ def save_arrays(path: Path, columns: Mapping[str, Column]) -> None:
         for name in names:
             for piece in _pieces(columns[name]):
                 file.write(np.ascontiguousarray(piece).data)
+                file.flush()
+                os.fsync(file.fileno())
+                progress()
 
 
 def mapped_arrays(path: Path) -> dict[str, NDArray[Any]]:

@@ -4,6 +4,7 @@ reports, obeys the host, evaluates, saves, and knows when the run is over.
 
 from __future__ import annotations
 
+import functools
 import math
 import shutil
 import time
@@ -57,7 +58,7 @@ from engine.worlds import STAGES
 
 _REPORT_EVERY_S = 0.5
 _SAVING_S = 600.0
-"""What writing a checkpoint may take before the host thinks that it hangs."""
+"""What writing a piece of a checkpoint may take before the host thinks that it hangs."""
 _ACCEPTED = {
     "learning_rate": (1e-8, 1.0),
     "epsilon_scale": (0.0, 10.0),
@@ -338,9 +339,10 @@ class Lead:
             "tuned": {name: value for name in _KEPT if (value := self._ledger.tuned(name)) is not None},
             "curriculum": None if self._curriculum is None else self._curriculum.state(),
         }
-        self._channel.beat(_SAVING_S)
+        beat = functools.partial(self._channel.beat, _SAVING_S)
+        beat()
         try:
-            self._learner.write_checkpoint(partial, env_steps, self._config, extra, arrays)
+            self._learner.write_checkpoint(partial, env_steps, self._config, extra, arrays, beat)
         except Exception as error:  # see _save_policy
             shutil.rmtree(partial, ignore_errors=True)  # a full disk has better use for the room
             self._channel.log(f"the checkpoint at {env_steps:,} could not be written: {error}", "error")

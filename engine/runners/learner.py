@@ -225,9 +225,15 @@ class Learner:
             raise
 
     def write_checkpoint(
-        self, partial: Path, env_steps: int, config: RunConfig, extra: dict[str, Any], arrays: dict[str, NDArray[Any]]
+        self,
+        partial: Path,
+        env_steps: int,
+        config: RunConfig,
+        extra: dict[str, Any],
+        arrays: dict[str, NDArray[Any]],
+        progress: Callable[[], object] = lambda: None,
     ) -> None:
-        """Write everything into the folder `partial` and seal it.
+        """Write everything into the folder `partial` and seal it; call `progress` after each piece of what is large.
 
         `config` is the run's, which goes on elsewhere: a rank's names a device. `read_extra` gives `extra` (JSON) and
         `arrays` back.
@@ -251,11 +257,11 @@ class Learner:
             "extra": extra,
         }
         if self._config.checkpoint_replay:
-            save_arrays(partial / _REPLAY_FILE, self.replay.state())
+            save_arrays(partial / _REPLAY_FILE, self.replay.state(), progress)
         save_arrays(partial / _ARRAYS_FILE, arrays)
         (partial / _STATE_FILE).write_text(json.dumps(state), encoding="utf-8")
         (partial / CONFIG_FILE).write_text(config.to_toml(), encoding="utf-8")
-        checkpoints.seal(partial, env_steps, self.updates)
+        checkpoints.seal(partial, env_steps, self.updates, progress)
 
     def close(self) -> None:
         self.agent.close()
