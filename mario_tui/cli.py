@@ -16,7 +16,7 @@ from engine.config import GAMES, RUNNERS, make_config
 from engine.errors import UserError
 from engine.options import flag, read_number
 from engine.presets import PRESETS
-from engine.runs import RECORD_FILE, find_run, list_runs, record_as_dict
+from engine.runs import RECORD_FILE, Run, find_run, list_runs, record_as_dict
 from mario_tui.launch import expanded, make_plan
 
 _COMMANDS = """\
@@ -24,7 +24,7 @@ commands:
   mario-tui                       home: your runs, new run, resume, attach
   mario-tui --game mario [...]    start a run and open its dashboard
   mario-tui --no-ui [...]         the same without the dashboard
-  mario-tui attach [RUN|DIR]      dashboard of a running or finished run; charts of a folder with event files
+  mario-tui attach [RUN|PATH]     dashboard of a running or finished run; charts of event files
   mario-tui runs [--json]         list runs
   mario-tui eval CHECKPOINT       clear rate and return over many episodes
   mario-tui play [CHECKPOINT]     watch a policy; --human: play yourself; --record FILE
@@ -175,17 +175,20 @@ def _serve(arguments: list[str]) -> int:
 def _attach(arguments: list[str]) -> int:
     parser = _Parser(
         prog="mario-tui attach",
-        description="Dashboard of a running or finished run, or charts of a folder with TensorBoard event files.",
+        description="Dashboard of a running or finished run, or charts of TensorBoard event files.",
     )
-    parser.add_argument("run", nargs="?", default="latest", help="name, path or latest (the default)")
+    parser.add_argument(
+        "run",
+        nargs="?",
+        default="latest",
+        help="a run's name or path, latest (the default), or an event file or a folder of them",
+    )
     _add_run_dir(parser)
     _add_read_only(parser)
     options = parser.parse_args(arguments)
-    run, charts = None, None
-    if _has_event_files(Path(options.run)):
-        charts = Path(options.run)
-    else:
-        run = find_run(options.run, _existing(options.run_dir))
+    run_dir = _existing(options.run_dir)
+    charts = _charts(Path(options.run))
+    run = None if charts else _run_of(options.run, run_dir)
     _need_terminal("mario-tui runs")
     from mario_tui.app import MarioApp
 
@@ -193,9 +196,27 @@ def _attach(arguments: list[str]) -> int:
     return app.run_in_terminal()
 
 
-def _has_event_files(folder: Path) -> bool:
-    """Whether a folder holds event files and no run of ours."""
-    return not (folder / RECORD_FILE).exists() and any(folder.glob("**/*tfevents*"))
+def _charts(path: Path) -> Path | None:
+    """The path if it is an event file, or a folder of them that is no run of ours."""
+    if (path / RECORD_FILE).exists() or not path.exists():
+        return None
+    from mario_tui.event_files import event_files, is_event_file  # TensorBoard's part takes a moment
+
+    found = is_event_file(path) if path.is_file() else bool(event_files(path))
+    return path if found else None
+
+
+def _run_of(name: str, run_dir: str | None) -> Run:
+    """The run of that name; of a path that is there, what it lacks is said."""
+    try:
+        return find_run(name, run_dir)
+    except UserError:
+        path = Path(name)
+        if path.is_dir():
+            raise UserError(f"{name}: the folder holds neither a run nor event files") from None
+        if path.is_file():
+            raise UserError(f"{name}: not an event file of TensorBoard") from None
+        raise
 
 
 def _runs(arguments: list[str]) -> int:

@@ -60,11 +60,29 @@ class News:
     broken: dict[Path, str] = field(default_factory=dict)
 
 
-class EventFolder:
-    """Every event file under a folder. `collect` may run in a thread; what it brings is taken in where it is shown."""
+def event_files(path: Path) -> list[Path]:
+    """The event files under a folder, by their names; a file stands for itself."""
+    return [path] if path.is_file() else sorted(path.glob("**/*tfevents*"))
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+
+def is_event_file(path: Path) -> bool:
+    """Whether a file is one by its name or by how it begins."""
+    try:
+        with path.open("rb") as file:
+            first = next(_records(file, path.stat().st_size), None)
+        return "tfevents" in path.name or (first is not None and Event.FromString(first).file_version != "")
+    except Exception:  # protobuf's DecodeError is another class in each of its implementations
+        return "tfevents" in path.name
+
+
+class EventFolder:
+    """Every event file under a folder, or one alone. `collect` may run in a thread; what it brings is taken in where it
+    is shown."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.root = path.parent if path.is_file() else path
+        """What names of files are relative to."""
         self.tags: dict[str, dict[str, History]] = {}
         """By tag, then by the subfolder that its file is in ("." is the folder itself)."""
         self.broken: dict[Path, str] = {}
@@ -74,10 +92,10 @@ class EventFolder:
     def collect(self) -> News:
         """Read what was written since the last time."""
         news = News()
-        for path in sorted(self.folder.glob("**/*tfevents*")):
+        for path in event_files(self.path):
             if path in self.broken or not path.is_file():
                 continue
-            inside = path.parent.relative_to(self.folder).as_posix()
+            inside = path.parent.relative_to(self.root).as_posix()
             try:
                 for tag, step, wall_time, value in self._rest_of(path):
                     news.scalars.append((tag, inside, step, wall_time, value))

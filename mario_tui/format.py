@@ -8,31 +8,43 @@ from engine.messages import Evaluation
 
 
 def number(value: float | None) -> str:
-    """Three significant digits or so; a dash for what is not known."""
+    """Three significant digits or so, as a power of ten where they are far from 1; a dash for what is not known."""
     if value is None or not math.isfinite(value):
         return "–"
     if 0 < abs(value) < 0.001:
-        return f"{value:.1e}".replace("e-0", "e-")
+        return _power(value, 1)
+    if abs(value) >= 1e9:
+        return _power(value, 2)
     if abs(value) >= 100:
         return f"{value:,.0f}"
     return f"{value:.1f}" if abs(value) >= 10 else f"{value:.3f}" if abs(value) < 1 else f"{value:.2f}"
 
 
 def short(value: float) -> str:
-    """A count in four characters or so: 950, 12.3k, 1.2M."""
-    for limit, divisor, unit in ((1e3, 1, ""), (1e6, 1e3, "k"), (1e9, 1e6, "M")):
+    """A count in four characters or so: 950, 12.3k, 1.2M, 3e15."""
+    for limit, divisor, unit in ((1e3, 1, ""), (1e6, 1e3, "k"), (1e9, 1e6, "M"), (1e12, 1e9, "G")):
         if value < limit:
             scaled = value / divisor
             return f"{scaled:.0f}{unit}" if unit == "" or scaled >= 100 else f"{scaled:.1f}{unit}"
-    return f"{value / 1e9:.1f}G"
+    return _power(value, 0)
 
 
 def fitting(value: float, cells: int) -> str:
-    """`number`, or something coarser that has room in so many cells."""
-    text = number(value)
-    if len(text) > cells:
-        text = f"{value:.0e}" if abs(value) < 1 else f"{'-' * (value < 0)}{short(abs(value))}"
-    return text[:cells]
+    """`number`, or something coarser that has room in so many cells; seven are enough for every number."""
+    coarser = [_power(value, 0)] if abs(value) < 1 else [f"{'-' * (value < 0)}{short(abs(value))}", _power(value, 0)]
+    texts = [number(value), *coarser]
+    return next((text for text in texts if len(text) <= cells), f"{value:.0f}"[:cells])
+
+
+def _power(value: float, decimals: int) -> str:
+    """1.2e-5, 1.2e40: without the plus sign and the zero that Python writes."""
+    digits, _, exponent = f"{value:.{decimals}e}".partition("e")
+    return f"{digits}e{int(exponent)}"
+
+
+def shortened(text: str, cells: int) -> str:
+    """Without its beginning if there is no room for it: paths and tags differ at their ends."""
+    return text if len(text) <= cells else f"…{text[len(text) - max(0, cells - 1) :]}"
 
 
 def reached(x_pos: float, score: float) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import re
 import struct
 from pathlib import Path
 
@@ -15,10 +16,13 @@ from tensorboard.compat.proto.tensor_pb2 import TensorProto
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 from textual.widgets import Static
 
+from engine.errors import UserError
 from engine.messages import Episode
 from engine.monitoring.tensorboard import EPISODE_POINTS, ScalarWriter
 from mario_tui.app import MarioApp
+from mario_tui.cli import _charts, run
 from mario_tui.event_files import MOST_POINTS, EventFolder, _records, scalars_of
+from mario_tui.format import fitting, number
 from mario_tui.screens.charts import ChartsScreen
 from mario_tui.screens.home import HomeScreen
 from mario_tui.widgets.comparison import Comparison
@@ -30,8 +34,8 @@ from tests.test_tui import until
 def write(folder: Path, values: dict[str, list[float]], first: int = 0) -> EventFileWriter:
     writer = EventFileWriter(str(folder))
     for tag, numbers in values.items():
-        for step, number in enumerate(numbers, first):
-            value = Summary.Value(tag=tag, simple_value=number)
+        for step, each in enumerate(numbers, first):
+            value = Summary.Value(tag=tag, simple_value=each)
             writer.add_event(Event(wall_time=1000 + step, step=step, summary=Summary(value=[value])))
     writer.flush()
     return writer
@@ -173,12 +177,12 @@ async def test_a_folder_is_shown_and_followed(tmp_path: Path) -> None:
 
         await until(pilot, lambda: tags() == ["acc", "loss"], "the charts")
         loss = screen.query(Comparison).last()
-        await until(pilot, lambda: loss.border_title == "loss 4.00", "the last value")
+        await until(pilot, lambda: loss.border_title == "loss 4.00 · 1 NaN/inf", "the last value")
         assert {"●", "▲"} <= set(str(loss.render()))
         value = Summary.Value(tag="loss", simple_value=9)
         writer.add_event(Event(step=9, summary=Summary(value=[value])))
         writer.flush()
-        await until(pilot, lambda: loss.border_title == "loss 9.00", "the new value")
+        await until(pilot, lambda: loss.border_title == "loss 9.00 · 1 NaN/inf", "the new value")
         await pilot.press("slash", *"ac")
         await until(pilot, lambda: tags() == ["acc"], "the filter")
         await pilot.press("enter", "x")
@@ -199,7 +203,72 @@ def test_attach_opens_what_another_program_wrote(finished_run: FinishedRun, tmp_
     assert terminal.wait() == 0
     (tmp_path / "empty").mkdir()
     done = run_program("attach", "empty", cwd=tmp_path, check=2)
-    assert "empty: no such run" in done.stderr
+    assert done.stderr == "mario-tui: error: empty: the folder holds neither a run nor event files\n"
+
+
+def test_one_file_is_attached_to_like_a_folder(tmp_path: Path) -> None:
+    write(tmp_path / "a", {"loss": [3, 2]}).close()
+    write(tmp_path / "a", {"acc": [1]}).close()
+    renamed = tmp_path / "renamed"
+    next((tmp_path / "a").iterdir()).rename(renamed)
+    for path in (renamed, *(tmp_path / "a").iterdir()):
+        assert _charts(path) == path
+        events = EventFolder(path)
+        assert read(events)
+        assert [list(inside) for inside in events.tags.values()] == [["."]]
+    for content in (b"", b"x" * 100, b"\x00" * 100):
+        (tmp_path / "other").write_bytes(content)
+        with pytest.raises(UserError, match=r"other: not an event file of TensorBoard$"):
+            run(["attach", str(tmp_path / "other")])
+
+
+async def test_every_broken_file_is_named(tmp_path: Path) -> None:
+    write(tmp_path, {"loss": [1]}).close()
+    names = [f"{folder}/events.out.tfevents.{'0' * 60}.{folder}" for folder in ("one", "two", "three")]
+    for name in names:
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_bytes(b"x" * 100)
+    app = MarioApp(charts=tmp_path)
+    async with app.run_test(size=(80, 24)) as pilot:
+        broken = app.screen.query_one("#broken", Static)
+        await until(pilot, lambda: all(name in str(broken.render()) for name in names), "the names")
+        await until(pilot, lambda: broken.size.height >= 2 * len(names), "room for them, in two lines each")
+        assert broken.virtual_size.height == broken.size.height
+
+
+async def test_a_line_has_gaps_where_there_is_no_finite_number(tmp_path: Path) -> None:
+    tag = "a/long/tag/" + "x" * 80 + "/end"
+    nan, inf = float("nan"), float("inf")
+    write(tmp_path, {tag: [1, 1, nan, nan, nan, nan, inf, -inf, 1, 1], "none": [nan, nan]}).close()
+    app = MarioApp(charts=tmp_path)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: len(app.screen.query(Comparison)) == 2, "the charts")
+        long, none = app.screen.query(Comparison)
+        await until(pilot, lambda: "●" in str(long.render()), "the line")
+        title = str(long.border_title)
+        assert title.startswith("…") and title.endswith("x/end 1.00 · 6 NaN/inf")
+        assert len(title) <= long.size.width
+        assert re.search("●\\S* {10,}●", str(long.render()))
+        assert str(none.render()) == "no finite number yet"
+        assert none.border_title == "none · 2 NaN/inf"
+
+
+@pytest.mark.parametrize("cells", [6, 7])
+@pytest.mark.parametrize("value", [0.0, 12.34, -5e12, 4e12, 3e40, -2e300, 1e-12, -3e-9, 123456.0, -99_999_999.0])
+def test_a_label_is_never_cut(value: float, cells: int) -> None:
+    text = fitting(value, cells)
+    assert len(text) <= cells
+    unit = {"k": 1e3, "M": 1e6, "G": 1e9}.get(text[-1], 1)
+    assert float(text.rstrip("kMG").replace(",", "")) * unit == pytest.approx(value, rel=0.06)
+
+
+def test_a_large_number_is_written_as_a_power_of_ten() -> None:
+    assert [number(value) for value in (1e40, -2.5e12, 999_999_999.0, 1e-7)] == [
+        "1.00e40",
+        "-2.50e12",
+        "999,999,999",
+        "1.0e-7",
+    ]
 
 
 async def test_square_brackets_are_shown_as_they_are(tmp_path: Path) -> None:

@@ -1,8 +1,9 @@
-"""Charts of a folder with TensorBoard event files: one for each scalar, one series for each subfolder, live."""
+"""Charts of TensorBoard event files, one or a folder: one for each scalar, one series for each subfolder, live."""
 
 from __future__ import annotations
 
 import asyncio
+import math
 from pathlib import Path
 
 from rich.text import Text
@@ -14,7 +15,7 @@ from mario_tui.event_files import EventFolder
 from mario_tui.format import duration, number, short
 from mario_tui.keys import bindings
 from mario_tui.screens.base import PlaceScreen
-from mario_tui.widgets.comparison import Comparison, Series, finite
+from mario_tui.widgets.comparison import Comparison, Series
 
 _READ_S = 2.0
 _MOST_CHARTS = 60
@@ -37,6 +38,7 @@ class ChartsScreen(PlaceScreen[None]):
 
     def compose(self) -> ComposeResult:
         yield Static(id="title")
+        yield Static(id="broken")
         yield VerticalScroll(id="grid")
         yield Input(id="filter", placeholder="words to look for; enter: keep, esc: all charts", compact=True)
         yield Footer(show_command_palette=False, compact=True)
@@ -76,34 +78,46 @@ class ChartsScreen(PlaceScreen[None]):
         for tag in shown:
             self._draw(charts[tag], tag, subfolders)
         self.query_one("#title", Static).update(self._title(len(found), subfolders))
+        broken = self.query_one("#broken", Static)
+        broken.display = bool(self.events.broken)
+        broken.update(self._broken())
 
     def _draw(self, chart: Comparison, tag: str, subfolders: list[str]) -> None:
         series = []
         for inside, history in sorted(self.events.tags[tag].items()):
-            xs = [seconds if self._over_time else float(step) for step, seconds, _ in history.points]
-            points = finite(xs, [value for _, _, value in history.points])
-            series.append(Series(inside, subfolders.index(inside), sorted(points)))
-        title = f"{tag} {number(series[-1].points[-1][1])}" if series[-1].points else tag
-        chart.border_title = Text(title)  # a tag may have square brackets
-        chart.show(series, duration if self._over_time else short)
+            points = [(seconds if self._over_time else float(step), value) for step, seconds, value in history.points]
+            points = sorted((point for point in points if math.isfinite(point[0])), key=lambda point: point[0])
+            series.append(Series(inside, subfolders.index(inside), points))
+        last = series[-1].drawable
+        gaps = sum(len(each.points) - len(each.drawable) for each in series)
+        value = number(last[-1][1]) if last else ""
+        if gaps:
+            value = f"{value} · {gaps:,} NaN/inf".lstrip()
+        chart.show(series, duration if self._over_time else short, title=tag, value=value)
 
     def _title(self, found: int, subfolders: list[str]) -> Text:
         over = "time" if self._over_time else "steps"
         text = Text(no_wrap=True, overflow="ellipsis")
-        text.append(str(self.events.folder), style="bold")
+        text.append(str(self.events.path), style="bold")
         text.append(f"  {found} scalars over {over}")
         if found > _MOST_CHARTS:
             text.append(f", the first {_MOST_CHARTS} shown; / finds the others")
         if not self.events.tags:
             text.append(": none yet", style="dim")
-        for path, problem in self.events.broken.items():
-            text.append(f"  {path.name}: {problem}", style="bold red")
         if subfolders not in ([], ["."]):
             text.append("\n")
             for index, inside in enumerate(subfolders):
                 each = Series(inside, index, ())
                 text.append(f"{each.marker} {inside}  ", style=f"bold {each.colour}")
         return text
+
+    def _broken(self) -> Text:
+        """Every file that can't be read on, and why."""
+        files = [
+            f"✗\N{NO-BREAK SPACE}{path.relative_to(self.events.root)}: {why}"
+            for path, why in self.events.broken.items()
+        ]
+        return Text("\n".join(files), style="bold red", overflow="fold")
 
     # ------------------------------------------------------------------------------------------ actions
 

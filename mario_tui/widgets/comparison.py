@@ -6,11 +6,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from rich.text import Text
 from textual.widgets import Static
 
-from mario_tui.format import fitting, short
+from mario_tui.format import fitting, short, shortened
 from mario_tui.widgets.braille import Canvas
 
 MARKERS = "●▲■◆✚★○△□◇"
@@ -23,7 +24,7 @@ _BETWEEN = 14
 
 @dataclass(frozen=True)
 class Series:
-    """A named line; `points` are (x, y), x rising, every number finite."""
+    """A named line; `points` are (x, y), x rising and finite. Where y is not finite, the line has a gap."""
 
     name: str
     index: int
@@ -36,6 +37,11 @@ class Series:
     @property
     def colour(self) -> str:
         return COLOURS[self.index % len(COLOURS)]
+
+    @property
+    def drawable(self) -> list[tuple[float, float]]:
+        """Points without the gaps."""
+        return [(x, y) for x, y in self.points if math.isfinite(y)]
 
 
 def finite(xs: Sequence[float], ys: Sequence[float]) -> list[tuple[float, float]]:
@@ -50,23 +56,31 @@ class Comparison(Static):
         super().__init__(id=id, name=name, classes="plot")
         self._series: Sequence[Series] = ()
         self._x_name: Callable[[float], str] = short
+        self._title = ("", "")
 
-    def show(self, series: Sequence[Series], x_name: Callable[[float], str] = short) -> None:
-        """Show these; `x_name` writes a number of the x axis."""
-        if series != self._series or x_name is not self._x_name:
-            self._series, self._x_name = series, x_name
+    def show(
+        self, series: Sequence[Series], x_name: Callable[[float], str] = short, *, title: str = "", value: str = ""
+    ) -> None:
+        """Show these; `x_name` writes a number of the x axis. Of a long title the value behind it stays."""
+        if series != self._series or x_name is not self._x_name or (title, value) != self._title:
+            self._series, self._x_name, self._title = series, x_name, (title, value)
             self._draw()
 
     def on_resize(self) -> None:
         self._draw()
 
     def _draw(self) -> None:
+        title, value = self._title
+        if title:  # as a Text: it may have square brackets
+            room = max(8, self.size.width - 3 - len(value))
+            self.border_title = Text(f"{shortened(title, room)} {value}".rstrip())
         columns, rows = self.content_size.width - _LABEL, self.content_size.height
         if columns < 8 or rows < 3:
             return
-        drawn = [series for series in self._series if series.points]
+        drawn = [series for series in self._series if series.drawable]
         if not drawn:
-            self.update(Text("no data yet", style="dim"))
+            empty = not any(series.points for series in self._series)
+            self.update(Text("no data yet" if empty else "no finite number yet", style="dim"))
             return
         self.update(plot(drawn, columns, rows, self._x_name))
 
@@ -74,12 +88,15 @@ class Comparison(Static):
 def plot(drawn: Sequence[Series], columns: int, rows: int, x_name: Callable[[float], str]) -> Text:
     """The lines in `columns` cells beside the labels, and below them the x axis."""
     xs = [x for series in drawn for x, _ in series.points]
-    ys = [y for series in drawn for _, y in series.points]
+    ys = [y for series in drawn for _, y in series.drawable]
     body = rows - 1
     (first, last), (low, high) = (min(xs), max(xs)), (min(ys), max(ys))
     canvas = Canvas(columns, body, (first, last), (low, high))
     for ink, series in enumerate(drawn):
-        canvas.line([x for x, _ in series.points], [y for _, y in series.points], ink)
+        for has_value, piece in groupby(series.points, lambda point: math.isfinite(point[1])):
+            points = list(piece)
+            if has_value:
+                canvas.line([x for x, _ in points], [y for _, y in points], ink)
     for ink, series in enumerate(drawn):
         _mark(canvas, series, ink)
     text = Text(no_wrap=True, overflow="crop")
@@ -96,8 +113,8 @@ def plot(drawn: Sequence[Series], columns: int, rows: int, x_name: Callable[[flo
 def _mark(canvas: Canvas, series: Series, ink: int) -> None:
     """The series' marker along its line and at its end; those of several series stand beside each other."""
     free = (5 * series.index) % _BETWEEN
-    for x, y in series.points[:-1]:
+    for x, y in series.drawable[:-1]:
         if canvas.column(x) >= free:
             canvas.glyph(x, y, series.marker, ink)
             free = canvas.column(x) + _BETWEEN
-    canvas.glyph(*series.points[-1], series.marker, ink)
+    canvas.glyph(*series.drawable[-1], series.marker, ink)
