@@ -5,9 +5,11 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 DEV_INSTALLED := $(VENV)/.dev-installed
 LONG_INSTALLED := $(VENV)/.long-installed
+OLDEST := .venv-oldest
+OLDEST_INSTALLED := $(OLDEST)/.installed
 ARGS ?=
 
-.PHONY: train test test-long check format bench clean
+.PHONY: train test test-long test-oldest check format bench clean
 
 train: $(INSTALLED)  ## open the dashboard and train Mario; options: make train ARGS="--stage 1-2"
 	@$(BIN)/mario-tui --game mario $(ARGS)
@@ -15,8 +17,12 @@ train: $(INSTALLED)  ## open the dashboard and train Mario; options: make train 
 test: $(DEV_INSTALLED)  ## the tests
 	@$(BIN)/python -m pytest $(ARGS)
 
-test-long: $(LONG_INSTALLED)  ## the tests that take minutes
+test-long: $(LONG_INSTALLED) test-oldest  ## the tests that take minutes
 	@$(BIN)/python -m pytest -m long --timeout=1800 $(ARGS)
+
+test-oldest: $(OLDEST_INSTALLED)  ## learning, with the oldest packages that pyproject.toml accepts (downloads some 3 GB)
+	@$(OLDEST)/bin/python -m pytest -p no:cacheprovider tests/test_agents.py tests/test_adam.py tests/test_buffers.py \
+		tests/test_runner_parts.py tests/test_resume.py tests/test_mario.py tests/test_host.py
 
 check: $(DEV_INSTALLED)  ## format, lint, types, import borders
 	@$(BIN)/ruff format --check .
@@ -56,5 +62,11 @@ $(LONG_INSTALLED): $(DEV_INSTALLED)
 	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[browser]'
 	@touch $@
 
+$(OLDEST_INSTALLED): pyproject.toml
+	@$(PYTHON) -m venv $(OLDEST)
+	@$(OLDEST)/bin/pip install --quiet --disable-pip-version-check uv
+	@$(OLDEST)/bin/uv pip install --quiet --python $(OLDEST)/bin/python --resolution lowest-direct --editable '.[dev]'
+	@touch $@
+
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) $(OLDEST) .mypy_cache .ruff_cache .pytest_cache

@@ -113,11 +113,11 @@ def test_a_run_writes_means_of_more_and_more_episodes(tmp_path: Path) -> None:
     """However many end: twice as many episodes take `EPISODE_POINTS` points more, not twice as many."""
     told: list[str] = []
     scalars, total = ScalarWriter(tmp_path, told.append), 17 * EPISODE_POINTS
-    for number in range(1, total + 1):
+    for episode in range(1, total + 1):
         scalars.episode(
             Episode(
-                actor=0, lane=0, env_steps=10 * number, episode=number, episode_return=float(number), length=10,
-                x_pos=0, flag=number % 4 == 0, epsilon=0.1,
+                actor=0, lane=0, env_steps=10 * episode, episode=episode, episode_return=float(episode), length=10,
+                x_pos=0, flag=episode % 4 == 0, epsilon=0.1,
             )
         )  # fmt: skip
     scalars.close()
@@ -127,7 +127,7 @@ def test_a_run_writes_means_of_more_and_more_episodes(tmp_path: Path) -> None:
     with file.open("rb") as stream:
         records = [list(scalars_of(data)) for data in _records(stream, file.stat().st_size)][1:]
     returns = [(step, value) for record in records for tag, step, _, value in record if tag == "charts/episodic_return"]
-    assert returns[:EPISODE_POINTS] == [(10 * number, number) for number in range(1, EPISODE_POINTS + 1)]
+    assert returns[:EPISODE_POINTS] == [(10 * episode, episode) for episode in range(1, EPISODE_POINTS + 1)]
     steps = [step for step, _ in returns]
     counts = [(step - before) / 10 for before, step in itertools.pairwise([0, *steps])]
     assert sorted(set(counts)) == [1, 2, 4, 8, 16] and counts == sorted(counts)
@@ -140,10 +140,10 @@ def test_a_run_writes_means_of_more_and_more_episodes(tmp_path: Path) -> None:
 
 def test_episodes_that_wait_for_their_point_are_written_at_the_end(tmp_path: Path) -> None:
     scalars = ScalarWriter(tmp_path, print)
-    for number in range(1, EPISODE_POINTS + 2):
+    for episode in range(1, EPISODE_POINTS + 2):
         scalars.episode(
             Episode(
-                actor=0, lane=0, env_steps=number, episode=number, episode_return=0.0, length=1, x_pos=0, flag=False,
+                actor=0, lane=0, env_steps=episode, episode=episode, episode_return=0.0, length=1, x_pos=0, flag=False,
                 epsilon=0.1,
             )
         )  # fmt: skip
