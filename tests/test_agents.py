@@ -21,6 +21,7 @@ from engine.buffers import Batch, NothingToSample, ReplayBuffer
 from engine.buffers.device_replay import DeviceReplayBuffer
 from engine.config import AUTO, RunConfig, make_config
 from engine.envs.step import Spec, VectorStep
+from engine.errors import UserError
 from engine.runners.actor import random_actions
 from engine.runners.choices import choose, still_valid
 from engine.runners.counters import Counters
@@ -398,6 +399,12 @@ def test_an_update_that_finds_nothing_to_sample_stays_due() -> None:
         learner.learn(1)
     learner.replay = replay
     assert learner.due() == due
+
+
+@pytest.mark.parametrize("where", ["host", "device"])  # which is the CPU, too
+def test_a_replay_that_memory_can_not_hold_is_refused_in_one_line(where: str) -> None:
+    with pytest.raises(UserError, match="--buffer-size: 1,000,000,000 transitions take"):
+        make_learner(dataclasses.replace(CONFIG, replay_device=where, buffer_size=10**9))
 
 
 @pytest.mark.parametrize(("runner", "times"), [("ddp", 1), ("parallel", 3)])

@@ -9,9 +9,14 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
+import torch
 
+from engine.buffers.device_replay import DeviceReplayBuffer
+from engine.config import make_config
 from engine.envs.mario import MarioLanes, MarioTask
-from engine.monitoring.memory import available_bytes, is_short
+from engine.errors import UserError
+from engine.monitoring.memory import DeviceMemory, available_bytes, fits_device, is_short
+from engine.runners.learner import on_one_gpu
 from engine.threads import available_cores
 
 SETTLED = 1_000_000  # environment steps after which everything that is allocated once has been
@@ -105,3 +110,47 @@ assert (mapped, grown) == (0, 0), (mapped, grown)
 def test_freed_memory_is_kept_whichever_mmap_threshold_the_c_library_accepts(highest: int) -> None:
     """A block of 16 MiB that was freed is found again, neither mapped anew nor taken from the system."""
     subprocess.run([sys.executable, "-c", KEEPS, str(highest)], check=True)
+
+
+GIB = 2**30
+H200 = DeviceMemory(free=100 * GIB, reserved=40 * GIB, allocated=10 * GIB)
+
+
+def transitions(gibibytes: float) -> int:
+    """That take so much on a GPU, of 50x60."""
+    return int(gibibytes * GIB / (50 * 60 + 30))
+
+
+@pytest.mark.parametrize(("gibibytes", "fits"), [(60, True), (64, True), (66, False), (200, False)])
+def test_a_replay_goes_to_the_gpu_if_half_of_what_it_has_for_the_process_is_enough(gibibytes: int, fits: bool) -> None:
+    """130 GiB: what PyTorch's allocator has reserved and does not use is the process's own to take."""
+    assert fits_device("auto", transitions(gibibytes), (50, 60), 0, H200) == fits
+
+
+def test_a_replay_that_has_to_be_on_the_gpu_is_refused_in_one_line_where_it_can_not_fit() -> None:
+    assert fits_device("device", transitions(129), (50, 60), 0, H200)
+    with pytest.raises(UserError) as refused:
+        fits_device("device", transitions(140), (50, 60), 0, H200)
+    assert str(refused.value) == (
+        "--replay-device: 49,611,833 transitions take 140.0 GiB, and 130.0 GiB of the GPU's memory are free; "
+        "accepted: auto, host, or a smaller --buffer-size"
+    )
+
+
+def test_a_transition_takes_on_a_device_what_it_is_counted_as() -> None:
+    replay = DeviceReplayBuffer(4, 1000, (5, 5), mask_actions=3, device=torch.device("cpu"))
+    tensors = [*replay.storage._columns().values(), replay._tree._nodes]
+    taken = sum(tensor.numel() * tensor.itemsize for tensor in tensors)
+    counted = 4000 * (5 * 5 + 30 + 3)
+    assert counted * 0.99 < taken < counted * 1.01
+
+
+@pytest.mark.parametrize(
+    ("runner", "where", "index", "found"),
+    [("ddp", "auto", 0, 100), ("ddp", "device", 3, 100), ("parallel", "auto", 0, 400), ("parallel", "auto", 3, 400),
+     ("parallel", "device", 0, 400), ("parallel", "device", 3, 100)],
+)  # fmt: skip
+def test_a_rank_has_a_gpu_of_its_own_and_workers_share_one(runner: str, where: str, index: int, found: int) -> None:
+    options = {"runner": runner, "num_processes": 4, "parallel_envs": 2, "buffer_size": 400, "burnin": 50}
+    config = make_config({**options, "batch_size": 16, "replay_device": where})
+    assert on_one_gpu(config, index, share=4) == found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -15,6 +16,8 @@ _PROGRAM_BYTES = 700 * 2**20
 """A runner's process with torch and the compiled kernels, measured."""
 _SAMPLE_BYTES = {"mario": 30, "snake": 220, "tetris": 220}
 """For each pixel of a sample while it is learned from, measured in float32."""
+_WIDER_ON_DEVICE = 5
+"""Bytes by which a transition's action and episode are wider on a device."""
 _LITTLE_LEFT = 0.04
 """Share of the memory below which a run warns."""
 
@@ -51,6 +54,43 @@ def replay_bytes(transitions: int, frame_shape: tuple[int, ...], mask_actions: i
 def mapped_bytes(transitions: int, frame_shape: tuple[int, ...], stack: int, mask_actions: int) -> int:
     """What a replay takes on disk with `--use-mmap-buffer`: everything but the priorities."""
     return transitions * (math.prod(frame_shape) + 16 + mask_actions)
+
+
+@dataclass(frozen=True)
+class DeviceMemory:
+    """Bytes of a GPU's memory, as its driver and PyTorch's allocator count them."""
+
+    free: int
+    """For any program."""
+    reserved: int
+    """Taken by this process's allocator, which hands it out again."""
+    allocated: int
+    """Of those, in use."""
+
+    @property
+    def available(self) -> int:
+        """For this process."""
+        return self.free + self.reserved - self.allocated
+
+
+def fits_device(
+    where: str, transitions: int, frame_shape: tuple[int, ...], mask_actions: int, memory: DeviceMemory
+) -> bool:
+    """Whether so many transitions are to be kept on the GPU that learns from them.
+
+    With `auto` they are if half of the available memory is enough. With `device` they are, or `UserError` is raised.
+    """
+    needed = transitions * (replay_bytes(1, frame_shape, mask_actions) + _WIDER_ON_DEVICE)
+    if where == "auto":
+        return needed <= memory.available / 2
+    if needed > memory.available:
+        gib = 2**30
+        raise UserError(
+            f"--replay-device: {transitions:,} transitions take {needed / gib:.1f} GiB, and "
+            f"{memory.available / gib:.1f} GiB of the GPU's memory are free; "
+            "accepted: auto, host, or a smaller --buffer-size"
+        )
+    return True
 
 
 def _needs(

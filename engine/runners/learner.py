@@ -27,7 +27,7 @@ from engine.envs.make import describe_task
 from engine.envs.step import Frames, Spec, VectorStep
 from engine.errors import UserError
 from engine.messages import Tunable
-from engine.monitoring.memory import check_memory, replay_bytes
+from engine.monitoring.memory import DeviceMemory, check_memory, fits_device
 from engine.monitoring.stages import stages
 from engine.runners.choices import choose, make_networks, network_of, still_valid
 from engine.runners.process import HopelessError
@@ -77,7 +77,8 @@ class Learner:
             choices = still_valid(state["choices"], read_config(resume_from / CONFIG_FILE), config)
         self.choices = choose(config, spec, device, threads, choices, tell)
         config = dataclasses.replace(config, batch_size=self.choices.batch_size)
-        elsewhere = replay is None and (config.use_mmap_buffer or _belongs_on_device(config, spec, device))
+        on_device = replay is None and _belongs_on_device(config, spec, device, index, share)
+        elsewhere = replay is None and (config.use_mmap_buffer or (on_device and device.type != "cpu"))
         if index == 0:  # for all of the run's processes, before the others take their part
             check_memory(
                 config, spec.frame_shape, spec.stack, spec.actions if spec.masked else 0, with_replay=not elsewhere
@@ -97,7 +98,15 @@ class Learner:
         )
         renew = None if resume_from is None else tell  # with other processes or lanes than before, say
         self.replay = (
-            make_replay(config, spec, device, replay_folder, share, renew, others=share - 1 if index == 0 else 0)
+            make_replay(
+                config,
+                spec,
+                device if on_device else None,
+                replay_folder,
+                share,
+                renew,
+                others=share - 1 if index == 0 else 0,
+            )
             if replay is None
             else replay
         )
@@ -297,21 +306,21 @@ class Learner:
 def make_replay(
     config: RunConfig,
     spec: Spec,
-    device: torch.device,
+    device: torch.device | None,
     folder: Path | None,
     share: int = 1,
     renew: Callable[[str], None] | None = None,
     others: int = 0,
 ) -> Replay:
-    """The replay a run's options ask for; `folder` is where one that is kept in files has them, `renew` and `others`
-    those of `MappedMemory`.
+    """The replay a run's options ask for, on `device` if there is one; `folder` is where one that is kept in files has
+    them, `renew` and `others` those of `MappedMemory`.
 
     It is one of `share` equal ones.
     """
     if config.use_mmap_buffer and folder is None:
         raise ValueError("a replay in files needs a folder")
     options, priorities = _replay_options(config, spec, config.parallel_envs, share)
-    if _belongs_on_device(config, spec, device):
+    if device is not None:
         if not config.prioritized_replay:
             priorities = {"alpha": 0.0, "beta": 0.0, "beta_annealing": 0.0}
         return DeviceReplayBuffer(**options, **priorities, device=device)
@@ -346,13 +355,27 @@ def device_of_boards(config: RunConfig, device: torch.device) -> torch.device | 
     return device if _may_be_on_device(config, device) else None
 
 
-def _belongs_on_device(config: RunConfig, spec: Spec, device: torch.device) -> bool:
+def _belongs_on_device(config: RunConfig, spec: Spec, device: torch.device, index: int, share: int) -> bool:
+    """Whether the replay of learner `index` of `share` is kept where it learns; see `fits_device`."""
     if not _may_be_on_device(config, device):
         return False
-    if config.replay_device == "device":
+    if device.type != "cuda":
         return True
-    needed = replay_bytes(config.buffer_size, spec.frame_shape, spec.actions if spec.masked else 0)
-    return needed <= torch.cuda.mem_get_info(device)[0] / 2
+    memory = DeviceMemory(
+        torch.cuda.mem_get_info(device)[0], torch.cuda.memory_reserved(device), torch.cuda.memory_allocated(device)
+    )
+    transitions = on_one_gpu(config, index, share)
+    return fits_device(config.replay_device, transitions, spec.frame_shape, spec.actions if spec.masked else 0, memory)
+
+
+def on_one_gpu(config: RunConfig, index: int, share: int) -> int:
+    """Transitions that must fit into the memory that learner `index` of `share` finds on its GPU.
+
+    A rank's GPU is its own. Workers of `parallel` have one together: all of them decide by what all take, but if it has
+    to be the GPU, the others find what the first has taken already.
+    """
+    together = config.runner == "parallel" and (config.replay_device == "auto" or index == 0)
+    return config.buffer_size if together else math.ceil(config.buffer_size / share)
 
 
 def _may_be_on_device(config: RunConfig, device: torch.device) -> bool:
