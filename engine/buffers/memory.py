@@ -193,7 +193,7 @@ class MappedMemory:
         if missing > free:
             self.close()
             raise UserError(
-                f"{self.folder}: the replay needs {missing / 1e9:.1f} GB more, the disk has {free / 1e9:.1f} GB free"
+                f"{self.folder}: the replay needs {_readable(missing)} more, the disk has {_readable(free)} free"
             )
 
     def _make_files(self, sizes: dict[str, int], header: dict[str, Any]) -> None:
@@ -211,10 +211,15 @@ class MappedMemory:
             for path in new:
                 path.unlink(missing_ok=True)
             self.close()
-            wanted = sum(sizes.values()) / 1e9
+            wanted = _readable(sum(sizes.values()))
             raise UserError(
-                f"{self.folder}: {wanted:.3g} GB of disk space for the replay can't be reserved ({error.strerror})"
+                f"{self.folder}: {wanted} of disk space for the replay can't be reserved ({error.strerror})"
             ) from None
+
+
+def _readable(size: int) -> str:
+    """Bytes, in a unit for people."""
+    return f"{size / 1e9:,.1f} GB" if size >= 1e8 else f"{size / 1e6:.1f} MB"
 
 
 def nameless(size: int) -> Arena:
