@@ -93,8 +93,8 @@ def plot(drawn: Sequence[Series], columns: int, rows: int, x_name: Callable[[flo
     (first, last), (low, high) = (min(xs), max(xs)), (min(ys), max(ys))
     canvas = Canvas(columns, body, (first, last), (low, high))
     for ink, series in enumerate(drawn):
-        for has_value, piece in groupby(series.points, lambda point: math.isfinite(point[1])):
-            points = list(piece)
+        for has_value, stretch in groupby(series.points, lambda point: math.isfinite(point[1])):
+            points = list(stretch)
             if has_value:
                 canvas.line([x for x, _ in points], [y for _, y in points], ink)
     for ink, series in enumerate(drawn):
