@@ -23,7 +23,8 @@ import msgspec
 
 from engine import __version__, policies
 from engine.errors import UserError
-from engine.runs import Run, find_run, list_runs
+from engine.files import open_regular, read_bounded
+from engine.runs import Count, Run, find_run, list_runs
 
 FORMAT = 4
 MANIFEST = "manifest.json"
@@ -33,6 +34,8 @@ POLICY_FORMAT = "mario-tui-policy-3"
 _PREFIX = "step-"
 _REPLACED = "-replaced"
 _PIECE_BYTES = 2**24
+_MOST_HEADER_BYTES = 2**24
+"""Of a manifest, or of what a safetensors file says of its tensors."""
 
 
 class CheckpointError(UserError):
@@ -44,11 +47,17 @@ class Entry(msgspec.Struct, frozen=True):
     sha256: str
 
 
+class _Format(msgspec.Struct):
+    """Of a manifest, what every version's has."""
+
+    format: int
+
+
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     format: int
     version: str  # of mario-tui
-    env_steps: int
-    updates: int
+    env_steps: Count
+    updates: Count
     files: dict[str, Entry]
 
 
@@ -79,21 +88,37 @@ def seal(folder: Path, env_steps: int, updates: int, progress: Callable[[], obje
 
 def verify(folder: Path) -> Manifest:
     """Check a sealed folder byte by byte. Raises `CheckpointError` naming the file that is wrong."""
-    try:
-        manifest = msgspec.json.decode((folder / MANIFEST).read_bytes(), type=Manifest)
-    except OSError:
-        raise CheckpointError(f"{folder}: not a checkpoint of mario-tui (no {MANIFEST})") from None
-    except msgspec.DecodeError as error:
-        raise CheckpointError(f"{folder / MANIFEST}: damaged ({error})") from None
-    if manifest.format != FORMAT:
-        raise CheckpointError(f"{folder}: format {manifest.format}; this version of mario-tui reads format {FORMAT}")
+    manifest = _manifest(folder)
     for name, entry in manifest.files.items():
         path = folder / name
-        if path.parent != folder or not path.is_file():
+        if path.parent != folder or not path.is_file() or path.is_symlink():
             raise CheckpointError(f"{path}: missing from the checkpoint")
-        if path.stat().st_size != entry.size or _sha256(path) != entry.sha256:
+        try:
+            intact = path.stat().st_size == entry.size and _sha256(path) == entry.sha256
+        except OSError as error:
+            raise CheckpointError(f"{path}: can't be read ({error.strerror or error})") from None
+        if not intact:
             raise CheckpointError(f"{path}: damaged (size or checksum differs from the manifest)")
     return manifest
+
+
+def _manifest(folder: Path) -> Manifest:
+    path = folder / MANIFEST
+    try:
+        content = read_bounded(path, _MOST_HEADER_BYTES)
+        format_ = msgspec.json.decode(content, type=_Format).format
+        if format_ != FORMAT:
+            age = "an older" if format_ < FORMAT else "a newer"
+            raise CheckpointError(
+                f"{folder}: written by {age} version of mario-tui (format {format_}); this one reads format {FORMAT}"
+            )
+        return msgspec.json.decode(content, type=Manifest)
+    except FileNotFoundError:
+        raise CheckpointError(f"{folder}: not a checkpoint of mario-tui (no {MANIFEST})") from None
+    except OSError as error:
+        raise CheckpointError(f"{path}: can't be read ({error.strerror or error})") from None
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise CheckpointError(f"{path}: damaged ({error})") from None
 
 
 def commit(partial: Path, final: Path) -> None:
@@ -120,17 +145,28 @@ def rotate(run: Run, keep: int) -> None:
         _remove(path)
 
 
-def remove_partial(run: Run) -> None:
-    """Remove what an interrupted writer left behind, which must not be at work any more."""
-    for path in run.path.glob(f".{_PREFIX}*"):
+def recover(run: Run) -> list[Path]:
+    """Commit what a writer, which must not be at work any more, left complete; remove the rest. The former, as they
+    are called now."""
+    found = []
+    for path in sorted(run.path.glob(f".{_PREFIX}*")):
+        final = run.path / path.name[1:].split(".")[0]
+        if path.name.endswith(".partial") and not final.exists():
+            with contextlib.suppress(OSError, CheckpointError):
+                commit(path, final)
+                found.append(final)
         shutil.rmtree(path, ignore_errors=True)
+    return found
 
 
-def newest(run: Run) -> Path | None:
-    """The newest checkpoint that verifies; a damaged one is passed over."""
+def newest(run: Run, passed_over: Callable[[str], object] = lambda reason: None) -> Path | None:
+    """The newest checkpoint that verifies; `passed_over` is told what is wrong with each newer one."""
     for path in reversed(committed(run)):
-        with contextlib.suppress(CheckpointError):
+        try:
             verify(path)
+        except CheckpointError as error:
+            passed_over(str(error))
+        else:
             return path
     return None
 
@@ -196,11 +232,14 @@ def find_policy(spec: str, run_dir: str | Path | None) -> Path:
 
 def safetensors_header(path: Path) -> tuple[dict[str, Any], int]:
     """Of a safetensors file, and where its data begins. Raises `ValueError`, `struct.error` or `OSError`."""
-    with path.open("rb") as file:
+    with open_regular(path, os.O_RDONLY, links=True) as file:
         (length,) = struct.unpack("<Q", file.read(8))
-        if length > path.stat().st_size:
+        if length > min(path.stat().st_size, _MOST_HEADER_BYTES):
             raise ValueError("not a safetensors file")
-        return dict(json.loads(file.read(length))), 8 + length
+        try:
+            return dict(json.loads(file.read(length))), 8 + length
+        except RecursionError:
+            raise ValueError("not a safetensors file") from None
 
 
 def policy_metadata(path: Path) -> dict[str, Any]:
@@ -237,10 +276,12 @@ def _newest_with_policy(run_dir: str | Path | None) -> Run:
 
 
 def _newest_source(run: Run) -> Source:
-    path = newest(run)
+    passed_over: list[str] = []
+    path = newest(run, passed_over.append)
     if path is None:
-        raise CheckpointError(f"{run.name}: has no complete checkpoint")
-    return Source(path, verify(path), run)
+        why = f" ({passed_over[0]})" if passed_over else ""
+        raise CheckpointError(f"{run.name}: has no complete checkpoint{why}")
+    return Source(path, _manifest(path), run)
 
 
 def _sha256(path: Path, progress: Callable[[], object] = lambda: None) -> str:

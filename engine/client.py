@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import socket
 import struct
@@ -15,12 +16,26 @@ from typing import Self
 
 import msgspec
 
+from engine.config import RunConfig
 from engine.errors import UserError
-from engine.messages import HEADER_BYTES, PROTOCOL, Command, Event, Hello, Log, body_length, decode_event, pack
-from engine.runs import LOG_FILE, Run
+from engine.files import check_own, open_regular, read_bounded
+from engine.messages import (
+    HEADER_BYTES,
+    MAX_MESSAGE_BYTES,
+    PROTOCOL,
+    Command,
+    Event,
+    Hello,
+    Log,
+    body_length,
+    decode_event,
+    pack,
+)
+from engine.runs import CONFIG_FILE, Run, write_atomically
 
 START_TIMEOUT_S = 30.0
 _STARTING_S = 10.0
+_MOST_RECORDED_BYTES = 2 * MAX_MESSAGE_BYTES
 _ANSWER_S = 10.0
 """Seconds in which a host has to greet who connects: one that was suspended accepts connections and says nothing."""
 
@@ -142,12 +157,12 @@ def read_recording(path: Path) -> list[Event]:
     """
     events: list[Event] = []
     try:
-        with path.open("rb") as file:
-            while header := file.read(HEADER_BYTES):
-                events.append(decode_event(file.read(body_length(header))))
+        file = io.BytesIO(read_bounded(path, _MOST_RECORDED_BYTES))
+        while header := file.read(HEADER_BYTES):
+            events.append(decode_event(file.read(body_length(header))))
     except OSError as error:
         raise UserError(f"{path}: can't be read ({error.strerror or error})") from None
-    except (ValueError, struct.error, msgspec.DecodeError) as error:
+    except (ValueError, RecursionError, struct.error, msgspec.DecodeError) as error:
         raise UserError(f"{path}: not a recording of mario-tui ({error})") from None
     return events
 
@@ -158,14 +173,23 @@ class HostProcess:
     With `foreground=True` the host watches a pipe from this process and stops the run in order when it dies.
     """
 
-    def __init__(self, run: Run, checkpoint: Path | None = None, *, foreground: bool = False) -> None:
+    def __init__(
+        self, run: Run, checkpoint: Path | None = None, *, config: RunConfig | None = None, foreground: bool = False
+    ) -> None:
+        """`config`: options that the run goes on with. Raises `UserError` if the run has a host, or its folder holds
+        what is not this user's; `OSError` if it can't be written."""
         command = [sys.executable, "-P", "-m", "engine.host", str(run.path)]
         if checkpoint is not None:
             command += ["--resume", str(checkpoint)]
         if foreground:
             command += ["--foreground"]
         self.run = run
-        with (run.path / LOG_FILE).open("ab") as log:
+        check_own(run.path)
+        # The host inherits the lock: of several that resume at once, one writes its options and starts.
+        with run.lock() as lock, open_regular(run.log_path, os.O_WRONLY | os.O_APPEND | os.O_CREAT) as log:
+            if config is not None:
+                write_atomically(run.path / CONFIG_FILE, config.to_toml().encode())
+            command += ["--lock", str(lock.fileno())]
             # The run folder as working directory: a folder named `engine` where the user stands can't shadow ours.
             self.process = subprocess.Popen(
                 command,
@@ -174,6 +198,7 @@ class HostProcess:
                 stderr=log,
                 start_new_session=True,
                 cwd=run.path,
+                pass_fds=[lock.fileno()],
                 env={**os.environ, "PYTHONUNBUFFERED": "1"},
             )
 

@@ -16,6 +16,7 @@ from typing import Any
 import tomli_w
 
 from engine.errors import UserError
+from engine.files import read_bounded
 from engine.joypad import action_buttons
 from engine.options import AUTO, GAMES, RUNNERS, ConfigError, check, coerce, flag, option
 from engine.worlds import stages_of
@@ -366,6 +367,8 @@ class RunConfig:
         return {name: value for name, value in values.items() if value is not None}
 
 
+_MOST_BYTES = 2**20
+"""Of a file of options."""
 _SLOWEST_TARGET = 10_000
 """Updates in which a moving average's time constant must lie: what Mnih et al. 2015 leave between two copies."""
 BOARD_LIMITS = {"snake": ((3, 30), (3, 30)), "tetris": ((4, 12), (4, 26))}
@@ -423,10 +426,10 @@ def load_toml(path: Path) -> dict[str, Any]:
     Raises `UserError` naming the file, and the key with the accepted ones if a key is unknown.
     """
     try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
+        values = tomllib.loads(read_bounded(path, _MOST_BYTES, links=True).decode("utf-8"))
     except OSError as error:
         raise UserError(f"{path}: can't be read ({error.strerror or error})") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, ValueError, RecursionError) as error:  # a number of 5,000 digits is a ValueError
         raise UserError(f"{path}: not valid TOML: {str(error).splitlines()[0]}") from None
     return _known(values, str(path))
 

@@ -28,6 +28,7 @@ from engine.config import RunConfig
 from engine.envs.actions import action_names
 from engine.envs.emulator import SCREEN_SHAPE
 from engine.errors import UserError
+from engine.files import check_own
 from engine.messages import (
     PROTOCOL,
     Changed,
@@ -70,6 +71,7 @@ from engine.view import RunView
 log = logging.getLogger("host")
 
 _TICK_S = 1.0
+_COMMITS = 3  # tries to commit a checkpoint
 _HISTORY_EVERY_S = 30.0
 
 
@@ -78,6 +80,7 @@ class Host:
 
     def __init__(self, run: Run, resume_from: Path | None, foreground: bool) -> None:
         self._run = run
+        self._folder = run.identity()
         self._config: RunConfig = run.config()
         self._resume_from = resume_from
         self._foreground = foreground
@@ -102,6 +105,8 @@ class Host:
         self._tasks: set[asyncio.Task[None]] = set()
         self._history_at = time.monotonic()
         self._memory_short = self._unreachable = False
+        self._notes: list[tuple[str, str]] = []
+        """Level and text of what was found at the start; told when clients are there to hear it."""
 
     @property
     def refused(self) -> bool:
@@ -112,10 +117,10 @@ class Host:
 
     async def serve(self) -> int:
         """Run the run. 0 if it finished or was stopped in order with its state saved, 1 if not."""
-        checkpoints.remove_partial(self._run)
         self._record = self._run.record()
         self._record.pid, self._record.state, self._record.reason = os.getpid(), "starting", ""
         self._record.steps = self._config.steps
+        self._recover()
         if self._resume_from is not None:
             self._recall(self._resume_from)
         self._scalars = ScalarWriter(self._run.path, complain=lambda text: self._log("warning", text))
@@ -178,8 +183,23 @@ class Host:
         self._log(
             "warning", f"{reason}; the run begins again from {where} ({self._restarts} of {self._config.restarts})"
         )
-        checkpoints.remove_partial(self._run)
+        self._recover()
         self._runner.start(self._resume_from)
+
+    def _recover(self) -> None:
+        """Go on from a checkpoint that was written whole but not committed, if it is newer; say which are damaged."""
+        recovered = checkpoints.recover(self._run)
+        if self._resume_from is None or self._resume_from.parent != self._run.path:
+            return
+        for path in recovered:
+            self._notes.append(("info", f"{path.name} had been written and not committed; it is now"))
+            self._resume_from = self._checkpoint = max(self._resume_from, path)
+        for path in checkpoints.committed(self._run):
+            if path.name > self._resume_from.name:
+                try:
+                    checkpoints.verify(path)
+                except UserError as error:
+                    self._notes.append(("warning", f"a newer checkpoint is passed over: {error}"))
 
     def _watch_parent(self, loop: asyncio.AbstractEventLoop) -> None:
         """In a thread: stop in order when the process that shows the run is gone."""
@@ -234,6 +254,8 @@ class Host:
                 self._runner.send(self._server.render)
                 self._tell(report)
                 self._log("info", f"training on {report.device} in {report.precision}")
+                while self._notes:
+                    self._log(*self._notes.pop(0))
             case Episode():
                 self._scalars.episode(report)
                 self._tell(report)
@@ -253,12 +275,16 @@ class Host:
 
     async def _commit(self, written: Written) -> None:
         final = Path(written.final)
-        try:
-            await asyncio.to_thread(checkpoints.commit, Path(written.partial), final)
-            await asyncio.to_thread(checkpoints.rotate, self._run, self._config.keep)
-        except (OSError, UserError) as error:
-            self._log("error", f"the checkpoint at {written.env_steps:,} could not be committed: {error}")
-            return
+        for tries_left in range(_COMMITS - 1, -1, -1):
+            try:
+                await asyncio.to_thread(checkpoints.commit, Path(written.partial), final)
+                await asyncio.to_thread(checkpoints.rotate, self._run, self._config.keep)
+                break
+            except (OSError, UserError) as error:
+                if not tries_left:  # it stays where it is; the next start takes it over
+                    self._log("error", f"the checkpoint at {written.env_steps:,} could not be committed: {error}")
+                    return
+                await asyncio.sleep(_TICK_S)  # a table of descriptors that is full has room again in a moment
         self._checkpoint, self._checkpoint_steps = final, written.env_steps
         self._restarts = 0
         self._tell(Saved(kind="checkpoint", path=str(final), env_steps=written.env_steps))
@@ -361,6 +387,7 @@ class Host:
                 self._watch_memory()
                 if not self._server.is_reachable:
                     await self._listen_again()
+                self._watch_folder()
                 progress = self._view.progress
                 if progress is not None and progress.state == "running":
                     self._tell(_point(progress))
@@ -383,6 +410,14 @@ class Host:
         else:
             self._unreachable = False
             log.info("listening at %s", self._record.socket)
+
+    def _watch_folder(self) -> None:
+        """What is written to another folder than the run's own is lost, or may be somebody else's."""
+        with contextlib.suppress(OSError):  # a disk that does not answer now may later
+            if self._run.identity() != self._folder:
+                failure = self._failed("its folder was moved or removed")
+                self._failure = msgspec.structs.replace(failure, final=True)
+                self._runner.kill()
 
     def _watch_memory(self) -> None:
         """Warn once when memory gets short, and once more each time it got short again."""
@@ -470,16 +505,21 @@ def _point(p: Progress) -> Point:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """`python -m engine.host RUN [--resume CHECKPOINT] [--foreground]`"""
+    """`python -m engine.host RUN [--resume CHECKPOINT] [--foreground] [--lock DESCRIPTOR]`
+
+    `--lock`: the run's lock, which whoever starts this process holds and hands over.
+    """
     parser = argparse.ArgumentParser(prog="engine.host")
     parser.add_argument("run", type=Path)
     parser.add_argument("--resume", type=Path)
     parser.add_argument("--foreground", action="store_true")
+    parser.add_argument("--lock", type=int)
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
         run = Run(options.run)
-        with run.lock():
+        with run.lock() if options.lock is None else os.fdopen(options.lock, "rb"):
+            check_own(run.path)
             host = Host(run, options.resume, options.foreground)
             status = asyncio.run(host.serve())
         if host.refused:

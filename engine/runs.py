@@ -13,16 +13,19 @@ import fcntl
 import hashlib
 import os
 import shutil
+import stat
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, BinaryIO
 
 import msgspec
+import psutil
 
 from engine.config import RunConfig, load_toml, make_config
 from engine.errors import UserError
+from engine.files import is_own, open_regular, read_bounded
 from engine.messages import State
 
 CONFIG_FILE = "config.toml"
@@ -30,7 +33,16 @@ RECORD_FILE = "run.json"
 LOCK_FILE = "run.lock"
 LOG_FILE = "run.log"
 HISTORY_FILE = "history.msgpack"
+_MOST_BYTES = 2**20
+"""Of a record or another small file; those that we write have some hundred."""
+_CLOCK_MAY_DIFFER_S = 24 * 3600.0
+_LONGEST_ADDRESS = 100
+"""Bytes of a socket's path: Linux takes 107, macOS 103."""
 ACTIVE: tuple[State, ...] = ("starting", "running", "paused", "stopping")
+
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=10**15)]
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e15)]
 
 
 class RunRecord(msgspec.Struct, kw_only=True):
@@ -41,17 +53,23 @@ class RunRecord(msgspec.Struct, kw_only=True):
     stage: str
     runner: str
     state: State
-    steps: int
-    created_at: float
-    updated_at: float
+    steps: Count
+    created_at: Seconds
+    updated_at: Seconds
     pid: int = 0
     socket: str = ""
-    env_steps: int = 0
-    episodes: int = 0
-    wall_s: float = 0.0
-    mean_return: float | None = None
+    env_steps: Count = 0
+    episodes: Count = 0
+    wall_s: Seconds = 0.0
+    mean_return: Annotated[float, msgspec.Meta(ge=-1e15, le=1e15)] | None = None
     reason: str = ""
     checkpoint: str | None = None
+
+
+class _Pid(msgspec.Struct):
+    """Of a record, the process that serves the run."""
+
+    pid: int = 0
 
 
 class Run:
@@ -73,6 +91,13 @@ class Run:
         """What a dashboard shows of the run when its host is gone; see `engine.client.read_recording`."""
         return self.path / HISTORY_FILE
 
+    def identity(self) -> int | None:
+        """What tells the folder from another that takes its place; None if there is none."""
+        try:
+            return self.path.stat().st_ino
+        except FileNotFoundError:
+            return None
+
     def config(self) -> RunConfig:
         """The stored options. Raises `UserError` naming file and key if they can't be read."""
         return read_config(self.path / CONFIG_FILE)
@@ -82,13 +107,14 @@ class Run:
         can't be understood, with what the options tell. Raises `UserError` if there is none."""
         path = self.path / RECORD_FILE
         try:
-            content, written_at = path.read_bytes(), path.stat().st_mtime
+            written_at = path.lstat().st_mtime
         except OSError as error:
             raise UserError(f"{self.path}: not a run of mario-tui ({error})") from None
         try:
-            record = msgspec.json.decode(content, type=RunRecord)
-        except msgspec.DecodeError as error:
-            return self._damaged(f"{RECORD_FILE}: {error}", written_at)
+            record = msgspec.json.decode(read_bounded(path, _MOST_BYTES), type=RunRecord)
+        except (OSError, msgspec.DecodeError, RecursionError) as error:
+            reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+            return self._damaged(f"{RECORD_FILE}: {reason}", written_at)
         if record.state in ACTIVE and not self.is_alive():
             record.state = "lost"
         return record
@@ -114,29 +140,47 @@ class Run:
         write_atomically(self.path / RECORD_FILE, msgspec.json.format(msgspec.json.encode(record)))
 
     def is_alive(self) -> bool:
-        """Whether a host holds the run's lock."""
+        """Whether a host holds the run's lock, or lives without one since somebody removed it."""
         try:
-            with (self.path / LOCK_FILE).open("rb") as file:
+            with open_regular(self.path / LOCK_FILE, os.O_RDONLY) as file:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return True
+        except FileNotFoundError:
+            return self._has_host()
         except OSError:
             return False
         return False
 
     @contextlib.contextmanager
-    def lock(self) -> Iterator[None]:
-        """Hold the run for one host. Raises `UserError` if another one has it."""
-        with (self.path / LOCK_FILE).open("ab") as file:
+    def lock(self) -> Iterator[BinaryIO]:
+        """Hold the run for one host, which may inherit the open file, and the lock with it. Raises `UserError` if
+        another one has the run."""
+        with open_regular(self.path / LOCK_FILE, os.O_RDWR | os.O_CREAT) as file:
+            os.fchmod(file.fileno(), 0o600)  # who can open a file can lock it
             for last_try in (False, False, False, True):
                 try:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     break
                 except BlockingIOError:
                     if last_try:
-                        raise UserError(f"{self.name}: is running already; attach to it instead") from None
+                        raise self._taken() from None
                     time.sleep(0.05)  # somebody's is_alive() may hold the lock for an instant
-            yield
+            if self._has_host():
+                raise self._taken()
+            yield file
+
+    def _taken(self) -> UserError:
+        return UserError(f"{self.name}: is running already; attach to it instead")
+
+    def _has_host(self) -> bool:
+        """Whether the process that the record names, another than this one, is at work in this very folder."""
+        try:
+            pid = msgspec.json.decode(read_bounded(self.path / RECORD_FILE, _MOST_BYTES), type=_Pid).pid
+            process = psutil.Process(pid)
+            return pid != os.getpid() and "engine.host" in process.cmdline() and Path(process.cwd()) == self.path
+        except (OSError, OverflowError, ValueError, msgspec.DecodeError, RecursionError, psutil.Error):
+            return False
 
 
 def create_run(config: RunConfig) -> Run:
@@ -200,20 +244,26 @@ def list_runs(run_dir: str | Path | None = None) -> list[Run]:
     dated = []
     for path in found:
         with contextlib.suppress(UserError):
-            dated.append((Run(path).record().created_at, path))
+            if is_own(path) and is_own(path / RECORD_FILE):
+                dated.append((_sane_date(Run(path).record().created_at), path))
     return [Run(path) for _, path in sorted(dated, reverse=True)]
 
 
+def _sane_date(created_at: float) -> float:
+    """A run's date as far as it can be believed: what claims to be of the future is older than all others."""
+    return created_at if 0 < created_at < time.time() + _CLOCK_MAY_DIFFER_S else 0.0
+
+
 def _registered() -> set[Path]:
-    """Folders of the registry's runs; entries of those that were removed go."""
+    """Folders of the registry's runs; entries of those that were removed go, those on a disk that is away stay."""
     found = set()
     for entry in _registry().glob("*"):
-        with contextlib.suppress(OSError, UnicodeDecodeError):  # another process may have removed it just now
-            path = Path(entry.read_text(encoding="utf-8"))
+        with contextlib.suppress(OSError, ValueError):  # another process may have removed it just now
+            path = Path(read_bounded(entry, _MOST_BYTES).decode("utf-8"))
             if (path / RECORD_FILE).is_file():
                 found.add(path)
-            else:
-                entry.unlink(missing_ok=True)  # the run's folder was removed
+            elif path.parent.is_dir() and any(path.parent.iterdir()):  # a mount point without its disk is empty
+                entry.unlink(missing_ok=True)
     return found
 
 
@@ -256,16 +306,24 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 def socket_path(run: Run) -> Path:
     """A short address for the run's socket (they end at 108 bytes), in a folder only this user can enter."""
+    name = f"{_digest(run.path)}.sock"
+    for folder in _socket_folders():
+        with contextlib.suppress(OSError):
+            folder.mkdir(mode=0o700, exist_ok=True)
+            status = folder.lstat()
+            is_private = stat.S_ISDIR(status.st_mode) and is_own(folder) and not status.st_mode & 0o077
+            if is_private and len(os.fsencode(folder / name)) <= _LONGEST_ADDRESS:
+                return folder / name
+    # Somebody made all of them before: a new one has a name that nobody knows.
+    return Path(tempfile.mkdtemp(prefix="mario-tui-")) / name
+
+
+def _socket_folders() -> Iterator[Path]:
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     if runtime and Path(runtime).is_dir() and os.access(runtime, os.W_OK):
-        folder = Path(runtime) / "mario-tui"
-    else:
-        folder = Path(tempfile.gettempdir()) / f"mario-tui-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    status = folder.lstat()
-    if status.st_uid != os.getuid() or status.st_mode & 0o077 or folder.is_symlink():
-        raise UserError(f"{folder}: must be a folder of mode 0700 that belongs to you")
-    return folder / f"{_digest(run.path)}.sock"
+        yield Path(runtime) / "mario-tui"
+    yield Path(tempfile.gettempdir()) / f"mario-tui-{os.getuid()}"
+    yield Path("/tmp") / f"mario-tui-{os.getuid()}"  # $TMPDIR may be long, too
 
 
 def _registry() -> Path:

@@ -13,7 +13,7 @@ from engine.config import ConfigError, RunConfig, carried_over, load_toml, make_
 from engine.errors import UserError
 from engine.preflight import check_start
 from engine.presets import preset
-from engine.runs import CONFIG_FILE, Run, create_run, read_config, write_atomically
+from engine.runs import CONFIG_FILE, Run, create_run, read_config
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,8 @@ class Plan:
         check_start(self.config, new=self.run is None)
         run = create_run(self.config) if self.run is None else self.run
         try:
-            if self.run is not None:
-                write_atomically(run.path / CONFIG_FILE, self.config.to_toml().encode())
-            return HostProcess(run, self.checkpoint, foreground=foreground)
+            config = None if self.run is None else self.config
+            return HostProcess(run, self.checkpoint, config=config, foreground=foreground)
         except OSError as error:
             raise UserError(f"--run-dir: {run.path}: can't be written ({error.strerror or error})") from None
 

@@ -39,7 +39,7 @@ def tensors(learner: Learner) -> list[torch.Tensor]:
 def write_forever(path: Path, announce: Connection) -> None:
     """Go on from the newest checkpoint; in every one all numbers are its step, and every third replaces the last."""
     run = Run(path)
-    checkpoints.remove_partial(run)
+    checkpoints.recover(run)
     newest = checkpoints.newest(run)
     config = run.config()
     learner, env_steps = make_learner(config, newest), env_steps_of(newest)

@@ -22,11 +22,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.errors import UserError
+from engine.files import open_regular, read_bounded
 
 Layout = Mapping[str, tuple[tuple[int, ...], np.dtype[Any] | type[np.generic]]]
 """Shape and dtype of every array, by name."""
 FORMAT = 2
 _HEADER = "header.json"
+_MOST_HEADER_BYTES = 2**20
 _LINE = 64  # bytes; arrays begin at a cache line
 
 
@@ -130,7 +132,7 @@ class MappedMemory:
         self._make_files(sizes, header)
         found = {}
         for name, (shape, dtype) in layout.items():
-            with self._path(name).open("r+b") as file:
+            with open_regular(self._path(name), os.O_RDWR) as file:
                 self._maps[name] = mmap.mmap(file.fileno(), sizes[name])
             self._row_bytes[name] = math.prod(shape[2:]) * np.dtype(dtype).itemsize
             found[name] = np.frombuffer(self._maps[name], dtype).reshape(shape)
@@ -166,8 +168,8 @@ class MappedMemory:
         if not path.exists():
             return
         try:
-            held = json.loads(path.read_text("utf-8"))
-        except ValueError:
+            held = json.loads(read_bounded(path, _MOST_HEADER_BYTES))
+        except (OSError, ValueError, RecursionError):
             held = None
         if held == wanted:
             return
@@ -201,7 +203,7 @@ class MappedMemory:
         new = [self._path(name) for name in sizes if not self._path(name).exists()]
         try:
             for name, size in sizes.items():
-                with self._path(name).open("ab") as file:
+                with open_regular(self._path(name), os.O_WRONLY | os.O_APPEND | os.O_CREAT) as file:
                     if hasattr(os, "posix_fallocate"):
                         os.posix_fallocate(file.fileno(), 0, size)
                     os.truncate(file.fileno(), size)

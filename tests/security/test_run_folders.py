@@ -1,0 +1,456 @@
+"""A run's folder that somebody else prepared: no file outside it is read, written or waited for."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from engine import checkpoints
+from engine.client import HostProcess, read_recording
+from engine.config import load_toml, make_config
+from engine.errors import UserError
+from engine.files import check_own
+from engine.runs import RECORD_FILE, Run, create_run, find_run, list_runs, socket_path
+from tests.support import PATIENCE_S, headless, read_event, run_program, the_run, wait_until
+
+SNAKE = ("--game", "snake", "--board", "5x5", "--burnin", "100", "--eval-every", "0")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which a short run was trained, with a replay in files."""
+    folder = tmp_path_factory.mktemp("trained")
+    options = (*SNAKE, "--parallel-envs", "2", "--steps", "200", "--use-mmap-buffer", "--buffer-size", "400")
+    run_program("--no-ui", *options, cwd=folder)
+    return folder
+
+
+@pytest.fixture
+def run(trained: Path, tmp_path: Path) -> Run:
+    """A copy of its run, which may be spoilt."""
+    shutil.copytree(trained / "checkpoints", tmp_path / "checkpoints")
+    return the_run(tmp_path)
+
+
+@pytest.fixture
+def secret(tmp_path: Path) -> Path:
+    """A file of the user's outside the run's folder."""
+    path = tmp_path / "authorized_keys"
+    path.write_bytes(b"mine\n" * 1000)
+    return path
+
+
+def checkpoint_of(run: Run) -> Path:
+    return checkpoints.committed(run)[-1]
+
+
+LINKED: dict[str, Callable[[Run], Path]] = {
+    "log": lambda run: run.log_path,
+    "lock": lambda run: run.path / "run.lock",
+    "record": lambda run: run.path / RECORD_FILE,
+    "options": lambda run: run.path / "config.toml",
+    "recording": lambda run: run.history_path,
+    "replay": lambda run: run.path / "replay" / "frames.bin",
+    "replay's header": lambda run: run.path / "replay" / "header.json",
+    "folder of the replay": lambda run: run.path / "replay",
+    "policies": lambda run: run.path / "policies",
+    "best policy": lambda run: run.path / ".best.safetensors.partial",
+    "manifest": lambda run: checkpoint_of(run) / "manifest.json",
+    "weights": lambda run: checkpoint_of(run) / "online.safetensors",
+    "nested": lambda run: checkpoint_of(run) / "a",
+}
+
+
+@pytest.mark.parametrize("where", LINKED)
+@pytest.mark.parametrize("kind", ["link", "fifo", "socket"])
+def test_a_run_with_anything_but_files_and_folders_is_not_resumed(
+    where: str, kind: str, run: Run, secret: Path, tmp_path: Path
+) -> None:
+    path = LINKED[where](run)
+    shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+    match kind:
+        case "link":
+            path.symlink_to(secret)
+        case "fifo":
+            os.mkfifo(path)
+        case _:
+            with socket.socket(socket.AF_UNIX) as server, folder_of(path):
+                server.bind(path.name)
+    before = secret.read_bytes()
+    with pytest.raises(UserError, match="may hold only files and folders"):
+        HostProcess(run)
+    assert secret.read_bytes() == before
+
+
+class folder_of:
+    """Works in the folder of a path: a socket's address is short."""
+
+    def __init__(self, path: Path) -> None:
+        self._folder = path.parent
+
+    def __enter__(self) -> None:
+        self._before = Path.cwd()
+        os.chdir(self._folder)
+
+    def __exit__(self, *_: object) -> None:
+        os.chdir(self._before)
+
+
+def test_the_program_refuses_in_one_line_and_writes_nothing(run: Run, secret: Path, tmp_path: Path) -> None:
+    run.log_path.unlink()
+    run.log_path.symlink_to(secret)
+    before = secret.read_bytes()
+    done = run_program("--no-ui", "--resume", "latest", "--steps", "400", cwd=tmp_path, check=2)
+    assert done.stdout == ""
+    assert done.stderr.splitlines() == [
+        f"mario-tui: error: {run.log_path}: is a link; a run's folder may hold only files and folders"
+    ]
+    assert secret.read_bytes() == before
+
+
+def test_a_host_that_is_started_by_hand_refuses_as_well(run: Run, secret: Path) -> None:
+    (run.path / "policies").symlink_to(secret.parent)
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "engine.host", str(run.path)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert "policies: is a link" in done.stderr
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give files to other users")
+@pytest.mark.parametrize("what", [".", RECORD_FILE, "run.log", "replay/frames.bin"])
+def test_a_run_of_another_user_is_neither_latest_nor_resumed(what: str, run: Run, tmp_path: Path) -> None:
+    os.chown(run.path / what, 12345, 12345)
+    with pytest.raises(UserError, match=r"belongs to user 12345; only the owner of a run can write to it"):
+        HostProcess(run)
+    if what in (".", RECORD_FILE):
+        assert list_runs(tmp_path / "checkpoints") == []
+        with pytest.raises(UserError, match="there is no run"):
+            find_run("latest", tmp_path / "checkpoints")
+
+
+def test_a_copied_run_resumes(run: Run, tmp_path: Path) -> None:
+    """What all of the above changed by one thing alone."""
+    check_own(run.path)
+    run_program("--no-ui", "--resume", "latest", "--steps", "300", cwd=tmp_path)
+
+
+@pytest.mark.parametrize("created_at", [9e9, 4_070_908_800.0, 0.0])
+def test_a_date_that_can_not_be_is_older_than_all_others(created_at: float, tmp_path: Path) -> None:
+    older, newer = (create_run(make_config({"game": "snake", "run_dir": str(tmp_path)})) for _ in range(2))
+    record = older.record()
+    record.created_at = created_at
+    older.write_record(record)
+    assert [run.path for run in list_runs(tmp_path)] == [newer.path, older.path]
+    assert find_run("latest", tmp_path).path == newer.path
+
+
+def spoilt_record(run: Run, **values: object) -> bytes:
+    record = msgspec.json.decode((run.path / RECORD_FILE).read_bytes())
+    return msgspec.json.encode({**record, **values})
+
+
+RECORDS: dict[str, bytes | Callable[[Run], bytes]] = {
+    "empty": b"",
+    "no JSON": b"\xff\xfe{}",
+    "another type": b"[]",
+    "nested": b'{"name":' * 200_000,
+    "nested lists": b"[" * 200_000,
+    "huge number": lambda run: spoilt_record(run).replace(b'"env_steps":', b'"env_steps":1' + b"0" * 400 + b',"x":'),
+    "negative": lambda run: spoilt_record(run, steps=-5),
+    "1e300": lambda run: spoilt_record(run, wall_s=1e300),
+    "inf": lambda run: spoilt_record(run).replace(b'"wall_s":', b'"wall_s":1e999,"x":'),
+    "NaN": lambda run: spoilt_record(run).replace(b'"wall_s":', b'"wall_s":NaN,"x":'),
+    "future": lambda run: spoilt_record(run, created_at=1e200),
+    "text for a number": lambda run: spoilt_record(run, episodes="many"),
+    "unknown state": lambda run: spoilt_record(run, state="excellent"),
+    "large": b" " * (2**20 + 1),
+}
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_one_bad_record_is_listed_as_damaged_beside_the_others(name: str, run: Run, tmp_path: Path) -> None:
+    content = RECORDS[name]
+    good = create_run(make_config({"game": "snake", "run_dir": str(run.path.parent)}))
+    (run.path / RECORD_FILE).write_bytes(content if isinstance(content, bytes) else content(run))
+    found = {each.name: each.record() for each in list_runs(run.path.parent)}
+    assert found[good.name].state != "damaged"
+    assert found[run.name].state == "damaged"
+    assert found[run.name].reason.startswith(RECORD_FILE)
+
+
+@pytest.mark.parametrize("kind", ["fifo", "link to a device", "link to itself", "folder", "sparse"])
+def test_a_record_that_is_no_small_file_is_never_waited_for(kind: str, run: Run) -> None:
+    path = run.path / RECORD_FILE
+    path.unlink()
+    match kind:
+        case "fifo":
+            os.mkfifo(path)
+        case "link to a device":
+            path.symlink_to("/dev/zero")
+        case "link to itself":
+            path.symlink_to(path)
+        case "folder":
+            path.mkdir()
+        case _:
+            path.touch()
+            os.truncate(path, 6 * 2**30)
+    for each in list_runs(run.path.parent):
+        assert each.record().state == "damaged"
+    assert run.record().state == "damaged"
+
+
+OPTIONS: dict[str, bytes] = {
+    "no TOML": b"= 3",
+    "not UTF-8": b'game = "\xff"',
+    "nested": b"a = " + b"[" * 100_000,
+    "digits": b"steps = " + b"9" * 5000,
+    "NaN": b"learning_rate = nan",
+    "inf": b"learning_rate = inf",
+    "negative": b"steps = -1",
+    "unknown": b'shell = "rm"',
+    "another type": b"steps = [1]",
+    "large": b"#" * (2**20 + 1),
+}
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_bad_options_are_one_line(name: str, run: Run, tmp_path: Path) -> None:
+    (run.path / "config.toml").write_bytes(OPTIONS[name])
+    with pytest.raises(UserError) as refused:
+        run.config()
+    assert len(str(refused.value).splitlines()) == 1 and "config.toml" in str(refused.value)
+    assert len(str(refused.value)) < 1000
+    (run.path / RECORD_FILE).write_bytes(b"")
+    assert list_runs(run.path.parent)[0].record().state == "damaged"  # and the list stays
+
+
+def test_a_file_of_options_that_is_a_fifo_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "options.toml")
+    with pytest.raises(UserError, match="is not a regular file"):
+        load_toml(tmp_path / "options.toml")
+
+
+RECORDINGS: dict[str, bytes] = {
+    "no recording": b"recording",
+    "half a header": b"\x00\x00",
+    "a body that is missing": b"\x03\xff\xff\xff",
+    "nested": b"\x00\x01\x86\xa0" + b"\x91" * 100_000,
+    "nested in an unknown field": b"\x00\x01\x86\xac\x82\xa4type\xa5Point\xa1x" + b"\x91" * 100_000,
+    "too long": b"\xff\xff\xff\xff",
+}
+
+
+@pytest.mark.parametrize("name", RECORDINGS)
+def test_bad_recordings_are_one_line(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "history.msgpack"
+    path.write_bytes(RECORDINGS[name])
+    with pytest.raises(UserError, match="not a recording of mario-tui"):
+        read_recording(path)
+
+
+@pytest.mark.parametrize("kind", ["fifo", "link", "sparse"])
+def test_a_recording_that_is_no_bounded_file_is_refused(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "history.msgpack"
+    match kind:
+        case "fifo":
+            os.mkfifo(path)
+        case "link":
+            path.symlink_to("/dev/zero")
+        case _:
+            path.touch()
+            os.truncate(path, 6 * 2**30)
+    with pytest.raises(UserError, match="can't be read"):
+        read_recording(path)
+
+
+def test_a_sparse_policy_that_claims_a_large_header_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "policy.safetensors"
+    path.write_bytes((6 * 2**30).to_bytes(8, "little"))
+    os.truncate(path, 7 * 2**30)
+    with pytest.raises(UserError, match="not a policy of mario-tui"):
+        checkpoints.policy_metadata(path)
+
+
+@pytest.mark.parametrize("header", [b"[" * 200_000, b'{"__metadata__":' * 50_000, b"null", b"[]", b"{}", b"\xff" * 8])
+def test_bad_headers_of_policies_are_one_line(header: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "policy.safetensors"
+    path.write_bytes(len(header).to_bytes(8, "little") + header)
+    with pytest.raises(UserError, match="not a policy of mario-tui"):
+        checkpoints.policy_metadata(path)
+
+
+MANIFESTS: dict[str, tuple[bytes, str]] = {
+    "older": (b'{"format": 3}', "written by an older version"),
+    "newer": (b'{"format": 99, "new": {}}', "written by a newer version"),
+    "no JSON": (b"{", "damaged"),
+    "nested": (b"[" * 200_000, "damaged"),
+    "elsewhere": (
+        b'{"format":4,"version":"1","env_steps":1,"updates":1,"files":{"../../run.json":{"size":1,"sha256":""}}}',
+        "missing from the checkpoint",
+    ),
+    "negative": (b'{"format":4,"version":"1","env_steps":-1,"updates":1,"files":{}}', "damaged"),
+    "large": (b" " * (2**24 + 1), "can't be read"),
+}
+
+
+@pytest.mark.parametrize("name", MANIFESTS)
+def test_bad_manifests_are_one_line_that_tells_what_is_wrong(name: str, run: Run) -> None:
+    folder = checkpoint_of(run)
+    content, complaint = MANIFESTS[name]
+    (folder / "manifest.json").write_bytes(content)
+    with pytest.raises(UserError, match=complaint) as refused:
+        checkpoints.verify(folder)
+    assert len(str(refused.value).splitlines()) == 1
+    with pytest.raises(UserError, match=f"has no complete checkpoint.*{complaint}"):
+        checkpoints.find_source(str(run.path), None)
+
+
+# ------------------------------------------------------------------------------------------ hosts of one run
+
+
+def test_of_several_that_resume_at_once_one_starts_with_its_own_options(run: Run, tmp_path: Path) -> None:
+    endless = [10_000_000 + number for number in range(3)]
+    arguments = [sys.executable, "-m", "mario_tui", "--no-ui", "--log-format", "json", "--resume", run.name]
+    programs = [
+        subprocess.Popen([*arguments, "--steps", str(steps)], cwd=tmp_path, stdout=subprocess.PIPE,
+                         stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(Path.cwd())})
+        for steps in endless
+    ]  # fmt: skip
+    try:
+        wait_until(lambda: sum(program.poll() is None for program in programs) == 1, "one that is left")
+        (winner,) = (number for number, program in enumerate(programs) if program.poll() is None)
+        assert run.config().steps == endless[winner]
+        for number, program in enumerate(programs):
+            if number != winner:
+                assert program.returncode == 2
+                assert "running" in program.communicate()[1]
+        read_event(programs[winner], "progress", state="running")
+        programs[winner].terminate()
+        programs[winner].communicate(timeout=PATIENCE_S)
+        assert programs[winner].returncode == 0
+    finally:
+        for program in programs:
+            program.kill()
+            program.communicate()
+
+
+def test_a_second_host_refuses_though_the_lock_vanished(tmp_path: Path) -> None:
+    with headless(*SNAKE, "--steps", "100000000", cwd=tmp_path) as process:
+        read_event(process, "progress", state="running")
+        run = the_run(tmp_path)
+        (run.path / "run.lock").unlink()
+        assert run.is_alive()
+        with pytest.raises(UserError, match="is running already"):
+            HostProcess(run)
+
+
+def test_a_run_whose_folder_is_replaced_ends(tmp_path: Path) -> None:
+    with headless(*SNAKE, "--steps", "100000000", cwd=tmp_path) as process:
+        read_event(process, "progress", state="running")
+        run = the_run(tmp_path)
+        run.path.rename(tmp_path / "aside")
+        run.path.mkdir()
+        _, err = process.communicate(timeout=PATIENCE_S)
+        assert process.returncode == 1
+        assert "its folder was moved or removed" in err
+    assert not any(path.suffix == ".safetensors" for path in run.path.rglob("*"))
+
+
+def test_the_lock_is_nobody_elses_to_take(tmp_path: Path) -> None:
+    run = create_run(make_config({"game": "snake", "run_dir": str(tmp_path)}))
+    (run.path / "run.lock").touch(0o644)
+    with run.lock() as lock:
+        assert os.fstat(lock.fileno()).st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("prepared", ["open", "file", "link"])
+def test_a_prepared_folder_for_sockets_is_not_used(
+    prepared: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    spoilt = tmp_path / f"mario-tui-{os.getuid()}"
+    if prepared == "open":
+        spoilt.mkdir()
+        spoilt.chmod(0o777)
+    elif prepared == "file":
+        spoilt.touch()
+    else:
+        (tmp_path / "elsewhere").mkdir(mode=0o700)
+        spoilt.symlink_to(tmp_path / "elsewhere")
+    address = socket_path(Run(tmp_path / "run"))
+    assert address.parent != spoilt
+    assert address.parent.stat().st_mode & 0o777 == 0o700 and address.parent.stat().st_uid == os.getuid()
+
+
+def test_a_long_runtime_folder_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runtime = tmp_path / ("x" * 120)
+    runtime.mkdir()
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
+    with socket.socket(socket.AF_UNIX) as server:
+        address = socket_path(Run(tmp_path / "run"))
+        server.bind(str(address))
+        address.unlink()
+
+
+def test_the_registry_keeps_runs_of_a_disk_that_is_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.chdir(tmp_path)
+    disk = tmp_path / "disk"
+    run, removed = (create_run(make_config({"game": "snake", "run_dir": str(disk / name)})) for name in "ab")
+    create_run(make_config({"game": "snake", "run_dir": str(disk / "b")}))
+    shutil.rmtree(removed.path)
+    assert len(list_runs()) == 2
+    disk.rename(tmp_path / "away")
+    disk.mkdir()
+    assert list_runs() == []
+    disk.rmdir()
+    (tmp_path / "away").rename(disk)
+    assert run.path in [each.path for each in list_runs()]
+    assert len(list((tmp_path / "state" / "mario-tui" / "runs").iterdir())) == 2
+
+
+# ------------------------------------------------------------------------------------------ checkpoints
+
+
+def test_a_complete_checkpoint_that_was_not_committed_is_taken_over(run: Run, tmp_path: Path) -> None:
+    folder = checkpoint_of(run)
+    before = checkpoints.verify(folder).env_steps
+    folder.rename(run.path / f".{folder.name}.7.partial")
+    (run.path / ".step-000000009999.1.partial").mkdir()  # of a writer that was killed
+    assert checkpoints.recover(run) == [folder]
+    assert checkpoints.verify(folder).env_steps == before
+    assert not list(run.path.glob(".step-*"))
+
+
+def test_a_damaged_newest_checkpoint_is_passed_over_with_a_line(run: Run, tmp_path: Path) -> None:
+    newest = checkpoint_of(run)
+    damaged = newest.with_name("step-000000000250")
+    shutil.copytree(newest, damaged)
+    (damaged / "online.safetensors").write_bytes(b"spoilt")
+    done = run_program("--no-ui", "--log-format", "json", "--resume", "latest", "--steps", "300", cwd=tmp_path)
+    assert "a newer checkpoint is passed over" in done.stdout and "online.safetensors: damaged" in done.stdout
+
+
+def test_reading_fails_with_the_real_reason(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without descriptors every file of a checkpoint seemed to be missing."""
+    import resource
+
+    folder, limits = checkpoint_of(run), resource.getrlimit(resource.RLIMIT_NOFILE)
+    held = [os.open("/dev/null", os.O_RDONLY)]
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (held[0] + 1, limits[1]))
+        with pytest.raises(UserError, match="Too many open files"):
+            checkpoints.verify(folder)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        os.close(held[0])
