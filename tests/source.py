@@ -96,7 +96,7 @@ class Source:
                 self.view.apply(Saved(kind="checkpoint", path=f"step-{index}", env_steps=int(self.history * share)))
         record = self.run.record()
         address = socket_path(self.run)
-        await self._server.start(address)
+        await self._server.listen(address)
         record.pid, record.socket, record.state = os.getpid(), str(address), "running"
         with self.run.lock():
             self.run.write_record(record)

@@ -11,6 +11,7 @@ import shutil
 import signal
 import socket
 import stat
+import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
@@ -46,7 +47,7 @@ from engine.messages import (
 )
 from engine.runner_process import RunnerProcess
 from engine.runners.channel import Channel, SharedScreen
-from engine.runs import Run, create_run
+from engine.runs import Run, create_run, socket_path
 from engine.view import MAX_POINTS, RunView
 from tests.support import PATIENCE_S, headless, next_event, nobody_is_left, read_event, the_run, wait_until
 
@@ -147,8 +148,7 @@ def test_a_host_that_is_just_starting_is_waited_for(tmp_path: Path) -> None:
 
 def test_a_run_whose_socket_went_is_attached_to_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As $XDG_RUNTIME_DIR does when its user logs out."""
-    runtime = tmp_path / "runtime"
-    runtime.mkdir()
+    runtime = Path(tempfile.mkdtemp(prefix="mario-tui-test-", dir="/tmp"))  # a socket's address is short
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
     with headless("--steps", "100000000", cwd=tmp_path) as process:
         read_event(process, "progress", state="running")
@@ -305,13 +305,16 @@ async def test_a_runner_whose_reports_wait_is_alive_and_one_that_sends_none_hang
         runner.kill()
 
 
-def test_a_host_that_fails_takes_its_runner_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "mario-tui").mkdir()
-    (tmp_path / "mario-tui").chmod(0o755)
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    host = HostProcess(create_run(RunConfig(run_dir=str(tmp_path / "runs"))))
-    assert host.process.wait(PATIENCE_S) == 2
-    assert f"{tmp_path}/mario-tui: must be a folder of mode 0700" in host.run.log_path.read_text()
+def test_a_host_that_fails_takes_its_runner_with_it(tmp_path: Path) -> None:
+    run = create_run(RunConfig(run_dir=str(tmp_path / "runs")))
+    address = socket_path(run)
+    address.mkdir()  # it can't listen there
+    try:
+        host = HostProcess(run)
+        assert host.process.wait(PATIENCE_S) == 1
+    finally:
+        address.rmdir()
+    assert f"Is a directory: '{address}'" in run.log_path.read_text()
     nobody_is_left(tmp_path)
 
 
