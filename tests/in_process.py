@@ -44,7 +44,10 @@ def train(
 
     def listen() -> None:
         while not reports or not isinstance(reports[-1], Done):
-            report = decode_report(ours.recv_bytes())
+            try:
+                report = decode_report(ours.recv_bytes())
+            except EOFError:  # it could not start
+                return
             for command in respond(report):
                 ours.send_bytes(encode(command))
             if isinstance(report, Written):

@@ -131,7 +131,10 @@ class Actor:
         return {"explore": dict(self._random.bit_generator.state)}, arrays
 
     def load_state(self, state: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
-        """Go on from the `state` of an actor with as many lanes of the same game."""
+        """Go on from the `state` of an actor with as many lanes of the same game. Raises `ValueError` if it is not."""
+        for name, own in self.state()[1].items():
+            if not name.startswith("env.") and arrays.get(name, own).shape != own.shape:
+                raise ValueError(f"{name} has the shape {arrays[name].shape} instead of {own.shape}")
         self._random.bit_generator.state = state["explore"]
         self.env.load_state({name[4:]: array for name, array in arrays.items() if name.startswith("env.")})
         self._stack.obs = arrays["obs"]

@@ -6,11 +6,26 @@ import time
 from collections import deque
 from typing import Any
 
+import msgspec
+
 from engine.agents import Losses
+from engine.checkpoints import CheckpointError
 from engine.messages import Progress, State
+from engine.runs import Count, Seconds
 
 _MEAN_OVER = 100
 _RATE_WINDOW_S = 10.0
+
+
+class _Kept(msgspec.Struct):
+    """Of counters, in a checkpoint."""
+
+    env_steps: Count = 0
+    frames: Count = 0
+    episodes: Count = 0
+    returns: list[float] = []
+    best_return: float = float("-inf")
+    wall_s: Seconds = 0.0
 
 
 class Counters:
@@ -20,13 +35,14 @@ class Counters:
     """
 
     def __init__(self, state: dict[str, Any] | None = None) -> None:
-        state = state or {}
-        self.env_steps: int = state.get("env_steps", 0)
-        self.frames: int = state.get("frames", 0)
-        self.episodes: int = state.get("episodes", 0)
-        self.returns: deque[float] = deque(state.get("returns", []), maxlen=_MEAN_OVER)
-        self.best_return: float = state.get("best_return", float("-inf"))
-        self._wall_before: float = state.get("wall_s", 0.0)
+        try:
+            kept = msgspec.convert(state or {}, _Kept)
+        except msgspec.ValidationError as error:
+            raise CheckpointError(f"the checkpoint's counters are damaged ({error})") from None
+        self.env_steps, self.frames, self.episodes = kept.env_steps, kept.frames, kept.episodes
+        self.returns: deque[float] = deque(kept.returns, maxlen=_MEAN_OVER)
+        self.best_return = kept.best_return
+        self._wall_before = kept.wall_s
         self._since: float | None = time.monotonic()
         self._marks: deque[tuple[float, int, int, int]] = deque()  # (wall_s, env_steps, frames, updates)
         self._losses: list[Losses] = []

@@ -111,7 +111,7 @@ class Lead:
         self._epsilon_scale: float | None = None
         self._writes = 0
         self._evaluator = Evaluator(run, config, channel, learner, threads.lane_threads)
-        for name, value in extra.get("tuned", {}).items():
+        for name, value in tuned_of(extra).items():
             if resume_from is not None and unchanged(config, resume_from, _KEPT[name]):
                 self._tune(name, value)
             else:  # whoever looks at the run's past must not take the old number for what is in force
@@ -351,6 +351,17 @@ class Lead:
             self._channel.beat()
         self._saved_at = env_steps
         self._channel.send(Written(partial=str(partial), final=str(final), env_steps=env_steps))
+
+
+def tuned_of(extra: Mapping[str, Any]) -> dict[Tunable, float]:
+    """The numbers that were set by hand before a checkpoint. Raises `CheckpointError` for one that could not be set."""
+    tuned: dict[Tunable, float] = {}
+    for name, value in extra.get("tuned", {}).items():
+        low, high = _ACCEPTED.get(name, (1.0, 0.0))
+        if name not in _KEPT or not isinstance(value, int | float) or not low <= value <= high:
+            raise checkpoints.CheckpointError(f"the checkpoint's {name} can't be {value!r}")
+        tuned[name] = float(value)
+    return tuned
 
 
 def games_of(config: RunConfig) -> dict[str, Any]:

@@ -8,8 +8,9 @@ import math
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -22,20 +23,40 @@ from engine.agents.double_dqn import resolve_device
 from engine.buffers import MappedMemory, PrioritizedReplayBuffer, Replay, ReplayBuffer, SharedMemory
 from engine.buffers.device_replay import DeviceReplayBuffer
 from engine.buffers.saved import mapped_arrays, save_arrays
+from engine.checkpoints import CheckpointError
 from engine.config import RunConfig, load_toml
 from engine.envs.make import describe_task
 from engine.envs.step import Frames, Spec, VectorStep
 from engine.errors import UserError
+from engine.files import read_bounded
 from engine.messages import Tunable
 from engine.monitoring.memory import DeviceMemory, check_memory, fits_device
 from engine.monitoring.stages import stages
-from engine.runners.choices import choose, make_networks, network_of, still_valid
+from engine.runners.choices import Choices, choose, make_networks, network_of, still_valid
 from engine.runners.process import HopelessError
-from engine.runs import CONFIG_FILE, read_config
+from engine.runs import CONFIG_FILE, Count, read_config
 
 _ONLINE_FILE, _TARGET_FILE, _OPTIMIZER_FILE = "online.safetensors", "target.safetensors", "optimizer.safetensors"
 _STATE_FILE, _ARRAYS_FILE = "state.json", "lanes.safetensors"
 _REPLAY_FILE = "replay.safetensors"
+_MOST_STATE_BYTES = 2**28
+
+
+class LearnerState(msgspec.Struct):
+    """What a checkpoint's `state.json` holds. It may come from somebody else, so its numbers are bounded as flags are:
+    a learner that owes a trillion updates would never come back."""
+
+    updates: Count
+    credit: Annotated[float, msgspec.Meta(ge=-1e4, le=1e4)]
+    beta: Annotated[float, msgspec.Meta(ge=0, le=1)]
+    random: dict[str, Any]
+    choices: Choices
+    accumulate: Annotated[int, msgspec.Meta(ge=1, le=2**20)]
+    fill: Count
+    torch_random: str
+    scaler: dict[str, Any]
+    extra: dict[str, Any]
+    """The runner's, with `counters` and `tuned` among them; see `Lead`."""
 
 
 class DivergedError(HopelessError):
@@ -71,10 +92,10 @@ class Learner:
         learner `index` of `share` in the run, each with a replay of its own, that share burn-in and transitions; the
         random states of a checkpoint are learner 0's. `choices` are those that another learner of the run has made.
         `beat` is called before every update: many can be due at once."""
-        state = None if resume_from is None else json.loads((resume_from / _STATE_FILE).read_text("utf-8"))
+        state = None if resume_from is None else read_state(resume_from)
         device = resolve_device(config.device)
         if choices is None and resume_from is not None and state is not None:
-            choices = still_valid(state["choices"], read_config(resume_from / CONFIG_FILE), config)
+            choices = still_valid(state.choices.state(), read_config(resume_from / CONFIG_FILE), config)
         self.choices = choose(config, spec, device, threads, choices, tell)
         config = dataclasses.replace(config, batch_size=self.choices.batch_size)
         on_device = replay is None and _belongs_on_device(config, spec, device, index, share)
@@ -276,22 +297,22 @@ class Learner:
         self.agent.close()
         self.replay.close()
 
-    def _load(self, folder: Path, state: dict[str, Any], *, with_random: bool) -> None:
+    def _load(self, folder: Path, state: LearnerState, *, with_random: bool) -> None:
         self.agent.online.load_state_dict(load_file(folder / _ONLINE_FILE))
         self.agent.target.load_state_dict(load_file(folder / _TARGET_FILE))
         self.agent.load_optimizer_tensors(load_file(folder / _OPTIMIZER_FILE))
-        self.agent.updates = state["updates"]
-        self._credit = state["credit"]
+        self.agent.updates = state.updates
+        self._credit = state.credit
         if self._config.prioritized_replay and unchanged(self._config, folder, "prioritized_replay", "beta"):
-            self.replay.beta = state["beta"]
+            self.replay.beta = state.beta
         if with_random:
-            self._random.bit_generator.state = state["random"]
-            torch.set_rng_state(torch.from_numpy(np.frombuffer(bytes.fromhex(state["torch_random"]), np.uint8).copy()))
+            self._random.bit_generator.state = state.random
+            torch.set_rng_state(torch.from_numpy(np.frombuffer(bytes.fromhex(state.torch_random), np.uint8).copy()))
         if unchanged(self._config, folder, "accumulate"):
-            self.agent.accumulate = state["accumulate"]  # more parts than were asked for, where memory had run out
-        self.agent.load_scaler_state(state["scaler"])
+            self.agent.accumulate = state.accumulate  # more parts than were asked for, where memory had run out
+        self.agent.load_scaler_state(state.scaler)
         if (folder / _REPLAY_FILE).exists() and self.replay.load_state(self._replay_arrays(folder)):
-            self._fill = state["fill"]
+            self._fill = state.fill
         else:
             self._fill = math.ceil(self._burnin / 4)
 
@@ -389,8 +410,18 @@ def _may_be_on_device(config: RunConfig, device: torch.device) -> bool:
 
 def read_extra(folder: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """What the runner gave `write_checkpoint` as `extra` and `arrays`."""
-    extra = dict(json.loads((folder / _STATE_FILE).read_text("utf-8"))["extra"])
-    return extra, load_arrays(folder / _ARRAYS_FILE)
+    return read_state(folder).extra, load_arrays(folder / _ARRAYS_FILE)
+
+
+def read_state(folder: Path) -> LearnerState:
+    """`state.json` of a checkpoint. Raises `CheckpointError` if it can't be used."""
+    path = folder / _STATE_FILE
+    try:
+        return msgspec.convert(json.loads(read_bounded(path, _MOST_STATE_BYTES)), LearnerState)
+    except OSError as error:
+        raise CheckpointError(f"{path}: can't be read ({error.strerror or error})") from None
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{path}: damaged ({error})") from None
 
 
 def unchanged(config: RunConfig, checkpoint: Path, *options: str) -> bool:
