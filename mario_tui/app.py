@@ -151,8 +151,11 @@ class MarioApp(App[None]):
         return first_key(id, self.settings.keys)
 
     def on_key(self, event: events.Key) -> None:
-        """Keys that nobody wanted: in read-only mode say why."""
+        """Keys that no widget took, before they are looked up as bindings."""
         screen = self.screen
+        if isinstance(screen, PlaceScreen) and screen.hold(event):
+            event.prevent_default()
+            return
         if self.read_only and isinstance(screen, PlaceScreen):
             for key in keys_in(screen.PLACE):
                 if key.changes and event.key in self.settings.keys.get(key.id, key.keys).split(","):

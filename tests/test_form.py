@@ -20,7 +20,8 @@ from mario_tui.launch import make_plan
 from mario_tui.screens.home import HomeScreen
 from mario_tui.screens.new_run import NewRunScreen
 from mario_tui.widgets.field_row import Choice, FieldRow
-from tests.test_tui import until
+from tests.test_home import said
+from tests.test_tui import type_at_once, until
 
 
 def test_the_form_of_a_resumed_run_says_so_on_its_command_line() -> None:
@@ -196,6 +197,72 @@ async def test_arrows_and_help_of_a_field(tmp_path: Path) -> None:
         assert app.focused is app.screen.query_one("#edit-stage")
 
 
+async def test_arrows_lead_from_the_buttons_into_the_fields_and_round(tmp_path: Path) -> None:
+    app = MarioApp(run_dir=str(tmp_path))
+    async with app.run_test(size=(80, 24)) as pilot:
+        type_at_once(app, "n", "down", "down")  # the fields are not there yet
+        await until(pilot, lambda: app.focused is not None and app.focused.id == "edit-game", "the second field")
+        await pilot.press("up", "up")
+        assert app.focused.id == "start"  # type: ignore[union-attr]
+        await pilot.press("right")
+        assert app.focused.id == "cancel"  # type: ignore[union-attr]
+        await pilot.press("up")
+        screen = app.screen
+        assert isinstance(screen, NewRunScreen)
+        assert app.focused is screen._fields()[-1]
+        await pilot.press("down", "down")
+        assert app.focused is screen._fields()[0]
+
+
+async def test_what_is_typed_after_a_change_of_group_goes_to_the_group_that_is_shown(tmp_path: Path) -> None:
+    app = MarioApp(run_dir=str(tmp_path / "runs"))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("n")
+        screen = app.screen
+        assert isinstance(screen, NewRunScreen)
+        await until(pilot, lambda: screen.query("#edit-seed"), "the fields")
+        seed = screen.query_one("#edit-seed", Input)
+        for built in (False, True):
+            seed.focus()
+            await pilot.pause()
+            type_at_once(app, "f3", *"12x", "enter")  # to Environment, whose first field is the reward
+            reward = await until(pilot, lambda: list(screen.query("#edit-reward").results(Input)), "the group")
+            await until(pilot, lambda reward=reward: reward[0].value == "12x", f"the value, built: {built}")
+            await until(pilot, lambda: "Not started. --reward: '12x' is not accepted" in said(app), "the reason")
+            assert app.screen is screen
+            assert app.focused is reward[0]
+            assert "✗ '12x' is not accepted" in str(screen.query_one("#about").render())
+            assert (seed.value, screen.form.typed("seed")) == ("", "")
+            reward[0].value = ""
+            app.clear_notifications()
+            await pilot.press("f2")
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("size", [(40, 12), (80, 12), (80, 24)])
+async def test_what_is_wrong_is_said_in_full_and_ctrl_r_says_why_it_does_not_start(
+    size: tuple[int, int], tmp_path: Path
+) -> None:
+    app = MarioApp(run_dir=str(tmp_path / "runs"))
+    async with app.run_test(size=size) as pilot:
+        await pilot.press("n")
+        screen = app.screen
+        assert isinstance(screen, NewRunScreen)
+        await until(pilot, lambda: screen.query("#edit-seed"), "the fields")
+        screen.query_one("#edit-seed").focus()
+        await pilot.press(*"-1")
+        await pilot.press("f3")
+        await until(pilot, lambda: app.focused is not None and app.focused.id != "edit-seed", "the next group")
+        await pilot.press("ctrl+r")
+        await until(pilot, lambda: app.focused is not None and app.focused.id == "edit-seed", "the wrong field")
+        assert "Not started. --seed: -1 is not accepted" in said(app)
+        about = screen.query_one("#about")
+        await until(pilot, lambda: "whole number from 0 to" in str(about.render()), "the reason")
+        await until(pilot, lambda: about.size.width * about.size.height >= len(str(about.render())), "room for it")
+        assert screen.query_one("#edit-seed").region.bottom <= about.region.y  # and the field is in sight above it
+    assert not (tmp_path / "runs").exists()
+
+
 async def test_a_start_that_fails_is_told_in_the_form_which_stays(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     app = MarioApp(run_dir=str(tmp_path / "file"))
@@ -203,7 +270,8 @@ async def test_a_start_that_fails_is_told_in_the_form_which_stays(tmp_path: Path
         await pilot.press("n")
         screen = app.screen
         assert isinstance(screen, NewRunScreen)
-        screen.form.set("seed", "5")
+        await until(pilot, lambda: screen.query("#edit-seed"), "the fields")
+        screen.query_one("#edit-seed", Input).value = "5"
         await pilot.press("enter")
         await until(pilot, lambda: "--run-dir: " in str(screen.query_one("#about").render()), "the complaint")
         assert app.screen is screen

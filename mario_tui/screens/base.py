@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.actions import SkipAction
+from textual.events import Key
 from textual.screen import ModalScreen, Screen, ScreenResultType
 
 from mario_tui.keys import Place, keys_in
@@ -30,6 +31,10 @@ class PlaceScreen(Screen[ScreenResultType]):
     def is_current(self) -> bool:
         """Whether the user sees it. Textual also says so of a screen under an opaque one, and then draws both."""
         return super().is_current and (self.app.screen is self or self.app.screen.styles.background.a < 1)
+
+    def hold(self, key: Key) -> bool:
+        """Whether a key that no widget took is kept from the bindings."""
+        return False
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Whether an action is offered now; asked by keys, footer and palette."""

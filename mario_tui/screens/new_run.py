@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import Horizontal, VerticalScroll
+from textual.events import Key
+from textual.widget import Widget
 from textual.widgets import Button, Footer, Input, Static, TabbedContent, TabPane
 
 from engine.client import HostProcess
+from engine.config import flag
 from engine.errors import UserError
 from engine.runs import Run
 from mario_tui.form import ROWS, Form
 from mario_tui.keys import bindings
 from mario_tui.launch import make_plan
 from mario_tui.screens.base import PlaceScreen
-from mario_tui.widgets.field_row import FieldRow
+from mario_tui.widgets.field_row import FieldRow, TextField
+
+_FIRST = "*"
 
 
 class NewRunScreen(PlaceScreen[HostProcess | None]):
@@ -29,8 +34,10 @@ class NewRunScreen(PlaceScreen[HostProcess | None]):
     PLACE = "form"
     BINDINGS = [
         *bindings("form"),
-        ("up", "app.focus_previous"),
-        ("down", "app.focus_next"),
+        ("up", "move(-1)"),
+        ("down", "move(1)"),
+        ("left", "other_button"),
+        ("right", "other_button"),
         ("enter", "start"),  # typed before the Start button had the focus
     ]
     CSS_PATH = "new_run.tcss"
@@ -46,8 +53,10 @@ class NewRunScreen(PlaceScreen[HostProcess | None]):
         self._given = dict(options or {})
         self._errors: dict[str, str] = {}
         self._sought = ""
+        """The field to go to as soon as its group is built; `_FIRST` is the first of them."""
         self._ready = False
-        self._hurried: Callable[[], None] | None = None
+        self._early: list[Key] = []
+        """Keys that came while a group was being built: what is half built can't be left, nor typed into."""
         if run_dir is not None:
             self._given["run_dir"] = run_dir
         self._fill()
@@ -84,22 +93,52 @@ class NewRunScreen(PlaceScreen[HostProcess | None]):
             names = [name for name, spec in ROWS.items() if spec.metadata["group"] == group]
             await pane.query_one(VerticalScroll).mount_all(FieldRow(self.form, name) for name in names)
             self._sync()
-        if self._sought:
-            self._go_to(self._sought)
+        if self.focused is not None and not self._in_sight(self.focused):
+            self._sought = _FIRST  # the tab was chosen with the mouse
         self.call_after_refresh(self._be_ready)
 
     def _be_ready(self) -> None:
-        """What is half built can't be left: a key that came too early counts now."""
+        """Keys that came too early count now."""
+        if not self._fields():
+            return  # another group has been chosen meanwhile, and is being built
         self._ready = True
-        if self._hurried is not None:
-            self._hurried()
-            self._hurried = None
+        if self._sought:
+            self._focus(self._sought)
+        early, self._early = self._early, []
+        for key in early:
+            again = Key(key.key, key.character)
+            again.set_sender(self.app)  # else it would end here, and not be looked up as a binding
+            self.app.post_message(again)
+
+    def hold(self, key: Key) -> bool:
+        """Keys come here in the order in which they were typed. They wait for fields that are being built; letters go
+        to the field that has the focus now."""
+        if not self._ready:
+            self._early.append(key)
+        elif isinstance(self.focused, TextField) and key.is_printable and key.character is not None:
+            self.focused.call_later(self.focused.put_in, key.character)  # after it has heard of its focus
+        else:
+            return False
+        return True
 
     def on_field_row_changed(self) -> None:
         self._sync()
 
     def on_field_row_entered(self, event: FieldRow.Entered) -> None:
-        self.query_one("#about", Static).update(self.query_one(f"#row-{event.field}", FieldRow).about)
+        self._say_about(event.field)
+
+    def _say_about(self, field: str) -> None:
+        """The line below the fields: all of what the row has no room for."""
+        wrong = field in self._errors
+        self._say(
+            Text(f"✗ {self._errors[field]}" if wrong else self.query_one(f"#row-{field}", FieldRow).about.plain),
+            wrong=wrong,
+        )
+
+    def _say(self, text: Text, *, wrong: bool) -> None:
+        about = self.query_one("#about", Static)
+        about.set_class(wrong, "-wrong")
+        about.update(text)
 
     def _sync(self) -> None:
         """Everything that follows from what was typed."""
@@ -119,6 +158,9 @@ class NewRunScreen(PlaceScreen[HostProcess | None]):
         memory = self.form.memory()
         self.query_one("#memory", Static).update(Text(memory, style="bold red" if "TOO MUCH" in memory else ""))
         self._errors = errors
+        for row in self.query(FieldRow):
+            if row.has_focus_within:
+                self._say_about(row.field)
 
     # ------------------------------------------------------------------------------------------ what it does
 
@@ -130,28 +172,65 @@ class NewRunScreen(PlaceScreen[HostProcess | None]):
 
     def action_start(self) -> None:
         """Start; or go to the first field that is wrong."""
-        if not self._ready:
-            self._hurried = self.action_start
-            return
+        if self._ready:  # else by a click
+            (self.focused or self).call_later(self._start_run)  # when what was typed before is in its field
+
+    def _start_run(self) -> None:
+        for field in self.query(FieldRow).results(FieldRow):
+            field.take()  # what the screen shows, also if it was typed an instant ago
+        self._sync()
         if self._errors:
             name, reason = next(iter(self._errors.items()))
-            if self.form.offered(name):
+            if self.form.offered(name):  # else a preset's, of another runner
                 self._go_to(name)
-            else:  # a preset's, of another runner
-                self.query_one("#about", Static).update(Text(f"{name}: {reason}", style="bold red"))
+            self.notify(f"Not started. {flag(name)}: {reason}", severity="error", timeout=6)
             return
         try:
             resume = None if self._resume is None else str(self._resume.path)
             self.dismiss(make_plan(self.form.values(), resume=resume, preset_name=self.form.preset).start())
         except UserError as error:
-            self.query_one("#about", Static).update(Text(str(error), style="bold red"))
+            self._say(Text(str(error)), wrong=True)
 
     def _go_to(self, name: str) -> None:
-        self.query_one(TabbedContent).active = f"group-{ROWS[name].metadata['group']}"
-        rows = self.query(f"#edit-{name}")
-        if rows:
-            rows.first().focus()
-        self._sought = "" if rows else name  # its group is built first
+        """Focus a field, in whatever group it is."""
+        group = f"group-{ROWS[name].metadata['group']}"
+        if self.query_one(TabbedContent).active == group:
+            self._focus(name)
+        else:
+            self._open(group, name)
+
+    def _focus(self, name: str) -> None:
+        fields = self._fields()
+        self._sought = "" if fields else name  # as soon as they are built
+        if fields:
+            self.set_focus(next((field for field in fields if field.id == f"edit-{name}"), fields[0]))
+
+    def _open(self, group: str, field: str) -> None:
+        """Show a group, then focus a field of it. Nothing has the focus meanwhile: what is typed waits."""
+        self._sought, self._ready = field, False
+        self.set_focus(None)
+        self.query_one(TabbedContent).active = group
+
+    def _fields(self) -> list[Widget]:
+        """Editors of the group that is shown, from top to bottom."""
+        pane = self.query_one(TabbedContent).active_pane
+        rows = pane.query(FieldRow) if pane is not None else ()
+        return [row.editor for row in rows if row.display and row.is_mounted]
+
+    def _in_sight(self, widget: Widget) -> bool:
+        return all(node.display for node in widget.ancestors_with_self if isinstance(node, Widget))
+
+    def action_move(self, by: int) -> None:
+        """Up and down: the fields, then the buttons, and round again."""
+        stops: list[Widget] = [*self._fields(), self.query_one("#start")]
+        focused = self.query_one("#start") if self.focused is self.query_one("#cancel") else self.focused
+        at = stops.index(focused) if focused in stops else (-1 if by > 0 else 0)  # -1: on the tabs above
+        self.set_focus(stops[(at + by) % len(stops)])
+
+    def action_other_button(self) -> None:
+        buttons = [self.query_one("#start"), self.query_one("#cancel")]
+        if self.focused in buttons:
+            self.set_focus(buttons[self.focused is buttons[0]])
 
     def action_next_group(self) -> None:
         self._turn(1)
@@ -162,8 +241,7 @@ class NewRunScreen(PlaceScreen[HostProcess | None]):
     def _turn(self, by: int) -> None:
         tabs, groups = self.query_one(TabbedContent), self.form.groups()
         at = groups.index(tabs.active.removeprefix("group-"))
-        tabs.active = f"group-{groups[(at + by) % len(groups)]}"
-        self.query_one("#start").focus()
+        self._open(f"group-{groups[(at + by) % len(groups)]}", _FIRST)
 
     def action_reset(self) -> None:
         self._fill()
@@ -177,5 +255,3 @@ class NewRunScreen(PlaceScreen[HostProcess | None]):
     def action_cancel(self) -> None:
         if self._ready:
             self.dismiss(None)
-        else:
-            self._hurried = self.action_cancel

@@ -6,7 +6,7 @@ from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Horizontal
-from textual.events import DescendantFocus
+from textual.events import DescendantFocus, Key
 from textual.message import Message
 from textual.widgets import Input, Select, Static
 
@@ -17,6 +17,21 @@ class Choice(Select[str], inherit_bindings=False):
     """A select that leaves the arrow keys to the form."""
 
     BINDINGS = [Binding("enter,space", "show_overlay", "Choose", show=False)]
+
+
+class TextField(Input):
+    """An input whose letters come from the screen. A key that moves the focus goes to the application first; what was
+    typed behind it, in the same batch, would stay here if the letters were taken from this widget's own queue."""
+
+    async def _on_key(self, event: Key) -> None:
+        event.prevent_default()
+
+    def put_in(self, character: str) -> None:
+        """As if it had been typed here."""
+        if self.selection.is_empty:
+            self.insert_text_at_cursor(character)
+        else:
+            self.replace(character, *self.selection)
 
 
 class FieldRow(Horizontal):
@@ -53,7 +68,7 @@ class FieldRow(Horizontal):
             )
         else:
             placeholder = form.default(field) or "none"
-            yield Input(form.typed(field), placeholder=placeholder, id=f"edit-{field}", compact=True)
+            yield TextField(form.typed(field), placeholder=placeholder, id=f"edit-{field}", compact=True)
         yield Static(classes="about")
 
     def on_mount(self) -> None:
@@ -86,16 +101,23 @@ class FieldRow(Horizontal):
         self.about = Text(about)
         self.tooltip = self.about
 
+    def take(self) -> bool:
+        """Write what the editor holds into the form; whether that is news."""
+        form, value = self._form, str(self.editor.value)
+        known = form.typed(self.field) if isinstance(self.editor, Input) else form.text(self.field)
+        if value.strip() == known:
+            return False
+        form.set(self.field, value)
+        return True
+
     def on_input_changed(self, event: Input.Changed) -> None:
         event.stop()
-        if event.value.strip() != self._form.typed(self.field):
-            self._form.set(self.field, event.value)
+        if self.take():
             self.post_message(self.Changed())
 
     def on_select_changed(self, event: Select.Changed) -> None:
         event.stop()
-        if str(event.value) != self._form.text(self.field):
-            self._form.set(self.field, str(event.value))
+        if self.take():
             self.post_message(self.Changed())
 
     def on_descendant_focus(self, event: DescendantFocus) -> None:
