@@ -29,6 +29,11 @@ def short(value: float) -> str:
     return _power(value, 0)
 
 
+def steps(value: float) -> str:
+    """A place on an axis of environment steps."""
+    return f"{short(value)} steps"
+
+
 def fitting(value: float, cells: int) -> str:
     """`number`, or something coarser that has room in so many cells; seven are enough for every number."""
     coarser = [_power(value, 0)] if abs(value) < 1 else [f"{'-' * (value < 0)}{short(abs(value))}", _power(value, 0)]

@@ -20,7 +20,6 @@ from mario_tui.launch import make_plan
 from mario_tui.screens.home import HomeScreen
 from mario_tui.screens.new_run import NewRunScreen
 from mario_tui.widgets.field_row import Choice, FieldRow
-from tests.test_home import said
 from tests.test_tui import type_at_once, until
 
 
@@ -228,13 +227,13 @@ async def test_what_is_typed_after_a_change_of_group_goes_to_the_group_that_is_s
             type_at_once(app, "f3", *"12x", "enter")  # to Environment, whose first field is the reward
             reward = await until(pilot, lambda: list(screen.query("#edit-reward").results(Input)), "the group")
             await until(pilot, lambda reward=reward: reward[0].value == "12x", f"the value, built: {built}")
-            await until(pilot, lambda: "Not started. --reward: '12x' is not accepted" in said(app), "the reason")
+            await until(
+                pilot, lambda: "Not started. --reward: '12x'" in str(screen.query_one("#about").render()), "why"
+            )
             assert app.screen is screen
             assert app.focused is reward[0]
-            assert "✗ '12x' is not accepted" in str(screen.query_one("#about").render())
             assert (seed.value, screen.form.typed("seed")) == ("", "")
             reward[0].value = ""
-            app.clear_notifications()
             await pilot.press("f2")
     assert not (tmp_path / "runs").exists()
 
@@ -255,8 +254,8 @@ async def test_what_is_wrong_is_said_in_full_and_ctrl_r_says_why_it_does_not_sta
         await until(pilot, lambda: app.focused is not None and app.focused.id != "edit-seed", "the next group")
         await pilot.press("ctrl+r")
         await until(pilot, lambda: app.focused is not None and app.focused.id == "edit-seed", "the wrong field")
-        assert "Not started. --seed: -1 is not accepted" in said(app)
         about = screen.query_one("#about")
+        await until(pilot, lambda: "Not started. --seed: -1 is not accepted" in str(about.render()), "the answer")
         await until(pilot, lambda: "whole number from 0 to" in str(about.render()), "the reason")
         await until(pilot, lambda: about.size.width * about.size.height >= len(str(about.render())), "room for it")
         assert screen.query_one("#edit-seed").region.bottom <= about.region.y  # and the field is in sight above it

@@ -338,7 +338,7 @@ async def test_help_palette_and_bindings_agree(tmp_path: Path) -> None:
         await pilot.press("question_mark")
         assert isinstance(app.screen, HelpScreen)
         help = "\n".join("".join(s.text for s in line) for line in app.console.render_lines(
-            app.screen.query(Static).first().visual._renderable, app.console.options.update_width(100)  # type: ignore[attr-defined]
+            app.screen.query_one("#keys", Static).visual._renderable, app.console.options.update_width(100)  # type: ignore[attr-defined]
         ))  # fmt: skip
         for place in PLACES:
             for key in keys_in(place):

@@ -9,11 +9,12 @@ import msgspec
 import pytest
 
 from engine.client import read_recording
-from engine.messages import Evaluation, Failed, Finished, Hello, pack
+from engine.messages import Evaluation, Failed, Finished, Hello, Lanes, pack
 from engine.runs import Run
 from mario_tui.app import MarioApp
 from mario_tui.headless import _progress_line
-from mario_tui.widgets.curves import Curves
+from mario_tui.widgets.actors import COLUMNS
+from mario_tui.widgets.curves import Curves, x_text
 from mario_tui.widgets.evaluations import EvaluationsPanel
 from mario_tui.widgets.preview import Preview
 from tests.source import serving
@@ -167,3 +168,42 @@ async def test_the_preview_follows_the_run(tmp_path: Path) -> None:
                 last = (float(step), record.mean_return)
                 await until(pilot, lambda last=last: preview._points[-1:] == [last], "the newest")
             assert preview._points[-2][0] == 30_000
+
+
+@pytest.mark.parametrize("size", [(80, 12), (80, 15), (120, 17)])
+async def test_a_low_terminal_keeps_rows_for_actors_and_charts(size: tuple[int, int], tmp_path: Path) -> None:
+    app = MarioApp(recorded_run(tmp_path))
+    async with app.run_test(size=size) as pilot:
+        dashboard: Any = app.screen
+        await until(pilot, lambda: dashboard.shown.end, "the recording")
+        await until(pilot, lambda: dashboard.actors.body[1] > 0, "the layout")
+        panels = [panel for panel in dashboard.panels if panel.display and panel.size.area]
+        assert {"actors", "chart-return", "chart-loss", "chart-q"} <= {panel.id for panel in panels}
+        for panel in panels:
+            assert panel.body[1] >= (2 if panel is dashboard.actors else 1), (panel.id, panel.size)
+        await pilot.press("8")  # what has no room is a key away
+        await until(pilot, lambda: dashboard.query_one("#log").size.area, "the log")
+
+
+async def test_help_is_whole_on_a_narrow_terminal(tmp_path: Path) -> None:
+    app = MarioApp(run_dir=str(tmp_path))
+    async with app.run_test(size=(40, 12)) as pilot:
+        await pilot.press("question_mark")
+        keys = app.screen.query_one("#keys")
+        await until(pilot, lambda: keys.size.height > 12, "the keys")
+        assert keys.size.width >= 30
+        scroll: Any = keys.parent
+        await pilot.press("end")
+        await until(pilot, lambda: scroll.scroll_y == scroll.max_scroll_y > 0, "its end")
+
+
+def test_a_place_on_the_x_axis_is_not_taken_for_a_value() -> None:
+    assert x_text(120_000, "steps") == "120k steps"
+    assert x_text(-90, "ago") == "0:01:30 ago"
+
+
+def test_small_means_keep_a_decimal() -> None:
+    (column,) = [column for column in COLUMNS if column.name == "mean"]
+    lane = next(event for event in read_recording(RECORDING) if isinstance(event, Lanes)).lanes[0]
+    assert column.text(msgspec.structs.replace(lane, mean_return=2.35)) in ("2.3", "2.4")
+    assert column.text(msgspec.structs.replace(lane, mean_return=632.4)) == "632"

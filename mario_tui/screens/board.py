@@ -15,7 +15,7 @@ from mario_tui.remembered import Remembered, recall, remember
 from mario_tui.screens.base import PlaceScreen
 from mario_tui.widgets.actors import ActorsPanel
 from mario_tui.widgets.chart import Chart
-from mario_tui.widgets.curves import AXES, AXIS_NAMES, SMOOTHINGS, ZOOM, Curves, Outlook, Window
+from mario_tui.widgets.curves import AXES, SMOOTHINGS, ZOOM, Curves, Outlook, Window
 from mario_tui.widgets.painted import LETTERS, Painted
 
 _PAN = 0.25  # of what is shown
@@ -192,7 +192,6 @@ class Board(PlaceScreen[None]):
     def action_x_axis(self) -> None:
         self.outlook.axis = AXES[(AXES.index(self.outlook.axis) + 1) % len(AXES)]
         self.outlook.window, self.outlook.cursor = Window(), None
-        self.notify(f"x axis: {AXIS_NAMES[self.outlook.axis]}", timeout=2)
         self.draw_charts()
         self.keep()
 

@@ -12,7 +12,7 @@ from textual.containers import VerticalScroll
 from textual.widgets import Footer, Input, Static
 
 from mario_tui.event_files import EventFolder
-from mario_tui.format import duration, number, short
+from mario_tui.format import duration, number, steps
 from mario_tui.keys import bindings
 from mario_tui.screens.base import PlaceScreen
 from mario_tui.widgets.comparison import Comparison, Series
@@ -93,7 +93,7 @@ class ChartsScreen(PlaceScreen[None]):
         value = number(last[-1][1]) if last else ""
         if gaps:
             value = f"{value} · {gaps:,} NaN/inf".lstrip()
-        chart.show(series, duration if self._over_time else short, title=tag, value=value)
+        chart.show(series, duration if self._over_time else steps, title=tag, value=value)
 
     def _title(self, found: int, subfolders: list[str]) -> Text:
         over = "time" if self._over_time else "steps"

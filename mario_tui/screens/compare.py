@@ -15,7 +15,7 @@ from engine.errors import UserError
 from engine.messages import Point
 from engine.runs import Run
 from mario_tui.feed import Feed, Snapshot
-from mario_tui.format import duration, number, short
+from mario_tui.format import duration, number, steps
 from mario_tui.keys import bindings
 from mario_tui.screens.base import PlaceScreen
 from mario_tui.widgets.comparison import Comparison, Series, finite
@@ -96,7 +96,7 @@ class CompareScreen(PlaceScreen[None]):
             Series(followed.run.name, index, finite(*self._values(followed.seen.points, field)))
             for index, followed in enumerate(self._followed)
         ]
-        self.query_one(Comparison).show(series, duration if self._over_time else short)
+        self.query_one(Comparison).show(series, duration if self._over_time else steps)
         self.query_one("#legend", Static).update(self._legend(series))
 
     def _values(self, points: Sequence[Point], field: str) -> tuple[list[float], list[float]]:
@@ -110,7 +110,7 @@ class CompareScreen(PlaceScreen[None]):
             text.append(f"{each.marker} {each.name:<{widest}}", style=f"bold {each.colour}")
             if each.points:
                 x, last = each.points[-1]
-                at = duration(x) if self._over_time else short(x)
+                at = duration(x) if self._over_time else steps(x)
                 best = max(y for _, y in each.points)
                 text.append(f"  {number(last):>8} at {at}  highest {number(best)}")
             else:

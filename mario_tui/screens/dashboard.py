@@ -63,7 +63,7 @@ class DashboardScreen(Board):
     PLACE = "dashboard"
     BINDINGS = [*DIGITS, *bindings("dashboard")]
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (72, "-normal"), (108, "-wide"), (170, "-huge")]
-    VERTICAL_BREAKPOINTS = [(0, "-short"), (34, "-tall")]
+    VERTICAL_BREAKPOINTS = [(0, "-tiny"), (18, "-short"), (34, "-tall")]
 
     def __init__(self, run: Run, host: HostProcess | None = None) -> None:
         super().__init__()

@@ -10,6 +10,7 @@ from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.events import Resize
 from textual.widgets import Button, Static
 
 from mario_tui.keys import KEYS, PLACES, TITLES, Place, keys_in, shown_name
@@ -67,16 +68,39 @@ class HelpScreen(Modal[None]):
         super().__init__()
         self._place, self._keymap = place, keymap or {}
 
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (64, "-normal")]
+
     def compose(self) -> ComposeResult:
+        with VerticalScroll(classes="dialog") as dialog:
+            dialog.border_title = "Help"
+            yield Static(id="keys")
+            yield Static(Text(f'other keys: {settings_path()}\n[keys]\n"home.new" = "a,f2"', style="dim"))
+            yield Static(Text("esc closes this", style="dim"))
+
+    def on_resize(self, event: Resize) -> None:
+        """Two columns, or what a key does below its name where there is no room for both."""
+        narrow = event.size.width < 64
+        self.query_one("#keys", Static).update(Group(*(self._under() if narrow else self._beside())))
+
+    def _places(self) -> list[Place]:
+        return sorted(PLACES, key=lambda place: place not in (self._place, "everywhere"))
+
+    def _under(self) -> list[Text]:
+        parts: list[Text] = []
+        for place in self._places():
+            parts.append(Text(TITLES[place], style="bold"))
+            for key in keys_in(place):
+                name = Text(shown_name(key, self._keymap), style="bold cyan", no_wrap=True)
+                parts += [name, Text(key.help)]
+            parts.append(Text())
+        return parts
+
+    def _beside(self) -> list[Text | Table]:
         parts: list[Text | Table] = []
         widest = max(len(shown_name(key, self._keymap)) for key in KEYS)
-        for place in sorted(PLACES, key=lambda place: place not in (self._place, "everywhere")):
+        for place in self._places():
             table = Table.grid(Column(min_width=widest), Column(), padding=(0, 2))
             for key in keys_in(place):
                 table.add_row(Text(shown_name(key, self._keymap), style="bold cyan"), key.help)
             parts += [Text(TITLES[place], style="bold"), table, Text()]
-        with VerticalScroll(classes="dialog") as dialog:
-            dialog.border_title = "Help"
-            yield Static(Group(*parts))
-            yield Static(Text(f'other keys: {settings_path()}\n[keys]\n"home.new" = "a,f2"', style="dim"))
-            yield Static(Text("esc closes this", style="dim"))
+        return parts

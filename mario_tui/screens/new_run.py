@@ -52,6 +52,8 @@ class NewRunScreen(PlaceScreen[HostProcess | None]):
         self.form = Form() if resume is None else Form(resume.config().options(), resume.name)
         self._given = dict(options or {})
         self._errors: dict[str, str] = {}
+        self._refused = ""
+        """The field for which the run was not started, until something is changed."""
         self._sought = ""
         """The field to go to as soon as its group is built; `_FIRST` is the first of them."""
         self._ready = False
@@ -122,6 +124,7 @@ class NewRunScreen(PlaceScreen[HostProcess | None]):
         return True
 
     def on_field_row_changed(self) -> None:
+        self._refused = ""
         self._sync()
 
     def on_field_row_entered(self, event: FieldRow.Entered) -> None:
@@ -130,10 +133,11 @@ class NewRunScreen(PlaceScreen[HostProcess | None]):
     def _say_about(self, field: str) -> None:
         """The line below the fields: all of what the row has no room for."""
         wrong = field in self._errors
-        self._say(
-            Text(f"✗ {self._errors[field]}" if wrong else self.query_one(f"#row-{field}", FieldRow).about.plain),
-            wrong=wrong,
-        )
+        if wrong:
+            refused = f"Not started. {flag(field)}: " if field == self._refused else ""
+            self._say(Text(f"✗ {refused}{self._errors[field]}"), wrong=True)
+        else:
+            self._say(self.query_one(f"#row-{field}", FieldRow).about, wrong=False)
 
     def _say(self, text: Text, *, wrong: bool) -> None:
         about = self.query_one("#about", Static)
@@ -183,7 +187,8 @@ class NewRunScreen(PlaceScreen[HostProcess | None]):
             name, reason = next(iter(self._errors.items()))
             if self.form.offered(name):  # else a preset's, of another runner
                 self._go_to(name)
-            self.notify(f"Not started. {flag(name)}: {reason}", severity="error", timeout=6)
+            self._refused = name
+            self._say(Text(f"✗ Not started. {flag(name)}: {reason}"), wrong=True)
             return
         try:
             resume = None if self._resume is None else str(self._resume.path)

@@ -38,11 +38,16 @@ def _whole(value: float) -> str:
     return "–" if math.isnan(value) else f"{value:.0f}"
 
 
+def _mean(value: float) -> str:
+    """With a decimal where it says something: Snake's means are between 0 and 20."""
+    return "–" if math.isnan(value) else f"{value:.1f}" if abs(value) < 100 else f"{value:.0f}"
+
+
 COLUMNS = (
     Column("lane", "lane", 5, lambda lane: lane.actor * 1e6 + lane.lane, lambda lane: f"{lane.actor}.{lane.lane}",
            rising=True),
     Column("last", "last", 5, lambda lane: lane.last_return, lambda lane: _whole(lane.last_return)),
-    Column("mean", "mean", 5, lambda lane: lane.mean_return, lambda lane: _whole(lane.mean_return), "bold"),
+    Column("mean", "mean", 5, lambda lane: lane.mean_return, lambda lane: _mean(lane.mean_return), "bold"),
     Column("best", "best", 5, lambda lane: lane.best_return, lambda lane: _whole(lane.best_return), "green"),
     Column("epsilon", "eps", 5, lambda lane: lane.epsilon, lambda lane: f"{lane.epsilon:.3f}", "dim", rising=True),
     Column("far", "best x", 6, lambda lane: lane.best_x or lane.best_score,

@@ -22,6 +22,7 @@ from mario_tui.widgets.curves import AXIS_NAMES, MARKS, ZOOM, Curves, Outlook, n
 from mario_tui.widgets.painted import Painted
 
 _LABEL = 7
+_NARROW = 50
 _BASE, _MUTED, _LINE, _RAW, _EVALUATION, _CURSOR = range(6)
 _CLASSES = ("painted--muted", "chart--line", "chart--raw", "chart--evaluation", "chart--cursor")
 
@@ -102,8 +103,7 @@ class Chart(Painted):
             self._strip([(self._y_label(row, body, low, high), _MUTED), *canvas.runs(row)], inks) for row in range(body)
         ]
         if with_marks:
-            left = "" if with_ticks else x_text(low_x, look.axis)[: _LABEL - 1]
-            pieces = [(f"{left:>{_LABEL - 1}} ", _MUTED), *self._marks(canvas, columns, low_x, high_x)]
+            pieces = [(" " * _LABEL, _MUTED), *self._marks(canvas, columns, low_x, high_x)]
             lines.append(self._strip(pieces, inks))
         if with_ticks:
             lines.append(self._strip([(self._ticks(columns, low_x, high_x), _MUTED)], inks))
@@ -189,10 +189,9 @@ class Chart(Painted):
             parts.append(f"ema {look.smoothing:g}")
         if look.window.span is not None:
             parts.append("zoom")
-        wide = self.content_size.width >= 70
-        reach = f"to {x_text(high_x, look.axis)}" + (
-            f" {AXIS_NAMES[look.axis]}" if wide or look.axis != "steps" else ""
-        )
+        reach = f"to {x_text(high_x, look.axis)}" + (f" {AXIS_NAMES[look.axis]}" if look.axis == "time" else "")
+        if self.content_size.width < _NARROW:
+            reach = reach.removesuffix(" steps")
         text = ", ".join([*parts, reach])
         legend = ", ".join(f"{letter} {name}" for letter, name in MARKS.items())
         room = self.content_size.width - len(self.title) - taken - len(text) - len(legend) - 16

@@ -11,7 +11,7 @@ from itertools import groupby
 from rich.text import Text
 from textual.widgets import Static
 
-from mario_tui.format import fitting, short, shortened
+from mario_tui.format import fitting, shortened, steps
 from mario_tui.widgets.braille import Canvas
 
 MARKERS = "●▲■◆✚★○△□◇"
@@ -55,11 +55,11 @@ class Comparison(Static):
     def __init__(self, *, id: str | None = None, name: str | None = None) -> None:
         super().__init__(id=id, name=name, classes="plot")
         self._series: Sequence[Series] = ()
-        self._x_name: Callable[[float], str] = short
+        self._x_name: Callable[[float], str] = steps
         self._title = ("", "")
 
     def show(
-        self, series: Sequence[Series], x_name: Callable[[float], str] = short, *, title: str = "", value: str = ""
+        self, series: Sequence[Series], x_name: Callable[[float], str] = steps, *, title: str = "", value: str = ""
     ) -> None:
         """Show these; `x_name` writes a number of the x axis. Of a long title the value behind it stays."""
         if series != self._series or x_name is not self._x_name or (title, value) != self._title:
@@ -107,6 +107,8 @@ def plot(drawn: Sequence[Series], columns: int, rows: int, x_name: Callable[[flo
             text.append(piece, style=drawn[ink].colour)
         text.append("\n")
     left, right = x_name(first), x_name(last)
+    if len(left) + len(right) >= columns:
+        left = ""
     return text.append(" " * _LABEL + left + right.rjust(columns - len(left)), style="dim")
 
 

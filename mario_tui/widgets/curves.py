@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from engine.messages import Changed, Evaluation, Log, Noted, Phase, Point, Ready, Saved
-from mario_tui.format import duration, short
+from mario_tui.format import duration, steps
 
 Axis = Literal["steps", "time", "ago"]
 AXES: tuple[Axis, ...] = ("steps", "time", "ago")
-AXIS_NAMES: dict[Axis, str] = {"steps": "steps", "time": "trained time", "ago": "before now"}
+AXIS_NAMES: dict[Axis, str] = {"steps": "steps", "time": "trained time", "ago": "time ago"}
 SMOOTHINGS = (0.0, 0.6, 0.9, 0.97)
 ZOOM = 2.0
 MARKS = {
@@ -188,7 +188,7 @@ def nearest(xs: Sequence[float], x: float) -> int:
 
 
 def x_text(x: float, axis: Axis) -> str:
-    """A place on the axis as people read it."""
+    """A place on the axis as people read it, with its unit: it must not be taken for a value of the chart."""
     if axis == "steps":
-        return short(x)
-    return duration(x) if axis == "time" else f"-{duration(-x)}" if x < 0 else "now"
+        return steps(x)
+    return duration(x) if axis == "time" else f"{duration(-x)} ago" if x < 0 else "now"
