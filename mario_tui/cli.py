@@ -157,8 +157,9 @@ def _home(options: argparse.Namespace) -> int:
 def _serve(arguments: list[str]) -> int:
     parser = _Parser(
         prog="mario-tui serve",
-        description="The terminal UI in a browser. Whoever reaches the port can do what you can, so it is on this "
-        "machine only unless --host says otherwise; from elsewhere: ssh -L 8000:localhost:8000 MACHINE.",
+        description="The terminal UI in a browser. Whoever has the printed address, with its token, can do what you "
+        "can. It is on this machine only unless --host says otherwise; from elsewhere: "
+        "ssh -L 8000:localhost:8000 MACHINE.",
     )
     parser.add_argument("--host", default="127.0.0.1", metavar="ADDRESS", help="where to listen (default: 127.0.0.1)")
     parser.add_argument(

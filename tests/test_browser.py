@@ -68,7 +68,7 @@ async def screen(served: Served, tmp_path: Path) -> AsyncIterator[Screen]:
         browser = await driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         page = await browser.new_page(viewport={"width": 1280, "height": 800})
         visited = Screen(page)
-        await page.goto(served.address)
+        await page.goto(served.whole_address)
         yield visited
         await browser.close()
 
@@ -81,6 +81,20 @@ async def test_a_visitor_sees_the_runs_and_opens_one(screen: Screen) -> None:
     await screen.wait_for("TD loss")
     await screen.press("?")
     await screen.wait_for("Pause or resume training")
+
+
+async def test_a_browser_that_has_visited_needs_no_token_and_another_one_does(screen: Screen, served: Served) -> None:
+    await screen.wait_for("second")
+    screen.received = b""
+    await screen.page.goto(served.address)
+    await screen.wait_for("second")
+    browser = screen.page.context.browser
+    assert browser is not None
+    other = await (await browser.new_context()).new_page()
+    answer = await other.goto(served.address)
+    assert answer is not None
+    assert answer.status == 403
+    assert await other.inner_text("body") == "Open the whole address that mario-tui serve has printed, with its token."
 
 
 async def test_the_terminal_follows_the_window(screen: Screen) -> None:
