@@ -75,6 +75,12 @@ def duration(seconds: float | None) -> str:
     return f"{hours}:{minutes:02}:{secs:02}"
 
 
+def fraction(part: float, whole: float) -> float:
+    """A part of a whole, 0 to 1; 0 where that can't be said: recordings may come from anywhere."""
+    found = part / whole if whole else 0.0
+    return min(max(found, 0.0), 1.0) if math.isfinite(found) else 0.0
+
+
 def gibibytes(count: float) -> str:
     """A size in GiB with one decimal."""
     return f"{count / 2**30:.1f}"

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from engine.messages import Failed, Finished, State
 from mario_tui.feed import Snapshot
-from mario_tui.format import duration
+from mario_tui.format import duration, fraction
 from mario_tui.widgets.panel import Panel, bar
 
 Standing = State | Literal["stopped", "connecting", "unreachable"]
@@ -86,7 +86,6 @@ class RunHeader(Panel):
             }
             ended = reason or "nothing was recorded; its run.log says what there is to say"
             return line.append(waiting.get(state, ended), style="dim")
-        share = progress.env_steps / hello.steps
         if state == "stopped":
             counts = f"stopped at {progress.env_steps:,} of {hello.steps:,} steps "
         else:
@@ -100,5 +99,5 @@ class RunHeader(Panel):
         room = width - len(counts) - len(rates)
         line.append(counts)
         if room >= 6:
-            line.append(bar(share, min(room, 40)), style="green")
+            line.append(bar(fraction(progress.env_steps, hello.steps), min(room, 40)), style="green")
         return line.append(rates)

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from engine.messages import GPU, System
 from mario_tui.feed import Snapshot
-from mario_tui.format import gibibytes
+from mario_tui.format import fraction, gibibytes
 from mario_tui.widgets.panel import Panel, bar, sparkline
 
 _KEPT = 240  # samples, one a second
@@ -51,9 +51,9 @@ class MachinePanel(Panel):
         mean = _mean(system.cpu_percent)
         cores = f"{mean:.0f}% of {len(system.cpu_percent)}"
         self._line(text, "cpu", mean / 100, cores, room, past, [_mean(s.cpu_percent) / 100 for s in self._past])
-        share = system.memory_used_bytes / system.memory_total_bytes
         used = f"{gibibytes(system.memory_used_bytes)}/{gibibytes(system.memory_total_bytes)}G"
-        shares = [s.memory_used_bytes / s.memory_total_bytes for s in self._past]
+        shares = [fraction(s.memory_used_bytes, s.memory_total_bytes) for s in self._past]
+        share = fraction(system.memory_used_bytes, system.memory_total_bytes)
         self._line(text, "memory", share, used, room, past, shares)
         text.append(
             f"run: {system.run_cpu_percent:.0f}% of a core, {gibibytes(system.run_memory_bytes)}G, "
@@ -124,7 +124,7 @@ def _utilisation(gpu: GPU) -> float:
 
 def _memory(gpu: GPU) -> float:
     """Used memory as a share; 0 where it is not known."""
-    return (gpu.memory_used_bytes or 0) / (gpu.memory_total_bytes or 1)
+    return fraction(gpu.memory_used_bytes or 0, gpu.memory_total_bytes or 0)
 
 
 def _percent(gpu: GPU) -> str:

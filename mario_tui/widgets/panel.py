@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from rich.text import Text
 
 from mario_tui.feed import Snapshot
+from mario_tui.format import fraction
 from mario_tui.widgets.painted import Painted
 
 
@@ -54,16 +56,19 @@ class Panel(Painted):
 
 def bar(share: float, width: int) -> str:
     """A horizontal bar with eighths of cells."""
-    eighths = round(min(max(share, 0.0), 1.0) * width * 8)
+    eighths = round(min(max(share, 0.0), 1.0) * width * 8) if math.isfinite(share) else 0
     full, rest = divmod(eighths, 8)
     return ("█" * full + (" ▏▎▍▌▋▊▉"[rest] if rest else "")).ljust(width, "·")
 
 
 def sparkline(values: Sequence[float], width: int, low: float | None = None, high: float | None = None) -> str:
-    """The last values as block characters, lowest to highest unless bounds are given."""
+    """The last values as block characters, lowest to highest unless bounds are given; blanks where not finite."""
     values = values[-width:]
-    if not values:
+    finite = [value for value in values if math.isfinite(value)]
+    if not finite:
         return ""
-    low, high = min(values) if low is None else low, max(values) if high is None else high
-    span = (high - low) or 1.0
-    return "".join("▁▂▃▄▅▆▇█"[min(7, max(0, int((value - low) / span * 8)))] for value in values)
+    low, high = min(finite) if low is None else low, max(finite) if high is None else high
+    blocks = "▁▂▃▄▅▆▇█"
+    return "".join(
+        blocks[min(7, int(fraction(value - low, high - low) * 8))] if math.isfinite(value) else " " for value in values
+    )

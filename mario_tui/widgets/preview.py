@@ -17,7 +17,7 @@ from engine.errors import UserError
 from engine.messages import Point
 from engine.runs import ACTIVE, Run
 from engine.view import RunView
-from mario_tui.format import duration, number, short
+from mario_tui.format import duration, fraction, number, short
 from mario_tui.widgets.comparison import Comparison, Series, finite
 from mario_tui.widgets.header import state_text
 from mario_tui.widgets.runs_table import Listed
@@ -104,7 +104,7 @@ def describe(listed: Listed) -> Text:
     text.append("\n").append_text(state_text(listed.standing))
     if record.reason:
         text.append(f"  {record.reason}")
-    share = record.env_steps / record.steps
+    share = fraction(record.env_steps, record.steps)
     text.append(f"\nsteps    {short(record.env_steps)} of {short(record.steps)} ({share:.0%})")
     text.append(f"\nepisodes {short(record.episodes)}, in {duration(record.wall_s)}")
     text.append(f"\nreturn   {number(record.mean_return)}")

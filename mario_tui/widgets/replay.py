@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.text import Text
 
 from mario_tui.feed import Snapshot
-from mario_tui.format import short
+from mario_tui.format import fraction, short
 from mario_tui.widgets.panel import Panel, bar
 
 
@@ -21,7 +21,7 @@ class ReplayPanel(Panel):
             return Text("nothing stored yet", style="dim")
         room = max(4, min(24, width - 24))
         text = Text(no_wrap=True, overflow="ellipsis")
-        text.append("fill    ").append(bar(p.replay_size / p.replay_capacity, room), style="cyan")
+        text.append("fill    ").append(bar(fraction(p.replay_size, p.replay_capacity), room), style="cyan")
         text.append(f" {short(p.replay_size)}/{short(p.replay_capacity)}\n")
         text.append("beta    ").append(bar(p.beta, room), style="magenta").append(f" {p.beta:.3f}\n")
         text.append("epsilon ").append(bar(p.epsilon, room), style="yellow").append(f" {p.epsilon:.3f}\n")
