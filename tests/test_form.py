@@ -169,10 +169,11 @@ async def test_the_form_shows_every_option_of_the_game_and_what_is_wrong(tmp_pat
         )
         assert "✗" in str(tabs.get_tab("group-environment").label)
         tabs.active = "group-run"
+        await until(pilot, lambda: app.focused in screen._fields(), "the group, with the focus in it")
         await pilot.press("ctrl+r")
         assert app.screen is screen  # not started, and led to the field
         await until(pilot, lambda: app.focused is row.editor, "the field")
-        assert "✗ '99x99' is not accepted" in str(screen.query_one("#about").render())
+        assert "✗ Not started. --board: '99x99' is not accepted" in str(screen.query_one("#about").render())
         await pilot.press("f4")
         assert (row.editor.value, screen.form.text("game")) == ("", "mario")  # type: ignore[comparison-overlap]
         assert screen.form.command() == f"mario-tui --run-dir={tmp_path / 'runs'}"
