@@ -207,3 +207,12 @@ def test_small_means_keep_a_decimal() -> None:
     lane = next(event for event in read_recording(RECORDING) if isinstance(event, Lanes)).lanes[0]
     assert column.text(msgspec.structs.replace(lane, mean_return=2.35)) in ("2.3", "2.4")
     assert column.text(msgspec.structs.replace(lane, mean_return=632.4)) == "632"
+
+
+async def test_a_notice_covers_neither_charts_nor_log(tmp_path: Path) -> None:
+    app = MarioApp(recorded_run(tmp_path))
+    async with app.run_test(size=(80, 24), notifications=True) as pilot:
+        dashboard: Any = app.screen
+        await until(pilot, lambda: dashboard.query("Toast") and dashboard.query("Toast").first().size.area, "the end's")
+        for panel in (*dashboard.charts, dashboard.query_one("#log")):
+            assert not dashboard.query("Toast").first().region.overlaps(panel.region)
