@@ -6,7 +6,8 @@ import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from engine.client import HostClient, HostGone
+from engine.client import HostClient, HostGone, HostProcess, attach, read_recording
+from engine.errors import UserError
 from engine.messages import (
     Command,
     Curriculum,
@@ -25,6 +26,7 @@ from engine.messages import (
     Stages,
     System,
 )
+from engine.runs import Run
 from engine.view import RunView
 
 
@@ -48,6 +50,8 @@ class Snapshot:
     """Evaluations, checkpoints, log lines, the first clear ...; the same object while nothing was added."""
     end: Finished | Failed | None = None
     connected: bool = False
+    problem: str = ""
+    """Why there is neither a host nor a recording."""
 
     @property
     def live(self) -> bool:
@@ -68,9 +72,29 @@ class Feed:
         self._lock = threading.Lock()
         self._client: HostClient | None = None
         self._closed = False
+        self._problem = ""
         self._changed = True
         self._snapshot = Snapshot()
         self._seen: tuple[object, ...] = (None, None, None)
+
+    def connect(self, run: Run, host: HostProcess | None = None) -> None:
+        """Follow a run through `host`, if this process has just started it, else by attaching; replay its recording if
+        it has no host. Returns at once: a host may take seconds to answer, and one that is suspended says nothing. The
+        thread that waits for it holds up nobody who leaves.
+        """
+        threading.Thread(target=self._connect, args=(run, host), daemon=True, name="connect").start()
+
+    def _connect(self, run: Run, host: HostProcess | None) -> None:
+        try:
+            client = attach(run) if host is None else host.connect()
+            if client is not None:
+                self.follow(client)
+            else:
+                self.replay(read_recording(run.history_path))
+        except UserError as error:
+            with self._lock:
+                self._problem = str(error)
+                self._changed = True
 
     def follow(self, client: HostClient) -> None:
         """Read from a connection, in a thread of its own, until it ends."""
@@ -127,6 +151,7 @@ class Feed:
                     others=before.others if others_same else tuple(view.events.others()),
                     end=view.end,
                     connected=self._client is not None,
+                    problem=self._problem,
                 )
             return self._snapshot
 

@@ -1,7 +1,7 @@
 """A run without the dashboard: one more client of its host, with a progress display, plain lines or JSON lines.
 
 stdout carries the program's output, stderr what went wrong. Ctrl-C or SIGTERM: checkpoint, summary, exit 0; a second
-one: out at once. SIGHUP is ignored.
+one: out at once, whatever the host does. SIGHUP is ignored.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import math
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable
 from types import FrameType
@@ -30,7 +31,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from engine.client import HostClient, HostGone
+from engine.client import HostClient, HostGone, HostProcess
 from engine.errors import UserError
 from engine.messages import (
     Episode,
@@ -52,6 +53,8 @@ from mario_tui.launch import Plan
 
 _PLAIN_EVERY_S = 10.0
 _JSON_EVERY_S = 1.0
+_LEAVE_S = 10.0
+"""Within this a host that was told to end at once, or never answered, has to end by itself."""
 
 
 class Display(Protocol):
@@ -66,6 +69,7 @@ def train_headless(plan: Plan, log_format: str) -> int:
     """Start the run and follow it to its end in format "rich", "plain" or "json"; the exit status."""
     stopper = _Stopper()
     host = plan.start(foreground=True)
+    stopper.guard(host)
     displays: dict[str, Callable[[Run], Display]] = {"rich": _Rich, "plain": _Plain, "json": _JSONLines}
     display = displays[log_format](host.run)
     end: Finished | Failed | None = None
@@ -87,6 +91,7 @@ def train_headless(plan: Plan, log_format: str) -> int:
         pass
     except UserError as error:  # the host did not come up
         print(f"mario-tui: {error}", file=sys.stderr)
+        stopper.end_at_once()
         return 1
     finally:
         with contextlib.suppress(OSError):
@@ -115,15 +120,30 @@ def exit_status(run: Run, end: Finished | Failed | None) -> int:
 
 
 class _Stopper:
-    """Turns signals into Stop commands; one that comes before there is a connection waits for it."""
+    """Turns signals into Stop commands; one that comes before there is a connection waits for it. To the second one the
+    host has to answer in time, suspended or not; the third one kills it.
+    """
 
     def __init__(self) -> None:
+        self._host: HostProcess | None = None
         self._client: HostClient | None = None
         self._pending: list[str] = []
-        self._asked = False
+        self._asked = 0
         for wanted in (signal.SIGINT, signal.SIGTERM):
             signal.signal(wanted, self._received)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+    def guard(self, host: HostProcess) -> None:
+        self._host = host
+        if self._asked > 1:
+            self.end_at_once()
+
+    def end_at_once(self) -> None:
+        """Kill the host, and with it all that it has started, if it is still there in a few seconds."""
+        if self._host is not None:
+            timer = threading.Timer(_LEAVE_S, self._host.process.kill)
+            timer.daemon = True
+            timer.start()
 
     def aim(self, client: HostClient) -> None:
         self._client = client
@@ -138,9 +158,13 @@ class _Stopper:
         self._ask(f"received {signal.Signals(signum).name}")
 
     def _ask(self, reason: str) -> None:
-        self._asked = True
+        self._asked += 1
         self._pending.append(reason)
         self._send()
+        if self._asked == 2:
+            self.end_at_once()
+        elif self._asked > 2 and self._host is not None:
+            self._host.process.kill()
 
     def _send(self) -> None:
         while self._client is not None and self._pending:

@@ -6,12 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rich.text import Text
-from textual import work
 from textual.app import ComposeResult
 from textual.widgets import Footer, Static
 
-from engine.client import attach, read_recording
-from engine.errors import UserError
 from engine.messages import Point
 from engine.runs import Run
 from mario_tui.feed import Feed, Snapshot
@@ -36,7 +33,6 @@ class _Followed:
     run: Run
     feed: Feed
     seen: Snapshot
-    problem: str = ""
 
 
 class CompareScreen(PlaceScreen[None]):
@@ -60,7 +56,7 @@ class CompareScreen(PlaceScreen[None]):
 
     def on_mount(self) -> None:
         for followed in self._followed:
-            self._connect(followed)
+            followed.feed.connect(followed.run)
         self.set_interval(_TICK_S, self._tick)
         self._draw()
 
@@ -68,22 +64,11 @@ class CompareScreen(PlaceScreen[None]):
         for followed in self._followed:
             followed.feed.close()
 
-    @work(thread=True, group="connect")
-    def _connect(self, followed: _Followed) -> None:
-        try:
-            if (client := attach(followed.run)) is not None:
-                followed.feed.follow(client)
-            else:
-                followed.feed.replay(read_recording(followed.run.history_path))
-        except UserError as error:
-            followed.problem = str(error)
-            self.app.call_from_thread(self._draw)
-
     def _tick(self) -> None:
         changed = False
         for followed in self._followed:
             snapshot = followed.feed.snapshot()
-            changed |= snapshot.points != followed.seen.points
+            changed |= snapshot.points != followed.seen.points or snapshot.problem != followed.seen.problem
             followed.seen = snapshot
         if changed:
             self._draw()
@@ -114,7 +99,7 @@ class CompareScreen(PlaceScreen[None]):
                 best = max(y for _, y in each.points)
                 text.append(f"  {number(last):>8} at {at}  highest {number(best)}")
             else:
-                text.append(f"  {followed.problem or 'no data yet'}", style="dim")
+                text.append(f"  {followed.seen.problem or 'no data yet'}", style="dim")
             text.append("\n")
         text.rstrip()
         return text

@@ -5,12 +5,11 @@ from __future__ import annotations
 import contextlib
 import time
 
-from textual import work
 from textual.app import ComposeResult
 from textual.containers import Container
 from textual.widgets import Footer
 
-from engine.client import HostProcess, attach, read_recording
+from engine.client import HostProcess
 from engine.errors import UserError
 from engine.messages import (
     Changed,
@@ -19,6 +18,7 @@ from engine.messages import (
     Evaluate,
     Failed,
     Finished,
+    Hello,
     Lane,
     Pause,
     Render,
@@ -121,28 +121,13 @@ class DashboardScreen(Board):
         self._game.add_class("-off")
         self.restore()
         self.call_after_refresh(survive_hang_up, self.app)
-        self._connect()
+        self.feed.connect(self.run, self._host)
         self.set_interval(TICK_S, self.tick)
         self._pace = Pace(self.mario.settings.game_fps)
         self.set_interval(1 / (2 * self._pace.most), self._show_frame)
 
     def on_unmount(self) -> None:
         self.feed.close()
-
-    @work(thread=True)
-    def _connect(self) -> None:
-        """In a thread: a host that starts takes a second or two to answer, and the screen is up before."""
-        try:
-            client = attach(self.run) if self._host is None else self._host.connect()
-            if client is None:
-                self.feed.replay(read_recording(self.run.history_path))
-                return
-        except UserError as error:
-            self.app.call_from_thread(self._failed_to_connect, str(error))
-            return
-        self.feed.follow(client)
-        if client.hello.render or not self._game.has_class("-off"):
-            self.app.call_from_thread(self._set_game, True)
 
     def _fall_back(self, problem: str = "") -> None:
         """What the header says while no host answers: never that a run can be commanded. `problem`: why none will."""
@@ -160,11 +145,6 @@ class DashboardScreen(Board):
             state = "connecting"
         self._header.fallback = (self.run.name, state, reason or problem)
 
-    def _failed_to_connect(self, reason: str) -> None:
-        self._fall_back(reason)
-        self._header.show(self.shown)
-        self.notify(reason, severity="error", timeout=30)
-
     def tick(self) -> None:
         """Show the newest snapshot; nothing else touches the panels. A link that is behind is given nothing to do."""
         survive_hang_up(self.app)
@@ -175,9 +155,14 @@ class DashboardScreen(Board):
         if snapshot is self.shown:
             return
         before, self.shown = self.shown, snapshot
+        if snapshot.problem and snapshot.problem != before.problem:
+            self._fall_back(snapshot.problem)
+            self.notify(snapshot.problem, severity="error", timeout=30)
         present = self.present()
         if snapshot.hello is not None:
             self._game.names = snapshot.hello.actions
+            if snapshot.connected and snapshot.hello is not before.hello:
+                self._greeted(snapshot.hello)
         for panel in self._texts:
             panel.show(snapshot)
         if self.present() != present:
@@ -187,6 +172,11 @@ class DashboardScreen(Board):
             for chart in self.charts:
                 chart.show_curves(self.curves)
         self._tell_end(snapshot)
+
+    def _greeted(self, hello: Hello) -> None:
+        """A host has answered: it is asked for the game if it was to be shown, or is still shown from before."""
+        if hello.render or not self._game.has_class("-off"):
+            self._set_game(True)
 
     def _look_for_another_host(self) -> None:
         """A run that has ended may go on: somebody has resumed it elsewhere."""
@@ -204,7 +194,7 @@ class DashboardScreen(Board):
             self._told_end = self._stopping = self._was_gone = False
             self._asked = None
             self._fall_back()
-            self._connect()
+            self.feed.connect(self.run)
 
     def _show_frame(self) -> None:
         """The newest picture, unless an earlier one is still on its way: none is ever queued."""
