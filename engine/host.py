@@ -66,6 +66,7 @@ from engine.monitoring.tensorboard import ScalarWriter
 from engine.runner_process import RunnerProcess
 from engine.runs import Run, delete_run, socket_path, write_atomically
 from engine.server import EventServer
+from engine.text import printable, printable_stream, set_off
 from engine.view import RunView
 
 log = logging.getLogger("host")
@@ -373,6 +374,7 @@ class Host:
         self._server.put(event)
 
     def _log(self, level: Any, text: str) -> None:
+        text = printable(text)
         log.log(logging.getLevelNamesMapping()[level.upper()], text)
         self._tell(Log(at=time.time(), level=level, text=text))
 
@@ -504,6 +506,24 @@ def _point(p: Progress) -> Point:
     )
 
 
+class _OneLine(logging.Formatter):
+    """A message is a line, whatever it quotes; a traceback is set off from the lines around it."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        return printable(super().formatMessage(record))
+
+    def formatException(self, info: Any) -> str:
+        return set_off(super().formatException(info))
+
+
+def _write_printable_lines() -> None:
+    """What is logged, and what else comes to stderr, which is the run's log."""
+    sys.stderr = printable_stream(sys.stderr)
+    handler = logging.StreamHandler()
+    handler.setFormatter(_OneLine("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+
+
 def main(arguments: list[str] | None = None) -> int:
     """`python -m engine.host RUN [--resume CHECKPOINT] [--foreground] [--lock DESCRIPTOR]`
 
@@ -515,7 +535,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--foreground", action="store_true")
     parser.add_argument("--lock", type=int)
     options = parser.parse_args(arguments)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    _write_printable_lines()
     try:
         run = Run(options.run)
         with run.lock() if options.lock is None else os.fdopen(options.lock, "rb"):

@@ -24,6 +24,7 @@ from engine.client import HostProcess
 from engine.errors import UserError
 from engine.messages import Failed, State
 from engine.runs import ACTIVE, Run
+from engine.text import printable
 from mario_tui import themes
 from mario_tui.keys import bindings, first_key, keys_in
 from mario_tui.link import survive_hang_up
@@ -33,6 +34,7 @@ from mario_tui.screens.dialogs import HelpScreen
 from mario_tui.screens.home import HomeScreen
 from mario_tui.screens.too_small import TooSmallScreen, too_small
 from mario_tui.settings import SettingsError, load_settings, remember_theme, settings_path
+from mario_tui.terminal import SafeApp
 
 _LOOK_AROUND_S = 2.0
 _TWICE_S = 2.0
@@ -40,7 +42,7 @@ _TWICE_S = 2.0
 READ_ONLY = "Read-only: this one only looks."
 
 
-class MarioApp(App[None]):
+class MarioApp(SafeApp[None]):
     """Home, or the dashboard of `open_run` (and home behind it).
 
     `read_only`: nothing is started, changed or removed; screens ask for it before they send a command.
@@ -170,8 +172,8 @@ class MarioApp(App[None]):
         timeout: float | None = None,
         markup: bool = False,
     ) -> None:
-        """Never as markup: messages name files and what the engine says."""
-        super().notify(message, title=title, severity=severity, timeout=timeout, markup=False)
+        """Never as markup, nor with control sequences: messages name files and what the engine says."""
+        super().notify(printable(message, lines=True), title=title, severity=severity, timeout=timeout, markup=False)
 
     def action_help_quit(self) -> None:
         """Ctrl-C: once says how to leave, twice leaves."""
@@ -273,13 +275,13 @@ class MarioApp(App[None]):
         if isinstance(end, Failed) and end.usage:
             raise UserError(end.reason)
         if isinstance(end, Failed):
-            print(f"mario-tui: {run.name} failed: {end.reason}; log: {end.log_path}", file=sys.stderr)
+            print(printable(f"mario-tui: {run.name} failed: {end.reason}; log: {end.log_path}"), file=sys.stderr)
             return 1
         record = run.record()
         if record.state in ACTIVE:
             state = self._left_in or record.state
             how = {"paused": "is paused", "stopping": "is stopping"}.get(state, "keeps running")
-            print(f"{run.name} {how}. Reattach with: mario-tui attach {run.name}")
+            print(printable(f"{run.name} {how}. Reattach with: mario-tui attach {run.name}"))
         if record.state == "lost" and self._host is not None and self._host.run.path == run.path and self._host.ended:
             print(f"mario-tui: {run.name} failed: its host process died; log: {run.log_path}", file=sys.stderr)
             return 1

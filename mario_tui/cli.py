@@ -17,6 +17,7 @@ from engine.errors import UserError
 from engine.options import flag, read_number
 from engine.presets import PRESETS
 from engine.runs import RECORD_FILE, Run, find_run, list_runs, record_as_dict
+from engine.text import printable, printable_stream
 from mario_tui.launch import expanded, make_plan
 
 _COMMANDS = """\
@@ -44,20 +45,26 @@ class _Parser(argparse.ArgumentParser):
 
 def main() -> None:
     """Console entry point."""
+    sys.stdout, sys.stderr = printable_stream(sys.stdout), printable_stream(sys.stderr)
+    os.environ["PYTHON_COLORS"] = (
+        "0"  # newer Pythons colour help and tracebacks, and would see their own codes written out
+    )
     try:
         status = run(sys.argv[1:])
         sys.stdout.flush()
     except UserError as error:
         print(f"mario-tui: error: {error}", file=sys.stderr)
         status = 2
-    except PermissionError as error:
-        print(f"mario-tui: error: {error.filename}: {error.strerror}", file=sys.stderr)
-        status = 2
     except KeyboardInterrupt:
         status = 130
     except BrokenPipeError:  # whoever read our output has left, e.g. `mario-tui runs | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = 1
+    except OSError as error:
+        if error.filename is None:
+            raise
+        print(printable(f"mario-tui: error: {error.filename}: {error.strerror}"), file=sys.stderr)
+        status = 2
     sys.exit(status)
 
 
@@ -203,7 +210,7 @@ def _charts(path: Path) -> Path | None:
         return None
     from mario_tui.event_files import event_files, is_event_file  # TensorBoard's part takes a moment
 
-    found = is_event_file(path) if path.is_file() else bool(event_files(path))
+    found = bool(event_files(path)) if path.is_dir() else is_event_file(path)
     return path if found else None
 
 
@@ -241,11 +248,11 @@ def _runs(arguments: list[str]) -> int:
     for run, folder in zip(runs, folders, strict=True):
         record = run.record()
         if record.state == "damaged":
-            print(f"{record.name:<32} {record.state:<9} {run.path}: {record.reason}")
+            print(printable(f"{record.name:<32} {record.state:<9} {run.path}: {record.reason}"))
             continue
         mean = "-" if record.mean_return is None else f"{record.mean_return:.0f}"
         line = f"{record.name:<32} {record.state:<9} {record.env_steps:>12,} {record.steps:>12,} {mean:>8}"
-        print(f"{line}  {folder}".rstrip())
+        print(printable(f"{line}  {folder}".rstrip()))
     return 0
 
 

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
-from rich.console import Console
 from rich.progress import Progress
 
 from engine.errors import UserError
@@ -22,6 +21,8 @@ from engine.messages import (
     body_length,
     decode_evaluation,
 )
+from engine.text import json_line
+from mario_tui.terminal import SafeConsole
 
 
 @contextlib.contextmanager
@@ -46,7 +47,7 @@ def reports(process: subprocess.Popen[bytes]) -> Iterator[EvaluationReport]:
 def evaluate(policy: Path, episodes: int, options: Sequence[str], *, as_json: bool) -> int:
     """Evaluate and print; the exit status. `options` are the engine's own."""
     arguments = (f"--episodes={episodes}", *options)
-    console = Console(stderr=True)
+    console = SafeConsole(stderr=True)
     progress = Progress(console=console, transient=True, disable=not console.is_terminal)
     with evaluation_process(policy, *arguments) as process, progress:
         task = progress.add_task(f"evaluating {policy.name}", total=episodes)
@@ -70,7 +71,7 @@ def evaluate(policy: Path, episodes: int, options: Sequence[str], *, as_json: bo
 
 
 def _as_json(result: Evaluated) -> str:
-    return msgspec.json.encode(msgspec.structs.asdict(result)).decode()
+    return json_line(msgspec.structs.asdict(result))
 
 
 def _as_text(r: Evaluated) -> str:

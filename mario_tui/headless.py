@@ -18,7 +18,6 @@ from types import FrameType
 from typing import Any, Protocol, TextIO
 
 import msgspec
-from rich.console import Console
 from rich.progress import (
     BarColumn,
     TaskProgressColumn,
@@ -48,8 +47,10 @@ from engine.messages import (
     Summary,
 )
 from engine.runs import Run
+from engine.text import json_line, printable
 from mario_tui.format import duration, judged, number, reached
 from mario_tui.launch import Plan
+from mario_tui.terminal import SafeConsole
 
 _PLAIN_EVERY_S = 10.0
 _JSON_EVERY_S = 1.0
@@ -115,7 +116,7 @@ def exit_status(run: Run, end: Finished | Failed | None) -> int:
     if isinstance(end, Failed) and end.usage:
         raise UserError(end.reason)
     reason = end.reason if end is not None else "its host process died"
-    print(f"mario-tui: {run.name} failed: {reason}; log: {run.log_path}", file=sys.stderr)
+    print(printable(f"mario-tui: {run.name} failed: {reason}; log: {run.log_path}"), file=sys.stderr)
     return 1
 
 
@@ -198,7 +199,7 @@ class _JSONLines:
             case Finished():
                 self._print("summary", event.summary)
             case Log():
-                print(event.text, file=sys.stderr)
+                print(printable(event.text), file=sys.stderr)
             case _:
                 pass
 
@@ -207,7 +208,7 @@ class _JSONLines:
     def _print(self, kind: str, content: msgspec.Struct) -> None:
         fields = msgspec.structs.asdict(content)
         fields = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in fields.items()}
-        print(msgspec.json.encode({"event": kind, **fields}).decode(), flush=True)
+        print(json_line({"event": kind, **fields}), flush=True)
 
 
 class _Plain:
@@ -215,7 +216,7 @@ class _Plain:
 
     def __init__(self, run: Run) -> None:
         self._next = 0.0
-        print(f"run {run.path}", flush=True)
+        print(printable(f"run {run.path}"), flush=True)
 
     def show(self, event: Event) -> None:
         match event:
@@ -223,8 +224,7 @@ class _Plain:
                 self._next = time.monotonic() + _PLAIN_EVERY_S
                 print(_progress_line(event), flush=True)
             case _:
-                line = _line(event)
-                if line:
+                for line in _lines(event):
                     print(line, flush=True)
 
     def close(self) -> None: ...
@@ -234,8 +234,8 @@ class _Rich:
     """A bar that stays in place, with lines above it."""
 
     def __init__(self, run: Run) -> None:
-        self._console = Console()
-        self._console.print(Text.assemble("run ", (str(run.path), "bold")))
+        self._console = SafeConsole()
+        self._console.print(Text.assemble("run ", (printable(str(run.path)), "bold")))
         self._bars = Bars(
             TextColumn("{task.description}"),
             BarColumn(bar_width=None),
@@ -264,8 +264,7 @@ class _Rich:
             case _:
                 if hasattr(event, "steps"):
                     self._bars.update(self._task, total=event.steps)
-                line = _line(event)
-                if line:
+                for line in _lines(event):
                     self._console.print(line, highlight=False, markup=False)
 
     def close(self) -> None:
@@ -284,6 +283,14 @@ def _progress_line(p: Progress) -> str:
     )
 
 
+def _lines(event: Any) -> list[str]:
+    """What is printed of an event."""
+    if isinstance(event, Finished):
+        return [printable(_summary(event.summary)), printable(f"checkpoint {event.summary.checkpoint}")]
+    line = _line(event)
+    return [] if line is None else [printable(line)]
+
+
 def _line(event: Any) -> str | None:
     match event:
         case Ready():
@@ -300,8 +307,6 @@ def _line(event: Any) -> str | None:
             return event.text if event.level == "info" else f"{event.level}: {event.text}"
         case Episode(flag=True):
             return f"flag! episode {event.episode:,}, lane {event.lane}, return {event.episode_return:.0f}"
-        case Finished():
-            return _summary(event.summary)
         case _:
             return None
 
@@ -310,5 +315,5 @@ def _summary(s: Summary) -> str:
     return (
         f"done ({s.reason}): {s.env_steps:,} environment steps, {s.frames:,} frames, {s.updates:,} updates, "
         f"{s.episodes:,} episodes in {duration(s.wall_s)}; {s.env_steps_per_s:,.0f} steps/s, "
-        f"{s.updates_per_s:,.1f} updates/s; mean return {number(s.mean_return)}\ncheckpoint {s.checkpoint}"
+        f"{s.updates_per_s:,.1f} updates/s; mean return {number(s.mean_return)}"
     )

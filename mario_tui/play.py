@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from subprocess import Popen
 
-from textual.app import App, ComposeResult
+from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.events import Key
 from textual.widgets import Footer, Static
@@ -24,6 +24,7 @@ from mario_tui import themes
 from mario_tui.evaluate import reports
 from mario_tui.format import reached
 from mario_tui.settings import load_settings
+from mario_tui.terminal import SafeApp
 from mario_tui.widgets.game import GameView
 
 _BUTTONS = {
@@ -78,7 +79,7 @@ def record(arguments: Sequence[str]) -> int:
     return 0 if played else 1
 
 
-class PlayApp(App[None]):
+class PlayApp(SafeApp[None]):
     """The game full-screen, what its memory says, and how its episodes ended.
 
     Terminals tell when a key is pressed, not when it is let go: a key counts as held for `hold_s` seconds after it was

@@ -13,13 +13,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 
-import msgspec
-
 from engine.arguments import given
 from engine.config import RunConfig
 from engine.errors import UserError
 from engine.messages import HEADER_BYTES, Failed, Log, Profiled, ProfileReport, body_length, decode_profile
 from engine.runs import CONFIG_FILE
+from engine.text import json_line
 from mario_tui.launch import make_plan
 
 _LEAVE_S = 30.0
@@ -91,7 +90,7 @@ def _leave(signum: int, frame: FrameType | None) -> None:
 def _show(found: Profiled, options: argparse.Namespace) -> int:
     path: Path = options.report_file or Path(f"profile-{found.run}.md")
     if options.json:
-        print(msgspec.json.encode(found.figures).decode())
+        print(json_line(found.figures))
     elif options.report_file is None:
         print(found.report)
     try:

@@ -24,6 +24,7 @@ from engine.config import RunConfig
 from engine.errors import UserError
 from engine.messages import Failed
 from engine.runners.channel import Channel, HostGoneError, SharedScreen
+from engine.text import printable, printable_stream, set_off
 
 _PR_SET_PDEATHSIG = 1  # of Linux's prctl.h
 
@@ -54,7 +55,7 @@ def member_main(work: Callable[..., None], connection: Connection, *arguments: A
 def describe(error: BaseException) -> Failed:
     """A failure as a message."""
     usage = isinstance(error, UserError)
-    reason = str(error) if usage else f"{type(error).__name__}: {error}".splitlines()[0]
+    reason = str(error) if usage else printable(f"{type(error).__name__}: {error}".split("\n")[0])
     return Failed(
         reason=reason,
         traceback=traceback.format_exc(),
@@ -69,13 +70,14 @@ def _work(connection: Connection, work: Callable[[Channel], None]) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # stopping is the host's decision and comes as a command
     _end_with_parent()
+    sys.stdout, sys.stderr = printable_stream(sys.stdout), printable_stream(sys.stderr)  # both are the run's log
     channel = Channel(connection)
     try:
         work(channel)
     except HostGoneError:
         os._exit(1)
     except BaseException as error:
-        traceback.print_exc()
+        print(set_off(traceback.format_exc()), file=sys.stderr)
         with contextlib.suppress(HostGoneError):
             channel.send(describe(error))
         sys.stderr.flush()

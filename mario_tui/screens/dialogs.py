@@ -13,6 +13,7 @@ from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.events import Resize
 from textual.widgets import Button, Static
 
+from engine.text import printable
 from mario_tui.keys import KEYS, PLACES, TITLES, Place, keys_in, shown_name
 from mario_tui.screens.base import Modal
 from mario_tui.settings import settings_path
@@ -51,7 +52,7 @@ class TextScreen(Modal[None]):
 
     def compose(self) -> ComposeResult:
         with VerticalScroll(classes="dialog") as dialog:
-            dialog.border_title = self._heading
+            dialog.border_title = Text(printable(self._heading))  # as a Text: it may have square brackets
             yield Static(Text(self._text), id="text")
             yield Static(Text("copied, if your terminal takes OSC 52      esc: close", style="dim"))
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from rich.text import Text
 
 from engine.messages import Changed, Episode, Evaluation, Failed, Finished, Log, Noted, Phase, Ready, Saved
+from engine.text import printable
 from mario_tui.feed import Snapshot
-from mario_tui.format import judged, reached, short
+from mario_tui.format import judged, reached, short, whole
 from mario_tui.widgets.header import is_complete
 from mario_tui.widgets.panel import Panel
 
@@ -43,7 +44,7 @@ def describe(event: Noted) -> Text:
             return Text(f"ready: {event.device}, {event.precision}, {event.lane_threads} lane threads", style="dim")
         case Episode():
             text = Text(f"{short(event.env_steps):>6}  lane {event.actor}.{event.lane}: return ")
-            text.append(f"{event.episode_return:.0f}, {reached(event.x_pos, event.score)}, {event.length} steps")
+            text.append(f"{whole(event.episode_return)}, {reached(event.x_pos, event.score)}, {event.length} steps")
             if event.flag:
                 text.append("  ⚑ flag!", style="bold yellow")
             return text
@@ -55,16 +56,16 @@ def describe(event: Noted) -> Text:
             return Text(f"{short(event.env_steps):>6}  {change}", style="magenta")
         case Phase():
             phase = f"curriculum: phase {event.phase} of {event.phases}, {event.name}"
-            return Text(f"{short(event.env_steps):>6}  {phase}", style="bold magenta")
+            return Text(f"{short(event.env_steps):>6}  {printable(phase)}", style="bold magenta")
         case Saved():
             name = event.path.rsplit("/", 1)[-1]
-            return Text(f"{short(event.env_steps):>6}  {event.kind} saved: {name}", style="green")
+            return Text(f"{short(event.env_steps):>6}  {event.kind} saved: {printable(name)}", style="green")
         case Log():
             prefix = "" if event.level == "info" else f"{event.level}: "
-            return Text(f"{'':>6}  {prefix}{event.text}", style=_STYLES[event.level])
+            return Text(f"{'':>6}  {prefix}{printable(event.text)}", style=_STYLES[event.level])
         case Finished():
             s = event.summary
             how = "finished" if is_complete(s.reason) else f"stopped at {s.env_steps:,} steps"
-            return Text(f"{how}: {s.reason}; checkpoint {s.checkpoint}", style="bold green")
+            return Text(printable(f"{how}: {s.reason}; checkpoint {s.checkpoint}"), style="bold green")
         case Failed():
-            return Text(f"failed: {event.reason}; log: {event.log_path}", style="bold red")
+            return Text(printable(f"failed: {event.reason}; log: {event.log_path}"), style="bold red")

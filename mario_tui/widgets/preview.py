@@ -16,6 +16,7 @@ from engine.command import command_line
 from engine.errors import UserError
 from engine.messages import Point
 from engine.runs import ACTIVE, Run
+from engine.text import printable
 from engine.view import RunView
 from mario_tui.format import duration, fraction, number, short
 from mario_tui.widgets.comparison import Comparison, Series, finite
@@ -100,20 +101,20 @@ def describe(listed: Listed) -> Text:
     """A run in a few lines."""
     record = listed.record
     text = Text(overflow="fold")
-    text.append(record.name, style="bold")
+    text.append(printable(record.name), style="bold")
     text.append("\n").append_text(state_text(listed.standing))
     if record.reason:
-        text.append(f"  {record.reason}")
+        text.append(f"  {printable(record.reason)}")
     share = fraction(record.env_steps, record.steps)
     text.append(f"\nsteps    {short(record.env_steps)} of {short(record.steps)} ({share:.0%})")
     text.append(f"\nepisodes {short(record.episodes)}, in {duration(record.wall_s)}")
     text.append(f"\nreturn   {number(record.mean_return)}")
-    text.append(f"\nrunner   {record.runner}")
+    text.append(f"\nrunner   {printable(record.runner)}")
     try:
         text.append(f"\n{command_line(listed.run.config())}", style="dim")
     except UserError as error:
         text.append(f"\n{error}", style="red")
-    return text.append(f"\n{_short_path(listed.run.path)}", style="dim")
+    return text.append(f"\n{printable(_short_path(listed.run.path))}", style="dim")
 
 
 def _short_path(path: Path) -> str:

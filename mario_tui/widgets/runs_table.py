@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +11,8 @@ from textual.message import Message
 from textual.widgets import DataTable
 
 from engine.runs import Run, RunRecord
-from mario_tui.format import duration, number, short
+from engine.text import printable
+from mario_tui.format import duration, moment, number, short
 from mario_tui.widgets.header import SYMBOLS, Standing, standing, state_text
 
 _STATE_ORDER = ("running", "starting", "stopping", "paused", "lost", "failed", "damaged", "stopped", "finished")
@@ -52,10 +52,6 @@ def _right(text: str, width: int) -> Text:
     return Text(text.rjust(width))
 
 
-def _moment(at: float) -> Text:
-    return Text(time.strftime("%m-%d %H:%M", time.localtime(at)))
-
-
 def _steps(listed: Listed) -> Text:
     return _right(f"{short(listed.record.env_steps)}/{short(listed.record.steps)}", 11)
 
@@ -71,16 +67,18 @@ def _symbol(listed: Listed) -> Text:
 
 
 _NAME_WIDTH = 25
+_LONGEST_NAME = 255
+"""What a folder's name can have; a record may say anything."""
 COLUMNS = (
     Column("state", "state", 10, 64, lambda x: state_text(x.standing), lambda x: _STATE_ORDER.index(x.standing)),
-    Column("run", "run", _NAME_WIDTH, 0, lambda x: Text(x.record.name), lambda x: x.record.name),
+    Column("run", "run", _NAME_WIDTH, 0, lambda x: Text(printable(x.record.name)), lambda x: x.record.name),
     Column("runner", "runner", 8, 112, lambda x: Text(x.record.runner), lambda x: x.record.runner),
     Column("steps", "steps", 11, 48, _steps, lambda x: x.record.env_steps),
     Column("return", "return", 8, 62, lambda x: _right(number(x.record.mean_return), 8), _mean),
     Column("episodes", "episodes", 8, 124, lambda x: _right(short(x.record.episodes), 8), lambda x: x.record.episodes),
     Column("time", "time", 9, 78, lambda x: _right(duration(x.record.wall_s), 9), lambda x: x.record.wall_s),
-    Column("started", "started", 11, 104, lambda x: _moment(x.record.created_at), lambda x: x.record.created_at),
-    Column("seen", "last seen", 11, 92, lambda x: _moment(x.record.updated_at), lambda x: x.record.updated_at),
+    Column("started", "started", 11, 104, lambda x: Text(moment(x.record.created_at)), lambda x: x.record.created_at),
+    Column("seen", "last seen", 11, 92, lambda x: Text(moment(x.record.updated_at)), lambda x: x.record.updated_at),
     Column(
         "folder", "folder", 40, 170, lambda x: Text(str(x.run.path.parent), no_wrap=True), lambda x: str(x.run.path)
     ),
@@ -189,7 +187,8 @@ class RunsTable(DataTable[Text], inherit_bindings=False):
         return shown if _BY_KEY["state"].room <= room else [_NARROW_STATE, *shown]
 
     def _longest_name(self) -> int:
-        return max((len(listed.record.name) for listed in self._all if self._matches(listed)), default=0)
+        names = (len(printable(listed.record.name)) for listed in self._all if self._matches(listed))
+        return min(max(names, default=0), _LONGEST_NAME)
 
     def _matches(self, listed: Listed) -> bool:
         record = listed.record
