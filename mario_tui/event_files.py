@@ -6,7 +6,8 @@ TensorBoard's own loader is not used: it brings a second of imports and follows 
 
 from __future__ import annotations
 
-import math
+import os
+import stat
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -24,6 +25,15 @@ _MOST_BYTES = 2**20
 _FLOATS = {1: "<f", 2: "<d"}
 """By TensorFlow's DataType: float and double."""
 MOST_POINTS = 4096
+MOST_IN_ALL = 2_000_000
+"""Points of all tags together, some 300 MB."""
+MOST_SERIES = 10_000
+"""Tags, each in each of its subfolders."""
+_LONGEST_TAG = 500
+_MOST_AT_ONCE = 200_000
+"""Scalars that are read before they are shown."""
+_DEEPEST = 32
+"""Folders within each other that are looked into."""
 
 
 class History:
@@ -44,6 +54,11 @@ class History:
         self._skipped = 0
         self.points.append((step, wall_time - self._begun, value))
         if len(self.points) >= MOST_POINTS:
+            self.thin()
+
+    def thin(self) -> None:
+        """Leave every second point out, of those to come, too."""
+        if len(self.points) > 1:
             del self.points[::2]
             self._stride *= 2
 
@@ -54,25 +69,45 @@ Scalar = tuple[str, str, int, float, float]
 
 @dataclass
 class News:
-    """What was written since the last time, and what is wrong with files that can't be read on."""
+    """What was written since the last time, and what is wrong with files that can't be read on. With `more` there was
+    too much for one time."""
 
     scalars: list[Scalar] = field(default_factory=list)
     broken: dict[Path, str] = field(default_factory=dict)
+    more: bool = False
 
 
 def event_files(path: Path) -> list[Path]:
-    """The event files under a folder, by their names; a file stands for itself."""
-    return [path] if path.is_file() else sorted(path.glob("**/*tfevents*"))
+    """The event files under a folder by their names, whatever they are; a file stands for itself."""
+    if not path.is_dir():
+        return [path] if path.exists() else []
+    found: list[Path] = []
+    for folder, folders, names in os.walk(path):  # links to folders are not followed
+        found += [Path(folder, name) for name in names if "tfevents" in name]
+        if len(Path(folder).parts) >= len(path.parts) + _DEEPEST:
+            folders.clear()
+    return sorted(found)
 
 
 def is_event_file(path: Path) -> bool:
     """Whether a file is one by its name or by how it begins."""
     try:
-        with path.open("rb") as file:
-            first = next(_records(file, path.stat().st_size), None)
+        with _opened(path) as file:
+            first = next(_records(file, os.fstat(file.fileno()).st_size), None)
         return "tfevents" in path.name or (first is not None and Event.FromString(first).file_version != "")
     except Exception:  # protobuf's DecodeError is another class in each of its implementations
         return "tfevents" in path.name
+
+
+def _opened(path: Path) -> BinaryIO:
+    """A file for reading. Raises `ValueError` for what is none: a pipe would be waited for, and a device may do
+    anything."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    file = os.fdopen(descriptor, "rb")
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        file.close()
+        raise ValueError("not a regular file")
+    return file
 
 
 class EventFolder:
@@ -81,42 +116,79 @@ class EventFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.root = path.parent if path.is_file() else path
+        self.root = path if path.is_dir() else path.parent
         """What names of files are relative to."""
         self.tags: dict[str, dict[str, History]] = {}
         """By tag, then by the subfolder that its file is in ("." is the folder itself)."""
         self.broken: dict[Path, str] = {}
         """What is wrong with files that can't be read on."""
+        self.left_out = False
+        """Whether there are more scalars than are kept."""
         self._at: dict[Path, int] = {}
+        self._series = 0
+        self._points = 0  # that were added; what was thinned is found when they are too many
 
     def collect(self) -> News:
         """Read what was written since the last time."""
         news = News()
         for path in event_files(self.path):
-            if path in self.broken or not path.is_file():
+            if path in self.broken:
                 continue
             inside = path.parent.relative_to(self.root).as_posix()
             try:
-                for tag, step, wall_time, value in self._rest_of(path):
-                    news.scalars.append((tag, inside, step, wall_time, value))
-            except (OSError, ValueError) as error:
+                for scalars in self._rest_of(path):
+                    news.scalars += [(tag, inside, step, at, value) for tag, step, at, value in scalars]
+                    if len(news.scalars) >= _MOST_AT_ONCE:
+                        news.more = True
+                        return news
+            except OSError as error:
+                if path.is_symlink() or path.exists():  # it was not removed just now
+                    news.broken[path] = error.strerror or str(error)
+            except ValueError as error:
                 news.broken[path] = str(error)
         return news
 
     def take_in(self, news: News) -> bool:
         """Whether there was anything new."""
         for tag, inside, step, wall_time, value in news.scalars:
-            self.tags.setdefault(tag, {}).setdefault(inside, History()).add(step, wall_time, value)
+            history = self._history(tag, inside)
+            if history is not None:
+                history.add(step, wall_time, value)
+        self._thin(len(news.scalars))
         self.broken |= news.broken
         return bool(news.scalars or news.broken)
 
-    def _rest_of(self, path: Path) -> Iterator[tuple[str, int, float, float]]:
-        with path.open("rb") as file:
-            size = path.stat().st_size
+    def _history(self, tag: str, inside: str) -> History | None:
+        """That of a tag; None if there are too many."""
+        tag = tag[-_LONGEST_TAG:]
+        histories = self.tags.get(tag, {})
+        if inside not in histories:
+            if self._series >= MOST_SERIES:
+                self.left_out = True
+                return None
+            self._series += 1
+            self.tags.setdefault(tag, histories)[inside] = History()
+        return self.tags[tag][inside]
+
+    def _thin(self, added: int) -> None:
+        """So that all points together stay within `MOST_IN_ALL`."""
+        self._points += added
+        if self._points <= MOST_IN_ALL:
+            return
+        histories = [history for inside in self.tags.values() for history in inside.values()]
+        while (points := sum(len(history.points) for history in histories)) > MOST_IN_ALL:
+            for history in histories:
+                history.thin()
+        self._points = points
+
+    def _rest_of(self, path: Path) -> Iterator[list[tuple[str, int, float, float]]]:
+        """The scalars of a file that are new, record by record: after each, the rest may be left for the next time."""
+        with _opened(path) as file:
+            size = os.fstat(file.fileno()).st_size
             file.seek(self._at.get(path, 0))
             for data in _records(file, size):
                 self._at[path] = file.tell()
-                yield from scalars_of(data)
+                yield list(scalars_of(data))
 
 
 def _records(file: BinaryIO, size: int) -> Iterator[bytes]:
@@ -126,7 +198,7 @@ def _records(file: BinaryIO, size: int) -> Iterator[bytes]:
     """
     while len(head := file.read(_HEAD.size)) == _HEAD.size:
         length, _ = _HEAD.unpack(head)
-        if length > _LONGEST:
+        if not 0 < length <= _LONGEST:
             raise ValueError("not an event file of TensorBoard")
         if file.tell() + length + _TAIL_BYTES > size:
             return  # still being written
@@ -153,12 +225,14 @@ def _number(value: Summary.Value) -> float | None:
     """As PyTorch and TensorFlow 1 write it, or as a tensor with one element, as TensorFlow 2 and JAX do."""
     if value.HasField("simple_value"):
         return float(value.simple_value)
-    if not value.HasField("tensor") or math.prod(side.size for side in value.tensor.tensor_shape.dim) != 1:
+    if not value.HasField("tensor") or any(side.size != 1 for side in value.tensor.tensor_shape.dim):
         return None
     tensor = value.tensor
     if tensor.dtype not in _FLOATS:
         return None
     if tensor.tensor_content:
-        return float(struct.unpack(_FLOATS[tensor.dtype], tensor.tensor_content)[0])
+        form = _FLOATS[tensor.dtype]
+        whole = len(tensor.tensor_content) == struct.calcsize(form)
+        return float(struct.unpack(form, tensor.tensor_content)[0]) if whole else None
     numbers = tensor.float_val or tensor.double_val
     return float(numbers[0]) if len(numbers) else None

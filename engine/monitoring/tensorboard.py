@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import secrets
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -36,7 +37,8 @@ class ScalarWriter:
         self._summed = self._summed_to = 0  # how many they are; environment steps at the last one
         self._each, self._points = 1, 0  # episodes of a point; points with so many
         try:
-            self._writer = EventFileWriter(str(folder), flush_secs=5)
+            # Nobody can have prepared a link of that name.
+            self._writer = EventFileWriter(str(folder), flush_secs=5, filename_suffix=f".{secrets.token_hex(8)}")
         except OSError as error:
             self._give_up(error)
 

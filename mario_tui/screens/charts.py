@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from itertools import islice
 from pathlib import Path
 
 from rich.text import Text
@@ -11,7 +12,8 @@ from textual.app import ComposeResult
 from textual.containers import VerticalScroll
 from textual.widgets import Footer, Input, Static
 
-from mario_tui.event_files import EventFolder
+from engine.text import printable
+from mario_tui.event_files import MOST_SERIES, EventFolder
 from mario_tui.format import duration, number, steps
 from mario_tui.keys import bindings
 from mario_tui.screens.base import PlaceScreen
@@ -19,6 +21,8 @@ from mario_tui.widgets.comparison import Comparison, Series
 
 _READ_S = 2.0
 _MOST_CHARTS = 60
+_MOST_SUBFOLDERS, _MOST_BROKEN = 40, 10
+"""That are named on the screen."""
 
 
 class ChartsScreen(PlaceScreen[None]):
@@ -57,7 +61,7 @@ class ChartsScreen(PlaceScreen[None]):
             news = await asyncio.to_thread(self.events.collect)
             if self.events.take_in(news) or not self.events.tags:
                 await self._show()
-            await asyncio.sleep(_READ_S)
+            await asyncio.sleep(0 if news.more else _READ_S)
 
     async def _show(self) -> None:
         """Make the charts that are wanted, and draw what has changed."""
@@ -75,48 +79,53 @@ class ChartsScreen(PlaceScreen[None]):
             charts = {tag: Comparison(name=tag) for tag in shown}
             await grid.mount_all(charts.values())
         subfolders = sorted({inside for histories in self.events.tags.values() for inside in histories})
+        places = {inside: index for index, inside in enumerate(subfolders)}
         for tag in shown:
-            self._draw(charts[tag], tag, subfolders)
+            self._draw(charts[tag], tag, places)
         self.query_one("#title", Static).update(self._title(len(found), subfolders))
         broken = self.query_one("#broken", Static)
         broken.display = bool(self.events.broken)
         broken.update(self._broken())
 
-    def _draw(self, chart: Comparison, tag: str, subfolders: list[str]) -> None:
+    def _draw(self, chart: Comparison, tag: str, places: dict[str, int]) -> None:
         series = []
         for inside, history in sorted(self.events.tags[tag].items()):
             points = [(seconds if self._over_time else float(step), value) for step, seconds, value in history.points]
             points = sorted((point for point in points if math.isfinite(point[0])), key=lambda point: point[0])
-            series.append(Series(inside, subfolders.index(inside), points))
+            series.append(Series(inside, places[inside], points))
         last = series[-1].drawable
         gaps = sum(len(each.points) - len(each.drawable) for each in series)
         value = number(last[-1][1]) if last else ""
         if gaps:
             value = f"{value} · {gaps:,} NaN/inf".lstrip()
-        chart.show(series, duration if self._over_time else steps, title=tag, value=value)
+        chart.show(series, duration if self._over_time else steps, title=printable(tag), value=value)
 
     def _title(self, found: int, subfolders: list[str]) -> Text:
         over = "time" if self._over_time else "steps"
         text = Text(no_wrap=True, overflow="ellipsis")
-        text.append(str(self.events.path), style="bold")
+        text.append(printable(str(self.events.path)), style="bold")
         text.append(f"  {found} scalars over {over}")
         if found > _MOST_CHARTS:
             text.append(f", the first {_MOST_CHARTS} shown; / finds the others")
+        if self.events.left_out:
+            text.append(f", beyond {MOST_SERIES:,} left out")
         if not self.events.tags:
             text.append(": none yet", style="dim")
         if subfolders not in ([], ["."]):
             text.append("\n")
-            for index, inside in enumerate(subfolders):
+            for index, inside in enumerate(subfolders[:_MOST_SUBFOLDERS]):
                 each = Series(inside, index, ())
-                text.append(f"{each.marker} {inside}  ", style=f"bold {each.colour}")
+                text.append(f"{each.marker} {printable(inside)}  ", style=f"bold {each.colour}")
         return text
 
     def _broken(self) -> Text:
-        """Every file that can't be read on, and why."""
+        """The files that can't be read on, and why."""
         files = [
-            f"✗\N{NO-BREAK SPACE}{path.relative_to(self.events.root)}: {why}"
-            for path, why in self.events.broken.items()
+            printable(f"✗\N{NO-BREAK SPACE}{path.relative_to(self.events.root)}: {why}")
+            for path, why in islice(self.events.broken.items(), _MOST_BROKEN)
         ]
+        if len(self.events.broken) > _MOST_BROKEN:
+            files.append(f"and {len(self.events.broken) - _MOST_BROKEN:,} more")
         return Text("\n".join(files), style="bold red", overflow="fold")
 
     # ------------------------------------------------------------------------------------------ actions

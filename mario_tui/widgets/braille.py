@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 
 _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))  # [row][column] bits of a braille character
@@ -14,26 +15,26 @@ class Canvas:
     def __init__(self, columns: int, rows: int, x: tuple[float, float], y: tuple[float, float]) -> None:
         self.columns, self.rows = columns, rows
         self._x, self._y = x, y
-        self._x_scale = (columns * 2 - 1) / ((x[1] - x[0]) or 1.0)
-        self._y_scale = (rows * 4 - 1) / ((y[1] - y[0]) or 1.0)
+        self._x_scale, self._y_scale = _scale(columns * 2 - 1, *x), _scale(rows * 4 - 1, *y)
         self._bits = [[0] * columns for _ in range(rows)]
         self._ink = [[0] * columns for _ in range(rows)]
         self._glyphs: dict[tuple[int, int], tuple[str, int]] = {}
 
     def column(self, x: float) -> int:
         """The cell column of x; may lie outside."""
-        return math.floor((x - self._x[0]) * self._x_scale) // 2
+        dot = (x - self._x[0]) * self._x_scale
+        return math.floor(min(max(dot, -2.0), 2.0 * self.columns)) // 2
 
     def line(self, xs: Sequence[float], ys: Sequence[float], ink: int) -> None:
         """Points sorted by x, joined; those that are not finite or lie outside in x are left out."""
         extent: dict[int, list[int]] = {}  # dot column -> [lowest, highest, first, last] dot row, from the bottom
         (x_low, x_high), (y_low, _) = self._x, self._y
-        top = self.rows * 4 - 1
+        right, top = self.columns * 2 - 1, self.rows * 4 - 1
         for x, y in zip(xs, ys, strict=True):
             if not x_low <= x <= x_high or not math.isfinite(y):
                 continue
-            column = int((x - x_low) * self._x_scale)
-            dot = min(max(int((y - y_low) * self._y_scale), 0), top)
+            column = int(min((x - x_low) * self._x_scale, right))
+            dot = int(min(max((y - y_low) * self._y_scale, 0), top))
             seen = extent.get(column)
             if seen is None:
                 extent[column] = [dot, dot, dot, dot]
@@ -55,7 +56,7 @@ class Canvas:
         """A character in the cell of a point, if that lies inside."""
         if not self._x[0] <= x <= self._x[1] or not math.isfinite(y):
             return
-        dot = min(max(int((y - self._y[0]) * self._y_scale), 0), self.rows * 4 - 1)
+        dot = int(min(max((y - self._y[0]) * self._y_scale, 0), self.rows * 4 - 1))
         self._glyphs[self.rows - 1 - dot // 4, self.column(x)] = (character, ink)
 
     def upright(self, x: float, ink: int) -> None:
@@ -94,3 +95,8 @@ class Canvas:
             row = from_top // 4
             self._bits[row][cell] |= _DOTS[from_top % 4][column % 2]
             self._ink[row][cell] = ink
+
+
+def _scale(dots: int, low: float, high: float) -> float:
+    """Dots for each unit; finite also where the range is wider than a float can tell, or next to nothing."""
+    return dots / min(max((high - low) or 1.0, 1e-300), sys.float_info.max)

@@ -1,0 +1,183 @@
+"""Event files that nobody wrote in good faith: each is named, or shown as far as it goes, and none takes the screen
+down."""
+
+from __future__ import annotations
+
+import math
+import os
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.compat.proto.tensor_pb2 import TensorProto
+from tensorboard.compat.proto.tensor_shape_pb2 import TensorShapeProto
+from textual.widgets import Static
+
+from engine.messages import Evaluation
+from mario_tui import event_files as reader
+from mario_tui import format as written
+from mario_tui.app import MarioApp
+from mario_tui.event_files import EventFolder, event_files, is_event_file
+from mario_tui.widgets.comparison import Comparison, Series, plot
+from tests.support import run_program
+from tests.test_tui import until
+
+GIB = 2**30
+LARGEST = 1.7e308
+
+
+def record(data: bytes, length: int | None = None) -> bytes:
+    return struct.pack("<QI", len(data) if length is None else length, 0) + data + bytes(4)
+
+
+def scalar(tag: str, value: float, step: int = 1, wall_time: float = 1.0) -> bytes:
+    summary = Summary(value=[Summary.Value(tag=tag, simple_value=value)])
+    return record(Event(wall_time=wall_time, step=step, summary=summary).SerializeToString())
+
+
+def tensor(sizes: list[int], **content: object) -> bytes:
+    shape = TensorShapeProto(dim=[TensorShapeProto.Dim(size=size) for size in sizes])
+    value = Summary.Value(tag="tensor", tensor=TensorProto(dtype=1, tensor_shape=shape, **content))
+    return record(Event(step=1, summary=Summary(value=[value])).SerializeToString())
+
+
+def sparse(path: Path, head: bytes, size: int) -> None:
+    with path.open("wb") as file:
+        file.write(head)
+        file.truncate(size)
+
+
+BAD: dict[str, tuple[Callable[[Path], object], str]] = {
+    "fifo": (lambda path: os.mkfifo(path), "not a regular file"),
+    "device": (lambda path: path.symlink_to("/dev/zero"), "not a regular file"),
+    "terminal": (lambda path: path.symlink_to("/dev/tty"), ""),
+    "nowhere": (lambda path: path.symlink_to("nowhere"), "No such file or directory"),
+    "itself": (lambda path: path.symlink_to(path.name), "Too many levels of symbolic links"),
+    "noise": (lambda path: path.write_bytes(b"x" * 100), "not an event file of TensorBoard"),
+    "zeros": (lambda path: sparse(path, b"", 6 * GIB), "not an event file of TensorBoard"),
+    "no event": (lambda path: path.write_bytes(record(b"\xff" * 30)), "not an event of TensorBoard"),
+    "endless nesting": (lambda path: path.write_bytes(record(b"\x2b" * 100_000)), "not an event of TensorBoard"),
+    "too long": (lambda path: path.write_bytes(record(b"", 2**60)), "not an event file of TensorBoard"),
+}
+POOR = {
+    "nothing": lambda path: path.write_bytes(b""),
+    "a claim": lambda path: path.write_bytes(record(bytes(3000), 6 * GIB)),
+    "a long record": lambda path: sparse(path, struct.pack("<QI", 6 * GIB - 16, 0), 6 * GIB),
+    "half a float": lambda path: path.write_bytes(tensor([1], tensor_content=b"ab")),
+    "many sides": lambda path: path.write_bytes(tensor([2**62] * 80_000, float_val=[1.0])),
+    "negative sides": lambda path: path.write_bytes(tensor([-1, -1], float_val=[1.0])),
+}
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_a_bad_file_is_named_and_the_others_are_read(kind: str, tmp_path: Path) -> None:
+    make, why = BAD[kind]
+    bad, good = tmp_path / "1.tfevents", tmp_path / "2.tfevents"
+    make(bad)
+    good.write_bytes(scalar("loss", 2.5))
+    events = EventFolder(tmp_path)
+    assert events.take_in(events.collect())
+    assert list(events.tags) == ["loss"]
+    assert list(events.broken) == [bad]
+    assert events.broken[bad].startswith(why)
+    assert not events.take_in(events.collect())  # nor is it opened again
+
+
+@pytest.mark.parametrize("kind", POOR)
+def test_what_holds_no_scalar_is_no_hindrance(kind: str, tmp_path: Path) -> None:
+    POOR[kind](tmp_path / "1.tfevents")
+    (tmp_path / "2.tfevents").write_bytes(scalar("loss", 2.5))
+    events = EventFolder(tmp_path)
+    assert events.take_in(events.collect())
+    assert (list(events.tags), events.broken) == (["loss"], {})
+
+
+@pytest.mark.parametrize("kind", ["fifo", "device", "itself"])
+def test_what_is_no_file_is_not_waited_for(kind: str, tmp_path: Path) -> None:
+    BAD[kind][0](tmp_path / "x")
+    assert not is_event_file(tmp_path / "x")
+    done = run_program("attach", "x", cwd=tmp_path, check=2)
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_folders_without_end_are_left_at_some_depth(tmp_path: Path) -> None:
+    (tmp_path / "0.tfevents").write_bytes(scalar("loss", 1.0))
+    folder = tmp_path
+    for _ in range(2 * reader._DEEPEST):
+        folder /= "d"
+        folder.mkdir()
+        (folder / "x.tfevents").touch()
+    (tmp_path / "d" / "back").symlink_to(tmp_path)
+    found = event_files(tmp_path)
+    assert found[0].name == "0.tfevents"
+    assert len(found) == 1 + reader._DEEPEST
+
+
+def test_memory_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many scalars there are: they are read in portions, and kept are so many tags and so many points."""
+    monkeypatch.setattr(reader, "_MOST_AT_ONCE", 100)
+    monkeypatch.setattr(reader, "MOST_SERIES", 30)
+    monkeypatch.setattr(reader, "MOST_IN_ALL", 500)
+    (tmp_path / "x.tfevents").write_bytes(
+        b"".join(scalar(f"{'long' * 500}{tag}", tag, step) for step in range(40) for tag in range(40))
+    )
+    events, portions, seen = EventFolder(tmp_path), 0, 0
+    while events.take_in(news := events.collect()):
+        portions, seen = portions + 1, seen + len(news.scalars)
+        assert len(news.scalars) <= 100
+        kept = [history for inside in events.tags.values() for history in inside.values()]
+        assert len(kept) <= 30
+        assert sum(len(history.points) for history in kept) <= 600
+    assert (portions, seen) == (16, 1600)
+    assert events.left_out
+    assert {len(tag) for tag in events.tags} == {reader._LONGEST_TAG}
+
+
+async def test_the_screen_shows_what_numbers_can_be(tmp_path: Path) -> None:
+    numbers = [float("nan"), float("inf"), -float("inf"), 3e38, -3e38, 1e-45, 0.0]
+    steps, times = [0, 2**63 - 1, -(2**63), 1], [float("nan"), float("inf"), LARGEST, -LARGEST, 0.0, 1.0]
+    content = [scalar(f"a{i}", v, s, t) for i, v in enumerate(numbers) for s in steps for t in times]
+    content += [scalar("all", v, s, t) for v in numbers for s in steps for t in times]
+    (tmp_path / "x.tfevents").write_bytes(b"".join(content))
+    for kind, (make, _) in BAD.items():
+        make(tmp_path / f"{kind}[b.tfevents")
+    app = MarioApp(charts=tmp_path)
+    async with app.run_test(size=(200, 60)) as pilot:
+        await until(pilot, lambda: len(app.screen.query(Comparison)) == 8, "the charts")
+        broken = app.screen.query_one("#broken", Static)
+        await until(
+            pilot, lambda: str(broken.render()).count("[b.tfevents: ") == len(BAD), "what is wrong with the files"
+        )
+        await pilot.press("t")
+        await pilot.pause()
+        assert app.return_code is None and app.is_running
+
+
+ANY = st.floats() | st.integers() | st.sampled_from([10**400, -(10**400), LARGEST, -LARGEST, 5e-324, 2.0**63])
+
+
+@given(ANY)
+def test_every_number_has_a_short_text(value: float) -> None:
+    for text in (written.number(value), written.short(value), written.duration(value), written.whole(value)):
+        assert 0 < len(text) <= 14
+    assert len(written.fitting(value, 7)) <= 7
+    assert len(written.moment(value)) <= 11
+    assert len(written.reached(value, value)) <= 20
+    found = Evaluation(
+        env_steps=1, episodes=1, clears=1, mean_return=value, mean_x_pos=1, best=False, seconds=1, mean_score=value
+    )
+    assert len(written.judged(found)) <= 50
+
+
+@given(st.lists(st.tuples(st.floats(allow_nan=False, allow_infinity=False), st.floats()), min_size=1))
+def test_every_line_can_be_drawn(points: list[tuple[float, float]]) -> None:
+    series = Series("x", 0, sorted(points, key=lambda point: point[0]))
+    if any(math.isfinite(y) for _, y in points):
+        lines = plot([series], 40, 8, written.short).plain.split("\n")
+        assert len(lines) == 8
+        assert {len(line) for line in lines} == {48}
