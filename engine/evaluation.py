@@ -1,7 +1,7 @@
 """Episodes of a policy over many lanes at once: for a clear rate, while training or afterwards.
 
 As a process of its own (`python -m engine.evaluation POLICY …`) it writes packed messages to its standard output: an
-`Episode` for each one that ends, at the end `Evaluated`, or `Failed`.
+`Episode` for each one that ends, at the end `Evaluated`, or `Failed`. It ends with whoever holds its standard input.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from engine.envs.stack import FrameStack
 from engine.envs.step import Frames, Lanes
 from engine.messages import Episode, Evaluated, EvaluationReport, pack
 from engine.runners.actor import random_actions
-from engine.runners.process import describe
+from engine.runners.process import describe, end_with_stdin, killed_with_parent
 from engine.threads import thread_budget
 
 MAX_LANES = 256
@@ -148,6 +148,8 @@ def main() -> int:
     parser.add_argument("--emulator")
     parser.add_argument("--rom", type=Path)
     options = parser.parse_args()
+    killed_with_parent()
+    end_with_stdin()
     tell = take_stdout()
     try:
         _evaluate(options, tell)

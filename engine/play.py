@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -30,11 +29,14 @@ from engine.envs.stack import FrameStack
 from engine.evaluation import load_policy, take_stdout
 from engine.joypad import action_buttons
 from engine.messages import Episode, EvaluationReport, Frame
-from engine.runners.process import describe
+from engine.runners.process import describe, end_with_stdin, killed_with_parent
 from engine.video import PICTURES_PER_S, Film, open_film
 
 _FRAMES_PER_S = 60.0988  # NTSC
 _SHOW_EVERY = round(_FRAMES_PER_S / PICTURES_PER_S)
+
+_FINISH_S = 30.0
+"""Within this a film has to be finished when the person is gone."""
 
 Act = Callable[[NDArray[np.uint8]], int]
 """Joypad byte for an observation, uint8 [1, stack, height, width]."""
@@ -47,12 +49,13 @@ class _Person:
         self.buttons = 0
         self.gone = False
         self._pressed = deque[int]()
-        threading.Thread(target=self._read, daemon=True).start()
+        end_with_stdin(self._hear, self._leave, in_s=_FINISH_S)
 
-    def _read(self) -> None:
-        while data := os.read(sys.stdin.fileno(), 64):
-            self.buttons = data[-1]
-            self._pressed.extend(byte for byte in data if byte)
+    def _hear(self, data: bytes) -> None:
+        self.buttons = data[-1]
+        self._pressed.extend(byte for byte in data if byte)
+
+    def _leave(self) -> None:
         self.gone = True
 
     def presses(self) -> list[int]:
@@ -129,9 +132,11 @@ def main() -> int:
     options = parser.parse_args()
     tell = take_stdout()
     film: Film | None = None
+    if options.record is None:  # else it has something to finish
+        killed_with_parent()
+    person = _Person()
     try:
         film = None if options.record is None else open_film(options.record)
-        person = _Person()
         said = {} if options.policy is None else checkpoints.policy_metadata(options.policy)
         game = said.get("game", options.game)
         if game == "mario":

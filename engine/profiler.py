@@ -12,10 +12,10 @@ import contextlib
 import dataclasses
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ from engine.messages import System as SystemEvent
 from engine.monitoring import trace
 from engine.monitoring.profile import WORTH, Idea, Measurement, gain, ideas, mean_split
 from engine.monitoring.report import Confirmed, Trial, figures, markdown
-from engine.runners.process import describe
+from engine.runners.process import describe, end_with_stdin
 from engine.runs import CONFIG_FILE, create_run, read_config
 
 _BURNIN = 1000
@@ -251,13 +251,6 @@ def _failed(reason: str) -> Failed:
     return Failed(reason=reason, traceback="", log_path="", checkpoint=None)
 
 
-def _end_with_stdin() -> None:
-    """In a thread: who asked for the profile is gone."""
-    while os.read(sys.stdin.fileno(), 4096):
-        pass
-    os.kill(os.getpid(), signal.SIGINT)
-
-
 def main() -> int:
     """See the module's docstring."""
     parser = argparse.ArgumentParser(prog="engine.profiler")
@@ -268,16 +261,16 @@ def main() -> int:
     parser.add_argument("--trace", type=Path)
     options = parser.parse_args()
     os.environ["XDG_STATE_HOME"] = str(options.folder)  # nobody's list of runs shows these
-    threading.Thread(target=_end_with_stdin, daemon=True).start()
+    end_with_stdin(leave=lambda: os.kill(os.getpid(), signal.SIGINT), in_s=4 * _LEAVE_S)
 
     def tell(message: Message) -> None:
         sys.stdout.buffer.write(pack(message))
         sys.stdout.buffer.flush()
 
+    runs = options.folder / "runs"
     try:
         config = read_config(options.folder / CONFIG_FILE)
         plan = Plan(options.duration, options.trial_duration, options.trials, options.trace)
-        runs = options.folder / "runs"
         tell(profile(config, runs, plan, lambda text: tell(Log(at=time.time(), level="info", text=text))))
     except KeyboardInterrupt:
         return 130
@@ -287,6 +280,8 @@ def main() -> int:
     except Exception as error:
         tell(describe(error))
         return 1
+    finally:
+        shutil.rmtree(runs, ignore_errors=True)  # who would remove them may have been killed
     return 0
 
 

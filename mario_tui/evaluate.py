@@ -27,9 +27,9 @@ from mario_tui.terminal import SafeConsole
 
 @contextlib.contextmanager
 def evaluation_process(policy: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    """The engine's evaluation of a policy; ended when the block is left."""
+    """The engine's evaluation of a policy; ended when the block is left, and with this process, however that ends."""
     command = [sys.executable, "-P", "-m", "engine.evaluation", str(policy), *arguments]
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     try:
         yield process
     finally:

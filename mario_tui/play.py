@@ -40,18 +40,21 @@ _HELP = {
 }
 
 
+_FILM_S, _LEAVE_S = 30.0, 2.0
+
+
 def start_game(*arguments: str) -> Popen[bytes]:
-    """The engine's game in a process; closing its standard input ends it in order."""
+    """The engine's game in a process; the end of its standard input, closed or with this process, ends it in order."""
     command = [sys.executable, "-P", "-m", "engine.play", *arguments]
     return Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
 
 
-def end_game(game: Popen[bytes]) -> None:
-    """Let it finish its film; it is killed if that takes too long."""
+def end_game(game: Popen[bytes], *arguments: str) -> None:
+    """Let it finish its film, if its arguments ask for one; it is killed if that takes too long."""
     assert game.stdin is not None
     game.stdin.close()
     try:
-        game.wait(30)
+        game.wait(_FILM_S if any(argument.startswith("--record") for argument in arguments) else _LEAVE_S)
     except subprocess.TimeoutExpired:
         game.kill()
         game.wait()
@@ -73,7 +76,7 @@ def record(arguments: Sequence[str]) -> int:
                 flag = f", {'flag' if report.flag else 'no flag'}" if report.x_pos else ""
                 print(f"return {report.episode_return:.0f}, {reached(report.x_pos, report.score)}{flag}")
     finally:
-        end_game(game)
+        end_game(game, *arguments)
     if not played:
         print("mario-tui: the game's process died", file=sys.stderr)
     return 0 if played else 1
@@ -142,7 +145,7 @@ class PlayApp(SafeApp[None]):
             self.run()
         finally:
             self._leaving = True
-            end_game(self._process)
+            end_game(self._process, *self._arguments)
         if self._failure is not None:
             if self._failure.usage:
                 raise UserError(self._failure.reason)

@@ -14,6 +14,7 @@ import os
 import signal
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from multiprocessing.connection import Connection
@@ -90,11 +91,36 @@ def _end_with_parent() -> None:
     parent = multiprocessing.parent_process()
     if parent is None:
         return
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    killed_with_parent()
 
     def wait() -> None:
         multiprocessing.connection.wait([parent.sentinel])
         os._exit(1)
 
     threading.Thread(target=wait, daemon=True, name="parent").start()
+
+
+def killed_with_parent() -> None:
+    """On Linux by the kernel, whatever this process is at, and stopped or not."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def end_with_stdin(
+    hear: Callable[[bytes], object] = lambda data: None,
+    leave: Callable[[], object] = lambda: None,
+    *,
+    in_s: float = 0.0,
+) -> None:
+    """Standard input is a pipe from the process that has asked for the work, and its end is that process's end, however
+    it came: then `leave` is called, and what is not over `in_s` seconds later ends at once. `hear`: what is sent.
+    """
+
+    def read() -> None:
+        while data := os.read(sys.stdin.fileno(), 4096):
+            hear(data)
+        leave()
+        time.sleep(in_s)
+        os._exit(1)
+
+    threading.Thread(target=read, daemon=True, name="parent").start()
