@@ -117,7 +117,7 @@ def _manifest(folder: Path) -> Manifest:
         raise CheckpointError(f"{folder}: not a checkpoint of mario-tui (no {MANIFEST})") from None
     except OSError as error:
         raise CheckpointError(f"{path}: can't be read ({error.strerror or error})") from None
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path}: damaged ({error})") from None
 
 

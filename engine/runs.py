@@ -112,7 +112,7 @@ class Run:
             raise UserError(f"{self.path}: not a run of mario-tui ({error})") from None
         try:
             record = msgspec.json.decode(read_bounded(path, _MOST_BYTES), type=RunRecord)
-        except (OSError, msgspec.DecodeError, RecursionError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
             return self._damaged(f"{RECORD_FILE}: {reason}", written_at)
         if record.state in ACTIVE and not self.is_alive():
@@ -179,7 +179,7 @@ class Run:
             pid = msgspec.json.decode(read_bounded(self.path / RECORD_FILE, _MOST_BYTES), type=_Pid).pid
             process = psutil.Process(pid)
             return pid != os.getpid() and "engine.host" in process.cmdline() and Path(process.cwd()) == self.path
-        except (OSError, OverflowError, ValueError, msgspec.DecodeError, RecursionError, psutil.Error):
+        except (OSError, OverflowError, ValueError, RecursionError, psutil.Error):
             return False
 
 

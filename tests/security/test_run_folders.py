@@ -162,6 +162,7 @@ RECORDS: dict[str, bytes | Callable[[Run], bytes]] = {
     "empty": b"",
     "no JSON": b"\xff\xfe{}",
     "another type": b"[]",
+    "no UTF-8": b'{"name": "\x80"}',
     "nested": b'{"name":' * 200_000,
     "nested lists": b"[" * 200_000,
     "huge number": lambda run: spoilt_record(run).replace(b'"env_steps":', b'"env_steps":1' + b"0" * 400 + b',"x":'),
