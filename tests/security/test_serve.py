@@ -12,11 +12,12 @@ from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
 import aiohttp
+import psutil
 import pytest
 from aiohttp.test_utils import TestServer
 
 from mario_tui.serve import TOKEN_VARIABLE, _Server
-from tests.support import PATIENCE_S, PROGRAM, run_program
+from tests.support import PATIENCE_S, PROGRAM, run_program, wait_until
 from tests.test_serve import serving
 
 TOKEN = "the-token-of-this-test"
@@ -159,8 +160,13 @@ async def test_every_answer_says_what_a_browser_must_not_do(path: str, tmp_path:
 async def test_a_token_of_the_users_own(tmp_path: Path) -> None:
     async with serving(tmp_path, environment={TOKEN_VARIABLE: TOKEN}) as served:
         assert served.token == TOKEN
-        (await served.visit())
-        (app,) = served.apps()
+        await served.visit()
+
+        def started() -> list[psutil.Process]:
+            """The visitor's program; before that, the child is still a copy of the server."""
+            return [app for app in served.apps() if "mario_tui" in " ".join(app.cmdline())]
+
+        (app,) = await asyncio.to_thread(wait_until, started, "the visitor's program")
         assert TOKEN_VARIABLE not in app.environ()
 
 
