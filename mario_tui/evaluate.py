@@ -22,7 +22,7 @@ from engine.messages import (
     decode_evaluation,
 )
 from engine.text import json_line
-from mario_tui.terminal import SafeConsole
+from mario_tui.console import SafeConsole
 
 
 @contextlib.contextmanager

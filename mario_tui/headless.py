@@ -48,9 +48,9 @@ from engine.messages import (
 )
 from engine.runs import Run
 from engine.text import json_line, printable
+from mario_tui.console import SafeConsole
 from mario_tui.format import duration, judged, number, reached
 from mario_tui.launch import Plan
-from mario_tui.terminal import SafeConsole
 
 _PLAIN_EVERY_S = 10.0
 _JSON_EVERY_S = 1.0

@@ -1,18 +1,18 @@
-"""What is drawn holds no control sequence but our own, whatever the strings on the screen say: names of runs, reasons,
-log lines, tags of event files. One filter for everything that Textual draws, one for what Rich prints."""
+"""What Textual draws holds no control sequence but its own, whatever the strings on the screen say: names of runs,
+reasons, log lines, tags of event files."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TypeVar
 
-from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from textual.app import App
 from textual.color import Color
 from textual.filter import LineFilter
 
 from engine.text import drawable, printable
+from mario_tui.console import SafeConsole
 
 Result = TypeVar("Result")
 
@@ -25,21 +25,6 @@ class DrawableOnly(LineFilter):
             if not segment.text.isprintable():
                 return [Segment(drawable(text), style, control) for text, style, control in segments]
         return segments
-
-
-class SafeConsole(Console):
-    """Rich's console; what it prints by itself, colours and movements of the cursor, stays."""
-
-    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        for segment in super().render(renderable, options):
-            if segment.control or segment.text.isprintable() or segment.text == "\n":
-                yield segment
-            else:
-                yield Segment(_drawable_lines(segment.text), segment.style)
-
-
-def _drawable_lines(text: str) -> str:
-    return "\n".join(drawable(line) for line in text.split("\n"))
 
 
 class SafeApp(App[Result]):

@@ -33,9 +33,10 @@ from engine.runners import process
 from engine.runs import Run
 from engine.text import drawable, json_line, printable, printable_stream, set_off
 from mario_tui.app import MarioApp
+from mario_tui.console import SafeConsole
 from mario_tui.headless import _JSONLines, _Plain, _Rich
 from mario_tui.screens.dialogs import TextScreen
-from mario_tui.terminal import SafeApp, SafeConsole
+from mario_tui.terminal import SafeApp
 from mario_tui.widgets.log import describe
 from mario_tui.widgets.runs_table import RunsTable
 from tests.support import Terminal, child, run_program
