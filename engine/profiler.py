@@ -261,7 +261,7 @@ def main() -> int:
     parser.add_argument("--trace", type=Path)
     options = parser.parse_args()
     os.environ["XDG_STATE_HOME"] = str(options.folder)  # nobody's list of runs shows these
-    end_with_stdin(leave=lambda: os.kill(os.getpid(), signal.SIGINT), in_s=4 * _LEAVE_S)
+    end_with_stdin(leave=lambda: os.kill(os.getpid(), signal.SIGINT), in_s=20 * _LEAVE_S)
 
     def tell(message: Message) -> None:
         sys.stdout.buffer.write(pack(message))
