@@ -38,7 +38,7 @@ def at_work(front_end: int) -> psutil.Process:
     return child
 
 
-@pytest.mark.parametrize("stopped", [False, True])
+@pytest.mark.parametrize("stopped", [pytest.param(False, marks=pytest.mark.long), True])
 def test_an_evaluation_ends_with_its_front_end(stopped: bool, tmp_path: Path) -> None:
     with started("eval", "mario-1-1", "--episodes", "100000", cwd=tmp_path) as front_end:
         child = at_work(front_end.pid)
@@ -49,6 +49,7 @@ def test_an_evaluation_ends_with_its_front_end(stopped: bool, tmp_path: Path) ->
         nobody_is_left(tmp_path)
 
 
+@pytest.mark.long
 def test_a_game_ends_with_its_front_end(tmp_path: Path) -> None:
     terminal = Terminal("play", cwd=tmp_path)
     terminal.wait_for("x_pos")
@@ -67,6 +68,7 @@ def test_q_leaves_a_game_that_hangs(tmp_path: Path) -> None:
     nobody_is_left(tmp_path)
 
 
+@pytest.mark.long
 def test_a_film_is_finished_although_its_front_end_was_killed(tmp_path: Path) -> None:
     with started("play", "--record", "film.gif", cwd=tmp_path) as front_end:
         child = at_work(front_end.pid)
