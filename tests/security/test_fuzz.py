@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine import checkpoints, policies
-from engine.client import HostClient, read_recording
+from engine.client import attach, read_recording
 from engine.errors import UserError
 from engine.messages import (
     Checkpoint,
@@ -115,7 +115,9 @@ def test_training_goes_on_whatever_comes_through_its_socket(tmp_path: Path) -> N
                 places = random.integers(0, len(message), random.integers(1, 4)).tolist()
                 parts.append(edited(message, [(place, random.bytes(1)) for place in places]))
             send(parts)
-        with HostClient(run) as client:
+        client = attach(run)  # the host has a thousand connections to get rid of first
+        assert client is not None
+        with client:
             client.send(Resume())  # one of them may have been a pause
             now = next_event(client, Progress, lambda p: p.state == "running")
             next_event(client, Progress, lambda p: p.env_steps > now.env_steps)
