@@ -123,17 +123,7 @@ class Run:
         config = RunConfig()
         with contextlib.suppress(UserError):
             config = self.config()
-        return RunRecord(
-            name=self.name,
-            game=config.game,
-            stage=config.board or config.stage,
-            runner=config.runner,
-            state="damaged",
-            steps=config.steps,
-            created_at=written_at,
-            updated_at=written_at,
-            reason=reason,
-        )
+        return _record_of(self, config, "damaged", written_at, reason)
 
     def write_record(self, record: RunRecord) -> None:
         record.updated_at = time.time()
@@ -183,6 +173,21 @@ class Run:
             return False
 
 
+def _record_of(run: Run, config: RunConfig, state: State, at: float, reason: str = "") -> RunRecord:
+    """The record of a run of which only the options are known, made at unix time `at`."""
+    return RunRecord(
+        name=run.name,
+        game=config.game,
+        stage=config.board or config.stage,
+        runner=config.runner,
+        state=state,
+        steps=config.steps,
+        created_at=at,
+        updated_at=at,
+        reason=reason,
+    )
+
+
 def create_run(config: RunConfig) -> Run:
     """Make the folder of a new run and remember it. Raises `UserError` if the folder can't be written."""
     game = f"{config.game}-{config.board or config.stage}"
@@ -201,19 +206,7 @@ def create_run(config: RunConfig) -> Run:
             raise FileExistsError(errno.EEXIST, "99 runs began in this second")
         run = Run(made)
         (run.path / CONFIG_FILE).write_text(config.to_toml(), encoding="utf-8")
-        now = time.time()
-        run.write_record(
-            RunRecord(
-                name=run.name,
-                game=config.game,
-                stage=config.board or config.stage,
-                runner=config.runner,
-                state="starting",
-                steps=config.steps,
-                created_at=now,
-                updated_at=now,
-            )
-        )
+        run.write_record(_record_of(run, config, "starting", time.time()))
     except OSError as error:
         if made is not None:
             shutil.rmtree(made, ignore_errors=True)  # a full disk: nothing half-made stays behind

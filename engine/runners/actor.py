@@ -123,17 +123,19 @@ class Actor:
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """For a checkpoint: what goes into JSON, and arrays."""
         arrays = {f"env.{name}": array for name, array in self.env.state().items()}
+        return {"explore": dict(self._random.bit_generator.state)}, arrays | self._own_arrays()
+
+    def _own_arrays(self) -> dict[str, NDArray[Any]]:
+        """What the actor itself keeps of its lanes."""
         obs = self._stack.obs
-        arrays |= {"obs": obs if isinstance(obs, np.ndarray) else obs.cpu().numpy()}
+        arrays: dict[str, NDArray[Any]] = {"obs": obs if isinstance(obs, np.ndarray) else obs.cpu().numpy()}
         arrays |= {"held": self._held, "hold_left": self._hold_left, "cleared": self._cleared}
-        if self.masks is not None:
-            arrays["masks"] = self.masks
-        return {"explore": dict(self._random.bit_generator.state)}, arrays
+        return arrays if self.masks is None else {**arrays, "masks": self.masks}
 
     def load_state(self, state: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
         """Go on from the `state` of an actor with as many lanes of the same game. Raises `ValueError` if it is not."""
-        for name, own in self.state()[1].items():
-            if not name.startswith("env.") and arrays.get(name, own).shape != own.shape:
+        for name, own in self._own_arrays().items():
+            if arrays.get(name, own).shape != own.shape:
                 raise ValueError(f"{name} has the shape {arrays[name].shape} instead of {own.shape}")
         self._random.bit_generator.state = state["explore"]
         self.env.load_state({name[4:]: array for name, array in arrays.items() if name.startswith("env.")})
