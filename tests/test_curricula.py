@@ -163,7 +163,7 @@ def starts_of(env: MarioLanes, episodes: int) -> np.ndarray:
     return np.array(found)
 
 
-@pytest.mark.parametrize("emulator", ["native", "nes-py"])
+@pytest.mark.parametrize("emulator", ["native", pytest.param("nes-py", marks=pytest.mark.long)])
 def test_episodes_begin_at_the_stages_of_the_level(emulator: str) -> None:
     lanes, episodes = (16, 30) if emulator == "native" else (2, 8)
     env = MarioLanes(MarioTask(stage="1-1,4-2,8-3", noop_max=0), lanes, emulator=emulator, seed=3)
@@ -312,7 +312,9 @@ def test_a_resume_between_two_stages_goes_on_exactly(nearly: Path, tmp_path: Pat
     assert_equal_ends(parts, whole)
 
 
-@pytest.mark.parametrize("runner", ["parallel", pytest.param("ddp", marks=pytest.mark.long), "apex"])
+@pytest.mark.parametrize(
+    "runner", [*(pytest.param(name, marks=pytest.mark.long) for name in ("parallel", "ddp")), "apex"]
+)
 def test_every_process_follows_what_the_leading_one_decided(runner: str, nearly: Path, tmp_path: Path) -> None:
     count = "--num-actors" if runner == "apex" else "--num-processes"
     options = ("--runner", runner, count, "2", "--parallel-envs", "4", "--burnin", "20000", "--batch-size", "32",

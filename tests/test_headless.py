@@ -107,7 +107,7 @@ def test_tensorboard_shows_the_run(finished_run: FinishedRun) -> None:
     assert [round(point.value) for point in shown][: len(episodes)] == [e["episode_return"] for e in episodes]
 
 
-@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("signum", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long)])
 def test_a_signal_checkpoints_and_ends_in_order(signum: signal.Signals, tmp_path: Path) -> None:
     with headless("--steps", "100000000", "--burnin", "200", cwd=tmp_path) as process:
         read_event(process, "progress", state="running")
@@ -141,7 +141,7 @@ def test_hangup_is_ignored_and_a_second_signal_ends_at_once(tmp_path: Path) -> N
     nobody_is_left(tmp_path)
 
 
-@pytest.mark.parametrize("signalled", [True, False])
+@pytest.mark.parametrize("signalled", [pytest.param(True, marks=pytest.mark.long), False])
 def test_a_reader_that_leaves_stops_the_run_in_order(signalled: bool, tmp_path: Path) -> None:
     """`| tee` dies of the same Ctrl-C; `| head` just leaves. Neither may cost the last checkpoint."""
     with headless("--steps", "100000000", "--burnin", "200", cwd=tmp_path) as process:

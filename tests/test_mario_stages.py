@@ -23,7 +23,7 @@ from mario_tui.feed import Snapshot
 from mario_tui.widgets.evaluations import EvaluationsPanel
 
 
-@pytest.mark.parametrize("emulator", ["native", "nes-py"])
+@pytest.mark.parametrize("emulator", ["native", pytest.param("nes-py", marks=pytest.mark.long)])
 def test_lanes_tell_the_stage_that_a_step_began_in(emulator: str) -> None:
     lanes = 8 if emulator == "native" else 2
     env = MarioLanes(MarioTask(stage="random", noop_max=0), lanes, emulator=emulator, seed=1)

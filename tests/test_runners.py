@@ -138,7 +138,9 @@ def test_a_run_goes_on_under_another_runner(before: str, tmp_path: Path) -> None
     assert second["extra"]["counters"]["episodes"] > first["extra"]["counters"]["episodes"]
 
 
-@pytest.mark.parametrize("runner", ["parallel", pytest.param("ddp", marks=pytest.mark.long), "apex"])
+@pytest.mark.parametrize(
+    "runner", [*(pytest.param(name, marks=pytest.mark.long) for name in ("parallel", "ddp")), "apex"]
+)
 def test_commands_mean_the_same_in_every_runner(runner: str, tmp_path: Path) -> None:
     with headless(*ENDLESS, *RUNNERS[runner], cwd=tmp_path) as process:
         read_event(process, "progress", state="running")
@@ -281,7 +283,8 @@ def test_a_run_without_its_learner_begins_again_from_the_newest_checkpoint(runne
 
 @pytest.mark.parametrize("runner", RUNNERS)
 def test_a_killed_host_leaves_nothing(runner: str, tmp_path: Path) -> None:
-    shared_before = set(Path("/dev/shm").iterdir()) if Path("/dev/shm").is_dir() else set()
+    shared = Path("/dev/shm")
+    shared_before = set(shared.iterdir()) if shared.is_dir() else None
     with headless(*ENDLESS, *RUNNERS[runner], cwd=tmp_path) as process:
         read_event(process, "progress", state="running")
         run = the_run(tmp_path)
@@ -292,8 +295,8 @@ def test_a_killed_host_leaves_nothing(runner: str, tmp_path: Path) -> None:
         process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 1
         nobody_is_left(tmp_path)
-    if shared_before:
-        assert set(Path("/dev/shm").iterdir()) <= shared_before
+    if shared_before is not None:
+        assert set(shared.iterdir()) <= shared_before
 
 
 @pytest.mark.long

@@ -26,7 +26,7 @@ def idle(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("emulator", ["native", "nes-py"])
+@pytest.mark.parametrize("emulator", ["native", pytest.param("nes-py", marks=pytest.mark.long)])
 def test_a_game_that_never_begins_is_given_up(emulator: str, idle: Path) -> None:
     with pytest.raises(UserError, match=r"idle\.nes: the game has not begun after 5,000 frames; accepted: a cartridge"):
         MarioLanes(MarioTask(), 1, emulator=emulator, rom=idle)
