@@ -21,8 +21,8 @@ test-long: $(LONG_INSTALLED) test-oldest  ## the tests that take minutes
 	@$(BIN)/python -m pytest -m long --timeout=1800 $(ARGS)
 
 test-oldest: $(OLDEST_INSTALLED)  ## learning, with the oldest packages that pyproject.toml accepts (downloads some 3 GB)
-	@$(OLDEST)/bin/python -m pytest -p no:cacheprovider tests/test_agents.py tests/test_adam.py tests/test_buffers.py \
-		tests/test_runner_parts.py tests/test_resume.py tests/test_mario.py tests/test_host.py
+	@$(OLDEST)/bin/python -m pytest -p no:cacheprovider tests/engine/agents/test_double_dqn.py tests/engine/agents/test_adam.py tests/engine/buffers/test_replay.py \
+		tests/engine/runners/test_shared_parts.py tests/engine/runners/test_exact_resume.py tests/engine/envs/test_mario.py tests/engine/host/test_supervisor.py
 
 check: $(DEV_INSTALLED)  ## format, lint, types, import borders
 	@$(BIN)/ruff format --check .
@@ -35,15 +35,15 @@ format: $(DEV_INSTALLED)
 	@$(BIN)/ruff check --fix .
 
 bench: $(DEV_INSTALLED)  ## the benchmark tables of the README
-	@$(BIN)/python -m tests.benchmarks.emulation
-	@$(BIN)/python -m tests.benchmarks.games
-	@$(BIN)/python -m tests.benchmarks.training
-	@$(BIN)/python -m tests.benchmarks.runners
-	@$(BIN)/python -m tests.benchmarks.speed
-	@$(BIN)/python -m tests.benchmarks.overhead
-	@$(BIN)/python -m tests.benchmarks.dashboard
-	@$(BIN)/python -m tests.benchmarks.replay
-	@$(BIN)/python -m tests.benchmarks.updates
+	@$(BIN)/python -m bench.emulation
+	@$(BIN)/python -m bench.games
+	@$(BIN)/python -m bench.training
+	@$(BIN)/python -m bench.runners
+	@$(BIN)/python -m bench.speed
+	@$(BIN)/python -m bench.overhead
+	@$(BIN)/python -m bench.dashboard
+	@$(BIN)/python -m bench.replay
+	@$(BIN)/python -m bench.updates
 
 $(BIN)/python:
 	@command -v $(PYTHON) >/dev/null || { echo "make: Python 3.11 or newer is needed: $(PYTHON) not found (make PYTHON=...)" >&2; exit 2; }

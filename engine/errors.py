@@ -1,6 +1,6 @@
 """The one exception whose text is meant for the person at the keyboard."""
 
-from engine.text import printable
+from engine.runtime.text import printable
 
 
 class UserError(Exception):

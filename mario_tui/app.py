@@ -20,21 +20,21 @@ from textual.await_complete import AwaitComplete
 from textual.notifications import SeverityLevel
 from textual.screen import Screen
 
-from engine.client import HostProcess
 from engine.errors import UserError
-from engine.messages import Failed, State
-from engine.runs import ACTIVE, Run
-from engine.text import printable
-from mario_tui import themes
-from mario_tui.keys import bindings, first_key, keys_in
-from mario_tui.link import survive_hang_up
+from engine.host.client import HostProcess
+from engine.protocol.messages import Failed, State
+from engine.runs.run import ACTIVE, Run
+from engine.runtime.text import printable
+from mario_tui.data import themes
+from mario_tui.data.keys import bindings, first_key, keys_in
+from mario_tui.data.settings import SettingsError, load_settings, remember_theme, settings_path
 from mario_tui.screens.base import PlaceScreen
 from mario_tui.screens.dashboard import DashboardScreen
 from mario_tui.screens.dialogs import HelpScreen
 from mario_tui.screens.home import HomeScreen
 from mario_tui.screens.too_small import TooSmallScreen, too_small
-from mario_tui.settings import SettingsError, load_settings, remember_theme, settings_path
-from mario_tui.terminal import SafeApp
+from mario_tui.terminal.backpressure import survive_hang_up
+from mario_tui.terminal.safe_app import SafeApp
 
 _LOOK_AROUND_S = 2.0
 _TWICE_S = 2.0

@@ -10,14 +10,16 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NoReturn
 
-from engine import __version__, policies
-from engine.arguments import add_arguments, given
-from engine.config import GAMES, RUNNERS, make_config
+from engine import __version__
+from engine.config.command_line import add_arguments, given
+from engine.config.fields import flag, read_number
+from engine.config.presets import PRESETS
+from engine.config.run_config import GAMES, RUNNERS, make_config
 from engine.errors import UserError
-from engine.options import flag, read_number
-from engine.presets import PRESETS
-from engine.runs import RECORD_FILE, Run, find_run, list_runs, record_as_dict
-from engine.text import printable, printable_stream
+from engine.runs import policies
+from engine.runs.registry import find_run, list_runs
+from engine.runs.run import RECORD_FILE, Run, record_as_dict
+from engine.runtime.text import printable, printable_stream
 from mario_tui.launch import expanded, make_plan
 
 _COMMANDS = """\
@@ -208,7 +210,7 @@ def _charts(path: Path) -> Path | None:
     """The path if it is an event file, or a folder of them that is no run of ours."""
     if (path / RECORD_FILE).exists() or not path.exists():
         return None
-    from mario_tui.event_files import event_files, is_event_file  # TensorBoard's part takes a moment
+    from mario_tui.data.event_files import event_files, is_event_file  # TensorBoard's part takes a moment
 
     found = bool(event_files(path)) if path.is_dir() else is_event_file(path)
     return path if found else None
@@ -262,7 +264,7 @@ def _eval(arguments: list[str]) -> int:
     parser.add_argument("--episodes", type=_whole("--episodes", 1), default=20, metavar="N", help="default: 20")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of a text")
     options = parser.parse_args(arguments)
-    from engine.checkpoints import find_policy
+    from engine.runs.checkpoints import find_policy
     from mario_tui.evaluate import evaluate
 
     chosen = _evaluation_options(options)
@@ -300,7 +302,7 @@ def _play(arguments: list[str]) -> int:
         if options.board is not None:
             chosen.append(f"--board={options.board}")
     else:
-        from engine.checkpoints import find_policy
+        from engine.runs.checkpoints import find_policy
 
         if options.checkpoint is None:
             policy = policies.of_task(game, options.board or (options.stage if game == "mario" else None))
@@ -373,7 +375,7 @@ def _evaluation_options(options: argparse.Namespace) -> list[str]:
 
 def _check_policy(policy: Path, options: argparse.Namespace) -> None:
     """Raises `UserError` for options of Mario where a policy plays another game."""
-    from engine.checkpoints import policy_metadata
+    from engine.runs.checkpoints import policy_metadata
 
     game = policy_metadata(policy)["game"]
     for name in ("stage", "emulator", "rom"):

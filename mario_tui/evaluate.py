@@ -12,23 +12,16 @@ import msgspec
 from rich.progress import Progress
 
 from engine.errors import UserError
-from engine.messages import (
-    HEADER_BYTES,
-    Episode,
-    Evaluated,
-    EvaluationReport,
-    Failed,
-    body_length,
-    decode_evaluation,
-)
-from engine.text import json_line
-from mario_tui.console import SafeConsole
+from engine.protocol.framing import HEADER_BYTES, body_length, decode_evaluation
+from engine.protocol.messages import Episode, Evaluated, EvaluationReport, Failed
+from engine.runtime.text import json_line
+from mario_tui.terminal.safe_console import SafeConsole
 
 
 @contextlib.contextmanager
 def evaluation_process(policy: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
     """The engine's evaluation of a policy; ended when the block is left, and with this process, however that ends."""
-    command = [sys.executable, "-P", "-m", "engine.evaluation", str(policy), *arguments]
+    command = [sys.executable, "-P", "-m", "engine.commands.evaluate", str(policy), *arguments]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     try:
         yield process

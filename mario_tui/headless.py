@@ -30,9 +30,9 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from engine.client import HostClient, HostGone, HostProcess
 from engine.errors import UserError
-from engine.messages import (
+from engine.host.client import HostClient, HostGone, HostProcess
+from engine.protocol.messages import (
     Episode,
     Evaluation,
     Event,
@@ -46,11 +46,11 @@ from engine.messages import (
     Stop,
     Summary,
 )
-from engine.runs import Run
-from engine.text import json_line, printable
-from mario_tui.console import SafeConsole
-from mario_tui.format import duration, judged, number, reached
+from engine.runs.run import Run
+from engine.runtime.text import json_line, printable
+from mario_tui.data.format import duration, judged, number, reached
 from mario_tui.launch import Plan
+from mario_tui.terminal.safe_console import SafeConsole
 
 _PLAIN_EVERY_S = 10.0
 _JSON_EVERY_S = 1.0

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from engine.checkpoints import find_source
-from engine.client import HostProcess
-from engine.config import ConfigError, RunConfig, carried_over, load_toml, make_config
+from engine.config.presets import preset
+from engine.config.run_config import ConfigError, RunConfig, carried_over, load_toml, make_config
 from engine.errors import UserError
-from engine.preflight import check_start
-from engine.presets import preset
-from engine.runs import CONFIG_FILE, Run, create_run, read_config
+from engine.host.client import HostProcess
+from engine.host.preflight import check_start
+from engine.runs.checkpoints import find_source
+from engine.runs.registry import create_run
+from engine.runs.run import CONFIG_FILE, Run, read_config
 
 
 @dataclass(frozen=True)

@@ -17,15 +17,15 @@ from textual.binding import Binding
 from textual.events import Key
 from textual.widgets import Footer, Static
 
-from engine import joypad
+from engine.config import joypad
 from engine.errors import UserError
-from engine.messages import Episode, Evaluated, EvaluationReport, Failed, Frame
-from mario_tui import themes
+from engine.protocol.messages import Episode, Evaluated, EvaluationReport, Failed, Frame
+from mario_tui.data import themes
+from mario_tui.data.format import reached
+from mario_tui.data.settings import load_settings
 from mario_tui.evaluate import reports
-from mario_tui.format import reached
-from mario_tui.settings import load_settings
-from mario_tui.terminal import SafeApp
-from mario_tui.widgets.game import GameView
+from mario_tui.terminal.safe_app import SafeApp
+from mario_tui.widgets.panels.game import GameView
 
 _BUTTONS = {
     "left": joypad.LEFT, "right": joypad.RIGHT, "up": joypad.UP, "down": joypad.DOWN,
@@ -45,7 +45,7 @@ _FILM_S, _LEAVE_S = 30.0, 2.0
 
 def start_game(*arguments: str) -> Popen[bytes]:
     """The engine's game in a process; the end of its standard input, closed or with this process, ends it in order."""
-    command = [sys.executable, "-P", "-m", "engine.play", *arguments]
+    command = [sys.executable, "-P", "-m", "engine.commands.play", *arguments]
     return Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
 
 

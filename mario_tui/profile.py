@@ -13,12 +13,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 
-from engine.arguments import given
-from engine.config import RunConfig
+from engine.config.command_line import given
+from engine.config.run_config import RunConfig
 from engine.errors import UserError
-from engine.messages import HEADER_BYTES, Failed, Log, Profiled, ProfileReport, body_length, decode_profile
-from engine.runs import CONFIG_FILE
-from engine.text import json_line
+from engine.protocol.framing import HEADER_BYTES, body_length, decode_profile
+from engine.protocol.messages import Failed, Log, Profiled, ProfileReport
+from engine.runs.run import CONFIG_FILE
+from engine.runtime.text import json_line
 from mario_tui.launch import make_plan
 
 _LEAVE_S = 30.0
@@ -117,7 +118,7 @@ def _folder(config: RunConfig) -> Iterator[Path]:
 @contextlib.contextmanager
 def _profiler(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
     """The engine's profiler; told to end when the block is left, and waited for."""
-    command = [sys.executable, "-P", "-m", "engine.profiler", str(folder), *arguments]
+    command = [sys.executable, "-P", "-m", "engine.commands.profile", str(folder), *arguments]
     with (folder / "profiler.log").open("wb") as log:
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log)
     try:

@@ -1,1 +1,1 @@
-"""Tests of mario-tui; `tests.support` drives the real program."""
+"""Tests of mario-tui; `tests.support.program` drives the real program."""

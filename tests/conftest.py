@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from engine.runs import Run
 from mario_tui.app import MarioApp
-from tests.support import json_lines, kill_hosts, run_program, the_run
+from tests.support.program import FinishedRun, json_lines, kill_hosts, run_program, the_run
 
 # numba's compiled code is kept in the real cache folder; only the registry and the settings move.
 SHORT_RUN = ("--steps", "2000", "--burnin", "500", "--seed", "1")
@@ -34,14 +32,6 @@ def _private_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     yield
     kill_hosts(tmp_path)
-
-
-@dataclass(frozen=True)
-class FinishedRun:
-    folder: Path  # working directory
-    run: Run
-    events: list[dict[str, Any]]  # its JSON lines
-    checkpoint: Path
 
 
 @pytest.fixture(scope="session")

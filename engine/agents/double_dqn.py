@@ -23,9 +23,9 @@ from torch.nn import functional as F
 
 from engine.agents.adam import SLOTS, Adam
 from engine.buffers import Batch
-from engine.buffers.device import Array, TensorBatch
+from engine.buffers.device.storage import Array, TensorBatch
 from engine.errors import UserError
-from engine.monitoring.stages import SHARES, stages
+from engine.runtime.stopwatch import SHARES, stages
 
 Precision = Literal["float32", "bfloat16", "float16"]
 MAX_GRADIENT_NORM = 10.0

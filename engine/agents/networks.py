@@ -14,6 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from engine.config.run_config import RunConfig
+from engine.envs.vec_env import Spec
+
 
 def _nature(channels: int, filters: tuple[int, int, int] = (32, 64, 64)) -> nn.Sequential:
     """For screens of 36x36 and more (Mnih et al. 2015)."""
@@ -82,7 +85,7 @@ class ColumnsQNetwork(nn.Module):
 
     Args:
         stack: 1.
-        frame_shape: (planes, height, width) of `engine.envs.tetris`.
+        frame_shape: (planes, height, width) of `engine.envs.boards.tetris`.
         actions: 4 * width.
         hidden: channels, and width of the value's stream.
     """
@@ -143,3 +146,18 @@ def make_network(name: str, stack: int, frame_shape: tuple[int, ...], actions: i
     if name == "columns":
         return ColumnsQNetwork(stack, frame_shape, actions)
     return DuelingQNetwork(stack, frame_shape, actions, name)
+
+
+_NETWORK_OF_BOARDS = {"snake": "grid", "tetris": "columns"}
+
+
+def network_of(config: RunConfig) -> str:
+    """The name of a run's network, one of `engine.agents.networks.NETWORKS`."""
+    return _NETWORK_OF_BOARDS.get(config.game, config.network)
+
+
+def make_networks(config: RunConfig, spec: Spec) -> tuple[nn.Module, nn.Module]:
+    """Online and target network of a run."""
+    name = network_of(config)
+    online, target = (make_network(name, spec.stack, spec.frame_shape, spec.actions) for _ in range(2))
+    return online, target

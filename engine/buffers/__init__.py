@@ -1,6 +1,6 @@
 """Replay in separable parts: n-step storage (`frames`, in a `memory`) and sampling (`sampling`, on `sum_tree`).
 
-`ReplayBuffer` and `PrioritizedReplayBuffer` compose them. All of it is NumPy; `engine.buffers.device_replay` has
+`ReplayBuffer` and `PrioritizedReplayBuffer` compose them. All of it is NumPy; `engine.buffers.device.replay` has
 the same on a torch device.
 """
 

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.buffers.memory import HostMemory, Layout, Memory
-from engine.jit import helper, kernel, prefetch
+from engine.runtime.jit import helper, kernel, prefetch
 
 NO_ACTION = -1
 _GOES_ON, _TERMINATED, _TRUNCATED = 0, 1, 2

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.errors import UserError
-from engine.files import open_regular, read_bounded
+from engine.runtime.files import open_regular, read_bounded
 
 Layout = Mapping[str, tuple[tuple[int, ...], np.dtype[Any] | type[np.generic]]]
 """Shape and dtype of every array, by name."""

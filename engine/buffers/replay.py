@@ -20,11 +20,11 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.buffers.ahead import AheadSampler
 from engine.buffers.frames import Batch, FrameStorage
 from engine.buffers.memory import Memory
+from engine.buffers.prefetching_sampler import PrefetchingSampler
 from engine.buffers.sampling import PrioritizedSampler, Sample, Sampler, UniformSampler
-from engine.buffers.saved import Column
+from engine.buffers.saved_arrays import Column
 
 _C = TypeVar("_C", bound=Column)
 
@@ -212,7 +212,7 @@ class ReplayBuffer:
         self.storage.memory.close()
 
     def _use(self, sampler: Sampler) -> None:
-        self.sampler = AheadSampler(sampler, self.storage) if self.storage.memory.on_disk else sampler
+        self.sampler = PrefetchingSampler(sampler, self.storage) if self.storage.memory.on_disk else sampler
         self.sampler.appended()
 
 

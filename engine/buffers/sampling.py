@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from engine.buffers.frames import FrameStorage
 from engine.buffers.sum_tree import SumTree, find_leaves, set_leaves
-from engine.jit import kernel
+from engine.runtime.jit import kernel
 
 EPSILON = 1e-6  # keeps entries of zero TD error reachable
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from engine import joypad
-from engine.config import RunConfig
+from engine.config import joypad
+from engine.config.run_config import RunConfig
 
 _MOVES = ("up", "right", "down", "left")
 _ROTATIONS = 4

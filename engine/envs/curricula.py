@@ -12,13 +12,13 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from engine import messages
-from engine.config import RunConfig
-from engine.messages import Part
-from engine.worlds import stages_of
+from engine.config.run_config import RunConfig
+from engine.config.stages import stages_of
+from engine.protocol import messages
+from engine.protocol.messages import Part
 
 TERMS = ("height", "holes", "bumpiness")
-"""What is counted on a board of Tetris, see `engine.envs.tetris`."""
+"""What is counted on a board of Tetris, see `engine.envs.boards.tetris`."""
 _SHAPING = (
     ("clears", (0.0, 0.0, 0.0)),
     ("height and holes, half", (0.255, 0.18, 0.0)),

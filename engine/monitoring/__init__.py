@@ -2,6 +2,7 @@
 `trace`, `profile`).
 """
 
-from engine.monitoring.stages import STAGES, Stopwatch, split
+from engine.monitoring.time_split import split
+from engine.runtime.stopwatch import STAGES, Stopwatch
 
 __all__ = ["STAGES", "Stopwatch", "split"]

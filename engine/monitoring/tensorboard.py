@@ -17,7 +17,7 @@ from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
-from engine.messages import Episode, Evaluation, Progress
+from engine.protocol.messages import Episode, Evaluation, Progress
 
 EPISODE_POINTS = 4096
 """Points with as many episodes each, one at first; then of twice as many. Our own charts show no more, either."""

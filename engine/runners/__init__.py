@@ -1,1 +1,1 @@
-"""Training architectures. Each module wires the same actor and learner; `process` is what the host starts."""
+"""Training architectures: `single`, `parallel`, `ddp`, `apex` wire the same actor and learner; `process` starts one."""

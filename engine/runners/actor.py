@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from engine.agents.double_dqn import legal
-from engine.agents.schedules import annealed
-from engine.envs.stack import FrameStack
-from engine.envs.step import Frames, Lanes, VectorStep
-from engine.messages import Thought
-from engine.monitoring.stages import stages
-from engine.runners.ledger import EndedEpisode
+from engine.agents.exploration import annealed, random_actions
+from engine.envs.frame_stack import FrameStack
+from engine.envs.vec_env import Frames, Lanes, VectorStep
+from engine.protocol.messages import Thought
+from engine.runners.shared_state import EndedEpisode
+from engine.runtime.stopwatch import stages
 
 Policy = Callable[[Frames], Tensor]
 """Q-values [lanes, actions] of observations uint8 [lanes, stack, *frame_shape]."""
@@ -44,16 +44,6 @@ class Decision:
             shape=(frames, planes, height, width),
             seen=seen.tobytes(),
         )
-
-
-def random_actions(
-    random: np.random.Generator, lanes: int, actions: int, masks: NDArray[np.bool_] | None
-) -> NDArray[np.int64]:
-    """An action for each lane [lanes], every legal one with the same probability."""
-    if masks is None:
-        return random.integers(0, actions, lanes)
-    nth = (random.random(lanes) * masks.sum(1)).astype(np.int64)
-    return (masks.cumsum(1) > nth[:, None]).argmax(1)
 
 
 class Actor:

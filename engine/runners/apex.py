@@ -17,23 +17,25 @@ import numpy as np
 import torch
 
 from engine.agents import Losses
+from engine.agents.autotune import Choices
 from engine.agents.initial_priorities import TDErrors
+from engine.agents.networks import make_networks
+from engine.agents.weights import SharedWeights, count
 from engine.buffers import NothingToSample, SharedMemory
-from engine.config import RunConfig
-from engine.envs.make import make_lanes
-from engine.envs.step import Frames, Spec
-from engine.monitoring.stages import stages
+from engine.config.run_config import RunConfig
+from engine.envs.factory import make_lanes
+from engine.envs.vec_env import Frames, Spec
 from engine.runners.actor import Actor
-from engine.runners.channel import Channel, SharedScreen
-from engine.runners.choices import Choices, make_networks
-from engine.runners.crew import Crew
-from engine.runners.lead import Lead, env_steps_of, level_at
+from engine.runners.actor_learner import budget, follow, ladder_of_member, show_screen, step_s
+from engine.runners.coordinator import Coordinator, env_steps_of, level_at
+from engine.runners.frame_mailbox import FrameMailbox
+from engine.runners.host_link import HostLink
 from engine.runners.learner import Learner, shared_replay
-from engine.runners.ledger import Ledger
-from engine.runners.player import budget, follow, ladder_of_member, show_screen, step_s
-from engine.runners.roster import Roster
-from engine.runners.weights import SharedWeights, count
-from engine.threads import thread_budget
+from engine.runners.shared_state import SharedState
+from engine.runners.stats.processes import ProcessStats
+from engine.runners.worker_pool import WorkerPool
+from engine.runtime.stopwatch import stages
+from engine.runtime.threads import thread_budget
 
 _PUBLISH_EVERY_S = 0.1
 _NAP_S = 0.001
@@ -46,10 +48,10 @@ class Shared:
     """What the learner hands to its actors when they start."""
 
     config: RunConfig
-    ledger: SharedMemory
+    shared_state: SharedMemory
     replay: SharedMemory
     weights: SharedMemory
-    screen: SharedScreen
+    screen: FrameMailbox
     choices: dict[str, Any]
     begun_at: int
     """Environment steps of the run at its start, so that a resumed one does not repeat its random numbers."""
@@ -59,12 +61,12 @@ class Runner:
     """The learner. Trains until `config.steps`, `config.episodes` or a Stop command."""
 
     def __init__(
-        self, run: Path, config: RunConfig, channel: Channel, screen: SharedScreen, resume_from: Path | None
+        self, run: Path, config: RunConfig, link: HostLink, screen: FrameMailbox, resume_from: Path | None
     ) -> None:
         self._config = config
         ledger_memory, replay_memory, weights_memory = SharedMemory(), SharedMemory(), SharedMemory()
-        self._ledger = Ledger(config.num_actors, ledger_memory)
-        self._ledger.open(level_at(config, resume_from))
+        self._shared_state = SharedState(config.num_actors, ledger_memory)
+        self._shared_state.open(level_at(config, resume_from))
         threads = budget(config, 1)
         spec = spec_of(config)
         replay = shared_replay(config, spec, config.num_actors, replay_memory)
@@ -76,8 +78,8 @@ class Runner:
             seed=int(learn_seed),
             threads=threads.learn_threads,
             replay=replay,
-            beat=channel.beat,
-            tell=channel.log,
+            beat=link.beat,
+            tell=link.log,
             resume_from=resume_from,
         )
         self._weights = SharedWeights(count(self._learner.agent.online), weights_memory)
@@ -95,14 +97,16 @@ class Runner:
             self._learner.choices.state(),
             self._begun_at,
         )
-        self._crew = Crew("actor", act, (shared,), self._ledger, channel)
-        self._roster = Roster("actor", self._ledger, self._crew, self._learner, self._learner.choices.batch_size)
-        self._lead = Lead(
+        self._pool = WorkerPool("actor", act, (shared,), self._shared_state, link)
+        self._roster = ProcessStats(
+            "actor", self._shared_state, self._pool, self._learner, self._learner.choices.batch_size
+        )
+        self._coordinator = Coordinator(
             run,
             config,
-            channel,
+            link,
             self._learner,
-            self._ledger,
+            self._shared_state,
             threads=threads,
             resume_from=resume_from,
             members=self._roster,
@@ -110,22 +114,22 @@ class Runner:
 
     def train(self) -> None:
         """The loop. Returns after the last checkpoint was written and announced."""
-        lead = self._lead
-        while lead.goes_on([] if lead.paused else self._iterate()):
+        coordinator = self._coordinator
+        while coordinator.goes_on([] if coordinator.paused else self._iterate()):
             pass
-        self._ledger.stop()
-        self._crew.close()
-        lead.finish()
+        self._shared_state.stop()
+        self._pool.close()
+        coordinator.finish()
 
     def close(self) -> None:
-        self._ledger.stop()
-        self._crew.close(leave_s=0)  # in order they have left already
+        self._shared_state.stop()
+        self._pool.close(leave_s=0)  # in order they have left already
         self._learner.close()
 
     def _iterate(self) -> list[Losses]:
-        learner, ledger, config = self._learner, self._ledger, self._config
-        follow(ledger, learner)
-        played = ledger.played
+        learner, shared_state, config = self._learner, self._shared_state, self._config
+        follow(shared_state, learner)
+        played = shared_state.played
         learner.book(played - self._taken)
         self._taken = played
         self._throttle()
@@ -151,7 +155,7 @@ class Runner:
         learner, config = self._learner, self._config
         ahead = max(config.actors_ahead, learner.due_within)  # or both sides would wait for each other
         ahead += self._taken + learner.burnin_left - learner.backlog
-        self._ledger.allow(min(ahead, config.steps - self._begun_at))
+        self._shared_state.allow(min(ahead, config.steps - self._begun_at))
 
 
 class _Policy:
@@ -174,16 +178,16 @@ class _Policy:
             return q
 
 
-def act(channel: Channel, index: int, restarts: int, shared: Shared) -> None:
+def act(link: HostLink, index: int, restarts: int, shared: Shared) -> None:
     """The main function of actor `index`: plays until it is told to stop."""
     config = shared.config
-    ledger = Ledger(config.num_actors, shared.ledger)
+    shared_state = SharedState(config.num_actors, shared.shared_state)
     threads = thread_budget(config.parallel_envs, 1, config.num_actors)
     torch.set_num_threads(1)
     seeds = np.random.SeedSequence([config.seed, index, restarts, shared.begun_at]).generate_state(2)
     env = make_lanes(config, config.parallel_envs, threads=threads.lane_threads, seed=int(seeds[0]))
     if config.curriculum:
-        env.follow(ledger.level)
+        env.follow(shared_state.level)
     spec = env.spec
     storage = shared_replay(config, spec, config.num_actors, shared.replay).storage.part(index * env.lanes, env.lanes)
     storage.cut()  # a former actor may have died in the middle of an episode, or of writing
@@ -197,27 +201,27 @@ def act(channel: Channel, index: int, restarts: int, shared: Shared) -> None:
     errors = TDErrors(env.lanes, config.n_step, config.gamma)
     shown_at, pulled_at = float("-inf"), -config.sync_every
     played = 0
-    while not ledger.stopped:
-        ledger.beat(index, step_s(config))
-        ledger.note_stages(index)
-        if ledger.paused or not ledger.may_go_on:
+    while not shared_state.stopped:
+        shared_state.beat(index, step_s(config))
+        shared_state.note_stages(index)
+        if shared_state.paused or not shared_state.may_go_on:
             before = time.monotonic()
             with stages("wait"):
                 time.sleep(_NAP_S)
-            if not ledger.paused:
-                ledger.waited[index] += time.monotonic() - before
-            shown_at = show_screen(ledger, index, actor, shared.screen, shown_at)
+            if not shared_state.paused:
+                shared_state.waited[index] += time.monotonic() - before
+            shown_at = show_screen(shared_state, index, actor, shared.screen, shown_at)
             continue
         if played - pulled_at >= config.sync_every:
             pulled_at = played
             updates = policy.pull()
             if updates is not None:
-                ledger.counts[index, 3] = updates
+                shared_state.counts[index, 3] = updates
         if config.curriculum:
-            env.follow(ledger.level)
+            env.follow(shared_state.level)
         frames, masks = actor.frames, actor.masks
-        actions = actor.choose(policy, ledger.env_steps, ledger.tuned("epsilon_scale"))
-        shown_at = show_screen(ledger, index, actor, shared.screen, shown_at)
+        actions = actor.choose(policy, shared_state.env_steps, shared_state.tuned("epsilon_scale"))
+        shown_at = show_screen(shared_state, index, actor, shared.screen, shown_at)
         step, ended = actor.finish(actor.begin(actions))
         assert actor.decision is not None
         q_values = actor.decision.q_values.numpy()
@@ -227,7 +231,7 @@ def act(channel: Channel, index: int, restarts: int, shared: Shared) -> None:
                 frames, actions, step.rewards, step.terminated, step.truncated, step.final_frames, masks,
                 step.final_masks, priorities,
             )  # fmt: skip
-        ledger.book(index, env.lanes, step.emulated, ended)
+        shared_state.book(index, env.lanes, step.emulated, ended)
         played += env.lanes
     actor.close()
 

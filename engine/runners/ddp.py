@@ -20,23 +20,24 @@ import torch.distributed as dist
 from torch.distributed import FileStore  # type: ignore[attr-defined]
 
 from engine.agents import Losses
-from engine.agents.averaging import AveragingDQN
+from engine.agents.allreduce_dqn import AllreduceDQN
 from engine.agents.double_dqn import resolve_device
 from engine.buffers import SharedMemory
-from engine.config import RunConfig
+from engine.config.run_config import RunConfig
 from engine.errors import UserError
-from engine.monitoring.stages import stages
-from engine.runners.channel import Channel, SharedScreen
-from engine.runners.crew import Crew
-from engine.runners.lead import Lead, env_steps_of, level_at
-from engine.runners.ledger import Ledger
-from engine.runners.player import Player
-from engine.runners.roster import Roster
+from engine.runners.actor_learner import ActorLearner
+from engine.runners.coordinator import Coordinator, env_steps_of, level_at
+from engine.runners.frame_mailbox import FrameMailbox
+from engine.runners.host_link import HostLink
+from engine.runners.shared_state import SharedState
+from engine.runners.stats.processes import ProcessStats
+from engine.runners.worker_pool import WorkerPool
+from engine.runtime.stopwatch import stages
 
 _GO_ON, _WAIT, _STOP = 0, 1, 2
 _NAP_S = 0.0002
 _EXPLAIN_S = 2.0
-"""Seconds in which the crew's thread tells which rank was lost, which is more than the collective operation knows."""
+"""Seconds in which the pool's thread tells which rank was lost, which is more than the collective operation knows."""
 
 
 @dataclass(frozen=True)
@@ -45,8 +46,8 @@ class Shared:
 
     run: Path
     config: RunConfig
-    ledger: SharedMemory
-    screen: SharedScreen
+    shared_state: SharedMemory
+    screen: FrameMailbox
     choices: dict[str, Any]
     meeting: Path
     resume_from: Path | None
@@ -58,81 +59,81 @@ class Runner:
     """Rank 0. Trains until `config.steps`, `config.episodes` or a Stop command."""
 
     def __init__(
-        self, run: Path, config: RunConfig, channel: Channel, screen: SharedScreen, resume_from: Path | None
+        self, run: Path, config: RunConfig, link: HostLink, screen: FrameMailbox, resume_from: Path | None
     ) -> None:
         memory, begun_at = SharedMemory(), env_steps_of(resume_from)
-        self._ledger = Ledger(config.num_processes, memory)
-        self._ledger.open(level_at(config, resume_from))
-        self._player = Player(
+        self._shared_state = SharedState(config.num_processes, memory)
+        self._shared_state.open(level_at(config, resume_from))
+        self._actor_learner = ActorLearner(
             run,
             _of_rank(config, 0),
-            self._ledger,
+            self._shared_state,
             screen,
-            tell=channel.log,
-            beat=channel.beat,
+            tell=link.log,
+            beat=link.beat,
             resume_from=resume_from,
             seed=None if resume_from is None else [config.seed, 0, begun_at],
-            agent=AveragingDQN,
+            agent=AllreduceDQN,
         )
-        learner = self._player.learner
+        learner = self._actor_learner.learner
         self._meeting = meeting = run / ".ranks.partial"
         meeting.unlink(missing_ok=True)
         shared = Shared(run, config, memory, screen, learner.choices.state(), meeting, resume_from, begun_at)
-        self._crew = Crew("rank", work, (shared,), self._ledger, channel, first=1, replace=False)
-        self._rank = _Rank(self._player, self._ledger, 0, meeting)
-        self._lead = Lead(
+        self._pool = WorkerPool("rank", work, (shared,), self._shared_state, link, first=1, replace=False)
+        self._rank = _Rank(self._actor_learner, self._shared_state, 0, meeting)
+        self._coordinator = Coordinator(
             run,
             config,
-            channel,
+            link,
             learner,
-            self._ledger,
-            threads=self._player.threads,
+            self._shared_state,
+            threads=self._actor_learner.threads,
             resume_from=resume_from,
-            members=Roster(
-                "rank", self._ledger, self._crew, learner, learner.choices.batch_size * config.num_processes
+            members=ProcessStats(
+                "rank", self._shared_state, self._pool, learner, learner.choices.batch_size * config.num_processes
             ),
         )
 
     def train(self) -> None:
         """The loop. Returns after the last checkpoint was written and announced."""
-        lead, rank = self._lead, self._rank
+        coordinator, rank = self._coordinator, self._rank
         losses: list[Losses] = []
         try:
-            while lead.goes_on(losses):
-                losses = rank.iterate(_WAIT if lead.paused else _GO_ON)
+            while coordinator.goes_on(losses):
+                losses = rank.iterate(_WAIT if coordinator.paused else _GO_ON)
             rank.iterate(_STOP)
             dist.destroy_process_group()
         except RuntimeError:
             time.sleep(_EXPLAIN_S)
             raise
-        self._ledger.stop()
-        self._crew.close()
-        lead.finish()
+        self._shared_state.stop()
+        self._pool.close()
+        coordinator.finish()
 
     def close(self) -> None:
-        self._ledger.stop()
-        self._crew.close(leave_s=0)  # in order they have left already
-        self._player.close()
+        self._shared_state.stop()
+        self._pool.close(leave_s=0)  # in order they have left already
+        self._actor_learner.close()
         self._meeting.unlink(missing_ok=True)  # not earlier: NCCL's monitor reads it for as long as the group is there
 
 
 class _Rank:
-    """A player among others, once all have met."""
+    """A actor_learner among others, once all have met."""
 
-    def __init__(self, player: Player, ledger: Ledger, index: int, meeting: Path) -> None:
-        self._player, self._ledger, self._index = player, ledger, index
+    def __init__(self, actor_learner: ActorLearner, shared_state: SharedState, index: int, meeting: Path) -> None:
+        self._actor_learner, self._shared_state, self._index = actor_learner, shared_state, index
         self._lead_says = _GO_ON
-        player.learner.replay.cut()  # games begin anew, also where a checkpoint had the replay
-        agent = player.learner.agent
-        assert isinstance(agent, AveragingDQN)
+        actor_learner.learner.replay.cut()  # games begin anew, also where a checkpoint had the replay
+        agent = actor_learner.learner.agent
+        assert isinstance(agent, AllreduceDQN)
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo0" if sys.platform == "darwin" else "lo")
         if agent.device.type == "cuda":
             torch.cuda.set_device(agent.device)
         dist.init_process_group(
             "nccl" if agent.device.type == "cuda" else "gloo",
-            store=FileStore(str(meeting), ledger.members),
+            store=FileStore(str(meeting), shared_state.members),
             rank=index,
-            world_size=ledger.members,
+            world_size=shared_state.members,
         )
         self._control = dist.new_group(backend="gloo")  # on the CPU, whatever the gradients are on
         agent.broadcast()
@@ -144,11 +145,11 @@ class _Rank:
 
     def iterate(self, order: int = _GO_ON) -> list[Losses]:
         """Agree with the others, then play and learn, or not. `order` is rank 0's."""
-        due = self._agree(self._player.learner.due(), order)
+        due = self._agree(self._actor_learner.learner.due(), order)
         if self._lead_says != _GO_ON:
             return []
-        losses = self._player.iterate(lambda: self._player.learner.learn(due))
-        self._ledger.counts[self._index, 3] = self._player.learner.updates
+        losses = self._actor_learner.iterate(lambda: self._actor_learner.learner.learn(due))
+        self._shared_state.counts[self._index, 3] = self._actor_learner.learner.updates
         return losses
 
     @stages("synchronise")
@@ -159,36 +160,36 @@ class _Rank:
         assert pending is not None
         before = time.monotonic()
         while not pending.is_completed():  # a rank that waits, for an evaluation of rank 0's perhaps, is alive
-            self._ledger.beat(self._index)
+            self._shared_state.beat(self._index)
             time.sleep(_NAP_S)
         pending.wait()
-        self._ledger.waited[self._index] += time.monotonic() - before
-        self._ledger.beat(self._index)
+        self._shared_state.waited[self._index] += time.monotonic() - before
+        self._shared_state.beat(self._index)
         self._lead_says = int(message[1])
         return -int(message[0])
 
 
-def work(channel: Channel, index: int, restarts: int, shared: Shared) -> None:
+def work(link: HostLink, index: int, restarts: int, shared: Shared) -> None:
     """The main function of rank `index` > 0: plays and learns until rank 0 says that it is over."""
     config = _of_rank(shared.config, index)
-    ledger = Ledger(config.num_processes, shared.ledger)
-    player = Player(
+    shared_state = SharedState(config.num_processes, shared.shared_state)
+    actor_learner = ActorLearner(
         shared.run,
         config,
-        ledger,
+        shared_state,
         shared.screen,
-        tell=channel.log,
+        tell=link.log,
         index=index,
         resume_from=shared.resume_from,
         seed=[config.seed, index, restarts, shared.begun_at],
-        agent=AveragingDQN,
+        agent=AllreduceDQN,
         choices=shared.choices,
     )
-    rank = _Rank(player, ledger, index, shared.meeting)
+    rank = _Rank(actor_learner, shared_state, index, shared.meeting)
     while not rank.stopped:
         rank.iterate()
     dist.destroy_process_group()
-    player.close()
+    actor_learner.close()
 
 
 def _of_rank(config: RunConfig, index: int) -> RunConfig:

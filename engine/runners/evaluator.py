@@ -14,16 +14,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.checkpoints import BEST_POLICY_FILE, CheckpointError, policy_metadata
-from engine.config import RunConfig
-from engine.envs.make import describe_task, make_lanes
-from engine.envs.step import Frames, Lanes
-from engine.evaluation import play_episodes
-from engine.messages import Evaluation
-from engine.runners.channel import Channel
-from engine.runners.counters import Counters
+from engine.config.run_config import RunConfig
+from engine.config.stages import stages_of
+from engine.envs.factory import describe_task, make_lanes
+from engine.envs.vec_env import Frames, Lanes
+from engine.evaluation.episodes import play_episodes
+from engine.protocol.messages import Evaluation
+from engine.runners.host_link import HostLink
 from engine.runners.learner import Learner
-from engine.worlds import stages_of
+from engine.runners.stats.counters import Counters
+from engine.runs.checkpoints import BEST_POLICY_FILE, CheckpointError, policy_metadata
 
 _SEED = 20_000  # the starts of every evaluation of every run, so that policies can be compared
 
@@ -39,8 +39,8 @@ class _StopWaits(Exception):
 class Evaluator:
     """Training stands still during an evaluation, so that a run's numbers do not depend on the machine's speed."""
 
-    def __init__(self, run: Path, config: RunConfig, channel: Channel, learner: Learner, threads: int) -> None:
-        self._run, self._config, self._channel, self._learner, self._threads = run, config, channel, learner, threads
+    def __init__(self, run: Path, config: RunConfig, link: HostLink, learner: Learner, threads: int) -> None:
+        self._run, self._config, self._link, self._learner, self._threads = run, config, link, learner, threads
         self._env: Lanes | None = None
         self._best = score_of(run / BEST_POLICY_FILE, describe_task(config))
 
@@ -49,7 +49,7 @@ class Evaluator:
         started = time.monotonic()
         episodes = episodes_of(self._config)
         if self._env is None:
-            self._channel.beat(_STARTING_S)
+            self._link.beat(_STARTING_S)
             self._env = make_lanes(self._config, episodes, threads=self._threads, seed=_SEED, once=True)
             self._env.spread_starts()
         self._env.rewind()
@@ -61,7 +61,7 @@ class Evaluator:
         mean_return = sum(episode.episode_return for episode in played) / episodes
         score = (clears / episodes, mean_return)
         is_best = score >= self._best and self._keep(counters.env_steps, score)
-        self._channel.send(
+        self._link.send(
             Evaluation(
                 env_steps=counters.env_steps,
                 episodes=episodes,
@@ -75,8 +75,8 @@ class Evaluator:
         )
 
     def _act(self, obs: Frames, masks: NDArray[np.bool_] | None) -> NDArray[np.int64]:
-        self._channel.beat()
-        if self._channel.stop_waits:
+        self._link.beat()
+        if self._link.stop_waits:
             raise _StopWaits
         return self._learner.agent.play(obs, masks)
 
@@ -87,7 +87,7 @@ class Evaluator:
             self._learner.save_policy(partial, env_steps, score)
             partial.replace(self._run / BEST_POLICY_FILE)
         except Exception as error:  # safetensors raises its own kinds for a full disk
-            self._channel.log(f"the best policy could not be saved: {error}", "warning")
+            self._link.log(f"the best policy could not be saved: {error}", "warning")
             return False
         self._best = score
         return True

@@ -17,24 +17,26 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file as load_arrays
 from safetensors.torch import load_file, save_file
 
-from engine import __version__, checkpoints
+from engine import __version__
 from engine.agents import DoubleDQN, Losses
+from engine.agents.autotune import Choices, choose, still_valid
 from engine.agents.double_dqn import resolve_device
+from engine.agents.networks import make_networks, network_of
 from engine.buffers import MappedMemory, PrioritizedReplayBuffer, Replay, ReplayBuffer, SharedMemory
-from engine.buffers.device_replay import DeviceReplayBuffer
-from engine.buffers.saved import mapped_arrays, save_arrays
-from engine.checkpoints import CheckpointError
-from engine.config import RunConfig, load_toml
-from engine.envs.make import describe_task
-from engine.envs.step import Frames, Spec, VectorStep
+from engine.buffers.device.replay import DeviceReplayBuffer
+from engine.buffers.saved_arrays import mapped_arrays, save_arrays
+from engine.config.run_config import RunConfig, load_toml
+from engine.envs.factory import describe_task
+from engine.envs.vec_env import Frames, Spec, VectorStep
 from engine.errors import UserError
-from engine.files import read_bounded
-from engine.messages import Tunable
-from engine.monitoring.memory import DeviceMemory, check_memory, fits_device
-from engine.monitoring.stages import stages
-from engine.runners.choices import Choices, choose, make_networks, network_of, still_valid
-from engine.runners.process import HopelessError
-from engine.runs import CONFIG_FILE, Count, read_config
+from engine.monitoring.memory_budget import DeviceMemory, check_memory, fits_device
+from engine.protocol.failures import HopelessError
+from engine.protocol.messages import Tunable
+from engine.runs import checkpoints
+from engine.runs.checkpoints import CheckpointError
+from engine.runs.run import CONFIG_FILE, Count, read_config
+from engine.runtime.files import read_bounded
+from engine.runtime.stopwatch import stages
 
 _ONLINE_FILE, _TARGET_FILE, _OPTIMIZER_FILE = "online.safetensors", "target.safetensors", "optimizer.safetensors"
 _STATE_FILE, _ARRAYS_FILE = "state.json", "lanes.safetensors"
@@ -56,7 +58,7 @@ class LearnerState(msgspec.Struct):
     torch_random: str
     scaler: dict[str, Any]
     extra: dict[str, Any]
-    """The runner's, with `counters` and `tuned` among them; see `Lead`."""
+    """The runner's, with `counters` and `tuned` among them; see `Coordinator`."""
 
 
 class DivergedError(HopelessError):

@@ -14,16 +14,17 @@ from pathlib import Path
 from typing import Any
 
 from engine.agents import Losses
+from engine.agents.shared_dqn import ProcessLock, SharedDQN
 from engine.buffers import SharedMemory
-from engine.config import RunConfig
-from engine.monitoring.stages import stages
-from engine.runners.central import CentralDQN, ProcessLock
-from engine.runners.channel import Channel, SharedScreen
-from engine.runners.crew import Crew
-from engine.runners.lead import Lead, env_steps_of, level_at
-from engine.runners.ledger import Ledger
-from engine.runners.player import Player, follow
-from engine.runners.roster import Roster
+from engine.config.run_config import RunConfig
+from engine.runners.actor_learner import ActorLearner, follow
+from engine.runners.coordinator import Coordinator, env_steps_of, level_at
+from engine.runners.frame_mailbox import FrameMailbox
+from engine.runners.host_link import HostLink
+from engine.runners.shared_state import SharedState
+from engine.runners.stats.processes import ProcessStats
+from engine.runners.worker_pool import WorkerPool
+from engine.runtime.stopwatch import stages
 
 _NAP_S = 0.02
 
@@ -34,10 +35,10 @@ class Shared:
 
     run: Path
     config: RunConfig
-    ledger: SharedMemory
+    shared_state: SharedMemory
     model: SharedMemory
     lock: ProcessLock
-    screen: SharedScreen
+    screen: FrameMailbox
     choices: dict[str, Any]
     resume_from: Path | None
     begun_at: int
@@ -48,123 +49,123 @@ class Runner:
     """Worker 0. Trains until `config.steps`, `config.episodes` or a Stop command."""
 
     def __init__(
-        self, run: Path, config: RunConfig, channel: Channel, screen: SharedScreen, resume_from: Path | None
+        self, run: Path, config: RunConfig, link: HostLink, screen: FrameMailbox, resume_from: Path | None
     ) -> None:
         ledger_memory, model, lock = SharedMemory(), SharedMemory(), ProcessLock()
-        self._ledger = Ledger(config.num_processes, ledger_memory)
-        self._ledger.open(level_at(config, resume_from))
+        self._shared_state = SharedState(config.num_processes, ledger_memory)
+        self._shared_state.open(level_at(config, resume_from))
         begun_at = env_steps_of(resume_from)
-        self._ledger.allow(config.steps - begun_at)
+        self._shared_state.allow(config.steps - begun_at)
         self._worker = _Worker(
             run,
             config,
-            self._ledger,
+            self._shared_state,
             screen,
             model,
             lock,
-            tell=channel.log,
-            beat=channel.beat,
+            tell=link.log,
+            beat=link.beat,
             resume_from=resume_from,
             seed=None if resume_from is None else [config.seed, 0, begun_at],
         )
         self._worker.agent.store_first()
-        learner = self._worker.player.learner
+        learner = self._worker.actor_learner.learner
         shared = Shared(run, config, ledger_memory, model, lock, screen, learner.choices.state(), resume_from, begun_at)
-        self._crew = Crew("worker", work, (shared,), self._ledger, channel, first=1)
-        self._lead = Lead(
+        self._pool = WorkerPool("worker", work, (shared,), self._shared_state, link, first=1)
+        self._coordinator = Coordinator(
             run,
             config,
-            channel,
+            link,
             learner,
-            self._ledger,
-            threads=self._worker.player.threads,
+            self._shared_state,
+            threads=self._worker.actor_learner.threads,
             resume_from=resume_from,
-            members=Roster("worker", self._ledger, self._crew, learner, learner.choices.batch_size),
+            members=ProcessStats("worker", self._shared_state, self._pool, learner, learner.choices.batch_size),
         )
 
     def train(self) -> None:
         """The loop. Returns after the last checkpoint was written and announced."""
-        lead, worker = self._lead, self._worker
-        while lead.goes_on([] if lead.paused else worker.iterate()):
+        coordinator, worker = self._coordinator, self._worker
+        while coordinator.goes_on([] if coordinator.paused else worker.iterate()):
             pass
-        self._ledger.stop()
-        self._crew.close()
+        self._shared_state.stop()
+        self._pool.close()
         worker.agent.pull()
-        lead.finish()
+        coordinator.finish()
 
     def close(self) -> None:
-        self._ledger.stop()
-        self._crew.close(leave_s=0)  # in order they have left already
-        self._worker.player.close()
+        self._shared_state.stop()
+        self._pool.close(leave_s=0)  # in order they have left already
+        self._worker.actor_learner.close()
 
 
 class _Worker:
-    """A player on the shared model."""
+    """A actor_learner on the shared model."""
 
     def __init__(
         self,
         run: Path,
         config: RunConfig,
-        ledger: Ledger,
-        screen: SharedScreen,
+        shared_state: SharedState,
+        screen: FrameMailbox,
         model: SharedMemory,
         lock: ProcessLock,
         *,
         index: int = 0,
-        **player: Any,
+        **actor_learner: Any,
     ) -> None:
-        self.player = Player(
+        self.actor_learner = ActorLearner(
             run,
             config,
-            ledger,
+            shared_state,
             screen,
             index=index,
-            agent=functools.partial(CentralDQN, memory=model, lock=lock),
-            **player,
+            agent=functools.partial(SharedDQN, memory=model, lock=lock),
+            **actor_learner,
         )
-        self.player.learner.replay.cut()  # games begin anew, also where a checkpoint had the replay
-        agent = self.player.learner.agent
-        assert isinstance(agent, CentralDQN)
+        self.actor_learner.learner.replay.cut()  # games begin anew, also where a checkpoint had the replay
+        agent = self.actor_learner.learner.agent
+        assert isinstance(agent, SharedDQN)
         self.agent = agent
-        self._ledger, self._index = ledger, index
+        self._shared_state, self._index = shared_state, index
         self._looked_at = 0
 
     def iterate(self) -> list[Losses]:
-        played = int(self._ledger.counts[self._index, 0])
-        if played - self._looked_at >= self.player.config.sync_every:
+        played = int(self._shared_state.counts[self._index, 0])
+        if played - self._looked_at >= self.actor_learner.config.sync_every:
             self._looked_at = played
             self.agent.pull()
-        losses = self.player.iterate()
-        self._ledger.counts[self._index, 3] = self.agent.updates
+        losses = self.actor_learner.iterate()
+        self._shared_state.counts[self._index, 3] = self.agent.updates
         return losses
 
 
-def work(channel: Channel, index: int, restarts: int, shared: Shared) -> None:
+def work(link: HostLink, index: int, restarts: int, shared: Shared) -> None:
     """The main function of worker `index` > 0: plays and learns until it is told to stop."""
     config = shared.config
-    ledger = Ledger(config.num_processes, shared.ledger)
+    shared_state = SharedState(config.num_processes, shared.shared_state)
     worker = _Worker(
         shared.run,
         config,
-        ledger,
+        shared_state,
         shared.screen,
         shared.model,
         shared.lock,
         index=index,
-        tell=channel.log,
+        tell=link.log,
         seed=[config.seed, index, restarts, shared.begun_at],
         choices=shared.choices,
         resume_from=None if restarts else shared.resume_from,  # by then the checkpoint may have been rotated away
     )
     worker.agent.pull()
     if restarts:
-        follow(ledger, worker.player.learner)
-        worker.player.learner.replay.beta = ledger.beta
-    while not ledger.stopped:
-        ledger.beat(index)
-        if ledger.paused or not ledger.may_go_on:
+        follow(shared_state, worker.actor_learner.learner)
+        worker.actor_learner.learner.replay.beta = shared_state.beta
+    while not shared_state.stopped:
+        shared_state.beat(index)
+        if shared_state.paused or not shared_state.may_go_on:
             with stages("wait"):
                 time.sleep(_NAP_S)
         else:
             worker.iterate()
-    worker.player.close()
+    worker.actor_learner.close()

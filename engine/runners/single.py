@@ -4,42 +4,45 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from engine.config import RunConfig
-from engine.runners.channel import Channel, SharedScreen
-from engine.runners.lead import Lead, level_at
-from engine.runners.ledger import Ledger
-from engine.runners.player import Player
+from engine.config.run_config import RunConfig
+from engine.runners.actor_learner import ActorLearner
+from engine.runners.coordinator import Coordinator, level_at
+from engine.runners.frame_mailbox import FrameMailbox
+from engine.runners.host_link import HostLink
+from engine.runners.shared_state import SharedState
 
 
 class Runner:
     """Trains until `config.steps`, `config.episodes` or a Stop command."""
 
     def __init__(
-        self, run: Path, config: RunConfig, channel: Channel, screen: SharedScreen, resume_from: Path | None
+        self, run: Path, config: RunConfig, link: HostLink, screen: FrameMailbox, resume_from: Path | None
     ) -> None:
-        ledger = Ledger(1)
-        ledger.open(level_at(config, resume_from))
-        self._player = Player(run, config, ledger, screen, tell=channel.log, beat=channel.beat, resume_from=resume_from)
+        shared_state = SharedState(1)
+        shared_state.open(level_at(config, resume_from))
+        self._actor_learner = ActorLearner(
+            run, config, shared_state, screen, tell=link.log, beat=link.beat, resume_from=resume_from
+        )
         if resume_from is not None:
-            self._player.load_play(resume_from, channel.log)
-        self._lead = Lead(
+            self._actor_learner.load_play(resume_from, link.log)
+        self._coordinator = Coordinator(
             run,
             config,
-            channel,
-            self._player.learner,
-            ledger,
-            threads=self._player.threads,
+            link,
+            self._actor_learner.learner,
+            shared_state,
+            threads=self._actor_learner.threads,
             resume_from=resume_from,
-            play=self._player.play,
+            play=self._actor_learner.play,
         )
 
     def train(self) -> None:
         """The loop. Returns after the last checkpoint was written and announced."""
-        lead, player = self._lead, self._player
-        while lead.goes_on([] if lead.paused else player.iterate()):
-            if lead.paused:
-                player.show()
-        lead.finish()
+        coordinator, actor_learner = self._coordinator, self._actor_learner
+        while coordinator.goes_on([] if coordinator.paused else actor_learner.iterate()):
+            if coordinator.paused:
+                actor_learner.show()
+        coordinator.finish()
 
     def close(self) -> None:
-        self._player.close()
+        self._actor_learner.close()

@@ -10,10 +10,10 @@ from textual.binding import Binding
 from textual.containers import VerticalScroll
 from textual.widgets import Static
 
-from engine.messages import Episode, Lane
-from mario_tui.format import number, reached, short
+from engine.protocol.messages import Episode, Lane
+from mario_tui.data.format import number, reached, short
 from mario_tui.screens.base import Modal
-from mario_tui.widgets.panel import sparkline
+from mario_tui.widgets.base.panel import sparkline
 
 _TICK_S = 0.5
 

@@ -8,7 +8,7 @@ from textual.actions import SkipAction
 from textual.events import Key
 from textual.screen import ModalScreen, Screen, ScreenResultType
 
-from mario_tui.keys import Place, keys_in
+from mario_tui.data.keys import Place, keys_in
 
 if TYPE_CHECKING:
     from mario_tui.app import MarioApp

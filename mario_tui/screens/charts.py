@@ -12,12 +12,12 @@ from textual.app import ComposeResult
 from textual.containers import VerticalScroll
 from textual.widgets import Footer, Input, Static
 
-from engine.text import printable
-from mario_tui.event_files import MOST_SERIES, EventFolder
-from mario_tui.format import duration, number, steps
-from mario_tui.keys import bindings
+from engine.runtime.text import printable
+from mario_tui.data.event_files import MOST_SERIES, EventFolder
+from mario_tui.data.format import duration, number, steps
+from mario_tui.data.keys import bindings
 from mario_tui.screens.base import PlaceScreen
-from mario_tui.widgets.comparison import Comparison, Series
+from mario_tui.widgets.charts.comparison import Comparison, Series
 
 _READ_S = 2.0
 _MOST_CHARTS = 60

@@ -9,13 +9,13 @@ from rich.text import Text
 from textual.app import ComposeResult
 from textual.widgets import Footer, Static
 
-from engine.messages import Point
-from engine.runs import Run
-from mario_tui.feed import Feed, Snapshot
-from mario_tui.format import duration, number, steps
-from mario_tui.keys import bindings
+from engine.protocol.messages import Point
+from engine.runs.run import Run
+from mario_tui.data.feed import Feed, Snapshot
+from mario_tui.data.format import duration, number, steps
+from mario_tui.data.keys import bindings
 from mario_tui.screens.base import PlaceScreen
-from mario_tui.widgets.comparison import Comparison, Series, finite
+from mario_tui.widgets.charts.comparison import Comparison, Series, finite
 
 _TICK_S = 0.5
 _METRICS = (

@@ -9,9 +9,9 @@ from textual.app import ComposeResult
 from textual.containers import Container
 from textual.widgets import Footer
 
-from engine.client import HostProcess
 from engine.errors import UserError
-from engine.messages import (
+from engine.host.client import HostProcess
+from engine.protocol.messages import (
     Changed,
     Checkpoint,
     Command,
@@ -29,35 +29,35 @@ from engine.messages import (
     Stop,
     Tunable,
 )
-from engine.runs import ACTIVE, Run
-from mario_tui.feed import Feed, Snapshot
-from mario_tui.keys import bindings
-from mario_tui.link import Pace, busy, survive_hang_up
+from engine.runs.run import ACTIVE, Run
+from mario_tui.data.feed import Feed, Snapshot
+from mario_tui.data.keys import bindings
 from mario_tui.screens.actor import ActorScreen
-from mario_tui.screens.board import DIGITS, Board
 from mario_tui.screens.dialogs import ConfirmScreen
+from mario_tui.screens.panel_grid import DIGITS, PanelGrid
 from mario_tui.screens.tune import TuneScreen
-from mario_tui.widgets.actors import ActorsPanel
-from mario_tui.widgets.chart import Chart
-from mario_tui.widgets.curriculum import CurriculumPanel
-from mario_tui.widgets.curves import Curves
-from mario_tui.widgets.evaluations import EvaluationsPanel
-from mario_tui.widgets.game import GameView, save_picture
-from mario_tui.widgets.header import RunHeader, Standing, is_complete, standing
-from mario_tui.widgets.log import LogPanel
-from mario_tui.widgets.machine import MachinePanel
-from mario_tui.widgets.painted import Painted
-from mario_tui.widgets.panel import Panel
-from mario_tui.widgets.processes import ProcessesPanel
-from mario_tui.widgets.replay import ReplayPanel
-from mario_tui.widgets.stages import StagesPanel
+from mario_tui.terminal.backpressure import Pace, busy, survive_hang_up
+from mario_tui.widgets.base.line_widget import LineWidget
+from mario_tui.widgets.base.panel import Panel
+from mario_tui.widgets.charts.chart import Chart
+from mario_tui.widgets.charts.curves import Curves
+from mario_tui.widgets.panels.actors import ActorsPanel
+from mario_tui.widgets.panels.curriculum import CurriculumPanel
+from mario_tui.widgets.panels.evaluations import EvaluationsPanel
+from mario_tui.widgets.panels.game import GameView, save_picture
+from mario_tui.widgets.panels.header import RunHeader, Standing, is_complete, standing
+from mario_tui.widgets.panels.log import LogPanel
+from mario_tui.widgets.panels.machine import MachinePanel
+from mario_tui.widgets.panels.processes import ProcessesPanel
+from mario_tui.widgets.panels.replay import ReplayPanel
+from mario_tui.widgets.panels.stages import StagesPanel
 
 TICK_S = 0.25
 _LOOK_EVERY_S = 2.0
 NOT_RUNNING = "The run is not running; resume it from home."
 
 
-class DashboardScreen(Board):
+class DashboardScreen(PanelGrid):
     """Follows `run`: through `host` if this process has just started it, else by attaching, else from its recording."""
 
     PLACE = "dashboard"
@@ -258,7 +258,7 @@ class DashboardScreen(Board):
     def action_toggle_game(self) -> None:
         self._set_game(self._game.has_class("-off"))
 
-    def bring(self, panel: Painted) -> bool:
+    def bring(self, panel: LineWidget) -> bool:
         if panel is self._game and panel not in self.present():
             return self._set_game(True)
         return super().bring(panel)

@@ -13,10 +13,10 @@ from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.events import Resize
 from textual.widgets import Button, Static
 
-from engine.text import printable
-from mario_tui.keys import KEYS, PLACES, TITLES, Place, keys_in, shown_name
+from engine.runtime.text import printable
+from mario_tui.data.keys import KEYS, PLACES, TITLES, Place, keys_in, shown_name
+from mario_tui.data.settings import settings_path
 from mario_tui.screens.base import Modal
-from mario_tui.settings import settings_path
 
 
 class ConfirmScreen(Modal[bool]):

@@ -10,11 +10,12 @@ from rich.text import Text
 from textual.app import ComposeResult
 from textual.widgets import DataTable, Footer, Input, Static
 
-from engine.client import HostProcess
-from engine.command import command_line
+from engine.config.command_line import command_line
 from engine.errors import UserError
-from engine.runs import ACTIVE, Run, delete_run, list_runs
-from mario_tui.keys import bindings
+from engine.host.client import HostProcess
+from engine.runs.registry import delete_run, list_runs
+from engine.runs.run import ACTIVE, Run
+from mario_tui.data.keys import bindings
 from mario_tui.launch import make_plan
 from mario_tui.screens.base import PlaceScreen
 from mario_tui.screens.compare import CompareScreen
@@ -78,7 +79,9 @@ class HomeScreen(PlaceScreen[None]):
             self._wake.clear()
             if self.is_current:
                 began = time.monotonic()
-                self.table.show(await asyncio.to_thread(_read, self.mario.run_dir))
+                runs = await asyncio.to_thread(_read, self.mario.run_dir)
+                for table in self.query(RunsTable):  # gone if the application is closing meanwhile
+                    table.show(runs)
                 took_s = time.monotonic() - began
 
     def on_runs_table_changed(self) -> None:

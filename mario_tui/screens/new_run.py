@@ -11,12 +11,12 @@ from textual.events import Key
 from textual.widget import Widget
 from textual.widgets import Button, Footer, Input, Static, TabbedContent, TabPane
 
-from engine.client import HostProcess
-from engine.config import flag
+from engine.config.run_config import flag
 from engine.errors import UserError
-from engine.runs import Run
-from mario_tui.form import ROWS, Form
-from mario_tui.keys import bindings
+from engine.host.client import HostProcess
+from engine.runs.run import Run
+from mario_tui.data.form import ROWS, Form
+from mario_tui.data.keys import bindings
 from mario_tui.launch import make_plan
 from mario_tui.screens.base import PlaceScreen
 from mario_tui.widgets.field_row import FieldRow, TextField

@@ -11,7 +11,7 @@ from textual.binding import Binding
 from textual.containers import Horizontal, Vertical
 from textual.widgets import Input, Label, Static
 
-from engine.messages import Set, Tunable
+from engine.protocol.messages import Set, Tunable
 from mario_tui.screens.base import Modal
 
 NUMBERS: dict[Tunable, tuple[str, float, float]] = {

@@ -10,7 +10,7 @@ from textual.events import DescendantFocus, Key
 from textual.message import Message
 from textual.widgets import Input, Select, Static
 
-from mario_tui.form import ROWS, Form, accepted
+from mario_tui.data.form import ROWS, Form, accepted
 
 
 class Choice(Select[str], inherit_bindings=False):

@@ -11,16 +11,16 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal
 from textual.widgets import Static
 
-from engine.client import read_recording
-from engine.command import command_line
+from engine.config.command_line import command_line
 from engine.errors import UserError
-from engine.messages import Point
-from engine.runs import ACTIVE, Run
-from engine.text import printable
-from engine.view import RunView
-from mario_tui.format import duration, fraction, number, short
-from mario_tui.widgets.comparison import Comparison, Series, finite
-from mario_tui.widgets.header import state_text
+from engine.host.run_state import RunState
+from engine.protocol.messages import Point
+from engine.runs.recording import read_recording
+from engine.runs.run import ACTIVE, Run
+from engine.runtime.text import printable
+from mario_tui.data.format import duration, fraction, number, short
+from mario_tui.widgets.charts.comparison import Comparison, Series, finite
+from mario_tui.widgets.panels.header import state_text
 from mario_tui.widgets.runs_table import Listed
 
 _SETTLE_S = 0.1
@@ -88,7 +88,7 @@ class Preview(Horizontal):
 
 def points_of(run: Run) -> list[Point]:
     """What a run's recording holds for charts; nothing if there is none yet."""
-    view = RunView()
+    view = RunState()
     try:
         for event in read_recording(run.history_path):
             view.apply(event)

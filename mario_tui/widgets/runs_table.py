@@ -10,10 +10,10 @@ from rich.text import Text
 from textual.message import Message
 from textual.widgets import DataTable
 
-from engine.runs import Run, RunRecord
-from engine.text import printable
-from mario_tui.format import duration, moment, number, short
-from mario_tui.widgets.header import SYMBOLS, Standing, standing, state_text
+from engine.runs.run import Run, RunRecord
+from engine.runtime.text import printable
+from mario_tui.data.format import duration, moment, number, short
+from mario_tui.widgets.panels.header import SYMBOLS, Standing, standing, state_text
 
 _STATE_ORDER = ("running", "starting", "stopping", "paused", "lost", "failed", "damaged", "stopped", "finished")
 _MARK = "◆"

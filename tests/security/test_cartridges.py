@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine.cartridge import installed_mario
+from engine.envs.emulators.cartridge import installed_mario
 from engine.envs.mario import rules
 from engine.envs.mario.lanes import MarioLanes
 from engine.envs.mario.task import MarioTask
 from engine.errors import UserError
-from tests.support import run_program
+from tests.support.program import run_program
 
 
 @pytest.fixture

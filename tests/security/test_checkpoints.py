@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from engine import checkpoints
 from engine.errors import UserError
-from tests.in_process import checkpoint_of, train
+from engine.runs import checkpoints
+from tests.support.in_process import checkpoint_of, train
 
 SNAKE = {"game": "snake", "board": "5x5", "burnin": 100, "batch_size": 32, "buffer_size": 2000}
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.jit import user_cache
+from engine.runtime.jit import user_cache
 
 # PyYAML need not be installed for the test: numba asks it to parse the file, and this one can.
 _SHOW_SETTINGS = """
@@ -17,7 +17,7 @@ import sys, types
 yaml = types.ModuleType("yaml")
 yaml.safe_load = lambda file: dict(line.strip().split(": ") for line in file)
 sys.modules["yaml"] = yaml
-import engine.jit, os
+import engine.runtime.jit, os
 from numba.core import config
 print(config.DISABLE_JIT, os.getcwd())
 """

@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from engine.client import read_recording
-from engine.messages import Event, Hello
+from engine.protocol.messages import Event, Hello
+from engine.runs.recording import read_recording
 from mario_tui.app import MarioApp
-from tests.test_tui import RECORDING, recorded_run, until
+from tests.support.app import RECORDING, recorded_run, until
 
 
 def with_numbers(thing: Any, value: float) -> Any:

@@ -18,14 +18,14 @@ from tensorboard.compat.proto.tensor_pb2 import TensorProto
 from tensorboard.compat.proto.tensor_shape_pb2 import TensorShapeProto
 from textual.widgets import Static
 
-from engine.messages import Evaluation
-from mario_tui import event_files as reader
-from mario_tui import format as written
+from engine.protocol.messages import Evaluation
 from mario_tui.app import MarioApp
-from mario_tui.event_files import EventFolder, event_files, is_event_file
-from mario_tui.widgets.comparison import Comparison, Series, plot
-from tests.support import run_program
-from tests.test_tui import until
+from mario_tui.data import event_files as reader
+from mario_tui.data import format as written
+from mario_tui.data.event_files import EventFolder, event_files, is_event_file
+from mario_tui.widgets.charts.comparison import Comparison, Series, plot
+from tests.support.app import until
+from tests.support.program import run_program
 
 GIB = 2**30
 LARGEST = 1.7e308

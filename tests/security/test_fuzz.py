@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine import checkpoints, policies
-from engine.client import attach, read_recording
 from engine.errors import UserError
-from engine.messages import (
+from engine.host.client import attach
+from engine.protocol.framing import pack
+from engine.protocol.messages import (
     Checkpoint,
     Command,
     Evaluate,
@@ -29,10 +29,11 @@ from engine.messages import (
     Set,
     Stop,
     Trace,
-    pack,
 )
-from tests.support import PATIENCE_S, headless, next_event, read_event, the_run
-from tests.test_tui import RECORDING
+from engine.runs import checkpoints, policies
+from engine.runs.recording import read_recording
+from tests.support.app import RECORDING
+from tests.support.program import PATIENCE_S, headless, next_event, read_event, the_run
 
 Edit = tuple[int, bytes]
 edits = st.lists(st.tuples(st.integers(0, 2**16), st.binary(min_size=1, max_size=8)), min_size=1, max_size=6)

@@ -13,13 +13,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from engine import checkpoints
-from engine.client import HostProcess, read_recording
-from engine.config import load_toml, make_config
+from engine.config.run_config import load_toml, make_config
 from engine.errors import UserError
-from engine.files import check_own
-from engine.runs import RECORD_FILE, Run, create_run, find_run, list_runs, socket_path
-from tests.support import PATIENCE_S, headless, read_event, run_program, the_run, wait_until
+from engine.host.address import socket_path
+from engine.host.client import HostProcess
+from engine.runs import checkpoints
+from engine.runs.ownership import check_own
+from engine.runs.recording import read_recording
+from engine.runs.registry import create_run, find_run, list_runs
+from engine.runs.run import RECORD_FILE, Run
+from tests.support.program import PATIENCE_S, headless, read_event, run_program, the_run, wait_until
 
 SNAKE = ("--game", "snake", "--board", "5x5", "--burnin", "100", "--eval-every", "0")
 

@@ -17,8 +17,8 @@ import pytest
 from aiohttp.test_utils import TestServer
 
 from mario_tui.serve import TOKEN_VARIABLE, _Server
-from tests.support import PATIENCE_S, PROGRAM, run_program, wait_until
-from tests.test_serve import serving
+from tests.support.program import PATIENCE_S, PROGRAM, run_program, wait_until
+from tests.support.web import serving
 
 TOKEN = "the-token-of-this-test"
 COOKIE = {"Cookie": f"mario-tui-80={TOKEN}"}  # a Host without a port is port 80

@@ -23,24 +23,25 @@ from tensorboard.summary.writer.event_file_writer import EventFileWriter
 from textual.app import ComposeResult
 from textual.widgets import Static
 
-from engine import host
-from engine.client import read_recording
-from engine.config import make_config
+from engine.config.run_config import make_config
 from engine.errors import UserError
-from engine.messages import Failed, Finished, Hello, Log, Phase, Saved, decode_report, pack
-from engine.messages import Summary as RunSummary
+from engine.host import supervisor as host
+from engine.protocol.framing import decode_report, pack
+from engine.protocol.messages import Failed, Finished, Hello, Log, Phase, Saved
+from engine.protocol.messages import Summary as RunSummary
 from engine.runners import process
-from engine.runs import Run
-from engine.text import drawable, json_line, printable, printable_stream, set_off
+from engine.runs.recording import read_recording
+from engine.runs.run import Run
+from engine.runtime.text import drawable, json_line, printable, printable_stream, set_off
 from mario_tui.app import MarioApp
-from mario_tui.console import SafeConsole
 from mario_tui.headless import _JSONLines, _Plain, _Rich
 from mario_tui.screens.dialogs import TextScreen
-from mario_tui.terminal import SafeApp
-from mario_tui.widgets.log import describe
+from mario_tui.terminal.safe_app import SafeApp
+from mario_tui.terminal.safe_console import SafeConsole
+from mario_tui.widgets.panels.log import describe
 from mario_tui.widgets.runs_table import RunsTable
-from tests.support import Terminal, child, run_program
-from tests.test_tui import RECORDING, record_of, until
+from tests.support.app import RECORDING, record_of, until
+from tests.support.program import Terminal, child, run_program
 
 HOSTILE = "a\x1b]52;c;bWFyaW8=\x07b\x9b31337mc\x1b[31337md\u202ee\nf\rg\x7fh\x1b]0;owned\x1b\\i"
 """The clipboard, two sequences with a number that is nobody else's, the direction of writing, a line of its own, the

@@ -18,19 +18,19 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.cartridge import installed_mario
+from engine.config.joypad import START, A, action_buttons
 from engine.envs.curricula import stage_slots
-from engine.envs.emulator import Emulator
+from engine.envs.emulators.cartridge import installed_mario
+from engine.envs.emulators.nes import NesBatch, load_cartridge
+from engine.envs.emulators.nes_py import NesPyEmulator
+from engine.envs.emulators.protocol import Emulator
+from engine.envs.frame_stack import STACK
 from engine.envs.mario import rules
-from engine.envs.mario.native import NativePlayer
-from engine.envs.mario.stepped import SteppedPlayer
+from engine.envs.mario.compiled_stepper import NativePlayer
+from engine.envs.mario.reference_stepper import SteppedPlayer
 from engine.envs.mario.task import MarioTask
-from engine.envs.nes import NesBatch, load_cartridge
-from engine.envs.nes_py import NesPyEmulator
-from engine.envs.stack import STACK
-from engine.envs.step import Spec, VectorStep
+from engine.envs.vec_env import Spec, VectorStep
 from engine.errors import UserError
-from engine.joypad import START, A, action_buttons
 
 EMULATORS = ("native", "nes-py")
 CLEAR_BONUS = 3.0
@@ -55,7 +55,7 @@ class Outcome:
     info: NDArray[np.int64]  # [lanes, 10]
 
 
-class Player(Protocol):
+class Stepper(Protocol):
     """Steps all lanes of one console under the rules."""
 
     begins: NDArray[np.int64]
@@ -106,7 +106,7 @@ class MarioLanes:
         self.book[:, rules.STREAM] = [rules.stream(seed, lane) for lane in range(lanes)]
         self._buttons = np.array(action_buttons(task.actions), np.uint8)
         starts = start_states(emulator, task.stages, whole_game=task.whole_game, rom=rom)
-        self._player: Player = (
+        self._stepper: Stepper = (
             NativePlayer(self.emulator, task, self.book, starts, restart)
             if isinstance(self.emulator, NesBatch)
             else SteppedPlayer(self.emulator, task, self.book, starts, restart)
@@ -114,7 +114,7 @@ class MarioLanes:
         self._level = math.nan
         if in_turns:
             spread = np.linspace(0, len(starts), min(lanes, len(starts)), endpoint=False).astype(np.int64)
-            self._player.begins = np.resize(spread, (lanes, 1))
+            self._stepper.begins = np.resize(spread, (lanes, 1))
 
     @property
     def spec(self) -> Spec:
@@ -130,7 +130,7 @@ class MarioLanes:
         Their first pictures, uint8 [lanes, height, width]; those of other lanes are undefined.
         """
         frames = np.empty((self.lanes, *self.frame_shape), np.uint8)
-        self._player.reset(frames, np.ones(self.lanes, np.bool_) if which is None else which)
+        self._stepper.reset(frames, np.ones(self.lanes, np.bool_) if which is None else which)
         self._mark(frames, self.book[:, rules.BUTTONS])
         return frames
 
@@ -167,7 +167,7 @@ class MarioLanes:
             info=np.empty((self.lanes, len(rules.INFO_NAMES)), np.int64),
         )
         stages = self._stages()  # of before: a step that reaches a flag may end in the next stage
-        self._player.step(buttons, outcome)
+        self._stepper.step(buttons, outcome)
         self._mark(outcome.frames, self.book[:, rules.BUTTONS])
         self._mark(outcome.final_frames, outcome.held)
         clears = self.book[:, rules.CLEARED] != 0
@@ -191,7 +191,7 @@ class MarioLanes:
         """Of several stages, let the next episodes begin at those of a curriculum's level."""
         if level != self._level:
             self._level = level
-            self._player.begins = np.tile(stage_slots(level), (self.lanes, 1))
+            self._stepper.begins = np.tile(stage_slots(level), (self.lanes, 1))
 
     def screen(self, lane: int) -> NDArray[np.uint8]:
         """The console's last frame in RGB, uint8 [240, 256, 3]."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine.jit import helper, kernel
+from engine.runtime.jit import helper, kernel
 
 WORLD, STAGE, AREA = 0x075F, 0x075C, 0x0760
 PLAYER_STATE, AREA_TIMER, PRELEVEL_TIMER, CLOCK = 0x000E, 0x06DE, 0x07A0, 0x07F8

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.envs.view import VIEWS, View
+from engine.config.joypad import action_buttons, action_names
+from engine.config.stages import WHOLE_GAME, stages_of
+from engine.envs.emulators.view import VIEWS, View
 from engine.errors import UserError
-from engine.joypad import action_buttons, action_names
-from engine.worlds import WHOLE_GAME, stages_of
 
 REWARDS = ("progress", "classic")
 STALL_STEPS = 300

@@ -1,0 +1,153 @@
+"""Minutes until World 1-1 is cleared: whole runs of the default recipe, a seed after the other, and their curves.
+
+    python -m bench.clears [--seeds S ...] [--minutes M] [--nes-py] [--plain] [--into DIR] [OPTION ...]
+
+Minutes count from the start of the program: compiling, filling the replay and all evaluations are in them. A run is
+stopped after its minutes; then its best policy plays 100 greedy episodes that begin with 0 to 30 random no-op frames,
+with `mario-tui eval` (`--nes-py`: on that console, too, some minutes more). With `--plain` the plain Double-DQN loop
+of `bench.training` gets as many minutes. What is not known here goes to the run: `--runner apex`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.training import PROGRAM, PlainDoubleDQN
+
+RATES = (0.0, 0.5, 0.95)
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """A greedy evaluation while training."""
+
+    minutes: float  # since the program was started
+    env_steps: int
+    frames: int
+    clears: int
+    episodes: int
+    mean_return: float
+    best: bool
+
+
+def train(seed: int, minutes: float, folder: Path, options: list[str]) -> list[Evaluated]:
+    """A headless run in `folder`, stopped in order after so many minutes."""
+    command = [PROGRAM, "--no-ui", "--log-format", "json", "--seed", str(seed), *options]
+    found: list[Evaluated] = []
+    begun, frames = time.monotonic(), 0
+    with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True) as run:
+        end = threading.Timer(minutes * 60, run.send_signal, [signal.SIGINT])
+        end.start()
+        assert run.stdout is not None
+        for event in map(json.loads, run.stdout):
+            if event["event"] == "progress":
+                frames = event["frames"]
+            elif event["event"] == "evaluation":
+                told = {name: event[name] for name in ("env_steps", "clears", "episodes", "mean_return", "best")}
+                found.append(Evaluated(minutes=(time.monotonic() - begun) / 60, frames=frames, **told))
+                print(f"seed {seed}: {found[-1]}", file=sys.stderr)
+        end.cancel()
+    if run.returncode != 0:
+        raise SystemExit(f"mario-tui ended with status {run.returncode}")
+    return found
+
+
+def judge(folder: Path, emulator: str) -> dict[str, Any]:
+    """The report of `mario-tui eval` on the best policy of the run in `folder`."""
+    options = ("--episodes", "100", "--noop-max", "30", "--seed", "1", "--emulator", emulator, "--json")
+    done = subprocess.run([PROGRAM, "eval", "latest", *options], cwd=folder, stdout=subprocess.PIPE, check=True)
+    report: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return report
+
+
+def plain(minutes: float) -> str:
+    """What the plain loop has learned after as many minutes."""
+    from engine.config.run_config import RunConfig
+    from engine.envs.factory import make_lanes
+    from engine.evaluation.episodes import play_episodes
+    from engine.evaluation.policy import greedy_act
+
+    program = PlainDoubleDQN()
+    rate = program.turn(minutes * 60)
+    env = make_lanes(RunConfig(), 31, threads=1, seed=1)
+    env.spread_starts()
+    played = play_episodes(env, greedy_act(program.network), 31)
+    clears, mean = sum(each.flag for each in played), sum(each.episode_return for each in played) / 31
+    env.close()
+    program.close()
+    return f"plain loop: {rate:,.0f} environment steps/s, greedy return {mean:,.0f}, clears {clears}/31"
+
+
+def reached(found: list[Evaluated], rate: float) -> str:
+    """When an evaluation first had a clear rate above 0, or of `rate`."""
+    for each in found:
+        if each.clears and each.clears / each.episodes >= rate:
+            return f"{each.minutes:.1f} min, {each.env_steps / 1e3:,.0f}k steps, {each.frames / 1e6:.2f}M frames"
+    return "not reached"
+
+
+def draw(curves: dict[int, list[Evaluated]], path: Path) -> None:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 3.5), layout="constrained")
+    axes = figure.subplots()
+    for seed, found in curves.items():
+        axes.plot([e.minutes for e in found], [100 * e.clears / e.episodes for e in found], label=f"seed {seed}")
+    axes.set(xlabel="minutes since the start, 2 CPU cores", ylabel="greedy clears of 1-1, %", ylim=(-2, 102))
+    axes.legend()
+    figure.savefig(path, metadata={"Date": None})
+
+
+def write_csv(curves: dict[int, list[Evaluated]], path: Path) -> None:
+    with path.open("w", newline="") as file:
+        rows = csv.writer(file, lineterminator="\n")
+        rows.writerow(("seed", "minutes", "env_steps", "frames", "clears", "episodes", "mean_return"))
+        for seed, found in curves.items():
+            for e in found:
+                minutes, mean = round(e.minutes, 2), round(e.mean_return, 1)
+                rows.writerow((seed, minutes, e.env_steps, e.frames, e.clears, e.episodes, mean))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Minutes until World 1-1 is cleared.")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--minutes", type=float, default=15.0, help="of each run, everything included")
+    parser.add_argument("--nes-py", action="store_true", help="judge the policies on nes-py, too")
+    parser.add_argument("--plain", action="store_true", help="give the plain loop as many minutes")
+    parser.add_argument("--into", type=Path, help="write clears.csv and clears.svg into this folder, and keep the runs")
+    arguments, options = parser.parse_known_args()
+    console = Console(width=160, highlight=False)
+    marks = ("first clear", "50 %", "95 %")
+    table = Table("seed", *marks, "100 episodes", *["on nes-py"] * arguments.nes_py, title=" ".join(options) or None)
+    curves: dict[int, list[Evaluated]] = {}
+    with tempfile.TemporaryDirectory() as name:
+        for seed in arguments.seeds:
+            folder = (arguments.into or Path(name)) / f"seed-{seed}"
+            folder.mkdir(parents=True)
+            found = curves[seed] = train(seed, arguments.minutes, folder, options)
+            judged = [judge(folder, each)["clears"] for each in ("native", *["nes-py"] * arguments.nes_py)]
+            table.add_row(str(seed), *(reached(found, rate) for rate in RATES), *(f"{clears}" for clears in judged))
+            if arguments.into:
+                write_csv(curves, arguments.into / "clears.csv")
+                draw(curves, arguments.into / "clears.svg")
+    console.print(table)
+    if arguments.plain:
+        console.print(plain(arguments.minutes))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,174 @@
+"""Who plays in the benchmark of emulation: ours and other packages, each ready to take steps."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+
+from engine.envs.frame_stack import FrameStack
+from engine.envs.mario import VIEWS, MarioLanes, MarioTask
+
+OURS, NES_PY = "ours", "nes-py through our protocol"
+PACKAGE, RETRO = "gym-super-mario-bros 7.4", "stable-retro 1.0.0"
+ACTIONS = 5  # right-only
+CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+WHOLE_SCREEN, DEFAULT_VIEW = "84x84", "50x60"
+NEEDED = {
+    PACKAGE: {
+        "gym": "gym-super-mario-bros==7.4.0, below Python 3.13",
+        "gymnasium": "gymnasium",
+        "cv2": "opencv-python-headless",
+    },
+    RETRO: {"gymnasium": "gymnasium", "cv2": "opencv-python-headless", "stable_retro": "stable-retro==1.0.0"},
+}
+
+
+@dataclass
+class Contestant:
+    """A row of the table. `step` takes one step of all lanes; None where `missing` says what to install."""
+
+    kind: str
+    how: str
+    lanes: int
+    cores: int
+    view: str = WHOLE_SCREEN
+    step: Callable[[], Any] | None = None
+    missing: str = ""
+    rates: list[float] = field(default_factory=list)  # environment steps per second of each turn
+    cpu_rates: list[float] = field(default_factory=list)  # the same per second of processor time, workers included
+    others: list[float] = field(default_factory=list)  # share of the machine that other programs took meanwhile
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.rates) if self.rates else 0.0
+
+    @property
+    def cpu_median(self) -> float:
+        return statistics.median(self.cpu_rates) if self.cpu_rates else 0.0
+
+    def turn(self, seconds: float) -> None:
+        """Play for so long and keep the rates."""
+        assert self.step is not None
+        steps, cpu, busy, begin = 0, cpu_seconds(), busy_seconds(), time.perf_counter()
+        while (spent := time.perf_counter() - begin) < seconds:
+            self.step()
+            steps += self.lanes
+        cpu, busy = cpu_seconds() - cpu, busy_seconds() - busy
+        self.rates.append(steps / spent)
+        self.cpu_rates.append(steps / cpu)
+        self.others.append(max(0.0, (busy - cpu) / (spent * (os.cpu_count() or 1))))
+
+
+def busy_seconds() -> float:
+    """Processor time of all programs on the machine so far."""
+    times = psutil.cpu_times()
+    return float(times.user + times.system)
+
+
+def cpu_seconds() -> float:
+    """Processor time of this process and its workers so far."""
+    workers = [child.cpu_times() for child in psutil.Process().children()]
+    return time.process_time() + sum(times.user + times.system for times in workers)
+
+
+def ours(cleanup: contextlib.ExitStack, lanes: int, threads: int, view: str, emulator: str) -> Callable[[], Any]:
+    env = MarioLanes(MarioTask(view=VIEWS[view]), lanes, threads=threads, emulator=emulator)
+    cleanup.callback(env.close)
+    stack = FrameStack(env.reset())
+    rng = np.random.default_rng(0)
+
+    def step() -> None:
+        outcome = env.step(rng.integers(0, ACTIONS, lanes))
+        stack.push(outcome.frames, outcome.terminated | outcome.truncated)
+
+    return step
+
+
+def in_process(cleanup: contextlib.ExitStack, make: Callable[[], Any]) -> Callable[[], Any]:
+    """One environment of a peer in this process: nothing is sent to anybody."""
+    env = make()
+    cleanup.callback(env.close)
+    env.reset()
+    rng = np.random.default_rng(0)
+
+    def step() -> None:
+        _, _, terminated, truncated, _ = env.step(rng.integers(0, ACTIONS))
+        if terminated or truncated:
+            env.reset()
+
+    return step
+
+
+def in_workers(cleanup: contextlib.ExitStack, make: Callable[[], Any], workers: int) -> Callable[[], Any]:
+    """A process for each environment."""
+    from gymnasium.vector import AsyncVectorEnv, AutoresetMode
+
+    envs = AsyncVectorEnv([make] * workers, context="spawn", autoreset_mode=AutoresetMode.SAME_STEP)
+    cleanup.callback(envs.close)
+    envs.reset()
+    rng = np.random.default_rng(0)
+    return lambda: envs.step(rng.integers(0, ACTIONS, workers))
+
+
+def line_up(cleanup: contextlib.ExitStack) -> list[Contestant]:
+    """Everybody, ready to play."""
+    rows = []
+
+    def add_ours(kind: str, lanes: int, threads: int, view: str = WHOLE_SCREEN) -> None:
+        emulator = "native" if kind == OURS else "nes-py"
+        step = ours(cleanup, lanes, threads, view, emulator)
+        rows.append(Contestant(kind, "one call", lanes, min(threads, CORES), view, step))
+
+    def add_peer(kind: str, make: Callable[[], Any], workers: int) -> None:
+        """With 0 workers in this process."""
+        how = f"AsyncVectorEnv, {workers} worker{'s' * (workers > 1)}" if workers else "in process"
+        row = Contestant(kind, how, max(workers, 1), min(max(workers, 1), CORES), missing=not_installed(kind))
+        if not row.missing:
+            row.step = in_workers(cleanup, make, workers) if workers else in_process(cleanup, make)
+        rows.append(row)
+
+    for view in (WHOLE_SCREEN, DEFAULT_VIEW):
+        for lanes, threads in ((1, 1), (16, 1), (256, 1), (16, 2), (256, 2)):
+            add_ours(OURS, lanes, threads, view)
+    for threads in (1, 2):
+        add_ours(NES_PY, 16, threads)
+    for workers in (0, 1, 2, 4):
+        add_peer(PACKAGE, package_mario, workers)
+    folder = Path(cleanup.enter_context(tempfile.TemporaryDirectory()))
+    if not not_installed(RETRO):
+        from bench.peers import make_retro_folder
+
+        make_retro_folder(folder)
+    for workers in (2, 0):  # in this order: AsyncVectorEnv opens one here, too, and closes it again
+        add_peer(RETRO, partial(retro_mario, folder), workers)
+    return rows
+
+
+def package_mario() -> Any:
+    from bench.peers import PackageMario
+
+    return PackageMario()
+
+
+def retro_mario(folder: Path) -> Any:
+    from bench.peers import RetroMario
+
+    return RetroMario(folder)
+
+
+def not_installed(kind: str) -> str:
+    """What to install for a peer; empty if nothing."""
+    missing = [package for module, package in NEEDED[kind].items() if find_spec(module) is None]
+    return f"not installed (pip install {' '.join(missing)})" if missing else ""

@@ -1,0 +1,224 @@
+"""Environment steps per second of Super Mario Bros 1-1, ours and other packages', in one run.
+
+    python -m bench.emulation [--seconds S] [--rounds R] [--json FILE]
+
+Everybody plays random right-only actions and gives stacks of four gray 84x84 pictures, reward, end, info and automatic
+new episodes, four frames a step, by the clock on the wall. They take turns, so that a machine's moods meet all; the
+table gives medians over the rounds. Peers that are not installed get a row that says so; for all of them:
+
+    pip install gymnasium opencv-python-headless stable-retro==1.0.0
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.contestants import CORES, NES_PY, OURS, PACKAGE, RETRO, WHOLE_SCREEN, Contestant, line_up
+from engine.envs.mario.lanes import make_emulator
+
+WIDTH = 132
+FIRST_CALL = """
+import time; start = time.perf_counter()
+import numpy as np
+from engine.envs.mario import VIEWS, MarioLanes, MarioTask
+imported = time.perf_counter()
+def begin(lanes):
+    env = MarioLanes(MarioTask(view=VIEWS["84x84"]), lanes)
+    env.reset(); env.step(np.zeros(lanes, np.int64))
+begin(1); first = time.perf_counter()
+begin(256); print(imported - start, first - imported, time.perf_counter() - first)
+"""
+
+
+def first_call(cache: str) -> dict[str, float]:
+    """Seconds of a fresh process with this cache folder: imports, first step of one lane, then of 256 lanes."""
+    environment = os.environ | {"NUMBA_CACHE_DIR": cache}
+    words = subprocess.check_output([sys.executable, "-c", FIRST_CALL], env=environment, text=True).split()
+    return dict(zip(("import_s", "first_step_s", "start_256_lanes_s"), map(float, words), strict=True))
+
+
+def bytes_per_lane() -> float:
+    console: Any = make_emulator("native", 256, 1)
+    arrays = (console.state, console.memory, console.last_state, console.last_memory)
+    return sum(array.nbytes for array in arrays) / console.lanes
+
+
+def best(rows: list[Contestant], kind: str, cores: int) -> float:
+    """The fastest 84x84 median of a kind on so many cores, 0 if there is none."""
+    return max((r.median for r in rows if (r.kind, r.cores, r.view) == (kind, cores, WHOLE_SCREEN)), default=0.0)
+
+
+def cpu_best(rows: list[Contestant], kind: str) -> float:
+    """The same on one core by processor time, which other programs disturb less."""
+    return max((r.cpu_median for r in rows if (r.kind, r.cores, r.view) == (kind, 1, WHOLE_SCREEN)), default=0.0)
+
+
+def ratio(rate: float, base: float) -> float | None:
+    return rate / base if rate and base else None
+
+
+def scaling(rows: list[Contestant]) -> dict[str, float | None]:
+    """Two cores to one, same picture; ours and nes-py's with the same lanes."""
+    found: dict[str, float | None] = {}
+    for row in rows:
+        if row.kind in (OURS, NES_PY) and row.cores == 2:
+            same = (row.kind, row.lanes, row.view, 1)
+            (one,) = [r.median for r in rows if (r.kind, r.lanes, r.view, r.cores) == same]
+            found[f"{row.kind}, {row.lanes} lanes, {row.view}"] = ratio(row.median, one)
+    for kind in (PACKAGE, RETRO):
+        found[f"{kind}, best"] = ratio(best(rows, kind, 2), best(rows, kind, 1))
+    return found
+
+
+def report(rows: list[Contestant]) -> dict[str, Any]:
+    """All numbers, for the file."""
+    bases = {"package": best(rows, PACKAGE, 1), "retro": best(rows, RETRO, 1)}
+    return {
+        "rows": [
+            {
+                "what": row.kind,
+                "how": row.how,
+                "view": row.view,
+                "lanes": row.lanes,
+                "cores": row.cores,
+                "missing": row.missing or None,
+                "env_steps_per_s": row.rates,
+                "env_steps_per_cpu_s": row.cpu_rates,
+                "others_share": row.others,
+                "median": row.median or None,
+                "median_per_cpu_s": row.cpu_median or None,
+                # another picture is another amount of work
+                "to_package_one_core": ratio(row.median, bases["package"]) if row.view == WHOLE_SCREEN else None,
+                "to_retro_one_core": ratio(row.median, bases["retro"]) if row.view == WHOLE_SCREEN else None,
+            }
+            for row in rows
+        ],
+        "best": {
+            f"on {cores} core{'s' * (cores > 1)}": {
+                "to_package": ratio(best(rows, OURS, cores), best(rows, PACKAGE, cores)),
+                "to_retro": ratio(best(rows, OURS, cores), best(rows, RETRO, cores)),
+            }
+            for cores in (1, 2)
+        }
+        | {
+            "per CPU second on 1 core": {
+                "to_package": ratio(cpu_best(rows, OURS), cpu_best(rows, PACKAGE)),
+                "to_retro": ratio(cpu_best(rows, OURS), cpu_best(rows, RETRO)),
+            }
+        },
+        "scaling_two_cores_to_one": scaling(rows),
+    }
+
+
+def table(numbers: dict[str, Any]) -> Table:
+    found = Table(
+        title="Super Mario Bros 1-1: environment steps per second, medians",
+        caption=f"ratios: to the best of {PACKAGE} and to {RETRO}, each on one core; 50x60 is another picture",
+    )
+    found.add_column("84x84 gray, skip 4, stack 4", no_wrap=True)
+    for heading in ("lanes", "cores", "env\nsteps/s", "min..max", "per\nCPU s", "x gym-\nsmb", "x stable-\nretro"):
+        found.add_column(heading, justify="right", no_wrap=True)
+    for row in numbers["rows"]:
+        what = f"{row['what']}, {row['how']}" + (f", {row['view']}" if row["view"] != WHOLE_SCREEN else "")
+        counts = (str(row["lanes"]), str(row["cores"]))
+        if row["missing"]:
+            found.add_row(what, *counts, "–", "not installed")
+            continue
+        rates = row["env_steps_per_s"]
+        ratios = (times(row["to_package_one_core"]), times(row["to_retro_one_core"]))
+        speeds = (f"{row['median']:,.0f}", f"{min(rates):,.0f}..{max(rates):,.0f}", f"{row['median_per_cpu_s']:,.0f}")
+        found.add_row(what, *counts, *speeds, *ratios)
+    return found
+
+
+def times(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2f}x" if value < 10 else f"{value:.1f}x"
+
+
+def print_rest(console: Console, numbers: dict[str, Any]) -> None:
+    for line in dict.fromkeys(f"{row['what']}: {row['missing']}" for row in numbers["rows"] if row["missing"]):
+        console.print(line)
+    for where, found in numbers["best"].items():
+        console.print(
+            f"our best {where} to theirs there: {times(found['to_package'])} {PACKAGE}, "
+            f"{times(found['to_retro'])} {RETRO}"
+        )
+    for name, found in numbers["first_call"].items():
+        console.print(
+            f"fresh process, {name} cache: first step after {found['first_step_s']:.2f} s "
+            f"(imports {found['import_s']:.2f} s); then 256 lanes start in {found['start_256_lanes_s']:.2f} s"
+        )
+    console.print(f"bytes per lane: {numbers['bytes_per_lane']:,.0f}")
+    for name, value in numbers["scaling_two_cores_to_one"].items():
+        console.print(f"2 cores to 1, {name}: {times(value)}")
+    machine = numbers["machine"]
+    console.print(
+        f"{machine['cores']} cores ({machine['processor']}), Python {machine['python']}; meanwhile other programs took "
+        f"{machine['others_median']:.0%} of the machine (median of the turns; {machine['others_max']:.0%} at most)"
+    )
+
+
+def processor() -> str:
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Environment steps per second of ours and of other packages.")
+    parser.add_argument("--seconds", type=float, default=1.5, help="length of a turn")
+    parser.add_argument("--rounds", type=int, default=7, help="turns of each contestant")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers here, too")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as cache:
+        calls = {name: first_call(cache) for name in ("empty", "warm")}
+    with contextlib.ExitStack() as cleanup:
+        rows = line_up(cleanup)
+        players = [row for row in rows if row.step]
+        for row in players:  # warm up
+            row.turn(0.2)
+            row.rates.clear()
+            row.cpu_rates.clear()
+            row.others.clear()
+        for _ in range(arguments.rounds):
+            for row in players:
+                row.turn(arguments.seconds)
+        numbers = report(rows)
+    others = [share for row in players for share in row.others]
+    numbers |= {
+        "first_call": calls,
+        "bytes_per_lane": bytes_per_lane(),
+        "seconds": arguments.seconds,
+        "rounds": arguments.rounds,
+        "machine": {
+            "cores": CORES,
+            "processor": processor(),
+            "python": platform.python_version(),
+            "others_median": statistics.median(others),
+            "others_max": max(others),
+        },
+    }
+    console = Console(width=WIDTH, highlight=False)
+    console.print(table(numbers))
+    print_rest(console, numbers)
+    if arguments.json:
+        arguments.json.write_text(json.dumps(numbers, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,203 @@
+"""Environment steps per second of batched Snake and Tetris, ours and other packages', in one run.
+
+    python -m bench.games [--seconds S] [--rounds R] [--threads T] [--json FILE]
+
+Everybody plays random actions on the boards of Jumanji's Snake-v1 and Tetris-v0 (12x12, 10x10) and gives observation,
+reward, end, legal actions and automatic new episodes, by the clock on the wall; actions are drawn beforehand. They
+take turns, so that a machine's moods meet all; the table gives medians over the rounds. Peers that are not installed
+get a row that says so; for all of them:
+
+    .venv/bin/pip install -c constraints.txt -e '.[bench]'
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from engine.envs.boards.snake import SnakeLanes
+from engine.envs.boards.tetris import PRESETS, TetrisLanes
+
+GAMES = ("Snake-v1", "Tetris-v0")
+BATCHES = (64, 256, 4096)
+DRAWN = 64  # batches of actions
+OURS, SMALL, ENVPOOL, JUMANJI = "ours", "ours, 14x7", "EnvPool", "Jumanji, vmap and jit"
+NEEDED = {OURS: "torch", SMALL: "torch", ENVPOOL: "envpool", JUMANJI: "jumanji"}
+Step = Callable[[], Any]
+
+
+@dataclass
+class Contestant:
+    """A row of the table. `step` takes one step of all games; None if the package is missing."""
+
+    game: str
+    kind: str
+    games: int
+    step: Step | None
+    rates: list[float] = field(default_factory=list)  # environment steps per second of each turn
+
+    def turn(self, seconds: float) -> None:
+        assert self.step is not None
+        steps, begin = 0, time.perf_counter()
+        while (spent := time.perf_counter() - begin) < seconds:
+            self.step()
+            steps += self.games
+        self.rates.append(steps / spent)
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.rates) if self.rates else 0.0
+
+
+def drawn_actions(game: str, games: int, width: int = 10) -> np.ndarray:
+    """int64 [DRAWN, games]."""
+    return np.random.default_rng(0).integers(0, 4 if game == "Snake-v1" else 4 * width, (DRAWN, games))
+
+
+def turns_through(actions: Any, play: Callable[[Any], Any]) -> Step:
+    at = 0
+
+    def step() -> Any:
+        nonlocal at
+        at = (at + 1) % DRAWN
+        return play(actions[at])
+
+    return step
+
+
+def ours(game: str, games: int, threads: int, **options: Any) -> Step:
+    lanes = SnakeLanes(games) if game == "Snake-v1" else TetrisLanes(games, **options)
+    width = lanes.frame_shape[2]
+    return turns_through(torch.from_numpy(drawn_actions(game, games, width)), lanes.step)
+
+
+def envpool(game: str, games: int, threads: int) -> Step:
+    import envpool
+
+    env = envpool.make_gymnasium(game, num_envs=games, batch_size=games, num_threads=threads)
+    env.reset()
+    actions = drawn_actions(game, games).astype(np.int32)
+    if game == "Tetris-v0":
+        actions = np.stack(np.divmod(actions, 10), 2).astype(np.int32)
+    return turns_through(actions, env.step)
+
+
+def jumanji(game: str, games: int, threads: int) -> Step:
+    import jax
+    from jumanji.environments import Snake, Tetris
+    from jumanji.wrappers import AutoResetWrapper
+
+    env: Any = AutoResetWrapper(Snake() if game == "Snake-v1" else Tetris())
+    state, _ = jax.jit(jax.vmap(env.reset))(jax.random.split(jax.random.PRNGKey(0), games))
+    advance = jax.jit(jax.vmap(env.step))
+    actions = drawn_actions(game, games)
+    if game == "Tetris-v0":
+        actions = np.stack(np.divmod(actions, 10), 2)
+
+    def play(chosen: Any) -> None:
+        nonlocal state
+        state, found = advance(state, chosen)
+        jax.block_until_ready((state, found))
+
+    return turns_through(actions, play)
+
+
+def line_up(threads: int) -> list[Contestant]:
+    """Everybody, ready to play."""
+    rows = []
+    makers = {OURS: ours, ENVPOOL: envpool, JUMANJI: jumanji}
+    for game in GAMES:
+        for games in BATCHES:
+            for kind, make in makers.items():
+                options = PRESETS["jumanji"] if (kind, game) == (OURS, "Tetris-v0") else {}
+                there = find_spec(NEEDED[kind]) is not None
+                rows.append(Contestant(game, kind, games, make(game, games, threads, **options) if there else None))
+            if game == "Tetris-v0":
+                rows.append(Contestant(game, SMALL, games, ours(game, games, threads)))
+    return rows
+
+
+def report(rows: list[Contestant]) -> list[dict[str, Any]]:
+    """All numbers, for the file."""
+    medians = {(row.game, row.kind, row.games): row.median for row in rows}
+
+    def ratio(row: Contestant, kind: str) -> float | None:
+        base = medians[row.game, kind, row.games]
+        return row.median / base if row.median and base and row.kind != SMALL else None
+
+    return [
+        {
+            "game": row.game,
+            "what": row.kind,
+            "games": row.games,
+            "env_steps_per_s": row.rates,
+            "median": row.median or None,
+            "missing": None if row.step else NEEDED[row.kind],
+            "to_envpool": ratio(row, ENVPOOL),
+            "to_jumanji": ratio(row, JUMANJI),
+        }
+        for row in rows
+    ]
+
+
+def table(numbers: list[dict[str, Any]], threads: int) -> Table:
+    found = Table(
+        title=f"Batched games: environment steps per second, medians; {threads} threads",
+        caption="ratios: with as many games; 14x7 is another board",
+    )
+    found.add_column("game")
+    found.add_column("what", no_wrap=True)
+    for heading in ("games", "env\nsteps/s", "min..max", "x EnvPool", "x Jumanji"):
+        found.add_column(heading, justify="right", no_wrap=True)
+    for row in numbers:
+        head = (row["game"], row["what"], str(row["games"]))
+        if row["missing"]:
+            found.add_row(*head, "–", f"{row['missing']} is not installed")
+            continue
+        rates = row["env_steps_per_s"]
+        ratios = (f"{value:.2f}x" if value else "–" for value in (row["to_envpool"], row["to_jumanji"]))
+        found.add_row(*head, f"{row['median']:,.0f}", f"{min(rates):,.0f}..{max(rates):,.0f}", *ratios)
+    return found
+
+
+def main() -> None:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    parser = argparse.ArgumentParser(description="Environment steps per second of batched Snake and Tetris.")
+    parser.add_argument("--seconds", type=float, default=1.0, help="length of a turn")
+    parser.add_argument("--rounds", type=int, default=5, help="turns of each contestant")
+    parser.add_argument("--threads", type=int, default=cores, help="threads of EnvPool; Jumanji takes what it likes")
+    parser.add_argument("--torch-threads", type=int, default=1, help="threads of ours; more slow small batches down")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers here, too")
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.torch_threads)
+    rows = line_up(arguments.threads)
+    players = [row for row in rows if row.step]
+    for row in players:  # warm up
+        row.turn(0.2)
+        row.rates.clear()
+    for _ in range(arguments.rounds):
+        for row in players:
+            row.turn(arguments.seconds)
+    numbers = report(rows)
+    console = Console(width=110, highlight=False)
+    console.print(table(numbers, arguments.threads))
+    console.print(f"{cores} cores; ours with {arguments.torch_threads} torch threads; load {os.getloadavg()[0]:.1f}")
+    if arguments.json:
+        arguments.json.write_text(json.dumps(numbers, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

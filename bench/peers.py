@@ -1,0 +1,171 @@
+"""Super Mario Bros 1-1 of other packages, as Gymnasium environments with the usual wrappers.
+
+Frame skip 4, gray, 84x84 by area means, stack of 4; the wrappers are folded into one class, which is faster than a
+chain of them. Importing this module needs gymnasium and cv2; stable-retro and gym-super-mario-bros are imported by
+their environments. stable-retro runs one emulator in a process, no more.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import Any
+
+import cv2
+import gymnasium
+import numpy as np
+from numpy.typing import NDArray
+
+from bench.mario_package import mario_env
+from engine.config.joypad import RIGHT, A, B, action_buttons
+from engine.envs.emulators.cartridge import installed_mario
+from engine.envs.frame_stack import STACK
+
+SIDE, SKIP = 84, 4
+GAME, START_STATE = "SuperMarioBros-Nes-v0", "1-1"
+_BUTTONS = action_buttons("right-only")
+
+
+class Wrapped(gymnasium.Env[NDArray[np.uint8], int], ABC):
+    """Observations are uint8 [stack, 84, 84]. A subclass begins an episode and holds an action for a step."""
+
+    observation_space = gymnasium.spaces.Box(0, 255, (STACK, SIDE, SIDE), np.uint8)
+    action_space = gymnasium.spaces.Discrete(len(_BUTTONS))
+
+    def __init__(self) -> None:
+        cv2.setNumThreads(1)
+        self._stack = np.zeros((STACK, SIDE, SIDE), np.uint8)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[NDArray[np.uint8], dict[str, Any]]:
+        super().reset(seed=seed)
+        self._stack[:] = _picture(self.begin())
+        return self._stack.copy(), {}
+
+    def step(self, action: int) -> tuple[NDArray[np.uint8], float, bool, bool, dict[str, Any]]:
+        screen, reward, done, info = self.hold(int(action))
+        self._stack[:-1] = self._stack[1:]
+        self._stack[-1] = _picture(screen)
+        return self._stack.copy(), reward, done, False, info
+
+    @abstractmethod
+    def begin(self) -> NDArray[np.uint8]:
+        """The first screen of an episode, uint8 [height, width, 3]."""
+
+    @abstractmethod
+    def hold(self, action: int) -> tuple[NDArray[np.uint8], float, bool, dict[str, Any]]:
+        """Last screen, reward, end and info of a step."""
+
+
+class PackageMario(Wrapped):
+    """gym-super-mario-bros 7.4 on nes-py 8.2, with its own reward, end and info."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._env = mario_env()
+
+    def begin(self) -> NDArray[np.uint8]:
+        return np.ascontiguousarray(self._env.reset())
+
+    def hold(self, action: int) -> tuple[NDArray[np.uint8], float, bool, dict[str, Any]]:
+        total = 0.0
+        for _ in range(SKIP):
+            screen, reward, done, info = self._env.step(_BUTTONS[action])
+            total += reward
+            if done:
+                break
+        return np.ascontiguousarray(screen), total, done, info
+
+    def close(self) -> None:
+        self._env.close()
+
+
+class RetroMario(Wrapped):
+    """stable-retro (FCEUmm). Its RAM is read once a step, for movement to the right, death and flag.
+
+    Args:
+        folder: what `make_retro_folder` made.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self._env = _retro_env(folder, START_STATE)
+        self._masks = [_mask(self._env.buttons, byte) for byte in _BUTTONS]
+        self._x = 0
+
+    def begin(self) -> NDArray[np.uint8]:
+        screen, _ = self._env.reset()
+        self._x = _retro_x(self._env.get_ram())
+        return screen
+
+    def hold(self, action: int) -> tuple[NDArray[np.uint8], float, bool, dict[str, Any]]:
+        mask = self._masks[action]
+        for _ in range(SKIP):
+            screen, _, _, _, _ = self._env.step(mask)
+        ram = self._env.get_ram()
+        x = _retro_x(ram)
+        moved, self._x = x - self._x, x
+        dead = ram[0x000E] in (0x06, 0x0B) or ram[0x00B5] > 1
+        flag = bool(ram[0x001D] == 3)
+        info = {"x_pos": x, "flag_get": flag, "life": int(ram[0x075A])}
+        return screen, moved - 25.0 * dead, bool(dead or flag), info
+
+    def close(self) -> None:
+        self._env.close()
+
+
+def make_retro_folder(folder: Path) -> None:
+    """What stable-retro wants to have of a game: cartridge, descriptions, and a state at the start of 1-1."""
+    game = folder / GAME
+    game.mkdir()
+    cartridge = installed_mario().read_bytes()
+    (game / "rom.nes").write_bytes(cartridge)
+    (game / "rom.sha").write_text(hashlib.sha1(cartridge).hexdigest() + "\n")
+    (game / "data.json").write_text('{"info": {}}')
+    (game / "scenario.json").write_text("{}")
+    (game / "metadata.json").write_text("{}")
+    env = _retro_env(folder, None)
+    env.reset()
+    nothing = np.zeros(env.num_buttons, np.uint8)
+    start = np.array([name == "START" for name in env.buttons], np.uint8)
+    for _ in range(60):  # the title screen
+        env.step(nothing)
+    for _ in range(600):
+        ram = env.get_ram()
+        if ram[0x0770] == 1 and ram[0x0772] == 3 and ram[0x000E] == 8:  # in a stage, running, Mario under control
+            break
+        env.step(nothing if ram[0x0770] == 1 else start)
+    else:
+        raise RuntimeError("pressing start did not begin the game")
+    (game / f"{START_STATE}.state").write_bytes(gzip.compress(env.em.get_state()))
+    env.close()
+
+
+def _retro_env(folder: Path, state: str | None) -> Any:
+    import stable_retro as retro
+
+    integrations = retro.data.Integrations
+    integrations.add_custom_path(str(folder))
+    return retro.RetroEnv(
+        GAME,
+        state=state or retro.State.NONE,
+        inttype=integrations.CUSTOM_ONLY,
+        use_restricted_actions=retro.Actions.ALL,
+        render_mode=None,  # else it opens a window
+    )
+
+
+def _retro_x(ram: NDArray[np.uint8]) -> int:
+    return int(ram[0x006D]) * 256 + int(ram[0x0086])
+
+
+def _mask(names: list[str | None], byte: int) -> NDArray[np.uint8]:
+    """Our joypad byte as stable-retro's row of buttons."""
+    held = {"RIGHT": byte & RIGHT, "A": byte & A, "B": byte & B}
+    return np.array([bool(held.get(name or "", 0)) for name in names], np.uint8)
+
+
+def _picture(screen: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    gray = cv2.cvtColor(screen, cv2.COLOR_RGB2GRAY)
+    return cv2.resize(gray, (SIDE, SIDE), interpolation=cv2.INTER_AREA)

@@ -1,0 +1,73 @@
+"""Environment steps and learned samples per second of every runner, as it trains Mario by default, against `single`.
+
+    python -m bench.runners [--seconds S] [--rounds R] [--cores N] [--runners NAME ...] [--json FILE]
+
+The runners take turns on the same machine; starting up and filling the replay are not counted. Processes only pay where
+there are cores for them: two cores are shared by as many processes, and what they exchange comes on top.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.training import learning_turn, steady_rate
+from bench.turns import processor, times
+from engine.config.run_config import RUNNERS, make_config
+
+
+def samples_of_update(runner: str) -> int:
+    """Transitions that an update of the whole run learns from."""
+    config = make_config({"runner": runner})
+    return config.batch_size * (config.processes if runner == "ddp" else 1)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Training speed of every runner.")
+    parser.add_argument("--seconds", type=float, default=20.0, help="length of a turn, starting up left out")
+    parser.add_argument("--rounds", type=int, default=3, help="turns of each")
+    parser.add_argument("--cores", type=int, metavar="N", help="keep all to the first N cores (Linux; default: all)")
+    parser.add_argument("--runners", nargs="+", choices=RUNNERS, default=list(RUNNERS), help="default: all")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers here, too")
+    arguments = parser.parse_args()
+    if arguments.cores:
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: arguments.cores])  # the runs inherit it
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    steps: dict[str, list[float]] = {runner: [] for runner in arguments.runners}
+    samples: dict[str, list[float]] = {runner: [] for runner in arguments.runners}
+    for _ in range(arguments.rounds):
+        for runner in arguments.runners:
+            reports = learning_turn(arguments.seconds, "--runner", runner)
+            steps[runner].append(steady_rate(reports))
+            samples[runner].append(steady_rate(reports, "updates") * samples_of_update(runner))
+    table = Table("runner", "env steps/s", "samples/s", "steps, times single", "samples, times single", "all rounds",
+                  title=f"training Mario; cores: {cores} ({processor()})")  # fmt: skip
+    found: dict[str, dict[str, Any]] = {}
+    for runner in arguments.runners:
+        found[runner] = {}
+        for what, rates in (("env_steps_per_s", steps), ("samples_per_s", samples)):
+            found[runner][what] = rates[runner]
+            if "single" in rates:
+                found[runner][f"{what}_ratio"] = statistics.median(rates[runner]) / statistics.median(rates["single"])
+        table.add_row(
+            runner,
+            *(f"{statistics.median(rates[runner]):,.0f}" for rates in (steps, samples)),
+            *(times(found[runner].get(f"{what}_ratio")) for what in ("env_steps_per_s", "samples_per_s")),
+            " ".join(f"{rate:,.0f}" for rate in steps[runner]),
+        )
+    console = Console(width=120, highlight=False)
+    console.print(table)
+    console.print(f"load average of the last 5 minutes: {os.getloadavg()[1]:.1f}")
+    if arguments.json:
+        arguments.json.write_text(json.dumps({"runners": found, "cores": cores}, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

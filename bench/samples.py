@@ -1,0 +1,160 @@
+"""Environment steps that a choice saves: runs with one and with the other, over seeds, at equal steps.
+
+    python -m bench.samples EXPERIMENT ... [--seeds S ...] [--cores N] [--steps N] [--into DIR]
+
+Every run has one core to itself, so as many go on side by side as there are cores; what is compared are steps, not
+minutes. *Reached* is the first greedy evaluation that is as good as the level: four fifths of the score that the
+second choice has at the end (the median over its seeds, of each the mean of the last four evaluations). A run that
+does not get there counts with all its steps. Intervals: 95 %, bootstrap over the seeds of both choices.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import multiprocessing
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+
+from bench.training import PROGRAM
+
+LEVEL, LAST = 0.8, 4
+RESAMPLES = 10_000
+
+Score = tuple[int, float]
+"""Environment steps so far and the score of a greedy evaluation: share of clears in Mario, else fruits or lines."""
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Two choices, each with the options that make it, and what both have in common."""
+
+    steps: int
+    options: tuple[str, ...]
+    one: tuple[str, tuple[str, ...]]
+    other: tuple[str, tuple[str, ...]]
+
+
+PRIORITIZED = ("prioritized", ()), ("uniform", ("--no-prioritized-replay",))
+CURRICULUM = ("curriculum", ("--curriculum",)), ("none", ())
+EXPERIMENTS = {
+    "prioritized-mario": Experiment(400_000, ("--game", "mario", "--eval-every", "25000"), *PRIORITIZED),
+    "prioritized-tetris": Experiment(300_000, ("--game", "tetris", "--eval-every", "20000"), *PRIORITIZED),
+    "curriculum-tetris": Experiment(300_000, ("--game", "tetris", "--eval-every", "20000"), *CURRICULUM),
+    "curriculum-mario": Experiment(
+        400_000, ("--game", "mario", "--stage", "1-1,1-4", "--eval-every", "25000"), *CURRICULUM
+    ),
+}
+
+
+def play(name: str, choice: str, seed: int, steps: int) -> list[Score]:
+    """One run of an experiment, and its greedy evaluations."""
+    experiment = EXPERIMENTS[name]
+    options = (*experiment.options, *dict((experiment.one, experiment.other))[choice])
+    command = [PROGRAM, "--no-ui", "--log-format", "json", "--seed", str(seed), "--steps", str(steps), *options]
+    found = []
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run,
+    ):
+        assert run.stdout is not None and run.stderr is not None
+        for event in map(json.loads, run.stdout):
+            if event["event"] == "evaluation":
+                score = event["clears"] / event["episodes"] if "mario" in options else event["mean_score"]
+                found.append((event["env_steps"], score))
+        complaint = run.stderr.read()
+    if run.returncode != 0:
+        raise RuntimeError(f"{' '.join(command)}: status {run.returncode}: {complaint}")
+    print(f"{name}, {choice}, seed {seed}: " + " ".join(f"{score:.2f}" for _, score in found), file=sys.stderr)
+    return found
+
+
+def take_core(cores: multiprocessing.Queue[int]) -> None:
+    """A process of the pool and what it starts stay on one core."""
+    os.sched_setaffinity(0, {cores.get()})
+
+
+def reached(found: list[Score], level: float) -> int:
+    """Environment steps until an evaluation was as good as `level`; all steps if none was."""
+    return next((steps for steps, score in found if score >= level), found[-1][0])
+
+
+def interval(
+    ones: NDArray[np.float64], others: NDArray[np.float64], ask: Callable[..., NDArray[np.float64]]
+) -> tuple[float, float]:
+    """2.5 % and 97.5 % of what is asked of the two means, over resampled seeds."""
+    draw = np.random.default_rng(0).integers
+    means = (values[draw(len(values), size=(RESAMPLES, len(values)))].mean(1) for values in (ones, others))
+    low, high = np.quantile(ask(*means), (0.025, 0.975))
+    return float(low), float(high)
+
+
+def compare(console: Console, name: str, found: dict[str, list[list[Score]]]) -> None:
+    """Print what the runs of an experiment say."""
+    one, other = found
+    level = LEVEL * statistics.median(statistics.mean(score for _, score in run[-LAST:]) for run in found[other])
+    table = Table("", f"steps to {level:.2f}", "mean score", f"mean of the last {LAST}", title=name)
+    figures = {}
+    for choice, runs in found.items():
+        steps = np.array([reached(run, level) for run in runs], np.float64)
+        scores = np.array([statistics.mean(score for _, score in run) for run in runs])
+        ends = np.array([statistics.mean(score for _, score in run[-LAST:]) for run in runs])
+        figures[choice] = steps, scores
+        missed = sum(max(score for _, score in run) < level for run in runs)
+        note = f" ({missed} never)" if missed else ""
+        table.add_row(choice, f"{steps.mean():,.0f}{note}", f"{scores.mean():.2f}", f"{ends.mean():.2f}")
+    console.print(table)
+    saved = 1 - figures[one][0].mean() / figures[other][0].mean()
+    low, high = interval(figures[one][0], figures[other][0], lambda a, b: 1 - a / b)
+    console.print(f"{one} saves {saved:.0%} of the steps (95 %: {low:.0%} to {high:.0%})")
+    gained = figures[one][1].mean() - figures[other][1].mean()
+    low, high = interval(figures[one][1], figures[other][1], lambda a, b: a - b)
+    console.print(f"its mean score is higher by {gained:.2f} (95 %: {low:.2f} to {high:.2f})")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Environment steps that a choice saves.")
+    parser.add_argument(
+        "experiments", nargs="+", choices=EXPERIMENTS, metavar="EXPERIMENT", help=", ".join(EXPERIMENTS)
+    )
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
+    parser.add_argument("--cores", type=int, default=len(os.sched_getaffinity(0)), help="runs side by side")
+    parser.add_argument("--steps", type=int, help="of a run; default: the experiment's")
+    parser.add_argument("--into", type=Path, help="write EXPERIMENT.csv into this folder")
+    arguments = parser.parse_args()
+    context = multiprocessing.get_context("spawn")
+    cores = context.Queue()
+    for core in sorted(os.sched_getaffinity(0))[: arguments.cores]:
+        cores.put(core)
+    console = Console(width=120, highlight=False)
+    with ProcessPoolExecutor(arguments.cores, context, take_core, (cores,)) as pool:
+        for name in arguments.experiments:
+            experiment = EXPERIMENTS[name]
+            steps = arguments.steps or experiment.steps
+            choices = [choice for choice, _ in (experiment.one, experiment.other)]
+            runs = {(c, s): pool.submit(play, name, c, s, steps) for s in arguments.seeds for c in choices}
+            found = {choice: [runs[choice, seed].result() for seed in arguments.seeds] for choice in choices}
+            compare(console, name, found)
+            if arguments.into:
+                with (arguments.into / f"{name}.csv").open("w", newline="") as file:
+                    rows = csv.writer(file, lineterminator="\n")
+                    rows.writerow(("choice", "seed", "env_steps", "score"))
+                    for (choice, seed), run in runs.items():
+                        rows.writerows((choice, seed, steps, round(score, 4)) for steps, score in run.result())
+
+
+if __name__ == "__main__":
+    main()

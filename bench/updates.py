@@ -1,0 +1,222 @@
+"""Updates per second of ours, of Stable-Baselines3's DQN and of a plain DQN in CleanRL's manner, in one run.
+
+    python -m bench.updates [--seconds S] [--rounds R] [--threads N] [--batches N ...] [--json FILE]
+
+An update draws 84x84x4 pictures from a full uniform replay, and takes an optimiser step. All have the same Nature
+network (32, 64, 64 channels, 512 hidden) and as many threads: peers as torch's own, ours as learning threads.
+Ours is Double DQN: it computes one forward pass more than the peers, whose targets take the target network's maximum;
+it clips gradients like Stable-Baselines3, which CleanRL doesn't. bfloat16 is ours alone: the peers have no such option.
+torch's threads spin while they wait for each other, so where other programs want the cores, peers fall far behind by
+both clocks; only on a quiet machine, or with `--threads 1`, it is the work that is compared. For all contestants:
+
+    pip install -e '.[bench]'
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from bench.turns import Contestant, machine, machine_line, not_installed, take_turns, times
+from engine.agents import DoubleDQN
+from engine.agents.autotune import multiplies_bf16
+from engine.agents.double_dqn import Precision
+from engine.buffers import Batch, FrameStorage, UniformSampler
+from engine.runtime.threads import keep_freed_memory
+
+FP32, BF16 = "ours, float32", "ours, bfloat16"
+SB3, CLEANRL = "Stable-Baselines3, DQN.train", "CleanRL's manner, Stable-Baselines3's replay"
+NEEDED = {"stable_baselines3": "'stable-baselines3>=2.7,<3'"}
+LANES, CAPACITY, STACK, SIDE, ACTIONS, HIDDEN = 8, 4096, 4, 84, 5, 512
+LEARNING_RATE, GAMMA = 1e-4, 0.99
+Update = Callable[[int], Any]
+"""An update on a batch of this size."""
+
+
+class Nature(nn.Module):
+    """The network of Mnih et al. 2015, as Stable-Baselines3's CnnPolicy has it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Conv2d(STACK, 32, 8, stride=4), nn.ReLU(inplace=True),
+            nn.Conv2d(32, 64, 4, stride=2), nn.ReLU(inplace=True),
+            nn.Conv2d(64, 64, 3), nn.ReLU(inplace=True), nn.Flatten(),
+            nn.Linear(64 * 7 * 7, HIDDEN), nn.ReLU(inplace=True), nn.Linear(HIDDEN, ACTIONS),
+        )  # fmt: skip
+
+    def forward(self, obs: Tensor) -> Tensor:
+        """Q-values float32 [batch, actions] of pictures [batch, stack, height, width], 0 to 255."""
+        scaled = (obs if obs.is_floating_point() else obs.float()) / 255
+        q: Tensor = self.layers(scaled)
+        return q.float()
+
+
+def make_ours(threads: int, precision: Precision) -> Update:
+    storage = FrameStorage(LANES, CAPACITY // LANES, (SIDE, SIDE), stack=STACK, n_step=1, gamma=GAMMA)
+    random = np.random.default_rng(0)
+    none = np.zeros(LANES, np.bool_)
+    for _ in range(CAPACITY // LANES):
+        frames = pictures(random, LANES)
+        storage.append(frames, random.integers(0, ACTIONS, LANES), np.ones(LANES, np.float32), none, none, frames)
+    sampler = UniformSampler(storage)
+    torch.set_num_threads(1)  # which the learning threads take over
+    agent = DoubleDQN(
+        Nature(),
+        Nature(),
+        device=torch.device("cpu"),
+        learning_rate=LEARNING_RATE,
+        precision=precision,
+        threads=threads,
+    )
+    used: dict[int, Batch] = {}
+
+    def update(size: int) -> None:
+        torch.set_num_threads(1)
+        sample = sampler.sample(size, random)
+        used[size] = storage.gather(sample.lanes, sample.entries, into=used.get(size))
+        agent.update(used[size], sample.weights)
+
+    return update
+
+
+def fill(replay: Any) -> None:
+    """Give Stable-Baselines3's replay full columns of random transitions."""
+    random = np.random.default_rng(0)
+    replay.observations[:] = pictures(random, len(replay.observations))[:, None, None]
+    replay.next_observations[:-1] = replay.observations[1:]
+    replay.actions[:] = random.integers(0, ACTIONS, replay.actions.shape)
+    replay.rewards[:] = 1.0
+    replay.full = True
+
+
+def make_sb3(threads: int) -> Update:
+    import gymnasium
+    from stable_baselines3 import DQN
+    from stable_baselines3.common.logger import Logger
+
+    class Pictures(gymnasium.Env[NDArray[np.uint8], int]):
+        """Only its spaces are asked for."""
+
+        observation_space = gymnasium.spaces.Box(0, 255, (STACK, SIDE, SIDE), np.uint8)
+        action_space = gymnasium.spaces.Discrete(ACTIONS)
+
+    model = DQN("CnnPolicy", Pictures(), LEARNING_RATE, buffer_size=CAPACITY, gamma=GAMMA, device="cpu")
+    model.set_logger(Logger(None, []))
+    fill(model.replay_buffer)
+
+    def update(size: int) -> None:
+        torch.set_num_threads(threads)
+        model.train(gradient_steps=1, batch_size=size)
+
+    return update
+
+
+def make_cleanrl(threads: int) -> Update:
+    from gymnasium.spaces import Box, Discrete
+    from stable_baselines3.common.buffers import ReplayBuffer
+
+    replay = ReplayBuffer(CAPACITY, Box(0, 255, (STACK, SIDE, SIDE), np.uint8), Discrete(ACTIONS), "cpu")
+    fill(replay)
+    online, target = Nature(), Nature()
+    target.load_state_dict(online.state_dict())
+    optimizer = torch.optim.Adam(online.parameters(), lr=LEARNING_RATE)
+
+    def update(size: int) -> None:
+        torch.set_num_threads(threads)
+        batch = replay.sample(size)
+        with torch.no_grad():
+            best = target(batch.next_observations).amax(1)
+            targets = batch.rewards.flatten() + GAMMA * (1 - batch.dones.flatten()) * best
+        q = online(batch.observations).gather(1, batch.actions).squeeze(1)
+        optimizer.zero_grad()
+        F.mse_loss(q, targets).backward()
+        optimizer.step()
+
+    return update
+
+
+def pictures(random: np.random.Generator, count: int) -> NDArray[np.uint8]:
+    return random.integers(0, 256, (count, SIDE, SIDE), np.uint8)
+
+
+def line_up(threads: int) -> dict[str, tuple[str, Update | None]]:
+    """{row: (what is missing, its update)}; our rows come first."""
+    rows: dict[str, tuple[str, Update | None]] = {FP32: ("", make_ours(threads, "float32"))}
+    rows[BF16] = ("", make_ours(threads, "bfloat16")) if multiplies_bf16() else ("not computed by this CPU", None)
+    missing = not_installed(NEEDED)
+    for name, make in ((SB3, make_sb3), (CLEANRL, make_cleanrl)):
+        rows[name] = (missing, None if missing else make(threads))
+    return rows
+
+
+def measure(size: int, rows: dict[str, tuple[str, Update | None]], rounds: int, seconds: float) -> Any:
+    contestants = [Contestant(n, partial(step, size) if step else None, missing) for n, (missing, step) in rows.items()]
+    take_turns(contestants, rounds, seconds)
+    peers = [peer for peer in contestants if peer.name in (SB3, CLEANRL)]
+    ratios = {
+        ours.name: {
+            peer.name: [
+                mine / theirs if mine and theirs else None
+                for mine, theirs in ((ours.median, peer.median), (ours.cpu_median, peer.cpu_median))
+            ]
+            for peer in peers
+        }
+        for ours in contestants
+        if ours not in peers
+    }
+    found = {"batch": size, "rows": [contestant.report() for contestant in contestants], "wall_and_cpu_ratios": ratios}
+    return found | {"machine": machine([contestant for contestant in contestants if contestant.step])}
+
+
+def table(sizes: list[dict[str, Any]], threads: int) -> Table:
+    found = Table(
+        title=f"updates per second, Nature network, 84x84x4, {threads} thread{'s' * (threads > 1)}, medians",
+        caption="left by the clock on the wall, right per second of processor time",
+    )
+    found.add_column("uniform replay, update", no_wrap=True)
+    for size in sizes:
+        found.add_column(f"batch {size['batch']}", justify="right", no_wrap=True)
+    for rows in zip(*(size["rows"] for size in sizes), strict=True):
+        cells = [row["missing"] or f"{row['median']:,.2f} | {row['median_per_cpu_s']:,.2f}" for row in rows]
+        found.add_row(rows[0]["what"], *cells)
+    for mine in (FP32, BF16):
+        for peer in (SB3, CLEANRL):
+            ratios = [size["wall_and_cpu_ratios"][mine][peer] for size in sizes]
+            found.add_row(f"{mine}, to {peer.split(',')[0]}", *(f"{times(w)} | {times(c)}" for w, c in ratios))
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Updates per second of ours and of other packages.")
+    parser.add_argument("--seconds", type=float, default=3.0, help="length of a turn")
+    parser.add_argument("--rounds", type=int, default=5, help="turns of each contestant")
+    parser.add_argument("--threads", type=int, default=2, help="of each contestant")
+    parser.add_argument("--batches", type=int, nargs="+", default=[32, 256], help="batch sizes")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers here, too")
+    arguments = parser.parse_args()
+    keep_freed_memory()  # as training does; the peers have it as well
+    rows = line_up(arguments.threads)
+    sizes = [measure(size, rows, arguments.rounds, arguments.seconds) for size in arguments.batches]
+    console = Console(width=118, highlight=False)
+    console.print(table(sizes, arguments.threads))
+    for size in sizes:
+        console.print(f"batch {size['batch']}: {machine_line(size['machine'])}")
+    if arguments.json:
+        arguments.json.write_text(json.dumps({"threads": arguments.threads, "sizes": sizes}, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

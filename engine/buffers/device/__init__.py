@@ -1,0 +1,1 @@
+"""Replay whose frames and priorities lie on a torch device."""

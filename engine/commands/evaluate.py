@@ -1,0 +1,132 @@
+"""What `mario-tui eval` runs: greedy episodes of a policy.
+
+`python -m engine.commands.evaluate POLICY ...` writes packed messages to its standard output: an `Episode` for each one
+that ends, then `Evaluated` or `Failed`. It exits when its standard input closes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from engine.envs.factory import lanes_of_policy
+from engine.evaluation.episodes import Played, play_episodes
+from engine.evaluation.policy import greedy_act, load_policy
+from engine.evaluation.statistics import mean_interval, wilson
+from engine.protocol.failures import describe
+from engine.protocol.framing import pack
+from engine.protocol.messages import Episode, Evaluated, EvaluationReport
+from engine.runs import checkpoints
+from engine.runtime.parent import end_with_stdin, killed_with_parent
+from engine.runtime.threads import thread_budget
+
+MAX_LANES = 256
+
+
+def main() -> int:
+    """See the module's docstring."""
+    parser = argparse.ArgumentParser(prog="engine.commands.evaluate")
+    parser.add_argument("policy", type=Path)
+    parser.add_argument("--episodes", type=int, required=True)
+    parser.add_argument("--epsilon", type=float, required=True)
+    parser.add_argument("--noop-max", type=int, required=True)
+    parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--stage")
+    parser.add_argument("--emulator")
+    parser.add_argument("--rom", type=Path)
+    options = parser.parse_args()
+    killed_with_parent()
+    end_with_stdin()
+    tell = take_stdout()
+    try:
+        _evaluate(options, tell)
+    except BrokenPipeError:
+        os._exit(0)  # the reader has seen enough; nothing may be flushed any more
+    except Exception as error:
+        tell(describe(error))
+        return 1
+    return 0
+
+
+def _evaluate(options: argparse.Namespace, tell: Callable[[EvaluationReport], None]) -> None:
+    started = time.monotonic()
+    said = checkpoints.policy_metadata(options.policy)
+    lanes = min(MAX_LANES, options.episodes)
+    threads = thread_budget(lanes)
+    torch.set_num_threads(threads.torch_threads)
+    env = lanes_of_policy(
+        said,
+        lanes,
+        threads=threads.lane_threads,
+        seed=options.seed,
+        stage=options.stage,
+        emulator=options.emulator,
+        noop_max=options.noop_max,
+        restart=options.episodes > lanes,
+        rom=options.rom,
+    )
+
+    def tell_episode(played: Played) -> None:
+        tell(Episode(**{name: getattr(played, name) for name in Episode.__struct_fields__}))
+
+    played = play_episodes(
+        env,
+        greedy_act(load_policy(options.policy)),
+        options.episodes,
+        epsilon=options.epsilon,
+        seed=options.seed,
+        ended=tell_episode,
+    )
+    clears = sum(episode.flag for episode in played)
+    low, high = wilson(clears, len(played))
+    mean_score, *score_interval = mean_interval([episode.score for episode in played])
+
+    def mean(name: str) -> float:
+        return float(np.mean([getattr(episode, name) for episode in played]))
+
+    tell(
+        Evaluated(
+            policy=str(options.policy),
+            game=said["game"],
+            stage=options.stage or said.get("stage", ""),
+            emulator=options.emulator or said.get("emulator", ""),
+            episodes=len(played),
+            epsilon=options.epsilon,
+            noop_max=options.noop_max,
+            clears=clears,
+            clear_rate=clears / len(played),
+            clear_rate_low=low,
+            clear_rate_high=high,
+            mean_return=mean("episode_return"),
+            mean_x_pos=mean("x_pos"),
+            mean_length=mean("length"),
+            mean_time_left=mean("time_left"),
+            mean_score=mean_score,
+            mean_score_low=score_interval[0],
+            mean_score_high=score_interval[1],
+            seconds=time.monotonic() - started,
+        )
+    )
+
+
+def take_stdout() -> Callable[[EvaluationReport], None]:
+    """A function that writes messages; what libraries print goes to stderr from now on, not between the messages."""
+    stream = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+
+    def tell(report: EvaluationReport) -> None:
+        stream.write(pack(report))
+        stream.flush()
+
+    return tell
+
+
+if __name__ == "__main__":
+    sys.exit(main())

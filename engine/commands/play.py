@@ -1,0 +1,206 @@
+"""One game in real time, played by a policy or by a person, for `mario-tui play`.
+
+`python -m engine.commands.play [POLICY] ...` is a process of its own. It writes a `Frame` for every second frame of the
+game, and an `Episode` for each one that ends, to its standard output. Its standard input carries the buttons that the
+person holds, one byte per change; when it closes, the game ends.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.commands.evaluate import take_stdout
+from engine.commands.recorder import PICTURES_PER_S, Film, open_film
+from engine.config.joypad import action_buttons
+from engine.config.run_config import make_config
+from engine.envs.emulators.protocol import SCREEN_SHAPE
+from engine.envs.factory import describe_task, task_of_policy
+from engine.envs.frame_stack import FrameStack
+from engine.envs.mario import MarioLanes, MarioTask
+from engine.envs.mario.rules import INFO_NAMES
+from engine.evaluation.policy import load_policy
+from engine.protocol.failures import describe
+from engine.protocol.messages import Episode, EvaluationReport, Frame
+from engine.runs import checkpoints
+from engine.runtime.parent import end_with_stdin, killed_with_parent
+
+_FRAMES_PER_S = 60.0988  # NTSC
+_SHOW_EVERY = round(_FRAMES_PER_S / PICTURES_PER_S)
+
+_FINISH_S = 30.0
+"""Within this a film has to be finished when the person is gone."""
+
+Act = Callable[[NDArray[np.uint8]], int]
+"""Joypad byte for an observation, uint8 [1, stack, height, width]."""
+
+
+class _Person:
+    """What the person holds, as the last byte on standard input says."""
+
+    def __init__(self) -> None:
+        self.buttons = 0
+        self.gone = False
+        self._pressed = deque[int]()
+        end_with_stdin(self._hear, self._leave, in_s=_FINISH_S)
+
+    def _hear(self, data: bytes) -> None:
+        self.buttons = data[-1]
+        self._pressed.extend(byte for byte in data if byte)
+
+    def _leave(self) -> None:
+        self.gone = True
+
+    def presses(self) -> list[int]:
+        """The bytes other than 0 that came since the last call."""
+        return [self._pressed.popleft() for _ in range(len(self._pressed))]
+
+
+def play(
+    task: MarioTask,
+    emulator: str,
+    rom: Path | None,
+    act: Act,
+    person: _Person,
+    tell: Callable[[EvaluationReport], None],
+    *,
+    hold: int,
+    seed: int,
+    episodes: int | None,
+    film: Film | None,
+) -> None:
+    """Play until standard input ends, or `episodes` are over. `act` gives the buttons for `hold` frames."""
+    env = MarioLanes(task, 1, emulator=emulator, seed=seed, rom=rom)
+    stack, buttons, finished = FrameStack(env.reset()), 0, 0
+    height, width, _ = SCREEN_SHAPE
+    started, frame = time.monotonic(), 0
+    since_start = 0
+    while not person.gone and finished != episodes:
+        if since_start % hold == 0:
+            buttons = act(stack.obs)
+        step = env.step_buttons(np.array([buttons], np.uint8))
+        frame += 1
+        since_start += 1
+        over = step.terminated | step.truncated
+        if over[0] or since_start % hold == 0:
+            stack.push(step.frames, over)
+        if frame % _SHOW_EVERY == 0:
+            screen = env.emulator.screen(0)
+            info = dict(zip(INFO_NAMES, step.info[0].tolist(), strict=True))
+            tell(Frame(index=frame, height=height, width=width, rgb=screen.tobytes(), info=info))
+            if film is not None:
+                film.add(screen)
+        if over[0]:
+            finished, since_start = finished + 1, 0
+            tell(
+                Episode(
+                    actor=0,
+                    lane=0,
+                    env_steps=frame,
+                    episode=finished,
+                    episode_return=float(step.returns[0]),
+                    length=int(step.lengths[0]),
+                    x_pos=int(step.furthest[0]),
+                    flag=bool(step.clears[0]),
+                    epsilon=0.0,
+                )
+            )
+        time.sleep(max(0.0, started + frame / _FRAMES_PER_S - time.monotonic()))
+
+
+def main() -> int:
+    """See the module's docstring."""
+    parser = argparse.ArgumentParser(prog="engine.commands.play")
+    parser.add_argument("policy", type=Path, nargs="?")
+    parser.add_argument("--epsilon", type=float, default=0.0)
+    parser.add_argument("--noop-max", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--game", default="mario")
+    parser.add_argument("--board")
+    parser.add_argument("--stage")
+    parser.add_argument("--emulator")
+    parser.add_argument("--rom", type=Path)
+    parser.add_argument("--episodes", type=int)
+    parser.add_argument("--record", type=Path)
+    options = parser.parse_args()
+    tell = take_stdout()
+    film: Film | None = None
+    if options.record is None:  # else it has something to finish
+        killed_with_parent()
+    person = _Person()
+    try:
+        film = None if options.record is None else open_film(options.record)
+        said = {} if options.policy is None else checkpoints.policy_metadata(options.policy)
+        game = said.get("game", options.game)
+        if game == "mario":
+            _play_mario(options, said, person, tell, film)
+        else:
+            from engine.commands.play_board import play_board
+
+            if options.policy is None:
+                said = describe_task(make_config({"game": game, **({"board": options.board} if options.board else {})}))
+            play_board(
+                said, options.policy, person, tell,
+                epsilon=options.epsilon, seed=options.seed, episodes=options.episodes, film=film,
+            )  # fmt: skip
+    except BrokenPipeError:
+        pass  # the reader has seen enough
+    except Exception as error:
+        tell(describe(error))
+        return 1
+    finally:
+        if film is not None:
+            film.close()
+    os._exit(0)  # a thread still waits for buttons
+
+
+def _play_mario(
+    options: argparse.Namespace,
+    said: Mapping[str, Any],
+    person: _Person,
+    tell: Callable[[EvaluationReport], None],
+    film: Film | None,
+) -> None:
+    if options.policy is None:
+        # `random` and the whole game are for people, too; a person is never truncated
+        task = MarioTask(stage=options.stage or MarioTask.stage, frame_skip=1, noop_max=0, stall_steps=0)
+        emulator, hold = options.emulator or "native", 1
+        act: Act = lambda obs: person.buttons  # noqa: E731
+    else:
+        hold = said["frame_skip"]
+        stage = options.stage or said["stage"]
+        task = task_of_policy(said, stage=stage, noop_max=options.noop_max, frame_by_frame=True)
+        emulator = options.emulator or said["emulator"]
+        act = _policy_buttons(options.policy, said["actions"], options.epsilon, options.seed)
+    play(
+        task, emulator, options.rom, act, person, tell,
+        hold=hold, seed=options.seed, episodes=options.episodes, film=film,
+    )  # fmt: skip
+
+
+def _policy_buttons(path: Path, actions: list[str], epsilon: float, seed: int) -> Act:
+    import torch
+
+    network, random = load_policy(path), np.random.default_rng(seed)
+    buttons = action_buttons(",".join(actions))
+
+    @torch.no_grad()
+    def act(obs: NDArray[np.uint8]) -> int:
+        if random.random() < epsilon:
+            return buttons[int(random.integers(len(buttons)))]
+        return buttons[int(network(torch.from_numpy(obs)).argmax())]
+
+    return act
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,306 @@
+"""Runs a configuration for a while and finds out what limits it and what makes it faster: `mario-tui profile`.
+
+`python -m engine.commands.profile FOLDER --duration S ...` is a process of its own; the options are in
+FOLDER/config.toml. It writes packed messages to its standard output: `Log` lines as it works, then `Profiled` or
+`Failed`. It stops in order when its standard input closes. Every run it makes lies in FOLDER, without evaluations and
+checkpoints.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import psutil
+
+from engine.commands.profile_figures import WORTH, Idea, Measurement, gain, ideas, mean_split
+from engine.commands.profile_report import Confirmed, Trial, figures, markdown
+from engine.config.run_config import RunConfig
+from engine.errors import UserError
+from engine.host.client import HostGone, HostProcess
+from engine.protocol.failures import describe
+from engine.protocol.framing import pack
+from engine.protocol.messages import (
+    Failed,
+    Finished,
+    Log,
+    Message,
+    Profiled,
+    Progress,
+    Ready,
+    Split,
+    Stages,
+    Stop,
+    Trace,
+)
+from engine.protocol.messages import System as SystemEvent
+from engine.runs.registry import create_run
+from engine.runs.run import CONFIG_FILE, read_config
+from engine.runtime import trace
+from engine.runtime.parent import end_with_stdin
+
+_BURNIN = 1000
+_BEGIN_S = 180.0
+"""Within which a run must begin to learn."""
+_TRACE_S = 2.0
+_LEAVE_S = 3.0
+_NEVER = 10**15
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How long to look at what."""
+
+    duration_s: float
+    trial_s: float
+    trials: int
+    trace: Path | None
+
+
+class RunFailedError(Exception):
+    """A run that was to be measured ended by itself."""
+
+    def __init__(self, failure: Failed) -> None:
+        super().__init__(failure.reason)
+        self.failure = failure
+
+
+def measure(config: RunConfig, folder: Path, seconds: float, trace_file: Path | None = None) -> Measurement:
+    """Run it until it learns and for `seconds` more; what the second half of these shows.
+
+    Raises `UserError` for what can't be run, `RunFailedError` if the run fails.
+    """
+    quiet = dataclasses.replace(
+        config, run_dir=str(folder), burnin=min(config.burnin, _BURNIN), steps=_NEVER, episodes=None, eval_every=0,
+        save_every=_NEVER, restarts=0, render=False, checkpoint_replay=False,
+    )  # fmt: skip
+    host = HostProcess(create_run(quiet), foreground=True)
+    try:
+        with host.connect() as client:
+            ready: Ready | None = None
+            began_at, traced_at = None, None
+            complete = False  # every process has told where its time went
+            progress: list[Progress] = []
+            meter = _Meter(host.process.pid)
+            splits: dict[str, list[Split]] = {}
+            systems: list[tuple[float, SystemEvent]] = []
+            deadline = time.monotonic() + _BEGIN_S
+            while True:
+                event = client.receive()
+                now = time.monotonic()
+                since = 0.0 if began_at is None else now - began_at
+                steady = since >= seconds / 2
+                match event:
+                    case Ready():
+                        ready = event
+                    case Progress() if steady:
+                        progress.append(event)
+                        meter.look()
+                        if since >= seconds and len(progress) > 1:
+                            break
+                    case Progress() if began_at is None and complete and event.updates > 0:
+                        began_at = now
+                    case Stages() if not steady:
+                        complete = all(split.seconds > 0 for split in event.processes)
+                    case Stages():
+                        for split in event.processes:
+                            splits.setdefault(split.process, []).append(split)
+                    case SystemEvent() if began_at is not None:
+                        systems.append((since, event))
+                    case Failed():
+                        raise RunFailedError(event)
+                    case Finished():
+                        raise RunFailedError(_failed("the run ended by itself"))
+                    case _:
+                        pass
+                if began_at is None and now > deadline:
+                    raise RunFailedError(_failed(f"learning did not begin in {_BEGIN_S:.0f} s"))
+                if trace_file is not None and steady and traced_at is None:
+                    traced_at = now
+                    client.send(Trace(seconds=min(_TRACE_S, seconds / 2)))
+            if trace_file is not None:
+                _collect(host.run.path, len(splits), trace_file)
+            client.send(Stop(reason="measured"))
+    except HostGone:
+        raise RunFailedError(_failed(f"its host died; log: {host.run.log_path}")) from None
+    finally:
+        _end(host)
+    first, last = progress[0], progress[-1]
+    span = max(last.at - first.at, 1e-9)
+    return Measurement(
+        config=config,
+        ready=ready,
+        seconds=span,
+        env_steps_per_s=(last.env_steps - first.env_steps) / span,
+        updates_per_s=(last.updates - first.updates) / span,
+        processes=[mean_split(each) for each in splits.values()],
+        cores=meter.cores,
+        cores_used=meter.run / span,
+        others=max(0.0, (meter.machine - meter.run) / (span * meter.cores)),
+        systems=systems,
+        replay_size=last.replay_size,
+    )
+
+
+def search(
+    base: Measurement, trials: int, again: Callable[[RunConfig], Measurement], tell: Callable[[str], None]
+) -> list[Trial]:
+    """Try ideas along what limits, the most promising first, and go on from whatever is faster by `WORTH`."""
+    best, done, tried = base, list[Trial](), {_key(base.config)}
+    while len(done) < trials:
+        new = [(idea, config) for idea, config in ideas(best) if _key(config) not in tried]
+        if not new:
+            break
+        idea, config = new[0]
+        tried.add(_key(config))
+        try:
+            found = again(config)
+        except (RunFailedError, UserError) as error:
+            done.append(Trial(idea, config, best, None, False, str(error)))
+            tell(f"{_changes(idea)}: {error}")
+            continue
+        trial = Trial(idea, config, best, found, gain([best], [found]).ratio >= WORTH)
+        done.append(trial)
+        tell(f"{_changes(idea)}: {found.speed:,.0f} environment steps/s, {'faster' if trial.adopted else 'not faster'}")
+        adopted = trial.adopted
+        best = found if adopted else best
+    return done
+
+
+def profile(config: RunConfig, folder: Path, plan: Plan, tell: Callable[[str], None]) -> Profiled:
+    """Measure a run, look for a faster one, and measure both once more in turns."""
+    tell(f"running for {plan.duration_s:.0f} s")
+    base = measure(config, folder, plan.duration_s, plan.trace)
+    tell(f"{base.speed:,.0f} environment steps/s")
+
+    def again(other: RunConfig) -> Measurement:
+        return measure(other, folder, plan.trial_s)
+
+    trials = search(base, plan.trials, again, tell)
+    adopted = [trial for trial in trials if trial.adopted]
+    confirmed = None
+    if adopted:
+        best = adopted[-1].found
+        assert best is not None
+        tell("once more, before and after")
+        before = (base, again(base.config))
+        confirmed = Confirmed(before, (best, again(best.config)))
+        tell(f"{confirmed.gain.ratio:.2f} times as fast")
+    name = f"{config.game}-{config.board or config.stage}-{time.strftime('%Y%m%d-%H%M%S')}"
+    return Profiled(
+        run=name,
+        report=markdown(name, base, trials, confirmed),
+        figures=figures(name, base, trials, confirmed),
+    )
+
+
+class _Meter:
+    """Processor seconds of a run (its host and all below) and of the whole machine, between first and last look."""
+
+    def __init__(self, host: int) -> None:
+        self._host = psutil.Process(host)
+        self.cores = psutil.cpu_count() or 1
+        self._first: tuple[float, float] | None = None
+        self.run = self.machine = 0.0
+
+    def look(self) -> None:
+        now = self._run_s(), self._machine_s()
+        self._first = self._first or now
+        self.run, self.machine = (late - early for early, late in zip(self._first, now, strict=True))
+
+    def _run_s(self) -> float:
+        total = 0.0
+        with contextlib.suppress(psutil.Error):
+            for process in (self._host, *self._host.children(recursive=True)):
+                with contextlib.suppress(psutil.Error):
+                    times = process.cpu_times()
+                    total += times.user + times.system
+        return total
+
+    @staticmethod
+    def _machine_s() -> float:
+        times = psutil.cpu_times()
+        return float(sum(times) - times.idle - getattr(times, "iowait", 0.0) - getattr(times, "guest", 0.0))
+
+
+def _end(host: HostProcess) -> None:
+    """In order if that takes no time; nothing of the run is worth waiting for."""
+    if host.process.stdin is not None:
+        host.process.stdin.close()
+    for then in (host.process.terminate, host.process.kill):
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            host.process.wait(_LEAVE_S)
+            return
+        then()
+    host.process.wait()
+
+
+def _collect(run: Path, processes: int, into: Path) -> None:
+    """Wait for the traces of all processes, and make one of them."""
+    deadline = time.monotonic() + 10
+    while len(found := sorted(run.glob(trace.PARTS))) < processes and time.monotonic() < deadline:
+        time.sleep(0.05)
+    into.write_text(json.dumps(trace.merge(found)), encoding="utf-8")
+
+
+def _changes(idea: Idea) -> str:
+    return ", ".join(f"{name} {value}" for name, value in idea.changes.items())
+
+
+def _key(config: RunConfig) -> bytes:
+    return msgspec.json.encode(config.options(), order="sorted")
+
+
+def _failed(reason: str) -> Failed:
+    return Failed(reason=reason, traceback="", log_path="", checkpoint=None)
+
+
+def main() -> int:
+    """See the module's docstring."""
+    parser = argparse.ArgumentParser(prog="engine.commands.profile")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--duration", type=float, required=True)
+    parser.add_argument("--trials", type=int, required=True)
+    parser.add_argument("--trial-duration", type=float, required=True)
+    parser.add_argument("--trace", type=Path)
+    options = parser.parse_args()
+    os.environ["XDG_STATE_HOME"] = str(options.folder)  # nobody's list of runs shows these
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs inherit that it is ignored
+    end_with_stdin(leave=lambda: os.kill(os.getpid(), signal.SIGINT), in_s=20 * _LEAVE_S)
+
+    def tell(message: Message) -> None:
+        sys.stdout.buffer.write(pack(message))
+        sys.stdout.buffer.flush()
+
+    runs = options.folder / "runs"
+    try:
+        config = read_config(options.folder / CONFIG_FILE)
+        plan = Plan(options.duration, options.trial_duration, options.trials, options.trace)
+        tell(profile(config, runs, plan, lambda text: tell(Log(at=time.time(), level="info", text=text))))
+    except KeyboardInterrupt:
+        return 130
+    except RunFailedError as error:
+        tell(error.failure)
+        return 1
+    except Exception as error:
+        tell(describe(error))
+        return 1
+    finally:
+        shutil.rmtree(runs, ignore_errors=True)  # who would remove them may have been killed
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,227 @@
+"""What a measured run says: which part of its loop limits it, and what may make it faster.
+
+An idea is worth trying where the time goes: `at_most` is the share of the loop that it could save, and only decides
+what is tried first. Whether it is recommended is measured (`engine.commands.profile`).
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from engine.config.run_config import AUTO, ConfigError, RunConfig, belongs, make_config
+from engine.protocol.messages import Ready, Split, System
+
+PARTS: dict[str, tuple[str, ...]] = {
+    "learning": ("transfer", "forward", "backward", "optimise"),
+    "playing": ("act", "emulate", "preprocess", "insert"),
+    "sampling": ("sample",),
+    "synchronising": ("synchronise",),
+    "waiting": ("wait",),
+    "bookkeeping": ("log", "evaluate", "save"),
+}
+"""Stages of the loop that are sped up together."""
+WORTH = 1.1
+"""What is recommended is faster by this factor: less is within what measuring gives by chance."""
+BUSY = 0.2
+"""Share of the machine that others take, from which wall time tells little."""
+_WORTH_TRYING = 0.05
+_LARGEST_BATCH, _MOST_LANES = 1024, 512
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """A run's rates and splits over `seconds` of steady state."""
+
+    config: RunConfig
+    ready: Ready | None
+    seconds: float
+    env_steps_per_s: float
+    updates_per_s: float
+    processes: list[Split]  # means, the leading process first
+    cores: int
+    cores_used: float  # by all processes of the run
+    others: float  # share of the machine's processor time that other programs took
+    systems: list[tuple[float, System]] = field(default_factory=list)  # seconds since learning began
+    replay_size: int = 0
+
+    @property
+    def samples_per_s(self) -> float:
+        """Transitions learned from."""
+        ranks = self.config.num_processes if self.config.runner == "ddp" else 1
+        return self.updates_per_s * self.config.batch_size * ranks
+
+    @property
+    def speed(self) -> float:
+        """Environment steps a second that are learned from at the replay ratio; actors of Ape-X may run ahead."""
+        if self.config.runner == "apex" and self.config.batch_size != AUTO:
+            return self.samples_per_s / self.config.replay_ratio
+        return self.env_steps_per_s
+
+    @property
+    def speed_per_core(self) -> float:
+        """The same for each second of processor time that it took."""
+        return self.speed / max(self.cores_used, 1e-9)
+
+
+@dataclass(frozen=True)
+class Gain:
+    """How many times as fast one configuration is as another, by the clock that can tell."""
+
+    ratio: float
+    by_processor_time: bool
+
+
+def gain(before: Sequence[Measurement], after: Sequence[Measurement]) -> Gain:
+    """Of mean speeds. Where other programs take much of the machine, what a run on the CPU gets of it is chance, and
+    only the work that it does with a second of processor time can be compared."""
+    every = (*before, *after)
+    on_cpu = all(each.ready is not None and each.ready.device == "cpu" for each in every)
+    by_processor_time = on_cpu and any(each.others > BUSY for each in every)
+
+    def mean(measured: Sequence[Measurement]) -> float:
+        return statistics.fmean(each.speed_per_core if by_processor_time else each.speed for each in measured)
+
+    return Gain(mean(after) / max(mean(before), 1e-9), by_processor_time)
+
+
+def mean_split(splits: Sequence[Split]) -> Split:
+    """One split of the time of several of one process."""
+    seconds = sum(split.seconds for split in splits)
+
+    def mean(name: str) -> dict[str, float]:
+        parts: list[dict[str, float]] = [getattr(split, name) for split in splits]
+        stages = dict.fromkeys(stage for part in parts for stage in part)
+        weighted = {
+            stage: sum(split.seconds * part.get(stage, 0.0) for split, part in zip(splits, parts, strict=True))
+            for stage in stages
+        }
+        return {stage: total / seconds for stage, total in weighted.items()} if seconds else {}
+
+    return Split(process=splits[0].process, seconds=seconds, loop=mean("loop"), busy=mean("busy"), cpu=mean("cpu"))
+
+
+def parts(split: Split) -> dict[str, float]:
+    """Shares of the loop by part; what no mark covers is "the rest"."""
+    found = {part: sum(split.loop.get(stage, 0.0) for stage in stages) for part, stages in PARTS.items()}
+    return {**found, "the rest": max(0.0, 1 - sum(found.values()))}
+
+
+def limiting(processes: Sequence[Split]) -> Split:
+    """The process that the others wait for: the leading one, or its actors if it waits for them most of the time."""
+    leader, *members = processes
+    if members and leader.loop.get("wait", 0.0) > 0.5:
+        return mean_split(members)
+    return leader
+
+
+def limit(measured: Measurement) -> tuple[str, float]:
+    """The part of the limiting process's loop that takes most of its time, and its share."""
+    shares = parts(limiting(measured.processes))
+    part = max(shares, key=shares.__getitem__)
+    return part, shares[part]
+
+
+@dataclass(frozen=True)
+class Idea:
+    """Options that may be faster. Only as good as a measurement of it."""
+
+    changes: dict[str, Any]
+    why: str
+    at_most: float
+
+
+def ideas(measured: Measurement) -> list[tuple[Idea, RunConfig]]:
+    """What to try next, and how the run would be told; the most promising first."""
+    config = measured.config
+    found = []
+    for idea in sorted(_ideas(measured), key=lambda idea: -idea.at_most):
+        changed = _changed(config, idea.changes)
+        if idea.at_most >= _WORTH_TRYING and changed is not None and changed != config:
+            found.append((idea, changed))
+    return found
+
+
+def _ideas(measured: Measurement) -> Iterable[Idea]:
+    config, split = measured.config, limiting(measured.processes)
+    share = parts(split)
+    learning, emulation, sampling = share["learning"], split.loop.get("emulate", 0.0), share["sampling"]
+    each_step = share["playing"] + share["bookkeeping"] + share["the rest"]
+    gpus = bool(measured.systems and measured.systems[-1][1].gpus)
+    if not config.amp:
+        yield Idea({"amp": True}, f"learning in float32 takes {learning:.0%} of the loop", learning / 2)
+    if config.device == "cpu" and gpus:
+        yield Idea({"device": "auto"}, f"learning on the CPU takes {learning:.0%} of the loop", learning)
+    if config.batch_size != AUTO and config.batch_size < _LARGEST_BATCH:
+        small = config.batch_size < 64
+        saved = 0.75 if small else 0.5 if config.batch_size < 256 else 0.2
+        yield Idea(
+            {"batch_size": config.batch_size * (4 if small else 2)},
+            f"learning and sampling take {learning + sampling:.0%} of the loop, in batches of "
+            f"{config.batch_size}; larger ones share the costs of an update",
+            saved * (learning + sampling),
+        )
+    if config.accumulate > 1:
+        yield Idea(
+            {"accumulate": 1}, f"learning takes {learning:.0%} of the loop, in {config.accumulate} parts", learning / 4
+        )
+    if config.parallel_envs < _MOST_LANES:
+        factor = 4 if config.parallel_envs < 16 else 2
+        yield Idea(
+            {"parallel_envs": config.parallel_envs * factor},
+            f"what is done once for all lanes ({config.parallel_envs}) takes {each_step:.0%} of the loop",
+            each_step * (1 - 1 / factor),
+        )
+    if config.runner != "apex" and not config.async_envs:
+        yield Idea(
+            {"async_envs": True},
+            f"the loop waits {emulation:.0%} of its time for the lanes, and learns {learning:.0%} of it",
+            min(emulation, learning),
+        )
+    if config.emulator != "native" and config.game == "mario":
+        yield Idea({"emulator": "native"}, f"emulation takes {emulation:.0%} of the loop", 0.9 * emulation)
+    if config.use_mmap_buffer:
+        yield Idea({"use_mmap_buffer": False}, f"sampling from the file takes {sampling:.0%} of the loop", sampling / 2)
+    yield from _ideas_of_runners(measured, split)
+
+
+def _ideas_of_runners(measured: Measurement, split: Split) -> Iterable[Idea]:
+    config, cores = measured.config, measured.cores
+    waits = split.loop.get("synchronise", 0.0) + split.loop.get("wait", 0.0)
+    if config.runner == "apex" and measured.processes[0].loop.get("wait", 0.0) > 0.2 and config.num_actors < cores:
+        waiting = measured.processes[0].loop["wait"]
+        yield Idea({"num_actors": 2 * config.num_actors}, f"the learner waits {waiting:.0%} of its time", waiting)
+    if config.runner != "single" and config.processes > 1 and len(_gpus(measured)) < config.processes:
+        changes: dict[str, Any] = {"runner": "single", "parallel_envs": config.parallel_envs * config.processes}
+        if config.runner == "ddp" and config.batch_size != AUTO:
+            changes["batch_size"] = config.batch_size * config.num_processes
+        yield Idea(
+            changes,
+            f"{len(measured.processes)} processes share {cores} cores, and synchronise and wait {waits:.0%} of their "
+            "time; as many lanes in one",
+            waits + 0.1,
+        )
+    plays = parts(split)["playing"]
+    if config.runner == "single" and cores > 2 and config.parallel_envs > 1:
+        yield Idea(
+            {"runner": "apex", "num_actors": 2, "parallel_envs": config.parallel_envs // 2},
+            f"playing takes {plays:.0%} of the loop that also learns; two actors would play beside it",
+            plays,
+        )
+
+
+def _gpus(measured: Measurement) -> list[Any]:
+    on_gpu = measured.ready is not None and measured.ready.device.startswith("cuda")
+    return measured.systems[-1][1].gpus if on_gpu and measured.systems else []
+
+
+def _changed(config: RunConfig, changes: dict[str, Any]) -> RunConfig | None:
+    """The configuration with changes, as far as it is one; options that the runner does not have are left out."""
+    values = {**config.options(), **changes}
+    values = {name: value for name, value in values.items() if belongs(name, config.game, values["runner"])}
+    try:
+        return make_config(values)
+    except ConfigError:
+        return None

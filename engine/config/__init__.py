@@ -1,0 +1,1 @@
+"""What a run is told: options, presets, the command line, Mario's stages and action sets."""

@@ -1,0 +1,64 @@
+"""Run options as command-line flags: parsed from them, and written back as the command that gives them."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from dataclasses import fields
+from typing import Any
+
+from engine.config.fields import GAMES, RUNNERS, FieldSpec, flag, is_int, is_text, read_number
+from engine.config.run_config import RunConfig, belongs, defaults, make_config
+
+
+def add_arguments(parser: argparse.ArgumentParser, game: str = GAMES[0], runner: str = RUNNERS[0]) -> None:
+    """Add a flag for every field. Only flags that were given appear in the parsed namespace.
+
+    The help has the options of `game` and `runner` and their defaults.
+    """
+    groups: dict[str, Any] = {}
+    for spec in fields(RunConfig):
+        meta = spec.metadata
+        if meta["group"] not in groups:
+            groups[meta["group"]] = parser.add_argument_group(meta["group"])
+        default = defaults(game, runner).get(spec.name, spec.default)
+        default = "none" if default is None else default
+        kwargs: dict[str, Any] = {"dest": spec.name, "default": argparse.SUPPRESS}
+        if isinstance(spec.default, bool):
+            state = "on" if spec.default else "off"
+            kwargs |= {"action": argparse.BooleanOptionalAction, "help": f"{meta['help']} (default: {state})"}
+        else:
+            kwargs |= {
+                "type": str if is_text(spec) else read_number,
+                "metavar": meta["metavar"] or "|".join(meta["choices"] or ()) or _unit(spec),
+                "help": f"{meta['help']} (default: {default})",
+            }
+        if not belongs(spec.name, game, runner):
+            kwargs["help"] = argparse.SUPPRESS
+        groups[meta["group"]].add_argument(flag(spec.name), **kwargs)
+
+
+def given(namespace: argparse.Namespace) -> dict[str, Any]:
+    """The run options that were really on the command line, by field name."""
+    names = {spec.name for spec in fields(RunConfig)}
+    return {name: value for name, value in vars(namespace).items() if name in names}
+
+
+def _unit(spec: FieldSpec) -> str:
+    return "N" if is_int(spec) else "X" if isinstance(spec.default, float) else "NAME"
+
+
+def command_line(config: RunConfig) -> str:
+    """The command that starts a run like this one: what differs from the defaults of its game and runner."""
+    words = ["mario-tui", "--game", config.game]
+    if config.runner != RunConfig.runner:
+        words += ["--runner", config.runner]
+    defaults = make_config({"game": config.game, "runner": config.runner}).options()
+    for name, value in config.options().items():
+        if value == defaults.get(name):
+            continue
+        if isinstance(value, bool):
+            words.append(flag(name) if value else flag(name).replace("--", "--no-", 1))
+        else:
+            words += [flag(name), str(value)]
+    return shlex.join(words)

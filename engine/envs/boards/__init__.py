@@ -1,0 +1,1 @@
+"""Batched Snake and Tetris, on any torch device."""

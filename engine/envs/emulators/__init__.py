@@ -1,0 +1,1 @@
+"""Batched consoles behind one protocol: the compiled NES, and nes-py."""

@@ -1,0 +1,73 @@
+"""Kernels that step lanes: what stands between `run_frame` and Python.
+
+A task's own kernel (one that looks at RAM after every frame) is written like `run_lanes`: it takes the console's
+`run_frame` as an argument; `remember` before the last frame of a step, then that frame with drawing, and the picture
+is on the canvas.
+"""
+
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.envs.emulators.cartridge import Cartridge
+from engine.envs.emulators.nes.decode import decode_program, opcode_words
+from engine.envs.emulators.nes.layout import DRAW_NOTHING, MEMORY_BYTES, PICTURE, STATE_WORDS
+from engine.envs.emulators.nes.picture import tile_masks
+from engine.runtime.jit import helper, kernel
+
+Words: TypeAlias = NDArray[np.int64]
+Bytes: TypeAlias = NDArray[np.uint8]
+Rom: TypeAlias = tuple[Bytes, NDArray[np.int32], NDArray[np.int32], Bytes, Words]
+
+
+def make_rom(cartridge: Cartridge) -> Rom:
+    """What kernels know of a cartridge; always an argument, so that the cache on disk never holds a game.
+
+    program uint8 [32768], decoded int32 [65536], opcode words int32 [256], tiles uint8 [8192], masks int64 [4096, 4]:
+    in the order in which `run_frame` unpacks them.
+    """
+    program, tiles = cartridge.program.copy(), cartridge.tiles.copy()  # the cartridge's own are read-only
+    return program, decode_program(program), opcode_words(), tiles, tile_masks(tiles)
+
+
+@helper
+def remember(state, memory, last_state, last_memory):
+    """Keep how a lane stands before a frame, so that the frame's picture can be drawn later."""
+    for i in range(STATE_WORDS):
+        last_state[i] = state[i]
+    last_state[PICTURE] = 0  # what was drawn before must not make equal lanes differ
+    for i in range(MEMORY_BYTES):
+        last_memory[i] = memory[i]
+
+
+@kernel
+def run_lanes(
+    first: int,
+    last: int,
+    run_frame: Any,
+    state: Words,
+    memory: Bytes,
+    last_state: Words,
+    last_memory: Bytes,
+    canvas: NDArray[np.uint16],
+    rom: Rom,
+    buttons: Bytes,
+    frames: int,
+    active: NDArray[np.bool_],
+    draw: int,
+) -> None:
+    """Run the active lanes of first..last-1 for `frames` frames; the last one is drawn as `draw` says.
+
+    Arrays have a row per lane but for the canvas, which the lanes share in turn.
+    """
+    for lane in range(first, last):
+        if not active[lane]:
+            continue
+        held = np.int64(buttons[lane])
+        for frame in range(frames):
+            kind = DRAW_NOTHING
+            if frame == frames - 1:
+                remember(state[lane], memory[lane], last_state[lane], last_memory[lane])
+                kind = draw
+            run_frame(state[lane], memory[lane], canvas, rom, held, np.int64(kind))

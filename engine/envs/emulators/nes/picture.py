@@ -1,0 +1,202 @@
+"""Draws picture lines on the canvas: as NES colours, or as brightness for the agent's picture.
+
+Eight lines at most are drawn at a time: as many as show the same row of tiles. A pixel is 16 bits wide, so a word
+holds four, and a tile's row is two words. Bit planes are kept as masks of such words (`tile_masks`): with the
+backdrop as a start, each plane switches the pixels of its mask to another value. The words of a line begin where its
+first tile does, in a scratch part of the canvas; from there pixels are copied to their columns.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.envs.emulators.nes.colors import LUMA
+from engine.envs.emulators.nes.layout import (
+    ADDRESS,
+    BACKGROUND_TABLE,
+    DRAW_COLORS,
+    DRAW_LIGHT,
+    FINE_X,
+    NAME_TABLES,
+    NEXT_ADDRESS,
+    PALETTE,
+    SCRATCH,
+    SCRATCH_WIDTH,
+    SCREEN_WIDTH,
+    SHOW_BACKGROUND,
+    SHOW_BACKGROUND_EDGE,
+    SHOW_SPRITES,
+    SHOW_SPRITES_EDGE,
+    SPRITE_COUNT,
+    SPRITE_LIST,
+    SPRITES,
+    TALL_SPRITES,
+    VERTICAL_MIRRORING,
+)
+from engine.envs.emulators.nes.video import (
+    HORIZONTAL_BITS,
+    choose_sprites,
+    name_table_index,
+    read_video,
+    skip_columns,
+    sprite_row,
+    sprite_row_address,
+)
+from engine.runtime.jit import helper
+
+# by what is drawn and NES colour: the pixel. Brightness is in units of 4/1000, which is exact since nes-py's colours
+# are multiples of 4, and fits into 16 bits
+assert not (LUMA % 4).any()
+PIXELS: NDArray[np.int64] = np.zeros((3, 64), np.int64)
+PIXELS[DRAW_COLORS] = np.arange(64)
+PIXELS[DRAW_LIGHT] = LUMA // 4
+# the same four times in a word
+WORDS: NDArray[np.int64] = np.repeat(PIXELS.astype(np.uint16), 4, axis=1).view(np.int64)
+
+
+def tile_masks(tiles: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """int64 [512 * 8, 4]: by tile and row, the low bit plane's two words and the high one's; a set bit is 0xFFFF."""
+    planes = np.unpackbits(tiles.reshape(512, 2, 8, 1), axis=3)
+    return (planes.swapaxes(1, 2).astype(np.uint16) * 0xFFFF).copy().view(np.int64).reshape(-1, 4)
+
+
+@helper
+def lines_together(state):
+    """How many lines, of those that are whole, show the same row of tiles if no register changes."""
+    reloaded = (state[ADDRESS] ^ state[NEXT_ADDRESS]) & HORIZONTAL_BITS == 0
+    if state[SHOW_BACKGROUND] and state[SHOW_SPRITES] and reloaded:
+        return 8 - ((state[ADDRESS] >> 12) & 7)
+    return np.int64(1)
+
+
+@helper
+def draw_tiles(state, memory, words, masks, count, lines, draw):
+    """Fill `lines` rows of `words` (int64 [8, 66]) with `count` tiles from the current video address on."""
+    address = state[ADDRESS]
+    vertical = state[VERTICAL_MIRRORING]
+    first = (state[BACKGROUND_TABLE] >> 1) | ((address >> 12) & 7)
+    backdrop = WORDS[draw, memory[PALETTE] & 0x3F]
+    row = address & 0x03E0
+    half = address & 0x0C00
+    column = address & 31
+    attribute_row = 0x3C0 | ((address >> 4) & 0x38)
+    attribute_shift = (address >> 4) & 4
+    base = NAME_TABLES + ((half & 0x400) if vertical else (half & 0x800) >> 1)
+    for i in range(count):
+        tile = masks[np.int64(memory[base + row + column]) * 8 + first :]
+        attribute = np.int64(memory[base + attribute_row + (column >> 2)])
+        colors = PALETTE + (((attribute >> (attribute_shift | (column & 2))) & 3) << 2)
+        by_low = WORDS[draw, memory[colors + 1] & 0x3F] ^ backdrop
+        by_high = WORDS[draw, memory[colors + 2] & 0x3F] ^ backdrop
+        by_both = by_low ^ by_high ^ WORDS[draw, memory[colors + 3] & 0x3F] ^ backdrop
+        for y in range(lines):
+            low, next_low, high, next_high = tile[y, 0], tile[y, 1], tile[y, 2], tile[y, 3]
+            words[y, 2 * i] = backdrop ^ (low & by_low) ^ (high & by_high) ^ (low & high & by_both)
+            words[y, 2 * i + 1] = (
+                backdrop ^ (next_low & by_low) ^ (next_high & by_high) ^ (next_low & next_high & by_both)
+            )
+        if column == 31:
+            column = 0
+            base ^= 0x400 if vertical else 0
+        else:
+            column += 1
+
+
+@helper
+def sprites_touch(state, memory, line, count):
+    """Whether a sprite may be drawn on one of the `count` lines from `line` on."""
+    height = 16 if state[TALL_SPRITES] else 8
+    touched = state[SPRITE_COUNT]
+    for i in range(64):
+        sprite_y = np.int64(memory[SPRITES + 4 * i])
+        touched |= (sprite_y <= line + count - 2) & (sprite_y > line - height)
+    return touched != 0
+
+
+@helper
+def opaque_background(state, memory, tiles, address):
+    """A bit for each of the background's eight pixels at a video address, the leftmost in bit 7."""
+    tile = np.int64(memory[NAME_TABLES + name_table_index(0x2000 | address & 0x0FFF, state[VERTICAL_MIRRORING])])
+    source = tile * 16 + ((address >> 12) & 7) | state[BACKGROUND_TABLE]
+    return np.int64(tiles[source]) | np.int64(tiles[source + 8])
+
+
+@helper
+def draw_sprites(state, memory, canvas, tiles, line, start, stop, address, background, draw):
+    """Paint the listed sprites over pixels start..stop-1 of `line`.
+
+    address: the video address at `start`. background: where on the canvas the line's background without sprites has
+    its column 0. The first listed sprite with an opaque pixel owns it, even where it hides behind the background: so
+    the last is painted first, and what hides brings the background back.
+    """
+    left = 0 if state[SHOW_SPRITES_EDGE] else 8
+    for i in range(state[SPRITE_COUNT] - 1, -1, -1):
+        sprite = SPRITES + 4 * state[SPRITE_LIST + i]
+        sprite_x = np.int64(memory[sprite + 3])
+        first = max(sprite_x, start, left)
+        last = min(sprite_x + 8, stop)
+        if first >= last:
+            continue
+        attributes = np.int64(memory[sprite + 2])
+        row = sprite_row(state, line, np.int64(memory[sprite]))
+        source = sprite_row_address(state, np.int64(memory[sprite + 1]), attributes, row)
+        low = read_video(state, memory, tiles, source)
+        high = read_video(state, memory, tiles, (source + 8) & 0xFFFF)
+        flip = 0 if attributes & 0x40 else 7
+        entries = PALETTE + 16 + ((attributes & 3) << 2)
+        column = state[FINE_X] + first
+        hiding = 0  # the background's opaque pixels in two tiles from the one at `first` on
+        if attributes & 0x20 and state[SHOW_BACKGROUND]:
+            here = skip_columns(address, (column >> 3) - ((state[FINE_X] + start) >> 3))
+            hiding = opaque_background(state, memory, tiles, here) << 8
+            hiding |= opaque_background(state, memory, tiles, skip_columns(here, 1))
+        for x in range(first, last):
+            bit = (x - sprite_x) ^ flip
+            pixel = ((low >> bit) & 1) | ((high >> bit) & 1) << 1
+            if pixel == 0:
+                continue
+            behind = (hiding >> (15 - (column & 7) - x + first)) & 1
+            if behind and (x >= 8 or state[SHOW_BACKGROUND_EDGE]):
+                canvas[line * SCREEN_WIDTH + x] = canvas[background + x]
+            else:
+                canvas[line * SCREEN_WIDTH + x] = PIXELS[draw, memory[entries + pixel] & 0x3F]
+
+
+@helper
+def fill(pixels, count, value):
+    """Give `count` pixels a value. A loop that counts from 0, as this one and the next, runs on many at once."""
+    for i in range(count):
+        pixels[i] = value
+
+
+@helper
+def copy(pixels, count, source):
+    """Copy `count` pixels."""
+    for i in range(count):
+        pixels[i] = source[i]
+
+
+@helper
+def draw_lines(state, memory, canvas, tiles, masks, line, count, start, stop, draw):
+    """Draw pixels start..stop-1 of `count` lines with the registers as they are; the video address is at `start`.
+
+    Sprites are chosen for all lines but the one after these.
+    """
+    phase = (state[FINE_X] + start) & 7
+    hidden = stop
+    if state[SHOW_BACKGROUND]:
+        tiles_needed = (phase + stop - start + 7) >> 3
+        words = canvas[SCRATCH:].view(np.int64).reshape((8, SCRATCH_WIDTH // 4))
+        draw_tiles(state, memory, words, masks, tiles_needed, count, draw)
+        hidden = start if state[SHOW_BACKGROUND_EDGE] else min(max(start, 8), stop)
+    backdrop = PIXELS[draw, memory[PALETTE] & 0x3F]
+    with_sprites = state[SHOW_SPRITES] and sprites_touch(state, memory, line, count)
+    for y in range(count):
+        row = (line + y) * SCREEN_WIDTH
+        background = SCRATCH + y * SCRATCH_WIDTH + phase - start
+        fill(canvas[row + start :], hidden - start, backdrop)
+        copy(canvas[row + hidden :], stop - hidden, canvas[background + hidden :])
+        if with_sprites:
+            address = state[ADDRESS] + (y << 12)
+            draw_sprites(state, memory, canvas, tiles, line + y, start, stop, address, background, draw)
+            if y < count - 1:
+                choose_sprites(state, memory, line + y)

@@ -1,0 +1,235 @@
+"""nes-py behind the batched emulator protocol: 8.2 below Python 3.13, 9.0 from there on. The game is the same.
+
+Only the core of either is used: importing 8.2 would import `gym`, which prints to the terminal and breaks on NumPy 2,
+and 9.0 has rewards of its own. A core keeps one backup slot and can't write a state to disk, so a saved state here is
+the log of inputs and pokes since power-on: loading replays it, or restores the slot when that holds the same log.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import importlib
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.envs.emulators.cartridge import installed_mario, load_cartridge
+from engine.envs.emulators.protocol import RAM_BYTES, SCREEN_SHAPE
+from engine.envs.emulators.view import View, reduce_rgb
+from engine.errors import UserError
+
+_FRAME, _POKE = 0, 1  # records of the log: [_FRAME, buttons] and [_POKE, address low, address high, value]
+
+
+class NesPyEmulator:
+    """See `engine.envs.emulators.protocol.Emulator`. Lanes run in `threads` threads; nes-py releases the GIL.
+
+    Raises `CartridgeError` (a `UserError`) if the cartridge is missing or not one that it can run.
+    """
+
+    def __init__(self, lanes: int, threads: int = 1, rom: Path | None = None) -> None:
+        load_cartridge(rom)  # nes-py itself would take anything
+        self.lanes = lanes
+        self.ram = np.zeros((lanes, RAM_BYTES), np.uint8)
+        self._rom = str(rom or installed_mario())
+        self._consoles: list[_Console] = [self._power_on() for _ in range(lanes)]
+        self._marks: list[bytes | None] = [None] * lanes  # the log that the console's backup slot stands for
+        self._slices = np.array_split(np.arange(lanes), min(threads, lanes))
+        self._pool = ThreadPoolExecutor(len(self._slices), thread_name_prefix="lanes")
+        for lane in range(lanes):
+            self.ram[lane] = self._consoles[lane].ram
+
+    def step(self, buttons: NDArray[np.uint8], frames: int = 1, active: NDArray[np.bool_] | None = None) -> None:
+        def run(lane: int) -> None:
+            console = self._consoles[lane]
+            console.run(int(buttons[lane]), frames)
+            self.ram[lane] = console.ram
+
+        self._each(run, active)
+
+    def poke(self, lane: int, address: int, value: int) -> None:
+        self._consoles[lane].poke(address, value)
+        self.ram[lane, address] = value
+
+    def screen(self, lane: int) -> NDArray[np.uint8]:
+        return self._consoles[lane].screen.copy()
+
+    def picture(self, view: View, out: NDArray[np.uint8], active: NDArray[np.bool_] | None = None) -> None:
+        spans = view.spans()
+
+        def draw(lane: int) -> None:
+            reduce_rgb(self._consoles[lane].screen, *spans, out[lane].reshape(-1))
+
+        self._each(draw, active)
+
+    def save(self, lane: int) -> bytes:
+        return bytes(self._consoles[lane].log)
+
+    def load(self, lane: int, state: bytes) -> None:
+        if self._marks[lane] == state:
+            self._consoles[lane].restore(state)
+        else:
+            self._consoles[lane].close()
+            self._consoles[lane] = self._power_on()
+            self._consoles[lane].replay(state)
+            self._consoles[lane].backup()
+            self._marks[lane] = state
+        self.ram[lane] = self._consoles[lane].ram
+
+    def close(self) -> None:
+        self._pool.shutdown()
+        for console in self._consoles:
+            console.close()
+
+    def _power_on(self) -> _Console:
+        return _Console(power_on(self._rom))
+
+    def _each(self, work: Callable[[int], None], active: NDArray[np.bool_] | None) -> None:
+        """Do `work` for every active lane, a slice of lanes per thread."""
+
+        def run(lanes: NDArray[np.intp]) -> None:
+            for lane in lanes:
+                if active is None or active[lane]:
+                    work(int(lane))
+
+        for future in [self._pool.submit(run, lanes) for lanes in self._slices]:
+            future.result()
+
+
+class _Console:
+    """A core and the log of what was done to it."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self.log = bytearray()
+        self.ram = core.ram_buffer()
+        self.screen = core.screen_buffer()
+
+    def run(self, buttons: int, frames: int) -> None:
+        for _ in range(frames):
+            self._core.frame_advance(buttons)
+        self.log += bytes((_FRAME, buttons)) * frames
+
+    def poke(self, address: int, value: int) -> None:
+        self.ram[address] = value
+        self.log += bytes((_POKE, address & 0xFF, address >> 8, value))
+
+    def backup(self) -> None:
+        self._core.backup()
+
+    def restore(self, state: bytes) -> None:
+        """Restore the slot, which holds what `state` stands for."""
+        self._core.restore()
+        self.log = bytearray(state)
+
+    def replay(self, state: bytes) -> None:
+        """Do again what a log says. Raises `ValueError` if it is not one."""
+        at = 0
+        while at < len(state):
+            if state[at] == _FRAME and at + 2 <= len(state):
+                self.run(state[at + 1], 1)
+                at += 2
+            elif state[at] == _POKE and at + 4 <= len(state) and state[at + 2] < RAM_BYTES >> 8:
+                self.poke(state[at + 1] | state[at + 2] << 8, state[at + 3])
+                at += 4
+            else:
+                raise ValueError("not a saved state of the nes-py emulator")
+
+    def close(self) -> None:
+        self._core.close()
+
+
+class Core(Protocol):
+    """One console of nes-py, with the names of 9.0; the arrays are its own memory."""
+
+    def reset(self) -> None: ...
+    def frame_advance(self, buttons: int, /) -> None: ...
+    def ram_buffer(self) -> NDArray[np.uint8]: ...  # [2048]
+    def screen_buffer(self) -> NDArray[np.uint8]: ...  # [240, 256, 3], not contiguous
+    def backup(self) -> None: ...
+    def restore(self) -> None: ...
+    def close(self) -> None: ...
+
+
+class _LibraryCore:
+    """See `Core`: a console of 8.2's C++ library."""
+
+    def __init__(self, rom: str) -> None:
+        self._library = _load_library()
+        self._handle = self._library.Initialize(rom)
+        self._joypad = _view(self._library.Controller(self._handle, 0), 1)
+
+    def reset(self) -> None:
+        self._library.Reset(self._handle)
+
+    def frame_advance(self, buttons: int, /) -> None:
+        self._joypad[0] = buttons
+        self._library.Step(self._handle)
+
+    def ram_buffer(self) -> NDArray[np.uint8]:
+        return _view(self._library.Memory(self._handle), RAM_BYTES)
+
+    def screen_buffer(self) -> NDArray[np.uint8]:
+        height, width, colors = SCREEN_SHAPE
+        words = _view(self._library.Screen(self._handle), height * width * 4)  # 0x00RRGGBB, lowest byte first
+        return words.reshape(height, width, 4)[:, :, colors - 1 :: -1]
+
+    def backup(self) -> None:
+        self._library.Backup(self._handle)
+
+    def restore(self) -> None:
+        self._library.Restore(self._handle)
+
+    def close(self) -> None:
+        self._library.Close(self._handle)
+
+
+def power_on(rom: str) -> Core:
+    """A core of the installed nes-py with that cartridge in it."""
+    core: Core = _native_emulator(rom) if sys.version_info >= (3, 13) else _LibraryCore(rom)
+    core.reset()  # without it 9.0 floods stdout
+    return core
+
+
+def _native_emulator(rom: str) -> Core:
+    try:
+        return importlib.import_module("nes_py._native").NativeEmulator(rom)
+    except ImportError as error:
+        raise UserError(f"the package nes_py is not installed completely: {error}") from None
+
+
+def _view(address: int, size: int) -> NDArray[np.uint8]:
+    """`size` bytes of the library's own memory."""
+    return np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address))
+
+
+@functools.cache
+def _load_library() -> ctypes.CDLL:
+    library = ctypes.CDLL(str(_package_file("nes_py", "lib_nes_env*")))
+    library.Initialize.argtypes = [ctypes.c_wchar_p]
+    library.Initialize.restype = ctypes.c_void_p
+    library.Controller.argtypes = [ctypes.c_void_p, ctypes.c_uint]
+    library.Controller.restype = ctypes.c_void_p
+    for name in ("Screen", "Memory"):
+        getattr(library, name).argtypes = [ctypes.c_void_p]
+        getattr(library, name).restype = ctypes.c_void_p
+    for name in ("Reset", "Step", "Backup", "Restore", "Close"):
+        getattr(library, name).argtypes = [ctypes.c_void_p]
+        getattr(library, name).restype = None
+    return library
+
+
+def _package_file(package: str, pattern: str) -> Path:
+    """A file inside an installed package, found without importing it."""
+    spec = find_spec(package)
+    for folder in (spec.submodule_search_locations or []) if spec else []:
+        for path in Path(folder).glob(pattern):
+            return path
+    raise UserError(f"{pattern} not found: the package {package} is not installed completely")

@@ -1,0 +1,129 @@
+"""The agent's picture: a crop of the screen in gray, reduced by area means.
+
+All sums are integers, and all is in one place, so that a picture is the same whichever console drew it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.runtime.jit import helper, kernel
+
+
+@dataclass(frozen=True)
+class View:
+    """Rows `top` to `bottom` and columns `left` to `right` (exclusive) of the 240x256 screen as `height` x `width`.
+
+    `mark` is the side of a square in the upper left corner that is white while A is held, otherwise black; 0: none.
+    Mario jumps only where A is pressed anew, and no picture of the game tells whether it was up before.
+    """
+
+    top: int
+    bottom: int
+    left: int
+    right: int
+    height: int
+    width: int
+    mark: int = 0
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return (self.height, self.width)
+
+    def spans(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Which rows and columns of the screen a reduced one covers, and how much of each.
+
+        Two arrays int64 [height, 1 + r] and [width, 1 + c] for `reduce_screen`: the first row or column, then the
+        weights of it and the next; c is a multiple of 4. A whole pixel weighs `height` or `width`.
+        """
+        return _spans(self.top, self.bottom, self.height), _spans(self.left, self.right, self.width)
+
+
+def _spans(first: int, last: int, cells: int) -> NDArray[np.int64]:
+    borders = first * cells + np.arange(cells + 1, dtype=np.int64) * (last - first)
+    begin, end = borders[:-1, None], borders[1:, None]
+    first_pixel = begin // cells
+    most = int((-(-end // cells) - first_pixel).max())
+    pixels = first_pixel + np.arange(-(-most // 4) * 4)
+    covered = np.minimum(end, (pixels + 1) * cells) - np.maximum(begin, pixels * cells)
+    return np.concatenate([first_pixel, covered.clip(0)], axis=1)
+
+
+VIEWS = {
+    "50x60": View(32, 232, 8, 248, 50, 60, mark=8),
+    "84x84": View(0, 240, 0, 256, 84, 84),
+}
+"""`50x60`: without the status bar and eight columns on either side, 4x4 area means, with the mark (the default: it
+learns faster and costs less to learn from). `84x84`: the whole screen, as in most publications."""
+
+
+@helper
+def _total(weights: Any) -> Any:
+    total = 0
+    for weight in weights:
+        total += weight
+    return total
+
+
+@helper
+def _sum_lines(light: Any, span: Any, sums: Any) -> None:
+    """The weighted sum of the lines of a span: for each column in `sums`, int32 [256]."""
+    for x in range(256):
+        sums[x] = 0
+    for i in range(1, span.size):
+        if span[i] > 0:
+            weight, line = span[i], light[(span[0] + i - 1) * 256 :]
+            for x in range(256):
+                sums[x] += weight * line[x]
+
+
+@helper
+def _sum_columns(sums: Any, spans: Any, totals: Any) -> None:
+    """The weighted sum of the columns of every span. An unsigned index is not checked for being negative."""
+    for j in range(totals.size):
+        totals[j] = 0
+    for i in range(1, spans.shape[1], 4):
+        for j in range(totals.size):
+            x, weights = np.uint64(spans[j, 0] + i - 1), spans[j, i:]
+            totals[j] += (
+                weights[0] * sums[x]
+                + weights[1] * sums[x + np.uint64(1)]
+                + weights[2] * sums[x + np.uint64(2)]
+                + weights[3] * sums[x + np.uint64(3)]
+            )
+
+
+@kernel
+def reduce_screen(light: Any, rows: Any, columns: Any, out: Any) -> None:
+    """Area means of a screen into `out`, rounded halves up: lines are summed first, then columns.
+
+    light: uint16 [240 * 256], brightness in units of 4/1000 (0 to 63,750). rows, columns: from `View.spans`. out: uint8
+    [height * width].
+    """
+    height, width = rows.shape[0], columns.shape[0]
+    sums = np.zeros(256 + columns.shape[1], np.int32)
+    totals = np.empty(width, np.int64)
+    area = 250 * _total(rows[0, 1:]) * _total(columns[0, 1:])  # of a cell, in weights and units of `light`
+    # an integer and a half is too far from the next multiple of the area for the product's rounding to reach it
+    shift, scale = area // 2 + 0.5, 1.0 / area
+    for i in range(height):
+        _sum_lines(light, rows[i], sums)
+        _sum_columns(sums, columns, totals)
+        line = out[i * width :]
+        for j in range(width):
+            line[j] = np.int64((totals[j] + shift) * scale)
+
+
+@kernel
+def reduce_rgb(rgb: Any, rows: Any, columns: Any, out: Any) -> None:
+    """The same from RGB, uint8 [240, 256, 3] in any memory order; nes-py's colours are multiples of 4."""
+    light = np.empty(240 * 256, np.uint16)
+    for y in range(240):
+        for x in range(256):
+            red, green, blue = np.int64(rgb[y, x, 0]), np.int64(rgb[y, x, 1]), np.int64(rgb[y, x, 2])
+            light[y * 256 + x] = (299 * red + 587 * green + 114 * blue) // 4
+    reduce_screen(light, rows, columns, out)

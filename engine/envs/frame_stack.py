@@ -1,0 +1,27 @@
+"""Observations of several frames, newest last."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.envs.vec_env import Frames
+
+STACK = 4
+"""Pictures in an observation (Mnih et al. 2015)."""
+
+
+class FrameStack:
+    """The last frames of every lane; `obs` is uint8 [lanes, stack, *frame_shape]."""
+
+    def __init__(self, frames: Frames, stack: int = STACK) -> None:
+        self._stack = stack
+        self.obs: Frames = frames[:, None] if stack == 1 else np.repeat(frames[:, None], stack, axis=1)
+
+    def push(self, frames: Frames, ended: NDArray[np.bool_]) -> None:
+        """Take new frames [lanes, *frame_shape]; where an episode `ended`, the frame is a new one's first."""
+        if self._stack == 1:
+            self.obs = frames[:, None]
+            return
+        self.obs = np.concatenate((self.obs[:, 1:], frames[:, None]), axis=1)
+        self.obs[ended] = frames[ended][:, None]

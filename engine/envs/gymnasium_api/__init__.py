@@ -1,0 +1,1 @@
+"""Gymnasium environments over the same games; importing a module registers its ids."""

@@ -1,0 +1,209 @@
+"""Batched Snake and Tetris for Gymnasium: one game, or many as one vector environment, and their ids.
+
+    import engine.envs.gymnasium_api.boards
+
+    gymnasium.make_vec("mario_tui/Snake-v1", 256, vectorization_mode="vector_entry_point")
+
+Importing this module registers the ids. Nothing else of the engine imports it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import gymnasium
+import numpy as np
+import torch
+from gymnasium import spaces
+from gymnasium.error import ResetNeeded
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+from numpy.typing import NDArray
+
+from engine.envs.boards.game import TensorStep
+from engine.envs.boards.snake import SnakeLanes
+from engine.envs.boards.tetris import TetrisLanes
+from engine.errors import UserError
+
+NAMESPACE = "mario_tui"
+RENDER_MODES = ("rgb_array",)
+
+Lanes = SnakeLanes | TetrisLanes
+Observation = NDArray[np.uint8]
+Flags = NDArray[np.bool_]
+
+
+class _GameVectorEnv(VectorEnv[Observation, NDArray[np.int64], NDArray[Any]]):
+    """Many games stepped together.
+
+    Observations are uint8 [num_envs, planes, height, width]. `infos` has `action_mask`, bool [num_envs, actions], and
+    `score`. Where an episode ends, observation, mask and score are the next episode's first, and `infos` has the ended
+    one's last as `final_obs` (an object array) and `final_info`.
+
+    A seed is one for all games together: they take turns at one source of random numbers.
+
+    Args:
+        num_envs: number of games, at least 1.
+        render_mode: None or `rgb_array`: `render` gives a picture of every game, a tuple of uint8 [height, width, 3].
+        options: those of the lanes. `device` says where games are played; what is returned is on the host.
+    """
+
+    metadata: dict[str, Any] = {
+        "render_modes": list(RENDER_MODES),
+        "render_fps": 10,
+        "autoreset_mode": AutoresetMode.SAME_STEP,
+    }
+    lanes_type: ClassVar[Callable[..., Lanes]]
+
+    def __init__(self, num_envs: int = 1, *, render_mode: str | None = None, **options: Any) -> None:
+        self.closed = True  # there is nothing to free yet
+        self.render_mode = _checked_mode(render_mode)
+        self._lanes = type(self).lanes_type(num_envs, **options)
+        self.num_envs = num_envs
+        self.single_observation_space = spaces.Box(0, 255, self._lanes.frame_shape, np.uint8)
+        self.single_action_space = spaces.Discrete(self._lanes.actions)
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self._seeded = False
+        self.closed = False
+
+    def reset(
+        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        """Begin an episode in every game; the first observations and infos.
+
+        Raises `ValueError` for several seeds, and for `options["reset_mask"]`: games reset by themselves.
+        """
+        if options is not None and "reset_mask" in options:
+            raise ValueError("reset_mask is for vector environments whose autoreset is disabled; this one's is not")
+        if seed is not None and not isinstance(seed, int):
+            raise ValueError("seed: several seeds are not accepted; accepted: one for all games, or None")
+        super().reset(seed=seed)
+        if seed is not None or not self._seeded:
+            self._lanes.reseed(int(self.np_random.integers(2**63)))
+            self._seeded = True
+        frames = self._lanes.reset()
+        return frames.cpu().numpy(), self._infos(self._lanes.masks, torch.zeros(self.num_envs, dtype=torch.int64))
+
+    def step(self, actions: NDArray[np.int64]) -> tuple[Observation, NDArray[np.float64], Flags, Flags, dict[str, Any]]:
+        """One step of every game, int64 [num_envs]: observations, rewards, terminations, truncations, infos.
+
+        Raises `ResetNeeded` before the first reset, `ValueError` for actions that there are not.
+        """
+        if not self._seeded:
+            raise ResetNeeded("step() was called before the first reset()")
+        step = _step(self._lanes, np.asarray(actions, np.int64))
+        terminated, truncated = step.terminated.cpu().numpy(), step.truncated.cpu().numpy()
+        ended = terminated | truncated
+        scores = step.score.cpu()
+        infos = self._infos(step.masks, torch.where(torch.from_numpy(ended), 0, scores))
+        if ended.any():
+            frames, masks = step.final_frames.cpu().numpy(), step.final_masks.cpu().numpy()
+            for game in np.flatnonzero(ended).tolist():
+                final = {"action_mask": masks[game], "score": int(scores[game])}
+                infos = self._add_info(infos, {"final_obs": frames[game], "final_info": final}, game)
+        rewards = step.rewards.cpu().numpy().astype(np.float64)
+        return step.frames.cpu().numpy(), rewards, terminated, truncated, infos
+
+    def render(self) -> tuple[Observation, ...] | None:
+        """A picture of every game; None without a render mode."""
+        return None if self.render_mode is None else tuple(map(self._lanes.board, range(self.num_envs)))
+
+    def _infos(self, masks: torch.Tensor, scores: torch.Tensor) -> dict[str, Any]:
+        known = np.ones(self.num_envs, np.bool_)
+        infos = {"action_mask": masks.cpu().numpy(), "score": scores.numpy()}
+        return infos | {f"_{name}": known.copy() for name in infos}
+
+
+class SnakeVectorEnv(_GameVectorEnv):
+    __doc__ = f"Snake as `SnakeLanes` has it. {_GameVectorEnv.__doc__}"
+    lanes_type = SnakeLanes
+
+
+class TetrisVectorEnv(_GameVectorEnv):
+    __doc__ = f"Tetris as `TetrisLanes` has it. {_GameVectorEnv.__doc__}"
+    lanes_type = TetrisLanes
+
+
+class _GameEnv(gymnasium.Env[Observation, np.int64]):
+    """One game. `info` has `action_mask`, bool [actions], and `score`; see the lanes for options and everything else.
+
+    Args:
+        render_mode: None or `rgb_array`: `render` gives a picture, uint8 [height, width, 3].
+        options: those of the lanes.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": list(RENDER_MODES), "render_fps": 10}
+    lanes_type: ClassVar[Callable[..., Lanes]]
+
+    def __init__(self, *, render_mode: str | None = None, **options: Any) -> None:
+        self.render_mode = _checked_mode(render_mode)
+        self._lanes = type(self).lanes_type(1, **options)
+        self.observation_space = spaces.Box(0, 255, self._lanes.frame_shape, np.uint8)
+        self.action_space = spaces.Discrete(self._lanes.actions)
+        self._seeded = False
+        self._playing = False
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        """Begin an episode; its first observation and info."""
+        super().reset(seed=seed)
+        if seed is not None or not self._seeded:
+            self._lanes.reseed(int(self.np_random.integers(2**63)))
+            self._seeded = True
+        self._playing = True
+        frame = self._lanes.reset()[0].cpu().numpy()
+        return frame, {"action_mask": self._lanes.masks[0].cpu().numpy(), "score": 0}
+
+    def step(self, action: np.int64) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        """One step. Raises `ResetNeeded` if no episode is under way, `ValueError` for an action that there is not."""
+        if not self._playing:
+            raise ResetNeeded("step() was called before reset(), or after the episode's end")
+        step = _step(self._lanes, np.array([action], np.int64))
+        terminated, truncated = bool(step.terminated), bool(step.truncated)
+        self._playing = not (terminated or truncated)
+        info = {"action_mask": step.final_masks[0].cpu().numpy(), "score": int(step.score)}
+        return step.final_frames[0].cpu().numpy(), float(step.rewards), terminated, truncated, info
+
+    def render(self) -> Observation | None:
+        """A picture of the game, after an episode's end of the next one; None without a render mode."""
+        return None if self.render_mode is None else self._lanes.board(0)
+
+
+class SnakeEnv(_GameEnv):
+    __doc__ = f"Snake as `SnakeLanes` has it. {_GameEnv.__doc__}"
+    lanes_type = SnakeLanes
+
+
+class TetrisEnv(_GameEnv):
+    __doc__ = f"Tetris as `TetrisLanes` has it. {_GameEnv.__doc__}"
+    lanes_type = TetrisLanes
+
+
+def register() -> None:
+    """Make the ids known to Gymnasium; may be called again."""
+    for name, one, many in (("Snake-v1", SnakeEnv, SnakeVectorEnv), ("Tetris-v0", TetrisEnv, TetrisVectorEnv)):
+        if (identifier := f"{NAMESPACE}/{name}") not in gymnasium.registry:
+            gymnasium.register(
+                identifier,
+                entry_point=f"{__name__}:{one.__name__}",
+                vector_entry_point=f"{__name__}:{many.__name__}",
+            )
+
+
+def _step(lanes: Lanes, actions: NDArray[np.int64]) -> TensorStep:
+    """One step of all lanes. Raises `ValueError` for actions that there are not."""
+    if actions.shape != (lanes.lanes,) or actions.min() < 0 or actions.max() >= lanes.actions:
+        raise ValueError(f"actions: {actions} is not accepted; accepted: {lanes.lanes} of 0 to {lanes.actions - 1}")
+    return lanes.step(torch.from_numpy(actions).to(lanes.device))
+
+
+def _checked_mode(render_mode: str | None) -> str | None:
+    if render_mode not in (None, *RENDER_MODES):
+        raise UserError(f"render_mode: {render_mode!r} is not accepted; accepted: None, {', '.join(RENDER_MODES)}")
+    return render_mode
+
+
+register()

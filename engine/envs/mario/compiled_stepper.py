@@ -1,0 +1,279 @@
+"""Plays lanes on our own console: a whole environment step of many lanes, new episodes included, in one call.
+
+Does exactly what `stepped` does in Python. A picture is drawn along with the frame that is expected to be a step's
+last; where a step ends elsewhere (a death, a skipped scene), its last frame is run once more with drawing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.envs.emulators.nes import (
+    CANVAS_SIZE,
+    DRAW_LIGHT,
+    DRAW_NOTHING,
+    MEMORY_BYTES,
+    STATE_WORDS,
+    NesBatch,
+    draw_rows,
+    remember,
+)
+from engine.envs.emulators.view import reduce_screen
+from engine.envs.mario import rules
+from engine.envs.mario.reference_stepper import any_start, sticky_threshold
+from engine.envs.mario.task import MarioTask
+from engine.runtime.jit import helper, kernel
+from engine.runtime.stopwatch import stages
+
+if TYPE_CHECKING:
+    from engine.envs.mario.lanes import Outcome
+
+# Indices of the options that the kernel takes as one int64 array
+_FRAME_SKIP, _STALL_STEPS, _NOOP_MAX, _STICKY, _WHOLE_GAME, _RESTART, _DRAW = range(7)
+
+
+class NativePlayer:
+    """See `engine.envs.mario.lanes.Stepper`. Lanes are split over the console's threads, a slice for each."""
+
+    def __init__(
+        self, console: NesBatch, task: MarioTask, book: NDArray[np.int64], starts: Sequence[bytes], restart: bool
+    ) -> None:
+        self._console, self._book = console, book
+        self._options = np.array(
+            [
+                task.frame_skip,
+                task.stall_steps,
+                task.noop_max,
+                sticky_threshold(task.sticky),
+                task.whole_game,
+                restart,
+                draw_rows(DRAW_LIGHT, task.view.top, task.view.bottom),
+            ],
+            np.int64,
+        )
+        self._spans = task.view.spans()
+        self._start_states = np.empty((len(starts), STATE_WORDS), np.int64)
+        self._start_memories = np.empty((len(starts), MEMORY_BYTES), np.uint8)
+        for index, start in enumerate(starts):
+            console.load(0, start)
+            self._start_states[index] = console.state[0]
+            self._start_memories[index] = console.memory[0]
+        self.begins = any_start(console.lanes, len(starts))
+        borders = np.linspace(0, console.lanes, min(console.threads, console.lanes) + 1).astype(int).tolist()
+        self._slices = list(pairwise(borders))
+        self._scratch = [
+            (
+                np.zeros(CANVAS_SIZE, np.uint16),
+                np.zeros(STATE_WORDS, np.int64),
+                np.zeros(MEMORY_BYTES, np.uint8),
+            )
+            for _ in self._slices
+        ]
+        self._pool = ThreadPoolExecutor(len(self._slices), "lanes")
+
+    def reset(self, frames: NDArray[np.uint8], which: NDArray[np.bool_]) -> None:
+        ints = np.empty((self._console.lanes, 10), np.int64)
+        wanted = which.astype(np.uint8)
+        self._play(wanted, wanted, frames, frames, ints, ints, ints, only_begin=True)
+
+    def step(self, buttons: NDArray[np.uint8], outcome: Outcome) -> None:
+        o = outcome
+        self._play(buttons, o.held, o.frames, o.final_frames, o.ended, o.episode, o.info, only_begin=False)
+
+    def _play(
+        self,
+        buttons: NDArray[np.uint8],
+        held: NDArray[np.uint8],
+        frames: NDArray[np.uint8],
+        final_frames: NDArray[np.uint8],
+        ended: NDArray[np.int64],
+        episode: NDArray[np.int64],
+        info: NDArray[np.int64],
+        *,
+        only_begin: bool,
+    ) -> None:
+        console = self._console
+
+        @stages("emulate")
+        def play(part: int) -> None:
+            first, last = self._slices[part]
+            play_lanes(
+                first,
+                last,
+                only_begin,
+                console.run_frame,
+                buttons,
+                held,
+                self._book,
+                console.state,
+                console.memory,
+                console.last_state,
+                console.last_memory,
+                frames.reshape(console.lanes, -1),
+                final_frames.reshape(console.lanes, -1),
+                ended,
+                episode,
+                info,
+                self._options,
+                console.rom,
+                self._start_states,
+                self._start_memories,
+                self.begins,
+                self._spans,
+                self._scratch[part],
+            )
+
+        if len(self._slices) == 1:
+            play(0)
+        else:
+            with stages.wait("emulate"):
+                list(self._pool.map(play, range(len(self._slices))))
+
+
+@helper
+def _next_draw(book: Any) -> Any:
+    count = book[rules.DRAWS]
+    book[rules.DRAWS] = count + 1
+    return rules.draw(book[rules.STREAM], count)
+
+
+@helper
+def _run(
+    run_frame: Any,
+    state: Any,
+    memory: Any,
+    last_state: Any,
+    last_memory: Any,
+    book: Any,
+    canvas: Any,
+    rom: Any,
+    held: Any,
+    kind: Any,
+) -> None:
+    """One frame, and how it can be run again."""
+    remember(state, memory, last_state, last_memory)
+    run_frame(state, memory, canvas, rom, held, kind)
+    book[rules.FRAMES] += 1
+
+
+@helper
+def _restart(
+    run_frame: Any, book: Any, state: Any, memory: Any, last_state: Any, last_memory: Any, out: Any, options: Any,
+    rom: Any, start_states: Any, start_memories: Any, begins: Any, spans: Any, canvas: Any,
+) -> None:  # fmt: skip
+    """A new episode: a start state, 0 to `noop_max` frames of doing nothing, and one that draws the screen."""
+    start = begins[_next_draw(book) % begins.shape[0]]
+    frames = 1 + _next_draw(book) % (options[_NOOP_MAX] + 1)
+    book[rules.START] = start
+    for i in range(STATE_WORDS):
+        state[i] = start_states[start, i]
+    for i in range(MEMORY_BYTES):
+        memory[i] = start_memories[start, i]
+    for frame in range(frames):
+        kind = options[_DRAW] if frame == frames - 1 else np.int64(DRAW_NOTHING)
+        _run(run_frame, state, memory, last_state, last_memory, book, canvas, rom, np.int64(0), kind)
+    reduce_screen(canvas, spans[0], spans[1], out)
+    rules.begin_episode(memory, book)
+
+
+@helper
+def _skip_scenes(
+    run_frame: Any,
+    book: Any,
+    state: Any,
+    memory: Any,
+    last_state: Any,
+    last_memory: Any,
+    options: Any,
+    rom: Any,
+    canvas: Any,
+) -> Any:
+    """Run what the player can't influence; the number of frames."""
+    book[rules.PHASE] = 0
+    for frames in range(rules.LONGEST_SCENE):
+        wanted = rules.next_scene(memory, book, options[_WHOLE_GAME] != 0)
+        if wanted & rules.POKE_DEAD:
+            memory[rules.PLAYER_STATE] = 6
+        if wanted & rules.POKE_AREA_TIMER:
+            memory[rules.AREA_TIMER] = 1
+        if wanted & rules.POKE_PRELEVEL_TIMER:
+            memory[rules.PRELEVEL_TIMER] = 0
+        if not wanted & rules.RUN_FRAME:
+            return frames
+        _run(run_frame, state, memory, last_state, last_memory, book, canvas, rom, np.int64(0), np.int64(DRAW_NOTHING))
+    return rules.LONGEST_SCENE
+
+
+@kernel
+def play_lanes(
+    first: Any, last: Any, only_begin: Any, run_frame: Any, buttons: Any, held_buttons: Any, books: Any, states: Any,
+    memories: Any, last_states: Any, last_memories: Any, frames: Any, final_frames: Any, ended: Any, episode: Any,
+    infos: Any, options: Any, rom: Any, start_states: Any, start_memories: Any, begins: Any, spans: Any, scratch: Any,
+) -> None:  # fmt: skip
+    """One environment step of lanes first..last-1, or with `only_begin` a new episode where `buttons` is not 0.
+
+    Arrays have a row for each lane; `scratch` is the thread's own.
+    """
+    canvas, again_state, again_memory = scratch
+    whole_game = options[_WHOLE_GAME] != 0
+    for lane in range(first, last):
+        if only_begin and not buttons[lane]:
+            continue
+        book, state, memory = books[lane], states[lane], memories[lane]
+        last_state, last_memory = last_states[lane], last_memories[lane]
+        rules.begin_step(book)
+        if only_begin:
+            _restart(
+                run_frame, book, state, memory, last_state, last_memory, frames[lane], options, rom, start_states,
+                start_memories, begins[lane], spans, canvas,
+            )  # fmt: skip
+            continue
+        held = np.int64(buttons[lane])
+        if options[_STICKY] and _next_draw(book) < options[_STICKY]:
+            held = book[rules.BUTTONS]
+        book[rules.BUTTONS] = held_buttons[lane] = held
+        drawn = False
+        last_buttons = held
+        for frame in range(options[_FRAME_SKIP]):
+            drawn = frame == options[_FRAME_SKIP] - 1
+            _run(
+                run_frame, state, memory, last_state, last_memory, book, canvas, rom, held,
+                options[_DRAW] if drawn else np.int64(DRAW_NOTHING),
+            )  # fmt: skip
+            last_buttons = held
+            rules.observe(memory, book, whole_game)
+            if drawn or book[rules.DONE]:
+                rules.read_info(memory, infos[lane])
+            if book[rules.DONE]:
+                break
+            if _skip_scenes(run_frame, book, state, memory, last_state, last_memory, options, rom, canvas) > 0:
+                drawn = False
+                last_buttons = np.int64(0)
+        if not drawn:  # the last frame once more, on copies
+            for i in range(STATE_WORDS):
+                again_state[i] = last_state[i]
+            for i in range(MEMORY_BYTES):
+                again_memory[i] = last_memory[i]
+            run_frame(again_state, again_memory, canvas, rom, last_buttons, options[_DRAW])
+        rules.finish_step(book)
+        reduce_screen(canvas, spans[0], spans[1], frames[lane])
+        truncated = options[_STALL_STEPS] > 0 and book[rules.STALLED] >= options[_STALL_STEPS] and not book[rules.DONE]
+        ended[lane, 0] = book[rules.DONE]
+        ended[lane, 1] = truncated
+        episode[lane, 0] = book[rules.RETURN]
+        episode[lane, 1] = book[rules.LENGTH]
+        episode[lane, 2] = book[rules.FURTHEST]
+        if book[rules.DONE] or truncated:
+            for i in range(frames.shape[1]):
+                final_frames[lane, i] = frames[lane, i]
+            if options[_RESTART]:
+                _restart(
+                    run_frame, book, state, memory, last_state, last_memory, frames[lane], options, rom, start_states,
+                    start_memories, begins[lane], spans, canvas,
+                )  # fmt: skip

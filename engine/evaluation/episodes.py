@@ -1,0 +1,71 @@
+"""Plays episodes of a policy over many lanes at once: for a clear rate, during training or afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from engine.agents.exploration import random_actions
+from engine.envs.frame_stack import FrameStack
+from engine.envs.mario import rules
+from engine.envs.vec_env import Lanes
+from engine.evaluation.policy import Act
+from engine.protocol.messages import Episode
+
+
+class Played(Episode, frozen=True):
+    """An episode with what Mario's clock said at its end."""
+
+    time_left: int = 0
+
+
+def play_episodes(
+    env: Lanes,
+    act: Act,
+    episodes: int,
+    *,
+    epsilon: float = 0.0,
+    seed: int = 0,
+    ended: Callable[[Played], None] = lambda _: None,
+) -> list[Played]:
+    """Play until `episodes` have ended; those begun in excess are not counted.
+
+    Every lane plays the same number, one more at most: otherwise short episodes would count more often.
+
+    Args:
+        epsilon: probability of a random legal action instead.
+        ended: called with each counted episode.
+    """
+    random = np.random.default_rng(seed)
+    each, more = divmod(episodes, env.lanes)
+    quota = np.full(env.lanes, each)
+    quota[:more] += 1
+    stack, masks, played, steps = FrameStack(env.reset(), env.spec.stack), env.masks, list[Played](), 0
+    while (quota > 0).any():
+        explore = random.random(env.lanes) < epsilon
+        step = env.step(
+            np.where(explore, random_actions(random, env.lanes, env.spec.actions, masks), act(stack.obs, masks))
+        )
+        masks = step.masks
+        over = step.terminated | step.truncated
+        stack.push(step.frames, over)
+        steps += 1
+        for lane in np.flatnonzero(over & (quota > 0)).tolist():
+            quota[lane] -= 1
+            episode = Played(
+                actor=0,
+                lane=lane,
+                env_steps=steps * env.lanes,
+                episode=len(played) + 1,
+                episode_return=float(step.returns[lane]),
+                length=int(step.lengths[lane]),
+                x_pos=int(step.furthest[lane]),
+                flag=bool(step.clears[lane]),
+                epsilon=epsilon,
+                time_left=int(step.info[lane, rules.TIME]) if step.info.size else 0,
+                score=int(step.scores[lane]),
+            )
+            ended(episode)
+            played.append(episode)
+    return played

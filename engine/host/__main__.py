@@ -1,0 +1,66 @@
+"""`python -m engine.host RUN`: serve one run, as `engine.host.supervisor` describes."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from engine.errors import UserError
+from engine.host.supervisor import Host
+from engine.runs.ownership import check_own
+from engine.runs.registry import delete_run
+from engine.runs.run import Run
+from engine.runtime.text import printable, printable_stream, set_off
+
+
+class _OneLine(logging.Formatter):
+    """A message is a line, whatever it quotes; a traceback is set off from the lines around it."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        return printable(super().formatMessage(record))
+
+    def formatException(self, info: Any) -> str:
+        return set_off(super().formatException(info))
+
+
+def _write_printable_lines() -> None:
+    """What is logged, and what else comes to stderr, which is the run's log."""
+    sys.stderr = printable_stream(sys.stderr)
+    handler = logging.StreamHandler()
+    handler.setFormatter(_OneLine("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """`python -m engine.host RUN [--resume CHECKPOINT] [--foreground] [--lock DESCRIPTOR]`
+
+    `--lock`: the run's lock, which whoever starts this process holds and hands over.
+    """
+    parser = argparse.ArgumentParser(prog="engine.host")
+    parser.add_argument("run", type=Path)
+    parser.add_argument("--resume", type=Path)
+    parser.add_argument("--foreground", action="store_true")
+    parser.add_argument("--lock", type=int)
+    options = parser.parse_args(arguments)
+    _write_printable_lines()
+    try:
+        run = Run(options.run)
+        with run.lock() if options.lock is None else os.fdopen(options.lock, "rb"):
+            check_own(run.path)
+            host = Host(run, options.resume, options.foreground)
+            status = asyncio.run(host.serve())
+        if host.refused:
+            delete_run(run)
+        return status
+    except UserError as error:
+        print(error, file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,38 @@
+"""Where the socket of a run's host lies."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from engine.runs.run import Run, path_digest
+from engine.runtime.files import is_own
+
+_LONGEST_ADDRESS = 100
+"""Bytes of a socket's path: Linux takes 107, macOS 103."""
+
+
+def socket_path(run: Run) -> Path:
+    """A short address for the run's socket (they end at 108 bytes), in a folder only this user can enter."""
+    name = f"{path_digest(run.path)}.sock"
+    for folder in _socket_folders():
+        with contextlib.suppress(OSError):
+            folder.mkdir(mode=0o700, exist_ok=True)
+            status = folder.lstat()
+            is_private = stat.S_ISDIR(status.st_mode) and is_own(folder) and not status.st_mode & 0o077
+            if is_private and len(os.fsencode(folder / name)) <= _LONGEST_ADDRESS:
+                return folder / name
+    # Somebody made all of them before: a new one has a name that nobody knows.
+    return Path(tempfile.mkdtemp(prefix="mario-tui-")) / name
+
+
+def _socket_folders() -> Iterator[Path]:
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    if runtime and Path(runtime).is_dir() and os.access(runtime, os.W_OK):
+        yield Path(runtime) / "mario-tui"
+    yield Path(tempfile.gettempdir()) / f"mario-tui-{os.getuid()}"
+    yield Path("/tmp") / f"mario-tui-{os.getuid()}"  # $TMPDIR may be long, too

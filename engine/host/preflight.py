@@ -1,0 +1,92 @@
+"""What can be known of a run before it has a folder: whether device, cartridge, memory and disk are there.
+
+Imports without torch. What only the runner can find out, it tells before its first step; then the host removes the
+folder again.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+from engine.config.run_config import RunConfig
+from engine.errors import UserError
+from engine.monitoring.memory_budget import check_memory, mapped_bytes, seen_by
+
+
+def check_start(config: RunConfig, *, new: bool = True) -> None:
+    """Raises `UserError` for what could not run here. `new`: its files are yet to be written."""
+    _check_device(config.device)
+    if config.rom is not None:
+        from engine.envs.emulators.cartridge import load_cartridge  # NumPy is for those who need it
+
+        try:
+            load_cartridge(config.rom)
+        except UserError as error:
+            raise UserError(f"--rom: {error}") from None
+    _check_memory(config)
+    if config.use_mmap_buffer and new:
+        _check_disk(config)
+
+
+def _check_device(device: str) -> None:
+    name, _, index = device.partition(":")
+    if name == "mps" and sys.platform != "darwin":
+        raise UserError("--device: mps: this machine has no MPS device")
+    if name == "cuda" and not _is_rocm():
+        there = _cuda_devices()
+        if int(index or 0) >= there:
+            devices = "device" if there == 1 else "devices"
+            raise UserError(f"--device: {device}: this machine has {there} CUDA {devices}")
+
+
+def _is_rocm() -> bool:
+    """Whether PyTorch's CUDA devices are AMD's."""
+    return "rocm" in version("torch")
+
+
+def _cuda_devices() -> int:
+    """How many this process may use, as the driver says; it heeds CUDA_VISIBLE_DEVICES, as PyTorch does."""
+    if "+cpu" in version("torch"):
+        return 0
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return 0
+    count = ctypes.c_int()
+    failed = driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count))
+    return 0 if failed else count.value
+
+
+def _check_memory(config: RunConfig) -> None:
+    try:
+        check_memory(config, *seen_by(config), with_replay=not config.use_mmap_buffer)
+    except UserError:
+        if not _replay_may_be_on_gpu(config):
+            raise
+        check_memory(config, *seen_by(config), with_replay=False)
+
+
+def _replay_may_be_on_gpu(config: RunConfig) -> bool:
+    if config.runner == "apex" or config.replay_device == "host" or config.use_mmap_buffer:
+        return False
+    return config.device not in ("cpu", "mps") and (_is_rocm() or _cuda_devices() > 0)
+
+
+def _check_disk(config: RunConfig) -> None:
+    folder = Path(config.run_dir).resolve()
+    while not folder.exists():
+        folder = folder.parent
+    try:
+        free = shutil.disk_usage(folder).free
+    except OSError:
+        return  # whoever makes the run's folder there complains
+    needed = mapped_bytes(config.buffer_size, *seen_by(config))
+    if needed > free:
+        raise UserError(
+            f"--buffer-size: {config.buffer_size:,} transitions take {needed / 1e9:,.1f} GB on the disk of {folder}, "
+            f"which has {free / 1e9:,.1f} GB free; accepted: up to {config.buffer_size * free // needed:,}"
+        )

@@ -1,0 +1,193 @@
+"""What is known of a run, folded from its events: the same fold on the host (for who attaches later) and in clients.
+
+History is bounded: charts keep every point of a short run and thin out evenly on a long one. Of the events, what is
+rare outlives what is frequent: ten thousand episodes push out neither an evaluation nor the first cleared stage.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from engine.protocol.messages import (
+    Changed,
+    Curriculum,
+    Episode,
+    Evaluation,
+    Event,
+    Failed,
+    Finished,
+    Frame,
+    Hello,
+    Lanes,
+    Log,
+    Members,
+    Noted,
+    Phase,
+    Point,
+    Progress,
+    Ready,
+    Saved,
+    Stages,
+    System,
+)
+
+MAX_POINTS = 2048
+MAX_EPISODES = 512
+MAX_LOGS = 256
+MAX_MARKS = 1024
+LANE_EPISODES = 20
+
+
+class Points:
+    """Chart samples, at most `MAX_POINTS`: when full, every second one is dropped and the stride doubles."""
+
+    def __init__(self) -> None:
+        self.items: list[Point] = []
+        self.changes = 0
+        """Counts what was added, so that a reader knows whether it has seen everything."""
+        self._stride = 1
+        self._skipped = 0
+
+    def add(self, point: Point) -> None:
+        self._skipped += 1
+        if self._skipped < self._stride:
+            return
+        self._skipped = 0
+        self.changes += 1
+        self.items.append(point)
+        if len(self.items) >= MAX_POINTS:
+            del self.items[::2]
+            self._stride *= 2
+
+    def keep(self, wanted: Callable[[Point], bool]) -> None:
+        """Forget the others."""
+        self.items = [point for point in self.items if wanted(point)]
+        self.changes += 1
+
+
+class Past:
+    """Events in their order. Kept are the newest episodes, the newest log lines, and everything else as long as there
+    is room: of old evaluations and checkpoints every second one goes, but none that was the best, nor the first clear.
+    """
+
+    def __init__(self) -> None:
+        self._episodes: deque[tuple[int, Noted]] = deque(maxlen=MAX_EPISODES)
+        self._logs: deque[tuple[int, Noted]] = deque(maxlen=MAX_LOGS)
+        self._marks: list[tuple[int, Noted]] = []
+        self.added = 0
+        """Counts all events there ever were."""
+        self._cleared = False
+        self.changes = 0
+        """Counts events that are no episodes."""
+
+    def append(self, event: Noted) -> None:
+        self.added += 1
+        numbered = (self.added, event)
+        if isinstance(event, Episode) and (self._cleared or not event.flag):
+            self._episodes.append(numbered)
+            return
+        self.changes += 1
+        if isinstance(event, Log):
+            self._logs.append(numbered)
+            return
+        self._cleared = self._cleared or isinstance(event, Episode)
+        self._marks.append(numbered)
+        if len(self._marks) >= MAX_MARKS:
+            old = self._marks[: MAX_MARKS // 2]
+            kept = [mark for i, mark in enumerate(old) if i % 2 or _stays(mark[1])]
+            self._marks[: MAX_MARKS // 2] = kept if len(kept) < len(old) * 3 // 4 else kept[::2]
+
+    def __iter__(self) -> Iterator[Noted]:
+        """All, oldest first."""
+        return (event for _, event in heapq.merge(self._episodes, self._logs, self._marks, key=_number))
+
+    def __len__(self) -> int:
+        return len(self._episodes) + len(self._logs) + len(self._marks)
+
+    def episodes(self) -> list[Noted]:
+        """The newest episodes, oldest first."""
+        return [event for _, event in self._episodes]
+
+    def others(self) -> list[Noted]:
+        """Everything else, the first clear included, oldest first."""
+        return [event for _, event in heapq.merge(self._logs, self._marks, key=_number)]
+
+
+@dataclass
+class RunState:
+    """The newest of everything, and the bounded past."""
+
+    hello: Hello | None = None
+    ready: Ready | None = None
+    progress: Progress | None = None
+    lanes: Lanes | None = None
+    members: Members | None = None
+    stages: Stages | None = None
+    curriculum: Curriculum | None = None
+    system: System | None = None
+    frame: Frame | None = None
+    end: Finished | Failed | None = None
+    points: Points = field(default_factory=Points)
+    events: Past = field(default_factory=Past)
+    of_lane: dict[tuple[int, int], deque[Episode]] = field(default_factory=dict)
+    """The last episodes of each (actor, lane), oldest first."""
+
+    def apply(self, event: Event) -> None:
+        """Fold one event in."""
+        match event:
+            case Hello():
+                self.hello = event
+                self.points = Points()
+                self.events = Past()
+                self.of_lane = {}
+                for past in (*event.points, *event.events):
+                    self.apply(past)
+            case Ready():
+                self.ready = event
+                self.events.append(event)
+            case Progress():
+                self.progress = event
+            case Lanes():
+                self.lanes = event
+            case Members():
+                self.members = event
+            case Stages():
+                self.stages = event
+            case Curriculum():
+                self.curriculum = event
+            case System():
+                self.system = event
+            case Frame():
+                self.frame = event
+            case Point():
+                self.points.add(event)
+            case Finished() | Failed():
+                self.end = event
+                self.events.append(event)
+            case Episode():
+                self.events.append(event)
+                place = event.actor, event.lane
+                if place not in self.of_lane:
+                    self.of_lane[place] = deque(maxlen=LANE_EPISODES)
+                self.of_lane[place].append(event)
+            case Evaluation() | Changed() | Phase() | Saved() | Log():
+                self.events.append(event)
+
+    def go_back(self, env_steps: int) -> None:
+        """The run begins again at `env_steps`: forget the points and events behind; log lines stay."""
+        self.points.keep(lambda point: point.env_steps <= env_steps)
+        kept = [event for event in self.events if getattr(event, "env_steps", 0) <= env_steps]
+        self.events, self.of_lane = Past(), {}
+        for event in kept:
+            self.apply(event)
+
+
+def _number(numbered: tuple[int, Noted]) -> int:
+    return numbered[0]
+
+
+def _stays(event: Noted) -> bool:
+    return isinstance(event, Episode | Changed | Phase) or (isinstance(event, Evaluation) and event.best)

@@ -1,0 +1,135 @@
+"""The host's end of the process that trains: starts it, sends commands, reads reports, and notices when it hangs.
+
+Threads read, write and watch, so that the host's event loop never waits for a runner: a pipe of multiprocessing can't
+be awaited, a frozen runner does not read, and handling a report may take long, a checkpoint's above all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import multiprocessing
+import signal
+import threading
+import time
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
+from pathlib import Path
+
+from engine.config.run_config import RunConfig
+from engine.protocol.framing import decode_report, encode
+from engine.protocol.messages import Beat, Command, Ready, Report
+from engine.runners.frame_mailbox import FrameMailbox
+from engine.runners.host_link import Outstanding
+from engine.runners.process import main
+from engine.runners.watchdog import BEAT_S, START_S, Patience
+
+_LOOK_EVERY_S = 0.5
+
+
+class RunnerProcess:
+    """One process at a time; `start` again after it has ended. Its reports come in `reports`, None at its end."""
+
+    def __init__(self, run: Path, config: RunConfig, *, start_s: float = START_S, beat_s: float = BEAT_S) -> None:
+        """`start_s` and `beat_s`: seconds of silence, while it starts and later, after which it is taken to hang."""
+        self._run, self._config, self._start_s, self._beat_s = run, config, start_s, beat_s
+        self._context = multiprocessing.get_context("spawn")
+        self.screen = FrameMailbox(self._context)
+        self.reports: asyncio.Queue[Report | None] = asyncio.Queue()
+        self.ready = False
+        """Whether it has built everything and trains."""
+        self._hung = False
+        self._heard_by = math.inf  # CLOCK_MONOTONIC; silence for longer means that it hangs. The reader's to write
+
+    def start(self, resume_from: Path | None) -> None:
+        ours, theirs = self._context.Pipe()
+        self._process = self._context.Process(
+            target=main, args=(self._run, self._config, theirs, self.screen, resume_from), name="runner"
+        )
+        self._outbox = _Outbox(ours)
+        self.ready, self._hung, self._heard_by = False, False, time.monotonic() + self._start_s
+        self._process.start()
+        theirs.close()  # so that our end sees the runner's death
+        for work, arguments in (
+            (self._read, (ours, self._process, asyncio.get_running_loop())),
+            (self._watch, (self._process,)),
+            (self._outbox.write_forever, ()),
+        ):
+            threading.Thread(target=work, args=arguments, daemon=True).start()
+
+    @property
+    def is_alive(self) -> bool:
+        return self._process.is_alive()
+
+    def send(self, command: Command) -> None:
+        """Send a command, as soon as the runner reads."""
+        self._outbox.put(command)
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def how_it_ended(self) -> str:
+        code = self._process.exitcode
+        if self._hung:
+            hung = "stood still" if self.ready else f"did not start within {self._start_s:g} s"
+            return f"the runner process {hung}"
+        how = f"killed by {signal.Signals(-code).name}" if code is not None and code < 0 else f"exit status {code}"
+        return f"the runner process died ({how})"
+
+    # ------------------------------------------------------------------------------------------ in threads
+
+    def _read(self, pipe: Connection, process: SpawnProcess, loop: asyncio.AbstractEventLoop) -> None:
+        with contextlib.suppress(EOFError, OSError):
+            while True:
+                report = decode_report(pipe.recv_bytes())
+                self._heard(report)
+                loop.call_soon_threadsafe(self.reports.put_nowait, report)
+        process.join()
+        self._outbox.close()
+        with contextlib.suppress(RuntimeError):  # the loop is closed already
+            loop.call_soon_threadsafe(self.reports.put_nowait, None)
+
+    def _heard(self, report: Report) -> None:
+        """It has reported, so it will be heard of again."""
+        self.ready = self.ready or isinstance(report, Ready)
+        silence_s = report.within_s if isinstance(report, Beat) else self._beat_s
+        self._heard_by = time.monotonic() + (silence_s if self.ready else max(silence_s, self._start_s))
+
+    def _watch(self, process: SpawnProcess) -> None:
+        """Kill it if it hangs; what held up this thread, a machine that stood still say, held up the runner, too."""
+        patience, looked_at = Patience(self._beat_s), time.monotonic()
+        while process.is_alive():
+            spared = patience.spares(time.monotonic() - looked_at)
+            looked_at = time.monotonic()
+            if looked_at > self._heard_by and not spared:
+                self._hung = True
+                process.kill()
+            time.sleep(_LOOK_EVERY_S)
+
+
+class _Outbox:
+    """Commands on their way to a runner."""
+
+    def __init__(self, pipe: Connection) -> None:
+        self._pipe, self._waiting, self._changed, self._closed = pipe, Outstanding(), threading.Condition(), False
+
+    def put(self, command: Command) -> None:
+        with self._changed:
+            self._waiting.put(command)
+            self._changed.notify()
+
+    def close(self) -> None:
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+
+    def write_forever(self) -> None:
+        """Until the runner is gone."""
+        with contextlib.suppress(OSError):
+            while not self._closed:
+                with self._changed:
+                    self._changed.wait_for(lambda: self._waiting or self._closed)
+                    commands = self._waiting.take()
+                for command in commands:
+                    self._pipe.send_bytes(encode(command))

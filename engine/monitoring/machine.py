@@ -1,0 +1,130 @@
+"""Processor, memory and NVIDIA GPUs, sampled about once a second by the host."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from typing import Any
+
+import psutil
+
+from engine.protocol.messages import GPU, System
+
+_CORE_SENSOR = 0  # NVML_TEMPERATURE_GPU
+
+
+class SystemSampler:
+    """Samples the machine and the processes of one run (the host and everything below it)."""
+
+    def __init__(self) -> None:
+        self._host = psutil.Process()
+        self._known: dict[int, psutil.Process] = {}
+        self._gpus = _GPUs()
+        psutil.cpu_percent(percpu=True)  # the first call only starts the interval
+
+    def sample(self) -> System:
+        """CPU shares are over the time since the last call."""
+        cpu = 0.0
+        resident = 0
+        for process in self._processes():
+            with contextlib.suppress(psutil.Error):
+                cpu += process.cpu_percent()
+                resident += process.memory_info().rss
+        memory = psutil.virtual_memory()
+        gpus, note = self._gpus.sample()
+        return System(
+            cpu_percent=psutil.cpu_percent(percpu=True),
+            memory_used_bytes=memory.total - memory.available,
+            memory_total_bytes=memory.total,
+            run_cpu_percent=cpu,
+            run_memory_bytes=resident,
+            processes=len(self._known),
+            gpus=gpus,
+            gpu_note=note,
+        )
+
+    def _processes(self) -> list[psutil.Process]:
+        """The same `Process` objects each time: `cpu_percent` keeps its interval in them."""
+        with contextlib.suppress(psutil.Error):
+            alive = {process.pid: process for process in (self._host, *self._host.children(recursive=True))}
+            self._known = {pid: self._known.get(pid, process) for pid, process in alive.items()}
+        return list(self._known.values())
+
+    def close(self) -> None:
+        self._gpus.close()
+
+
+class _GPUs:
+    """The GPUs that CUDA sees, in its order, if this machine has NVML."""
+
+    def __init__(self) -> None:
+        self._nvml: Any = None
+        self._handles: list[Any] = []
+        self._note = ""
+        try:
+            import pynvml
+
+            pynvml.nvmlInit()
+            self._nvml = pynvml
+            self._handles = visible_gpus(pynvml, os.environ.get("CUDA_VISIBLE_DEVICES"))
+            if not self._handles:
+                here = pynvml.nvmlDeviceGetCount()
+                self._note = "CUDA_VISIBLE_DEVICES hides every GPU" if here else "no NVIDIA GPU on this machine"
+        except ImportError:
+            self._note = "NVML is not installed (nvidia-ml-py)"
+        except Exception as error:  # pynvml makes its error classes at run time; each only means "no answer"
+            self._note = "no NVIDIA GPU here: " + str(error)
+
+    def sample(self) -> tuple[list[GPU], str]:
+        return [gpu_of(self._nvml, handle) for handle in self._handles], self._note
+
+    def close(self) -> None:
+        if self._nvml is not None:
+            self._nvml.nvmlShutdown()
+
+
+def visible_gpus(nvml: Any, visible: str | None) -> list[Any]:
+    """Handles of the GPUs that CUDA sees, in its order.
+
+    Args:
+        nvml: the module pynvml, initialised.
+        visible: `CUDA_VISIBLE_DEVICES`: indices and UUIDs (a beginning will do), separated by commas; None: all.
+    """
+    every = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
+    if visible is None:
+        return every
+    found = []
+    for name in (part.strip() for part in visible.split(",")):
+        if name.isdecimal():
+            named = every[int(name) : int(name) + 1]
+        elif name.startswith("MIG-"):
+            with contextlib.suppress(nvml.NVMLError):
+                found.append(nvml.nvmlDeviceGetHandleByUUID(name))
+            continue
+        else:
+            named = [handle for handle in every if name and nvml.nvmlDeviceGetUUID(handle).startswith(name)]
+        if len(named) != 1:
+            break  # CUDA, too, ignores everything after a name that it does not know
+        found += named
+    return found
+
+
+def gpu_of(nvml: Any, handle: Any) -> GPU:
+    """What one GPU reports now; what it does not support is None, and hides nothing else."""
+
+    def ask(query: Callable[..., Any], *arguments: Any) -> Any:
+        try:
+            return query(handle, *arguments)
+        except nvml.NVMLError:
+            return None
+
+    name, use = ask(nvml.nvmlDeviceGetName), ask(nvml.nvmlDeviceGetUtilizationRates)
+    memory, temperature = ask(nvml.nvmlDeviceGetMemoryInfo), ask(nvml.nvmlDeviceGetTemperature, _CORE_SENSOR)
+    return GPU(
+        name=name or "NVIDIA GPU",
+        utilisation_percent=None if use is None else float(use.gpu),
+        memory_used_bytes=None if memory is None else int(memory.used),
+        memory_total_bytes=None if memory is None else int(memory.total),
+        temperature_c=None if temperature is None else float(temperature),
+    )

@@ -1,0 +1,39 @@
+"""Messages on a stream: 4 bytes of length (big-endian), then MessagePack. Decoding never executes anything."""
+
+from __future__ import annotations
+
+import struct
+
+import msgspec
+
+from engine.protocol.messages import Command, EvaluationReport, Event, Message, ProfileReport, Report
+
+MAX_MESSAGE_BYTES = 64 * 2**20
+MAX_COMMAND_BYTES = 2**16
+_ENCODER = msgspec.msgpack.Encoder()
+_HEADER = struct.Struct(">I")
+HEADER_BYTES = _HEADER.size
+decode_command = msgspec.msgpack.Decoder(Command).decode
+decode_event = msgspec.msgpack.Decoder(Event).decode
+decode_evaluation = msgspec.msgpack.Decoder(EvaluationReport).decode
+decode_profile = msgspec.msgpack.Decoder(ProfileReport).decode
+decode_report = msgspec.msgpack.Decoder(Report).decode
+
+
+def encode(message: Message) -> bytes:
+    """A message as MessagePack, without the length in front."""
+    return _ENCODER.encode(message)
+
+
+def pack(message: Message) -> bytes:
+    """A message as it goes over a stream: 4 bytes of length (big-endian), then MessagePack."""
+    body = _ENCODER.encode(message)
+    return _HEADER.pack(len(body)) + body
+
+
+def body_length(header: bytes, most: int = MAX_MESSAGE_BYTES) -> int:
+    """Length in bytes of the message behind a header. Raises `ValueError` if it is more than `most`."""
+    (length,) = _HEADER.unpack(header)
+    if length > most:
+        raise ValueError(f"message of {length} bytes; at most {most} are accepted")
+    return int(length)

@@ -1,0 +1,391 @@
+"""What the leading process of a run does beside playing and learning, the same for every runner: it keeps the books,
+reports, obeys the host, evaluates, saves, and knows when the run is over.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.agents import Losses
+from engine.agents.exploration import annealed, epsilon_ladder
+from engine.config.run_config import RunConfig
+from engine.config.stages import STAGES
+from engine.envs.curricula import Curriculum, make_curriculum, report
+from engine.envs.factory import games_of
+from engine.protocol.messages import (
+    Changed,
+    Checkpoint,
+    Command,
+    Done,
+    Episode,
+    Evaluate,
+    Lane,
+    Lanes,
+    Members,
+    Pause,
+    Phase,
+    Ready,
+    Render,
+    Resume,
+    Save,
+    Saved,
+    Set,
+    State,
+    Stop,
+    Trace,
+    Tunable,
+    Written,
+)
+from engine.runners.evaluator import Evaluator
+from engine.runners.host_link import HostLink
+from engine.runners.learner import Learner, read_extra, unchanged
+from engine.runners.shared_state import SharedState
+from engine.runners.stats.counters import Counters
+from engine.runners.stats.lanes import LaneStats, names_of
+from engine.runners.stats.time_split import TimeSplits
+from engine.runs import checkpoints
+from engine.runtime.stopwatch import stages
+from engine.runtime.threads import ThreadBudget
+
+_REPORT_EVERY_S = 0.5
+_SAVING_S = 600.0
+"""What writing a piece of a checkpoint may take before the host thinks that it hangs."""
+_ACCEPTED = {
+    "learning_rate": (1e-8, 1.0),
+    "epsilon_scale": (0.0, 10.0),
+    "beta": (0.0, 1.0),
+    "replay_ratio": (0.01, 1024.0),
+}
+_KEPT: dict[Tunable, str] = {
+    "learning_rate": "learning_rate",
+    "epsilon_scale": "epsilon",
+    "replay_ratio": "replay_ratio",
+}
+"""What a resumed run takes over as it was set by hand, unless this option was given anew; beta has annealed since, and
+is the replay's."""
+
+Play = Callable[[], tuple[dict[str, Any], dict[str, NDArray[Any]]]]
+"""What the games of a run are, for a checkpoint: JSON and arrays."""
+
+
+class Coordinator:
+    """`goes_on` is called between two iterations; when it says no, `finish` writes what is left to write."""
+
+    def __init__(
+        self,
+        run: Path,
+        config: RunConfig,
+        link: HostLink,
+        learner: Learner,
+        shared_state: SharedState,
+        *,
+        threads: ThreadBudget,
+        resume_from: Path | None,
+        play: Play = lambda: ({}, {}),
+        members: Callable[[list[Lane]], Members] | None = None,
+    ) -> None:
+        """`play` gives the games' state where a resumed run goes on in the middle of them; `members` what the panel
+        of processes shows, where there are several."""
+        self._run, self._config, self._link = run, config, link
+        self._learner, self._shared_state, self._play, self._members = learner, shared_state, play, members
+        extra = {} if resume_from is None else read_extra(resume_from)[0]
+        self.counters = Counters(extra.get("counters"))
+        self._before = self.counters.env_steps, self.counters.frames  # of earlier parts of the run
+        self._time_splits = TimeSplits(config.runner, shared_state)
+        self._lane_stats = LaneStats(shared_state.members, config.parallel_envs)
+        self._lane_stats.load_state(extra.get("records", []), extra.get("stages", {}))
+        self._ladder = epsilon_ladder(shared_state.members * config.parallel_envs, config.epsilon)
+        self._curriculum = _curriculum_at(config, extra)
+        self._phase = 0 if self._curriculum is None else int(self._curriculum.level)
+        self._judged = self._ladder <= np.sort(self._ladder)[max(1, self._ladder.size // 4) - 1]
+        """[lanes of all members]: whose episodes a curriculum counts."""
+        self._epsilon_scale: float | None = None
+        self._writes = 0
+        self._evaluator = Evaluator(run, config, link, learner, threads.lane_threads)
+        for name, value in tuned_of(extra).items():
+            if resume_from is not None and unchanged(config, resume_from, _KEPT[name]):
+                self._tune(name, value)
+            else:  # whoever looks at the run's past must not take the old number for what is in force
+                now = {"epsilon_scale": 1.0, **learner.tuned}[name]
+                link.send(Changed(name=name, value=now, before=value, env_steps=self.counters.env_steps))
+        self._state: State = "running"
+        self._stop_reason: str | None = None
+        self._reported_at = float("-inf")
+        self._saved_at = self.counters.env_steps if resume_from is not None else None
+        self._next_save = _next_multiple(self.counters.env_steps, config.save_every)
+        self._next_evaluation = _next_multiple(self.counters.env_steps, config.eval_every)
+        shared_state.publish(self.counters.env_steps, learner.updates, learner.replay.beta)
+        agent = learner.agent
+        link.send(
+            Ready(
+                device=str(agent.device),
+                precision=agent.precision,
+                lane_threads=threads.lane_threads,
+                torch_threads=threads.learn_threads * threads.torch_threads,
+            )
+        )
+
+    @property
+    def paused(self) -> bool:
+        return self._state == "paused"
+
+    @stages("log")
+    def goes_on(self, losses: list[Losses]) -> bool:
+        """Do what is due after an iteration that found `losses`; whether there is to be another one.
+
+        Returns in a pause, too: then nothing may be played or learned.
+        """
+        config, counters = self._config, self.counters
+        self._link.beat()
+        self._shared_state.note_stages(None)
+        self._book(losses)
+        self._report()
+        if counters.env_steps >= self._next_evaluation:
+            self._evaluate()
+            self._next_evaluation = _next_multiple(counters.env_steps, config.eval_every)
+        if counters.env_steps >= self._next_save:
+            self._checkpoint()
+            self._next_save = _next_multiple(counters.env_steps, config.save_every)
+        with stages("wait" if self.paused else "log"):
+            commands = self._link.commands(wait_s=0.2 if self.paused else 0.0)
+        for command in sorted(commands, key=lambda each: not isinstance(each, Stop)):  # nothing delays a stop
+            self._obey(command)
+        if counters.env_steps >= config.steps:
+            self.stop(f"{config.steps:,} environment steps are done")
+        if config.episodes is not None and counters.episodes >= config.episodes:
+            self.stop(f"{config.episodes:,} episodes are done")
+        return self._stop_reason is None
+
+    def stop(self, reason: str) -> None:
+        self._stop_reason = self._stop_reason or reason
+
+    def finish(self) -> None:
+        """The last checkpoint and the last word, once everybody has stopped."""
+        self._state = "stopping"
+        self._book([])
+        self._report(at_once=True)
+        if self._saved_at != self.counters.env_steps:
+            self._checkpoint()
+        self._link.send(Done(reason=self._stop_reason or "the runner ended"))
+
+    def _book(self, losses: list[Losses]) -> None:
+        counters, shared_state = self.counters, self._shared_state
+        counters.book_losses(losses)
+        counters.env_steps, counters.frames = (
+            self._before[0] + shared_state.played,
+            self._before[1] + shared_state.frames,
+        )
+        shared_state.publish(counters.env_steps, self._learner.updates, self._learner.replay.beta)
+        ended = list(shared_state.ended())
+        epsilons = self._epsilons() if ended else None
+        for member, episode in ended:
+            assert epsilons is not None
+            place = member * self._config.parallel_envs + episode.lane
+            counters.book_episode(episode.episode_return)
+            stage = "" if episode.stage < 0 else STAGES[episode.stage]
+            self._lane_stats.book(member, episode, counters.env_steps)
+            if self._curriculum is not None and self._judged[place]:
+                self._curriculum.book(stage, episode.flag)
+            self._link.send(
+                Episode(
+                    actor=member,
+                    lane=episode.lane,
+                    env_steps=counters.env_steps,
+                    episode=counters.episodes,
+                    episode_return=episode.episode_return,
+                    length=episode.length,
+                    x_pos=episode.x_pos,
+                    flag=episode.flag,
+                    score=episode.score,
+                    stage=stage,
+                    cleared=names_of(episode.cleared),
+                    epsilon=float(epsilons[place]),
+                )
+            )
+
+        if self._curriculum is not None:
+            self._advance(self._curriculum)
+
+    def _advance(self, curriculum: Curriculum) -> None:
+        """Take the curriculum as far as it has come; members follow."""
+        curriculum.advance(self.counters.env_steps)
+        self._shared_state.teach(curriculum.level)
+        env_steps, names = self.counters.env_steps, curriculum.phases
+        while self._phase < int(curriculum.level):
+            self._phase += 1
+            self._link.send(
+                Phase(env_steps=env_steps, phase=self._phase + 1, phases=len(names), name=names[self._phase])
+            )
+
+    def _report(self, at_once: bool = False) -> None:
+        now = time.monotonic()
+        if not at_once and now - self._reported_at < _REPORT_EVERY_S:
+            return
+        self._reported_at = now
+        learner, epsilons = self._learner, self._epsilons()
+        self._link.send(
+            self.counters.report(
+                state=self._state,
+                steps=self._config.steps,
+                updates=learner.updates,
+                epsilon=float(epsilons.mean()),
+                learning_rate=learner.agent.learning_rate,
+                replay_size=learner.replay.size,
+                replay_capacity=learner.replay.capacity,
+                beta=learner.replay.beta,
+                burnin_left=learner.burnin_left,
+            )
+        )
+        lanes = self._lane_stats.lanes(epsilons)
+        self._link.send(Lanes(lanes=lanes, stages=self._lane_stats.stages()))
+        self._link.send(self._time_splits())
+        if self._curriculum is not None:
+            self._link.send(report(self._curriculum))
+        if self._members is not None:
+            self._link.send(self._members(lanes))
+
+    def _epsilons(self) -> NDArray[np.float64]:
+        return annealed(self._ladder, self.counters.env_steps, self._config.epsilon_steps, self._epsilon_scale)
+
+    def _obey(self, command: Command) -> None:
+        match command:
+            case Pause() if self._state == "running":
+                self.counters.stop_clock()
+                self._shared_state.pause()
+                self._state = "paused"
+                self._report(at_once=True)
+            case Resume() if self._state == "paused":
+                self.counters.start_clock()
+                self._shared_state.go_on()
+                self._state = "running"
+                self._report(at_once=True)
+            case Save():
+                self._save_policy()
+            case Checkpoint():
+                self._checkpoint()
+            case Evaluate() if self._stop_reason is None:
+                self._evaluate()
+            case Set():
+                self._set(command)
+            case Render():
+                self._shared_state.show_screen(command.fps if command.on else 0.0)
+            case Trace():
+                self._shared_state.trace(command.seconds)
+            case Stop():
+                self.stop(command.reason)
+            case _:
+                pass  # a pause of a paused run, say
+
+    def _set(self, wanted: Set) -> None:
+        low, high = _ACCEPTED[wanted.name]
+        if not low <= wanted.value <= high:
+            self._link.log(f"{wanted.name}: {wanted.value:g} is not accepted; {low:g} to {high:g}", "warning")
+            return
+        if wanted.name == "beta" and not self._config.prioritized_replay:
+            self._link.log("beta: has no effect on a uniform replay; accepted with: --prioritized-replay", "warning")
+            return
+        before = {"epsilon_scale": 1.0 if self._epsilon_scale is None else self._epsilon_scale, **self._learner.tuned}[
+            wanted.name
+        ]
+        self._tune(wanted.name, wanted.value)
+        self._link.send(Changed(name=wanted.name, value=wanted.value, before=before, env_steps=self.counters.env_steps))
+
+    def _tune(self, name: Any, value: float) -> None:
+        self._shared_state.tune(name, value)
+        if name == "epsilon_scale":
+            self._epsilon_scale = value
+        else:
+            self._learner.tune(name, value, self._shared_state.tunings(name))
+
+    @stages("evaluate")
+    def _evaluate(self) -> None:
+        self._evaluator.evaluate(self.counters)
+
+    def _save_policy(self) -> None:
+        folder = self._run / "policies"
+        path = folder / f"policy-{self.counters.env_steps:012d}.safetensors"
+        partial = folder / f".{path.name}.partial"
+        try:
+            folder.mkdir(exist_ok=True)
+            self._learner.save_policy(partial, self.counters.env_steps)
+            partial.replace(path)
+        except Exception as error:  # safetensors raises its own kinds for a full disk
+            self._link.log(f"the policy could not be saved: {error}", "warning")
+            return
+        self._link.send(Saved(kind="policy", path=str(path), env_steps=self.counters.env_steps))
+
+    @stages("save")
+    def _checkpoint(self) -> None:
+        """Write aside; the host verifies, renames and announces. A failed write is the host's to judge, too."""
+        env_steps = self.counters.env_steps
+        name = checkpoints.folder_name(env_steps)
+        self._writes += 1  # the host may still be at work on one of the same step
+        partial, final = self._run / f".{name}.{self._writes}.partial", self._run / name
+        play, arrays = self._play()
+        extra = {
+            "counters": self.counters.state(),
+            "records": self._lane_stats.state(),
+            "stages": self._lane_stats.stages_state(),
+            "games": games_of(self._config),
+            "play": play,
+            "tuned": {name: value for name in _KEPT if (value := self._shared_state.tuned(name)) is not None},
+            "curriculum": None if self._curriculum is None else self._curriculum.state(),
+        }
+        beat = functools.partial(self._link.beat, _SAVING_S)
+        beat()
+        try:
+            self._learner.write_checkpoint(partial, env_steps, self._config, extra, arrays, beat)
+        except Exception as error:  # see _save_policy
+            shutil.rmtree(partial, ignore_errors=True)  # a full disk has better use for the room
+            self._link.log(f"the checkpoint at {env_steps:,} could not be written: {error}", "error")
+            return
+        finally:
+            self._link.beat()
+        self._saved_at = env_steps
+        self._link.send(Written(partial=str(partial), final=str(final), env_steps=env_steps))
+
+
+def tuned_of(extra: Mapping[str, Any]) -> dict[Tunable, float]:
+    """The numbers that were set by hand before a checkpoint. Raises `CheckpointError` for one that could not be set."""
+    tuned: dict[Tunable, float] = {}
+    for name, value in extra.get("tuned", {}).items():
+        low, high = _ACCEPTED.get(name, (1.0, 0.0))
+        if name not in _KEPT or not isinstance(value, int | float) or not low <= value <= high:
+            raise checkpoints.CheckpointError(f"the checkpoint's {name} can't be {value!r}")
+        tuned[name] = float(value)
+    return tuned
+
+
+def level_at(config: RunConfig, checkpoint: Path | None) -> float:
+    """How far the run's curriculum has come at a checkpoint; 0 without either."""
+    curriculum = _curriculum_at(config, {} if checkpoint is None else read_extra(checkpoint)[0])
+    return 0.0 if curriculum is None else curriculum.level
+
+
+def _curriculum_at(config: RunConfig, extra: Mapping[str, Any]) -> Curriculum | None:
+    """The run's curriculum, as it was at a checkpoint that kept `extra`; new where it kept nothing."""
+    curriculum = make_curriculum(config)
+    if curriculum is not None and extra:
+        if extra.get("curriculum") is not None:
+            curriculum.load_state(extra["curriculum"])
+        curriculum.advance(extra["counters"]["env_steps"])
+    return curriculum
+
+
+def env_steps_of(checkpoint: Path | None) -> int:
+    """Environment steps of the run at a checkpoint; 0 without one."""
+    return 0 if checkpoint is None else checkpoints.verify(checkpoint).env_steps
+
+
+def _next_multiple(env_steps: int, every: int) -> float:
+    """The next multiple of `every` after `env_steps`; never for 0."""
+    return (env_steps // every + 1) * every if every else math.inf

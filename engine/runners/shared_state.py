@@ -1,0 +1,218 @@
+"""What a run's processes tell each other: orders from the leader, and counts, heartbeats and episodes from each member.
+
+Plain numbers in memory they share, each with one writer, so that nobody ever holds a lock or waits for a reader, and a
+process that dies leaves nothing half-done. A member's counts go on where a replaced one stopped.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.buffers.memory import HostMemory, Layout, Memory
+from engine.protocol.messages import Tunable
+from engine.runtime.stopwatch import stages
+from engine.runtime.trace import follow
+
+BEAT_S = 4.0
+"""Seconds after a heartbeat within which a member has to give the next one."""
+TUNABLE: tuple[str, ...] = get_args(Tunable)
+
+_ROOM = 16_384  # ended episodes of a member that wait to be read: of short ones while its leader evaluates, say
+_NOTE_EVERY_S = 0.2
+_RUN, _PAUSE, _STOP = 0, 1, 2
+
+
+@dataclass(frozen=True)
+class EndedEpisode:
+    lane: int
+    """Of the member that played it."""
+    episode_return: float
+    length: int
+    x_pos: int
+    flag: bool
+    score: int
+    stage: int
+    """In which it ended: an index of Mario's stages, or -1."""
+    cleared: int
+    """Stages whose flag was reached, a bit for each."""
+
+
+class SharedState:
+    """Numbers of `members` processes. The leader is member 0 where it plays itself."""
+
+    def __init__(self, members: int, memory: Memory | None = None) -> None:
+        self.members = members
+        layout: Layout = {
+            "order": ((4,), np.int64),  # state, env_steps of the run, env_steps up to which members may go, updates
+            "screen_fps": ((1,), np.float64),
+            "level": ((1,), np.float64),  # of the curriculum
+            "beta": ((1,), np.float64),  # of the leader's replay
+            "tuned": ((len(TUNABLE),), np.float64),
+            "tunings": ((len(TUNABLE),), np.int64),  # how often each was set
+            "counts": ((members, 4), np.int64),  # env_steps, frames, ended episodes, updates in the weights it uses
+            "due": ((members,), np.float64),  # CLOCK_MONOTONIC of the latest next heartbeat; 0: not ready
+            "waited": ((members,), np.float64),  # seconds it had to wait for others
+            "stages": ((members, len(stages.row())), np.float64),  # where its time went: `Stopwatch.row`
+            "trace": ((1,), np.float64),  # CLOCK_MONOTONIC up to which stages are recorded
+            "episodes": ((members, _ROOM, 8), np.float64),
+        }
+        arrays = (memory or HostMemory()).arrays(layout)
+        self._order, self._screen_fps, self._tuned = arrays["order"], arrays["screen_fps"], arrays["tuned"]
+        self._tunings, self._level, self._beta = arrays["tunings"], arrays["level"], arrays["beta"]
+        self.counts, self.due, self.waited = arrays["counts"], arrays["due"], arrays["waited"]
+        self.stages, self._trace = arrays["stages"], arrays["trace"]
+        self._episodes = arrays["episodes"]
+        self._noted_at = 0.0
+        self._read = np.zeros(members, np.int64)  # of each member's episodes, by this process
+
+    # ------------------------------------------------------------------------------------------ the leader's
+
+    def open(self, level: float = 0.0) -> None:
+        """Before members start: nothing is tuned, they may play on and on, and the curriculum is at `level`."""
+        self._tuned[:] = np.nan
+        self.teach(level)
+        self.allow(None)
+
+    def pause(self) -> None:
+        self._order[0] = _PAUSE
+
+    def go_on(self) -> None:
+        self._order[0] = _RUN
+
+    def stop(self) -> None:
+        self._order[0] = _STOP
+
+    def tune(self, name: Tunable, value: float) -> None:
+        place = TUNABLE.index(name)
+        self._tuned[place] = value
+        self._tunings[place] += 1  # last: who sees it finds the value
+
+    def teach(self, level: float) -> None:
+        """Tell how far the run's curriculum has come."""
+        self._level[0] = level
+
+    def show_screen(self, fps: float) -> None:
+        """Ask member 0 for pictures of its first game; 0 for none."""
+        self._screen_fps[0] = fps
+
+    def trace(self, seconds: float) -> None:
+        """Let every process record its stages for so long."""
+        self._trace[0] = time.monotonic() + seconds
+
+    def publish(self, env_steps: int, updates: int, beta: float) -> None:
+        """Tell how far the run is."""
+        self._order[1], self._order[3], self._beta[0] = env_steps, updates, beta
+
+    def allow(self, env_steps: int | None) -> None:
+        """Let members play until their environment steps add up to that many; None: on and on."""
+        self._order[2] = np.iinfo(np.int64).max if env_steps is None else env_steps
+
+    def ended(self) -> Iterator[tuple[int, EndedEpisode]]:
+        """(member, episode) for every one that was booked since the last call."""
+        for member in range(self.members):
+            count = int(self.counts[member, 2])
+            for number in range(max(int(self._read[member]), count - _ROOM), count):
+                lane, episode_return, *numbers = self._episodes[member, number % _ROOM].tolist()
+                length, x_pos, flag, score, stage, cleared = map(int, numbers)
+                yield (
+                    member,
+                    EndedEpisode(int(lane), episode_return, length, x_pos, bool(flag), score, stage, cleared),
+                )
+            self._read[member] = count
+
+    @property
+    def played(self) -> int:
+        """Environment steps of all members since the shared_state was opened."""
+        return int(self.counts[:, 0].sum())
+
+    @property
+    def frames(self) -> int:
+        """Emulated frames of all members since the shared_state was opened."""
+        return int(self.counts[:, 1].sum())
+
+    # ------------------------------------------------------------------------------------------ everybody's
+
+    @property
+    def paused(self) -> bool:
+        return bool(self._order[0] == _PAUSE)
+
+    @property
+    def stopped(self) -> bool:
+        return bool(self._order[0] == _STOP)
+
+    @property
+    def env_steps(self) -> int:
+        """Of the run, as the leader published them."""
+        return int(self._order[1])
+
+    @property
+    def updates(self) -> int:
+        """Of the run, as the leader published them."""
+        return int(self._order[3])
+
+    @property
+    def beta(self) -> float:
+        """Of the run, as the leader published it."""
+        return float(self._beta[0])
+
+    @property
+    def may_go_on(self) -> bool:
+        """Whether members are not yet as far ahead of learning as they may be."""
+        return self.played < int(self._order[2])
+
+    @property
+    def screen_fps(self) -> float:
+        return float(self._screen_fps[0])
+
+    @property
+    def level(self) -> float:
+        """Of the run's curriculum; 0 without one."""
+        return float(self._level[0])
+
+    def tuned(self, name: Tunable) -> float | None:
+        """What a number of the run was set to by hand; None if it was not."""
+        value = float(self._tuned[TUNABLE.index(name)])
+        return None if np.isnan(value) else value
+
+    def tunings(self, name: Tunable) -> int:
+        """How often a number was set by hand. The same value again is another time: beta anneals in between."""
+        return int(self._tunings[TUNABLE.index(name)])
+
+    # ------------------------------------------------------------------------------------------ a member's own
+
+    def beat(self, member: int, within_s: float = BEAT_S) -> None:
+        """Give a heartbeat; the next one comes within `within_s` seconds."""
+        self.due[member] = time.monotonic() + within_s
+
+    def note_stages(self, member: int | None) -> None:
+        """Tell where this process's time went so far, and record it if that is asked for. Once an iteration is right;
+        who leads without being a member has nobody to tell."""
+        now = time.monotonic()
+        if member is not None and now - self._noted_at >= _NOTE_EVERY_S:
+            self._noted_at = now
+            self.stages[member] = stages.row()
+        follow(stages, float(self._trace[0]), multiprocessing.current_process().name)
+
+    def book(self, member: int, env_steps: int, frames: int, episodes: list[EndedEpisode]) -> None:
+        """Count what was played and which episodes ended."""
+        counts = self.counts[member]
+        for episode in episodes:
+            self._episodes[member, counts[2] % _ROOM] = (
+                episode.lane, episode.episode_return, episode.length, episode.x_pos, episode.flag, episode.score,
+                episode.stage, episode.cleared,
+            )  # fmt: skip
+            counts[2] += 1
+        counts[1] += frames
+        counts[0] += env_steps
+
+
+def late(due: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Which members [n] were ready once and have missed their heartbeat."""
+    return (due > 0) & (due < time.monotonic())

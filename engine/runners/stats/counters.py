@@ -1,0 +1,135 @@
+"""What a runner counts, and the progress report it makes of it."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import Any
+
+import msgspec
+
+from engine.agents import Losses
+from engine.protocol.messages import Progress, State
+from engine.runs.checkpoints import CheckpointError
+from engine.runs.run import Count, Seconds
+
+_MEAN_OVER = 100
+_RATE_WINDOW_S = 10.0
+
+
+class _Kept(msgspec.Struct):
+    """Of counters, in a checkpoint."""
+
+    env_steps: Count = 0
+    frames: Count = 0
+    episodes: Count = 0
+    returns: list[float] = []
+    best_return: float = float("-inf")
+    wall_s: Seconds = 0.0
+
+
+class Counters:
+    """Environment steps, frames, updates and episodes since the run's very beginning, and their current rates.
+
+    Time stands still during a pause (`stop_clock`, `start_clock`).
+    """
+
+    def __init__(self, state: dict[str, Any] | None = None) -> None:
+        try:
+            kept = msgspec.convert(state or {}, _Kept)
+        except msgspec.ValidationError as error:
+            raise CheckpointError(f"the checkpoint's counters are damaged ({error})") from None
+        self.env_steps, self.frames, self.episodes = kept.env_steps, kept.frames, kept.episodes
+        self.returns: deque[float] = deque(kept.returns, maxlen=_MEAN_OVER)
+        self.best_return = kept.best_return
+        self._wall_before = kept.wall_s
+        self._since: float | None = time.monotonic()
+        self._marks: deque[tuple[float, int, int, int]] = deque()  # (wall_s, env_steps, frames, updates)
+        self._losses: list[Losses] = []
+
+    def state(self) -> dict[str, Any]:
+        """For a checkpoint."""
+        return {
+            "env_steps": self.env_steps,
+            "frames": self.frames,
+            "episodes": self.episodes,
+            "returns": list(self.returns),
+            "best_return": self.best_return,
+            "wall_s": self.wall_s,
+        }
+
+    @property
+    def wall_s(self) -> float:
+        """Seconds trained."""
+        return self._wall_before + (time.monotonic() - self._since if self._since is not None else 0.0)
+
+    @property
+    def mean_return(self) -> float:
+        """Over the last 100 episodes; NaN before the first."""
+        return sum(self.returns) / len(self.returns) if self.returns else float("nan")
+
+    def stop_clock(self) -> None:
+        self._wall_before = self.wall_s
+        self._since = None
+
+    def start_clock(self) -> None:
+        self._since = time.monotonic()
+        self._marks.clear()
+
+    def book_episode(self, episode_return: float) -> None:
+        self.episodes += 1
+        self.returns.append(episode_return)
+        self.best_return = max(self.best_return, episode_return)
+
+    def book_losses(self, losses: list[Losses]) -> None:
+        self._losses += losses
+
+    def report(
+        self,
+        *,
+        state: State,
+        steps: int,
+        updates: int,
+        epsilon: float,
+        learning_rate: float,
+        replay_size: int,
+        replay_capacity: int,
+        beta: float,
+        burnin_left: int,
+    ) -> Progress:
+        """A progress report; losses are averaged over what came since the last one."""
+        wall = self.wall_s
+        self._marks.append((wall, self.env_steps, self.frames, updates))
+        while len(self._marks) > 2 and wall - self._marks[0][0] > _RATE_WINDOW_S:
+            self._marks.popleft()
+        then, steps_then, frames_then, updates_then = self._marks[0]
+        span = max(wall - then, 1e-9)
+        steps_per_s = (self.env_steps - steps_then) / span
+        losses, self._losses = self._losses, []
+        return Progress(
+            at=time.time(),
+            state=state,
+            env_steps=self.env_steps,
+            frames=self.frames,
+            updates=updates,
+            episodes=self.episodes,
+            wall_s=wall,
+            remaining_s=max(0, steps - self.env_steps) / steps_per_s if steps_per_s > 0 else None,
+            env_steps_per_s=steps_per_s,
+            frames_per_s=(self.frames - frames_then) / span,
+            updates_per_s=(updates - updates_then) / span,
+            mean_return=self.mean_return,
+            best_return=self.best_return,
+            loss=_mean([each.loss for each in losses]),
+            q_mean=_mean([each.q_mean for each in losses]),
+            epsilon=epsilon,
+            learning_rate=learning_rate,
+            replay_size=replay_size,
+            replay_capacity=replay_capacity,
+            beta=beta,
+            burnin_left=burnin_left,
+        )
+
+
+def _mean(values: list[float]) -> float:
+    return sum(values) / len(values) if values else float("nan")

@@ -1,0 +1,120 @@
+"""The records of every lane and every stage: what the tables of actors and stages show."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.config.stages import STAGES
+from engine.protocol.messages import Lane, StageRecord
+from engine.runners.shared_state import EndedEpisode
+
+_SHOWN_RETURNS = 20
+_RECENT = 100
+
+
+@dataclass
+class _Record:
+    episodes: int = 0
+    best: float = float("-inf")
+    best_x: int = 0
+    best_score: int = 0
+    clears: int = 0
+    returns: deque[float] = field(default_factory=lambda: deque(maxlen=_SHOWN_RETURNS))
+
+
+@dataclass
+class _Stage:
+    episodes: int = 0
+    clears: int = 0
+    first_clear: int | None = None  # environment steps of the run
+    recent: deque[bool] = field(default_factory=lambda: deque(maxlen=_RECENT))
+
+    def book(self, cleared: bool, env_steps: int) -> None:
+        self.episodes += 1
+        self.clears += cleared
+        self.recent.append(cleared)
+        if cleared and self.first_clear is None:
+            self.first_clear = env_steps
+
+
+class LaneStats:
+    """Records of `members` processes with `lanes` games each."""
+
+    def __init__(self, members: int, lanes: int) -> None:
+        self._lanes = lanes
+        self._records = [_Record() for _ in range(members * lanes)]
+        self._stages: dict[str, _Stage] = {}
+
+    def book(self, member: int, episode: EndedEpisode, env_steps: int) -> None:
+        """Count an episode that ended when the run was at `env_steps`."""
+        record = self._records[member * self._lanes + episode.lane]
+        record.episodes += 1
+        record.returns.append(episode.episode_return)
+        record.best = max(record.best, episode.episode_return)
+        record.best_x = max(record.best_x, episode.x_pos)
+        record.best_score = max(record.best_score, episode.score)
+        record.clears += episode.flag
+        cleared = names_of(episode.cleared)
+        ended_in = [] if episode.stage < 0 else [STAGES[episode.stage]]
+        for stage in {*cleared, *ended_in}:
+            self._stages.setdefault(stage, _Stage()).book(stage in cleared, env_steps)
+
+    def lanes(self, epsilons: NDArray[np.float64]) -> list[Lane]:
+        """Every lane with its epsilon [members x lanes]."""
+        return [
+            Lane(
+                actor=place // self._lanes,
+                lane=place % self._lanes,
+                epsilon=float(epsilons[place]),
+                episodes=record.episodes,
+                last_return=record.returns[-1] if record.returns else math.nan,
+                mean_return=sum(record.returns) / len(record.returns) if record.returns else math.nan,
+                best_return=record.best if record.returns else math.nan,
+                best_x=record.best_x,
+                best_score=record.best_score,
+                clears=record.clears,
+                returns=list(record.returns),
+            )
+            for place, record in enumerate(self._records)
+        ]
+
+    def stages(self) -> list[StageRecord]:
+        """Every stage that was played, in the game's order."""
+        return [
+            StageRecord(
+                stage=name,
+                episodes=stage.episodes,
+                clears=stage.clears,
+                recent=len(stage.recent),
+                recent_clears=sum(stage.recent),
+                first_clear=stage.first_clear,
+            )
+            for name, stage in sorted(self._stages.items())
+        ]
+
+    def state(self) -> list[dict[str, Any]]:
+        """The lanes, for a checkpoint."""
+        return [{**vars(record), "returns": list(record.returns)} for record in self._records]
+
+    def stages_state(self) -> dict[str, dict[str, Any]]:
+        """The stages, for a checkpoint."""
+        return {name: {**vars(stage), "recent": list(stage.recent)} for name, stage in self._stages.items()}
+
+    def load_state(self, state: list[dict[str, Any]], stages: dict[str, dict[str, Any]]) -> None:
+        """Go on from a `state` and a `stages_state`; other numbers of lanes begin with empty records."""
+        for name, held in stages.items():
+            self._stages[name] = _Stage(**{**held, "recent": deque(held["recent"], maxlen=_RECENT)})
+        if len(state) == len(self._records):
+            for record, kept in zip(self._records, state, strict=True):
+                vars(record).update(kept, returns=deque(kept["returns"], maxlen=_SHOWN_RETURNS))
+
+
+def names_of(stages: int) -> list[str]:
+    """The stages behind the bits of `EndedEpisode.cleared`, in the game's order."""
+    return [name for index, name in enumerate(STAGES) if stages >> index & 1]

@@ -1,0 +1,77 @@
+"""The processes of a run as its panel shows them: rates since the last look, who waits, and how old weights are."""
+
+from __future__ import annotations
+
+import math
+import time
+
+import numpy as np
+
+from engine.protocol.messages import Lane, Member, Members
+from engine.runners.learner import Learner
+from engine.runners.shared_state import SharedState
+from engine.runners.worker_pool import Role, WorkerPool
+
+
+class ProcessStats:
+    """Call it for each report; `waited` counts the seconds that the leading process had nothing to do."""
+
+    def __init__(
+        self, role: Role, shared_state: SharedState, pool: WorkerPool, learner: Learner, batch_size: int
+    ) -> None:
+        """`batch_size` is of an update of the whole run."""
+        self._role, self._shared_state, self._pool, self._learner = role, shared_state, pool, learner
+        self._batch_size = batch_size
+        self.waited = 0.0
+        self._then = time.monotonic(), shared_state.counts.copy(), shared_state.waited.copy(), learner.updates, 0.0
+        self._start: tuple[int, int] | None = None  # environment steps and updates when learning began
+
+    def __call__(self, lanes: list[Lane]) -> Members:
+        shared_state, pool, learner = self._shared_state, self._pool, self._learner
+        now, counts, waited, updates = (
+            time.monotonic(),
+            shared_state.counts.copy(),
+            shared_state.waited.copy(),
+            learner.updates,
+        )
+        before, counts_before, waited_before, updates_before, own_before = self._then
+        span = max(now - before, 1e-9)
+        self._then = now, counts, waited, updates, self.waited
+        if self._start is None and updates > updates_before:
+            self._start = int(counts_before[:, 0].sum()), updates_before
+        rates = (counts[:, 0] - counts_before[:, 0]) / span
+        each = len(lanes) // shared_state.members
+        return Members(
+            members=[
+                Member(
+                    role=self._role,
+                    index=index,
+                    ready=bool(shared_state.due[index] > 0),
+                    lanes=each,
+                    env_steps=int(counts[index, 0]),
+                    env_steps_per_s=float(rates[index]),
+                    episodes=int(counts[index, 2]),
+                    mean_return=_mean([lane.mean_return for lane in lanes[index * each : (index + 1) * each]]),
+                    epsilon_high=lanes[index * each].epsilon,
+                    epsilon_low=lanes[(index + 1) * each - 1].epsilon,
+                    restarts=pool.restarts(index),
+                    lag=max(0, updates - int(counts[index, 3])),
+                    waiting_percent=min(100.0, 100 * float(waited[index] - waited_before[index]) / span),
+                )
+                for index in range(shared_state.members)
+            ],
+            inserts_per_s=float(rates.sum()),
+            samples_per_s=(updates - updates_before) * self._batch_size / span,
+            ratio=self._ratio(int(counts[:, 0].sum()), updates),
+            learner_waiting_percent=min(100.0, 100 * (self.waited - own_before) / span),
+        )
+
+    def _ratio(self, env_steps: int, updates: int) -> float:
+        if self._start is None or env_steps == self._start[0]:
+            return math.nan
+        return (updates - self._start[1]) * self._batch_size / (env_steps - self._start[0])
+
+
+def _mean(values: list[float]) -> float:
+    known = [value for value in values if not math.isnan(value)]
+    return float(np.mean(known)) if known else math.nan

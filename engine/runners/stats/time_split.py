@@ -1,0 +1,32 @@
+"""Where the time of each of a run's processes goes, as its panel and the profile show it."""
+
+from __future__ import annotations
+
+from engine.monitoring.time_split import split
+from engine.protocol.messages import Stages
+from engine.runners.shared_state import SharedState
+from engine.runtime.stopwatch import stages
+
+_ROLES = {"single": "player", "parallel": "worker", "ddp": "rank", "apex": "actor"}
+
+
+class TimeSplits:
+    """Call it for each report, in the leading process: the splits since the last one."""
+
+    def __init__(self, runner: str, shared_state: SharedState) -> None:
+        role = _ROLES[runner]
+        self._shared_state = shared_state
+        self._first = 0 if runner == "apex" else 1  # the member that comes after the leading process
+        self._leader = {"apex": "learner", "single": role}.get(runner, f"{role} 0")
+        self._names = [f"{role} {index}" for index in range(self._first, shared_state.members)]
+        self._before = self._rows()
+
+    def __call__(self) -> Stages:
+        before, self._before = self._before, self._rows()
+        names = (self._leader, *self._names)
+        return Stages(
+            processes=[split(early, late, name) for name, early, late in zip(names, before, self._before, strict=True)]
+        )
+
+    def _rows(self) -> list[list[float]]:
+        return [stages.row(), *(row.tolist() for row in self._shared_state.stages[self._first :])]

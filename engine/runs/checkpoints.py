@@ -1,0 +1,292 @@
+"""Checkpoints as folders that are complete or absent.
+
+The learner writes tensors (safetensors) and `state.json` into a hidden `.partial` folder and seals it with a manifest
+of versions, sizes and checksums; the host verifies it, renames it to `step-…` and removes the oldest, which gets a
+hidden name first. So whoever is killed whenever, a folder named `step-…` is complete. Nothing here unpickles, and
+nothing imports torch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from engine import __version__
+from engine.errors import UserError
+from engine.runs import policies
+from engine.runs.registry import find_run, list_runs
+from engine.runs.run import Count, Run
+from engine.runtime.files import read_bounded
+from engine.runtime.safetensors_header import safetensors_header
+
+FORMAT = 4
+MANIFEST = "manifest.json"
+POLICY_FILE = "policy.safetensors"
+BEST_POLICY_FILE = "best.safetensors"  # in the run's folder: the best-evaluated policy
+POLICY_FORMAT = "mario-tui-policy-3"
+_PREFIX = "step-"
+_REPLACED = "-replaced"
+_PIECE_BYTES = 2**24
+_MOST_HEADER_BYTES = 2**24
+"""Of a manifest, or of what a safetensors file says of its tensors."""
+
+
+class CheckpointError(UserError):
+    """A checkpoint is missing, foreign, incomplete or damaged."""
+
+
+class Entry(msgspec.Struct, frozen=True):
+    size: int
+    sha256: str
+
+
+class _Format(msgspec.Struct):
+    """Of a manifest, what every version's has."""
+
+    format: int
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    format: int
+    version: str  # of mario-tui
+    env_steps: Count
+    updates: Count
+    files: dict[str, Entry]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A checkpoint to resume from; `run` is the run it continues, None if a new run should be made of it."""
+
+    path: Path
+    manifest: Manifest
+    run: Run | None
+
+
+def folder_name(env_steps: int) -> str:
+    return f"{_PREFIX}{env_steps:012d}"
+
+
+def seal(folder: Path, env_steps: int, updates: int, progress: Callable[[], object] = lambda: None) -> None:
+    """Write the manifest of everything in `folder` and force it all to disk. `progress` is called after each piece."""
+    files = {}
+    for path in sorted(folder.iterdir()):
+        files[path.name] = Entry(path.stat().st_size, _sha256(path, progress))
+        _sync(path)
+    manifest = Manifest(format=FORMAT, version=__version__, env_steps=env_steps, updates=updates, files=files)
+    (folder / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(manifest)))
+    _sync(folder / MANIFEST)
+    _sync(folder)
+
+
+def verify(folder: Path) -> Manifest:
+    """Check a sealed folder byte by byte. Raises `CheckpointError` naming the file that is wrong."""
+    manifest = _manifest(folder)
+    for name, entry in manifest.files.items():
+        path = folder / name
+        if path.parent != folder or not path.is_file() or path.is_symlink():
+            raise CheckpointError(f"{path}: missing from the checkpoint")
+        try:
+            intact = path.stat().st_size == entry.size and _sha256(path) == entry.sha256
+        except OSError as error:
+            raise CheckpointError(f"{path}: can't be read ({error.strerror or error})") from None
+        if not intact:
+            raise CheckpointError(f"{path}: damaged (size or checksum differs from the manifest)")
+    return manifest
+
+
+def _manifest(folder: Path) -> Manifest:
+    path = folder / MANIFEST
+    try:
+        content = read_bounded(path, _MOST_HEADER_BYTES)
+        format_ = msgspec.json.decode(content, type=_Format).format
+        if format_ != FORMAT:
+            age = "an older" if format_ < FORMAT else "a newer"
+            raise CheckpointError(
+                f"{folder}: written by {age} version of mario-tui (format {format_}); this one reads format {FORMAT}"
+            )
+        return msgspec.json.decode(content, type=Manifest)
+    except FileNotFoundError:
+        raise CheckpointError(f"{folder}: not a checkpoint of mario-tui (no {MANIFEST})") from None
+    except OSError as error:
+        raise CheckpointError(f"{path}: can't be read ({error.strerror or error})") from None
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{path}: damaged ({error})") from None
+
+
+def commit(partial: Path, final: Path) -> None:
+    """Give a verified folder its name, atomically; an older one of the same name gives way, but not before."""
+    verify(partial)
+    replaced = final.with_name(final.name + _REPLACED)
+    if final.exists():
+        _remove(replaced)
+        final.rename(replaced)
+    partial.rename(final)
+    _remove(replaced)
+    _sync(final.parent)
+
+
+def committed(run: Run) -> list[Path]:
+    """Checkpoints of a run, oldest first."""
+    found = (path for path in run.path.glob(f"{_PREFIX}*") if (path / MANIFEST).is_file())
+    return sorted(found, key=lambda path: (path.name.removesuffix(_REPLACED), not path.name.endswith(_REPLACED)))
+
+
+def rotate(run: Run, keep: int) -> None:
+    """Remove all but the newest `keep` checkpoints."""
+    for path in committed(run)[:-keep]:
+        _remove(path)
+
+
+def recover(run: Run) -> list[Path]:
+    """Commit what a writer, which must not be at work any more, left complete; remove the rest. The former, as they
+    are called now."""
+    found = []
+    for path in sorted(run.path.glob(f".{_PREFIX}*")):
+        final = run.path / path.name[1:].split(".")[0]
+        if path.name.endswith(".partial") and not final.exists():
+            with contextlib.suppress(OSError, CheckpointError):
+                commit(path, final)
+                found.append(final)
+        shutil.rmtree(path, ignore_errors=True)
+    return found
+
+
+def newest(run: Run, passed_over: Callable[[str], object] = lambda reason: None) -> Path | None:
+    """The newest checkpoint that verifies; `passed_over` is told what is wrong with each newer one."""
+    for path in reversed(committed(run)):
+        try:
+            verify(path)
+        except CheckpointError as error:
+            passed_over(str(error))
+        else:
+            return path
+    return None
+
+
+def find_source(spec: str, run_dir: str | Path | None) -> Source:
+    """What `--resume RUN|PATH|latest` means, runs being those of `list_runs(run_dir)`. Raises `UserError` if there is
+    nothing to resume from.
+
+    The newest checkpoint of a run continues that run; an older one, or one that lies elsewhere, begins a new run.
+    """
+    folder = Path(spec)
+    if spec == "latest":
+        run = next((run for run in list_runs(run_dir) if committed(run)), None)
+        if run is None:
+            where = "" if run_dir is None else f" in {run_dir}"
+            raise CheckpointError(f"--resume latest: no run{where} has a checkpoint yet")
+        return _newest_source(run)
+    if folder.is_dir() and (folder / MANIFEST).is_file():
+        folder = folder.resolve()
+        manifest = verify(folder)
+        owner = Run(folder.parent)
+        siblings = committed(owner)
+        is_newest = bool(siblings) and siblings[-1] == folder and (owner.path / "run.json").is_file()
+        return Source(folder, manifest, owner if is_newest else None)
+    if folder.exists() and not (folder / "run.json").is_file():
+        raise CheckpointError(f"--resume: {spec}: not a checkpoint of mario-tui (no {MANIFEST})")
+    try:
+        run = find_run(spec, run_dir)
+    except UserError as error:
+        raise CheckpointError(f"--resume: {error}") from None
+    return _newest_source(run)
+
+
+def find_policy(spec: str, run_dir: str | Path | None) -> Path:
+    """The safetensors file behind a policy file, the name of one that comes with the package, a checkpoint folder, a
+    run or `latest`. Raises `CheckpointError`.
+
+    Of a run it is the best-evaluated policy, or that of the newest checkpoint if none was evaluated.
+    """
+    path = Path(spec)
+    shipped = policies.path_of(spec)
+    if path.is_file():
+        policy = path
+    elif shipped is not None:
+        policy = shipped
+    elif (path / POLICY_FILE).is_file():
+        policy = path / POLICY_FILE
+    else:
+        try:
+            run = _newest_with_policy(run_dir) if spec == "latest" else find_run(spec, run_dir)
+        except UserError as error:
+            if spec == "latest":
+                raise CheckpointError(str(error)) from None
+            raise CheckpointError(
+                f"{spec}: no such checkpoint; accepted: a policy file (.safetensors), a checkpoint folder, "
+                "a run's name or path, latest, or a policy that comes with the package"
+            ) from None
+        best = run.path / BEST_POLICY_FILE
+        policy = best if best.is_file() else _newest_source(run).path / POLICY_FILE
+    policy_metadata(policy)
+    return policy.resolve()
+
+
+def policy_metadata(path: Path) -> dict[str, Any]:
+    """What a policy file says of itself (network, observation, actions, stage, counters), read without torch.
+
+    Raises `CheckpointError` if the file is not a policy of mario-tui.
+    """
+    foreign = CheckpointError(f"{path}: not a policy of mario-tui")
+    try:
+        metadata = safetensors_header(path)[0].get("__metadata__", {})
+        if metadata.get("format") != POLICY_FORMAT:
+            raise foreign
+        return dict(json.loads(metadata["policy"]))
+    except OSError as error:
+        raise CheckpointError(f"{path}: can't be read ({error.strerror or error})") from None
+    except (struct.error, ValueError, TypeError, AttributeError, KeyError):
+        raise foreign from None
+
+
+def _remove(folder: Path) -> None:
+    """Away with a checkpoint: from its name at once, from the disk as far as that is possible."""
+    hidden = folder.with_name(f".{folder.name}.gone")
+    shutil.rmtree(hidden, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        folder.rename(hidden)
+        shutil.rmtree(hidden, ignore_errors=True)
+
+
+def _newest_with_policy(run_dir: str | Path | None) -> Run:
+    """The newest run that got as far as having one; the newest of all if none did."""
+    runs = list_runs(run_dir)
+    found = next((run for run in runs if (run.path / BEST_POLICY_FILE).is_file() or committed(run)), None)
+    return found or find_run("latest", run_dir)
+
+
+def _newest_source(run: Run) -> Source:
+    passed_over: list[str] = []
+    path = newest(run, passed_over.append)
+    if path is None:
+        why = f" ({passed_over[0]})" if passed_over else ""
+        raise CheckpointError(f"{run.name}: has no complete checkpoint{why}")
+    return Source(path, _manifest(path), run)
+
+
+def _sha256(path: Path, progress: Callable[[], object] = lambda: None) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while piece := file.read(_PIECE_BYTES):
+            digest.update(piece)
+            progress()
+    return digest.hexdigest()
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

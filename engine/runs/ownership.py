@@ -1,0 +1,35 @@
+"""Whether a run's folder can be trusted: it travels between machines and users."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import stat
+from pathlib import Path
+
+from engine.errors import UserError
+
+
+def check_own(folder: Path) -> None:
+    """Check that a folder and everything in it are plain files and folders of this user.
+
+    Raises `UserError` naming the first that is not.
+    """
+    pending = [folder]
+    while pending:
+        path = pending.pop()
+        status = path.lstat()
+        if stat.S_ISDIR(status.st_mode):
+            pending += path.iterdir()
+        elif not stat.S_ISREG(status.st_mode):
+            kind = "a link" if stat.S_ISLNK(status.st_mode) else "neither a file nor a folder"
+            raise UserError(f"{path}: is {kind}; a run's folder may hold only files and folders")
+        if status.st_uid != os.getuid():
+            raise UserError(f"{path}: belongs to {user_name(status.st_uid)}; only the owner of a run can write to it")
+
+
+def user_name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"user {uid}"

@@ -1,0 +1,33 @@
+"""The recording that a host leaves in its run's folder: what a dashboard shows when the host is gone."""
+
+from __future__ import annotations
+
+import io
+import struct
+from pathlib import Path
+
+import msgspec
+
+from engine.errors import UserError
+from engine.protocol.framing import HEADER_BYTES, MAX_MESSAGE_BYTES, body_length, decode_event
+from engine.protocol.messages import Event
+from engine.runtime.files import read_bounded
+
+_MOST_RECORDED_BYTES = 2 * MAX_MESSAGE_BYTES
+
+
+def read_recording(path: Path) -> list[Event]:
+    """Events stored as they go over the wire, as the host leaves them in a run's folder.
+
+    Raises `UserError` if the file is not such a recording.
+    """
+    events: list[Event] = []
+    try:
+        file = io.BytesIO(read_bounded(path, _MOST_RECORDED_BYTES))
+        while header := file.read(HEADER_BYTES):
+            events.append(decode_event(file.read(body_length(header))))
+    except OSError as error:
+        raise UserError(f"{path}: can't be read ({error.strerror or error})") from None
+    except (ValueError, RecursionError, struct.error, msgspec.DecodeError) as error:
+        raise UserError(f"{path}: not a recording of mario-tui ({error})") from None
+    return events

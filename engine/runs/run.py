@@ -1,0 +1,195 @@
+"""Where a run lives and whether it is alive: `<run-dir>/<run>/` with config, record, logs and checkpoints.
+
+A run's host holds a lock on `run.lock` for as long as it lives; the kernel drops it however the host dies, so a record
+that says "running" beside a free lock is a *lost* run. A per-user registry remembers where runs are, so that they are
+found from any folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO
+
+import msgspec
+import psutil
+
+from engine.config.run_config import RunConfig, load_toml, make_config
+from engine.errors import UserError
+from engine.protocol.messages import State
+from engine.runtime.files import open_regular, read_bounded, write_atomically
+
+CONFIG_FILE = "config.toml"
+RECORD_FILE = "run.json"
+LOCK_FILE = "run.lock"
+LOG_FILE = "run.log"
+HISTORY_FILE = "history.msgpack"
+_MOST_BYTES = 2**20
+"""Of a record or another small file; those that we write have some hundred."""
+ACTIVE: tuple[State, ...] = ("starting", "running", "paused", "stopping")
+
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=10**15)]
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e15)]
+
+
+class RunRecord(msgspec.Struct, kw_only=True):
+    """What `run.json` says; written by the host at every change of state and every few seconds."""
+
+    name: str
+    game: str
+    stage: str
+    runner: str
+    state: State
+    steps: Count
+    created_at: Seconds
+    updated_at: Seconds
+    pid: int = 0
+    socket: str = ""
+    env_steps: Count = 0
+    episodes: Count = 0
+    wall_s: Seconds = 0.0
+    mean_return: Annotated[float, msgspec.Meta(ge=-1e15, le=1e15)] | None = None
+    reason: str = ""
+    checkpoint: str | None = None
+
+
+class _Pid(msgspec.Struct):
+    """Of a record, the process that serves the run."""
+
+    pid: int = 0
+
+
+class Run:
+    """A run's folder. Reads and writes its files; knows nothing of what runs inside."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.resolve()
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    @property
+    def log_path(self) -> Path:
+        return self.path / LOG_FILE
+
+    @property
+    def history_path(self) -> Path:
+        """What a dashboard shows of the run when its host is gone; see `engine.runs.recording.read_recording`."""
+        return self.path / HISTORY_FILE
+
+    def identity(self) -> int | None:
+        """What tells the folder from another that takes its place; None if there is none."""
+        try:
+            return self.path.stat().st_ino
+        except FileNotFoundError:
+            return None
+
+    def config(self) -> RunConfig:
+        """The stored options. Raises `UserError` naming file and key if they can't be read."""
+        return read_config(self.path / CONFIG_FILE)
+
+    def record(self) -> RunRecord:
+        """The stored record, its state corrected to "lost" if no host is alive behind an active one; "damaged" if it
+        can't be understood, with what the options tell. Raises `UserError` if there is none."""
+        path = self.path / RECORD_FILE
+        try:
+            written_at = path.lstat().st_mtime
+        except OSError as error:
+            raise UserError(f"{self.path}: not a run of mario-tui ({error})") from None
+        try:
+            record = msgspec.json.decode(read_bounded(path, _MOST_BYTES), type=RunRecord)
+        except (OSError, ValueError, RecursionError) as error:
+            reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+            return self._damaged(f"{RECORD_FILE}: {reason}", written_at)
+        if record.state in ACTIVE and not self.is_alive():
+            record.state = "lost"
+        return record
+
+    def _damaged(self, reason: str, written_at: float) -> RunRecord:
+        config = RunConfig()
+        with contextlib.suppress(UserError):
+            config = self.config()
+        return initial_record(self, config, "damaged", written_at, reason)
+
+    def write_record(self, record: RunRecord) -> None:
+        record.updated_at = time.time()
+        write_atomically(self.path / RECORD_FILE, msgspec.json.format(msgspec.json.encode(record)))
+
+    def is_alive(self) -> bool:
+        """Whether a host holds the run's lock, or lives without one since somebody removed it."""
+        try:
+            with open_regular(self.path / LOCK_FILE, os.O_RDONLY) as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except FileNotFoundError:
+            return self._has_host()
+        except OSError:
+            return False
+        return False
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[BinaryIO]:
+        """Hold the run for one host, which may inherit the open file, and the lock with it. Raises `UserError` if
+        another one has the run."""
+        with open_regular(self.path / LOCK_FILE, os.O_RDWR | os.O_CREAT) as file:
+            os.fchmod(file.fileno(), 0o600)  # who can open a file can lock it
+            for last_try in (False, False, False, True):
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if last_try:
+                        raise self._taken() from None
+                    time.sleep(0.05)  # somebody's is_alive() may hold the lock for an instant
+            if self._has_host():
+                raise self._taken()
+            yield file
+
+    def _taken(self) -> UserError:
+        return UserError(f"{self.name}: is running already; attach to it instead")
+
+    def _has_host(self) -> bool:
+        """Whether the process that the record names, another than this one, is at work in this very folder."""
+        try:
+            pid = msgspec.json.decode(read_bounded(self.path / RECORD_FILE, _MOST_BYTES), type=_Pid).pid
+            process = psutil.Process(pid)
+            return pid != os.getpid() and "engine.host" in process.cmdline() and Path(process.cwd()) == self.path
+        except (OSError, OverflowError, ValueError, RecursionError, psutil.Error):
+            return False
+
+
+def initial_record(run: Run, config: RunConfig, state: State, at: float, reason: str = "") -> RunRecord:
+    """The record of a run of which only the options are known, made at unix time `at`."""
+    return RunRecord(
+        name=run.name,
+        game=config.game,
+        stage=config.board or config.stage,
+        runner=config.runner,
+        state=state,
+        steps=config.steps,
+        created_at=at,
+        updated_at=at,
+        reason=reason,
+    )
+
+
+def read_config(path: Path) -> RunConfig:
+    return make_config(load_toml(path), str(path))
+
+
+def record_as_dict(run: Run) -> dict[str, Any]:
+    """The record with the run's path, for `runs --json`."""
+    return {**msgspec.to_builtins(run.record()), "path": str(run.path)}
+
+
+def path_digest(path: Path) -> str:
+    """16 hex digits that stand for a run's path in names of files."""
+    return hashlib.sha256(str(path).encode()).hexdigest()[:16]

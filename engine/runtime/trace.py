@@ -1,0 +1,50 @@
+"""Recorded stages as a trace for Perfetto (https://ui.perfetto.dev) and chrome://tracing: Chrome's trace event format.
+
+Every process of a run writes a part of its own into the run's folder, in which it works; `merge` makes one of them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from engine.runtime.stopwatch import Stopwatch
+
+PARTS = "trace-*.part.json"
+
+
+def follow(watch: Stopwatch, until: float, process: str) -> None:
+    """Record until CLOCK_MONOTONIC is `until`, then write this process's part. Call it once an iteration."""
+    if time.monotonic() < until:
+        watch.recording = True
+    elif watch.recording:
+        watch.recording = False
+        write_part(watch, Path(PARTS.replace("*", str(os.getpid()))), process)
+
+
+def write_part(watch: Stopwatch, path: Path, process: str) -> None:
+    """Write what a stopwatch has recorded, whole or not at all."""
+    pid, events = os.getpid(), list[dict[str, Any]]()
+    threads: dict[int, str] = {}
+    for each in watch.recorded():
+        threads[each.thread] = each.name
+        events.append({
+            "name": each.stage, "cat": "stage", "ph": "X", "pid": pid, "tid": each.thread % 2**31,
+            "ts": each.begin_ns / 1000, "dur": (each.end_ns - each.begin_ns) / 1000,
+        })  # fmt: skip
+    named = [{"name": "process_name", "ph": "M", "pid": pid, "tid": 0, "args": {"name": process}}]
+    for thread, name in threads.items():
+        named.append({"name": "thread_name", "ph": "M", "pid": pid, "tid": thread % 2**31, "args": {"name": name}})
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps([*named, *events]), encoding="utf-8")
+    partial.replace(path)
+
+
+def merge(parts: Iterable[Path]) -> dict[str, Any]:
+    """One trace of the parts, in the format's object form."""
+    events = [event for part in parts for event in json.loads(part.read_text("utf-8"))]
+    return {"traceEvents": sorted(events, key=lambda event: event.get("ts", 0.0)), "displayTimeUnit": "ms"}

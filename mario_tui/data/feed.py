@@ -1,0 +1,186 @@
+"""Events from a host to the screen: a reader thread folds them, the app takes the newest picture at its own tick."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from engine.errors import UserError
+from engine.host.client import HostClient, HostGone, HostProcess, attach
+from engine.host.run_state import RunState
+from engine.protocol.messages import (
+    Command,
+    Curriculum,
+    Episode,
+    Event,
+    Failed,
+    Finished,
+    Frame,
+    Hello,
+    Lanes,
+    Members,
+    Noted,
+    Point,
+    Progress,
+    Ready,
+    Stages,
+    System,
+)
+from engine.runs.recording import read_recording
+from engine.runs.run import Run
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What is known of a run at one instant; nothing in it changes any more."""
+
+    hello: Hello | None = None
+    ready: Ready | None = None
+    progress: Progress | None = None
+    lanes: Lanes | None = None
+    members: Members | None = None
+    stages: Stages | None = None
+    curriculum: Curriculum | None = None
+    system: System | None = None
+    points: tuple[Point, ...] = ()
+    events: tuple[Noted, ...] = ()
+    """Newest episodes and everything else, in order."""
+    episodes: tuple[Noted, ...] = ()
+    others: tuple[Noted, ...] = ()
+    """Evaluations, checkpoints, log lines, the first clear ...; the same object while nothing was added."""
+    end: Finished | Failed | None = None
+    connected: bool = False
+    problem: str = ""
+    """Why there is neither a host nor a recording."""
+
+    @property
+    def live(self) -> bool:
+        """Whether there is somebody to command, and what is shown is of now."""
+        return self.connected and self.end is None
+
+    @property
+    def running(self) -> bool:
+        """Whether its rates are of now."""
+        return self.live and self.progress is not None and self.progress.state == "running"
+
+
+class Feed:
+    """The newest of a run, from a live connection or from a recording."""
+
+    def __init__(self) -> None:
+        self._view = RunState()
+        self._lock = threading.Lock()
+        self._client: HostClient | None = None
+        self._closed = False
+        self._problem = ""
+        self._changed = True
+        self._snapshot = Snapshot()
+        self._seen: tuple[object, ...] = (None, None, None)
+
+    def connect(self, run: Run, host: HostProcess | None = None) -> None:
+        """Follow a run through `host`, if this process has just started it, else by attaching; replay its recording if
+        it has no host. Returns at once: a host may take seconds to answer, and one that is suspended says nothing. The
+        thread that waits for it holds up nobody who leaves.
+        """
+        threading.Thread(target=self._connect, args=(run, host), daemon=True, name="connect").start()
+
+    def _connect(self, run: Run, host: HostProcess | None) -> None:
+        try:
+            client = attach(run) if host is None else host.connect()
+            if client is not None:
+                self.follow(client)
+            else:
+                self.replay(read_recording(run.history_path))
+        except UserError as error:
+            with self._lock:
+                self._problem = str(error)
+                self._changed = True
+
+    def follow(self, client: HostClient) -> None:
+        """Read from a connection, in a thread of its own, until it ends."""
+        with self._lock:
+            if self._closed:
+                client.close()
+                return
+            self._client = client
+        self.replay([client.hello])
+        threading.Thread(target=self._read, args=(client,), daemon=True, name="feed").start()
+
+    def replay(self, events: Iterable[Event]) -> None:
+        """Fold in events that are at hand."""
+        with self._lock:
+            for event in events:
+                self._view.apply(event)
+            self._changed = True
+
+    def send(self, command: Command) -> bool:
+        """Whether the command could be sent."""
+        if self._client is None:
+            return False
+        try:
+            self._client.send(command)
+        except HostGone:
+            return False
+        return True
+
+    def snapshot(self) -> Snapshot:
+        """The newest picture; the same object as before if nothing changed."""
+        with self._lock:
+            if self._changed:
+                self._changed = False
+                view, before = self._view, self._snapshot
+                seen = (
+                    (view.points, view.points.changes),
+                    (view.events, view.events.changes),
+                    (view.events, view.events.added),
+                )
+                points_same, others_same, events_same = (a == b for a, b in zip(seen, self._seen, strict=True))
+                self._seen = seen
+                self._snapshot = Snapshot(
+                    hello=view.hello,
+                    ready=view.ready,
+                    progress=view.progress,
+                    lanes=view.lanes,
+                    members=view.members,
+                    stages=view.stages,
+                    curriculum=view.curriculum,
+                    system=view.system,
+                    points=before.points if points_same else tuple(view.points.items),
+                    events=before.events if events_same else tuple(view.events),
+                    episodes=before.episodes if events_same else tuple(view.events.episodes()),
+                    others=before.others if others_same else tuple(view.events.others()),
+                    end=view.end,
+                    connected=self._client is not None,
+                    problem=self._problem,
+                )
+            return self._snapshot
+
+    def frame(self) -> Frame | None:
+        """The newest picture of the game."""
+        return self._view.frame
+
+    def episodes_of(self, actor: int, lane: int) -> list[Episode]:
+        """The last episodes of a lane, oldest first."""
+        with self._lock:
+            return list(self._view.of_lane.get((actor, lane), ()))
+
+    def close(self) -> None:
+        """End the connection; one that is made later is ended at once."""
+        with self._lock:
+            self._closed = True
+            if self._client is not None:
+                self._client.close()
+
+    def _read(self, client: HostClient) -> None:
+        try:
+            while True:
+                event = client.receive()
+                if isinstance(event, Frame):
+                    self._view.frame = event  # up to 15 a second; not a reason to look at everything else again
+                else:
+                    self.replay([event])
+        except HostGone:
+            with self._lock:
+                self._client = None
+                self._changed = True

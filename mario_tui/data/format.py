@@ -1,0 +1,116 @@
+"""Numbers, durations and dates as people read them; whatever a file says they are, they become a short text."""
+
+from __future__ import annotations
+
+import math
+import time
+
+from engine.protocol.messages import Evaluation
+
+
+def number(value: float | None) -> str:
+    """Three significant digits or so, as a power of ten where they are far from 1; a dash for what is not known."""
+    if value is None or not _is_finite(value):
+        return "–"
+    if 0 < abs(value) < 0.001:
+        return _power(value, 1)
+    if abs(value) >= 1e9:
+        return _power(value, 2)
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.3f}" if abs(value) < 1 else f"{value:.2f}"
+
+
+def short(value: float) -> str:
+    """A count in four characters or so: 950, 12.3k, 1.2M, 3e15; a dash for what is no number."""
+    if not _is_finite(value):
+        return "–"
+    if value < 0:
+        return f"-{short(-value)}"
+    for limit, divisor, unit in ((1e3, 1, ""), (1e6, 1e3, "k"), (1e9, 1e6, "M"), (1e12, 1e9, "G")):
+        if value < limit:
+            scaled = value / divisor
+            return f"{scaled:.0f}{unit}" if unit == "" or scaled >= 100 else f"{scaled:.1f}{unit}"
+    return _power(value, 0)
+
+
+def steps(value: float) -> str:
+    """A place on an axis of environment steps."""
+    return f"{short(value)} steps"
+
+
+def fitting(value: float, cells: int) -> str:
+    """`number`, or something coarser that has room in so many cells; seven are enough for every number."""
+    text = number(value)
+    if len(text) <= cells:
+        return text
+    coarser = [short(value)] if abs(value) >= 1 else []
+    return next((text for text in coarser if len(text) <= cells), _power(value, 0)[:cells])
+
+
+def _power(value: float, decimals: int) -> str:
+    """1.2e-5, 1.2e40: without the plus sign and the zero that Python writes."""
+    digits, _, exponent = f"{value:.{decimals}e}".partition("e")
+    return f"{digits}e{int(exponent)}"
+
+
+def shortened(text: str, cells: int) -> str:
+    """Without its beginning if there is no room for it: paths and tags differ at their ends."""
+    return text if len(text) <= cells else f"…{text[len(text) - max(0, cells - 1) :]}"
+
+
+def whole(value: float) -> str:
+    """A number without decimals, as a power of ten where it is very large."""
+    return f"{value:.0f}" if _is_finite(value) and abs(value) < 1e9 else number(value)
+
+
+def _is_finite(value: float) -> bool:
+    """Whether it is a number that a float can hold."""
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an integer too large for that
+        return False
+
+
+def reached(x_pos: float, score: float) -> str:
+    """How far an episode came: x in Mario, where it is never 0, and the score in other games."""
+    return f"x {whole(x_pos)}" if x_pos else f"score {number(score) if score % 1 else whole(score)}"
+
+
+def judged(evaluation: Evaluation) -> str:
+    """What an evaluation found, in a few words."""
+    if evaluation.mean_x_pos:
+        return f"{evaluation.clears}/{evaluation.episodes} cleared, return {whole(evaluation.mean_return)}"
+    return f"{evaluation.episodes} games, mean score {number(evaluation.mean_score)}"
+
+
+def duration(seconds: float | None) -> str:
+    """1:02:03, or 2d 03:04 for what takes days."""
+    if seconds is None or not _is_finite(seconds):
+        return "–"
+    if abs(seconds) >= 1e9:
+        return f"{short(seconds / 86_400)}d"
+    minutes, secs = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours >= 48:
+        return f"{hours // 24}d {hours % 24:02}:{minutes:02}"
+    return f"{hours}:{minutes:02}:{secs:02}"
+
+
+def fraction(part: float, whole: float) -> float:
+    """A part of a whole, 0 to 1; 0 where that can't be said: recordings may come from anywhere."""
+    found = part / whole if whole else 0.0
+    return min(max(found, 0.0), 1.0) if math.isfinite(found) else 0.0
+
+
+def moment(at: float) -> str:
+    """Day and time of a unix time: 03-31 12:59; a dash where there is no such day."""
+    try:
+        return time.strftime("%m-%d %H:%M", time.localtime(at))
+    except (ValueError, OverflowError, OSError):
+        return "–"
+
+
+def gibibytes(count: float) -> str:
+    """A size in GiB with one decimal."""
+    return f"{count / 2**30:.1f}"

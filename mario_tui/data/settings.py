@@ -1,0 +1,175 @@
+"""What a person prefers: theme, speed of the game view and key map, from one file,
+`$XDG_CONFIG_HOME/mario-tui/settings.toml`.
+
+A value that can't be used is reported with file, key and accepted values, and its default holds; nothing of it stops
+the start. The only thing that is ever written is the line of the theme, when another one is chosen.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from textual.keys import Keys, _character_to_key
+
+from engine.runtime.files import write_atomically
+from mario_tui.data.keys import KEYS, PLACES
+
+DEFAULT_THEME = "mario"
+GAME_FPS = (1, 15)
+"""Least and most pictures of the game view a second."""
+_ACCEPTED = ("theme", "game_fps", "keys")
+_NAMED = {str(key.value) for key in Keys}
+_THEME_LINE = re.compile(r"""^[ \t]*theme[ \t]*=[ \t]*("[^"\n]*"|'[^'\n]*')""", re.MULTILINE)
+
+
+class SettingsError(ValueError):
+    """The settings can't be read or written; the message names the file."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What holds. `keys` is by the key's id: `dashboard.save` -> `w,f2`."""
+
+    theme: str = DEFAULT_THEME
+    game_fps: float = 10.0
+    keys: Mapping[str, str] = field(default_factory=dict)
+
+
+def config_folder() -> Path:
+    """Where the settings and the user's themes are."""
+    config = os.environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
+    return Path(config) / "mario-tui"
+
+
+def settings_path() -> Path:
+    return config_folder() / "settings.toml"
+
+
+def load_settings() -> tuple[Settings, list[str]]:
+    """The settings, and what was wrong with those that were left out. Never raises."""
+    path = settings_path()
+    try:
+        values = _read(path)
+    except SettingsError as error:
+        return Settings(), [str(error)]
+    good: dict[str, Any] = {}
+    complaints: list[str] = []
+
+    def complain(key: str, value: object, accepted: str) -> None:
+        complaints.append(f"{path}: {key}: {value!r} is not accepted; accepted: {accepted}")
+
+    for key, value in values.items():
+        if key == "theme":
+            if isinstance(value, str) and value:
+                good[key] = value
+            else:
+                complain(key, value, "a theme's name")
+        elif key == "game_fps":
+            low, high = GAME_FPS
+            if isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high:
+                good[key] = float(value)
+            else:
+                complain(key, value, f"a number from {low} to {high}")
+        elif key == "keys":
+            if isinstance(value, dict):
+                good[key], wrong = _key_map(value, path)
+                complaints += wrong
+            else:
+                complain(key, value, 'a table: [keys], then lines like "dashboard.save" = "a"')
+        else:
+            complaints.append(f"{path}: unknown key {key!r}; accepted: {', '.join(_ACCEPTED)}")
+    return Settings(**good), complaints
+
+
+def remember_theme(name: str) -> None:
+    """Write the theme's line and leave every other one as it is. Raises `SettingsError` if that can't be done."""
+    path = settings_path()
+    try:
+        before = path.read_text(encoding="utf-8") if path.exists() else ""
+        values = _read(path)
+        if values.get("theme") == name:
+            return
+        line = f'theme = "{name}"'
+        after, count = _THEME_LINE.subn(lambda found: line, before, count=1)
+        if not count or tomllib.loads(after) != {**values, "theme": name}:
+            after = f"{line}\n{before}"  # above every table
+        if tomllib.loads(after) != {**values, "theme": name}:
+            raise SettingsError(f"{path}: theme: can't be changed there; put {line} into it")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path.resolve(), after.encode())  # a link stays a link
+    except tomllib.TOMLDecodeError:
+        raise SettingsError(f"{path}: theme: can't be changed there; put {line} into it") from None
+    except OSError as error:
+        raise SettingsError(f"{path}: can't be written ({error.strerror or error})") from None
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise SettingsError(f"{path}: {str(error).splitlines()[0]}") from None
+
+
+def _key_map(values: Mapping[str, object], path: Path) -> tuple[dict[str, str], list[str]]:
+    """The usable part of a key map, with Textual's names of the keys, and what is wrong with the rest."""
+    defaults = {key.id: key.keys for key in KEYS}
+    good: dict[str, str] = {}
+    complaints: list[str] = []
+    for name, value in _flat(values):
+        where = f"{path}: keys.{name}"
+        if name not in defaults:
+            place = name.partition(".")[0]
+            here = [key.id for key in KEYS if key.place == place] or [f"{place}. ..." for place in PLACES]
+            complaints.append(f"{where}: is not an action; accepted: {', '.join(here)}")
+            continue
+        names = [_key_name(part.strip()) for part in value.split(",")] if isinstance(value, str) else [None]
+        if None in names:
+            accepted = "one key or several with commas: a character, or a name like f2, ctrl+g, space, left"
+            complaints.append(f"{where}: {value!r} is not accepted; accepted: {accepted}")
+            continue
+        good[name] = ",".join(str(part) for part in names)
+    for name in list(good):
+        rival = _rival(name, {**defaults, **good})
+        if rival is not None:
+            complaints.append(f"{path}: keys.{name}: {good.pop(name)!r} is a key of {rival}; give that one another")
+    return good, complaints
+
+
+def _flat(values: Mapping[str, object], prefix: str = "") -> list[tuple[str, object]]:
+    """`"home.new" = "a"` and `home.new = "a"` say the same."""
+    found: list[tuple[str, object]] = []
+    for name, value in values.items():
+        found += _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else [(prefix + name, value)]
+    return found
+
+
+def _key_name(text: str) -> str | None:
+    """Textual's name of a key; None if there is no such key."""
+    if len(text) == 1:
+        return _character_to_key(text)
+    bare = text
+    for modifier in ("ctrl+", "alt+", "shift+"):
+        bare = bare.removeprefix(modifier)
+    known = text in _NAMED or bare in _NAMED or (len(bare) == 1 and bare != text)
+    named = {_character_to_key(chr(code)) for code in range(32, 127)}
+    return text if known or text in named or bare in named else None
+
+
+def _rival(name: str, keys: Mapping[str, str]) -> str | None:
+    """Another action that the same key would call at the same place."""
+    place = name.partition(".")[0]
+    wanted = set(keys[name].split(","))
+    for other, theirs in keys.items():
+        elsewhere = other.partition(".")[0]
+        together = place == elsewhere or "everywhere" in (place, elsewhere)
+        if other != name and together and wanted & set(theirs.split(",")):
+            return other
+    return None

@@ -1,0 +1,127 @@
+"""Colour themes from TOML files: those of the package, then the user's own in `$XDG_CONFIG_HOME/mario-tui/themes`.
+
+A file that can't be used is reported and left out; it never stops the start. `ThemeWatch` tells when one
+has changed.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from textual.color import Color, ColorParseError
+from textual.theme import Theme
+
+from mario_tui.data.settings import DEFAULT_THEME, config_folder
+
+DEFAULT = DEFAULT_THEME
+WITHOUT_COLOUR = "ansi"
+"""The theme where NO_COLOR is set: what it shows does without colours."""
+_COLOURS = (
+    "primary", "secondary", "accent", "warning", "error", "success", "foreground", "background", "surface", "panel",
+)  # fmt: skip
+_FLAGS = ("dark", "ansi")
+_REQUIRED = ("name", "primary")
+_STYLES = ("none", "bold", "dim", "italic", "reverse", "underline")
+_ACCEPTED = ("name", *_FLAGS, *_COLOURS, "variables")
+
+
+class ThemeError(ValueError):
+    """A theme file says something that is not accepted; the message names file and key."""
+
+
+def user_folder() -> Path:
+    return config_folder() / "themes"
+
+
+def package_folder() -> Path:
+    """`themes/` inside the installed package, or beside it in a checkout."""
+    inside = Path(__file__).parents[1] / "themes"
+    return inside if inside.is_dir() else Path(__file__).parents[2] / "themes"
+
+
+def load_themes() -> tuple[list[Theme], list[str]]:
+    """All themes, the user's after the package's, and what was wrong with files that were left out."""
+    themes: list[Theme] = []
+    complaints: list[str] = []
+    for folder in (package_folder(), user_folder()):
+        for path in sorted(folder.glob("*.toml")):
+            try:
+                themes.append(load_theme(path))
+            except ThemeError as error:
+                complaints.append(str(error))
+    return themes, complaints
+
+
+def load_theme(path: Path) -> Theme:
+    """One theme. Raises `ThemeError` naming file, key and accepted values."""
+    try:
+        values: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ThemeError(f"{path}: {str(error).splitlines()[0]}") from None
+    for key, value in values.items():
+        if key not in _ACCEPTED:
+            raise ThemeError(f"{path}: unknown key {key!r}; accepted: {', '.join(_ACCEPTED)}")
+        if key in _COLOURS:
+            _check_colour(path, key, value)
+        elif key == "variables":
+            _check_variables(path, value)
+        elif not isinstance(value, bool if key in _FLAGS else str):
+            kind = "bool" if key in _FLAGS else "text"
+            raise ThemeError(f"{path}: {key}: {value!r} is not accepted; accepted: a {kind}")
+    for key in _REQUIRED:
+        if not values.get(key):
+            raise ThemeError(f"{path}: {key}: is missing")
+    theme = Theme(**values)
+    known = theme.to_color_system().generate()
+    for name in theme.variables:
+        if name not in known and name not in _variables():
+            raise ThemeError(f"{path}: variables.{name}: is not a variable of Textual's themes")
+    return theme
+
+
+class ThemeWatch:
+    """Looks at the user's theme files: one `stat` a file."""
+
+    def __init__(self) -> None:
+        self._seen = self._look()
+
+    def changed(self) -> bool:
+        """Whether a file came, went or was written since the last time."""
+        before, self._seen = self._seen, self._look()
+        return before != self._seen
+
+    def _look(self) -> dict[str, tuple[int, int]]:
+        found = {}
+        for path in user_folder().glob("*.toml"):
+            try:
+                status = path.stat()
+            except OSError:
+                continue  # gone between the two calls
+            found[str(path)] = (status.st_mtime_ns, status.st_size)
+        return found
+
+
+def _check_colour(path: Path, key: str, value: object) -> None:
+    try:
+        Color.parse(value)
+    except (ColorParseError, TypeError, AttributeError):
+        raise ThemeError(f"{path}: {key}: {value!r} is not a colour; accepted: #rrggbb or a name") from None
+
+
+def _check_variables(path: Path, values: object) -> None:
+    if not isinstance(values, dict):
+        raise ThemeError(f"{path}: variables: {values!r} is not accepted; accepted: a table")
+    for name, value in values.items():
+        if not name.endswith("-style"):
+            _check_colour(path, f"variables.{name}", value)
+        elif not isinstance(value, str) or not set(value.split()) <= set(_STYLES):
+            raise ThemeError(f"{path}: variables.{name}: {value!r} is not accepted; accepted: {', '.join(_STYLES)}")
+
+
+def _variables() -> set[str]:
+    """Names that themes of Textual itself set."""
+    from textual.theme import BUILTIN_THEMES
+
+    return {name for theme in BUILTIN_THEMES.values() for name in theme.variables}

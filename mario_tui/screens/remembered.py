@@ -1,0 +1,50 @@
+"""How a person left the dashboard: which panels, which axes. Kept in `$XDG_STATE_HOME/mario-tui/dashboard.json`."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+import msgspec
+
+from engine.runtime.files import write_atomically
+from mario_tui.widgets.charts.curves import SMOOTHINGS, Axis
+from mario_tui.widgets.panels.actors import COLUMNS
+
+SORTS = [column.name for column in COLUMNS]
+
+
+class Remembered(msgspec.Struct):
+    """Unknown keys are ignored, so that an older program can read a newer file."""
+
+    hidden: list[str] = []
+    maximised: str = ""
+    logarithmic: list[str] = []
+    smoothing: float = 0.0
+    axis: Axis = "steps"
+    sort: str = "lane"
+    turned: bool = False
+
+
+def file() -> Path:
+    state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    return Path(state) / "mario-tui" / "dashboard.json"
+
+
+def recall() -> Remembered:
+    """What was kept; a file that is absent or makes no sense counts as nothing kept."""
+    try:
+        found = msgspec.json.decode(file().read_bytes(), type=Remembered)
+    except (OSError, msgspec.DecodeError):
+        return Remembered()
+    if found.smoothing not in SMOOTHINGS or found.sort not in SORTS:
+        return Remembered()
+    return found
+
+
+def remember(state: Remembered) -> None:
+    """Keep it; a folder that can't be written to is no reason to disturb anybody."""
+    with contextlib.suppress(OSError):
+        file().parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(file(), msgspec.json.encode(state))

@@ -1,0 +1,1 @@
+"""What panels and charts are built on."""

@@ -1,0 +1,163 @@
+"""The base of every panel: a rule with number and title, then lines of cells; only lines that changed are sent.
+
+Refreshing a Textual widget sends all its cells again, which is what a slow SSH link notices first. Lines are compared
+here, and of one that differs nothing behind its last changed cell is sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain, repeat, zip_longest
+
+from rich.cells import cell_len
+from rich.segment import Segment
+from rich.style import Style
+from rich.text import Text
+from textual.events import Resize, Show
+from textual.geometry import Region
+from textual.strip import Strip
+from textual.widget import Widget
+
+LETTERS = {10: "i", 11: "n", 12: "u"}
+"""Keys of the panels for which there is no digit."""
+
+
+class LineWidget(Widget, can_focus=True):
+    """Subclasses draw in `repaint`, whole; what did not change costs nothing. `number` is the digit that selects it,
+    above 9 a letter."""
+
+    COMPONENT_CLASSES = {"painted--title", "painted--muted"}
+
+    def __init__(self, title: str, *, id: str, number: int = 0, classes: str = "panel") -> None:
+        super().__init__(id=id, classes=classes)
+        self.title, self.number = title, number
+        self.short_title = title  # where the value would have no room
+        self.framed = True
+        self._lines: list[Strip] = []
+        self._bodies: list[Strip] = []
+        """Those of `_lines` below the rule, as they were given."""
+        self._base: Style | None = None
+
+    @property
+    def key(self) -> str:
+        """What selects it."""
+        return LETTERS.get(self.number, str(self.number))
+
+    # ------------------------------------------------------------------------------------------ for subclasses
+
+    @property
+    def body(self) -> tuple[int, int]:
+        """Columns and rows below the rule, a cell of margin left out on either side; (0, 0) while out of sight."""
+        width, height = self.content_size
+        return (max(0, width - 2), max(0, height - self.framed)) if self.display and width > 2 else (0, 0)
+
+    def repaint(self) -> None:
+        """Draw everything anew from what is known; ends in `paint`."""
+        raise NotImplementedError
+
+    def paint(self, body: Sequence[Strip], value: str = "", note: str = "") -> None:
+        """Put lines on the screen, under a rule with the title, a value beside it and a note on the right.
+
+        Lines bring their background with them, as those of `text_lines` and styles of `ink` do.
+        """
+        width, height = self.content_size
+        base = self.rich_style
+        rule = [self._rule(width, value, note, base)] if self.framed else []
+        margin = Segment(" ", base)
+        bodies = list(body[: height - len(rule)])
+        known = zip(self._bodies, self._lines[len(rule) :], strict=False)
+        lines = rule.copy()
+        for strip, (same, line) in zip(bodies, chain(known, repeat((None, None))), strict=False):
+            # A line that stays is the same object: making one is dear, and Textual keeps with it what it made of it.
+            if line is None or strip != same:
+                line = Strip([margin, *strip, margin], strip.cell_length + 2)
+            lines.append(line.adjust_cell_length(width, base))
+        lines += [Strip.blank(width, base)] * (height - len(lines))
+        before, self._lines, self._bodies = self._lines, lines, bodies
+        changed = [
+            Region(0, y, max(end, 1), 1)
+            for y, (old, new) in enumerate(zip_longest(before, lines))
+            if new is not None and old is not new and (end := _last_difference(old, new))
+        ]
+        if changed:
+            self.refresh(*changed)
+
+    def text_lines(self, text: Text, width: int) -> list[Strip]:
+        """A text as strips, a line each, cut to a width."""
+        strips, base = [], self.rich_style
+        for line in text.split("\n", allow_blank=True):
+            line.truncate(width, overflow="ellipsis")
+            strips.append(Strip(Segment.apply_style(line.render(self.app.console, end=""), base), line.cell_len))
+        return strips
+
+    def ink(self, name: str) -> Style:
+        """A style of this panel's component classes, for what is drawn on its background."""
+        return self.get_component_rich_style(name)
+
+    # ------------------------------------------------------------------------------------------ the widget
+
+    @property
+    def rich_style(self) -> Style:
+        """Kept until the styles change: to find it, Textual goes through all ancestors."""
+        if self._base is None:
+            self._base = super().rich_style
+        return self._base
+
+    def render(self) -> Text:
+        """What is shown, as text; the screen is drawn from `render_line`."""
+        return Text("\n".join(line.text for line in self._lines))
+
+    def render_line(self, y: int) -> Strip:
+        if y < len(self._lines):
+            return self._lines[y]
+        return Strip.blank(self.content_size.width, self.rich_style)
+
+    def on_resize(self, event: Resize) -> None:
+        self._again()
+
+    def on_show(self, event: Show) -> None:
+        self._again()
+
+    def notify_style_update(self) -> None:
+        """The theme changed, or the focus."""
+        super().notify_style_update()
+        self._base = None
+        if self.is_mounted:
+            self.call_after_refresh(self._again)
+
+    def _again(self) -> None:
+        if self.is_attached:  # it may have been taken off the screen meanwhile
+            self._lines, self._bodies, self._base = [], [], None
+            self.repaint()
+
+    def _rule(self, width: int, value: str, note: str, base: Style) -> Strip:
+        """`─ 4 Mean return ── 632 ────── 0 – 19.8k ─`; a heavy line where the focus is."""
+        line = "━" if self.has_focus else "─"
+        colour = self.ink("painted--title")
+        title = self.title if len(self.title) + len(value) + 9 <= width else self.short_title
+        name = f"{self.key} {title}" if self.number else title
+        text = Text(f"{line} ", style=colour, end="")
+        text.append(name, style=Style(bold=True, underline=self.has_focus))
+        if value:
+            text.append(f"  {value}", style=Style(bold=True))
+        text.append(" ")
+        room = width - text.cell_len - 2
+        if note and room >= cell_len(note) + 2:
+            text.append(line * (room - cell_len(note) - 1) + f" {note} ")
+        text.truncate(max(0, width - 1), overflow="ellipsis")
+        text.append(line * (width - text.cell_len))
+        return Strip(Segment.apply_style(text.render(self.app.console, end=""), base), width)
+
+
+def _last_difference(old: Strip | None, new: Strip) -> int:
+    """The first cell behind the last one that differs; 0 if none does."""
+    if old is None or old.cell_length != new.cell_length:
+        return new.cell_length
+    if old == new:
+        return 0
+    end = new.cell_length
+    for before, after in zip(reversed(list(old)), reversed(list(new)), strict=False):
+        if before != after:
+            break
+        end -= after.cell_length
+    return end

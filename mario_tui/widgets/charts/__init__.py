@@ -1,0 +1,1 @@
+"""Charts: curves, their axes, and comparisons of runs."""

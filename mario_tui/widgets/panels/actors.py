@@ -1,0 +1,210 @@
+"""Rewards per actor, a row for each lane: returns, epsilon, how far it came, and a sparkline. Sortable.
+
+Only the rows that are in sight are drawn, so that 256 lanes cost what fits on the screen.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rich.style import Style
+from rich.text import Text
+from textual.binding import Binding
+from textual.events import Click, MouseScrollDown, MouseScrollUp
+from textual.message import Message
+
+from engine.protocol.messages import Lane
+from mario_tui.data.feed import Snapshot
+from mario_tui.widgets.base.line_widget import LineWidget
+from mario_tui.widgets.base.panel import sparkline
+
+
+@dataclass(frozen=True)
+class Column:
+    """`text` writes a cell, `key` orders rows; lanes that have no value yet come last."""
+
+    name: str
+    title: str
+    width: int
+    key: Callable[[Lane], float]
+    text: Callable[[Lane], str]
+    style: str = ""
+    rising: bool = False  # sorted from the smallest at first
+
+
+def _whole(value: float) -> str:
+    return "–" if math.isnan(value) else f"{value:.0f}"
+
+
+def _mean(value: float) -> str:
+    """With a decimal where it says something: Snake's means are between 0 and 20."""
+    return "–" if math.isnan(value) else f"{value:.1f}" if abs(value) < 100 else f"{value:.0f}"
+
+
+COLUMNS = (
+    Column("lane", "lane", 5, lambda lane: lane.actor * 1e6 + lane.lane, lambda lane: f"{lane.actor}.{lane.lane}",
+           rising=True),
+    Column("last", "last", 5, lambda lane: lane.last_return, lambda lane: _whole(lane.last_return)),
+    Column("mean", "mean", 5, lambda lane: lane.mean_return, lambda lane: _mean(lane.mean_return), "bold"),
+    Column("best", "best", 5, lambda lane: lane.best_return, lambda lane: _whole(lane.best_return), "green"),
+    Column("epsilon", "eps", 5, lambda lane: lane.epsilon, lambda lane: f"{lane.epsilon:.3f}", "dim", rising=True),
+    Column("far", "best x", 6, lambda lane: lane.best_x or lane.best_score,
+           lambda lane: str(lane.best_x or lane.best_score)),
+    Column("clears", "flags", 5, lambda lane: lane.clears,
+           lambda lane: f"⚑{lane.clears}" if lane.clears else "–", "yellow"),
+    Column("episodes", "games", 6, lambda lane: lane.episodes, lambda lane: f"{lane.episodes}", "dim"),
+)  # fmt: skip
+
+
+class ActorsPanel(LineWidget):
+    """A table that scrolls by itself; the cursor stays with its lane when the order changes."""
+
+    BINDINGS = [
+        Binding("up,k", "move(-1)", "Up", show=False),
+        Binding("down,j", "move(1)", "Down", show=False),
+        Binding("pageup", "page(-1)", "Page up", show=False),
+        Binding("pagedown", "page(1)", "Page down", show=False),
+        Binding("home", "move(-1000000)", "First", show=False),
+        Binding("end", "move(1000000)", "Last", show=False),
+    ]
+
+    class Opened(Message):
+        """A row was asked for with the mouse."""
+
+    class Sorted(Message):
+        """The order was changed with the mouse."""
+
+    def __init__(self) -> None:
+        super().__init__("Actors", id="actors", number=1)
+        self._snapshot = Snapshot()
+        self.sort, self.reverse = "lane", False
+        self._rows: list[Lane] = []
+        self._cursor: tuple[int, int] = (0, 0)  # actor, lane
+        self._top = 0
+
+    def show(self, snapshot: Snapshot) -> None:
+        if snapshot.lanes is not self._snapshot.lanes or not self._lines:
+            self._snapshot = snapshot
+            self.repaint()
+
+    @property
+    def selected(self) -> Lane | None:
+        return self._rows[self._index()] if self._rows else None
+
+    def next_sort(self) -> None:
+        """Order by the next column."""
+        names = [column.name for column in self._columns()]
+        at = names.index(self.sort) if self.sort in names else -1
+        self.sort, self.reverse = names[(at + 1) % len(names)], False
+        self.repaint()
+
+    def turn_sort(self) -> None:
+        self.reverse = not self.reverse
+        self.repaint()
+
+    # ------------------------------------------------------------------------------------------ drawing
+
+    def _columns(self) -> list[Column]:
+        width = self.body[0] or 40
+        lanes = self._snapshot.lanes.lanes if self._snapshot.lanes is not None else []
+        wanted = ["lane", "last", "mean", "best", "epsilon"]
+        if width >= 46:
+            wanted.append("far")
+        if width >= 60 and any(lane.clears for lane in lanes):
+            wanted.append("clears")
+        if width >= 66:
+            wanted.append("episodes")
+        return [column for column in COLUMNS if column.name in wanted]
+
+    def repaint(self) -> None:
+        width, height = self.body
+        lanes = self._snapshot.lanes.lanes if self._snapshot.lanes is not None else []
+        column = next(column for column in COLUMNS if column.name == self.sort)
+        falling = column.rising == self.reverse
+        # What has no value yet stays below, whichever way the others are turned.
+        self._rows = sorted(
+            lanes, key=lambda lane: math.inf if math.isnan(k := column.key(lane)) else -k if falling else k
+        )
+        if not height:
+            return
+        if not self._rows:
+            self.paint(self.text_lines(Text("no lane has reported yet", style="dim"), width))
+            return
+        visible = max(1, height - 1)
+        index = self._index()
+        self._top = max(0, min(self._top, len(self._rows) - visible, index), index - visible + 1)
+        columns = self._columns()
+        console = any(lane.best_x for lane in self._rows)
+        lines = [self._head(columns, falling, console)]
+        spark = width - sum(column.width + 1 for column in columns)
+        for row in range(self._top, min(self._top + visible, len(self._rows))):
+            lines.append(self._row(self._rows[row], columns, spark, row == index and self.has_focus))
+        text = Text("\n", no_wrap=True).join(lines)
+        more = (
+            "" if len(self._rows) <= visible else f"{self._top + 1}–{self._top + len(lines) - 1} of {len(self._rows)}"
+        )
+        self.paint(self.text_lines(text, width), note=more)
+
+    def _head(self, columns: list[Column], falling: bool, console: bool) -> Text:
+        text = Text(style="bold")
+        for column in columns:
+            title = column.title if column.name != "far" or console else "score"
+            if column.name == self.sort:
+                title = f"{title[: column.width - 1]}{'▼' if falling else '▲'}"
+            text.append(f"{title:<{column.width}} " if column.name == "lane" else f"{title:>{column.width}} ")
+        return text.append("recent")
+
+    def _row(self, lane: Lane, columns: list[Column], spark: int, here: bool) -> Text:
+        text = Text()
+        for column in columns:
+            cell = column.text(lane)
+            cell = f"{cell:<{column.width}} " if column.name == "lane" else f"{cell:>{column.width}} "
+            text.append(cell, style=Style(reverse=True) if here else column.style)
+        return text.append(sparkline(lane.returns, max(0, min(20, spark))), style="cyan")
+
+    # ------------------------------------------------------------------------------------------ moving
+
+    def _index(self) -> int:
+        for index, lane in enumerate(self._rows):
+            if (lane.actor, lane.lane) == self._cursor:
+                return index
+        return 0
+
+    def _go(self, index: int) -> None:
+        if self._rows:
+            lane = self._rows[min(max(index, 0), len(self._rows) - 1)]
+            self._cursor = lane.actor, lane.lane
+            self.repaint()
+
+    def action_move(self, rows: int) -> None:
+        self._go(self._index() + rows)
+
+    def action_page(self, pages: int) -> None:
+        self._go(self._index() + pages * max(1, self.body[1] - 2))
+
+    def on_mouse_scroll_up(self, event: MouseScrollUp) -> None:
+        event.stop()
+        self._go(self._index() - 3)
+
+    def on_mouse_scroll_down(self, event: MouseScrollDown) -> None:
+        event.stop()
+        self._go(self._index() + 3)
+
+    def on_click(self, event: Click) -> None:
+        """On the head: order by that column, again: turn it. On a row: select it, twice: open it."""
+        if event.y == 1:
+            at = 1
+            for column in self._columns():
+                if at <= event.x < at + column.width + 1:
+                    self.reverse = column.name == self.sort and not self.reverse
+                    self.sort = column.name
+                    self.repaint()
+                    self.post_message(self.Sorted())
+                    return
+                at += column.width + 1
+        elif event.y >= 2 and self._top + event.y - 2 < len(self._rows):
+            self._go(self._top + event.y - 2)
+            if event.chain >= 2:
+                self.post_message(self.Opened())

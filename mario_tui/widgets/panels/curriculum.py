@@ -1,0 +1,49 @@
+"""How far a run's curriculum has come: the phase, the mix of stages or weights of the reward, and what comes next."""
+
+from __future__ import annotations
+
+import math
+
+from rich.text import Text
+
+from engine.protocol.messages import Part
+from mario_tui.data.feed import Snapshot
+from mario_tui.widgets.base.panel import Panel, bar
+
+_MOST = 6
+
+
+class CurriculumPanel(Panel):
+    """A line for each stage or term that counts, the newest ones if there are many. Out of sight in runs without a
+    curriculum."""
+
+    def __init__(self) -> None:
+        super().__init__("Curriculum", id="curriculum", number=12)
+        self.add_class("-off")
+
+    def show(self, snapshot: Snapshot) -> None:
+        self.set_class(snapshot.curriculum is None, "-off")
+        super().show(snapshot)
+
+    def compose_text(self, snapshot: Snapshot, width: int) -> Text:
+        text = Text(no_wrap=True, overflow="ellipsis")
+        curriculum = snapshot.curriculum
+        if curriculum is None:
+            return text
+        text.append(f"phase {curriculum.phase} of {curriculum.phases}: {curriculum.name}", style="bold")
+        if curriculum.goal:
+            text.append(f"\n{curriculum.goal}", style="dim")
+        counting = [part for part in curriculum.parts if part.weight][-_MOST:]
+        name_width = max((len(part.name) for part in counting), default=0)
+        room = max(4, min(16, width - name_width - 27))
+        for part in counting:
+            text.append("\n").append_text(_row(part, name_width, room))
+        return text
+
+
+def _row(part: Part, name_width: int, room: int) -> Text:
+    text = Text(f"{part.name:<{name_width}} ")
+    text.append(bar(part.weight, room), style="magenta").append(f" {part.weight:4.2f}")
+    if not math.isnan(part.clear_rate):
+        text.append(f"  {part.clear_rate:>4.0%} of {part.episodes} cleared", style="green")
+    return text

@@ -1,0 +1,93 @@
+"""How good the policy is: clear rates of the stages while training, first clears, and every greedy evaluation."""
+
+from __future__ import annotations
+
+from rich.text import Text
+
+from engine.protocol.messages import Episode, Evaluation, StageRecord
+from mario_tui.data.feed import Snapshot
+from mario_tui.data.format import number, short
+from mario_tui.widgets.base.panel import Panel, bar
+from mario_tui.widgets.charts.curves import best_of
+
+_RECENT = 100
+_SEVERAL = {"game": "whole game", "random": "random stages"}
+
+
+class EvaluationsPanel(Panel):
+    """Mario: the stage or the stages with their clear rates; then the evaluations, newest first."""
+
+    def __init__(self, evaluate_key: str = "") -> None:
+        """`evaluate_key` plays an evaluation; empty where none can be asked for."""
+        super().__init__("Stages and evaluations", id="evaluations", number=7)
+        self._evaluate_key = evaluate_key
+
+    def compose_text(self, snapshot: Snapshot, width: int) -> Text:
+        text = Text(no_wrap=True, overflow="ellipsis")
+        hello = snapshot.hello
+        if hello is not None and hello.game == "mario":
+            if hello.stage in _SEVERAL:
+                self._stages(text, snapshot, hello.stage, width)
+            else:
+                self._stage(text, snapshot, hello.stage, width)
+        evaluations = [event for event in snapshot.others if isinstance(event, Evaluation)]
+        if not evaluations:
+            hint = f"; {self._evaluate_key} plays one now" if self._evaluate_key and snapshot.live else ""
+            return text.append(f"no evaluation yet{hint}", style="dim")
+        best = best_of(evaluations)
+        console = any(event.mean_x_pos for event in evaluations)
+        text.append(f"{'at step':>8} {'games':>5} {'cleared' if console else 'score':>8} {'return':>8}", style="bold")
+        room = max(1, self.body[1] - text.plain.count("\n") - 1)
+        for event in evaluations[::-1][:room]:
+            done = f"{event.clears / max(1, event.episodes):.0%}" if console else number(event.mean_score)
+            text.append(f"\n{short(event.env_steps):>8} {event.episodes:>5} {done:>8} {number(event.mean_return):>8}")
+            if event is best:
+                text.append(" ★ best", style="yellow")
+        return text
+
+    def note(self) -> str:
+        count = sum(isinstance(event, Evaluation) for event in self._snapshot.others)
+        return f"{count} evaluations" if count > 1 else ""
+
+    def _stage(self, text: Text, snapshot: Snapshot, stage: str, width: int) -> None:
+        recent = [event for event in snapshot.events if isinstance(event, Episode)][-_RECENT:]
+        flags = sum(event.flag for event in recent)
+        clears = sum(lane.clears for lane in snapshot.lanes.lanes) if snapshot.lanes is not None else 0
+        room = max(4, min(16, width - len(stage) - 26))
+        text.append(f"{stage} ", style="bold")
+        text.append(bar(flags / max(1, len(recent)), room), style="green")
+        text.append(f" {flags} of last {len(recent)} cleared\n")
+        first = next((event for event in snapshot.others if isinstance(event, Episode) and event.flag), None)
+        if first is not None:
+            lane = f"{first.actor}.{first.lane}"
+            text.append(
+                f"first clear at step {first.env_steps:,}, lane {lane}" + (f"; {clears:,} in all\n" if clears else "\n")
+            )
+        else:
+            furthest = max((lane.best_x for lane in snapshot.lanes.lanes), default=0) if snapshot.lanes else 0
+            text.append(f"not cleared yet; furthest x {furthest:,}\n" if furthest else "not cleared yet\n")
+
+    def _stages(self, text: Text, snapshot: Snapshot, mode: str, width: int) -> None:
+        """A line for each stage that was played; where there is no room for all, those that go best."""
+        records = snapshot.lanes.stages if snapshot.lanes is not None else []
+        cleared = sum(record.clears > 0 for record in records)
+        text.append(f"{_SEVERAL[mode]}: ", style="bold").append(f"{cleared} of {len(records)} stages cleared\n")
+        evaluations = sum(isinstance(event, Evaluation) for event in snapshot.others)
+        room = max(2, self.body[1] - 2 - min(evaluations + 1, self.body[1] // 2))
+        shown = records if len(records) <= room else sorted(records, key=_how_well)[: room - 1]
+        for record in shown:
+            text.append(f"{record.stage} ", style="bold")
+            text.append(bar(_share(record), max(4, min(16, width - 35))), style="green")
+            text.append(f" {record.recent_clears:>3} of last {record.recent:<3} ")
+            first = record.first_clear
+            text.append("not cleared\n" if first is None else f"first at {short(first)}\n")
+        if len(shown) < len(records):
+            text.append(f"{len(records) - len(shown)} more\n", style="dim")
+
+
+def _share(record: StageRecord) -> float:
+    return record.recent_clears / max(1, record.recent)
+
+
+def _how_well(record: StageRecord) -> tuple[float, bool]:
+    return -_share(record), record.first_clear is None

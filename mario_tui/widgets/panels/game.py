@@ -1,0 +1,198 @@
+"""The rank-0 game in half blocks: two pixels to a cell, neighbours of equal colour merged into one segment.
+
+Beside or below it, wherever the picture stays larger, stands what the agent makes of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from rich.color import Color
+from rich.segment import Segment
+from rich.style import Style
+from rich.text import Text
+from textual.strip import Strip
+
+from engine.protocol.messages import Frame, Thought
+from mario_tui.widgets.base.line_widget import LineWidget
+from mario_tui.widgets.panels import q_values as thinking
+
+_PIXEL_ASPECT = 8 / 7  # of the NES on a television
+_BESIDE = 30
+"""Columns for Q-values beside the picture, the gap included."""
+_LEAST = 12, 6
+"""Columns and rows below which the picture gets all there is."""
+
+
+class GameView(LineWidget):
+    """Shows the newest picture it was given, scaled to its size, until it is told to hold one.
+
+    `names` are the actions'; `eyes` shows what the agent sees in place of the game.
+    """
+
+    def __init__(self, *, id: str = "game") -> None:
+        super().__init__("Game, lane 0.0", id=id, number=9)
+        self.short_title = "Game"
+        self.held = False
+        self.eyes = False
+        self.names: Sequence[str] = ()
+        self.remark = ""
+        """Stands on the right of the rule."""
+        self._frame: Frame | None = None
+        self._drawn: tuple[int, int, int] | None = None
+
+    @property
+    def frame(self) -> Frame | None:
+        """What is on the screen."""
+        return self._frame
+
+    def is_new(self, frame: Frame | None) -> bool:
+        """Whether a picture is another one than that on the screen, and wanted."""
+        return frame is not None and not self.held and (self._frame is None or frame.index != self._frame.index)
+
+    def show(self, frame: Frame | None) -> None:
+        """Show a picture; the same one is not drawn twice."""
+        if frame is None or self.held:
+            return
+        self._frame = frame
+        if self._drawn != (frame.index, *self.body):
+            self.repaint()
+
+    def hold(self, held: bool) -> None:
+        """Keep the picture that is shown, or go on."""
+        self.held = held
+        self.repaint()
+
+    def look_through(self, eyes: bool) -> None:
+        """Show what the agent sees, or what people do."""
+        self.eyes = eyes
+        self.repaint()
+
+    def repaint(self) -> None:
+        width, height = self.body
+        if width < 4 or height < 2:
+            return
+        frame = self._frame
+        note = "held; f goes on" if self.held else self.remark or ("the agent's eyes" if self.eyes else "")
+        if frame is None:
+            self.paint(self._waiting(width, height), note=note)
+            return
+        self._drawn = (frame.index, width, height)
+        thought = frame.thought
+        value = "" if thought is None or note else thinking.chosen(thought, self.names)
+        body = self._picture(frame, width, height) if thought is None else self._with_thought(frame, thought)
+        self.paint(body, value=value, note=note)
+
+    def _with_thought(self, frame: Frame, thought: Thought) -> list[Strip]:
+        width, height = self.body
+        rows = min(len(thought.q_values), thinking.MOST_ROWS, max(thinking.LEAST_ROWS, height // 3))
+        below, beside = _scale(width, height - rows), _scale(width - _BESIDE, height)
+        if below >= beside and height - rows >= _LEAST[1]:
+            said = self.text_lines(thinking.describe(thought, self.names, width, rows), width)
+            return [*self._picture(frame, width, height - rows), *said]
+        if width - _BESIDE >= _LEAST[0]:
+            rows = min(height, thinking.MOST_ROWS)
+            said = self.text_lines(thinking.describe(thought, self.names, _BESIDE - 2, rows), _BESIDE - 2)
+            return self._side_by_side(self._picture(frame, width - _BESIDE, height), said, height)
+        return self._picture(frame, width, height)
+
+    def _side_by_side(self, picture: list[Strip], said: list[Strip], height: int) -> list[Strip]:
+        """The text in the middle of the picture's right."""
+        gap, nothing = Segment("  ", self.rich_style), Strip.blank(_BESIDE - 2, self.rich_style)
+        above = (height - len(said)) // 2
+        texts = [nothing] * above + [line.adjust_cell_length(_BESIDE - 2, self.rich_style) for line in said]
+        texts += [nothing] * (height - len(texts))
+        width = picture[0].cell_length
+        pictures = picture + [Strip.blank(width, self.rich_style)] * (height - len(picture))
+        return [Strip([*line, gap, *text], width + _BESIDE) for line, text in zip(pictures, texts, strict=True)]
+
+    def _waiting(self, width: int, height: int) -> list[Strip]:
+        return self.text_lines(Text("\n" * (height // 2) + "waiting for a picture".center(width)), width)
+
+    def _picture(self, frame: Frame, width: int, height: int) -> list[Strip]:
+        """The game or what the agent sees of it, in the middle of so many cells."""
+        if not self.eyes:
+            return self._draw(_pixels(frame), _PIXEL_ASPECT, width, height)
+        if frame.thought is None or not frame.thought.seen:
+            return self._waiting(width, height)
+        return self._draw(thinking.eyes(frame.thought, width, 2 * height), 1.0, width, height)
+
+    def _draw(self, rgb: Any, aspect: float, width: int, height: int) -> list[Strip]:
+        tall, wide = rgb.shape[:2]
+        scale = min(width / (wide * aspect), 2 * height / tall)
+        columns = max(2, min(width, int(wide * aspect * scale)))
+        rows = max(1, min(height, int(tall * scale / 2)))
+        colours = _colours(rgb, columns, rows * 2)
+        margin = (width - columns) // 2
+        around = self.rich_style
+        left, right = Segment(" " * margin, around), Segment(" " * (width - columns - margin), around)
+        blank = [Strip.blank(width, around)] * ((height - rows) // 2)
+        lines = [Strip([left, *_segments(colours[2 * row], colours[2 * row + 1]), right], width) for row in range(rows)]
+        return [*blank, *lines]
+
+
+def _segments(upper: list[int], lower: list[int]) -> list[Segment]:
+    """A row of cells from the colours above and below."""
+    segments: list[Segment] = []
+    count, before = 0, (upper[0], lower[0])
+    for pair in zip(upper, lower, strict=True):
+        if pair != before:
+            segments.append(_segment(*before, count))
+            count, before = 0, pair
+        count += 1
+    segments.append(_segment(*before, count))
+    return segments
+
+
+def _segment(upper: int, lower: int, count: int) -> Segment:
+    return Segment(("▀" if upper != lower else " ") * count, _style(upper, lower))
+
+
+@lru_cache(8192)  # what Textual makes of a style stays with it
+def _style(upper: int, lower: int) -> Style:
+    return Style(color=_rich(upper), bgcolor=_rich(lower))
+
+
+def _scale(width: int, height: int) -> float:
+    """How large the game becomes on so many cells."""
+    screen_height, screen_width = 240, 256
+    return min(width / (screen_width * _PIXEL_ASPECT), 2 * height / screen_height)
+
+
+def _pixels(frame: Frame) -> Any:
+    """uint8 [height, width, 3]."""
+    import numpy as np  # here, so that a dashboard without a game starts without it
+
+    return np.frombuffer(frame.rgb, np.uint8).reshape(frame.height, frame.width, 3)
+
+
+def _colours(rgb: Any, columns: int, rows: int) -> list[list[int]]:
+    """0xRRGGBB of `rows` x `columns` area means, five bits a channel: fewer colours, longer equal runs."""
+    import numpy as np
+
+    height, width = rgb.shape[:2]
+    ys = np.linspace(0, height, rows + 1).astype(int)
+    xs = np.linspace(0, width, columns + 1).astype(int)
+    # A cell takes at least one pixel, also where the picture is blown up and borders fall together.
+    sums = np.add.reduceat(np.add.reduceat(rgb.astype(np.int64), ys[:-1], axis=0), xs[:-1], axis=1)
+    areas = np.maximum(np.diff(ys), 1)[:, None] * np.maximum(np.diff(xs), 1)[None]
+    means = (sums // areas[..., None]) & 0xF8
+    packed: list[list[int]] = ((means[..., 0] << 16) | (means[..., 1] << 8) | means[..., 2]).tolist()
+    return packed
+
+
+def _rich(colour: int) -> Color:
+    return Color.from_rgb(colour >> 16, (colour >> 8) & 0xFF, colour & 0xFF)
+
+
+def save_picture(frame: Frame, folder: Path) -> Path:
+    """A picture as PNG, in its own size; where it was written. Raises `OSError`."""
+    from PIL import Image  # here: nobody else on this side needs it
+
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"game-{frame.index:012}.png"
+    Image.frombytes("RGB", (frame.width, frame.height), frame.rgb).save(path)
+    return path

@@ -1,0 +1,57 @@
+"""The processes of a run that has several: what each plays, how often it was replaced, and who waits for whom."""
+
+from __future__ import annotations
+
+import math
+
+from rich.text import Text
+
+from engine.protocol.messages import Member
+from mario_tui.data.feed import Snapshot
+from mario_tui.data.format import number, short
+from mario_tui.widgets.base.panel import Panel
+
+
+class ProcessesPanel(Panel):
+    """A row for each actor, worker or rank. Out of sight in runs of one process, and of those that have ended."""
+
+    def __init__(self) -> None:
+        super().__init__("Processes", id="processes", number=11)
+        self.add_class("-off")
+
+    def show(self, snapshot: Snapshot) -> None:
+        self.set_class(snapshot.members is None or not snapshot.live, "-off")
+        super().show(snapshot)
+
+    def compose_text(self, snapshot: Snapshot, width: int) -> Text:
+        text = Text(no_wrap=True, overflow="ellipsis")
+        members = snapshot.members
+        if members is None:
+            return text
+        role = members.members[0].role
+        wide = width >= 52
+        text.append(
+            f"{role:<6} {'steps/s':>7} {'mean':>5} {'lag':>4} {'waits':>5} {'lost':>4}{'  epsilon' if wide else ''}",
+            style="bold",
+        )
+        for member in members.members:
+            text.append("\n").append_text(_row(member, wide, snapshot.running))
+        inserts, samples = (members.inserts_per_s, members.samples_per_s) if snapshot.running else (0.0, 0.0)
+        text.append(f"\n{short(inserts)} in/s, {short(samples)} samples/s", style="dim")
+        if math.isfinite(members.ratio):
+            text.append(f", ratio {members.ratio:.2f}", style="dim")
+        if role == "actor":
+            text.append(f", learner waits {members.learner_waiting_percent:.0f}%", style="dim")
+        return text
+
+
+def _row(member: Member, wide: bool, running: bool) -> Text:
+    if not member.ready:
+        return Text(f"{member.index:<6} starting{f', lost {member.restarts} times' if member.restarts else ''}", "dim")
+    rate = number(member.env_steps_per_s if running else None)
+    text = Text(f"{member.index:<6} {rate:>7} {number(member.mean_return):>5} ")
+    text.append(f"{short(member.lag):>4} {member.waiting_percent:>4.0f}% ", style="dim")
+    text.append(f"{member.restarts:>4}", style="bold yellow" if member.restarts else "dim")
+    if wide:
+        text.append(f"  {member.epsilon_high:.3f} to {member.epsilon_low:.3f}", style="dim")
+    return text

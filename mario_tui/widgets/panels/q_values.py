@@ -1,0 +1,84 @@
+"""What the agent makes of a game: its Q-values as bars with the chosen action marked, and the picture that it sees."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from rich.text import Text
+
+from engine.protocol.messages import Thought
+from mario_tui.data.format import number
+from mario_tui.widgets.base.panel import bar
+
+CHOSEN, AT_RANDOM = "▶", "?"
+MOST_ROWS = 12
+LEAST_ROWS = 3
+_NUMBER = 6
+_GAP_COLOUR = (64, 80, 128)
+_LEAST_SCALE = 0.5
+
+
+def chosen(thought: Thought, names: Sequence[str]) -> str:
+    """The action in a few words: `right+A`, `left at random`."""
+    return _name(names, thought.action) + (" at random" if thought.random else "")
+
+
+def describe(thought: Thought, names: Sequence[str], width: int, rows: int) -> Text:
+    """A line for each action, in their order; where that are too many, the best few and the chosen one.
+
+    A bar is empty for the worst and full for the best of the legal actions.
+    """
+    values = thought.q_values
+    legal = [action for action, value in enumerate(values) if math.isfinite(value)]
+    best_first = sorted(legal, key=lambda action: -values[action])
+    shown = legal if len(legal) <= rows else best_first[:rows]
+    if thought.action not in shown:
+        shown = [*shown[: rows - 1], thought.action]
+    low, high = (values[best_first[-1]], values[best_first[0]]) if legal else (0.0, 0.0)
+    wide = max(len(_name(names, action)) for action in range(len(values)))
+    room = max(2, width - wide - _NUMBER - 5)
+    text = Text(no_wrap=True, overflow="ellipsis")
+    for action in shown:
+        is_chosen = action == thought.action
+        mark = (AT_RANDOM if thought.random else CHOSEN) if is_chosen else " "
+        text.append("\n" if text else "").append(
+            f"{mark} {_name(names, action):<{wide}} ", style="bold" if is_chosen else ""
+        )
+        share = (values[action] - low) / (high - low) if high > low and action in legal else 0.0
+        text.append(bar(share, room), style="blue").append(f" {number(values[action]):>{_NUMBER}}")
+    return text
+
+
+def eyes(thought: Thought, width: int, height: int) -> Any:
+    """What the agent sees, uint8 [height, width, 3]: all of its frames side by side if they come out in half their
+    size at least on `width` x `height` square pixels, otherwise the newest one."""
+    import numpy as np  # here, so that a dashboard without a game starts without it
+
+    frames, planes, high, wide = thought.shape
+    gap = max(1, high // 25)
+
+    def extent(count: int, columns: int) -> tuple[int, int]:
+        rows = math.ceil(count / columns)
+        return rows * (high + gap) - gap, columns * (wide + gap) - gap
+
+    def arranged(count: int) -> tuple[float, int]:
+        """The scale at which so many are shown in the best number of columns, and that number."""
+        extents = {columns: extent(count, columns) for columns in range(1, count + 1)}
+        return max((min(height / tall, width / broad), columns) for columns, (tall, broad) in extents.items())
+
+    count = frames * planes
+    scale, columns = arranged(count)
+    if frames > 1 and scale < _LEAST_SCALE:
+        count = planes
+        scale, columns = arranged(count)
+    rgb = np.full((*extent(count, columns), 3), _GAP_COLOUR, np.uint8)
+    for index, plane in enumerate(np.frombuffer(thought.seen, np.uint8).reshape(-1, high, wide)[-count:]):
+        top, left = (index // columns) * (high + gap), (index % columns) * (wide + gap)
+        rgb[top : top + high, left : left + wide] = plane[..., None]
+    return rgb
+
+
+def _name(names: Sequence[str], action: int) -> str:
+    return names[action] if action < len(names) else f"action {action}"

@@ -1,0 +1,57 @@
+"""Adam: PyTorch's to the bit, under float16's scaler, and without PyTorch's compiler."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import torch
+
+from engine.agents import DuelingQNetwork
+from engine.agents.adam import EPSILON, SLOTS, Adam
+from tests.support.program import PATIENCE_S
+
+
+def test_adam_is_pytorchs() -> None:
+    networks = [DuelingQNetwork(stack=4, frame_shape=(50, 60), actions=5) for _ in range(2)]
+    networks[1].load_state_dict(networks[0].state_dict())
+    ours, theirs = (list(network.parameters()) for network in networks)
+    one = Adam(ours, learning_rate=5e-4)
+    other = torch.optim.Adam(theirs, lr=5e-4, eps=EPSILON, fused=True)
+    for number in range(20):
+        if number == 10:
+            one.learning_rate = other.param_groups[0]["lr"] = 1e-4
+        for parameter, same in zip(ours, theirs, strict=True):
+            parameter.grad = torch.randn_like(parameter)
+            same.grad = parameter.grad.clone()
+        one.step()
+        other.step()
+    for parameter, same, held in zip(ours, theirs, one.state, strict=True):
+        assert torch.equal(parameter, same)
+        assert all(torch.equal(held[name], other.state[same][name]) for name in SLOTS)
+
+
+def test_adam_leaves_out_a_step_that_overflows_in_float16() -> None:
+    parameters = [torch.ones(3, requires_grad=True)]
+    agent: Any = Adam(parameters, learning_rate=0.1)
+    scaler = torch.amp.GradScaler("cpu")
+    for factor in (1.0, float("inf"), 1.0):
+        parameters[0].grad = None
+        scaler.scale((parameters[0] * factor).sum()).backward()
+        scaler.unscale_(agent)
+        scaler.step(agent)
+        scaler.update()
+    assert agent.state[0]["step"] == 2
+    assert torch.allclose(parameters[0], torch.tensor(0.8), atol=1e-4)
+
+
+def test_what_learns_never_imports_the_compiler() -> None:
+    """It takes a second at every start, in every process."""
+    code = (
+        "import sys\n"
+        "from tests.engine.runners.test_shared_parts import agent_of, batch_of\n"
+        "agent_of(0).update(*batch_of(0))\n"
+        "assert 'torch' in sys.modules and 'torch._dynamo' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=PATIENCE_S)

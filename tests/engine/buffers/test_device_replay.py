@@ -1,0 +1,215 @@
+"""Replay on a torch device (here the CPU) answers as replay on the host does."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from engine.agents import DoubleDQN, DuelingQNetwork
+from engine.buffers import FrameStorage, NothingToSample, PrioritizedReplayBuffer, SumTree
+from engine.buffers.device.replay import DeviceReplayBuffer
+from engine.buffers.device.storage import DeviceStorage, TensorBatch
+from engine.buffers.device.sum_tree import DeviceSumTree
+
+CPU = torch.device("cpu")
+OPTIONS = {"frame_shape": (2, 3), "stack": 3, "gamma": 0.9, "mask_actions": 4}
+
+
+def random_steps(lanes: int, steps: int, seed: int, end_share: float = 0.15) -> list[tuple[np.ndarray, ...]]:
+    """Arguments of `append`."""
+    random = np.random.default_rng(seed)
+    stream = []
+    for _ in range(steps):
+        frames, finals = random.integers(0, 256, (2, lanes, 2, 3), np.uint8)
+        terminated, truncated = random.random((2, lanes)) < end_share
+        masks, final_masks = random.random((2, lanes, 4)) < 0.5
+        rewards = random.normal(size=lanes).astype(np.float32)
+        actions = random.integers(0, 4, lanes)
+        stream.append((frames, actions, rewards, terminated, truncated, finals, masks, final_masks))
+    return stream
+
+
+def all_pairs(storage: FrameStorage) -> tuple[np.ndarray, np.ndarray]:
+    most = int(storage.written.max()) + 3
+    lanes, entries = np.meshgrid(np.arange(storage.lanes), np.arange(most), indexing="ij")
+    return lanes.ravel(), entries.ravel()
+
+
+def assert_same_answers(ours: DeviceStorage, host: FrameStorage) -> None:
+    lanes, entries = all_pairs(host)
+    possible = host.sampleable(lanes, entries)
+    assert ours.sampleable(torch.from_numpy(lanes), torch.from_numpy(entries)).tolist() == possible.tolist()
+    lanes, entries = lanes[possible], entries[possible]
+    batch, expected = ours.gather(torch.from_numpy(lanes), torch.from_numpy(entries)), host.gather(lanes, entries)
+    for name, array in vars(expected).items():
+        tensor = getattr(batch, name)
+        assert tensor.numpy().dtype == array.dtype
+        if name == "returns":  # summed in another order
+            np.testing.assert_allclose(tensor.numpy(), array, atol=1e-6)
+        else:
+            np.testing.assert_array_equal(tensor.numpy(), array)
+
+
+@settings(max_examples=40, deadline=None)
+@given(lanes=st.integers(1, 4), capacity=st.integers(10, 40), n_step=st.integers(1, 5), steps=st.integers(1, 90),
+       seed=st.integers(0, 10**6), cut=st.booleans())  # fmt: skip
+def test_device_storage_answers_as_host_storage(
+    lanes: int, capacity: int, n_step: int, steps: int, seed: int, cut: bool
+) -> None:
+    host = FrameStorage(lanes, capacity, n_step=n_step, **OPTIONS)
+    ours = DeviceStorage(lanes, capacity, n_step=n_step, device=CPU, **OPTIONS)
+    for number, step in enumerate(random_steps(lanes, steps, seed)):
+        host.append(*step)
+        ours.append(*step)
+        if cut and number % 7 == 3:
+            host.cut()
+            ours.cut()
+    assert_same_answers(ours, host)
+    again = DeviceStorage(lanes, capacity, n_step=n_step, device=CPU, **OPTIONS)
+    again.load_state(host.state())
+    assert_same_answers(again, host)
+    back = FrameStorage(lanes, capacity, n_step=n_step, **OPTIONS)
+    back.load_state({name: column[...] for name, column in ours.state().items()})
+    assert_same_answers(ours, back)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 600), st.integers(0, 10**6))
+def test_device_tree_is_the_sum_tree(size: int, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    host, ours, leaves_above_zero = SumTree(size), DeviceSumTree(size, CPU), 0
+    for _ in range(4):
+        leaves = random.integers(0, size, 50)  # some of them twice
+        priorities = random.random(50) * random.integers(0, 2, 50)
+        valid = random.random(50) < 0.8
+        leaves_above_zero += host.set(leaves[valid], priorities[valid])
+        ours.set(torch.from_numpy(leaves), torch.from_numpy(priorities), torch.from_numpy(valid))
+    everything = np.arange(size)
+    assert (ours[torch.from_numpy(everything)].numpy() == host[everything]).all()
+    assert float(ours.total) == pytest.approx(host.total)
+    assert int(ours.count) == leaves_above_zero == (host[everything] > 0).sum()
+    if host.total > 0:
+        prefixes = random.random(200) * host.total
+        found = ours.find(torch.from_numpy(prefixes)).numpy()
+        assert (host[found] > 0).all()
+        assert (found != host.find(prefixes)).mean() <= 0.01  # rounding may differ at a border
+        past = ours.find(torch.tensor([host.total * (1 + 1e-12)], dtype=torch.float64)).numpy()
+        assert (host[past] > 0).all()
+
+
+def pair(capacity: int, alpha: float = 0.6) -> tuple[PrioritizedReplayBuffer, DeviceReplayBuffer]:
+    options = {"lanes": 3, "capacity": capacity, "n_step": 3, "alpha": alpha, "beta": 0.5, "beta_annealing": 0.1}
+    return PrioritizedReplayBuffer(**options, **OPTIONS), DeviceReplayBuffer(device=CPU, **options, **OPTIONS)
+
+
+@settings(max_examples=25, deadline=None)
+@given(capacity=st.integers(10, 30), steps=st.integers(8, 80), seed=st.integers(0, 10**6))
+def test_draws_weights_and_priorities_equal_those_on_the_host(capacity: int, steps: int, seed: int) -> None:
+    host, ours = pair(capacity)
+    randoms = [np.random.default_rng(seed) for _ in range(2)]
+    stale = None
+    for number, step in enumerate(random_steps(3, steps, seed)):
+        host.append(*step)
+        ours.append(*step)
+        if number < 4:
+            continue
+        expected, sample = host.sample(16, randoms[0])[1], ours.sample(16, randoms[1])[1]
+        assert sample.lanes.tolist() == expected.lanes.tolist()
+        assert sample.entries.tolist() == expected.entries.tolist()
+        np.testing.assert_allclose(sample.weights.numpy(), expected.weights, rtol=1e-5)
+        errors = (expected.entries % 5 + expected.lanes).astype(np.float32)
+        for expected_, sample_ in [(expected, sample)] if stale is None else [stale, (expected, sample)]:
+            host.update_priorities(expected_, errors)
+            ours.update_priorities(sample_, torch.from_numpy(errors))
+        if number % 9 == 0:
+            stale = expected, sample
+        assert ours.beta == host.beta
+    theirs, mine = ({name: column[...] for name, column in replay.state().items()} for replay in (host, ours))
+    assert mine.keys() == theirs.keys()
+    for name in ("sampler.priorities", "sampler.weighed", "sampler.largest", "storage.written"):
+        np.testing.assert_allclose(mine[name], theirs[name], rtol=1e-12)
+    again = pair(capacity)[1]
+    assert again.load_state(theirs)
+    drawn = [replay.sample(16, np.random.default_rng(1))[1] for replay in (again, ours)]
+    assert torch.equal(drawn[0].entries, drawn[1].entries)
+    assert not pair(capacity + 1)[1].load_state(theirs) or theirs["storage.written"].max() <= capacity
+
+
+def test_there_is_nothing_to_sample_on_a_device_before_a_window_is_complete() -> None:
+    _, ours = pair(40)
+    steps = random_steps(3, 4, seed=0, end_share=0.0)
+    for step in steps:
+        with pytest.raises(NothingToSample):
+            ours.sample(16, np.random.default_rng(0))
+        ours.append(*step)
+    assert ours.sample(16, np.random.default_rng(0))[1].entries.tolist() == [0] * 16
+    _, ended = pair(40)
+    ended.append(*steps[0][:3], np.ones(3, bool), *steps[0][4:])  # all windows end with their episodes
+    assert ended.sample(16, np.random.default_rng(0))[0].discounts.tolist() == [0] * 16
+
+
+def test_device_draws_follow_priorities_with_a_generator_of_the_device() -> None:
+    _, ours = pair(40, alpha=0.5)
+    for step in random_steps(3, 30, seed=0, end_share=0.0):
+        ours.append(*step)
+    random = torch.Generator(CPU).manual_seed(0)
+    everything = ours.sample(4096, random)[1]
+    ours.update_priorities(everything, (1 + everything.entries % 7).float())
+    drawn = ours.sample(200_000, random)[1]
+    counts = torch.bincount(drawn.lanes * 30 + drawn.entries, minlength=90).reshape(3, 30)[:, :27].numpy()
+    expected = np.tile((1 + np.arange(27) % 7) ** 0.5, (3, 1))
+    expected *= counts.sum() / expected.sum()
+    assert counts.sum() == 200_000
+    chi_square = float(((counts - expected) ** 2 / expected).sum())
+    assert chi_square < 81 + 4 * (2 * 81) ** 0.5  # 80 degrees of freedom, four standard deviations
+
+
+class NoWaiting(TorchDispatchMode):
+    """Fails where the host would have to wait for a GPU: values asked for, shapes that depend on them."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        name = func.overloadpacket.__name__
+        assert name not in ("_local_scalar_dense", "nonzero", "masked_select", "_unique2", "is_nonzero", "equal"), name
+        if name in ("index", "index_put", "index_put_", "_index_put_impl_"):
+            assert not any(index is not None and index.dtype == torch.bool for index in args[1])
+        return func(*args, **(kwargs or {}))
+
+
+def test_nothing_waits_for_the_device() -> None:
+    _, ours = pair(20)
+    steps = random_steps(3, 60, seed=0)
+    with NoWaiting():
+        for step in steps:
+            ours.append(*step)
+        for random in (np.random.default_rng(0), torch.Generator(CPU).manual_seed(0)):
+            _, sample = ours.sample(32, random)
+            ours.update_priorities(sample, torch.ones(32))
+        with pytest.raises(AssertionError, match="_local_scalar_dense"):
+            ours.storage.written[0].item()
+        with pytest.raises(AssertionError):
+            ours.storage.written[ours.storage.written > 3]
+
+
+def test_an_agent_learns_the_same_from_a_batch_on_its_device() -> None:
+    host, _ = pair(60)
+    agents = []
+    for _ in range(2):
+        torch.manual_seed(0)
+        networks = [DuelingQNetwork(3, (2, 3), 4, torso="grid") for _ in range(2)]
+        agents.append(DoubleDQN(*networks, device=CPU, learning_rate=1e-3, precision="float32", threads=2))
+    for step in random_steps(3, 50, seed=1):
+        host.append(*step)
+    for _ in range(3):
+        batch, sample = host.sample(32, np.random.default_rng(0))
+        tensors = TensorBatch(**{name: torch.from_numpy(array) for name, array in vars(batch).items()})
+        expected = agents[0].update(batch, sample.weights)
+        losses = agents[1].update(tensors, torch.from_numpy(sample.weights))
+        assert isinstance(losses.td_errors, torch.Tensor)
+        np.testing.assert_array_equal(losses.td_errors.numpy(), expected.td_errors)
+        assert (losses.loss, losses.q_mean) == pytest.approx((expected.loss, expected.q_mean))
+    for ours, theirs in zip(*(agent.online.parameters() for agent in agents), strict=True):
+        assert torch.equal(ours, theirs)

@@ -1,0 +1,89 @@
+"""What `eval`, `play` and `profile` start ends with them, even if they are killed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.support.program import PROGRAM, Terminal, nobody_is_left, processes_of, wait_until
+
+
+@contextlib.contextmanager
+def started(*arguments: str, cwd: Path) -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen(
+        [*PROGRAM, *arguments], cwd=cwd, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+        env={**os.environ, "TMPDIR": str(cwd)},
+    )  # fmt: skip
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        assert process.stderr is not None
+        process.stderr.close()
+
+
+def at_work(front_end: int) -> psutil.Process:
+    """The engine's process of a front end, as soon as its imports are over: its messages have left standard output."""
+    (child,) = wait_until(lambda: psutil.Process(front_end).children(), "the engine's process")
+    assert isinstance(child, psutil.Process)
+    wait_until(lambda: Path(f"/proc/{child.pid}/fd/1").readlink() == Path(os.devnull), "the engine at work")
+    return child
+
+
+@pytest.mark.parametrize("stopped", [pytest.param(False, marks=pytest.mark.long), True])
+def test_an_evaluation_ends_with_its_front_end(stopped: bool, tmp_path: Path) -> None:
+    with started("eval", "mario-1-1", "--episodes", "100000", cwd=tmp_path) as front_end:
+        child = at_work(front_end.pid)
+        if stopped:
+            child.suspend()
+        front_end.kill()
+        front_end.wait()
+        nobody_is_left(tmp_path)
+
+
+@pytest.mark.long
+def test_a_game_ends_with_its_front_end(tmp_path: Path) -> None:
+    terminal = Terminal("play", cwd=tmp_path)
+    terminal.wait_for("x_pos")
+    at_work(terminal.pid).suspend()
+    os.kill(terminal.pid, signal.SIGKILL)
+    assert terminal.wait() == -signal.SIGKILL
+    nobody_is_left(tmp_path)
+
+
+def test_q_leaves_a_game_that_hangs(tmp_path: Path) -> None:
+    terminal = Terminal("play", cwd=tmp_path)
+    terminal.wait_for("x_pos")
+    at_work(terminal.pid).suspend()
+    terminal.send("q")
+    assert terminal.wait() == 0
+    nobody_is_left(tmp_path)
+
+
+@pytest.mark.long
+def test_a_film_is_finished_although_its_front_end_was_killed(tmp_path: Path) -> None:
+    with started("play", "--record", "film.gif", cwd=tmp_path) as front_end:
+        child = at_work(front_end.pid)
+        wait_until(lambda: child.io_counters().write_chars > 500_000, "pictures")  # of 184,320 bytes each
+        front_end.kill()
+        front_end.wait()
+        nobody_is_left(tmp_path)
+    assert (tmp_path / "film.gif").read_bytes()[-1:] == b";"  # how a GIF ends
+
+
+def test_a_profile_and_the_run_that_it_looks_at_end_with_their_front_end(tmp_path: Path) -> None:
+    with started("profile", "--game", "snake", "--board", "5x5", "--duration", "3600", cwd=tmp_path) as front_end:
+        (folder,) = wait_until(lambda: list(tmp_path.glob("mario-tui-profile-*/runs")), "the run's folder")
+        wait_until(lambda: list(folder.glob("*/run.lock")) and len(processes_of(folder)) > 1, "the run's processes")
+        front_end.kill()
+        front_end.wait()
+        nobody_is_left(tmp_path)
+    assert not folder.exists()

@@ -1,0 +1,159 @@
+"""Options: the command line, the file and the dataclass say the same."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from engine.config.command_line import given
+from engine.config.run_config import AUTO, GAMES, RUNNERS, ConfigError, RunConfig, make_config
+from engine.errors import UserError
+from mario_tui.cli import training_parser
+from mario_tui.launch import make_plan
+
+
+def parse(*arguments: str) -> dict[str, object]:
+    return given(training_parser().parse_args(arguments))
+
+
+def test_only_given_flags_are_given() -> None:
+    assert parse() == {}
+    assert parse("--steps", "1e5", "--no-amp", "--stage", "1-2") == {"steps": 100_000, "amp": False, "stage": "1-2"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("--steps", "0"), "--steps: 0 is not accepted; accepted: a whole number of 1 or more"),
+        (("--steps", "many"), "--steps: 'many' is not accepted"),
+        (("--steps", "1.5"), "--steps: 1.5 is not accepted"),
+        (("--stage", "9-1"), "--stage: '9-1' is not accepted; accepted: 1-1 to 8-4"),
+        (("--stage", "1-1,9-9"), "--stage: '1-1,9-9' is not accepted; accepted: 1-1 to 8-4, game, random, or several"),
+        (("--stage", "1-1,1-2,1-1"), "--stage: '1-1,1-2,1-1' is not accepted; accepted: 1-1 to 8-4"),
+        (("--stage", "1-1,random"), "--stage: '1-1,random' is not accepted; accepted: 1-1 to 8-4"),
+        (("--curriculum",), "--curriculum: needs stages in order, and 1-1 is one; accepted with: --stage 1-1,1-2"),
+        (("--curriculum-rate", "0"), "--curriculum-rate: 0.0 is not accepted; accepted: a number from 0.01 to 1.0"),
+        (("--game", "tetris", "--curriculum-steps", "0"), "--curriculum-steps: 0 is not accepted; accepted: a whole"),
+        (("--game", "snake", "--curriculum"),
+         "--curriculum: is not an option of snake; accepted with: --game mario and --game tetris"),
+        (("--game", "pong"), "--game: 'pong' is not accepted; accepted: mario, snake, tetris"),
+        (("--game", "snake", "--stage", "1-2"), "--stage: is not an option of snake; accepted with: --game mario"),
+        (("--board", "7x14"), "--board: is not an option of mario; accepted with: --game snake and --game tetris"),
+        (("--game", "tetris", "--board", "14"), "--board: '14' is not accepted; accepted: WIDTHxHEIGHT within 4..12x"),
+        (("--game", "tetris", "--board", "7x99"), "--board: '7x99' is not accepted"),
+        (("--game", "snake", "--reward", "lines"), "--reward: 'lines' is not accepted; accepted: fruits"),
+        (("--alpha", "nan"), "--alpha: nan is not accepted; accepted: a number from 0.0 to 1.0"),
+        (("--device", "tpu"), "--device: 'tpu' is not accepted; accepted: auto, cpu, mps, cuda, cuda:N"),
+        (("--burnin", "500000"), "--burnin: 500000 never fits; accepted: 1 to buffer-size (400000)"),
+        (("--batch-size", "4096", "--buffer-size", "4000", "--burnin", "100"),
+         "--batch-size: 4096 never fits; accepted: auto, or 1 to 4000 (buffer-size 4000)"),
+        (("--batch-size", "2048", "--buffer-size", "4000", "--burnin", "9", "--runner", "ddp", "--num-processes", "4"),
+         "--batch-size: 2048 never fits; accepted: auto, or 1 to 1000 (buffer-size 4000 / 4 processes)"),
+        (("--sync-every", "1000"),
+         "--tau: 0.002 every 1,000 updates would hardly move the target network; accepted: 0.1 or more"),
+        (("--tau", "1"), "--tau: 1 after every update leaves no target network; accepted with: --sync-every 2 or more"),
+        (("--buffer-size", "100", "--burnin", "50", "--parallel-envs", "64"), "--buffer-size: 100 is too small"),
+    ],
+)  # fmt: skip
+def test_impossible_values_name_the_flag_and_what_is_accepted(arguments: tuple[str, ...], complaint: str) -> None:
+    with pytest.raises(ConfigError, match="^" + re.escape(complaint)):
+        make_plan(parse(*arguments))
+
+
+@pytest.mark.parametrize(("runner", "most"), [("single", 4000), ("apex", 4000), ("parallel", 2000), ("ddp", 2000)])
+def test_a_batch_may_be_as_large_as_the_replay_that_it_is_drawn_from(runner: str, most: int) -> None:
+    options = {"runner": runner, "buffer_size": 4000, "burnin": 100}
+    assert make_config({**options, "batch_size": most}).largest_batch == most
+    with pytest.raises(ConfigError, match=f"^--batch-size: {most + 1} never fits"):
+        make_config({**options, "batch_size": most + 1})
+    assert make_config({**options, "batch_size": "auto"}).batch_size == AUTO
+
+
+def test_help_is_for_the_game_that_is_named() -> None:
+    mario, snake = (" ".join(training_parser(game).format_help().split()) for game in ("mario", "snake"))
+    assert "--stage NAME" in mario and "--board WxH" not in mario
+    assert "--stage NAME" not in snake and "(default: 12x12)" in snake and "(default: 0.97)" in snake
+
+
+def test_unknown_flag_is_one_line() -> None:
+    with pytest.raises(UserError, match=r"^unrecognized arguments: --stepps"):
+        parse("--stepps", "3")
+
+
+def test_toml_round_trip_keeps_every_field() -> None:
+    config = RunConfig(steps=123, stage="4-2", amp=False, learning_rate=1e-3, episodes=7)
+    assert make_config(tomllib.loads(config.to_toml())) == config
+
+
+def test_a_game_has_defaults_of_its_own_and_they_are_kept() -> None:
+    config = make_plan(parse("--game", "tetris", "--gamma", "0.5")).config
+    assert (config.board, config.reward, config.gamma) == ("7x14", "lines", 0.5)
+    stored = tomllib.loads(config.to_toml())
+    assert "stage" not in stored and "death_penalty" not in stored
+    assert make_config(stored) == config
+
+
+def test_command_line_beats_file_only_if_given(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text("steps = 500\nbatch_size = 64\n")
+    plan = make_plan(parse("--batch-size", "32"), file)
+    assert (plan.config.steps, plan.config.batch_size) == (500, 32)
+
+
+def test_a_file_may_hold_what_the_command_line_makes_possible(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text("num_actors = 3\n")
+    assert make_plan(parse("--runner", "apex"), file).config.num_actors == 3
+    assert make_plan({}, file, preset_name="apex-classic").config.num_actors == 3
+    with pytest.raises(UserError, match=r"mine\.toml: num_actors: is not an option of single"):
+        make_plan({}, file)
+    with pytest.raises(ConfigError, match=r"^--num-actors: is not an option of single"):
+        make_plan(parse("--num-actors", "2"), file)
+
+
+def test_a_relative_cartridge_means_what_it_meant_where_it_was_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert make_plan(parse("--rom", "game.nes")).config.rom == str(tmp_path / "game.nes")
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "mine.toml").write_text('rom = "game.nes"')
+    assert make_plan({}, Path("sub/mine.toml")).config.rom == str(tmp_path / "sub" / "game.nes")
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        ("stepps = 1", "unknown key 'stepps'; accepted: game, stage"),
+        ("steps = 'x'", "steps: 'x' is not accepted"),
+        ("steps = ", "not valid TOML"),
+        ("render = 1", "render: 1 is not accepted; accepted: true, false"),
+    ],
+)
+def test_a_bad_file_is_named(tmp_path: Path, content: str, complaint: str) -> None:
+    file = tmp_path / "bad.toml"
+    file.write_text(content)
+    with pytest.raises(UserError, match=f"bad.toml: {complaint}"):
+        make_plan({}, file)
+
+
+def test_every_option_has_help_and_a_flag() -> None:
+    text = "".join(training_parser(game, runner).format_help() for game in GAMES for runner in RUNNERS)
+    for name in RunConfig.__dataclass_fields__:
+        assert "--" + name.replace("_", "-") in text
+
+
+def test_a_home_folder_is_meant_by_its_sign(tmp_path: Path) -> None:
+    file = tmp_path / "options.toml"
+    file.write_text('rom = "~/smb.nes"')
+    config = make_plan({"run_dir": "~/runs"}, file).config
+    assert (config.run_dir, config.rom) == (str(Path.home() / "runs"), str(Path.home() / "smb.nes"))
+    assert make_plan({"run_dir": "~nobody-of-that-name/runs"}).config.run_dir == "~nobody-of-that-name/runs"
+
+
+def test_a_game_that_is_no_text_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"--game: \['mario'\] is not accepted"):
+        make_config({"game": ["mario"]})

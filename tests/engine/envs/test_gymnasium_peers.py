@@ -1,0 +1,31 @@
+"""Other implementations of DQN train on our Gymnasium environments."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("peer", ["sb3_dqn", "cleanrl_dqn"])
+def test_peer_trains_on_our_environment(peer: str) -> None:
+    if peer == "sb3_dqn" and find_spec("stable_baselines3") is None:
+        pytest.fail("stable-baselines3 is missing: .venv/bin/pip install -c constraints.txt -e '.[peers]'")
+    command = [sys.executable, "-m", f"tests.support.peers.{peer}", "400"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr[-2000:]
+    result = json.loads(done.stdout.splitlines()[-1])
+    assert result["steps"] == 400
+    assert result["updates"] >= 70
+    assert math.isfinite(result["loss"])
+    assert result["loss"] > 0
+    assert result["lengths"]
+    assert min(result["lengths"]) >= 10

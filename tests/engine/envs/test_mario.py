@@ -1,0 +1,425 @@
+"""Super Mario Bros: equal to gym-super-mario-bros 7.4, the same on both consoles, deterministic, resumable."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from engine.config.joypad import ACTION_SETS, A, action_buttons
+from engine.envs.emulators.protocol import Emulator
+from engine.envs.mario import VIEWS, MarioLanes, MarioTask, View
+from engine.envs.mario.lanes import make_emulator, start_states
+from engine.envs.mario.reference_stepper import SteppedPlayer
+from engine.envs.mario.rules import BUTTONS, INFO_NAMES, STATUS_NAMES, WORLD, draw, stream
+from engine.envs.vec_env import VectorStep
+from engine.errors import UserError
+
+RIGHT_B = ACTION_SETS["right-only"].index("right+B")
+ARRAYS = ("frames", "rewards", "terminated", "truncated", "returns", "lengths", "furthest", "clears", "info")
+
+
+# ---------------------------------------------------------------------------------- against gym-super-mario-bros 7.4
+
+
+@pytest.fixture
+def reference() -> Iterator[Any]:
+    """Makes 7.4's own environments, cured of what breaks them on NumPy 2 (uint8 arithmetic that overflows)."""
+    if sys.version_info >= (3, 13):
+        pytest.skip("7.4 needs an older Python; 9.1 has other rewards")
+    import nes_py._rom as rom_module
+    from gym_super_mario_bros import SuperMarioBrosEnv
+    from nes_py import nes_env
+
+    made = []
+
+    def make(target: tuple[int, int] | None) -> Any:
+        made.append(SuperMarioBrosEnv(target=target))
+        return made[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        original = rom_module.ROM.header.fget
+        patch.setattr(rom_module.ROM, "header", property(lambda self: original(self).astype(np.int64)))
+
+        def ram(self: Any) -> Any:
+            address = nes_env._LIB.Memory(self._env)
+            return ctypes.cast(address, ctypes.POINTER(ctypes.c_uint8 * 0x800)).contents
+
+        patch.setattr(nes_env.NESEnv, "_ram_buffer", ram)
+        yield make
+        for env in made:
+            env.close()
+
+
+def equals_the_package(theirs: Any, task: MarioTask, emulator: str, steps: int, episodes: int, seed: int) -> int:
+    """Play held random actions on both, frame for frame; the number of finished episodes."""
+    env = MarioLanes(task, 1, emulator=emulator)
+    random, buttons = np.random.default_rng(seed), action_buttons(task.actions)
+    env.reset()
+    theirs.reset()
+    theirs.step(0)  # our episodes begin with one frame, which draws the screen
+    finished, total, played = 0, 0.0, 0
+    while finished < episodes and played < steps:
+        action = RIGHT_B if random.random() < 0.5 else int(random.integers(len(buttons)))
+        for _ in range(int(random.integers(1, 9))):
+            step, reward = env.step(np.array([action])), 0.0
+            for _ in range(task.frame_skip):
+                screen, frame_reward, done, info = theirs.step(buttons[action])
+                reward += frame_reward
+                if done:
+                    break
+            total, played = total + reward, played + 1
+            assert step.rewards[0] == reward
+            assert step.returns[0] == total
+            assert bool(step.terminated[0]) == done
+            ours = dict(zip(INFO_NAMES, step.info[0].tolist(), strict=True))
+            assert ours | {"status": STATUS_NAMES[ours["status"]], "flag_get": bool(ours["flag_get"])} == info
+            if done:
+                finished, total = finished + 1, 0.0
+                theirs.reset()
+                theirs.step(0)
+                break
+            assert np.array_equal(env.emulator.screen(0), screen)
+    return finished
+
+
+@pytest.mark.parametrize("stage", ["1-1", "1-2", "4-4", "8-1"])
+def test_classic_equals_the_package_in_reward_done_info_and_screen(reference: Any, stage: str) -> None:
+    world, number = (int(part) for part in stage.split("-"))
+    task = MarioTask(stage=stage, reward="classic", actions="simple", noop_max=0, stall_steps=0)
+    assert equals_the_package(reference((world, number)), task, "native", 400, 2, seed=world) > 0
+
+
+def test_the_whole_game_equals_the_package_over_lives(reference: Any) -> None:
+    task = MarioTask(stage="game", reward="classic", noop_max=0, stall_steps=0)
+    assert equals_the_package(reference(None), task, "native", 900, 1, seed=3) == 1  # three lives are lost
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("world", range(1, 9))
+@pytest.mark.parametrize("number", range(1, 5))
+def test_classic_equals_the_package_everywhere(reference: Any, world: int, number: int) -> None:
+    task = MarioTask(stage=f"{world}-{number}", reward="classic", actions="complex", noop_max=0, stall_steps=0)
+    for emulator in ("native", "nes-py"):
+        equals_the_package(reference((world, number)), task, emulator, 600, 5, seed=world * number)
+
+
+# ---------------------------------------------------------------------------------- the same on every console
+
+
+def stepped(task: MarioTask, lanes: int, seed: int) -> MarioLanes:
+    """Lanes on our console that are played frame by frame from Python instead of in one compiled call."""
+    env = MarioLanes(task, lanes, seed=seed)
+    starts = start_states("native", task.stages, whole_game=task.stage == "game")
+    env._player = SteppedPlayer(env.emulator, task, env.book, starts, restart=True)
+    return env
+
+
+def assert_equal_play(one: MarioLanes, other: MarioLanes, steps: int) -> int:
+    """Held random actions in both; the number of episodes that ended."""
+    random, ended = np.random.default_rng(1), 0
+    assert np.array_equal(one.reset(), other.reset())
+    for step in range(steps):
+        if step % 3 == 0:
+            actions = random.integers(0, one.actions, one.lanes)
+        first, second = one.step(actions), other.step(actions)
+        for name in (*ARRAYS, "emulated"):
+            assert np.array_equal(getattr(first, name), getattr(second, name)), (step, name)
+        over = first.terminated | first.truncated
+        assert np.array_equal(first.final_frames[over], second.final_frames[over])
+        ended += int(over.sum())
+    return ended
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        MarioTask(),
+        MarioTask(stage="random", actions="complex", sticky=0.25, view=VIEWS["84x84"], stall_steps=40),
+        MarioTask(stage="game", actions="simple", stall_steps=25, frame_skip=3, sticky=0.25),
+        MarioTask(stage="8-4", view=View(16, 240, 0, 256, 61, 77), reward="classic"),
+    ],
+    ids=lambda task: task.stage,
+)
+def test_the_compiled_step_equals_the_rules_played_from_python(task: MarioTask) -> None:
+    assert assert_equal_play(MarioLanes(task, 3, seed=5, threads=2), stepped(task, 3, 5), 150) > 0
+
+
+@pytest.mark.parametrize("stage", ["1-1", "4-4"])
+def test_nes_py_plays_the_same_game(stage: str) -> None:
+    task = MarioTask(stage=stage, actions="simple")
+    native, nes_py = (MarioLanes(task, 2, seed=6, threads=2, emulator=name) for name in ("native", "nes-py"))
+    assert assert_equal_play(native, nes_py, 110) > 0
+
+
+def test_lanes_and_threads_do_not_change_a_game() -> None:
+    random = np.random.default_rng(0)
+    many, alone = MarioLanes(MarioTask(), 5, threads=3, seed=2), MarioLanes(MarioTask(), 3, seed=2)
+    assert np.array_equal(many.reset()[:3], alone.reset())
+    for _ in range(80):
+        actions = random.integers(0, many.actions, 5)
+        first, second = many.step(actions), alone.step(actions[:3])
+        assert all(np.array_equal(getattr(first, name)[:3], getattr(second, name)) for name in ARRAYS)
+
+
+# ---------------------------------------------------------------------------------- episodes
+
+
+def run_until(env: MarioLanes, action: int, condition: str) -> VectorStep:
+    while True:
+        step = env.step(np.full(env.lanes, action))
+        if getattr(step, condition).any():
+            return step
+
+
+def test_random_starts_differ_and_depend_on_the_seed_alone() -> None:
+    def counters(seed: int) -> list[int]:
+        env = MarioLanes(MarioTask(), 8, seed=seed)
+        env.reset()
+        return list(env.emulator.ram[:, 0x09])  # the game's frame counter
+
+    assert counters(1) == counters(1) != counters(2)
+    assert len(set(counters(1))) > 3
+
+
+def test_random_draws_are_even() -> None:
+    draws = np.array([draw(stream(seed, lane), count) for seed in (0, 1) for lane in range(40) for count in range(200)])
+    counts = np.bincount(draws % 31, minlength=31)
+    expected = draws.size / 31
+    assert ((counts - expected) ** 2 / expected).sum() < 30 + 4 * 60**0.5  # four standard deviations
+    assert len(np.unique(draws)) > 0.999 * draws.size
+
+
+def test_sticky_actions_repeat_the_last_one() -> None:
+    env = MarioLanes(MarioTask(sticky=0.5, stall_steps=0), 64, seed=1)
+    env.reset()
+    env.step(np.zeros(64, np.int64))
+    env.step(np.full(64, RIGHT_B))
+    assert 16 < int((env.book[:, BUTTONS] == 0).sum()) < 48
+
+
+@pytest.mark.parametrize("emulator", ["native", "nes-py"])
+def test_a_truncated_episode_ends_with_the_mark_of_the_button_that_was_held(emulator: str) -> None:
+    task = MarioTask(actions="noop,A", sticky=0.5, stall_steps=3)
+    goes_on, stands = (MarioLanes(task, 8, emulator=emulator, seed=1, restart=restart) for restart in (True, False))
+    goes_on.reset()
+    stands.reset()
+    for step in range(3):  # up to the end of all first episodes both draw the same numbers
+        intended = (np.arange(8) + step) % 2
+        last, stood = goes_on.step(intended), stands.step(intended)
+    assert last.truncated.all() and stood.truncated.all()
+    held = stands.book[:, BUTTONS] & A != 0  # a lane that stands still keeps it in its book
+    assert (held != (intended == 1)).any()  # in some lane the action before stuck
+    for frames in (last.final_frames, stood.final_frames, stood.frames):
+        assert np.array_equal(frames[:, 0, 0] == 255, held)
+
+
+@pytest.mark.parametrize("emulator", ["native", "nes-py"])
+def test_standing_still_is_truncated_and_not_terminated(emulator: str) -> None:
+    env = MarioLanes(MarioTask(stall_steps=20), 1, emulator=emulator)
+    env.reset()
+    step = run_until(env, 0, "truncated")
+    assert not step.terminated[0]
+    assert step.lengths[0] == 20
+
+
+@pytest.mark.parametrize("emulator", ["native", "nes-py"])
+def test_final_picture_is_kept_and_the_next_is_a_new_start(emulator: str) -> None:
+    env = MarioLanes(MarioTask(noop_max=0), 1, emulator=emulator)
+    start = env.reset()
+    step = run_until(env, RIGHT_B, "terminated")
+    assert np.array_equal(step.frames, start)
+    assert not np.array_equal(step.final_frames, step.frames)
+    assert step.returns[0] > 100
+    assert step.rewards[0] == -1  # -25 for the death, clipped to -15 and scaled
+    assert env.step(np.array([0])).lengths[0] == 1
+
+
+def clear_by_search(env: MarioLanes, random: np.random.Generator) -> tuple[VectorStep, int]:
+    """Held random actions from saved states; the furthest survivor is the next start, and after failures an earlier one
+    is tried again. Gives the step and the lane of a clear."""
+    console, reached, failures = env.emulator, [(0, env.emulator.save(0))], 0
+    for _ in range(600):
+        start_x, start = reached[-1]
+        for lane in range(env.lanes):
+            console.load(lane, start)
+        held, left = np.zeros((2, env.lanes), np.int64)
+        alive = np.ones(env.lanes, np.bool_)
+        for _ in range(20):
+            held = np.where(left == 0, random.choice([0, 1, 3, 3, 4, 4, 4], env.lanes), held)
+            left = np.where(left == 0, random.integers(1, 9, env.lanes), left) - 1
+            step = env.step(held)
+            alive &= ~(step.terminated | step.truncated)
+            if step.clears.any():
+                return step, int(np.flatnonzero(step.clears)[0])
+        xs = np.where(alive, step.info[:, INFO_NAMES.index("x_pos")], -1)
+        best = int(xs.argmax())
+        if xs[best] > start_x + 24:
+            reached.append((int(xs[best]), console.save(best)))
+            failures = max(0, failures - 1)
+        else:
+            failures += 1
+            del reached[max(1, len(reached) - failures) :]
+    raise AssertionError("the search found no way to the flag")
+
+
+def test_reaching_the_flag_ends_the_episode_with_the_bonus() -> None:
+    env = MarioLanes(MarioTask(noop_max=0, stall_steps=0), 48, threads=2)
+    env.reset()
+    step, lane = clear_by_search(env, np.random.default_rng(0))
+    assert step.terminated[lane]
+    assert 2 <= step.rewards[lane] <= 4
+    info = dict(zip(INFO_NAMES, step.info[lane].tolist(), strict=True))
+    assert (info["flag_get"], info["world"], info["stage"]) == (1, 1, 1)
+    assert info["x_pos"] > 3100
+    assert step.lengths[lane] > 0
+
+
+@pytest.mark.parametrize("emulator", ["native", "nes-py"])
+def test_the_game_ends_with_the_last_world(emulator: str) -> None:
+    """Then the console waits for a button, and its clock never moves on."""
+    env = MarioLanes(MarioTask(stage="game"), 1, emulator=emulator)
+    env.reset()
+    for _ in range(10):
+        assert not env.step(np.array([0])).terminated[0]
+    env.emulator.poke(0, WORLD, 7)
+    env.emulator.poke(0, 0x0770, 2)  # the mode after Bowser
+    step = env.step(np.array([0]))
+    assert step.terminated[0] and step.clears[0]
+    assert env.step(np.array([0])).info[0, INFO_NAMES.index("world")] == 1
+
+
+@pytest.mark.parametrize("stage", ["1-2", "4-4", "8-1"])
+def test_stages_start_where_they_should(stage: str) -> None:
+    env = MarioLanes(MarioTask(stage=stage), 1)
+    env.reset()
+    info = dict(zip(INFO_NAMES, env.step(np.array([0])).info[0].tolist(), strict=True))
+    assert f"{info['world']}-{info['stage']}" == stage
+    assert (info["life"], info["score"], info["coins"]) == (2, 0, 0)
+
+
+def test_random_stages_visit_many() -> None:
+    env = MarioLanes(MarioTask(stage="random"), 40, seed=3)
+    env.reset()
+    step = env.step(np.zeros(40, np.int64))
+    visited = {(world, stage) for world, stage in step.info[:, [INFO_NAMES.index("world"), INFO_NAMES.index("stage")]]}
+    assert len(visited) > 15
+
+
+# ---------------------------------------------------------------------------------- pictures and states
+
+
+@pytest.mark.parametrize("view", [*VIEWS.values(), View(8, 200, 3, 251, 31, 62)], ids=lambda view: str(view.shape))
+@pytest.mark.parametrize("emulator", ["native", "nes-py"])
+def test_picture_is_the_area_mean_of_the_screen(emulator: str, view: View) -> None:
+    env = MarioLanes(MarioTask(view=view), 1, emulator=emulator)
+    env.reset()
+    frames = env.step(np.array([RIGHT_B])).frames
+    luma = env.emulator.screen(0).astype(float) @ [0.299, 0.587, 0.114]
+
+    def means(values: np.ndarray, first: int, last: int, cells: int) -> np.ndarray:
+        """Of the first axis, weighing pixels by their share in a cell."""
+        borders = first + np.arange(cells + 1) * (last - first) / cells
+        integral = np.concatenate([np.zeros((1, values.shape[1])), np.cumsum(values, axis=0)])
+        whole = borders.astype(int)
+        at = integral[whole] + (borders - whole)[:, None] * np.vstack([values, values[-1:]])[whole]
+        return np.diff(at, axis=0) / ((last - first) / cells)
+
+    expected = means(means(luma, view.top, view.bottom, view.height).T, view.left, view.right, view.width).T
+    expected[: view.mark, : view.mark] = 0
+    assert np.abs(frames[0] - expected).max() <= 0.5 + 1e-6
+
+
+@pytest.mark.parametrize("name", ["native", "nes-py"])
+def test_a_saved_state_continues_as_the_original_in_any_lane(name: str) -> None:
+    emulator: Emulator = make_emulator(name, 2, 1)
+    random = np.random.default_rng(0)
+    for _ in range(80):
+        emulator.step(random.integers(0, 256, 2).astype(np.uint8))
+    state = emulator.save(0)
+    buttons = random.integers(0, 256, 40).astype(np.uint8)
+
+    def continued(lane: int) -> tuple[bytes, bytes]:
+        for button in buttons:
+            emulator.step(np.full(2, button), active=np.arange(2) == lane)
+        return emulator.ram[lane].tobytes(), emulator.screen(lane).tobytes()
+
+    first = continued(0)
+    for lane in (0, 1):
+        emulator.load(lane, state)
+        assert continued(lane) == first
+    with pytest.raises(ValueError, match="not a saved state"):
+        emulator.load(1, b"\x07")
+
+
+def test_the_random_state_of_the_lanes_goes_on() -> None:
+    env = MarioLanes(MarioTask(), 4, seed=9)
+    env.reset()
+    state = env.state()
+    expected = env.reset()
+    again = MarioLanes(MarioTask(), 4, seed=9)
+    again.load_state(state)
+    assert np.array_equal(again.reset(), expected)
+
+
+# ---------------------------------------------------------------------------------- what is not accepted
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"stage": "9-1"}, "stage: '9-1' is not accepted; accepted: 1-1 to 8-4, game, random"),
+        ({"reward": "x"}, "reward: 'x' is not accepted; accepted: progress, classic"),
+        ({"actions": "right,jump"}, "'jump' is not accepted; accepted: right-only, simple, complex, or a list like"),
+        ({"frame_skip": 0}, "frame_skip: 1 to 60"),
+    ],
+)
+def test_an_impossible_task_is_refused(options: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(UserError) as caught:
+        MarioTask(**options)
+    assert complaint in str(caught.value)
+
+
+@pytest.mark.parametrize("emulator", ["native", "nes-py"])
+def test_a_file_that_is_no_cartridge_is_refused(emulator: str, tmp_path: Path) -> None:
+    rom = tmp_path / "game.nes"
+    rom.write_bytes(b"NES\x1a" + bytes(12))
+    with pytest.raises(UserError, match=r"game\.nes: has 0 program banks"):
+        MarioLanes(MarioTask(), 1, emulator=emulator, rom=rom)
+
+
+@pytest.mark.parametrize("emulator", ["native", "nes-py"])
+def test_spread_lanes_begin_in_every_way_there_is(emulator: str) -> None:
+    env = MarioLanes(MarioTask(noop_max=5), 8, emulator=emulator, seed=3)
+    env.spread_starts()
+    for _ in range(2):
+        env.reset()
+        frame_counters = env.emulator.ram[:, 0x09].astype(int)
+        assert (frame_counters - frame_counters[0]).tolist() == [0, 1, 2, 3, 4, 5, 0, 1]
+        env.rewind()
+    env.close()
+
+
+@pytest.mark.parametrize("emulator", ["native", "nes-py"])
+def test_the_small_view_shows_whether_a_is_held(emulator: str) -> None:
+    """In each lane another action; the stage's beginning outlives all of them."""
+    env = MarioLanes(MarioTask(actions="noop,right+A,A", noop_max=0), 3, emulator=emulator)
+    assert not env.reset()[:, :8, :8].any()
+    step = env.step(np.array([0, 1, 2]))
+    assert [np.unique(frame[:8, :8]).tolist() for frame in step.frames] == [[0], [255], [255]]
+    assert [np.unique(frame[:8, :8]).tolist() for frame in env.step(np.array([1, 1, 0])).frames] == [[255], [255], [0]]
+    assert not env.reset(np.array([True, True, True]))[:, :8, :8].any()
+    env.close()
+
+
+def test_the_whole_screen_has_no_mark() -> None:
+    env = MarioLanes(MarioTask(actions="noop,A", noop_max=0, view=VIEWS["84x84"]), 1)
+    blue = env.reset()[0, 20, 40]
+    assert env.step(np.array([1])).frames[0, 20, 40] == blue
+    assert VIEWS["84x84"].mark == 0
+    env.close()

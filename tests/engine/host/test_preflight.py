@@ -1,0 +1,75 @@
+"""A start that is refused leaves nothing behind: it is refused before there is a folder, or the folder is removed."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.config.run_config import make_config
+from engine.envs.emulators.cartridge import installed_mario
+from engine.errors import UserError
+from engine.host import preflight
+from engine.host.client import HostProcess
+from engine.host.preflight import check_start
+from engine.runs.registry import create_run, list_runs
+from mario_tui.launch import make_plan
+from tests.support.in_process import checkpoint_of, train
+from tests.support.program import PATIENCE_S
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"device": "cuda:99"}, "--device: cuda:99: this machine has "),
+        ({"rom": "missing.nes"}, "--rom: .*missing.nes: cannot be read"),
+        ({"rom": __file__}, "--rom: .*: not an iNES file"),
+        ({"buffer_size": 10**12, "device": "cpu"}, "--buffer-size: 1,000,000,000,000 transitions take .* GiB"),
+        (
+            {"buffer_size": 10**10, "use_mmap_buffer": True},
+            r"--buffer-size: 10,000,000,000 transitions take \S+ Gi?B.* accepted: up to [\d,]+$",
+        ),
+    ],
+)
+def test_what_can_be_known_is_known_before_there_is_a_folder(
+    options: dict[str, Any], complaint: str, tmp_path: Path
+) -> None:
+    plan = make_plan({"run_dir": str(tmp_path / "runs"), **options})
+    with pytest.raises(UserError, match=complaint):
+        plan.start()
+    assert not (tmp_path / "runs").exists()
+    assert list_runs() == []
+
+
+def test_a_replay_in_a_file_must_fit_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    free = 3016 * 200_000  # a picture of 50 x 60 and 16 bytes of a transition
+    usage = shutil.disk_usage(tmp_path)._replace(free=free)
+    monkeypatch.setattr(preflight.shutil, "disk_usage", lambda folder: usage)
+    options = {"run_dir": str(tmp_path / "not" / "yet"), "use_mmap_buffer": True}
+    check_start(make_config({**options, "buffer_size": 200_000}))
+    with pytest.raises(UserError, match=r"400,000 transitions take 1\.2 GB on the disk of .*accepted: up to 200,000"):
+        check_start(make_config({**options, "buffer_size": 400_000}))
+    check_start(make_config({**options, "buffer_size": 400_000}), new=False)  # a resumed run has its file already
+
+
+def test_what_works_is_not_refused(tmp_path: Path) -> None:
+    check_start(make_config({"rom": str(installed_mario()), "run_dir": str(tmp_path), "device": "cpu"}))
+
+
+def test_the_folder_of_a_run_that_the_runner_refuses_is_removed(tmp_path: Path) -> None:
+    run = create_run(make_config({"device": "cuda:99", "run_dir": str(tmp_path)}))
+    assert HostProcess(run).process.wait(PATIENCE_S) == 1
+    assert not run.path.exists()
+    assert list_runs() == []
+
+
+def test_a_resumed_run_that_is_refused_stays(tmp_path: Path) -> None:
+    options = {"game": "snake", "board": "5x5", "burnin": 100, "batch_size": 32}
+    run = create_run(make_config({**options, "device": "cuda:99", "run_dir": str(tmp_path)}))
+    checkpoint = checkpoint_of(train(run.path, options, 80))
+    HostProcess(run, checkpoint).process.wait(PATIENCE_S)
+    assert run.record().state == "failed"
+    assert run.record().reason.startswith("--device: cuda:99")
+    assert checkpoint.exists()

@@ -1,0 +1,343 @@
+"""Several clients on one host: slow ones, broken ones, rude ones; and the files a host leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import multiprocessing
+import os
+import shutil
+import signal
+import socket
+import stat
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import psutil
+import pytest
+
+from engine.config.run_config import RunConfig, make_config
+from engine.envs.emulators.protocol import SCREEN_SHAPE
+from engine.errors import UserError
+from engine.host import client as client_module
+from engine.host import runner_process
+from engine.host.address import socket_path
+from engine.host.client import HostClient, HostGone, HostProcess, attach
+from engine.host.run_state import MAX_POINTS, RunState
+from engine.host.runner_process import RunnerProcess
+from engine.protocol import messages
+from engine.protocol.messages import (
+    Checkpoint,
+    Evaluate,
+    Frame,
+    Log,
+    Pause,
+    Point,
+    Progress,
+    Ready,
+    Render,
+    Resume,
+    Saved,
+    Set,
+    Stop,
+    Thought,
+)
+from engine.runners.frame_mailbox import FrameMailbox
+from engine.runners.host_link import HostLink
+from engine.runs.registry import create_run
+from engine.runs.run import Run
+from tests.support.program import PATIENCE_S, headless, next_event, nobody_is_left, read_event, the_run, wait_until
+
+
+def test_many_clients_one_run(tmp_path: Path) -> None:
+    with headless("--steps", "100000000", "--burnin", "200", cwd=tmp_path) as process:
+        read_event(process, "progress", state="running")
+        run = the_run(tmp_path)
+        address = Path(run.record().socket)
+        assert stat.S_IMODE(address.stat().st_mode) == 0o600
+        assert stat.S_IMODE(address.parent.stat().st_mode) & 0o077 == 0
+
+        with HostClient(run) as one, HostClient(run) as two:
+            # Somebody who connects, asks for pictures and never reads.
+            sleeper = socket.socket(socket.AF_UNIX)
+            sleeper.connect(str(address))
+            sleeper.sendall(messages.pack(Render(on=True, fps=30)))
+            # Somebody who talks nonsense, and somebody who leaves in the middle of a word.
+            for nonsense in (b"\xff\xff\xff\xff", messages.pack(Pause())[:-1] + b"\xc1", b"\x00\x00"):
+                rude = socket.socket(socket.AF_UNIX)
+                rude.connect(str(address))
+                rude.sendall(nonsense)
+                rude.close()
+            next_event(one, Log, lambda log: log.level == "warning" and "no command" in log.text)
+
+            one.send(Render(on=True, fps=10))
+            frame = next_event(one, Frame)
+            assert len(frame.rgb) == frame.height * frame.width * 3
+            later = next_event(one, Frame, lambda f: f.index > frame.index)
+            assert later.rgb != frame.rgb or next_event(one, Frame).rgb != frame.rgb
+            thought = later.thought
+            assert one.hello.actions == ["noop", "right", "right+A", "right+B", "right+A+B"]
+            assert thought.shape == (4, 1, 50, 60) and len(thought.q_values) == 5
+            assert thought.random or thought.q_values[thought.action] == max(thought.q_values)
+            one.send(Render(on=False))
+
+            one.send(Pause())
+            paused = next_event(two, Progress, lambda p: p.state == "paused")  # each sees what the other did
+            two.send(Checkpoint())
+            saved = next_event(one, Saved)
+            assert saved.env_steps == paused.env_steps
+            two.send(Resume())
+            assert next_event(one, Progress, lambda p: p.env_steps > paused.env_steps).state == "running"
+
+            two.send(Stop(reason="enough"))
+            end = next_event(one, messages.Finished)
+            assert end.summary.reason == "enough"
+            with pytest.raises(HostGone):
+                while True:
+                    one.receive()
+        process.communicate(timeout=PATIENCE_S)  # the sleeper has read nothing to this day
+        assert process.returncode == 0
+        sleeper.close()
+        assert not address.exists()
+
+
+def test_who_comes_late_gets_the_history(tmp_path: Path) -> None:
+    with headless("--steps", "100000000", cwd=tmp_path) as process:
+        while read_event(process, "progress")["wall_s"] < 2 or read_event(process, "episode")["episode"] < 3:
+            pass
+        run = the_run(tmp_path)
+        with HostClient(run) as client:
+            view = RunState()
+            view.apply(client.hello)
+            episodes = [event for event in view.events if isinstance(event, messages.Episode)]
+            numbers = [episode.episode for episode in episodes]  # the newest; a fast run has ended hundreds by now
+            assert len(numbers) >= 3
+            assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+            assert view.points.items
+            assert view.ready is not None
+
+
+def test_a_run_without_a_host_says_so(tmp_path: Path) -> None:
+    with headless("--steps", "100000000", cwd=tmp_path) as process:
+        read_event(process, "progress", state="running")
+        run = the_run(tmp_path)
+    wait_until(lambda: not run.is_alive(), "the host's end")
+    with pytest.raises(UserError, match="is not running"):
+        HostClient(Run(run.path))
+
+
+def test_a_host_that_is_just_starting_is_waited_for(tmp_path: Path) -> None:
+    run = create_run(make_config({"game": "snake", "run_dir": str(tmp_path), "burnin": 100}))
+    with ThreadPoolExecutor() as pool:
+        attached = pool.submit(attach, run)
+        host = HostProcess(run)
+        client = attached.result(PATIENCE_S)
+    assert client is not None
+    with client:
+        assert client.hello.pid == host.process.pid
+        client.send(Stop())
+        with pytest.raises(HostGone):
+            while True:
+                client.receive()
+    host.process.wait(PATIENCE_S)
+    assert attach(run) is None
+
+
+def test_a_run_whose_socket_went_is_attached_to_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As $XDG_RUNTIME_DIR does when its user logs out."""
+    runtime = Path(tempfile.mkdtemp(prefix="mario-tui-test-", dir="/tmp"))  # a socket's address is short
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
+    with headless("--steps", "100000000", cwd=tmp_path) as process:
+        read_event(process, "progress", state="running")
+        run = the_run(tmp_path)
+        before = run.record().socket
+        assert Path(before).is_relative_to(runtime)
+        with HostClient(run) as connected:
+            shutil.rmtree(runtime)
+            client = attach(run)
+            assert client is not None
+            with client:
+                assert run.record().socket != before
+                here = next_event(client, Progress)
+                next_event(connected, Progress, lambda p: p.env_steps > here.env_steps)  # it did not notice
+                client.send(Stop())
+                next_event(client, messages.Finished)
+        process.communicate(timeout=PATIENCE_S)
+        assert process.returncode == 0
+    assert not Path(run.record().socket).exists()
+
+
+def test_a_run_that_is_alive_without_an_answer_says_so(tmp_path: Path) -> None:
+    run = create_run(make_config({"game": "snake", "run_dir": str(tmp_path)}))
+    record = run.record()
+    record.state, record.socket = "running", str(tmp_path / "gone.sock")
+    run.write_record(record)
+    with run.lock(), pytest.raises(UserError, match=r"its host does not answer at .*gone\.sock \(No such file"):
+        HostClient(run)
+
+
+@pytest.mark.parametrize("ahead_s", [-3600, 3600])
+def test_a_clock_that_was_set_does_not_make_anybody_wait(ahead_s: float, tmp_path: Path) -> None:
+    run = create_run(make_config({"game": "snake", "run_dir": str(tmp_path)}))
+    record = run.record()
+    record.updated_at = time.time() + ahead_s
+    (run.path / "run.json").write_bytes(msgspec.json.encode(record))
+    assert attach(run) is None
+
+
+def test_a_picture_with_an_undecodable_thought_is_shown_without_it() -> None:
+    screen = FrameMailbox(multiprocessing.get_context("spawn"))
+    picture = np.full(SCREEN_SHAPE, 7, np.uint8)
+    thought = Thought(q_values=[1.0], action=0, random=False, shape=(0, 0, 0, 0), seen=b"")
+    screen.write(picture, thought)
+    assert screen.read(0) == (2, picture.tobytes(), thought)
+    screen._views()[3][:4] = 0xC1  # MessagePack never uses this byte
+    assert screen.read(0) == (2, picture.tobytes(), None)
+
+
+def test_a_runner_that_hangs_while_it_starts_is_stopped_at_once(tmp_path: Path) -> None:
+    with headless("--game", "snake", "--steps", "100000000", cwd=tmp_path) as process:
+        wait_until(lambda: list((tmp_path / "checkpoints").glob("*/run.json")), "the run's folder")
+        run = the_run(tmp_path)
+        wait_until(lambda: run.record().socket, "the host")
+
+        def suspended() -> bool:
+            runners = psutil.Process(run.record().pid).children()
+            found = [each for each in runners if "spawn_main" in " ".join(each.cmdline())]
+            for runner in found:
+                runner.suspend()
+            return bool(found)
+
+        wait_until(suspended, "the runner, which imports PyTorch for now")
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 1
+    assert "stopped before training began" in err
+    nobody_is_left(tmp_path)
+
+
+def test_clients_are_limited_and_who_comes_too_many_is_told(tmp_path: Path) -> None:
+    with headless("--steps", "100000000", cwd=tmp_path) as process, contextlib.ExitStack() as clients:
+        read_event(process, "progress", state="running")
+        run = the_run(tmp_path)
+        with pytest.raises(UserError, match="clients are connected; no more are accepted"):
+            for _ in range(100):
+                clients.enter_context(HostClient(run))
+        clients.close()
+
+        def accepted() -> HostClient | None:
+            with contextlib.suppress(UserError):
+                return HostClient(run)
+            return None
+
+        with wait_until(accepted, "room for a client") as client:
+            client.send(Stop())
+            next_event(client, messages.Finished)
+        process.communicate(timeout=PATIENCE_S)
+        assert process.returncode == 0
+
+
+def test_a_host_that_is_suspended_keeps_no_client_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_module, "_ANSWER_S", 0.2)
+    with headless("--steps", "100000000", cwd=tmp_path) as process:
+        read_event(process, "progress", state="running")
+        run = the_run(tmp_path)
+        with HostClient(run) as client:
+            host = psutil.Process(run.record().pid)
+            host.suspend()
+            with pytest.raises(HostGone):  # at once, when the socket is full
+                while True:
+                    client.send(Evaluate())
+            with pytest.raises(UserError, match=r"did not answer within"):
+                HostClient(run)
+            host.resume()
+
+
+def _start_forever(*_: Any) -> None:
+    signal.pause()
+
+
+async def test_a_runner_that_never_starts_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner_process, "main", _start_forever)
+    runner = RunnerProcess(tmp_path, RunConfig(), start_s=0.1)
+    runner.start(None)
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            assert await runner.reports.get() is None
+        assert runner.how_it_ended() == "the runner process did not start within 0.1 s"
+    finally:
+        runner.kill()
+
+
+def _beat_forever(run: Path, config: RunConfig, connection: Connection, *_: Any) -> None:
+    link = HostLink(connection)
+    link.send(Ready(device="cpu", precision="float32", lane_threads=1, torch_threads=1))
+    while True:
+        link.beat(within_s=3.0)
+        time.sleep(0.05)
+
+
+async def test_a_runner_whose_reports_wait_is_alive_and_one_that_sends_none_hangs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner_process, "main", _beat_forever)
+    runner = RunnerProcess(tmp_path, RunConfig())
+    runner.start(None)
+    try:
+        await asyncio.to_thread(wait_until, lambda: runner.ready, "the runner")
+        assert isinstance(await runner.reports.get(), Ready)
+        first = runner._heard_by
+        await asyncio.to_thread(wait_until, lambda: runner._heard_by > first + 4, "beats that wait, as during a commit")
+        assert runner.is_alive
+        (process,) = (child for child in multiprocessing.active_children() if child.name == "runner")
+        assert process.pid is not None
+        os.kill(process.pid, signal.SIGSTOP)
+        async with asyncio.timeout(PATIENCE_S):
+            for number in range(20_000):  # a pipe holds some 1,500; who sends must not wait
+                runner.send(Set(name="learning_rate", value=1.0 / (1 + number)))
+            while await runner.reports.get() is not None:
+                pass
+        assert runner.how_it_ended() == "the runner process stood still"
+    finally:
+        runner.kill()
+
+
+def test_a_host_that_fails_takes_its_runner_with_it(tmp_path: Path) -> None:
+    run = create_run(RunConfig(run_dir=str(tmp_path / "runs")))
+    address = socket_path(run)
+    address.mkdir()  # it can't listen there
+    try:
+        host = HostProcess(run)
+        assert host.process.wait(PATIENCE_S) == 1
+    finally:
+        address.rmdir()
+    assert f"Is a directory: '{address}'" in run.log_path.read_text()
+    nobody_is_left(tmp_path)
+
+
+def test_charts_thin_out_and_keep_their_ends() -> None:
+    view = RunState()
+    for step in range(3 * MAX_POINTS):
+        view.apply(Point(env_steps=step, wall_s=step, mean_return=0, loss=0, q_mean=0, env_steps_per_s=0, beta=0))
+    steps = [point.env_steps for point in view.points.items]
+    assert len(steps) < MAX_POINTS
+    assert steps == sorted(steps)
+    assert steps[0] < 8
+    assert steps[-1] > 3 * MAX_POINTS - 9
+
+
+def test_decoding_takes_only_what_the_page_of_messages_lists() -> None:
+    assert messages.decode_command(messages.encode(Pause())) == Pause()
+    unreal = [messages.encode(Render(on=True, fps=fps)) for fps in (0.0, -1.0, math.nan)]
+    for foreign in (b"\x80\x04N.", msgspec.msgpack.encode({"type": "Shell", "command": "rm"}), b"", *unreal):
+        with pytest.raises(msgspec.DecodeError):
+            messages.decode_command(foreign)
+    with pytest.raises(ValueError, match="at most"):
+        messages.body_length(b"\xff\xff\xff\xff")

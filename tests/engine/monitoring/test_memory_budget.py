@@ -1,0 +1,156 @@
+"""How much memory there is; and runs go on for weeks: what plays must not grow."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+import torch
+
+from engine.buffers.device.replay import DeviceReplayBuffer
+from engine.config.run_config import make_config
+from engine.envs.mario import MarioLanes, MarioTask
+from engine.errors import UserError
+from engine.monitoring.memory_budget import DeviceMemory, available_bytes, fits_device, is_short
+from engine.runners.learner import on_one_gpu
+from engine.runtime.threads import available_cores
+
+SETTLED = 1_000_000  # environment steps after which everything that is allocated once has been
+
+
+def growth(env_steps: int) -> tuple[int, int]:
+    """Bytes of resident memory after so many environment steps more than after `SETTLED`; episodes played."""
+    env = MarioLanes(MarioTask(stage="random", actions="complex", frame_skip=1), 256, threads=2)
+    process, random, episodes, settled = psutil.Process(), np.random.default_rng(0), 0, 0
+    env.reset()
+    for step in range(env_steps // env.lanes):
+        if step % 8 == 0:
+            held = random.integers(0, env.actions, env.lanes)
+        played = env.step(held)
+        episodes += int((played.terminated | played.truncated).sum())
+        if step == SETTLED // env.lanes:
+            settled = process.memory_info().rss
+    return process.memory_info().rss - settled, episodes
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)  # 20 to 25 minutes on two threads
+def test_resident_memory_stands_still_over_20_million_environment_steps() -> None:
+    grown, episodes = growth(20_000_000)
+    assert grown < 4 * 2**20
+    assert episodes > 10_000
+
+
+MIB = 2**20
+
+
+def container(folder: Path, *, limit: str, used: int, active: int, inactive: int) -> Path:
+    """A folder as cgroup v2 shows a container's memory."""
+    stat = f"anon {used - active - inactive}\nfile {active + inactive}\nshmem 0\ninactive_anon 0\nactive_anon 0\n"
+    (folder / "memory.max").write_text(limit + "\n")
+    (folder / "memory.current").write_text(f"{used}\n")
+    (folder / "memory.stat").write_text(f"{stat}inactive_file {inactive}\nactive_file {active}\nunevictable 0\n")
+    return folder
+
+
+def test_files_that_a_container_keeps_in_memory_leave_room_for_programs(tmp_path: Path) -> None:
+    full = container(tmp_path, limit=str(200 * MIB), used=195 * MIB, active=60 * MIB, inactive=80 * MIB)
+    assert available_bytes(full) == 145 * MIB
+    assert not is_short(full)
+
+
+@pytest.mark.parametrize(("used", "short"), [(90 * MIB, False), (97 * MIB, True)])
+def test_memory_is_short_by_what_the_container_has_and_not_the_machine(used: int, short: bool, tmp_path: Path) -> None:
+    cgroup = container(tmp_path, limit=str(100 * MIB), used=used, active=0, inactive=0)
+    assert available_bytes(cgroup) == 100 * MIB - used
+    assert is_short(cgroup) == short
+
+
+def test_without_a_limit_the_machine_counts(tmp_path: Path) -> None:
+    unlimited = container(tmp_path, limit="max", used=MIB, active=0, inactive=0)
+    for cgroup in (unlimited, tmp_path / "no cgroup v2"):
+        assert 0.5 < available_bytes(cgroup) / psutil.virtual_memory().available < 2
+
+
+@pytest.mark.parametrize(("limit", "cores"), [("50000 100000", 1), ("150000 100000", 2), ("max 100000", None)])
+def test_a_container_has_the_cores_that_it_is_given(limit: str, cores: int | None, tmp_path: Path) -> None:
+    (tmp_path / "cpu.max").write_text(limit + "\n")
+    machine = available_cores(tmp_path / "no cgroup v2")
+    assert available_cores(tmp_path) == min(cores or machine, machine)
+
+
+KEEPS = """
+import ctypes, sys
+from engine.runtime.threads import keep_freed_memory
+
+class MallInfo(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_int) for name in
+                "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost".split()]
+
+libc = ctypes.CDLL("libc.so.6")
+libc.mallinfo.restype, libc.malloc.restype = MallInfo, ctypes.c_void_p
+libc.malloc.argtypes, libc.free.argtypes = [ctypes.c_size_t], [ctypes.c_void_p]
+highest = int(sys.argv[1])
+keep_freed_memory(lambda option, value: 0 if option == -3 and value > highest else libc.mallopt(option, value))
+for _ in range(3):
+    before, block = libc.mallinfo(), libc.malloc(16 << 20)
+    mapped = libc.mallinfo().hblks - before.hblks
+    libc.free(block)
+grown = libc.mallinfo().arena - before.arena
+assert (mapped, grown) == (0, 0), (mapped, grown)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="of glibc")
+@pytest.mark.parametrize("highest", [2**40, 2**25, 0])  # newer versions; older ones; one that takes none of ours
+def test_freed_memory_is_kept_whichever_mmap_threshold_the_c_library_accepts(highest: int) -> None:
+    """A block of 16 MiB that was freed is found again, neither mapped anew nor taken from the system."""
+    subprocess.run([sys.executable, "-c", KEEPS, str(highest)], check=True)
+
+
+GIB = 2**30
+H200 = DeviceMemory(free=100 * GIB, reserved=40 * GIB, allocated=10 * GIB)
+
+
+def transitions(gibibytes: float) -> int:
+    """That take so much on a GPU, of 50x60."""
+    return int(gibibytes * GIB / (50 * 60 + 30))
+
+
+@pytest.mark.parametrize(("gibibytes", "fits"), [(60, True), (64, True), (66, False), (200, False)])
+def test_a_replay_goes_to_the_gpu_if_half_of_what_it_has_for_the_process_is_enough(gibibytes: int, fits: bool) -> None:
+    """130 GiB: what PyTorch's allocator has reserved and does not use is the process's own to take."""
+    assert fits_device("auto", transitions(gibibytes), (50, 60), 0, H200) == fits
+
+
+def test_a_replay_that_has_to_be_on_the_gpu_is_refused_in_one_line_where_it_can_not_fit() -> None:
+    assert fits_device("device", transitions(129), (50, 60), 0, H200)
+    with pytest.raises(UserError) as refused:
+        fits_device("device", transitions(140), (50, 60), 0, H200)
+    assert str(refused.value) == (
+        "--replay-device: 49,611,833 transitions take 140.0 GiB, and 130.0 GiB of the GPU's memory are free; "
+        "accepted: auto, host, or a smaller --buffer-size"
+    )
+
+
+def test_a_transition_takes_on_a_device_what_it_is_counted_as() -> None:
+    replay = DeviceReplayBuffer(4, 1000, (5, 5), mask_actions=3, device=torch.device("cpu"))
+    tensors = [*replay.storage._columns().values(), replay._tree._nodes]
+    taken = sum(tensor.numel() * tensor.itemsize for tensor in tensors)
+    counted = 4000 * (5 * 5 + 30 + 3)
+    assert counted * 0.99 < taken < counted * 1.01
+
+
+@pytest.mark.parametrize(
+    ("runner", "where", "index", "found"),
+    [("ddp", "auto", 0, 100), ("ddp", "device", 3, 100), ("parallel", "auto", 0, 400), ("parallel", "auto", 3, 400),
+     ("parallel", "device", 0, 400), ("parallel", "device", 3, 100)],
+)  # fmt: skip
+def test_a_rank_has_a_gpu_of_its_own_and_workers_share_one(runner: str, where: str, index: int, found: int) -> None:
+    options = {"runner": runner, "num_processes": 4, "parallel_envs": 2, "buffer_size": 400, "burnin": 50}
+    config = make_config({**options, "batch_size": 16, "replay_device": where})
+    assert on_one_gpu(config, index, share=4) == found

@@ -1,0 +1,134 @@
+"""The trainer on Snake and Tetris: it learns, evaluates, films, and its policies know what they were trained on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file
+
+from engine.agents.exploration import epsilon_ladder
+from engine.commands.play_board import SnakePerson, TetrisPerson
+from engine.config import joypad
+from engine.config.run_config import make_config
+from engine.envs.boards.snake import SnakeLanes
+from engine.envs.factory import make_lanes
+from engine.runners.actor import Actor
+from engine.runs.checkpoints import POLICY_FILE
+from tests.support.program import json_lines, run_program
+
+QUICK = ("--no-amp", "--parallel-envs", "32", "--batch-size", "64", "--replay-ratio", "4", "--learning-rate", "1e-3",
+         "--burnin", "1000", "--epsilon-steps", "6000", "--sync-every", "200", "--seed", "1")  # fmt: skip
+
+
+@pytest.mark.long  # that Snake is learned is seen in every test run, with Ape-X
+@pytest.mark.parametrize(
+    ("game", "board", "chance", "reached"), [("snake", "5x5", 0.7, 3.0), ("tetris", "5x8", 1.1, 1.7)]
+)
+def test_small_boards_are_learned(game: str, board: str, chance: float, reached: float, tmp_path: Path) -> None:
+    """`chance` is more than random actions reach, `reached` less than the policy of 14,000 environment steps."""
+    done = run_program(
+        "--no-ui", "--log-format", "json", "--game", game, "--board", board, *QUICK,
+        "--steps", "14000", "--eval-every", "14000", cwd=tmp_path,
+    )  # fmt: skip
+    events = json_lines(done.stdout)
+    run = Path(events[-1]["checkpoint"]).parent
+    results = {}
+    for epsilon in ("0", "1"):
+        arguments = ("eval", str(run / "best.safetensors"), "--episodes", "200", "--epsilon", epsilon, "--json")
+        results[epsilon] = json.loads(run_program(*arguments, cwd=tmp_path).stdout)
+    assert results["0"]["game"] == game
+    assert results["0"]["mean_score_low"] > reached
+    assert results["1"]["mean_score_high"] < chance
+    (evaluation,) = [event for event in events if event["event"] == "evaluation"]
+    assert evaluation["best"] and evaluation["mean_score"] > reached
+    film = run_program("play", str(run / "best.safetensors"), "--record", "one.gif", cwd=tmp_path)
+    assert "score" in film.stdout and (tmp_path / "one.gif").stat().st_size > 1000
+
+
+@pytest.mark.parametrize("game", ["snake", "tetris"])
+def test_lanes_of_a_board_game_are_the_trainers(game: str) -> None:
+    config = make_config({"game": game, "parallel_envs": 6})
+    env = make_lanes(config, 6, threads=1, seed=3)
+    actor = Actor(env, ladder=epsilon_ladder(env.lanes, 0.4), epsilon_steps=100, seed=0)
+    ended = 0
+    for step_number in range(120):
+        masks = actor.masks
+        actions = actor.choose(lambda obs: torch.zeros(6, env.spec.actions), 0)  # epsilon is 1: random legal ones
+        if masks is not None:
+            assert masks[np.arange(6), actions].all()
+        step, episodes = actor.finish(actor.begin(actions))
+        ended += len(episodes)
+        assert step.frames.shape == (6, *env.spec.frame_shape)
+        over = step.terminated | step.truncated
+        assert (step.frames[~over] == step.final_frames[~over]).all()
+        for episode in episodes:
+            assert episode.length <= step_number + 1 and episode.x_pos == 0
+    assert ended > 10
+    first, again = env.screen(0), env.screen(0)
+    assert first.shape == (240, 256, 3) and (first == again).all() and len(np.unique(first)) > 3
+
+
+def test_evaluations_begin_from_the_same_boards() -> None:
+    env = make_lanes(make_config({"game": "tetris"}), 4, threads=1, seed=9)
+    env.rewind()
+    first = env.reset()
+    for _ in range(5):
+        assert env.masks is not None
+        env.step(env.masks.argmax(1))
+    env.rewind()
+    assert (env.reset() == first).all()
+
+
+@pytest.mark.parametrize("game", ["snake", pytest.param("tetris", marks=pytest.mark.long)])
+def test_frames_that_stay_on_the_device_train_the_same_agent(game: str, tmp_path: Path) -> None:
+    """Boards, replay and learning in tensors give the bits that arrays give; the device is the CPU here."""
+    weights = []
+    for where in ("host", "device"):
+        done = run_program(
+            "--no-ui", "--log-format", "json", "--game", game, *QUICK, "--replay-device", where, "--eval-every", "0",
+            "--buffer-size", "4000", "--steps", "1600", cwd=tmp_path,
+        )  # fmt: skip
+        weights.append(load_file(Path(json_lines(done.stdout)[-1]["checkpoint"]) / POLICY_FILE))
+    assert weights[0].keys() == weights[1].keys()
+    for name, array in weights[0].items():
+        assert np.allclose(array, weights[1][name], atol=1e-5), name
+
+
+def test_a_person_turns_moves_and_lets_go_of_a_piece() -> None:
+    env = make_lanes(make_config({"game": "tetris"}), 1, threads=1, seed=0)
+    env.reset()
+    person, width = TetrisPerson(7), 7
+    person.hear([], env.masks)
+    start = person.shown
+    assert person.action(env.reset(), env.masks) is None  # nothing falls by itself
+    person.hear([joypad.RIGHT], env.masks)
+    assert person.shown == start + 1
+    person.hear([joypad.UP], env.masks)
+    assert person.shown // width == 1
+    person.hear([joypad.LEFT] * 9, env.masks)
+    assert person.shown == width  # the wall
+    person.hear([joypad.DOWN], env.masks)
+    assert person.action(env.reset(), env.masks) == width
+    assert person.action(env.reset(), env.masks) is None
+
+
+def test_a_person_steers_a_snake_that_waits_for_the_first_key() -> None:
+    person = SnakePerson()
+    assert person.action(np.zeros(1, np.uint8), None) is None
+    person.hear([joypad.LEFT, joypad.A], None)  # A means nothing here
+    assert person.action(np.zeros(1, np.uint8), None) == 3
+    assert person.action(np.zeros(1, np.uint8), None) == 3  # and it goes on
+
+
+def test_games_go_on_on_another_kind_of_device() -> None:
+    """Whose random numbers have a state of 16 bytes, as CUDA's; there they begin anew."""
+    ours, theirs = SnakeLanes(4, seed=0), SnakeLanes(4, seed=1)
+    for lanes in (ours, theirs):
+        lanes.reset()
+    theirs.load_state({**ours.state(), "random": torch.zeros(16, dtype=torch.uint8)})
+    still = torch.zeros(4, dtype=torch.int64)
+    assert torch.equal(theirs.step(still).final_frames, ours.step(still).final_frames)

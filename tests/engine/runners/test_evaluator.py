@@ -1,0 +1,117 @@
+"""The best policy of a run and its score: one file, whatever the run goes on from."""
+
+from __future__ import annotations
+
+import dataclasses
+import multiprocessing
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from engine.config.run_config import RunConfig
+from engine.envs.factory import describe_task
+from engine.protocol.framing import decode_report, encode
+from engine.protocol.messages import Beat, Done, Evaluate, Evaluation, Pause, Stop
+from engine.runners.evaluator import Evaluator, score_of
+from engine.runners.host_link import HostLink
+from engine.runners.learner import Learner
+from engine.runners.stats.counters import Counters
+from engine.runs.checkpoints import BEST_POLICY_FILE, policy_metadata
+from tests.support import checkpoint_writer
+from tests.support.checkpoint_writer import make_learner
+from tests.support.in_process import of_kind, train
+
+UNMATCHED = (1.0, 1000.0)
+SNAKE = {"game": "snake", "board": "5x5", "burnin": 100, "batch_size": 32, "buffer_size": 2000, "eval_episodes": 2}
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> RunConfig:
+    return dataclasses.replace(checkpoint_writer.config(tmp_path), eval_episodes=4)
+
+
+def evaluate(run: Path, config: RunConfig, learner: Learner, env_steps: int) -> Evaluation:
+    """What a process that goes on in a run's folder finds, after it asked for the time that lanes need to start."""
+    ours, theirs = multiprocessing.Pipe()
+    Evaluator(run, config, HostLink(theirs), learner, threads=1).evaluate(Counters({"env_steps": env_steps}))
+    reports = [decode_report(ours.recv_bytes())]
+    while ours.poll():
+        reports.append(decode_report(ours.recv_bytes()))
+    assert isinstance(reports[0], Beat) and reports[0].within_s > 60
+    (found,) = (report for report in reports if isinstance(report, Evaluation))
+    return found
+
+
+def test_a_worse_policy_replaces_the_best_one_neither_after_a_crash_nor_ever(config: RunConfig, tmp_path: Path) -> None:
+    best, learner = tmp_path / BEST_POLICY_FILE, make_learner(config, None)
+    first = evaluate(tmp_path, config, learner, 8)
+    assert first.best
+    assert score_of(best, describe_task(config)) == (first.clears / 4, first.mean_return)
+    assert evaluate(tmp_path, config, learner, 16).best  # as good, and newer
+    learner.save_policy(best, 24, UNMATCHED)
+    assert not evaluate(tmp_path, config, learner, 32).best
+    assert policy_metadata(best)["env_steps"] == 24
+
+
+def test_a_run_from_anothers_checkpoint_keeps_the_best_of_its_own(config: RunConfig, tmp_path: Path) -> None:
+    learner = make_learner(config, None)
+    for name in ("old", "new"):
+        (tmp_path / name).mkdir()
+    learner.save_policy(tmp_path / "old" / BEST_POLICY_FILE, 8, UNMATCHED)
+    assert evaluate(tmp_path / "new", config, learner, 16).best
+    assert (tmp_path / "new" / BEST_POLICY_FILE).is_file()
+
+
+def test_the_best_at_another_task_gives_way(config: RunConfig, tmp_path: Path) -> None:
+    best, other = tmp_path / BEST_POLICY_FILE, dataclasses.replace(config, death_penalty=1.0)
+    make_learner(config, None).save_policy(best, 8, UNMATCHED)
+    assert evaluate(tmp_path, other, make_learner(other, None), 16).best
+    assert policy_metadata(best)["death_penalty"] == 1.0
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda best, learner: best.unlink(),
+        lambda best, learner: best.write_bytes(b"nonsense"),
+        lambda best, learner: learner.save_policy(best, 8),  # as before scores were kept
+    ],
+    ids=["missing", "damaged", "without a score"],
+)
+def test_a_best_policy_that_tells_no_score_gives_way(
+    spoil: Callable[[Path, Learner], None], config: RunConfig, tmp_path: Path
+) -> None:
+    best, learner = tmp_path / BEST_POLICY_FILE, make_learner(config, None)
+    learner.save_policy(best, 8, UNMATCHED)
+    assert score_of(best, describe_task(config)) == UNMATCHED
+    spoil(best, learner)
+    assert score_of(best, describe_task(config)) == ()
+    assert evaluate(tmp_path, config, learner, 16).best
+
+
+def test_evaluations_asked_for_many_times_are_played_once(tmp_path: Path) -> None:
+    reports = train(tmp_path, SNAKE, 16, commands=[Evaluate()] * 50)  # as by a key that is held
+    assert len(of_kind(Evaluation, reports)) == 1
+
+
+def test_a_stop_does_not_wait_for_evaluations(tmp_path: Path) -> None:
+    reports = train(tmp_path, SNAKE, 10_000_000, commands=[Evaluate(), Evaluate(), Stop(reason="enough")])
+    assert of_kind(Evaluation, reports) == []
+    assert reports[-1] == Done(reason="enough")
+
+
+def test_an_evaluation_in_progress_is_given_up_for_a_stop(config: RunConfig, tmp_path: Path) -> None:
+    ours, theirs = multiprocessing.Pipe()
+    link, learner = HostLink(theirs), make_learner(config, None)
+    ours.send_bytes(encode(Stop()))
+    Evaluator(tmp_path, config, link, learner, threads=1).evaluate(Counters({"env_steps": 8}))
+    ours.send_bytes(encode(Pause()))
+    assert link.commands() == [Stop(), Pause()]  # it is still there for whoever obeys
+    theirs.close()
+    reports = []
+    with pytest.raises(EOFError):
+        while True:
+            reports.append(decode_report(ours.recv_bytes()))
+    assert of_kind(Evaluation, reports) == []
+    assert not (tmp_path / BEST_POLICY_FILE).exists()

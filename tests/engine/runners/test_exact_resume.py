@@ -1,0 +1,87 @@
+"""A run that was interrupted and resumed with its replay equals one that was not, bit for bit."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from engine.runs.checkpoints import POLICY_FILE
+from tests.support.program import json_lines, run_program
+
+SHORT = ("--eval-every", "0", "--burnin", "200", "--batch-size", "128", "--sync-every", "7", "--seed", "5",
+         "--checkpoint-replay", "--buffer-size", "2000")  # fmt: skip
+GAMES = {
+    "mario": ("--parallel-envs", "8", "--epsilon-steps", "2000", "--no-amp"),  # what is faster is measured anew
+    "mario on nes-py": (
+        "--parallel-envs",
+        "2",
+        "--emulator",
+        "nes-py",
+        "--epsilon-steps",
+        "300",
+        "--burnin",
+        "60",
+        "--replay-ratio",
+        "10",
+        "--no-amp",
+    ),
+    "tetris": ("--game", "tetris", "--board", "5x8", "--pieces", "bag", "--parallel-envs", "8", "--no-amp"),
+    "snake in files": ("--game", "snake", "--board", "5x5", "--parallel-envs", "8", "--no-amp", "--use-mmap-buffer"),
+}
+
+
+def checkpoint(folder: Path, *options: str) -> Path:
+    """Train in `folder` and return the last checkpoint."""
+    done = run_program("--no-ui", "--log-format", "json", *SHORT, *options, cwd=folder)
+    return Path(json_lines(done.stdout)[-1]["checkpoint"])
+
+
+@pytest.mark.parametrize(
+    "game", [pytest.param(name, marks=pytest.mark.long) if "nes-py" in name else name for name in GAMES]
+)
+def test_interrupted_and_resumed_equals_uninterrupted(game: str, tmp_path: Path) -> None:
+    (tmp_path / "whole").mkdir()
+    (tmp_path / "parts").mkdir()
+    steps = ("200", "400") if "nes-py" in game else ("480", "960")
+    whole = checkpoint(tmp_path / "whole", *GAMES[game], "--steps", steps[1])
+    half = checkpoint(tmp_path / "parts", *GAMES[game], "--steps", steps[0])
+    parts = checkpoint(tmp_path / "parts", "--resume", str(half), "--steps", steps[1])
+    files = sorted(path.name for path in whole.glob("*.safetensors"))
+    assert {POLICY_FILE, "target.safetensors", "optimizer.safetensors", "replay.safetensors"} < set(files)
+    assert sorted(path.name for path in parts.glob("*.safetensors")) == files
+    for name in files:
+        ours, theirs = load_file(parts / name), load_file(whole / name)
+        assert ours.keys() == theirs.keys()
+        for key, array in theirs.items():
+            assert np.array_equal(ours[key], array), f"{name}: {key}"
+    one, other = (json.loads((folder / "state.json").read_text()) for folder in (parts, whole))
+    assert one["updates"] == other["updates"] > 20
+    for key in ("credit", "beta", "random", "torch_random", "choices"):
+        assert one[key] == other[key], key
+    assert one["extra"]["play"] == other["extra"]["play"]
+    assert one["extra"]["records"] == other["extra"]["records"]
+
+
+def test_a_replay_in_a_file_is_there_again_on_resume(tmp_path: Path) -> None:
+    options = ("--parallel-envs", "8", "--burnin", "400", "--batch-size", "64", "--use-mmap-buffer",
+               "--buffer-size", "4000",
+               "--no-ui", "--log-format", "json", "--eval-every", "0")  # fmt: skip
+    first = json_lines(run_program(*options, "--steps", "800", cwd=tmp_path).stdout)
+    (run,) = (tmp_path / "checkpoints").iterdir()
+    assert (run / "replay" / "frames.bin").stat().st_size == 4000 * 50 * 60
+    resume = ("--no-ui", "--log-format", "json", "--resume", "latest")
+    again = json_lines(run_program(*resume, "--steps", "880", cwd=tmp_path).stdout)
+    progress = [event for event in again if event["event"] == "progress"]
+    assert progress[0]["burnin_left"] == 0 and progress[0]["replay_size"] >= 800
+    updates = [
+        json.loads(Path(events[-1]["checkpoint"], "state.json").read_text())["updates"] for events in (first, again)
+    ]
+    assert updates[1] - updates[0] == 80 * 4 // 64  # from the first step on
+    done = run_program(*resume, "--parallel-envs", "4", "--steps", "920", cwd=tmp_path)
+    assert "holds a replay of another shape" in done.stderr
+    progress = [event for event in json_lines(done.stdout) if event["event"] == "progress"]
+    assert 0 < progress[-1]["replay_size"] <= 40

@@ -1,0 +1,510 @@
+"""Runners of several processes: what they compute, what they make of killed and stopped processes, what they leave."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import random
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+from safetensors.numpy import load_file
+
+from engine.host.client import HostClient
+from engine.protocol.messages import (
+    Changed,
+    Checkpoint,
+    Failed,
+    Finished,
+    Frame,
+    Log,
+    Members,
+    Pause,
+    Progress,
+    Ready,
+    Render,
+    Resume,
+    Saved,
+    Set,
+    Stop,
+)
+from engine.runners.shared_state import BEAT_S as LATE_S
+from engine.runners.watchdog import BEAT_S
+from engine.runs.checkpoints import POLICY_FILE
+from engine.runs.run import Run
+from tests.support.program import (
+    PATIENCE_S,
+    headless,
+    json_lines,
+    next_event,
+    nobody_is_left,
+    read_event,
+    run_program,
+    the_run,
+    wait_until,
+)
+
+SNAKE = ("--game", "snake", "--board", "5x5", "--no-amp", "--batch-size", "64", "--burnin", "1000")
+ENDLESS = (*SNAKE, "--steps", "100000000", "--eval-every", "0", "--save-every", "100000000", "--buffer-size", "20000")
+RUNNERS = {
+    "parallel": ("--runner", "parallel", "--num-processes", "2"),
+    "ddp": ("--runner", "ddp", "--num-processes", "2"),
+    "apex": ("--runner", "apex", "--num-actors", "2"),
+}
+
+
+def train(folder: Path, *options: str) -> list[dict[str, Any]]:
+    return json_lines(run_program("--no-ui", "--log-format", "json", *options, cwd=folder).stdout)
+
+
+def checkpoint_of(events: list[dict[str, Any]]) -> Path:
+    return Path(events[-1]["checkpoint"])
+
+
+def leader_of(run: Run) -> psutil.Process:
+    """The process that the host has started."""
+    (leader,) = (p for p in psutil.Process(run.record().pid).children() if "spawn_main" in " ".join(p.cmdline()))
+    return leader
+
+
+def members_of(run: Run) -> list[psutil.Process]:
+    """The processes that the leading one has started."""
+    return [p for p in leader_of(run).children() if "spawn_main" in " ".join(p.cmdline())]
+
+
+@pytest.mark.parametrize(
+    "runner", ["apex", *(pytest.param(name, marks=pytest.mark.long) for name in ("parallel", "ddp"))]
+)
+def test_every_runner_learns_small_snake(runner: str, tmp_path: Path) -> None:
+    """Random play reaches 0.6 fruits."""
+    batch = "32" if runner == "ddp" else "64"  # of each rank
+    events = train(
+        tmp_path, *SNAKE, *RUNNERS[runner], "--parallel-envs", "16", "--batch-size", batch, "--learning-rate", "1e-3",
+        "--epsilon-steps", "6000", "--sync-every", "200", "--replay-ratio", "4", "--seed", "1",
+        "--steps", "14000", "--eval-every", "14000", "--eval-episodes", "200",
+    )  # fmt: skip
+    (evaluation,) = [event for event in events if event["event"] == "evaluation"]
+    assert evaluation["mean_score"] > 2.5
+    summary = events[-1]
+    assert 14_000 <= summary["env_steps"] < 14_000 + 2 * 32
+    learned = summary["updates"] * 64 / 4  # environment steps
+    assert 10_500 < learned < 13_200  # Ape-X ends with its actors 2,000 ahead
+    actors = {event["actor"] for event in events if event["event"] == "episode"}
+    assert actors == {0, 1}
+    nobody_is_left(tmp_path)
+
+
+def test_parallel_with_one_worker_equals_single(tmp_path: Path) -> None:
+    options = (*SNAKE, "--parallel-envs", "8", "--steps", "2400", "--burnin", "300", "--sync-every", "7",
+               "--eval-every", "0", "--seed", "4")  # fmt: skip
+    folders = {}
+    for runner, more in (("single", ()), ("parallel", ("--num-processes", "1"))):
+        (tmp_path / runner).mkdir()
+        folders[runner] = checkpoint_of(train(tmp_path / runner, *options, "--runner", runner, *more))
+    for name in (POLICY_FILE, "target.safetensors", "optimizer.safetensors"):
+        one, other = (load_file(folder / name) for folder in folders.values())
+        assert one.keys() == other.keys()
+        for key, array in one.items():
+            assert np.array_equal(array, other[key]), f"{name}: {key}"
+    one, other = (json.loads((folder / "state.json").read_text()) for folder in folders.values())
+    assert one["updates"] == other["updates"] > 100
+    assert one["random"] == other["random"]
+
+
+@pytest.mark.parametrize(
+    "before", ["apex", *(pytest.param(name, marks=pytest.mark.long) for name in ("parallel", "ddp"))]
+)
+def test_a_run_goes_on_under_another_runner(before: str, tmp_path: Path) -> None:
+    after = {"parallel": "ddp", "ddp": "apex", "apex": "single"}[before]
+    short = ("--eval-every", "0", "--burnin", "200", "--parallel-envs", "4")
+    events = train(tmp_path, *SNAKE, *RUNNERS[before], *short, "--steps", "1000")
+    first = json.loads((checkpoint_of(events) / "state.json").read_text())
+    resume = ("--resume", "latest", "--runner", after, *RUNNERS.get(after, ())[2:], *short, "--steps", "2000")
+    with headless(*resume, cwd=tmp_path) as process:
+        run = the_run(tmp_path)
+        wait_until(lambda: run.record().state == "starting", "a host")
+        psutil.Process(run.record().pid).send_signal(signal.SIGINT)  # nothing is lost: nothing is played yet
+        process.communicate(timeout=PATIENCE_S)
+        assert process.returncode == 0
+    events = train(tmp_path, *resume)
+    second = json.loads((checkpoint_of(events) / "state.json").read_text())
+    assert 2000 <= events[-1]["env_steps"] < 2040
+    assert second["updates"] > first["updates"] > 0
+    assert second["extra"]["counters"]["episodes"] > first["extra"]["counters"]["episodes"]
+
+
+@pytest.mark.parametrize(
+    "runner", [*(pytest.param(name, marks=pytest.mark.long) for name in ("parallel", "ddp")), "apex"]
+)
+def test_commands_mean_the_same_in_every_runner(runner: str, tmp_path: Path) -> None:
+    with headless(*ENDLESS, *RUNNERS[runner], cwd=tmp_path) as process:
+        read_event(process, "progress", state="running")
+        with HostClient(the_run(tmp_path)) as client:
+            next_event(client, Progress, lambda p: p.updates > 10)
+            client.send(Render(on=True, fps=10))
+            thought = next_event(client, Frame, lambda frame: frame.thought is not None).thought
+            assert len(thought.q_values) == len(client.hello.actions) == 4
+            assert thought.shape == (1, 5, 5, 5) and len(thought.seen) == 125
+            client.send(Render(on=False))
+            client.send(Pause())
+            paused = next_event(client, Progress, lambda p: p.state == "paused")
+            alike = 0
+            while alike < 6:  # steps that were in progress end, of whoever was held up, too
+                paused, before = next_event(client, Progress), paused.env_steps
+                alike = alike + 1 if paused.env_steps == before else 0
+            client.send(Checkpoint())
+            saved = next_event(client, Saved)
+            assert saved.env_steps == paused.env_steps
+            client.send(Set(name="learning_rate", value=2.0))
+            next_event(client, Log, lambda log: "learning_rate: 2 is not accepted" in log.text)
+            client.send(Set(name="learning_rate", value=0.125))
+            changed = next_event(client, Changed)
+            assert (changed.before, changed.value) == (0.0005, 0.125)
+            client.send(Resume())
+            going = next_event(client, Progress, lambda p: p.env_steps > saved.env_steps + 100)
+            assert going.learning_rate == 0.125
+            members = next_event(client, Members).members
+            assert [member.index for member in members] == [0, 1]
+            assert members[0].epsilon_high > members[0].epsilon_low > members[1].epsilon_low
+            client.send(Stop(reason="enough"))
+            assert next_event(client, Finished).summary.reason == "enough"
+        process.communicate(timeout=PATIENCE_S)  # nobody has read its lines
+        assert process.returncode == 0
+    nobody_is_left(tmp_path)
+
+
+def kill_actors(folder: Path, kills: int, how: signal.Signals) -> None:
+    """Take one actor after the other while Ape-X trains, and wait until each is replaced and plays."""
+    choose = random.Random(0)
+    with headless(*ENDLESS, *RUNNERS["apex"], cwd=folder) as process:
+        read_event(process, "progress", state="running")
+        run = the_run(folder)
+        with HostClient(run) as client:
+            next_event(client, Members, lambda m: all(member.ready for member in m.members))
+            for number in range(kills):
+                victim = choose.choice(members_of(run))
+                at = time.monotonic()
+                victim.send_signal(how)
+                lost = next_event(client, Log, lambda log: "takes its place" in log.text)
+                assert time.monotonic() - at < (20 if how == signal.SIGSTOP else 10)  # 5 s on an idle machine
+                index = int(lost.text.split()[1])
+                back = next_event(client, Members, lambda m: all(member.ready for member in m.members))
+                assert sum(member.restarts for member in back.members) == number + 1
+                then = back.members[index].env_steps
+                next_event(client, Members, lambda m, at=index, then=then: m.members[at].env_steps > then)
+            learned = next_event(client, Progress).updates
+            next_event(client, Progress, lambda p: p.updates > learned + 5)
+            client.send(Stop())
+            next_event(client, Finished)
+        process.communicate(timeout=PATIENCE_S)  # nobody has read its lines
+        assert process.returncode == 0
+    nobody_is_left(folder)
+
+
+def test_killed_actors_are_replaced_and_training_goes_on(tmp_path: Path) -> None:
+    kill_actors(tmp_path, 3, signal.SIGKILL)
+
+
+@pytest.mark.long
+def test_a_stopped_actor_is_replaced(tmp_path: Path) -> None:
+    kill_actors(tmp_path, 1, signal.SIGSTOP)
+
+
+def test_a_machine_that_stood_still_costs_no_member(tmp_path: Path) -> None:
+    """A suspended container, say: whoever looks first when it goes on must not take the others for dead."""
+    with headless(*ENDLESS, *RUNNERS["parallel"], cwd=tmp_path) as process:
+        read_event(process, "episode", actor=1)
+        run = the_run(tmp_path)
+        leader, members = leader_of(run), members_of(run)
+        host = psutil.Process(run.record().pid)
+        for each in (host, leader, *members):
+            each.suspend()
+        time.sleep(LATE_S + 1)  # the machine's standstill, in which nobody gives a heartbeat
+        worked = leader.cpu_times().user
+        host.resume()
+        leader.resume()
+        wait_until(
+            lambda: leader.cpu_times().user > worked + 0.2, "the leader at work again, and its look at the others"
+        )
+        for each in members:
+            each.resume()
+        with HostClient(run) as client:
+            before = next_event(client, Members).members[1].env_steps
+            for _ in range(12):  # half a second each: more than the pool's patience
+                back = next_event(client, Members)
+            assert back.members[1].env_steps > before
+            assert [member.restarts for member in back.members] == [0, 0]
+
+
+@pytest.mark.long
+def test_many_killed_actors_are_replaced(tmp_path: Path) -> None:
+    kill_actors(tmp_path, 50, signal.SIGKILL)
+
+
+@pytest.mark.parametrize(
+    "runner", ["single", *(pytest.param(name, marks=pytest.mark.long) for name in ("parallel", "ddp", "apex"))]
+)
+def test_a_run_without_its_learner_begins_again_from_the_newest_checkpoint(runner: str, tmp_path: Path) -> None:
+    train(tmp_path, *ENDLESS, *RUNNERS.get(runner, ()), "--parallel-envs", "2", "--steps", "300")
+    with headless("--resume", "latest", *ENDLESS, cwd=tmp_path) as process:
+        read_event(process, "progress", state="running")
+        run = the_run(tmp_path)
+        with HostClient(run) as client:
+            leader_is_lost(client, run, signal.SIGKILL)  # before it has written a checkpoint of its own
+            next_event(client, Progress, lambda p: p.updates > 5)
+            with HostClient(run) as late:
+                past = [event for event in late.hello.events if getattr(event, "env_steps", 300) < 300]
+            assert past
+            client.send(Checkpoint())
+            saved = next_event(client, Saved)
+            victims = [leader_of(run)]
+            if runner == "ddp":
+                victims.append(members_of(run)[0])  # a rank is as good as the learner
+            for victim in victims:
+                later = next_event(client, Progress, lambda p: p.env_steps > saved.env_steps)
+                victim.kill()
+                said = next_event(client, Log, lambda log: "begins again from step-" in log.text)
+                assert "killed by" in said.text
+                again = next_event(client, Progress, lambda p: p.state == "running")
+                assert saved.env_steps <= again.env_steps < max(later.env_steps, saved.env_steps + 500)
+                if runner == "ddp":
+                    victims[1:] = members_of(run)[:1] if victim is victims[0] else victims[1:]
+            client.send(Stop())
+            next_event(client, Finished)
+        process.communicate(timeout=PATIENCE_S)  # nobody has read its lines
+        assert process.returncode == 0
+    nobody_is_left(tmp_path)
+
+
+@pytest.mark.parametrize("runner", RUNNERS)
+def test_a_killed_host_leaves_nothing(runner: str, tmp_path: Path) -> None:
+    shared = Path("/dev/shm")
+    shared_before = set(shared.iterdir()) if shared.is_dir() else None
+    with headless(*ENDLESS, *RUNNERS[runner], cwd=tmp_path) as process:
+        read_event(process, "progress", state="running")
+        run = the_run(tmp_path)
+        with HostClient(run) as client:
+            next_event(client, Members, lambda m: all(member.env_steps > 0 for member in m.members))
+        members_of(run)[0].suspend()  # a stopped process can't notice anything by itself
+        psutil.Process(run.record().pid).kill()
+        process.communicate(timeout=PATIENCE_S)
+        assert process.returncode == 1
+        nobody_is_left(tmp_path)
+    if shared_before is not None:
+        assert set(shared.iterdir()) <= shared_before
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("runner", RUNNERS)
+def test_every_runner_trains_mario(runner: str, tmp_path: Path) -> None:
+    events = train(tmp_path, "--game", "mario", *RUNNERS[runner], "--steps", "20000", "--burnin", "2000")
+    assert events[-1]["event"] == "summary"
+    assert events[-1]["env_steps"] >= 20_000
+    assert events[-1]["updates"] > 300
+
+
+def leader_is_lost(client: HostClient, run: Run, how: signal.Signals) -> Log:
+    """Take the leading process; what the host says of it."""
+    leader_of(run).send_signal(how)
+    said: Log = next_event(client, Log, lambda log: "begins again from" in log.text)
+    return said
+
+
+def test_ape_x_never_waits_for_itself(tmp_path: Path) -> None:
+    """An update needs 200 more steps than actors may be ahead, and the first one comes before most lanes have any."""
+    events = train(
+        tmp_path, *SNAKE, *RUNNERS["apex"], "--parallel-envs", "40", "--batch-size", "20", "--replay-ratio", "0.1",
+        "--actors-ahead", "1", "--burnin", "1", "--eval-every", "0", "--steps", "2000",
+    )  # fmt: skip
+    assert (2000 - 80 * 4) * 0.1 / 20 - 2 < events[-1]["updates"] <= 2000 * 0.1 / 20
+
+
+@pytest.mark.long
+def test_a_run_that_is_lost_again_and_again_fails(tmp_path: Path) -> None:
+    with headless(*ENDLESS, *RUNNERS["apex"], "--restarts", "1", cwd=tmp_path) as process:
+        read_event(process, "progress", state="running")
+        run = the_run(tmp_path)
+        with HostClient(run) as client:
+            said = leader_is_lost(client, run, signal.SIGKILL)
+            assert "begins again from its beginning (1 of 1)" in said.text
+            next_event(client, Ready)
+            leader_of(run).kill()
+            failed = next_event(client, Failed)
+            assert failed.reason == "the runner process died (killed by SIGKILL)"
+        _, errors = process.communicate(timeout=PATIENCE_S)
+        assert process.returncode == 1
+        assert "failed: the runner process died (killed by SIGKILL); log:" in errors.splitlines()[-1]
+    nobody_is_left(tmp_path)  # who was starting yet has to notice
+
+
+@pytest.mark.long
+def test_a_member_that_never_becomes_ready_ends_the_run_for_good(tmp_path: Path) -> None:
+    with headless(*ENDLESS, "--runner", "apex", "--num-actors", "1", cwd=tmp_path) as process:
+        read_event(process, "progress", state="running")
+        run = the_run(tmp_path)
+        with HostClient(run) as client:
+            next_event(client, Members, lambda m: m.members[0].env_steps > 0)
+            leader, taken = leader_of(run), list[int]()
+            while len(taken) < 4:  # the first was ready
+                (actor,) = wait_until(
+                    lambda: [each for each in leader.children() if each.pid not in taken], "another actor"
+                )
+                taken.append(actor.pid)
+                actor.kill()
+            failed = next_event(client, Failed)
+            assert failed.reason == "actor 0 was lost (killed by signal 9)"
+        process.communicate(timeout=PATIENCE_S)
+        assert process.returncode == 1
+    assert "begins again" not in run.log_path.read_text()
+    nobody_is_left(tmp_path)
+
+
+@pytest.mark.long
+def test_a_stopped_member_does_not_keep_a_run_from_ending_in_order(tmp_path: Path) -> None:
+    with headless(*ENDLESS, *RUNNERS["apex"], cwd=tmp_path) as process:
+        read_event(process, "progress", state="running")
+        run = the_run(tmp_path)
+        with HostClient(run) as client:
+            next_event(client, Members, lambda m: all(member.env_steps > 0 for member in m.members))
+            for member in members_of(run):
+                member.suspend()
+            client.send(Stop())
+            next_event(client, Finished)
+        process.communicate(timeout=PATIENCE_S)
+        assert process.returncode == 0
+    nobody_is_left(tmp_path)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("runner", ["single", *RUNNERS])
+def test_a_run_whose_learner_stands_still_begins_again_from_the_newest_checkpoint(runner: str, tmp_path: Path) -> None:
+    with headless(*ENDLESS, *RUNNERS.get(runner, ()), cwd=tmp_path) as process:
+        read_event(process, "progress", state="running")
+        run = the_run(tmp_path)
+        with HostClient(run) as client:
+            next_event(client, Progress, lambda p: p.updates > 5)
+            client.send(Checkpoint())
+            saved = next_event(client, Saved)
+            at = time.monotonic()
+            said = leader_is_lost(client, run, signal.SIGSTOP)
+            assert BEAT_S - 2 < time.monotonic() - at < BEAT_S + 10
+            assert "the runner process stood still; the run begins again from step-" in said.text
+            again = next_event(client, Progress, lambda p: p.state == "running")
+            assert again.env_steps >= saved.env_steps
+            next_event(client, Progress, lambda p: p.updates > again.updates + 5)
+            client.send(Stop())
+            next_event(client, Finished)
+        process.communicate(timeout=PATIENCE_S)
+        assert process.returncode == 0
+    nobody_is_left(tmp_path)
+
+
+@pytest.mark.long
+def test_a_rank_that_stands_still_makes_the_run_begin_again(tmp_path: Path) -> None:
+    with headless(*ENDLESS, *RUNNERS["ddp"], cwd=tmp_path) as process:
+        read_event(process, "progress", state="running")
+        run = the_run(tmp_path)
+        with HostClient(run) as client:
+            next_event(client, Progress, lambda p: p.updates > 5)
+            client.send(Checkpoint())
+            saved = next_event(client, Saved)
+            members_of(run)[0].suspend()
+            said = next_event(client, Log, lambda log: "begins again from" in log.text)
+            assert "rank 1 was lost (it stood still); the run begins again from step-" in said.text
+            again = next_event(client, Progress, lambda p: p.state == "running")
+            assert again.env_steps >= saved.env_steps
+            next_event(client, Progress, lambda p: p.updates > again.updates + 5)
+            client.send(Stop())
+            next_event(client, Finished)
+        process.communicate(timeout=PATIENCE_S)
+        assert process.returncode == 0
+    nobody_is_left(tmp_path)
+
+
+def lock_holders() -> set[int]:
+    """Processes that hold a POSIX record lock."""
+    lines = Path("/proc/locks").read_text().splitlines()
+    return {int(line.split()[4]) for line in lines if "POSIX" in line and "->" not in line}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.skipif(not Path("/proc/locks").exists(), reason="tells who holds the lock")
+def test_a_worker_that_is_lost_with_the_lock_is_replaced(how: signal.Signals, tmp_path: Path) -> None:
+    options = (*ENDLESS, "--runner", "parallel", "--num-processes", "2", "--replay-ratio", "64")
+    with headless(*options, cwd=tmp_path) as process:
+        read_event(process, "progress", state="running")
+        run = the_run(tmp_path)
+        with HostClient(run) as client:
+            next_event(client, Progress, lambda p: p.updates > 10)
+            for number in range(2):
+                next_event(client, Members, lambda m: all(member.env_steps_per_s > 0 for member in m.members))
+                (worker,) = members_of(run)
+
+                def stopped_with_the_lock(worker: psutil.Process = worker) -> bool:
+                    if worker.pid not in lock_holders():
+                        return False
+                    worker.suspend()
+                    if worker.pid in lock_holders():
+                        return True
+                    worker.resume()
+                    return False
+
+                wait_until(stopped_with_the_lock, "a worker with the lock")
+                if how == signal.SIGKILL:
+                    worker.kill()
+                lost = next_event(client, Log, lambda log: "takes its place" in log.text)
+                assert lost.text.startswith("worker 1 was lost")
+                learned = next_event(client, Progress).updates
+                next_event(client, Progress, lambda p, learned=learned: p.updates > learned + 10)
+                members = next_event(client, Members, lambda m: all(member.ready for member in m.members)).members
+                assert [member.restarts for member in members] == [0, number + 1]
+            client.send(Stop())
+            next_event(client, Finished)
+        process.communicate(timeout=PATIENCE_S)
+        assert process.returncode == 0
+    nobody_is_left(tmp_path)
+
+
+@pytest.mark.long
+def test_a_worker_of_a_resumed_run_is_replaced_after_its_checkpoint_is_gone(tmp_path: Path) -> None:
+    train(tmp_path, *SNAKE, *RUNNERS["parallel"], "--eval-every", "0", "--parallel-envs", "2", "--steps", "1500",
+          "--buffer-size", "20000")  # fmt: skip
+    options = ("--resume", "latest", "--steps", "100000000", "--save-every", "100000000", "--keep", "1")
+    with headless(*options, cwd=tmp_path) as process:
+        read_event(process, "progress", state="running")
+        run = the_run(tmp_path)
+        with HostClient(run) as client:
+            going = next_event(client, Progress, lambda p: p.env_steps > 1600)
+            assert going.updates > 0
+            client.send(Checkpoint())
+            next_event(client, Saved)
+            assert not (run.path / "step-000000001500").exists()
+            members_of(run)[0].kill()
+            next_event(client, Log, lambda log: "takes its place" in log.text)
+            back = next_event(client, Members, lambda m: all(member.ready for member in m.members)).members
+            next_event(client, Members, lambda m: m.members[1].env_steps > back[1].env_steps)
+            client.send(Stop())
+            next_event(client, Finished)
+        process.communicate(timeout=PATIENCE_S)
+        assert process.returncode == 0
+    nobody_is_left(tmp_path)
+
+
+@pytest.mark.long
+def test_a_member_that_refuses_what_is_asked_for_ends_the_run_with_status_2(tmp_path: Path) -> None:
+    short = ("--eval-every", "0", "--burnin", "200", "--parallel-envs", "4", "--buffer-size", "4000")
+    train(tmp_path, *SNAKE, *RUNNERS["parallel"], *short, "--use-mmap-buffer", "--steps", "600")
+    replay = the_run(tmp_path).path / "replay-1"
+    replay.mkdir(exist_ok=True)
+    with (replay / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = run_program("--no-ui", "--resume", "latest", "--steps", "100000000", cwd=tmp_path, check=2)
+    assert f"{replay}: another process has this replay open" in done.stderr.splitlines()[-1]
+    assert "begins again" not in the_run(tmp_path).log_path.read_text()
+    nobody_is_left(tmp_path)

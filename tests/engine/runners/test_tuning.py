@@ -1,0 +1,88 @@
+"""Numbers of a run that are changed by hand: while it goes on, and with options on resume."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.protocol.messages import Changed, Log, Progress, Set, Tunable
+from engine.runners.actor_learner import follow
+from engine.runners.shared_state import SharedState
+from tests.support.in_process import checkpoint_of, of_kind, train
+from tests.support.learner import CONFIG, feed, make_learner
+
+SNAKE = {"game": "snake", "board": "5x5", "burnin": 100, "batch_size": 32, "buffer_size": 2000}
+
+
+def test_beta_is_taken_each_time_that_it_is_set_also_to_what_it_was_set_to_before() -> None:
+    learner, shared_state = make_learner(dataclasses.replace(CONFIG, beta_annealing=0.01)), SharedState(1)
+    shared_state.open()
+    for _ in range(2):
+        shared_state.tune("beta", 0.6)
+        follow(shared_state, learner)
+        assert learner.replay.beta == 0.6
+        feed(learner, 30, seed=0)
+        annealed = learner.replay.beta
+        assert annealed > 0.6
+        follow(shared_state, learner)  # told again, but not set again
+        assert learner.replay.beta == annealed
+
+
+@pytest.mark.parametrize("prioritized", [True, False])
+def test_beta_of_a_uniform_replay_is_not_announced_as_changed(prioritized: bool, tmp_path: Path) -> None:
+    commands = [Set(name="beta", value=0.7), Set(name="learning_rate", value=0.125)]
+    reports = train(tmp_path, {**SNAKE, "prioritized_replay": prioritized}, 16, commands=commands)
+    warnings = [log.text for log in of_kind(Log, reports) if log.level == "warning"]
+    assert [changed.name for changed in of_kind(Changed, reports)] == ["beta", "learning_rate"][1 - prioritized :]
+    assert warnings == ([] if prioritized else ["beta: has no effect on a uniform replay; accepted with: "
+                                                "--prioritized-replay"])  # fmt: skip
+
+
+def test_what_beats_a_number_that_was_set_by_hand_is_told(tuned: Path, tmp_path: Path) -> None:
+    reports = train(tmp_path, {**SNAKE, "replay_ratio": 8.0, "epsilon": 0.1}, 320, tuned)
+    found = {change.name: (change.before, change.value) for change in of_kind(Changed, reports)}
+    assert found == {"replay_ratio": (2.0, 8.0), "epsilon_scale": (0.5, 1.0)}
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint of a run whose numbers were changed, and that has learned since."""
+    numbers: dict[Tunable, float] = {"learning_rate": 0.01, "epsilon_scale": 0.5, "replay_ratio": 2.0, "beta": 0.6}
+    commands = [Set(name=name, value=value) for name, value in numbers.items()]
+    return checkpoint_of(train(tmp_path_factory.mktemp("tuned"), SNAKE, 240, commands=commands))
+
+
+@pytest.mark.parametrize(
+    ("options", "kept"),
+    [
+        ({}, {"learning_rate": 0.01, "epsilon_scale": 0.5, "replay_ratio": 2.0}),
+        ({"learning_rate": 1e-4}, {"epsilon_scale": 0.5, "replay_ratio": 2.0}),
+        ({"epsilon": 0.1, "replay_ratio": 8.0}, {"learning_rate": 0.01}),
+    ],
+)
+def test_an_option_given_on_resume_counts_more_than_what_was_changed_by_hand(
+    options: dict[str, Any], kept: dict[str, float], tuned: Path, tmp_path: Path
+) -> None:
+    reports = train(tmp_path, {**SNAKE, **options}, 256, tuned)
+    expected = options.get("learning_rate", 0.01)
+    assert {progress.learning_rate for progress in of_kind(Progress, reports)} == {expected}
+    state = json.loads((checkpoint_of(reports) / "state.json").read_text())
+    assert state["extra"]["tuned"] == kept
+
+
+def test_beta_goes_on_annealing_on_resume_unless_it_is_given_anew(tuned: Path, tmp_path: Path) -> None:
+    def first_beta(name: str, checkpoint: Path, **options: Any) -> float:
+        reports = train(tmp_path / name, {**SNAKE, "beta_annealing": 0.0, **options}, 256, checkpoint)
+        return float(of_kind(Progress, reports)[0].beta)
+
+    held = json.loads((tuned / "state.json").read_text())["beta"]
+    assert held > 0.6
+    assert first_beta("same", tuned) == held
+    assert first_beta("given", tuned, beta=0.9) == 0.9
+    assert first_beta("uniform", tuned, prioritized_replay=False) == 0.0
+    uniform = checkpoint_of(train(tmp_path / "before", {**SNAKE, "prioritized_replay": False}, 240))
+    assert first_beta("from uniform", uniform) == 0.4

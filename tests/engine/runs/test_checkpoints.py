@@ -1,0 +1,169 @@
+"""Checkpoint folders: complete or absent, never executed, rotated, found by name."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from engine.buffers import saved_arrays as saved
+from engine.buffers.saved_arrays import mapped_arrays
+from engine.config.run_config import RunConfig
+from engine.protocol.messages import Beat, Checkpoint, Command, Pause, Resume, Written
+from engine.runs import checkpoints, policies
+from engine.runs.checkpoints import CheckpointError
+from engine.runs.registry import create_run, find_run, list_runs
+from engine.runs.run import Run
+from tests.support.in_process import checkpoint_of, of_kind, train
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return create_run(RunConfig(run_dir=str(tmp_path / "runs")))
+
+
+def write(run: Run, env_steps: int, content: bytes = b"weights") -> Path:
+    partial, final = (
+        run.path / f".{checkpoints.folder_name(env_steps)}.partial",
+        run.path / checkpoints.folder_name(env_steps),
+    )
+    partial.mkdir()
+    (partial / "policy.safetensors").write_bytes(content)
+    checkpoints.seal(partial, env_steps, updates=env_steps // 8)
+    checkpoints.commit(partial, final)
+    return final
+
+
+def test_a_sealed_folder_verifies_and_is_committed_whole(run: Run) -> None:
+    final = write(run, 800)
+    manifest = checkpoints.verify(final)
+    assert (manifest.env_steps, manifest.updates) == (800, 100)
+    assert checkpoints.committed(run) == [final]
+    assert not list(run.path.glob(".step-*"))
+
+
+def test_committing_the_same_step_again_replaces_it(run: Run) -> None:
+    write(run, 8, b"old")
+    assert (write(run, 8, b"new") / "policy.safetensors").read_bytes() == b"new"
+
+
+@pytest.mark.parametrize("damage", ["truncate", "flip", "remove", "no manifest", "foreign manifest", "escape"])
+def test_damage_is_named_and_the_older_checkpoint_is_taken(run: Run, damage: str) -> None:
+    older, newer = write(run, 8), write(run, 16)
+    file, manifest = newer / "policy.safetensors", newer / checkpoints.MANIFEST
+    if damage == "truncate":
+        file.write_bytes(b"weigh")
+    elif damage == "flip":
+        file.write_bytes(b"weightz")
+    elif damage == "remove":
+        file.unlink()
+    elif damage == "no manifest":
+        manifest.unlink()
+    elif damage == "foreign manifest":
+        manifest.write_bytes(pickle.dumps({"env_steps": 16}))
+    else:  # a manifest that points outside the folder
+        said = json.loads(manifest.read_text())
+        said["files"]["../run.json"] = said["files"]["policy.safetensors"]
+        manifest.write_text(json.dumps(said))
+    with pytest.raises(CheckpointError, match=str(newer)):
+        checkpoints.verify(newer)
+    assert checkpoints.newest(run) == older
+
+
+def test_a_checkpoint_of_a_later_format_is_refused(run: Run) -> None:
+    final = write(run, 8)
+    manifest = json.loads((final / checkpoints.MANIFEST).read_text())
+    manifest["format"] = 99
+    (final / checkpoints.MANIFEST).write_text(json.dumps(manifest))
+    with pytest.raises(CheckpointError, match=r"written by a newer version of mario-tui \(format 99\); this one reads"):
+        checkpoints.verify(final)
+
+
+def test_rotation_keeps_the_newest(run: Run) -> None:
+    for steps in (8, 16, 24, 32):
+        write(run, steps)
+    checkpoints.rotate(run, 2)
+    assert [path.name for path in checkpoints.committed(run)] == ["step-000000000024", "step-000000000032"]
+
+
+def test_sources_by_name_path_and_latest(run: Run, tmp_path: Path) -> None:
+    older, newer = write(run, 8), write(run, 16)
+    folder = tmp_path / "runs"
+    for spec in (run.name, str(run.path), "latest", str(newer)):
+        source = checkpoints.find_source(spec, folder)
+        assert (source.path, source.run and source.run.path) == (newer, run.path)
+    assert checkpoints.find_source(str(older), folder).run is None  # an older one begins a new run
+
+
+def test_a_pickle_is_no_policy(tmp_path: Path) -> None:
+    class Bomb:
+        def __reduce__(self) -> tuple[object, tuple[str]]:
+            return (Path.touch, (str(tmp_path / "executed"),))
+
+    path = tmp_path / "policy.safetensors"
+    path.write_bytes(pickle.dumps(Bomb()))
+    with pytest.raises(CheckpointError, match="not a policy of mario-tui"):
+        checkpoints.find_policy(str(path), tmp_path)
+    assert not (tmp_path / "executed").exists()
+
+
+def test_runs_are_found_from_any_folder(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    assert [found.path for found in list_runs()] == [run.path]
+    assert find_run(run.name).path == run.path
+    run.path.joinpath("run.json").unlink()
+    assert list_runs() == []
+
+
+def test_arrays_that_stay_on_the_disk_are_those_that_were_saved(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    saved = {
+        name: random.integers(0, 2, shape).astype(name)
+        for name, shape in {"bool": (3,), "uint8": (2, 3, 5), "int64": (7,), "uint32": (1, 1), "int16": (3, 2),
+                            "int32": (4,), "float32": (2, 2), "float64": (0, 3)}.items()
+    }  # fmt: skip
+    save_file(saved, tmp_path / "arrays", metadata={"of": "a test"})
+    found = mapped_arrays(tmp_path / "arrays")
+    assert found.keys() == saved.keys()
+    for name, array in saved.items():
+        assert np.array_equal(found[name], array) and found[name].dtype == array.dtype
+        assert found[name].shape == array.shape
+        found[name][...] = 1
+    assert all(np.array_equal(array, saved[name]) for name, array in mapped_arrays(tmp_path / "arrays").items())
+
+
+def test_checkpoints_of_one_step_do_not_get_in_each_others_way(tmp_path: Path) -> None:
+    """The host commits while the next is written."""
+    options = {"game": "snake", "board": "5x5", "burnin": 100, "batch_size": 32}
+    wanted: list[Command] = [*[Checkpoint()] * 7, Resume()]
+    answer = lambda report: [wanted.pop(0)] if isinstance(report, Written) and wanted else []  # noqa: E731
+    reports = train(tmp_path, options, 80, commands=[Pause(), Checkpoint()], respond=answer)
+    written = of_kind(Written, reports)
+    assert len(written) == 9 and len({report.partial for report in written}) == 9
+    assert {path.name for path in tmp_path.glob("*step-*")} == {Path(report.final).name for report in written}
+    for report in written:
+        checkpoints.verify(Path(report.final))
+
+
+def test_a_checkpoint_that_takes_long_to_write_is_no_hang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Heartbeats come with every piece of the replay, when it is written and again when it is summed up."""
+    monkeypatch.setattr(saved, "PIECE_BYTES", 2**12)
+    monkeypatch.setattr(checkpoints, "_PIECE_BYTES", 2**12)
+    options = {"game": "snake", "board": "5x5", "burnin": 100, "batch_size": 32, "buffer_size": 2000}
+    reports = train(tmp_path, options, 400)
+    pieces = (checkpoint_of(reports) / "replay.safetensors").stat().st_size // 2**12
+    assert len([beat for beat in of_kind(Beat, reports) if beat.within_s > 60]) > 2 * pieces > 10
+
+
+def test_latest_is_the_newest_run_that_has_a_policy(tmp_path: Path) -> None:
+    config = RunConfig(run_dir=str(tmp_path / "runs"))
+    older = create_run(config)
+    (older.path / checkpoints.BEST_POLICY_FILE).write_bytes(policies.path_of("mario-1-1").read_bytes())
+    create_run(config)  # it failed at once
+    assert checkpoints.find_policy("latest", tmp_path / "runs") == older.path / checkpoints.BEST_POLICY_FILE

@@ -1,0 +1,74 @@
+"""SIGKILL in the middle of writing a checkpoint: what is there is complete, and nothing that was announced is lost."""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from pathlib import Path
+
+import pytest
+
+from engine.runs import checkpoints
+from engine.runs.registry import create_run
+from engine.runs.run import Run
+from tests.support import checkpoint_writer
+from tests.support.checkpoint_writer import KEEP, config, make_learner, tensors, write_forever
+from tests.support.program import PATIENCE_S
+
+
+def spread(number: int) -> float:
+    """Evenly over 0 to 1 however many are taken (van der Corput)."""
+    share, part = 0.0, 0.5
+    while number:
+        share, number, part = share + part * (number & 1), number >> 1, part / 2
+    return share
+
+
+def kill_writers(run: Run, kills: int) -> int:
+    """Kill as many writers, one after the other, and look at what each left; how many left something half-done."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([checkpoint_writer.__name__])
+    write_s, interrupted = 0.1, 0
+    for number in range(kills):
+        ours, theirs = context.Pipe(duplex=False)
+        writer = context.Process(target=write_forever, args=(run.path, theirs), daemon=True)
+        writer.start()
+        theirs.close()
+        assert ours.poll(PATIENCE_S), "no checkpoint was written"
+        announced, first_at = ours.recv(), time.monotonic()
+        announced = ours.recv()
+        write_s = 0.5 * write_s + 0.5 * (time.monotonic() - first_at)
+        time.sleep(3 * write_s * spread(number))  # into any part of the next three
+        writer.kill()
+        writer.join()
+        try:
+            while True:
+                announced = ours.recv()
+        except EOFError:
+            pass
+        interrupted += any(run.path.glob(".step-*"))
+        check(run, announced)
+    return interrupted
+
+
+def check(run: Run, announced: int) -> None:
+    """Every checkpoint under its own name is complete, and the newest resumes."""
+    found = [checkpoints.verify(path).env_steps for path in run.path.glob("step-*")]
+    assert found and len(found) <= KEEP + 2  # one that is not yet rotated away, one that is being replaced
+    newest = checkpoints.newest(run)
+    assert newest is not None
+    env_steps = checkpoints.verify(newest).env_steps
+    assert max(found) == env_steps >= announced
+    learner = make_learner(run.config(), newest)
+    assert learner.updates == env_steps
+    assert all((tensor == env_steps).all() for tensor in tensors(learner))
+    learner.close()
+
+
+def test_the_newest_complete_checkpoint_always_loads(tmp_path: Path) -> None:
+    assert kill_writers(create_run(config(tmp_path)), 20) >= 5
+
+
+@pytest.mark.long
+def test_the_newest_complete_checkpoint_always_loads_200_times(tmp_path: Path) -> None:
+    assert kill_writers(create_run(config(tmp_path)), 200) >= 50

@@ -1,0 +1,160 @@
+"""The stopwatch of a loop's stages: what counts for what, in which thread, and what a mark costs."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from engine.host.run_state import RunState
+from engine.monitoring.time_split import split
+from engine.protocol.messages import Split, Stages
+from engine.runtime.stopwatch import SHARES, STAGES, Stopwatch
+from engine.runtime.trace import merge, write_part
+from mario_tui.data.feed import Snapshot
+from mario_tui.widgets.panels.stages import StagesPanel
+
+
+def work(seconds: float) -> None:
+    """Keep a core busy until this thread has had so much processor time."""
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        pass
+
+
+def test_time_counts_for_the_innermost_stage() -> None:
+    def measured() -> Split:
+        stages = Stopwatch()
+        before = stages.row()
+        with stages("forward"):
+            work(0.03)
+            with stages("transfer"):
+                work(0.06)
+        return split(before, stages.row(), "mine")
+
+    # Between the stages nothing is done, unless a busy machine stops the thread just there: not in each of five.
+    found = max((measured() for _ in range(5)), key=lambda each: sum(each.loop.values()))
+    assert found.process == "mine"
+    assert found.cpu["transfer"] * found.seconds == pytest.approx(0.06, abs=0.01)
+    assert found.cpu["forward"] * found.seconds == pytest.approx(0.03, abs=0.01)
+    assert found.loop == found.busy
+    assert sum(found.loop.values()) == pytest.approx(1.0, abs=0.02)
+
+
+def test_what_a_thread_waits_for_counts_in_the_loop_and_is_done_elsewhere() -> None:
+    stages = Stopwatch()
+    pool = ThreadPoolExecutor(2)
+    before = stages.row()
+
+    @stages("backward")
+    def backward() -> None:
+        work(0.06)
+
+    @stages("forward")
+    def forward() -> None:
+        work(0.02)
+        backward()
+
+    with stages.wait(SHARES):
+        for done in [pool.submit(forward) for _ in range(2)]:
+            done.result()
+    with stages.wait("emulate"):
+        pool.submit(stages("emulate")(work), 0.02).result()
+    after = stages.row()
+    pool.shutdown()
+    found = split(before, after)
+    assert sum(found.loop.values()) == pytest.approx(1.0, abs=0.02)
+    assert set(found.loop) == {"forward", "backward", "emulate"}
+    shares = found.busy["backward"] / found.busy["forward"]
+    assert found.loop["backward"] / found.loop["forward"] == pytest.approx(shares, rel=0.01)
+    assert found.cpu["backward"] * found.seconds == pytest.approx(0.12, abs=0.02)
+    assert found.cpu["emulate"] * found.seconds == pytest.approx(0.02, abs=0.01)
+
+
+def test_a_loop_in_another_thread_with_stages_of_its_own() -> None:
+    found = []
+
+    def loop() -> None:
+        stages = Stopwatch(("collect", "learn"), loop=threading.current_thread())
+        before = stages.row()
+        with stages("collect"):
+            work(0.02)
+        found.append(split(before, stages.row(), names=stages.stages))
+
+    thread = threading.Thread(target=loop)
+    thread.start()
+    thread.join()
+    assert list(found[0].loop) == ["collect"]
+
+
+def test_a_stage_that_fails_is_left() -> None:
+    stages = Stopwatch()
+    with pytest.raises(ValueError, match="oops"), stages("act"):
+        raise ValueError("oops")
+    before = stages.row()
+    work(0.01)
+    assert split(before, stages.row()).loop == {}
+
+
+def test_rows_of_a_process_that_was_replaced_give_no_split() -> None:
+    stages = Stopwatch()
+    with stages("act"):
+        work(0.01)
+    old = stages.row()
+    assert split(old, Stopwatch().row()).seconds == 0.0
+    assert split([0.0] * len(old), old).seconds == 0.0  # it has not told anything before
+
+
+def test_a_mark_costs_microseconds() -> None:
+    """About 20 stand in an iteration of tens of milliseconds: a thousandth of it."""
+    stages = Stopwatch()
+    begin = time.thread_time()
+    for _ in range(10_000):
+        with stages("act"):
+            pass
+    assert (time.thread_time() - begin) / 10_000 < 20e-6
+
+
+def test_recorded_stages_become_a_trace(tmp_path: Path) -> None:
+    stages = Stopwatch()
+    with stages("act"):
+        pass
+    stages.recording = True
+    with stages("forward"), stages("transfer"):
+        pass
+    with stages.wait("emulate"):
+        pass
+    write_part(stages, tmp_path / "trace-1.part.json", "player")
+    trace = merge([tmp_path / "trace-1.part.json"])
+    json.dumps(trace)
+    events = [event for event in trace["traceEvents"] if event["ph"] == "X"]
+    assert sorted(event["name"] for event in events) == ["forward", "transfer", "wait for emulate"]
+    outer, inner = (next(event for event in events if event["name"] == name) for name in ("forward", "transfer"))
+    assert outer["ts"] <= inner["ts"] and inner["ts"] + inner["dur"] <= outer["ts"] + outer["dur"]
+    names = {event["args"]["name"] for event in trace["traceEvents"] if event["ph"] == "M"}
+    assert names == {"player", "MainThread"}
+    assert stages.recorded() == []
+
+
+def test_every_stage_is_listed_once() -> None:
+    assert len(set(STAGES)) == len(STAGES)
+
+
+def test_the_panel_shows_the_leading_process_and_a_line_for_each_other() -> None:
+    leader = Split(process="learner", seconds=0.5, loop={"act": 0.1, "forward": 0.6, "log": 0.001},
+                   busy={"forward": 1.5, "act": 0.1}, cpu={})  # fmt: skip
+    actor = Split(process="actor 0", seconds=0.5, loop={"emulate": 0.7, "act": 0.2}, busy={}, cpu={})
+    starting = Split(process="actor 1", seconds=0.0, loop={}, busy={}, cpu={})
+    view = RunState()
+    view.apply(Stages(processes=[leader, actor, starting]))
+    panel = StagesPanel()
+    lines = panel.compose_text(Snapshot(stages=view.stages), 40).plain.splitlines()
+    assert [line.split()[0] for line in lines] == ["learner", "forward", "act", "the", "actor"]
+    assert lines[1].split()[-2:] == ["60%", "1.50"] and lines[3].endswith("30%")
+    assert "emulate 70%  act 20%" in lines[4]
+    assert max(len(line) for line in lines[:4]) <= 40
+    assert panel.compose_text(Snapshot(), 40).plain == "not measured yet"

@@ -1,0 +1,198 @@
+"""Settings and key map: what holds, what is complained about, and what a chosen theme writes."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from mario_tui.app import MarioApp
+from mario_tui.data.settings import Settings, SettingsError, load_settings, remember_theme, settings_path
+from mario_tui.data.themes import DEFAULT, load_themes, package_folder, user_folder
+from mario_tui.screens.dialogs import HelpScreen
+from mario_tui.screens.home import HomeScreen
+from mario_tui.screens.new_run import NewRunScreen
+from tests.support.app import said, until
+from tests.support.program import Terminal
+
+
+def write(text: str) -> Path:
+    path = settings_path()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_without_a_file_defaults_hold() -> None:
+    assert load_settings() == (Settings(), [])
+
+
+def test_the_file_is_read() -> None:
+    write('theme = "castle"\ngame_fps = 5\n[keys]\n"dashboard.save" = "a,f2"\nhome.filter = "/"\nhome.new="+"\n')
+    settings, complaints = load_settings()
+    assert complaints == []
+    assert settings == Settings("castle", 5.0, {"dashboard.save": "a,f2", "home.filter": "slash", "home.new": "plus"})
+
+
+def test_the_readmes_settings_are_accepted() -> None:
+    readme = (Path(__file__).parents[3] / "README.md").read_text("utf-8")
+    write(readme.split("### Settings")[1].split("```toml\n")[1].split("```")[0])
+    settings, complaints = load_settings()
+    assert complaints == []
+    assert settings == Settings("castle", 5.0, {"home.new": "a,f2", "dashboard.save": "a"})
+    themes = {theme.name for theme in load_themes()[0]}
+    assert themes <= {word.strip("`,") for word in readme.split("\nThemes: ")[1].split(".toml")[0].split()}
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        ("theme = 3", "theme: 3 is not accepted; accepted: a theme's name"),
+        ("game_fps = 99", "game_fps: 99 is not accepted; accepted: a number from 1 to 15"),
+        ("colour = 1", "unknown key 'colour'; accepted: theme, game_fps, keys"),
+        ("keys = 1", "keys: 1 is not accepted; accepted: a table: [keys], then lines like"),
+        ('[keys]\n"home.fly" = "f"', "keys.home.fly: is not an action; accepted: home.open, home.new"),
+        ('[keys]\n"hom.new" = "f"', "keys.hom.new: is not an action; accepted: home. ..., form. ..."),
+        ('[keys]\n"home.new" = "enormous"', "keys.home.new: 'enormous' is not accepted; accepted: one key or several"),
+        ('[keys]\n"home.new" = 3', "keys.home.new: 3 is not accepted; accepted: one key or several"),
+        ('[keys]\n"home.new" = "q"', "keys.home.new: 'q' is a key of home.quit_app; give that one another"),
+        ("theme = ", "Invalid value"),
+    ],
+)
+def test_what_is_wrong_is_named_and_the_default_holds(content: str, complaint: str) -> None:
+    path = write(content)
+    settings, (said,) = load_settings()
+    assert settings == Settings()
+    assert said.startswith(f"{path}: {complaint}")
+
+
+def test_two_actions_can_change_their_keys() -> None:
+    write('[keys]\n"home.new" = "q"\n"home.quit_app" = "n"\n')
+    assert load_settings() == (Settings(keys={"home.new": "q", "home.quit_app": "n"}), [])
+
+
+def test_a_chosen_theme_changes_one_line() -> None:
+    path = write('# mine\ntheme = "mario"  # the first\ngame_fps = 5\n\n[keys]\n"home.new" = "a"\n')
+    remember_theme("castle")
+    assert path.read_text() == '# mine\ntheme = "castle"  # the first\ngame_fps = 5\n\n[keys]\n"home.new" = "a"\n'
+    path.write_text('[keys]\n"home.new" = "a"\n')
+    remember_theme("castle")
+    assert path.read_text() == 'theme = "castle"\n[keys]\n"home.new" = "a"\n'
+    path.unlink()
+    remember_theme("ansi")
+    assert load_settings()[0].theme == "ansi"
+    path.write_text("theme = ")
+    with pytest.raises(SettingsError, match=r"settings\.toml: Invalid value"):
+        remember_theme("castle")
+    assert path.read_text() == "theme = "
+
+
+def test_a_line_inside_a_table_is_left_alone() -> None:
+    path = write('[keys]\n"home.new" = "a"\ntheme = "x"\n')  # keys.theme: nonsense, but not ours to change
+    remember_theme("castle")
+    assert path.read_text() == 'theme = "castle"\n[keys]\n"home.new" = "a"\ntheme = "x"\n'
+
+
+async def test_keys_of_the_settings_are_bindings_help_and_footer(tmp_path: Path) -> None:
+    write('[keys]\n"home.new" = "a,f2"\n')
+    app = MarioApp(run_dir=str(tmp_path))
+    async with app.run_test(size=(80, 40)) as pilot:
+        await pilot.press("n")
+        assert isinstance(app.screen, HomeScreen)
+        await pilot.press("a")
+        assert isinstance(app.screen, NewRunScreen)
+        await pilot.press("escape", "f2")
+        assert isinstance(app.screen, NewRunScreen)
+        await pilot.press("escape", "f1")
+        assert isinstance(app.screen, HelpScreen)
+        assert "a or f2" in app.export_screenshot().replace("&#160;", " ")
+
+
+async def test_complaints_are_notes_and_do_not_stop_the_start(tmp_path: Path) -> None:
+    path = write('theme = "nothing"\ngame_fps = "[fast]"\n')
+    user_folder().mkdir(parents=True)
+    (user_folder() / "bad.toml").write_text("name = 1")
+    app = MarioApp(run_dir=str(tmp_path))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: len(app._notifications) == 3, "three notes")
+        assert f"{path}: game_fps: '[fast]' is not accepted; accepted: a number from 1 to 15" in said(app)
+        assert f"{path}: theme: 'nothing' is unknown; accepted: ansi, castle, " in said(app)
+        assert "bad.toml: name: 1 is not accepted; accepted: a text" in said(app)
+        assert app.theme == DEFAULT
+
+
+async def test_a_theme_is_chosen_in_the_palette_and_remembered(tmp_path: Path) -> None:
+    app = MarioApp(run_dir=str(tmp_path))
+    async with app.run_test(size=(80, 24)) as pilot:
+        app.action_change_theme()
+        await until(pilot, lambda: app.screen.query("CommandList"), "the list")
+        await pilot.press(*"castle")
+        await until(pilot, lambda: app.screen.query_one("CommandList").option_count == 1, "the hit")  # type: ignore[attr-defined]
+        await pilot.press("enter")
+        await until(pilot, lambda: app.theme == "castle", "the theme")
+        await until(pilot, lambda: load_settings()[0].theme == "castle", "the line in the settings")
+    assert MarioApp().theme == "castle"
+    visitor = MarioApp(run_dir=str(tmp_path), read_only=True)
+    async with visitor.run_test(size=(80, 24)) as pilot:
+        visitor.theme = "ansi"
+        await pilot.pause()
+    assert load_settings()[0].theme == "castle"
+
+
+async def test_a_users_theme_comes_changes_and_goes_while_it_runs(tmp_path: Path) -> None:
+    app = MarioApp(run_dir=str(tmp_path))
+    async with app.run_test(size=(80, 24)) as pilot:
+        folder = user_folder()
+        folder.mkdir(parents=True)
+        path = folder / "mine.toml"
+        path.write_text('name = "mine"\nprimary = "#123456"\nbackground = "#010203"\n')
+        await until(pilot, lambda: "mine" in app.available_themes, "the theme")
+        app.theme = "mine"
+        await until(pilot, lambda: app.screen.styles.background.hex == "#010203", "its colours")
+        path.write_text('name = "mine"\nprimary = "#123456"\nbackground = "#040506"\n')
+        await until(pilot, lambda: app.screen.styles.background.hex == "#040506", "its new colours")
+        path.write_text('name = "mine"\nprimary = "nonsense"\n')
+        await until(pilot, lambda: "mine.toml: primary: 'nonsense' is not a colour" in said(app), "the complaint")
+        assert app.theme == DEFAULT
+        assert not app._exit
+
+
+def test_there_are_six_themes_that_one_can_read() -> None:
+    themes, complaints = load_themes()
+    assert complaints == []
+    assert {theme.name for theme in themes} == {path.stem for path in package_folder().glob("*.toml")}
+    assert len(themes) >= 6
+    for theme in themes:
+        if not theme.ansi:
+            colours = theme.to_color_system().generate()
+            for name in ("primary", "secondary", "accent", "warning", "error", "success", "foreground"):
+                assert contrast(getattr(theme, name), colours["background"]) >= 4.5, (theme.name, name)  # WCAG AA
+                assert contrast(getattr(theme, name), colours["surface"]) >= 4.5, (theme.name, name)
+
+
+def contrast(one: str, other: str) -> float:
+    """The ratio of WCAG 2."""
+    from textual.color import Color
+
+    def luminance(text: str) -> float:
+        parts = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in Color.parse(text).normalized]
+        return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
+
+    darker, lighter = sorted((luminance(one), luminance(other)))
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+def test_no_color_means_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    terminal = Terminal(cwd=tmp_path)
+    terminal.wait_for("No runs yet")
+    terminal.send("n")
+    terminal.wait_for("async-envs", "Start")
+    os.kill(terminal.pid, 15)
+    assert terminal.wait() == 0
+    styles = re.findall(rb"\x1b\[([\d;]*)m", bytes(terminal.raw))
+    assert styles
+    colours = [style for style in styles if re.search(rb"(^|;)(3[0-8]|4[0-8]|9\d|10\d)(;|$)", style)]
+    assert colours == []

@@ -1,0 +1,467 @@
+"""The dashboard under Textual's pilot: every key and what the mouse does, on a run that is served on a real socket."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+from textual.pilot import Pilot
+from textual.widgets import Input
+
+from engine.host.client import HostClient, HostGone
+from engine.protocol.messages import Changed, Evaluation, Phase, Stop
+from engine.runs.run import Run
+from mario_tui.app import MarioApp
+from mario_tui.data.feed import Feed
+from mario_tui.screens import remembered
+from mario_tui.screens.actor import ActorScreen
+from mario_tui.screens.dashboard import TICK_S
+from mario_tui.screens.home import HomeScreen
+from mario_tui.screens.tune import TuneScreen
+from mario_tui.widgets.panels.game import GameView
+from tests.support.app import opened, said, text, until
+from tests.support.source import serving
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+    """A run of 40 lanes that goes on while these tests look at it."""
+    folder = tmp_path_factory.mktemp("served")
+    with serving(folder, "--rate", "50", "--lanes", "40", "--history", "20000") as run:
+        yield run
+
+
+@pytest.fixture(scope="module")
+def still(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+    """A run that stands still, once it is paused: what is measured on its charts stays true."""
+    with serving(tmp_path_factory.mktemp("still"), "--rate", "50", "--lanes", "4", "--history", "20000") as run:
+        yield run
+
+
+async def paused(pilot: Pilot[Any]) -> Any:
+    """The dashboard of a run that has been paused, with all there is of it."""
+    dashboard = await opened(pilot)
+    if "paused" not in text(dashboard, "header"):
+        await pilot.press("p")
+    await until(pilot, lambda: "paused" in text(dashboard, "header"), "the pause")
+    count = -1
+    while count != (count := len(dashboard.shown.points)):
+        await pilot.pause(1.5 * TICK_S)
+    return dashboard
+
+
+def in_sight(dashboard: Any) -> set[str]:
+    """Panels that have a place on the screen."""
+    return {panel.id for panel in dashboard.panels if panel.is_on_screen and panel.size.area}
+
+
+# ---------------------------------------------------------------------------------------------- panels
+
+
+async def test_a_digit_chooses_a_panel_and_z_gives_it_the_screen(served: Run) -> None:
+    app = MarioApp(open_run=served)
+    async with app.run_test(size=(120, 40)) as pilot:
+        dashboard = await opened(pilot)
+        everything = in_sight(dashboard)
+        assert everything == {panel.id for panel in dashboard.panels} - {"game", "processes", "stages", "curriculum"}
+        for number, panel in enumerate(dashboard.panels[:8], 1):
+            await pilot.press(str(number))
+            assert dashboard.focused is panel
+            assert text(dashboard, panel.id).startswith(f"━ {number} {panel.title}")  # a heavy rule, not only a colour
+            await pilot.press("z")
+            await until(pilot, lambda panel=panel: in_sight(dashboard) == {panel.id}, f"{panel.id} alone")
+            assert panel.size.height == 40 - 3
+            await pilot.press("z")
+            await until(pilot, lambda: in_sight(dashboard) == everything, "all panels again")
+        await pilot.press("1", "tab")
+        assert dashboard.focused is not dashboard.actors
+        await pilot.press("3", "z", "4")  # from one maximised panel to another
+        await until(pilot, lambda: in_sight(dashboard) == {"chart-return"}, "the other one alone")
+        await pilot.press("tab")
+        await until(pilot, lambda: in_sight(dashboard) == {"chart-loss"}, "the next one alone")
+        await pilot.press("escape")
+        await until(pilot, lambda: in_sight(dashboard) == everything, "all panels again")
+        await pilot.press("5", "enter")
+        await until(pilot, lambda: in_sight(dashboard) == {"chart-loss"}, "a chart opened by Enter")
+        await pilot.press("escape", "escape")
+        assert isinstance(app.screen, HomeScreen)
+
+
+async def test_hidden_panels_come_back_by_their_digit_and_are_remembered(served: Run) -> None:
+    async with MarioApp(open_run=served).run_test(size=(120, 40)) as pilot:
+        dashboard = await opened(pilot)
+        await pilot.press("3", "w", "8", "w", "2", "w")
+        await until(pilot, lambda: not in_sight(dashboard) & {"machine", "log", "replay"}, "three panels less")
+        await pilot.press("2")
+        await until(pilot, lambda: "replay" in in_sight(dashboard), "one of them again")
+        await pilot.press("5", "l", "m", "t", "o", "O", "5", "z")
+        await until(pilot, lambda: in_sight(dashboard) == {"chart-loss"}, "a chart alone")
+    async with MarioApp(open_run=served).run_test(size=(120, 40)) as pilot:
+        dashboard = await opened(pilot)
+        await until(pilot, lambda: in_sight(dashboard) == {"chart-loss"}, "the chart alone after a new start")
+        assert [chart.logarithmic for chart in dashboard.charts] == [False, True, False]
+        assert dashboard.outlook.smoothing == 0.6
+        assert dashboard.outlook.axis == "time"
+        assert (dashboard.actors.sort, dashboard.actors.reverse) == ("last", True)
+        await pilot.press("z")
+        await until(pilot, lambda: len(in_sight(dashboard)) > 1, "the others")
+        assert not in_sight(dashboard) & {"machine", "log"}
+        await pilot.press("W")
+        await until(pilot, lambda: in_sight(dashboard) >= {"machine", "log"}, "all of them")
+
+
+async def test_a_panel_that_has_nothing_to_show_never_takes_the_screen(served: Run) -> None:
+    remembered.remember(remembered.Remembered(maximised="game"))
+    async with MarioApp(open_run=served).run_test(size=(120, 40)) as pilot:
+        dashboard = await opened(pilot)
+        everything = in_sight(dashboard)
+        assert "actors" in everything
+        await pilot.press("n", "tab")
+        await until(pilot, lambda: "Processes: nothing to show" in said(pilot.app), "the reason")
+        assert in_sight(dashboard) == everything
+        for _ in range(2):  # hidden by w, it comes back by g
+            await pilot.press("g")
+            await until(pilot, lambda: "game" in in_sight(dashboard), "the game")
+            await pilot.press("9", "w")
+            await until(pilot, lambda: "game" not in in_sight(dashboard), "no game")
+
+
+async def test_a_second_stop_says_what_it_costs(served: Run) -> None:
+    async with MarioApp(open_run=served).run_test(size=(80, 24)) as pilot:
+        dashboard = await opened(pilot)
+        sent: list[Any] = []
+        dashboard.feed.send = lambda command: sent.append(command) or True
+        await pilot.press("x", "enter")
+        assert sent == [Stop(reason="stopped from the dashboard")]
+        await pilot.press("x")
+        question = " ".join(str(widget.render()) for widget in pilot.app.screen.query("Static"))
+        assert "at once?" in question and "no last checkpoint" in question
+        await pilot.press("escape")
+        assert len(sent) == 1
+
+
+async def test_hiding_a_whole_column_leaves_no_gap(served: Run) -> None:
+    async with MarioApp(open_run=served).run_test(size=(80, 24)) as pilot:
+        dashboard = await opened(pilot)
+        for number in "123":
+            await pilot.press(number, "w")
+        await until(pilot, lambda: dashboard.charts[0].size.width == 80, "charts on the whole width")
+        await pilot.press("7")  # no room for it among the others
+        await until(pilot, lambda: in_sight(dashboard) == {"evaluations"}, "the evaluations, alone")
+        assert "★ best" in text(dashboard, "evaluations")
+
+
+def test_what_was_remembered_may_be_damaged(tmp_path: Path) -> None:
+    for content in (
+        b"",
+        b"{",
+        b'{"axis": "furlongs"}',
+        b'{"smoothing": 0.123, "hidden": []}',
+        b'{"sort": "shoe size"}',
+    ):
+        remembered.file().parent.mkdir(parents=True, exist_ok=True)
+        remembered.file().write_bytes(content)
+        assert remembered.recall() == remembered.Remembered()
+    remembered.remember(remembered.Remembered(hidden=["log"]))
+    assert remembered.recall().hidden == ["log"]
+
+
+# ---------------------------------------------------------------------------------------------- charts
+
+
+async def test_every_kind_of_event_is_marked(still: Run) -> None:
+    async with MarioApp(open_run=still).run_test(size=(120, 40)) as pilot:
+        dashboard = await paused(pilot)
+        last = dashboard.shown.points[-1].env_steps
+        phase = Phase(env_steps=last // 2, phase=2, phases=3, name="holes")
+        dashboard.feed.replay([phase])
+        await until(pilot, lambda: "p" in text(dashboard, "chart-return").splitlines()[-1], "the phase's letter")
+
+
+async def test_keys_of_the_charts(still: Run) -> None:
+    async with MarioApp(open_run=still).run_test(size=(120, 40)) as pilot:
+        dashboard = await paused(pilot)
+        look, chart = dashboard.outlook, dashboard.charts[0]
+        await pilot.press("plus")
+        first, last = dashboard.curves.reach("steps")
+        assert look.window.span == pytest.approx((last - first) / 2, rel=0.1)
+        assert look.window.end is None  # follows the newest
+        assert "zoom" in text(dashboard, "chart-return")
+        await pilot.press("comma")
+        assert look.window.end < last
+        await pilot.press("shift+right", "full_stop")
+        assert look.window.end is None
+        await pilot.press("minus", "minus")  # the run has grown meanwhile: once may not be all
+        assert look.window.span is None
+        await pilot.press("equals_sign", "plus", "shift+left", "0")
+        assert (look.window.span, look.window.end) == (None, None)
+
+        await pilot.press("left")
+        assert look.cursor is not None
+        newest = look.cursor
+        await pilot.press("left", "left")
+        first, last = dashboard.curves.reach("steps")  # it has grown meanwhile
+        assert newest - look.cursor == pytest.approx(2 * (last - first) / chart.columns, rel=0.3)
+        for other in dashboard.charts:  # all charts show the same place
+            assert " at " in text(dashboard, other.id)
+            assert "│" in text(dashboard, other.id)
+        assert "◆" in text(dashboard, "chart-return").splitlines()[0]
+        await pilot.press("right", "right")
+        assert look.cursor == pytest.approx(newest, rel=0.1)
+        await pilot.press("escape")
+        assert look.cursor is None
+        assert app_is_there(dashboard)
+
+        await pilot.press("m")
+        assert "ema 0.6" in text(dashboard, "chart-loss")
+        await pilot.press("m", "m", "m")
+        assert "ema" not in text(dashboard, "chart-loss")
+        await pilot.press("5", "l")
+        assert [chart.logarithmic for chart in dashboard.charts] == [False, True, False]
+        assert "log" in text(dashboard, "chart-loss").splitlines()[0]
+        await pilot.press("1", "l")  # no chart in hand: all of them
+        assert all(chart.logarithmic for chart in dashboard.charts)
+        await pilot.press("l")
+        assert not any(chart.logarithmic for chart in dashboard.charts)
+        await pilot.press("t")
+        assert "trained time" in text(dashboard, "chart-q")
+        await pilot.press("t")
+        assert "to now" in text(dashboard, "chart-q")
+        await pilot.press("t")
+        assert look.axis == "steps"
+
+
+def app_is_there(dashboard: Any) -> bool:
+    return dashboard.app.screen is dashboard
+
+
+async def test_the_mouse_on_a_chart(still: Run) -> None:
+    async with MarioApp(open_run=still).run_test(size=(120, 40)) as pilot:
+        dashboard = await paused(pilot)
+        look, chart = dashboard.outlook, dashboard.charts[0]
+        first, last = dashboard.curves.reach("steps")
+        middle = 8 + chart.columns // 2
+        await pilot.hover(chart, offset=(middle, 3))
+        assert look.cursor == pytest.approx((first + last) / 2, rel=0.05)
+        assert " at " in text(dashboard, "chart-loss")
+        await pilot._post_mouse_events([_scroll_up()], widget=chart, offset=(middle, 3), button=0)
+        low, high = look.window.bounds(first, last)
+        assert low < look.cursor < high
+        assert look.window.end == pytest.approx(last * 0.75, rel=0.1)
+        await pilot.mouse_down(chart, offset=(middle, 3))
+        await pilot.hover(chart, offset=(middle + 10, 3))
+        await pilot.mouse_up(chart, offset=(middle + 10, 3))
+        assert look.window.bounds(first, last)[0] < low
+        await pilot.hover(dashboard.actors)
+        await until(pilot, lambda: look.cursor is None, "no crosshair")
+
+
+def _scroll_up() -> Any:
+    from textual.events import MouseScrollUp
+
+    return MouseScrollUp
+
+
+async def test_an_unchanged_panel_is_not_sent_again(tmp_path: Path) -> None:
+    with serving(tmp_path, "--rate", "50", "--lanes", "4", "--history", "20000") as run:
+        async with MarioApp(open_run=run).run_test(size=(120, 40)) as pilot:
+            dashboard = await opened(pilot)
+            await pilot.press("p")
+            await until(pilot, lambda: "paused" in text(dashboard, "header"), "the pause")
+            chart = dashboard.charts[0]
+            chart.repaint()
+            before, chart._dirty_regions = chart._lines, set()
+            chart.repaint()
+            assert chart._lines == before
+            assert not chart._dirty_regions
+
+
+# ---------------------------------------------------------------------------------------------- actors
+
+
+async def test_actors_are_ordered_by_key_and_by_mouse_and_open(served: Run) -> None:
+    async with MarioApp(open_run=served).run_test(size=(80, 24)) as pilot:
+        dashboard = await opened(pilot)
+        actors = dashboard.actors
+        assert text(dashboard, "actors").splitlines()[1].strip().startswith("lane▲")
+        await until(pilot, lambda: "1–5 of 40" in text(dashboard, "actors"), "the layout")
+        await pilot.press("1", "end")
+        assert actors.selected.lane == 39
+        assert "of 40" in text(dashboard, "actors")
+        assert text(dashboard, "actors").splitlines()[-1].strip().startswith("0.39")
+        await pilot.press("home", "pagedown")
+        assert 2 <= actors.selected.lane <= 5
+        await pilot.press("home", "down", "down", "up")
+        assert actors.selected.lane == 1
+        await pilot.press("o")
+        returns = [lane.last_return for lane in actors._rows]
+        assert returns == sorted(returns, reverse=True)
+        assert actors.selected.lane == 1  # the cursor stays with its lane
+        await pilot.press("O")
+        returns = [lane.last_return for lane in actors._rows]
+        assert returns == sorted(returns)
+        await pilot.click(actors, offset=(2, 1))
+        assert (actors.sort, actors.reverse) == ("lane", False)
+        await pilot.click(actors, offset=(2, 1))
+        assert [lane.lane for lane in actors._rows] == list(range(39, -1, -1))
+        await pilot.click(actors, offset=(3, 4))
+        chosen = actors.selected.lane
+        await until(pilot, lambda: dashboard.feed.episodes_of(0, chosen), "an episode of the lane")
+        await pilot.press("enter")
+        await until(pilot, lambda: pilot.app.screen.query("#actor"), "the lane")
+        assert isinstance(pilot.app.screen, ActorScreen)
+        shown = str(pilot.app.screen.query_one("#actor").render())
+        assert "episodes, epsilon" in shown
+        assert "at step" in shown
+        await pilot.press("escape")
+        assert app_is_there(dashboard)
+        await pilot.click(actors, offset=(3, 4), times=2)
+        await until(pilot, lambda: isinstance(pilot.app.screen, ActorScreen), "the lane that was clicked twice")
+
+
+# ---------------------------------------------------------------------------------------------- commands
+
+
+async def test_numbers_are_checked_at_the_field_and_changed(served: Run) -> None:
+    async with MarioApp(open_run=served).run_test(size=(80, 24)) as pilot:
+        dashboard = await opened(pilot)
+        await pilot.press("e")
+        await until(pilot, lambda: pilot.app.screen.query("#learning_rate"), "the dialog")
+        dialog = pilot.app.screen
+        assert isinstance(dialog, TuneScreen)
+        assert float(dialog.query_one("#learning_rate", Input).value) == dashboard.shown.progress.learning_rate
+        for value in ("fast", "0", "2", "nan", "-1", ""):
+            dialog.query_one("#learning_rate", Input).value = value
+            await pilot.press("enter")
+            assert pilot.app.screen is dialog
+            assert "learning rate" in str(dialog.query_one("#complaint").render())
+            assert "between 1e-08 and 1" in str(dialog.query_one("#complaint").render())
+        dialog.query_one("#learning_rate", Input).value = "1e-4"
+        dialog.query_one("#replay_ratio", Input).value = "2"
+        await pilot.press("enter")
+        assert app_is_there(dashboard)
+
+        def changes() -> set[tuple[str, float]]:
+            return {(e.name, e.value) for e in dashboard.feed.snapshot().others if isinstance(e, Changed)}
+
+        await until(pilot, lambda: changes() >= {("learning_rate", 1e-4), ("replay_ratio", 2.0)}, "the changes")
+        assert {name for name, _ in changes()} == {"learning_rate", "replay_ratio"}  # only what was touched
+        await pilot.press("8", "z")
+        await until(pilot, lambda: "learning rate: 0.5 → 0.0001" in text(dashboard, "log"), "the change in the log")
+        await pilot.press("e")
+        await until(pilot, lambda: pilot.app.screen.query("#replay_ratio"), "the dialog")
+        assert pilot.app.screen.query_one("#replay_ratio", Input).value == "2"  # what is in force now
+        await pilot.press("escape")
+        assert app_is_there(dashboard)
+
+
+async def test_v_asks_for_an_evaluation(served: Run) -> None:
+    async with MarioApp(open_run=served).run_test(size=(120, 40)) as pilot:
+        dashboard = await opened(pilot)
+
+        def count() -> int:
+            return sum(isinstance(event, Evaluation) for event in dashboard.feed.snapshot().others)
+
+        before = count()
+        await pilot.press("v")
+        await until(pilot, lambda: count() == before + 1, "the evaluation")
+        await until(pilot, lambda: "100%" in text(dashboard, "evaluations"), "its line")
+
+
+# ---------------------------------------------------------------------------------------------- the game
+
+
+async def test_the_game_is_held_and_saved(served: Run, notices: list[str]) -> None:
+    async with MarioApp(open_run=served).run_test(size=(120, 40)) as pilot:
+        dashboard = await opened(pilot)
+        game = dashboard.query_one(GameView)
+        await pilot.press("f12")
+        await until(pilot, lambda: any("no picture" in notice for notice in notices), "the notice")
+        await pilot.press("g")
+        await until(pilot, lambda: game.frame, "a picture")
+        await pilot.press("f")
+        assert "held" in text(dashboard, "game").splitlines()[0]
+        held = game.frame
+        assert held is not None
+        await until(pilot, lambda: dashboard.feed.frame().index > held.index + 4, "later pictures")
+        assert game.frame is held
+        await pilot.press("f12")
+        (picture,) = (served.path / "pictures").glob("*.png")
+        with Image.open(picture) as image:
+            assert image.size == (256, 240)
+            assert image.tobytes() == held.rgb
+        await until(pilot, lambda: any("Saved" in notice for notice in notices), "the notice")
+        await pilot.press("f")
+        await until(pilot, lambda: game.frame is not held, "the game going on")
+        await pilot.press("g")
+        await until(pilot, lambda: "game" not in in_sight(dashboard), "no game")
+        await pilot.press("9")
+        await until(pilot, lambda: "game" in in_sight(dashboard), "the game by its digit")
+        picture.unlink()
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)])
+async def test_q_values_and_the_agents_eyes(served: Run, size: tuple[int, int], notices: list[str]) -> None:
+    async with MarioApp(open_run=served).run_test(size=size) as pilot:
+        dashboard = await opened(pilot)
+        game = dashboard.query_one(GameView)
+        await pilot.press("y")
+        await until(pilot, lambda: any("not shown" in notice for notice in notices), "the notice")
+        await pilot.press("g")
+        await until(pilot, lambda: "right+A" in text(dashboard, "game"), "Q-values")
+        await pilot.press("f")
+        thought = game.frame.thought
+        lines = text(dashboard, "game").splitlines()
+        assert len(lines) == game.size.height
+        assert all(len(line) == game.size.width for line in lines)
+        (marked,) = [line for line in lines if "? right" in line or "▶ right" in line]
+        assert ("?" in marked) == thought.random
+        assert f"{thought.q_values[thought.action]:.2f}" in marked
+        seen_before = game._lines
+        await pilot.press("y")
+        assert game._lines != seen_before
+        assert sum(f" {name} " in text(dashboard, "game") for name in dashboard.shown.hello.actions) >= 3
+        await pilot.press("f", "y")
+        await until(pilot, lambda: " at random" in text(dashboard, "game").splitlines()[0], "a random action")
+
+
+# ---------------------------------------------------------------------------------------------- sizes
+
+
+@pytest.mark.parametrize("size", [(50, 20), (80, 24), (250, 70)])
+async def test_every_size_has_every_panel(served: Run, size: tuple[int, int]) -> None:
+    """In place, by scrolling, or with the whole screen."""
+    async with MarioApp(open_run=served).run_test(size=size) as pilot:
+        dashboard = await opened(pilot)
+        for number, panel in enumerate(dashboard.panels[:8], 1):
+            await pilot.press(str(number))
+            await until(pilot, lambda panel=panel: panel.id in in_sight(dashboard), f"{panel.id}")
+            assert panel.size.height >= 3
+
+
+@pytest.mark.long
+async def test_a_storm_of_sizes_is_harmless(served: Run) -> None:
+    async with MarioApp(open_run=served).run_test(size=(80, 24)) as pilot:
+        dashboard = await opened(pilot)
+        await pilot.press("g")
+        for step in range(60):
+            await pilot.resize_terminal(20 + step * 37 % 200, 5 + step * 23 % 60)
+            if step % 10 == 5:
+                await pilot.press("z" if step % 20 == 5 else "4")
+        await pilot.resize_terminal(80, 24)
+        await pilot.press("W", "1")
+        await until(pilot, lambda: "actors" in in_sight(dashboard), "the dashboard")
+        assert dashboard.query_one("#header").size.width == 80
+        assert "running" in text(dashboard, "header")
+
+
+def test_a_connection_that_comes_after_the_end_is_closed(still: Run) -> None:
+    feed, client = Feed(), HostClient(still)
+    feed.close()
+    feed.follow(client)
+    with pytest.raises(HostGone):
+        while True:  # what was on its way
+            client.receive()

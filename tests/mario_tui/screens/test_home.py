@@ -1,0 +1,437 @@
+"""Home under Textual's pilot: every key of its table does what it says, on real runs and on what they leave behind."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from textual.command import CommandPalette
+from textual.pilot import Pilot
+from textual.widgets import Input, Static
+
+from engine.config.command_line import command_line
+from engine.config.run_config import make_config
+from mario_tui.app import READ_ONLY, MarioApp
+from mario_tui.cli import training_parser
+from mario_tui.data.keys import KEYS, PLACES, Place, keys_in, shown_name
+from mario_tui.launch import make_plan
+from mario_tui.screens import remembered
+from mario_tui.screens.compare import CompareScreen
+from mario_tui.screens.dashboard import DashboardScreen
+from mario_tui.screens.dialogs import ConfirmScreen, HelpScreen, TextScreen
+from mario_tui.screens.home import HomeScreen
+from mario_tui.screens.new_run import NewRunScreen
+from mario_tui.widgets.charts.comparison import Comparison
+from mario_tui.widgets.runs_table import RunsTable
+from tests.support.app import folder_of_runs, hold, said, start, table_of, until
+from tests.support.program import PATIENCE_S, FinishedRun, kill_hosts
+
+
+def names(app: MarioApp) -> list[str]:
+    table = table_of(app)
+    column = [str(key.value) for key in table.columns].index("run")
+    return [str(table.get_row_at(row)[column]) for row in range(table.row_count)]
+
+
+async def test_a_real_run_is_followed_until_it_is_lost(tmp_path: Path) -> None:
+    host = start(tmp_path, steps=100_000_000, burnin=100)
+    app = MarioApp(run_dir=str(tmp_path / "checkpoints"))
+    async with app.run_test(size=(80, 24)) as pilot:
+        table = table_of(app)
+
+        def cells() -> str:
+            return " ".join(str(cell) for cell in table.get_row_at(0))
+
+        await until(pilot, lambda: "● running" in cells(), "the state")
+        keys = list(table.rows)
+        steps = cells()
+        await until(pilot, lambda: cells() != steps, "newer steps")
+        assert list(table.rows) == keys
+        assert all(new is old for new, old in zip(table.rows, keys, strict=True))  # nothing was built anew
+        for process in (*psutil.Process(host.process.pid).children(recursive=True), host.process):
+            process.kill()
+        host.process.wait()
+        await until(pilot, lambda: "? lost" in cells(), "the loss")
+
+
+async def test_a_change_touches_one_cell_and_neither_cursor_nor_scroll(tmp_path: Path) -> None:
+    runs = folder_of_runs(tmp_path, **{f"run-{index:02}": "finished" for index in range(40)})
+    app = MarioApp(run_dir=str(tmp_path))
+    async with app.run_test(size=(80, 24)) as pilot:
+        table = table_of(app)
+        await pilot.press(*["down"] * 30)
+        await until(pilot, lambda: table.scroll_y == table.scroll_target_y > 0, "the scroll")
+        at, scrolled = table.cursor_row, table.scroll_y
+        touched: list[Any] = []
+        update = table.update_cell
+        table.update_cell = lambda *args, **more: (touched.append(args), update(*args, **more))[1]  # type: ignore[method-assign,assignment]
+        record = runs[20].record()
+        record.env_steps += 5_000
+        runs[20].write_record(record)
+        await until(pilot, lambda: touched, "the change")
+        assert [(Path(str(key)).name, column) for key, column, _ in touched] == [("run-20", "steps")]
+        shutil.rmtree(runs[39].path)  # the first row
+        await until(pilot, lambda: table.row_count == 39, "the removal")
+        assert (table.cursor_row, table.current().record.name) == (at - 1, "run-09")  # type: ignore[union-attr]
+        assert table.scroll_y == scrolled
+
+
+async def test_sorting_by_key_and_by_mouse(tmp_path: Path) -> None:
+    folder_of_runs(tmp_path, b="finished", c="failed", a="finished")
+    app = MarioApp(run_dir=str(tmp_path))
+    async with app.run_test(size=(80, 24)) as pilot:
+        assert names(app) == ["a", "c", "b"]  # newest first
+        await pilot.press("s")  # by the first column: state
+        assert names(app) == ["c", "a", "b"]
+        await pilot.press("s")
+        assert names(app) == ["a", "b", "c"]
+        await pilot.press("S")
+        assert names(app) == ["c", "b", "a"]
+        label = next(str(column.label) for key, column in table_of(app).columns.items() if key.value == "run")
+        assert label == "run▼"
+        await pilot.click(RunsTable, offset=(20, 1))  # the header, at "run"
+        await until(pilot, lambda: names(app) == ["a", "b", "c"], "the click")
+        await pilot.press("down", "s")
+        assert names(app) == ["a", "c", "b"]  # steps, the most first
+        assert table_of(app).current().record.name == "b"  # type: ignore[union-attr]  # the cursor stays with its run
+
+
+async def test_the_run_under_the_cursor_is_previewed_where_there_is_room(tmp_path: Path) -> None:
+    old, new = folder_of_runs(tmp_path, old="failed", new="finished")
+    record = old.record()
+    record.reason = "the cat"
+    old.write_record(record)
+    new.history_path.unlink()
+    app = MarioApp(run_dir=str(tmp_path))
+    async with app.run_test(size=(120, 40)) as pilot:
+
+        def shown() -> tuple[str, str]:
+            return tuple(str(app.screen.query_one(f"#preview-{part}").render()) for part in ("text", "chart"))  # type: ignore[return-value]
+
+        await until(pilot, lambda: "■ stopped" in shown()[0] and "no data yet" in shown()[1], "a run without history")
+        await pilot.press("down")
+        await until(pilot, lambda: "✗ failed  the cat" in shown()[0] and "●" in shown()[1], "one with")
+        assert "mario-tui --game mario" in shown()[0]
+        record.env_steps = 123_456
+        old.write_record(record)
+        await until(pilot, lambda: "steps    123k of 2.0M (6%)" in shown()[0], "the newer record")
+        await pilot.resize_terminal(80, 24)
+        assert not app.screen.query_one("#preview").display
+
+
+async def test_filter_and_clear(tmp_path: Path) -> None:
+    folder_of_runs(tmp_path, first="finished", second="failed", third="failed")
+    app = MarioApp(run_dir=str(tmp_path))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("slash", *"fail sec")
+        await until(pilot, lambda: names(app) == ["second"], "the filter")
+        assert "1 with “fail sec”" in str(app.screen.query_one("#hint", Static).render())
+        await pilot.press("enter")  # keeps it, and keys are the table's again
+        assert isinstance(app.screen, HomeScreen)
+        assert app.focused is table_of(app)
+        await pilot.press("space")
+        assert len(table_of(app).marked) == 1
+        await pilot.press("escape")
+        await until(pilot, lambda: names(app) == ["third", "second", "first"], "all runs")
+        assert len(table_of(app).marked) == 1
+        await pilot.press("escape")
+        assert not table_of(app).marked
+
+
+async def test_marked_runs_are_compared(tmp_path: Path) -> None:
+    folder_of_runs(tmp_path, one="finished", two="finished", three="finished")
+    app = MarioApp(run_dir=str(tmp_path))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("space", "space", "c")
+        screen = app.screen
+        assert isinstance(screen, CompareScreen)
+
+        def text(selector: str) -> str:
+            return str(screen.query_one(selector).render())
+
+        await until(pilot, lambda: "highest" in text("#legend"), "the recordings")
+        assert [line.split()[:2] for line in text("#legend").splitlines()] == [["●", "three"], ["▲", "two"]]
+        chart = str(screen.query_one(Comparison).render())
+        assert "▲" in chart  # the same line twice: the upper one's markers, and the lower one's between them
+        assert "●" in chart
+        assert "Mean return over environment steps" in text("#title")
+        await pilot.press("m", "x")
+        assert "TD loss over training time" in text("#title")
+        await pilot.press("escape")
+        assert isinstance(app.screen, HomeScreen)
+
+
+async def test_delete_asks_and_refuses_what_runs(tmp_path: Path) -> None:
+    gone, kept, alive = folder_of_runs(tmp_path, gone="finished", kept="failed", alive="running")
+    with hold(alive):
+        app = MarioApp(run_dir=str(tmp_path))
+        async with app.run_test(size=(80, 24)) as pilot:
+            await pilot.press("d")  # on the newest
+            assert isinstance(app.screen, HomeScreen)
+            assert "Running, so not deleted: alive" in said(app)
+            await pilot.press("down", "d")
+            assert isinstance(app.screen, ConfirmScreen)
+            await pilot.press("n")
+            await pilot.press("d", "tab", "enter")  # the button that says No
+            assert isinstance(app.screen, HomeScreen)
+            assert kept.path.is_dir()
+            await pilot.press("down", "delete", "enter")
+            await until(pilot, lambda: names(app) == ["alive", "kept"], "the deletion")
+    assert not gone.path.exists()
+    assert kept.path.is_dir()
+    assert alive.path.is_dir()
+
+
+async def test_several_are_deleted_with_the_mouse(tmp_path: Path) -> None:
+    runs = folder_of_runs(tmp_path, a="finished", b="failed", c="finished")
+    app = MarioApp(run_dir=str(tmp_path))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("space", "space", "d")
+        await pilot.click("#no")
+        assert isinstance(app.screen, HomeScreen)
+        await pilot.press("d")
+        await pilot.click("#yes")
+        await until(pilot, lambda: names(app) == ["a"], "the deletion")
+    assert [run.path.exists() for run in runs] == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"game": "snake", "board": "8x8", "prioritized_replay": False},
+        {"game": "tetris", "reward": "jumanji", "batch_size": "auto", "use_mmap_buffer": True},
+        {"runner": "apex", "num_actors": 3},
+        {"stage": "random", "actions": "noop,right,right+A", "learning_rate": 1e-3, "run_dir": "my runs"},
+    ],
+)
+def test_a_command_line_starts_the_same_run(options: dict[str, Any]) -> None:
+    import shlex
+
+    from engine.config.command_line import given
+
+    config = make_config(options)
+    program, *arguments = shlex.split(command_line(config))
+    assert program == "mario-tui"
+    assert make_plan(given(training_parser().parse_args(arguments))).config == config
+
+
+async def test_copy_shows_and_copies_the_command_line(tmp_path: Path) -> None:
+    folder_of_runs(tmp_path, a="finished", b="finished")
+    app = MarioApp(run_dir=str(tmp_path))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("y")
+        assert isinstance(app.screen, TextScreen)
+        assert "mario-tui --game mario --seed 1" in str(app.screen.query_one("#text").render())
+        assert app.clipboard == "mario-tui --game mario --seed 1"
+        await pilot.press("escape")
+        assert isinstance(app.screen, HomeScreen)
+
+
+async def test_read_only_changes_nothing_and_says_so(tmp_path: Path) -> None:
+    (run,) = folder_of_runs(tmp_path, one="finished")
+    app = MarioApp(run_dir=str(tmp_path), read_only=True)
+    async with app.run_test(size=(80, 24)) as pilot:
+        assert "read-only" in str(app.screen.query_one("#title").render())
+        shown = {binding.binding.action for binding in app.screen.active_bindings.values()}
+        offered = {command.title for command in app.get_system_commands(app.screen)}
+        for key in keys_in("home"):
+            assert (key.action in shown) is not key.changes, key
+            assert (key.label in offered) is not key.changes, key
+        for pressed in ("n", "r", "d", "delete"):
+            app.clear_notifications()
+            await pilot.press(pressed)
+            assert isinstance(app.screen, HomeScreen)
+            await until(pilot, lambda: said(app) == READ_ONLY, "the note")
+        await pilot.press("enter")
+        dashboard = app.screen
+        assert isinstance(dashboard, DashboardScreen)
+        await until(pilot, lambda: dashboard.feed.snapshot().end, "the recording")
+        await pilot.press("x")
+        assert app.screen is dashboard
+        await pilot.press("escape", "y")  # looking is allowed
+        assert isinstance(app.screen, TextScreen)
+    assert run.path.is_dir()
+
+
+async def test_a_live_run_gets_no_command_in_read_only(tmp_path: Path) -> None:
+    host = start(tmp_path, steps=100_000_000, burnin=100)
+    app = MarioApp(open_run=host.run, host=host, read_only=True)
+    async with app.run_test(size=(80, 24)) as pilot:
+        dashboard = app.screen
+        assert isinstance(dashboard, DashboardScreen)
+        progress = await until(pilot, lambda: dashboard.feed.snapshot().progress, "progress")
+        sent: list[Any] = []
+        dashboard.feed.send = sent.append  # type: ignore[assignment,method-assign]
+        for key in keys_in("dashboard"):
+            if key.changes:
+                await pilot.press(*key.keys.split(","))
+        assert app.screen is dashboard
+        newer = await until(
+            pilot, lambda: (p := dashboard.feed.snapshot().progress) and p.env_steps > progress.env_steps and p, "steps"
+        )
+        assert newer.state == "running"
+        assert sent == []
+        await pilot.press("8", "w")
+        await until(pilot, lambda: not dashboard.query_one("#log").display, "the panel's absence")
+        assert not remembered.file().exists()
+    kill_hosts(tmp_path)
+
+
+# ---------------------------------------------------------------------------------------------- one table
+
+
+async def screens(app: MarioApp, pilot: Pilot[Any]) -> dict[Place, Any]:
+    """Every kind of screen, one after the other, with the keys that lead there."""
+    found: dict[Place, Any] = {}
+    for place, there in (("home", ""), ("form", "n"), ("compare", "c"), ("dashboard", "enter")):
+        if there:
+            await pilot.press(there)
+        found[place] = app.screen  # type: ignore[index]
+        if there:
+            await pilot.press("escape")
+            assert isinstance(app.screen, HomeScreen)
+    return found
+
+
+async def test_help_palette_and_bindings_agree(tmp_path: Path) -> None:
+    folder_of_runs(tmp_path, one="finished")
+    app = MarioApp(run_dir=str(tmp_path))
+    async with app.run_test(size=(120, 40)) as pilot:
+        found = await screens(app, pilot)
+        await pilot.press("question_mark")
+        assert isinstance(app.screen, HelpScreen)
+        help = "\n".join("".join(s.text for s in line) for line in app.console.render_lines(
+            app.screen.query_one("#keys", Static).visual._renderable, app.console.options.update_width(100)  # type: ignore[attr-defined]
+        ))  # fmt: skip
+        for place in PLACES:
+            for key in keys_in(place):
+                line = next(line for line in help.splitlines() if line.strip().endswith(key.help))
+                assert line.split("  ")[0] == shown_name(key)
+        await pilot.press("escape")
+        for place, screen in found.items():
+            bound = {
+                (binding.action, binding.key)
+                for binding in screen._bindings.key_to_bindings.values()
+                for binding in binding
+            }
+            table = {(key.action, name) for key in keys_in(place) for name in key.keys.split(",")}
+            assert {pair for pair in bound if not pair[0].startswith(("app.", "screen."))} >= table
+            offered = [(command.title, command.help) for command in app.get_system_commands(screen)]
+            for key in (*keys_in(place), *keys_in("everywhere")):
+                assert ((key.label, key.help) in offered) is (key.action != "command_palette")
+    assert {key.place for key in KEYS} == set(PLACES)
+
+
+@pytest.mark.parametrize(
+    ("words", "screen"),
+    [("new run", NewRunScreen), ("compare", CompareScreen), ("copy", TextScreen), ("delete", ConfirmScreen)],
+)
+async def test_the_palette_does_it(words: str, screen: type, tmp_path: Path) -> None:
+    folder_of_runs(tmp_path, one="finished")
+    app = MarioApp(run_dir=str(tmp_path))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("ctrl+p")
+        assert isinstance(app.screen, CommandPalette)
+        await pilot.press(*words)
+        await until(pilot, lambda: app.screen.query_one("#--container").query("CommandList"), "the list")
+        await until(pilot, lambda: app.screen.query_one("CommandList").option_count, "a hit")  # type: ignore[attr-defined]
+        await pilot.pause()
+        await pilot.press("enter")
+        await until(pilot, lambda: isinstance(app.screen, screen), words)
+
+
+async def test_every_command_of_the_palette_runs_on_its_screen(finished_run: FinishedRun, tmp_path: Path) -> None:
+    shutil.copytree(finished_run.run.path, tmp_path / "runs" / "one")
+    app = MarioApp(run_dir=str(tmp_path / "runs"))
+    async with app.run_test(size=(80, 24)) as pilot:
+        home = app.screen
+        for command in list(app.get_system_commands(home)):
+            if command.title not in ("Quit", "Resume"):  # they leave; tested elsewhere
+                command.callback()
+                await pilot.pause()
+                while app.screen is not home:
+                    app.pop_screen()
+        await pilot.press("c")
+        compare = app.screen
+        for command in list(app.get_system_commands(compare)):
+            if app.screen is compare:
+                command.callback()
+                await pilot.pause()
+                if isinstance(app.screen, HelpScreen):
+                    app.pop_screen()
+        assert app.screen is home  # the last one leads back
+
+
+async def test_nothing_is_drawn_of_a_screen_under_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder_of_runs(tmp_path, a="finished")
+    app = MarioApp(run_dir=str(tmp_path))
+    async with app.run_test(size=(120, 40)) as pilot:
+        home = app.screen
+        await pilot.press("question_mark")
+        await until(pilot, lambda: isinstance(app.screen, HelpScreen), "help")
+        assert home.is_current  # around the dialog
+        await pilot.press("escape", "enter")
+        await until(pilot, lambda: isinstance(app.screen, DashboardScreen), "the dashboard")
+        dashboard: Any = app.screen
+        await until(pilot, lambda: dashboard.shown.points, "the recording")
+        assert not home.is_current
+        drawn: list[str] = []
+        monkeypatch.setattr(app, "post_display_hook", lambda: drawn.append("something"))
+        compositor = dashboard._compositor
+        monkeypatch.setattr(compositor, "render_full_update", lambda simplify=False: drawn.append("everything"))
+        home.query_one("#hint", Static).update("news")
+        for _ in range(10):
+            dashboard.charts[0].refresh()
+            seen = len(drawn)
+            await until(pilot, lambda seen=seen: len(drawn) > seen, "the chart")  # type: ignore[misc]
+        assert "everything" not in drawn
+
+
+async def test_sizes(tmp_path: Path) -> None:
+    folder_of_runs(tmp_path, **{f"mario-1-1-20261120-0{index}0000": "finished" for index in range(9)})
+    app = MarioApp(run_dir=str(tmp_path))
+    async with app.run_test(size=(50, 20)) as pilot:
+        table = table_of(app)
+        assert table.virtual_size.width <= 50  # all of it is there without scrolling
+        await pilot.resize_terminal(39, 12)
+        assert "39x12 is too small; 40x12 is enough" in str(app.screen.query_one("#too-small").render())
+        await pilot.resize_terminal(250, 70)
+        assert isinstance(app.screen, HomeScreen)
+        assert [str(key.value) for key in table.columns][-1] == "folder"
+        for index in range(20):  # a storm
+            await pilot.resize_terminal(20 + 12 * index % 230, 5 + 9 * index % 60)
+        await pilot.resize_terminal(80, 24)
+        assert isinstance(app.screen, HomeScreen)
+        assert len(app.screen_stack) == 2
+        await until(pilot, lambda: table.virtual_size.width <= 80, "a table that fits")
+        await pilot.press("n")
+        await pilot.resize_terminal(30, 8)
+        await pilot.resize_terminal(50, 20)
+        assert isinstance(app.screen, NewRunScreen)
+        assert app.screen.query_one("#edit-stage").size.width > 10
+        assert isinstance(app.screen.query_one("#edit-seed"), Input)
+
+
+async def test_ctrl_c_twice_leaves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mario_tui.app._TWICE_S", PATIENCE_S)
+    app = MarioApp(run_dir=str(tmp_path))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("ctrl+c")
+        assert "Ctrl-C again leaves" in said(app)
+        assert app.is_running
+        await pilot.press("ctrl+c")
+        await until(pilot, lambda: app._exit, "the exit")
+    assert app.return_code == 0
+
+
+async def test_a_long_name_takes_the_room_of_another_column(tmp_path: Path) -> None:
+    folder_of_runs(tmp_path, **{"mario-1-1-1-2-1-3-20261121-093000": "finished"})
+    app = MarioApp(run_dir=str(tmp_path))
+    async with app.run_test(size=(80, 24)) as pilot:
+        table = table_of(app)
+        await until(pilot, lambda: table.row_count, "the run")
+        assert table.virtual_size.width <= 80

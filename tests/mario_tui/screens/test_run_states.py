@@ -1,0 +1,229 @@
+"""What the screen says of a run is true: paused, stopped, failed, unreachable, or only looked at."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from engine.protocol.framing import pack
+from engine.protocol.messages import Evaluation, Failed, Finished, Hello, Lanes
+from engine.runs.recording import read_recording
+from engine.runs.run import Run
+from mario_tui.app import MarioApp
+from mario_tui.headless import _progress_line
+from mario_tui.widgets.charts.curves import Curves, x_text
+from mario_tui.widgets.panels.actors import COLUMNS
+from mario_tui.widgets.panels.evaluations import EvaluationsPanel
+from mario_tui.widgets.preview import Preview
+from tests.mario_tui.data.test_settings import write
+from tests.support.app import (
+    RECORDING,
+    folder_of_runs,
+    hold,
+    opened,
+    record_of,
+    recorded_run,
+    said,
+    table_of,
+    text,
+    type_at_once,
+    until,
+)
+from tests.support.source import serving
+
+
+def ended(folder: Path, steps: int, end: Finished | Failed, *, nothing: bool = False) -> Run:
+    """The recorded run with another end, of a run of so many steps; `nothing`: it failed before its first report."""
+    run = recorded_run(folder)
+    hello, *current = read_recording(RECORDING)
+    assert isinstance(hello, Hello)
+    past = [event for event in hello.events if not isinstance(event, Finished | Failed)]
+    hello = msgspec.structs.replace(
+        hello, steps=steps, events=[end] if nothing else [*past, end], points=[] if nothing else hello.points
+    )
+    run.history_path.write_bytes(b"".join(pack(event) for event in ([hello] if nothing else [hello, *current])))
+    record = run.record()
+    record.steps = steps
+    record.reason = end.summary.reason if isinstance(end, Finished) else end.reason
+    record.state = "finished" if isinstance(end, Finished) else "failed"
+    run.write_record(record)
+    return run
+
+
+def finished(reason: str) -> Finished:
+    (end,) = [event for event in read_recording(RECORDING)[0].events if isinstance(event, Finished)]  # type: ignore[union-attr]
+    return Finished(summary=msgspec.structs.replace(end.summary, reason=reason))
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+async def test_a_run_stopped_early_is_not_called_finished(read_only: bool, tmp_path: Path) -> None:
+    run = ended(tmp_path, 2_000_000, finished("stopped from the dashboard"))
+    app = MarioApp(run, run_dir=str(tmp_path), read_only=read_only)
+    async with app.run_test(size=(120, 40)) as pilot:
+        dashboard: Any = app.screen
+        await until(pilot, lambda: dashboard.shown.end, "the end")
+        header = text(dashboard, "header")
+        assert "■ stopped" in header and "stopped at 20,000 of 2,000,000 steps" in header
+        assert ("read-only" in header) is read_only
+        assert "steps/s" not in header
+        assert "%" not in text(dashboard, "machine")  # load and memory of long ago
+        assert "/s" not in text(dashboard, "replay")
+        assert "processes" not in {panel.id for panel in dashboard.present()}
+        await until(pilot, lambda: "stopped at 20,000 of 2,000,000 steps" in said(app), "the notice")
+        await pilot.press("escape")
+        assert "■ stopped" in " ".join(str(cell) for cell in table_of(app).get_row_at(0))
+
+
+async def test_all_episodes_are_a_finish(tmp_path: Path) -> None:
+    app = MarioApp(ended(tmp_path, 2_000_000, finished("500 episodes are done")))
+    async with app.run_test(size=(120, 40)) as pilot:
+        dashboard: Any = app.screen
+        await until(pilot, lambda: "✓ finished" in text(dashboard, "header"), "the end")
+
+
+@pytest.mark.parametrize("nothing", [False, True])
+async def test_why_a_run_failed_stays_on_the_screen(nothing: bool, tmp_path: Path) -> None:
+    end = Failed(reason="the cat\nbit a cable", traceback="", log_path="run.log", checkpoint=None)
+    app = MarioApp(ended(tmp_path, 2_000_000, end, nothing=nothing))
+    async with app.run_test(size=(80, 24)) as pilot:
+        dashboard: Any = app.screen
+        await until(pilot, lambda: "✗ failed" in text(dashboard, "header"), "the end")
+        app.clear_notifications()
+        assert "the cat bit a cable" in text(dashboard, "header")
+
+
+async def test_a_run_that_does_not_answer_is_not_called_running(tmp_path: Path) -> None:
+    (run,) = folder_of_runs(tmp_path, one="running")
+    with hold(run):  # a host that lives and has no socket
+        app = MarioApp(run)
+        async with app.run_test(size=(80, 24)) as pilot:
+            dashboard: Any = app.screen
+            assert "● running" not in text(dashboard, "header")
+            await until(pilot, lambda: "? unreachable" in text(dashboard, "header"), "the state")
+            app.clear_notifications()
+            await pilot.press("p")
+            assert "The run can't be reached" in said(app)
+
+
+async def test_only_the_present_best_is_marked(tmp_path: Path) -> None:
+    evaluations = [
+        Evaluation(
+            env_steps=step, episodes=20, clears=0, mean_return=float(step), mean_x_pos=9.0, best=best, seconds=1.0
+        )
+        for step, best in ((100, True), (200, True), (300, False))
+    ]
+    curves = Curves((), evaluations)
+    assert curves.best is evaluations[1]
+    assert [letter for _, letter in curves.marks] == ["e", "b", "e"]
+    app = MarioApp(recorded_run(tmp_path))
+    async with app.run_test(size=(120, 40)) as pilot:
+        dashboard: Any = app.screen
+        await until(pilot, lambda: dashboard.shown.end, "the recording")
+        dashboard.feed.replay(evaluations)
+        panel = dashboard.query_one(EvaluationsPanel)
+        await until(pilot, lambda: "300" in text(dashboard, "evaluations"), "the evaluations")
+        (line,) = [line for line in str(panel.render()).splitlines() if "★" in line]
+        assert line.split()[0] == "200"
+
+
+async def test_a_paused_run_is_called_paused_everywhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with serving(tmp_path, "--rate", "50", "--lanes", "4", "--history", "20000") as run:
+        app = MarioApp(run)
+        async with app.run_test(size=(120, 40)) as pilot:
+            dashboard = await opened(pilot)
+            assert "/s" in text(dashboard, "replay")
+            await pilot.press("p")
+            assert dashboard.state == "paused"  # asked for: what is said on leaving counts with it
+            await until(pilot, lambda: "paused" in text(dashboard, "header"), "the pause")
+            assert "/s" not in text(dashboard, "replay")
+            assert "paused" in _progress_line(dashboard.shown.progress)
+            assert "–/s" in _progress_line(dashboard.shown.progress)
+            await pilot.press("q")
+        assert app._farewell() == 0
+        assert f"{run.name} is paused. Reattach with: mario-tui attach {run.name}" in capsys.readouterr().out
+        app = MarioApp(run)
+        async with app.run_test(size=(120, 40)) as pilot:
+            await opened(pilot)
+            type_at_once(app, "p", "q")  # the host has not yet said that it goes on
+            await until(pilot, lambda: app.leaving, "the exit")
+        assert app._farewell() == 0
+        assert f"{run.name} keeps running." in capsys.readouterr().out
+
+
+async def test_hints_name_the_keys_of_the_settings(tmp_path: Path) -> None:
+    write('[keys]\n"home.new" = "a"\n"dashboard.toggle_game" = "f7"\n')
+    app = MarioApp(run_dir=str(tmp_path))
+    async with app.run_test(size=(80, 24)) as pilot:
+        assert "Press a, then Enter" in str(app.screen.query_one("#hint").render())
+        app.open_dashboard(recorded_run(tmp_path))
+        await until(pilot, lambda: app.screen.shown.end, "the recording")  # type: ignore[attr-defined]
+        await pilot.press("y")
+        assert "f7 shows it" in said(app)
+    visitor = MarioApp(run_dir=str(tmp_path / "none"), read_only=True)
+    async with visitor.run_test(size=(80, 24)):
+        assert "Press" not in str(visitor.screen.query_one("#hint").render())
+
+
+async def test_the_preview_follows_the_run(tmp_path: Path) -> None:
+    (run,) = folder_of_runs(tmp_path, one="running")
+    with hold(run):
+        app = MarioApp(run_dir=str(tmp_path))
+        async with app.run_test(size=(120, 40)) as pilot:
+            preview = app.screen.query_one(Preview)
+            for step in (30_000, 31_000):  # the recording stays as old as it is
+                record = record_of(run.name, "running", step, 2_000_000)
+                run.write_record(record)
+                last = (float(step), record.mean_return)
+                await until(pilot, lambda last=last: preview._points[-1:] == [last], "the newest")
+            assert preview._points[-2][0] == 30_000
+
+
+@pytest.mark.parametrize("size", [(80, 12), (80, 15), (120, 17)])
+async def test_a_low_terminal_keeps_rows_for_actors_and_charts(size: tuple[int, int], tmp_path: Path) -> None:
+    app = MarioApp(recorded_run(tmp_path))
+    async with app.run_test(size=size) as pilot:
+        dashboard: Any = app.screen
+        await until(pilot, lambda: dashboard.shown.end, "the recording")
+        await until(pilot, lambda: dashboard.actors.body[1] > 0, "the layout")
+        panels = [panel for panel in dashboard.panels if panel.display and panel.size.area]
+        assert {"actors", "chart-return", "chart-loss", "chart-q"} <= {panel.id for panel in panels}
+        for panel in panels:
+            assert panel.body[1] >= (2 if panel is dashboard.actors else 1), (panel.id, panel.size)
+        await pilot.press("8")  # what has no room is a key away
+        await until(pilot, lambda: dashboard.query_one("#log").size.area, "the log")
+
+
+async def test_help_is_whole_on_a_narrow_terminal(tmp_path: Path) -> None:
+    app = MarioApp(run_dir=str(tmp_path))
+    async with app.run_test(size=(40, 12)) as pilot:
+        await pilot.press("question_mark")
+        keys = app.screen.query_one("#keys")
+        await until(pilot, lambda: keys.size.height > 12, "the keys")
+        assert keys.size.width >= 30
+        scroll: Any = keys.parent
+        await pilot.press("end")
+        await until(pilot, lambda: scroll.scroll_y == scroll.max_scroll_y > 0, "its end")
+
+
+def test_a_place_on_the_x_axis_is_not_taken_for_a_value() -> None:
+    assert x_text(120_000, "steps") == "120k steps"
+    assert x_text(-90, "ago") == "0:01:30 ago"
+
+
+def test_small_means_keep_a_decimal() -> None:
+    (column,) = [column for column in COLUMNS if column.name == "mean"]
+    lane = next(event for event in read_recording(RECORDING) if isinstance(event, Lanes)).lanes[0]
+    assert column.text(msgspec.structs.replace(lane, mean_return=2.35)) in ("2.3", "2.4")
+    assert column.text(msgspec.structs.replace(lane, mean_return=632.4)) == "632"
+
+
+async def test_a_notice_covers_neither_charts_nor_log(tmp_path: Path) -> None:
+    app = MarioApp(recorded_run(tmp_path))
+    async with app.run_test(size=(80, 24), notifications=True) as pilot:
+        dashboard: Any = app.screen
+        await until(pilot, lambda: dashboard.query("Toast") and dashboard.query("Toast").first().size.area, "the end's")
+        for panel in (*dashboard.charts, dashboard.query_one("#log")):
+            assert not dashboard.query("Toast").first().region.overlaps(panel.region)

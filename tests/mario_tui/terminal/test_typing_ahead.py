@@ -1,0 +1,94 @@
+"""Manners in a real terminal: typing ahead, leaving at once, and what can't work said in one line before the start."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from engine.runs.registry import delete_run
+from engine.runs.run import Run
+from tests.support.program import PROGRAM, FinishedRun, Terminal, run_program, the_run, wait_until
+
+
+def test_keys_typed_ahead_start_the_default_run(tmp_path: Path) -> None:
+    terminal = Terminal(cwd=tmp_path)
+    terminal.wait_for("No runs yet")
+    terminal.send("n\r")  # before the form is there
+    terminal.wait_for("Actors", "mario-1-1")
+    run = the_run(tmp_path)
+    terminal.send("q")
+    assert terminal.wait() == 0
+    wait_until(lambda: run.record().pid, "the host")
+    assert run.config().options()["stage"] == "1-1"
+
+
+@pytest.mark.parametrize("keys", ["", "?"], ids=["home", "dialog"])
+def test_ctrl_c_twice_leaves_a_restored_terminal(keys: str, tmp_path: Path) -> None:
+    terminal = Terminal(cwd=tmp_path)
+    terminal.wait_for("No runs yet")
+    terminal.send(keys)
+    terminal.wait_for("Start a new run" if keys else "No runs yet")
+    terminal.send("\x03")
+    terminal.wait_for("Ctrl-C again leaves")
+    terminal.send("\x03\x03")  # two of them within two seconds, also where the first is too old by now
+    assert terminal.wait() == 0
+    assert b"\x1b[?1049l" in terminal.raw
+
+
+@pytest.mark.parametrize("keys", ["", "n"], ids=["home", "form"])
+def test_a_terminal_that_hangs_up_leaves_nothing_running(keys: str, tmp_path: Path) -> None:
+    terminal = Terminal(cwd=tmp_path)
+    terminal.wait_for("No runs yet")
+    terminal.send(keys)
+    terminal.wait_for("async-envs" if keys else "No runs yet")
+    terminal.hang_up()
+    assert terminal.wait() == 0
+
+
+@pytest.mark.parametrize("arguments", [(), ("--game", "mario"), ("attach", "{run}"), ("--read-only",)])
+def test_a_dumb_terminal_is_one_line_and_status_2(
+    arguments: tuple[str, ...], finished_run: FinishedRun, tmp_path: Path
+) -> None:
+    words = [argument.format(run=finished_run.run.path) for argument in arguments]
+    terminal = Terminal(*words, cwd=tmp_path, columns=200, term="dumb")
+    assert terminal.wait() == 2
+    lines = [line for line in terminal.text().splitlines() if line.strip()]
+    assert len(lines) == 1
+    assert lines[0].startswith("mario-tui: error: the dashboard needs a terminal; use: mario-tui ")
+    assert not (tmp_path / "checkpoints").exists()
+
+
+def test_a_full_disk_is_one_line_and_leaves_nothing_half_made(tmp_path: Path) -> None:
+    def full() -> None:  # every write to a file fails, as it does there
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+
+    done = subprocess.run(
+        [*PROGRAM, "--no-ui", "--run-dir", "runs"], cwd=tmp_path, preexec_fn=full, capture_output=True, text=True
+    )
+    assert done.returncode == 2
+    assert done.stderr == "mario-tui: error: --run-dir: runs: can't be written (File too large)\n"
+    assert list((tmp_path / "runs").iterdir()) == []
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_without_permission_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir(mode=0o500)
+    done = run_program("--no-ui", "--run-dir", "runs", cwd=tmp_path, check=2)
+    assert done.stderr == "mario-tui: error: --run-dir: runs: can't be written (Permission denied)\n"
+
+
+def test_a_run_dir_that_is_a_file_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "runs").write_text("")
+    done = run_program("--no-ui", "--run-dir", "runs", cwd=tmp_path, check=2)
+    assert done.stderr == "mario-tui: error: --run-dir must be a folder, got the file 'runs'\n"
+
+
+def test_what_is_no_run_is_not_deleted(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("")
+    with pytest.raises(Exception, match="not a run of mario-tui"):
+        delete_run(Run(tmp_path))
+    assert (tmp_path / "precious").exists()

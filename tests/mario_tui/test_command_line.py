@@ -1,0 +1,149 @@
+"""What commands answer at once, without a process of their own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from textual.widgets import Static
+
+from engine.config.run_config import RunConfig, make_config
+from engine.errors import UserError
+from engine.runs import checkpoints, policies
+from engine.runs.registry import create_run, delete_run, list_runs
+from engine.runs.run import RECORD_FILE, Run
+from mario_tui.app import MarioApp
+from mario_tui.cli import run
+from mario_tui.widgets.runs_table import RunsTable
+from tests.support.app import until
+
+
+def refused(*arguments: str) -> str:
+    """The one line that a command is refused with."""
+    with pytest.raises(UserError) as error:
+        run(list(arguments))
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def run_with_policy(folder: Path) -> Run:
+    """A run that `eval` and `--resume` accept."""
+    made = create_run(RunConfig(run_dir=str(folder)))
+    (made.path / checkpoints.BEST_POLICY_FILE).write_bytes(policies.path_of("mario-1-1").read_bytes())
+    checkpoint = made.path / checkpoints.folder_name(100)
+    checkpoint.mkdir()
+    (checkpoint / "config.toml").write_text(RunConfig(run_dir=str(folder)).to_toml())
+    checkpoints.seal(checkpoint, 100, 1)
+    return made
+
+
+def listed(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[str]:
+    """Paths of the runs that are listed."""
+    assert run(["runs", "--json", *arguments]) == 0
+    return [each["path"] for each in json.loads(capsys.readouterr().out)]
+
+
+def test_a_run_dir_is_the_only_folder_that_is_looked_into(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    here, there = run_with_policy(tmp_path / "here"), run_with_policy(tmp_path / "there")
+    (tmp_path / "empty").mkdir()
+    assert listed(capsys, "--run-dir", "here") == [str(here.path)]
+    assert listed(capsys, "--run-dir", "empty") == []
+    assert set(listed(capsys)) == {str(here.path), str(there.path)}
+    assert run(["runs", "--run-dir", "empty"]) == 0
+    assert capsys.readouterr().out.startswith("no runs in empty yet")
+    for name in ("latest", there.name):
+        for command in (["attach", name], ["eval", name], ["play", name], ["--no-ui", "--resume", name]):
+            assert name in refused(*command, "--run-dir", "empty")
+    assert refused("attach", "--run-dir", "empty") == "latest: there is no run in empty yet"
+    assert refused("--no-ui", "--resume", "latest", "--run-dir", "empty") == (
+        "--resume latest: no run in empty has a checkpoint yet"
+    )
+    for folder, made in (("here", here), ("there", there)):
+        assert checkpoints.find_source("latest", folder).run.path == made.path
+        assert checkpoints.find_policy("latest", folder).parent == made.path
+
+
+@pytest.mark.parametrize("command", [["runs"], ["attach"], ["eval", "latest"], ["play", "latest"]])
+def test_a_run_dir_that_is_not_there_is_refused(
+    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    create_run(RunConfig(run_dir="runs"))
+    (tmp_path / "file").touch()
+    assert refused(*command, "--run-dir", "missing") == "--run-dir must be an existing folder, got 'missing'"
+    assert refused(*command, "--run-dir", "file") == "--run-dir must be a folder, got the file 'file'"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--no-ui", "--accumulate", "200"], "--accumulate: must not exceed the batch size (128), got 200"),
+        (["--no-ui", "--steps", "1e99"], "--steps: '1e99' is not accepted; accepted: up to 9,007,199,254,740,992"),
+        (["--no-ui", "--steps", "9" * 30], f"--steps: '{'9' * 30}' is not accepted; accepted: up to"),
+        (["--no-ui", "--seed", "inf"], "--seed: 'inf' is not accepted; accepted: a whole number from 0 to"),
+        (["--read-only", "--no-ui"], "--read-only is not accepted with --no-ui, which starts a run; accepted: alone"),
+        (["--run-dir", "x", "--read-only", "--game", "snake"], "--read-only is not accepted with --game"),
+        (["--read-only", "--resume", "latest"], "--read-only is not accepted with --resume"),
+        (["eval", "mario-1-1", "--episodes", "1.5"], "--episodes: '1.5' is not accepted; accepted: a whole number"),
+        (["eval", "mario-1-1", "--episodes", "nan"], "--episodes: 'nan' is not accepted; accepted: a whole number"),
+    ],
+)
+def test_an_error_names_the_field_and_shows_what_was_typed(arguments: list[str], complaint: str) -> None:
+    assert refused(*arguments).startswith(complaint)
+
+
+@pytest.mark.parametrize("text", ["1e3", "1000", "1_000", "1000.0"])
+def test_a_count_may_be_written_in_every_usual_way(text: str) -> None:
+    """Past the count, it is the policy that is missing."""
+    assert "missing: no such checkpoint" in refused("eval", "missing", "--episodes", text)
+
+
+def test_an_automatic_batch_size_may_be_computed_in_parts() -> None:
+    assert make_config({"batch_size": "auto", "accumulate": 200}).accumulate == 200
+
+
+def test_a_damaged_record_is_listed_with_its_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = create_run(make_config({"game": "snake", "runner": "apex", "run_dir": str(tmp_path)}))
+    (made.path / RECORD_FILE).write_text('{"name": "x"')
+    run(["runs", "--json"])
+    (record,) = json.loads(capsys.readouterr().out)
+    assert (record["state"], record["path"]) == ("damaged", str(made.path))
+    assert (record["name"], record["game"], record["runner"]) == (made.name, "snake", "apex")
+    assert record["reason"].startswith("run.json: ")
+    run(["runs"])
+    assert f"damaged   {made.path}: run.json: " in capsys.readouterr().out.splitlines()[1]
+    (made.path / "config.toml").write_text("[[")
+    assert [each.record().state for each in list_runs()] == ["damaged"]
+    delete_run(made)
+    assert list_runs() == []
+
+
+async def test_home_shows_a_damaged_run_and_why(tmp_path: Path) -> None:
+    made = create_run(RunConfig(run_dir=str(tmp_path)))
+    (made.path / RECORD_FILE).write_text("")
+    app = MarioApp(run_dir=str(tmp_path))
+    async with app.run_test(size=(120, 40)) as pilot:
+        table = app.screen.query_one(RunsTable)
+        assert "! damaged" in [str(cell) for cell in table.get_row_at(0)]
+        preview = app.screen.query_one("#preview-text", Static)
+        await until(pilot, lambda: "run.json: " in str(preview.render()), "the reason")
+
+
+def test_home_is_not_opened_in_a_file(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert "must be a folder" in refused("--run-dir", str(tmp_path / "file"))
+
+
+def test_the_table_names_folders_where_there_are_several(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for folder in ("a", "b"):
+        create_run(RunConfig(run_dir=str(tmp_path / folder)))
+    run(["runs"])
+    head, *rows = capsys.readouterr().out.splitlines()
+    assert head.split()[-1] == "FOLDER"
+    assert {row.split()[-1] for row in rows} == {str(tmp_path / "a"), str(tmp_path / "b")}
+    run(["runs", "--run-dir", str(tmp_path / "a")])
+    assert "FOLDER" not in capsys.readouterr().out

@@ -1,0 +1,404 @@
+"""`mario-tui --no-ui` as scripts use it: JSON lines, resume, signals, failures, exit statuses."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+from PIL import Image
+from safetensors.numpy import load_file
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from engine.envs.emulators.cartridge import installed_mario
+from engine.host.client import HostClient
+from engine.protocol.messages import Finished, Point, Save
+from engine.runs import checkpoints
+from engine.runs.run import Run
+from tests.support.program import (
+    PATIENCE_S,
+    FinishedRun,
+    headless,
+    json_lines,
+    next_event,
+    nobody_is_left,
+    processes_of,
+    read_event,
+    rest_of,
+    run_program,
+    the_run,
+    wait_until,
+)
+
+
+def weights(checkpoint: Path) -> dict[str, np.ndarray]:
+    return load_file(checkpoint / checkpoints.POLICY_FILE)
+
+
+def test_last_line_is_the_summary_and_weights_have_learned(finished_run: FinishedRun) -> None:
+    summary = finished_run.events[-1]
+    assert summary["event"] == "summary"
+    assert summary["env_steps"] == 2016  # the first whole batch of 32 lanes at or after 2,000
+    assert summary["frames"] >= 4 * 2016 * 0.9
+    assert summary["updates"] > 40  # (2,000 - 500) steps x 4 samples / batches of 128, less what came last
+    assert summary["episodes"] == sum(event["event"] == "episode" for event in finished_run.events) > 0
+    online, target = (load_file(finished_run.checkpoint / f"{name}.safetensors") for name in ("online", "target"))
+    assert any(not np.array_equal(online[name], target[name]) for name in online)  # which follows slowly
+    policy = weights(finished_run.checkpoint)
+    assert all(np.array_equal(policy[name], target[name]) for name in online)
+    assert all(np.isfinite(tensor).all() for tensor in online.values())
+
+
+def test_json_lines_hold_every_promised_kind(finished_run: FinishedRun) -> None:
+    kinds = {event["event"] for event in finished_run.events}
+    assert kinds == {"progress", "episode", "checkpoint", "summary"}
+    steps = [event["env_steps"] for event in finished_run.events if event["event"] == "progress"]
+    assert steps == sorted(steps)
+
+
+def test_same_seed_gives_the_same_weights_and_another_seed_others(tmp_path: Path) -> None:
+    options = ("--steps", "400", "--burnin", "100", "--batch-size", "32", "--no-amp")  # the precision is measured
+    learned = []
+    with contextlib.ExitStack() as runs:
+        started = []
+        for name, seed in (("a", "7"), ("b", "7"), ("c", "8")):
+            (tmp_path / name).mkdir()
+            started.append(runs.enter_context(headless(*options, "--seed", seed, cwd=tmp_path / name)))
+        for process in started:
+            out, _ = process.communicate(timeout=PATIENCE_S)
+            learned.append(weights(Path(json_lines(out)[-1]["checkpoint"])))
+    assert all(np.array_equal(learned[0][name], learned[1][name]) for name in learned[0])
+    assert any(not np.array_equal(learned[0][name], learned[2][name]) for name in learned[0])
+
+
+def test_resume_goes_on_from_where_it_was(finished_run: FinishedRun, tmp_path: Path) -> None:
+    done = run_program(
+        "--no-ui", "--log-format", "json", "--resume", str(finished_run.checkpoint), "--steps", "2500", cwd=tmp_path
+    )
+    events = json_lines(done.stdout)
+    summary, before = events[-1], finished_run.events[-1]
+    assert min(event["env_steps"] for event in events if event["event"] == "progress") >= 2016
+    assert summary["run"] == finished_run.run.name
+    assert summary["env_steps"] == 2528  # the first whole batch at or after 2,500, from 2,016
+    assert summary["updates"] > before["updates"]
+    assert summary["episodes"] >= before["episodes"]
+    assert summary["wall_s"] > before["wall_s"]
+    beta = [event["beta"] for event in events if event["event"] == "progress"]
+    assert beta[0] >= 0.4 + before["updates"] * 1e-5 - 1e-9
+
+
+def test_tensorboard_shows_the_run(finished_run: FinishedRun) -> None:
+    accumulator = EventAccumulator(str(finished_run.run.path))
+    accumulator.Reload()
+    tags = set(accumulator.Tags()["scalars"])
+    assert {
+        "losses/td_loss", "losses/q_values", "replay/size", "replay/beta", "charts/epsilon", "charts/episodic_return",
+        "charts/episodic_length", "charts/env_steps_per_s", "charts/frames_per_s", "charts/updates_per_s",
+    } <= tags  # fmt: skip
+    episodes = [event for event in finished_run.events if event["event"] == "episode"]
+    shown = accumulator.Scalars("charts/episodic_return")
+    assert [round(point.value) for point in shown][: len(episodes)] == [e["episode_return"] for e in episodes]
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long)])
+def test_a_signal_checkpoints_and_ends_in_order(signum: signal.Signals, tmp_path: Path) -> None:
+    with headless("--steps", "100000000", "--burnin", "200", cwd=tmp_path) as process:
+        read_event(process, "progress", state="running")
+        process.send_signal(signum)
+        summary = rest_of(process)[-1]
+        assert process.returncode == 0
+    assert summary["reason"] == f"received {signum.name}"
+    run = the_run(tmp_path)
+    newest = checkpoints.newest(run)
+    assert newest is not None
+    assert str(newest) == summary["checkpoint"]
+    assert checkpoints.verify(newest).env_steps == summary["env_steps"]
+    assert run.record().state == "finished"
+    nobody_is_left(tmp_path)
+
+
+def test_hangup_is_ignored_and_a_second_signal_ends_at_once(tmp_path: Path) -> None:
+    with headless("--steps", "100000000", cwd=tmp_path) as process:
+        first = read_event(process, "progress", state="running")
+        process.send_signal(signal.SIGHUP)
+        later = read_event(process, "progress", state="running")
+        assert later["env_steps"] >= first["env_steps"]
+        for runner in processes_of(tmp_path):
+            if "spawn_main" in " ".join(runner.cmdline()):
+                runner.suspend()  # it can't answer the first request
+        process.send_signal(signal.SIGTERM)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=PATIENCE_S)
+        assert process.returncode == 1
+    assert "stopped at once" in err
+    nobody_is_left(tmp_path)
+
+
+@pytest.mark.parametrize("signalled", [pytest.param(True, marks=pytest.mark.long), False])
+def test_a_reader_that_leaves_stops_the_run_in_order(signalled: bool, tmp_path: Path) -> None:
+    """`| tee` dies of the same Ctrl-C; `| head` just leaves. Neither may cost the last checkpoint."""
+    with headless("--steps", "100000000", "--burnin", "200", cwd=tmp_path) as process:
+        read_event(process, "progress", state="running")
+        assert process.stdout is not None
+        if signalled:
+            process.send_signal(signal.SIGINT)
+        process.stdout.close()
+        assert process.wait(PATIENCE_S) == 0
+        run = the_run(tmp_path)
+        record, newest = run.record(), checkpoints.newest(run)
+    assert record.state == "finished"
+    assert newest is not None
+    assert checkpoints.verify(newest).env_steps == record.env_steps
+
+
+def test_a_killed_runner_is_a_failure_with_reason_and_log(tmp_path: Path) -> None:
+    with headless("--steps", "100000000", "--restarts", "0", cwd=tmp_path) as process:
+        read_event(process, "progress", state="running")
+        next(p for p in processes_of(tmp_path) if "spawn_main" in " ".join(p.cmdline())).kill()
+        _, err = process.communicate(timeout=PATIENCE_S)
+        assert process.returncode == 1
+    assert re.search(r"failed: the runner process died \(killed by SIGKILL\); log: .*run\.log", err)
+    assert the_run(tmp_path).record().state == "failed"
+    nobody_is_left(tmp_path)
+
+
+def test_a_killed_host_leaves_no_process_and_a_lost_run(tmp_path: Path) -> None:
+    with headless("--steps", "100000000", cwd=tmp_path) as process:
+        read_event(process, "progress", state="running")
+        run = the_run(tmp_path)
+        psutil.Process(run.record().pid).kill()
+        process.wait(PATIENCE_S)
+        assert process.returncode == 1
+        nobody_is_left(tmp_path)
+    assert run.record().state == "lost"
+
+
+def test_a_killed_display_stops_its_run_in_order(tmp_path: Path) -> None:
+    with headless("--steps", "100000000", "--burnin", "200", cwd=tmp_path) as process:
+        read_event(process, "progress", state="running")
+        process.kill()
+        run = the_run(tmp_path)
+        wait_until(lambda: run.record().state == "finished", "the run's end")
+    assert checkpoints.newest(run) is not None
+
+
+def test_periodic_checkpoints_rotate(tmp_path: Path) -> None:
+    run_program("--no-ui", "--parallel-envs", "2", "--steps", "500", "--save-every", "100", "--keep", "2", cwd=tmp_path)
+    steps = [checkpoints.verify(path).env_steps for path in checkpoints.committed(the_run(tmp_path))]
+    assert steps == [400, 500]
+
+
+def test_episodes_end_the_run(tmp_path: Path) -> None:
+    done = run_program("--no-ui", "--log-format", "json", "--parallel-envs", "4", "--episodes", "2", cwd=tmp_path)
+    summary = json_lines(done.stdout)[-1]
+    assert summary["reason"] == "2 episodes are done"
+    assert summary["episodes"] >= 2
+
+
+def test_a_full_disk_is_told_and_only_the_missing_final_checkpoint_is_a_failure(tmp_path: Path) -> None:
+    with headless("--steps", "100000000", cwd=tmp_path) as process:
+        read_event(process, "progress", state="running")
+        run = the_run(tmp_path)
+        runner = next(p for p in processes_of(tmp_path) if "spawn_main" in " ".join(p.cmdline()))
+        for full in (runner, psutil.Process(run.record().pid)):
+            full.rlimit(psutil.RLIMIT_FSIZE, (1000, 1000))  # as on a full disk, its writes fail from now on
+        with HostClient(run) as client:
+            client.send(Save())
+            warnings = ""
+            while not ("no more scalars" in warnings and "the policy could not be saved" in warnings):
+                warnings += read_event(process, "warning")["text"]
+        with HostClient(run) as client:
+            next_event(client, Point)  # the rest of the host goes on
+        process.send_signal(signal.SIGTERM)
+        events = rest_of(process)
+        assert process.returncode == 1
+        assert process.stderr is not None
+        assert "the final checkpoint could not be written" in process.stderr.read()
+    (warning,) = (event["text"] for event in events if event["event"] == "warning")
+    assert re.match("the checkpoint at [0-9,]+ could not be written", warning)
+    assert [path for path in run.path.rglob("*") if ".partial" in path.name or "policy" in path.name] == []
+
+
+def test_plain_lines_where_there_is_no_terminal(tmp_path: Path) -> None:
+    done = run_program("--no-ui", "--parallel-envs", "2", "--steps", "400", "--burnin", "100", cwd=tmp_path)
+    assert re.search(r"^run /.*/checkpoints/mario-1-1-", done.stdout)
+    assert re.search(r"^done \(400 environment steps are done\): 400 environment steps", done.stdout, re.MULTILINE)
+    assert "\x1b" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("--no-ui", "--stepps", "3"), "unrecognized arguments: --stepps 3"),
+        (("--no-ui", "--rom", "/etc/hostname"), "--rom: /etc/hostname: not an iNES file"),
+        (("--no-ui", "--actions", "fly"), "--actions: 'fly' is not accepted; accepted: right-only, simple"),
+        (("eval", "latest", "--stage", "0-1"), "--stage: '0-1' is not accepted"),
+        (("--no-ui", "--steps", "-1"), "--steps: -1 is not accepted"),
+        (("--no-ui", "--stage", "1-1,0-1", "--curriculum"), "--stage: '1-1,0-1' is not accepted; accepted: 1-1 to 8-4"),
+        (("--no-ui", "--resume", "nothing"), "--resume: nothing: no such run"),
+        (("--no-ui", "--resume", "latest"), "--resume latest: no run has a checkpoint yet"),
+        (("--no-ui", "--resume", "/etc"), "--resume: /etc: not a checkpoint of mario-tui"),
+        (("--no-ui", "--config", "none.toml"), "none.toml: can't be read (No such file or directory)"),
+        (("--no-ui", "--device", "cuda:9"), "--device: cuda:9: this machine has"),
+        (("--no-ui", "--run-dir", "/proc/nowhere"), "--run-dir: /proc/nowhere: can't be written"),
+        (("eval", "nothing"), "nothing: no such checkpoint; accepted: a policy file"),
+        (("eval", "/etc/hostname"), "/etc/hostname: not a policy of mario-tui"),
+        (("eval", "x", "--episodes", "0"), "--episodes: '0' is not accepted; accepted: a whole number, 1 or more"),
+        (("play", "nothing"), "nothing: no such checkpoint"),
+        (("play", "--stage", "8-3"), "CHECKPOINT: no policy comes with the package for mario 8-3; there are: "),
+        (("play", "latest", "--human"), "CHECKPOINT: is not accepted with --human"),
+        (("attach", "nothing"), "nothing: no such run"),
+        (("--game", "mario"), "the dashboard needs a terminal; use: mario-tui --no-ui"),
+        ((), "the dashboard needs a terminal"),
+        (("--log-format", "json"), "--log-format: is for headless runs"),
+        (("--no-ui", "--steps", "1e30"), "--steps: '1e30' is not accepted; accepted: up to "),
+        (("eval", "mario-1-1", "--seed", "18446744073709551616"), "--seed: '18446744073709551616' is not accepted"),
+        (("eval", "snake-12x12", "--stage", "1-2"), "--stage: is not accepted with a policy for snake"),
+        (("play", "mario-1-1", "--board", "10x10"), "--board: is not accepted with CHECKPOINT, which says what it"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_status_2(arguments: tuple[str, ...], complaint: str, tmp_path: Path) -> None:
+    done = run_program(*arguments, cwd=tmp_path, check=2)
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"mario-tui: error: {complaint}")
+    assert done.stdout == ""
+    assert not (tmp_path / "checkpoints").exists()
+
+
+def test_resume_of_a_finished_number_of_steps_is_refused(finished_run: FinishedRun) -> None:
+    done = run_program("--no-ui", "--resume", str(finished_run.checkpoint), "--steps", "10",
+                       cwd=finished_run.folder, check=2)  # fmt: skip
+    assert re.search(r"--steps: 10 are done: the checkpoint is at 2,\d+ environment steps", done.stderr)
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (("--game", "snake"), "--game: the checkpoint's network is for mario; accepted: that, or a new run"),
+        (
+            ("--actions", "complex"),
+            "--actions: the checkpoint's network is for right-only; accepted: that, or a new run",
+        ),
+        (("--episodes", "1"), "--episodes: "),
+        (("--observation", "84x84"), "--observation: the checkpoint's network is for 50x60; accepted: that, or a new"),
+    ],
+)
+def test_a_resume_for_another_network_is_refused(
+    options: tuple[str, ...], complaint: str, finished_run: FinishedRun
+) -> None:
+    config = (finished_run.run.path / "config.toml").read_bytes()
+    done = run_program("--no-ui", "--resume", "latest", "--steps", "4000", *options, cwd=finished_run.folder, check=2)
+    assert complaint in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert (finished_run.run.path / "config.toml").read_bytes() == config
+
+
+def test_an_automatic_batch_size_is_told_and_kept_on_resume(tmp_path: Path) -> None:
+    common = ("--no-ui", "--log-format", "json", "--game", "snake", "--board", "4x4", "--eval-every", "0")
+    first = run_program(*common, "--batch-size", "auto", "--burnin", "40", "--steps", "100", cwd=tmp_path)
+    checkpoint = json_lines(first.stdout)[-1]["checkpoint"]
+    found = json.loads((Path(checkpoint) / "state.json").read_text("utf-8"))["choices"]["batch_size"]
+    assert f"batches of {found} transitions" in first.stderr + first.stdout
+    run_program("--no-ui", "--resume", "latest", "--steps", "200", cwd=tmp_path)
+    newest = checkpoints.find_source("latest", str(tmp_path / "checkpoints")).path
+    assert json.loads((newest / "state.json").read_text("utf-8"))["choices"]["batch_size"] == found
+
+
+def test_a_replay_that_does_not_fit_is_refused_before_the_start(tmp_path: Path) -> None:
+    done = run_program("--no-ui", "--buffer-size", "10_000_000_000", cwd=tmp_path, check=2)
+    (line,) = done.stderr.splitlines()
+    assert not (tmp_path / "checkpoints").exists()
+    assert re.search(r"--buffer-size: 10,000,000,000 transitions take 28,\d\d\d\.\d GiB", line), line
+    assert "accepted: up to " in line
+
+
+def test_a_running_run_is_not_resumed_twice(tmp_path: Path) -> None:
+    with headless("--steps", "100000000", "--save-every", "80", cwd=tmp_path) as process:
+        read_event(process, "checkpoint")
+        done = run_program("--no-ui", "--resume", "latest", cwd=tmp_path, check=2)
+        assert re.search(r"is running; use: mario-tui attach mario-1-1-", done.stderr)
+
+
+def test_a_damaged_checkpoint_is_refused_and_an_older_one_is_found(tmp_path: Path) -> None:
+    run_program("--no-ui", "--parallel-envs", "2", "--steps", "200", "--save-every", "100", cwd=tmp_path)
+    run = the_run(tmp_path)
+    older, newer = checkpoints.committed(run)
+    with (newer / checkpoints.POLICY_FILE).open("r+b") as file:
+        file.seek(-4, os.SEEK_END)
+        file.write(b"oops")
+    done = run_program("--no-ui", "--resume", str(newer), "--steps", "600", cwd=tmp_path, check=2)
+    assert "policy.safetensors: damaged" in done.stderr
+    assert checkpoints.newest(run) == older
+
+
+def test_runs_are_listed_and_evaluated(finished_run: FinishedRun, tmp_path: Path) -> None:
+    folder = str(finished_run.folder / "checkpoints")
+    (listed,) = [
+        record
+        for record in json.loads(run_program("runs", "--json", "--run-dir", folder, cwd=tmp_path).stdout)
+        if record["name"] == finished_run.run.name
+    ]
+    assert listed["state"] == "finished"
+    assert finished_run.run.name in run_program("runs", "--run-dir", folder, cwd=tmp_path).stdout
+    done = run_program("eval", str(finished_run.checkpoint), "--episodes", "3", "--json", cwd=tmp_path)
+    (result,) = json_lines(done.stdout)
+    assert result["episodes"] == 3
+    assert done.stderr == ""  # no bar where nobody sees it move
+    assert 0 <= result["clear_rate_low"] <= result["clear_rate"] <= result["clear_rate_high"] <= 1
+    again = json_lines(
+        run_program("eval", str(finished_run.run.path), "--episodes", "3", "--json", cwd=tmp_path).stdout
+    )
+    assert again[0]["mean_return"] == pytest.approx(result["mean_return"]) or again[0]["policy"] != result["policy"]
+
+
+def test_a_policy_is_evaluated_and_played_on_the_given_cartridge(finished_run: FinishedRun, tmp_path: Path) -> None:
+    shutil.copy(installed_mario(), tmp_path / "mine.nes")
+    (tmp_path / "broken.nes").write_bytes(b"NES\x1a" + bytes(12))
+
+    def result(*arguments: str) -> float:
+        done = run_program("eval", str(finished_run.checkpoint), "--episodes=2", "--json", *arguments, cwd=tmp_path)
+        return float(json_lines(done.stdout)[0]["mean_return"])
+
+    assert result("--rom", "mine.nes") == result()
+    for command in (("eval",), ("eval", "--emulator", "nes-py"), ("play", "--record", "film.gif")):
+        done = run_program(*command, str(finished_run.checkpoint), "--rom", "broken.nes", cwd=tmp_path, check=2)
+        assert done.stdout == ""
+        complaint = f"mario-tui: error: {tmp_path}/broken.nes: has 0 program banks"
+        assert done.stderr.splitlines()[-1].startswith(complaint)
+
+
+def test_an_episode_is_filmed_without_a_terminal(finished_run: FinishedRun, tmp_path: Path) -> None:
+    film = tmp_path / "film.gif"
+    done = run_program("play", str(finished_run.run.path), "--record", str(film), cwd=tmp_path)
+    assert re.search(r"return -?\d+, x \d+, (no )?flag", done.stdout)
+    with Image.open(film) as pictures:
+        assert pictures.n_frames > 10  # type: ignore[attr-defined]
+
+
+def test_evaluations_are_reported_and_the_best_policy_is_kept(tmp_path: Path) -> None:
+    options = ("--steps", "1500", "--burnin", "300", "--eval-every", "500", "--eval-episodes", "3")
+    done = run_program("--no-ui", "--log-format", "json", *options, cwd=tmp_path)
+    found = [event for event in json_lines(done.stdout) if event["event"] == "evaluation"]
+    assert [event["env_steps"] // 500 for event in found] == [1, 2, 3]
+    assert found[0]["best"]
+    best = max(found, key=lambda event: (event["clears"], event["mean_return"], event["env_steps"]))
+    policy = the_run(tmp_path).path / checkpoints.BEST_POLICY_FILE
+    said = checkpoints.policy_metadata(policy)
+    assert said["env_steps"] == best["env_steps"]
+    assert said["score"] == [best["clears"] / 3, pytest.approx(best["mean_return"])]
+    assert checkpoints.find_policy("latest", tmp_path / "checkpoints") == policy
+
+
+def test_history_of_a_finished_run_can_be_read(finished_run: FinishedRun) -> None:
+    from engine.runs.recording import read_recording
+
+    hello = read_recording(finished_run.run.history_path)[0]
+    assert any(isinstance(event, Finished) for event in hello.events)  # type: ignore[union-attr]
+    assert isinstance(Run(finished_run.run.path).config().seed, int)

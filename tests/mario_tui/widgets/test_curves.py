@@ -1,0 +1,256 @@
+"""What the dashboard computes before it draws: windows, smoothing, braille, the past that is kept, the link's pace."""
+
+from __future__ import annotations
+
+import math
+import time
+
+import pytest
+from rich.segment import Segment
+from textual.strip import Strip
+
+from engine.host.run_state import LANE_EPISODES, MAX_EPISODES, MAX_MARKS, RunState
+from engine.protocol.messages import GPU, Changed, Episode, Evaluation, Log, Phase, Point, Ready, Saved, System
+from mario_tui.data.feed import Snapshot
+from mario_tui.terminal.backpressure import Pace
+from mario_tui.widgets.base.braille import Canvas
+from mario_tui.widgets.base.line_widget import _last_difference
+from mario_tui.widgets.base.panel import bar, sparkline
+from mario_tui.widgets.charts.curves import Curves, Window, nearest, smooth, x_text
+from mario_tui.widgets.panels.machine import MachinePanel
+
+
+def point(env_steps: int, wall_s: float = 0.0, value: float = 1.0) -> Point:
+    return Point(
+        env_steps=env_steps, wall_s=wall_s, mean_return=value, loss=value, q_mean=value, env_steps_per_s=1.0, beta=0.4
+    )
+
+
+def episode(number: int, *, lane: int = 0, flag: bool = False) -> Episode:
+    return Episode(
+        actor=0,
+        lane=lane,
+        env_steps=number,
+        episode=number,
+        episode_return=1.0,
+        length=1,
+        x_pos=1,
+        flag=flag,
+        epsilon=0,
+    )
+
+
+def evaluation(env_steps: int, best: bool = False) -> Evaluation:
+    return Evaluation(
+        env_steps=env_steps, episodes=1, clears=0, mean_return=1.0, mean_x_pos=0.0, best=best, seconds=1.0
+    )
+
+
+# ---------------------------------------------------------------------------------------------- windows
+
+
+def test_zooming_keeps_what_is_under_the_pointer() -> None:
+    window = Window()
+    window.zoom(0.5, 300.0, 0.0, 1000.0)
+    low, high = window.bounds(0.0, 1000.0)
+    assert high - low == 500
+    assert (300 - low) / (high - low) == pytest.approx(0.3)
+    window.zoom(2.0, 300.0, 0.0, 1000.0)
+    assert window == Window()
+
+
+def test_a_window_at_the_right_end_follows_the_newest_until_it_is_moved() -> None:
+    window = Window()
+    window.zoom(0.5, None, 0.0, 1000.0)
+    assert window.bounds(0.0, 1000.0) == (500, 1000)
+    assert window.bounds(0.0, 1200.0) == (700, 1200)
+    window.pan(-0.5, 0.0, 1200.0)
+    assert window.bounds(0.0, 1200.0) == window.bounds(0.0, 9000.0) == (450, 950)
+    window.pan(-10, 0.0, 1200.0)
+    assert window.bounds(0.0, 1200.0) == (0, 500)
+    window.pan(10, 0.0, 1200.0)
+    assert window.bounds(0.0, 1300.0) == (800, 1300)
+
+
+def test_zooming_ends_at_a_thousandth_and_at_nothing() -> None:
+    window = Window()
+    for _ in range(50):
+        window.zoom(0.5, None, 0.0, 1000.0)
+    assert window.span == 1.0
+    nothing = Window()
+    nothing.zoom(0.5, None, 5.0, 5.0)
+    assert nothing.bounds(5.0, 5.0) == (5.0, 5.0)
+
+
+# ---------------------------------------------------------------------------------------------- curves
+
+
+def test_smoothing_starts_unbiased_and_passes_over_what_is_not_finite() -> None:
+    assert smooth([4.0, 4.0, 4.0], 0.9) == pytest.approx([4, 4, 4])
+    smoothed = smooth([1.0, math.nan, math.inf, 1.0], 0.6)
+    assert [math.isnan(y) for y in smoothed] == [False, True, True, False]
+    assert smoothed[3] == pytest.approx(1.0)
+    assert smooth([1.0, 5.0], 0.0) == [1.0, 5.0]
+
+
+def test_steps_done_again_after_a_resume_replace_the_old_ones() -> None:
+    curves = Curves([point(10, 1), point(20, 2), point(30, 3), point(15, 4), point(25, 5)])
+    assert curves.xs("steps") == [10, 15, 25]
+    assert curves.xs("time") == [1, 4, 5]
+    assert curves.xs("ago") == [-4, -1, 0]
+    assert curves.x_of(20, "time") == pytest.approx(4.5)
+    assert Curves().reach("steps") == Curves().reach("ago") == (0.0, 0.0)
+
+
+def test_marks_say_what_happened_and_where() -> None:
+    ready = Ready(device="cpu", precision="float32", lane_threads=1, torch_threads=1)
+    marks = Curves(
+        [point(1), point(100)],
+        [
+            ready,
+            Saved(kind="checkpoint", path="a", env_steps=10),
+            Saved(kind="policy", path="b", env_steps=11),
+            evaluation(20),
+            evaluation(30, best=True),
+            Log(at=0.0, level="warning", text="hot"),
+            Log(at=0.0, level="info", text="fine"),
+            ready,
+            Changed(name="beta", value=1.0, before=0.5, env_steps=50),
+            Phase(env_steps=60, phase=2, phases=3, name="1-2"),
+        ],
+    ).marks
+    assert marks == [(10, "c"), (20, "e"), (30, "b"), (30, "!"), (30, "r"), (50, "d"), (60, "p")]
+
+
+def test_the_nearest_value_and_how_places_are_called() -> None:
+    assert [nearest([0.0, 10.0, 20.0], x) for x in (-5, 4.9, 5.1, 17, 99)] == [0, 0, 1, 2, 2]
+    assert (x_text(12_345, "steps"), x_text(3661, "time"), x_text(-61, "ago"), x_text(0, "ago")) == (
+        "12.3k steps", "1:01:01", "0:01:01 ago", "now",
+    )  # fmt: skip
+
+
+# ---------------------------------------------------------------------------------------------- drawing
+
+
+def test_a_canvas_leaves_out_nan_and_inf_and_joins_the_rest() -> None:
+    canvas = Canvas(10, 2, (0, 19), (0, 7))
+    canvas.line([0, 5, 10, 19], [0, math.nan, math.inf, 7], 1)
+    text = ["".join(piece for piece, _ in canvas.runs(row)) for row in range(2)]
+    assert all(len(line) == 10 for line in text)
+    assert "⠀" not in text[1][0] and text[1][0] != " "
+    assert text[0][9] != " "
+    assert text[0].strip() and text[1].strip()
+
+
+def test_every_extreme_survives_the_thinning() -> None:
+    ys = [0.0] * 50_000
+    ys[31_234] = 100.0
+    canvas = Canvas(40, 4, (0, 49_999), (0, 100))
+    canvas.line(list(range(50_000)), ys, 1)
+    top = "".join(piece for piece, _ in canvas.runs(0))
+    assert top.strip(), "the one spike of fifty thousand"
+    assert top.index(top.strip()) == pytest.approx(31_234 / 50_000 * 40, abs=1)
+
+
+def test_glyphs_and_the_crosshair_lie_over_the_line() -> None:
+    canvas = Canvas(5, 2, (0, 4), (0, 1))
+    canvas.line([0, 4], [0, 0], 1)
+    canvas.glyph(4, 1, "★", 3)
+    canvas.glyph(4, math.nan, "★", 3)
+    canvas.upright(0, 5)
+    canvas.upright(99, 5)
+    assert "".join(piece for piece, _ in canvas.runs(0)) == "│   ★"
+    assert canvas.runs(1)[0][1] == 5  # the line's dots stay, in the crosshair's ink
+
+
+def test_behind_the_last_changed_cell_nothing_is_sent() -> None:
+    def line(*texts: str) -> Strip:
+        return Strip([Segment(text) for text in texts])
+
+    assert _last_difference(line("step ", "12", " of 20"), line("step ", "12", " of 20")) == 0
+    assert _last_difference(line("step ", "12", " of 20"), line("step ", "13", " of 20")) == 7
+    assert _last_difference(None, line("step ")) == 5
+    assert _last_difference(line("step"), line("steps")) == 5
+
+
+def test_bars_and_sparklines() -> None:
+    assert bar(0.5, 4) == "██··"
+    assert bar(7.0, 2) == "██"
+    assert sparkline([0, 50, 100], 3, 0, 100) == "▁▅█"
+    assert sparkline([1, 1], 5) == "▁▁"
+    assert sparkline([], 5) == ""
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 8])
+def test_every_gpu_and_every_core_is_there(count: int) -> None:
+    gpu = GPU(
+        name="H100", utilisation_percent=61.0, memory_used_bytes=2**34, memory_total_bytes=2**36, temperature_c=64
+    )
+    system = System(
+        cpu_percent=[0.0, 50.0, 100.0, 100.0], memory_used_bytes=2**33, memory_total_bytes=2**36, run_cpu_percent=150.0,
+        run_memory_bytes=2**30, processes=3, gpus=[gpu] * count, gpu_note="" if count else "no NVIDIA GPU",
+    )  # fmt: skip
+    panel = MachinePanel()
+    for width in (36, 58):
+        text = panel.compose_text(Snapshot(system=system), width).plain
+        assert all(f"gpu {index}" in text for index in range(count))
+        assert text.count("61%") == text.count("64°C") == text.count("16.0/64.0G") == count
+        assert "▁▅██" in text
+        assert "run: 150% of a core, 1.0G, 3 processes" in text
+        assert ("no NVIDIA GPU" in text) == (count == 0)
+        assert max(len(line.rstrip()) for line in text.splitlines()[:-2]) <= width
+    panel.add_class("-alone")
+    text = panel.compose_text(Snapshot(system=system), 120).plain
+    assert text.count("core ") == 4
+    assert text.count("H100") == count
+
+
+# ---------------------------------------------------------------------------------------------- the past
+
+
+def test_the_rare_outlives_the_frequent() -> None:
+    view = RunState()
+    view.apply(episode(1, flag=True))
+    view.apply(evaluation(2, best=True))
+    view.apply(Log(at=0.0, level="warning", text="remember me"))
+    for number in range(3, 20_000):
+        view.apply(episode(number, lane=number % 256, flag=number % 7 == 0))
+    events = list(view.events)
+    assert [type(event) for event in events[:3]] == [Episode, Evaluation, Log]
+    assert len(events) == len(view.events) == MAX_EPISODES + 3
+    numbers = [event.episode for event in events if isinstance(event, Episode)]
+    assert numbers == sorted(numbers)
+    assert len(view.of_lane) == 256
+    assert all(len(past) == LANE_EPISODES for past in view.of_lane.values())
+    for number in range(10_000):
+        view.apply(evaluation(number))
+    kept = [event.env_steps for event in view.events if isinstance(event, Evaluation)]
+    assert len(kept) < MAX_MARKS
+    assert kept[0] == 2  # it was the best
+    assert kept[1:] == sorted(kept[1:])
+    assert kept[-1] == 9_999
+    assert any(isinstance(event, Episode) and event.episode == 1 for event in view.events)  # the first clear
+
+
+def test_folding_is_cheap() -> None:
+    view, one = RunState(), episode(1)
+    began = time.perf_counter()
+    for _ in range(20_000):
+        view.apply(one)
+    assert time.perf_counter() - began < 1.0
+
+
+# ---------------------------------------------------------------------------------------------- the link
+
+
+def test_the_pace_falls_on_a_slow_link_and_recovers() -> None:
+    pace = Pace(10.0)
+    now = 0.0
+    for _ in range(200):
+        now += 0.1
+        pace.offered(True, now)
+    assert pace.fps == 1.0
+    for _ in range(400):
+        now += 0.1
+        pace.offered(False, now)
+    assert pace.fps == 10.0

@@ -1,0 +1,111 @@
+"""The application under Textual's pilot: what several test modules wait for, type and read."""
+
+from __future__ import annotations
+
+import fcntl
+import shutil
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from textual import events
+from textual.pilot import Pilot
+
+from engine.config.run_config import RunConfig, make_config
+from engine.host.client import HostProcess
+from engine.protocol.messages import Hello, Progress
+from engine.runs.recording import read_recording
+from engine.runs.registry import create_run
+from engine.runs.run import Run, RunRecord
+from mario_tui.app import MarioApp
+from mario_tui.screens.dashboard import DashboardScreen
+from mario_tui.widgets.runs_table import RunsTable
+from tests.support.program import PATIENCE_S
+
+RECORDING = Path(__file__).parent / "recordings" / "dashboard.msgpack"
+
+
+async def until(pilot: Pilot[Any], condition: Any, what: str) -> Any:
+    """Let the app run until a condition holds."""
+    for _ in range(int(PATIENCE_S / 0.05)):
+        value = condition()
+        if value:
+            return value
+        await pilot.pause(0.05)
+    raise AssertionError(f"waited {PATIENCE_S:.0f} s for: {what}")
+
+
+def type_at_once(app: MarioApp, *keys: str) -> None:
+    """Keys that all come before the first of them is handled, as over a slow link."""
+    assert app._driver is not None
+    for key in keys:
+        event = events.Key(key, key if len(key) == 1 else None)
+        event.set_sender(app)
+        app._driver.send_message(event)
+
+
+def start(tmp_path: Path, **options: Any) -> HostProcess:
+    run = create_run(RunConfig(run_dir=str(tmp_path / "checkpoints"), parallel_envs=2, **options))
+    return HostProcess(run)
+
+
+def recorded_run(folder: Path) -> Run:
+    """A run folder that holds a recorded stream and nothing that runs."""
+    hello = read_recording(RECORDING)[0]
+    assert isinstance(hello, Hello)
+    progress = next(event for event in read_recording(RECORDING) if isinstance(event, Progress))
+    run = Run(folder / hello.run)
+    run.path.mkdir(parents=True)
+    shutil.copy(RECORDING, run.history_path)
+    run.write_record(record_of(hello.run, "finished", progress.env_steps, hello.steps))
+    return run
+
+
+def record_of(name: str, state: Any, env_steps: int, steps: int) -> RunRecord:
+    return RunRecord(
+        name=name, game="mario", stage="1-1", runner="single", state=state, steps=steps, created_at=1.79e9 + env_steps,
+        updated_at=1.79e9, env_steps=env_steps, wall_s=env_steps / 200, mean_return=500 + env_steps / 1000,
+    )  # fmt: skip
+
+
+def folder_of_runs(folder: Path, **states: str) -> list[Run]:
+    """Runs a, b ... with these states, each with a recording; the first one is the oldest."""
+    runs = []
+    for index, (name, state) in enumerate(states.items()):
+        run = Run(folder / name)
+        run.path.mkdir(parents=True)
+        record = record_of(name, state, 10_000 * (index + 1), 2_000_000)
+        record.created_at = 1.79e9 + index
+        run.write_record(record)
+        shutil.copy(RECORDING, run.history_path)
+        (run.path / "config.toml").write_text(make_config({"seed": index}).to_toml())
+        runs.append(run)
+    return runs
+
+
+def hold(run: Run) -> BinaryIO:
+    """Be the run's host, as far as the lock tells."""
+    file = (run.path / "run.lock").open("wb")
+    fcntl.flock(file, fcntl.LOCK_EX)
+    return file
+
+
+def table_of(app: MarioApp) -> RunsTable:
+    return app.screen.query_one(RunsTable)
+
+
+def said(app: MarioApp) -> str:
+    return " ".join(str(notice.message) for notice in app._notifications)
+
+
+async def opened(pilot: Pilot[Any]) -> Any:
+    """The dashboard as soon as every panel has something to show."""
+    dashboard: Any = pilot.app.screen
+    assert isinstance(dashboard, DashboardScreen)
+    await until(pilot, lambda: dashboard.shown.lanes and dashboard.shown.points and dashboard.shown.system, "the run")
+    await until(pilot, lambda: "steps/s" in text(dashboard, "header"), "the panels")
+    return dashboard
+
+
+def text(dashboard: Any, panel: str) -> str:
+    """What a panel shows."""
+    return str(dashboard.query_one(f"#{panel}").render())

@@ -1,0 +1,63 @@
+"""A process that does nothing but write checkpoints of a small learner, for `test_killed_writer`.
+
+In a module of its own, so that a fork server imports torch once for all of them.
+"""
+
+from __future__ import annotations
+
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import torch
+
+from engine.config.run_config import RunConfig, make_config
+from engine.envs.vec_env import Spec
+from engine.runners.coordinator import env_steps_of
+from engine.runners.learner import Learner
+from engine.runs import checkpoints
+from engine.runs.run import Run
+
+SPEC = Spec((5, 5, 5), 4, stack=1, hold=1, masked=False)
+KEEP = 2
+
+
+def config(run_dir: Path) -> RunConfig:
+    options = {"game": "snake", "board": "5x5", "amp": False, "burnin": 100, "buffer_size": 1000}
+    return make_config({**options, "run_dir": str(run_dir)})
+
+
+def make_learner(config: RunConfig, resume_from: Path | None) -> Learner:
+    return Learner(config, SPEC, seed=0, resume_from=resume_from)
+
+
+def tensors(learner: Learner) -> list[torch.Tensor]:
+    """Of three of the files that a checkpoint consists of."""
+    agent = learner.agent
+    return [*agent.online.parameters(), *agent.target.parameters(), *agent.optimizer_tensors().values()]
+
+
+def write_forever(path: Path, announce: Connection) -> None:
+    """Go on from the newest checkpoint; in every one all numbers are its step, and every third replaces the last."""
+    run = Run(path)
+    checkpoints.recover(run)
+    newest = checkpoints.newest(run)
+    config = run.config()
+    learner, env_steps = make_learner(config, newest), env_steps_of(newest)
+    written = 0
+    while True:
+        env_steps += written % 3 > 0 or written == 0
+        with torch.no_grad():
+            for tensor in tensors(learner):
+                tensor.fill_(env_steps)
+        learner.agent.updates = env_steps
+        partial, final = (path / name for name in names(env_steps))
+        learner.write_checkpoint(partial, env_steps, config, {}, {})
+        checkpoints.commit(partial, final)
+        checkpoints.rotate(run, KEEP)
+        written += 1
+        announce.send(env_steps)
+
+
+def names(env_steps: int) -> tuple[str, str]:
+    name = checkpoints.folder_name(env_steps)
+    return f".{name}.partial", name

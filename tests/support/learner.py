@@ -1,0 +1,44 @@
+"""A small learner, and transitions for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from engine.config.run_config import RunConfig
+from engine.envs.vec_env import Spec, VectorStep
+from engine.runners.learner import Learner
+
+CONFIG = RunConfig(parallel_envs=2, batch_size=8, burnin=40, buffer_size=400, n_step=2, sync_every=10, replay_ratio=4)
+SPEC = Spec((50, 60), 5, stack=4, hold=8, masked=False)
+
+
+def feed(learner: Learner, steps: int, seed: int, reward: float = 1.0) -> None:
+    """Random pictures with random ends."""
+    random = np.random.default_rng(seed)
+    for _ in range(steps):
+        frames, finals = random.integers(0, 256, (2, 2, 50, 60)).astype(np.uint8)
+        ended = random.random(2) < 0.1
+        none = np.zeros(2, np.int64)
+        step = VectorStep(
+            frames=frames,
+            final_frames=finals,
+            rewards=np.full(2, reward, np.float32),
+            terminated=ended,
+            truncated=~ended & (random.random(2) < 0.1),
+            returns=none,
+            lengths=none,
+            scores=none,
+            furthest=none,
+            clears=ended,
+            info=np.zeros((2, 10), np.int64),
+            stages=none - 1,
+            emulated=8,
+        )
+        learner.insert(frames, random.integers(0, 5, 2), step)
+        learner.learn()
+
+
+def make_learner(config: RunConfig = CONFIG, **options: Any) -> Learner:
+    return Learner(config, SPEC, seed=3, **options)

@@ -1,0 +1,1 @@
+"""Our console beside others: nes-py, and a second 6502 to hold it against."""

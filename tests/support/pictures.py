@@ -1,0 +1,80 @@
+"""The README's pictures, of a real run.
+
+    python -m tests.support.pictures [--steps N]
+
+trains for a minute or two and writes `docs/images/*.svg`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from textual.pilot import Pilot
+
+from engine.config.run_config import make_config
+from engine.host.client import HostProcess
+from engine.runs.registry import create_run
+from mario_tui.app import MarioApp
+from mario_tui.widgets.panels.game import GameView
+
+FOLDER = Path(__file__).parents[2] / "docs" / "images"
+SIZE = (120, 40)
+RUN = {"eval_every": 25_000, "steps": 10_000_000}
+
+
+async def until(pilot: Pilot[Any], condition: Callable[[], Any]) -> None:
+    while not condition():
+        await pilot.pause(0.05)
+
+
+async def settle(pilot: Pilot[Any]) -> None:
+    """No notices, nothing that moves."""
+    pilot.app.clear_notifications()
+    await until(pilot, lambda: not pilot.app.screen.query("Toast"))
+    await pilot.wait_for_scheduled_animations()
+
+
+async def take(pilot: Pilot[Any], name: str) -> None:
+    await settle(pilot)
+    path = FOLDER / f"{name}.svg"
+    path.write_text(pilot.app.export_screenshot(title="mario-tui"), encoding="utf-8")
+    print(f"{path.name}: {path.stat().st_size / 1024:.0f} KiB")
+
+
+async def take_all(steps: int) -> None:
+    """Dashboard with the game, and a chart alone."""
+    host = HostProcess(create_run(make_config(RUN)))
+    app = MarioApp(open_run=host.run, host=host)
+    async with app.run_test(size=SIZE) as pilot:
+        dashboard: Any = app.screen
+        feed, game = dashboard.feed, dashboard.query_one(GameView)
+        await until(pilot, lambda: (now := feed.snapshot().progress) is not None and now.env_steps >= steps)
+        await pilot.press("g")
+        await until(pilot, lambda: game.frame is not None and game.frame.thought is not None)
+        await pilot.press("f")
+        await take(pilot, "dashboard")
+        await pilot.press("f", "g", "4", "z", "m", *["left"] * 20)
+        await take(pilot, "chart")
+        await pilot.press("escape", "escape", "x", "y")
+        await until(pilot, lambda: feed.snapshot().end is not None)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="tests.support.pictures", description="write the README's pictures")
+    parser.add_argument("--steps", type=int, default=80_000, help="environment steps before the pictures are taken")
+    options = parser.parse_args()
+    FOLDER.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["XDG_STATE_HOME"] = os.environ["XDG_CONFIG_HOME"] = folder
+        os.chdir(folder)
+        asyncio.run(take_all(options.steps))
+
+
+if __name__ == "__main__":
+    main()

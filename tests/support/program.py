@@ -1,0 +1,221 @@
+"""Drives the real program: as a headless process, in a pseudo-terminal, and through its socket."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import multiprocessing
+import os
+import pty
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from multiprocessing.context import SpawnProcess
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pyte
+
+from engine.host.client import HostClient, HostGone
+from engine.protocol.messages import Event
+from engine.runs.run import Run
+
+PROGRAM = [str(Path(sys.executable).with_name("mario-tui"))]
+PATIENCE_S = 240.0
+"""After which something hangs, on the slowest machine."""
+
+
+def wait_until(condition: Callable[[], Any], what: str, patience_s: float = PATIENCE_S) -> Any:
+    """The condition's first true value; fails naming `what` if there is none in time."""
+    deadline = time.monotonic() + patience_s
+    while not (value := condition()):
+        assert time.monotonic() < deadline, f"waited {patience_s:.0f} s for: {what}"
+        select.select([], [], [], 0.02)
+    return value
+
+
+def run_program(
+    *arguments: str, cwd: Path, check: int | None = 0, timeout_s: float = 400
+) -> subprocess.CompletedProcess[str]:
+    """Run `mario-tui` to its end and check its exit status."""
+    done = subprocess.run([*PROGRAM, *arguments], cwd=cwd, capture_output=True, text=True, timeout=timeout_s)
+    if check is not None:
+        assert done.returncode == check, done.stdout[-2000:] + done.stderr[-2000:]
+    return done
+
+
+def json_lines(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+@contextlib.contextmanager
+def headless(*arguments: str, cwd: Path) -> Iterator[subprocess.Popen[str]]:
+    """A headless run in JSON lines, with two lanes (they start faster); killed if it outlives the block."""
+    command = [*PROGRAM, "--no-ui", "--log-format", "json", "--parallel-envs", "2", *arguments]
+    process = subprocess.Popen(command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        for stream in (process.stdout, process.stderr):
+            if stream is not None:
+                stream.close()
+        kill_hosts(cwd)
+
+
+def read_event(process: subprocess.Popen[str], kind: str, **wanted: Any) -> dict[str, Any]:
+    """The next JSON line of a kind with the wanted values."""
+    assert process.stdout is not None
+    for line in process.stdout:
+        event = json.loads(line)
+        if event["event"] == kind and all(event[key] == value for key, value in wanted.items()):
+            return dict(event)
+    raise AssertionError(f"the program ended before: {kind} {wanted}")
+
+
+def the_run(folder: Path) -> Run:
+    """The only run under a working directory."""
+    (path,) = (folder / "checkpoints").glob("*/run.json")
+    return Run(path.parent)
+
+
+def next_event(client: HostClient, kind: type[Event] | Any, where: Callable[[Any], bool] = lambda event: True) -> Any:
+    """The next event of a kind that fulfils a condition."""
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
+        try:
+            event = client.receive()
+        except HostGone:
+            break
+        if isinstance(event, kind) and where(event):
+            return event
+    raise AssertionError(f"no such event came: {kind}")
+
+
+@contextlib.contextmanager
+def child(work: Callable[..., None], *arguments: Any) -> Iterator[SpawnProcess]:
+    """A process that does `work`; killed if it outlives the block."""
+    process = multiprocessing.get_context("spawn").Process(target=work, args=arguments)
+    process.start()
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.join()
+
+
+def processes_of(folder: Path) -> list[psutil.Process]:
+    """Every process of ours that works in a folder: hosts, runners, evaluations."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.pid != os.getpid() and Path(process.cwd()).is_relative_to(folder):
+                found.append(process)
+    return found
+
+
+def nobody_is_left(folder: Path) -> None:
+    """Wait for the last of the processes there; helpers of multiprocessing end a moment after whom they help."""
+    wait_until(lambda: not processes_of(folder), f"everybody's end in {folder}")
+
+
+def rest_of(process: subprocess.Popen[str]) -> list[dict[str, Any]]:
+    """The JSON lines that a program has yet to print, up to its end."""
+    assert process.stdout is not None
+    events = json_lines(process.stdout.read())  # communicate() would skip what `read_event` has buffered
+    process.wait(PATIENCE_S)
+    return events
+
+
+def kill_hosts(folder: Path) -> None:
+    """So that a failed test leaves nothing running."""
+    for process in processes_of(folder):
+        with contextlib.suppress(psutil.Error):
+            process.send_signal(signal.SIGKILL)
+
+
+class Terminal:
+    """The program in a pseudo-terminal of its own, and what its screen shows."""
+
+    def __init__(
+        self,
+        *arguments: str,
+        cwd: Path,
+        columns: int = 80,
+        rows: int = 24,
+        term: str = "xterm-256color",
+        under: tuple[str, ...] = (),
+    ) -> None:
+        """`under`: a command that starts what follows it."""
+        self.screen = pyte.Screen(columns, rows)
+        self._stream = pyte.ByteStream(self.screen)
+        self.raw = bytearray()
+        self.pid, self._master = pty.fork()
+        if self.pid == 0:
+            os.chdir(cwd)
+            os.environ["TERM"] = term
+            command = [*under, *PROGRAM, *arguments]
+            os.execvp(command[0], command)
+        fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    def text(self) -> str:
+        """The screen as it is now."""
+        while select.select([self._master], [], [], 0)[0]:
+            try:
+                data = os.read(self._master, 65536)
+            except OSError:  # the program has ended
+                break
+            if not data:
+                break
+            self.raw += data
+            self._stream.feed(data)
+        return "\n".join(self.screen.display)
+
+    def wait_for(self, *wanted: str) -> str:
+        """The screen as soon as it shows all that is wanted."""
+        try:
+            wait_until(lambda: all(part in self.text() for part in wanted), f"{wanted} on the screen")
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.text()}") from None
+        return self.text()
+
+    def send(self, keys: str) -> None:
+        os.write(self._master, keys.encode())
+
+    def hang_up(self) -> None:
+        """Close the terminal, as a dropped connection does."""
+        os.close(self._master)
+
+    def wait(self) -> int:
+        """The exit status of the program; a signal counts as negative."""
+        ended: list[int] = []
+
+        def reap() -> bool:
+            with contextlib.suppress(OSError, ValueError):
+                self.text()  # a program that can't write can't end
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                with contextlib.suppress(OSError, ValueError):
+                    self.text()  # what it wrote last
+                ended.append(os.waitstatus_to_exitcode(status))
+            return bool(ended)
+
+        wait_until(reap, "the program's end")
+        return ended[0]
+
+
+@dataclass(frozen=True)
+class FinishedRun:
+    folder: Path  # working directory
+    run: Run
+    events: list[dict[str, Any]]  # its JSON lines
+    checkpoint: Path

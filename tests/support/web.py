@@ -1,0 +1,93 @@
+"""A server of the terminal UI, and a visitor that speaks its websocket."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import subprocess
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import aiohttp
+import psutil
+import pytest
+
+from tests.support.program import PATIENCE_S, PROGRAM
+
+
+class Visitor:
+    """What a browser does: show bytes, send keys."""
+
+    def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
+        self._socket = socket
+        self.seen = b""
+
+    async def wait_for(self, text: str) -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            while text.encode() not in self.seen:
+                message = await self._socket.receive()
+                assert message.type in (aiohttp.WSMsgType.BINARY, aiohttp.WSMsgType.TEXT), message
+                if message.type == aiohttp.WSMsgType.BINARY:
+                    self.seen += message.data
+
+    async def send(self, keys: str) -> None:
+        self.seen = b""
+        await self._socket.send_json(["stdin", keys])
+
+    async def until_closed(self) -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            while not self._socket.closed:
+                await self._socket.receive()
+
+
+class Served:
+    """A server under test."""
+
+    def __init__(
+        self, process: subprocess.Popen[str], session: aiohttp.ClientSession, address: str, token: str
+    ) -> None:
+        self.process, self.session, self.address, self.token = process, session, address, token
+
+    @property
+    def whole_address(self) -> str:
+        """As it is printed."""
+        return f"{self.address}/?token={self.token}"
+
+    async def visit(self) -> Visitor:
+        """A browser that has seen the page and has the cookie."""
+        assert (await self.session.get(self.whole_address)).status == 200
+        return Visitor(await self.session.ws_connect(f"{self.address}/ws?width=80&height=24"))
+
+    def apps(self) -> list[psutil.Process]:
+        return psutil.Process(self.process.pid).children()
+
+
+@pytest.fixture
+async def served(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Served]:
+    async with serving(tmp_path, *getattr(request, "param", ())) as served:
+        yield served
+
+
+@contextlib.asynccontextmanager
+async def serving(folder: Path, *arguments: str, environment: dict[str, str] | None = None) -> AsyncIterator[Served]:
+    """A server, and a browser that has not visited it yet."""
+    command = [*PROGRAM, "serve", "--port", "0", "--run-dir", "runs", *arguments]
+    process = subprocess.Popen(
+        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, **(environment or {})},
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert process.stderr is not None
+    try:
+        line = process.stdout.readline()
+        said = re.fullmatch(r"mario-tui in a browser: http://(\S+):(\d+)/\?token=(\S+)  \(Ctrl-C.*\)\n", line)
+        assert said, line
+        async with aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as session:  # addresses count, too
+            yield Served(process, session, f"http://127.0.0.1:{said[2]}", said[3])
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        process.stderr.close()

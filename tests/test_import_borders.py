@@ -1,0 +1,65 @@
+"""Import borders, proved in processes of their own, and what the distribution holds."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.mark.parametrize(
+    ("module", "foreign"),
+    [
+        ("mario_tui.app", ("torch", "numba", "numpy")),  # numpy only with the game's first picture
+        ("mario_tui.headless", ("torch", "numba", "textual", "numpy")),
+        ("mario_tui.cli", ("torch", "numba", "textual", "rich", "numpy")),
+        ("engine.host", ("torch", "numba", "textual", "mario_tui")),
+        ("engine.host.client", ("torch", "numba", "textual", "mario_tui", "numpy")),
+        ("engine.runners.single", ("textual", "mario_tui", "gym", "nes_py")),
+        ("engine.commands.evaluate", ("textual", "mario_tui", "gym", "nes_py")),
+    ],
+)
+def test_import_stays_on_its_side(module: str, foreign: tuple[str, ...]) -> None:
+    code = f"import {module}, sys; print([name for name in {foreign!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_wheel_holds_both_packages_the_themes_and_the_command(tmp_path: Path) -> None:
+    subprocess.run(
+        [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", tmp_path, ROOT],
+        check=True,
+        capture_output=True,
+    )
+    (wheel,) = tmp_path.glob("mario_tui-*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+        (entry_points,) = (name for name in names if name.endswith("entry_points.txt"))
+        assert b"mario-tui = mario_tui.cli:main" in archive.read(entry_points)
+    assert {f"mario_tui/themes/{path.name}" for path in (ROOT / "themes").glob("*.toml")} <= names
+    assert {"engine/host/supervisor.py", "mario_tui/app.py", "mario_tui/app.tcss"} <= names
+    assert not any(name.endswith(".nes") or name.startswith("tests/") for name in names)
+
+
+@pytest.mark.long
+def test_plain_install_works_from_any_folder(tmp_path: Path) -> None:
+    """`pip install .` in a clean environment; the constraints only keep torch at the CPU-sized build."""
+    subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
+    binaries = tmp_path / "venv" / "bin"
+    subprocess.run([binaries / "pip", "install", "--quiet", "--constraint", ROOT / "constraints.txt", ROOT], check=True)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    command = [binaries / "mario-tui", "--no-ui", "--steps", "300", "--burnin", "100", "--log-format", "json"]
+    done = subprocess.run(command, cwd=elsewhere, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert '"event":"summary"' in done.stdout.splitlines()[-1]
+    themes = "from mario_tui.data.themes import load_themes; print(len(load_themes()[0]))"
+    done = subprocess.run(
+        [binaries / "python", "-c", themes], cwd=elsewhere, capture_output=True, text=True, check=True
+    )
+    assert int(done.stdout) >= 3
