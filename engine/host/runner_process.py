@@ -13,15 +13,14 @@ import multiprocessing
 import signal
 import threading
 import time
-from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
 from engine.config.run_config import RunConfig
-from engine.protocol.framing import decode_report, encode
 from engine.protocol.messages import Beat, Command, Ready, Report
 from engine.runners.frame_mailbox import FrameMailbox
 from engine.runners.host_link import Outstanding
+from engine.runners.message_queue import CommandQueue, ReportQueue
 from engine.runners.process import main
 from engine.runners.watchdog import BEAT_S, START_S, Patience
 
@@ -43,16 +42,19 @@ class RunnerProcess:
         self._heard_by = math.inf  # CLOCK_MONOTONIC; silence for longer means that it hangs. The reader's to write
 
     def start(self, resume_from: Path | None) -> None:
-        ours, theirs = self._context.Pipe()
+        commands, reports = CommandQueue(), ReportQueue()
         self._process = self._context.Process(
-            target=main, args=(self._run, self._config, theirs, self.screen, resume_from), name="runner"
+            target=main,
+            args=(self._run, self._config, commands, reports, self.screen, resume_from),
+            name="runner",
         )
-        self._outbox = _Outbox(ours)
+        self._outbox = _Outbox(commands)
         self.ready, self._hung, self._heard_by = False, False, time.monotonic() + self._start_s
         self._process.start()
-        theirs.close()  # so that our end sees the runner's death
+        commands.only_write()  # so that the runner's death ends a write, and a read
+        reports.only_read()
         for work, arguments in (
-            (self._read, (ours, self._process, asyncio.get_running_loop())),
+            (self._read, (reports, self._process, asyncio.get_running_loop())),
             (self._watch, (self._process,)),
             (self._outbox.write_forever, ()),
         ):
@@ -79,10 +81,10 @@ class RunnerProcess:
 
     # ------------------------------------------------------------------------------------------ in threads
 
-    def _read(self, pipe: Connection, process: SpawnProcess, loop: asyncio.AbstractEventLoop) -> None:
+    def _read(self, reports: ReportQueue, process: SpawnProcess, loop: asyncio.AbstractEventLoop) -> None:
         with contextlib.suppress(EOFError, OSError):
             while True:
-                report = decode_report(pipe.recv_bytes())
+                report = reports.get()
                 self._heard(report)
                 loop.call_soon_threadsafe(self.reports.put_nowait, report)
         process.join()
@@ -111,8 +113,8 @@ class RunnerProcess:
 class _Outbox:
     """Commands on their way to a runner."""
 
-    def __init__(self, pipe: Connection) -> None:
-        self._pipe, self._waiting, self._changed, self._closed = pipe, Outstanding(), threading.Condition(), False
+    def __init__(self, queue: CommandQueue) -> None:
+        self._queue, self._waiting, self._changed, self._closed = queue, Outstanding(), threading.Condition(), False
 
     def put(self, command: Command) -> None:
         with self._changed:
@@ -132,4 +134,4 @@ class _Outbox:
                     self._changed.wait_for(lambda: self._waiting or self._closed)
                     commands = self._waiting.take()
                 for command in commands:
-                    self._pipe.send_bytes(encode(command))
+                    self._queue.put(command)

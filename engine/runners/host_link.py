@@ -1,31 +1,27 @@
-"""The runner's end of the pipe to its host, and the memory in which it shows the rank-0 game.
-
-One pipe a process, small typed messages only. The picture lies in memory shared once at the start; a counter that is
-odd while it is being written lets the host notice a torn read.
-"""
+"""A process's link to the one that started it: the coordinator's to the host, a member's to its coordinator."""
 
 from __future__ import annotations
 
-import threading
 import time
-from multiprocessing.connection import Connection
 from typing import Any
 
-from engine.protocol.framing import decode_command, encode
 from engine.protocol.messages import Beat, Command, Log, Pause, Report, Resume, Set, Stop
+from engine.runners.message_queue import CommandQueue, ReportQueue
 from engine.runners.watchdog import BEAT_S
 
 
 class HostGoneError(Exception):
-    """The host died; a runner without its host has nobody to report to and ends."""
+    """The process at the other end is gone. A process of a run exits with the one that started it."""
 
 
 class HostLink:
-    """Commands in, reports out, the latter from any thread."""
+    """Commands in, reports out, the latter from any thread.
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self._sending = threading.Lock()
+    Without `commands` none ever come: a member reads its coordinator's orders in the shared state.
+    """
+
+    def __init__(self, reports: ReportQueue, commands: CommandQueue | None = None) -> None:
+        self._reports, self._commands = reports, commands
         self._waiting = Outstanding()
         self._beaten_at = float("-inf")
 
@@ -41,23 +37,24 @@ class HostLink:
         return Stop in self._waiting
 
     def _receive(self, wait_s: float) -> None:
+        if self._commands is None:
+            return
         try:
-            while self._connection.poll(0 if self._waiting else wait_s):
-                self._waiting.put(decode_command(self._connection.recv_bytes()))
+            while self._commands.poll(0 if self._waiting else wait_s):
+                self._waiting.put(self._commands.get())
         except (EOFError, OSError):
             raise HostGoneError from None
 
     def send(self, report: Report) -> None:
         try:
-            with self._sending:
-                self._connection.send_bytes(encode(report))
+            self._reports.put(report)
         except OSError:
             raise HostGoneError from None
 
     def beat(self, within_s: float | None = None) -> None:
-        """Tell the host that this process goes on; once a second is enough and done.
+        """Send a heartbeat, at most once a second.
 
-        With `within_s`, at once: it may be silent for that long.
+        With `within_s`, at once: the next sign of life may take that many seconds.
         """
         now = time.monotonic()
         if within_s is not None or now - self._beaten_at >= 1:
@@ -69,8 +66,10 @@ class HostLink:
 
 
 class Outstanding:
-    """Commands that nobody has taken yet. One replaces an older one that asks for the same, so that there are never
-    more than there are kinds, however long a key is held."""
+    """Commands waiting to be taken.
+
+    A new one replaces an older one of its kind, so holding a key down queues at most one command.
+    """
 
     def __init__(self) -> None:
         self._commands: dict[object, Command] = {}

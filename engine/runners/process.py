@@ -1,6 +1,6 @@
-"""The main functions of a run's processes: the leading one, which the host starts, and the members, which that starts.
+"""Main functions of a run's processes: the host starts the coordinator, which starts the members.
 
-Light on purpose: the module of the runner, and torch with it, is imported in the new process only.
+Kept light: the runner's module, and torch with it, is imported only in the new process.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +19,20 @@ from engine.config.run_config import RunConfig
 from engine.protocol.failures import describe
 from engine.runners.frame_mailbox import FrameMailbox
 from engine.runners.host_link import HostGoneError, HostLink
+from engine.runners.message_queue import CommandQueue, ReportQueue
 from engine.runtime.parent import end_with_parent
 from engine.runtime.text import printable_stream, set_off
 
 
-def main(run: Path, config: RunConfig, connection: Connection, screen: FrameMailbox, resume_from: Path | None) -> None:
-    """Train; report a failure with its traceback. Ends quietly if the host is gone."""
+def main(
+    run: Path,
+    config: RunConfig,
+    commands: CommandQueue,
+    reports: ReportQueue,
+    screen: FrameMailbox,
+    resume_from: Path | None,
+) -> None:
+    """Train; report a failure with its traceback. Exits silently if the host is gone."""
 
     def train(link: HostLink) -> None:
         module = importlib.import_module(f"engine.runners.{config.runner}")
@@ -35,20 +42,22 @@ def main(run: Path, config: RunConfig, connection: Connection, screen: FrameMail
         finally:
             runner.close()
 
-    _work(connection, train)
+    commands.only_read()
+    _work(train, reports, commands)
 
 
-def member_main(work: Callable[..., None], connection: Connection, *arguments: Any) -> None:
-    """What a process does that the leading one has started: `work(link, *arguments)`."""
-    _work(connection, lambda link: work(link, *arguments))
+def member_main(work: Callable[..., None], reports: ReportQueue, *arguments: Any) -> None:
+    """Run a member: `work(link, *arguments)`."""
+    _work(lambda link: work(link, *arguments), reports)
 
 
-def _work(connection: Connection, work: Callable[[HostLink], None]) -> None:
+def _work(work: Callable[[HostLink], None], reports: ReportQueue, commands: CommandQueue | None = None) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # stopping is the host's decision and comes as a command
+        signal.signal(number, signal.SIG_IGN)  # the host decides when to stop, and sends a command
     end_with_parent()
-    sys.stdout, sys.stderr = printable_stream(sys.stdout), printable_stream(sys.stderr)  # both are the run's log
-    link = HostLink(connection)
+    sys.stdout, sys.stderr = printable_stream(sys.stdout), printable_stream(sys.stderr)  # both go to run.log
+    reports.only_write()
+    link = HostLink(reports, commands)
     try:
         work(link)
     except HostGoneError:
@@ -58,4 +67,4 @@ def _work(connection: Connection, work: Callable[[HostLink], None]) -> None:
         with contextlib.suppress(HostGoneError):
             link.send(describe(error))
         sys.stderr.flush()
-        os._exit(1)  # at once: an orderly exit waits for children, who may wait for this process
+        os._exit(1)  # an orderly exit waits for children, which may be waiting for this process

@@ -12,13 +12,13 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import wait
 from multiprocessing.context import SpawnProcess
 from typing import Any, Literal
 
-from engine.protocol.framing import decode_report
 from engine.protocol.messages import Failed, Log
 from engine.runners.host_link import HostLink
+from engine.runners.message_queue import ReportQueue
 from engine.runners.process import member_main
 from engine.runners.shared_state import BEAT_S, SharedState, late
 from engine.runners.watchdog import START_S, Patience
@@ -37,7 +37,7 @@ class _Post:
 
     index: int
     process: SpawnProcess
-    pipe: Connection
+    reports: ReportQueue
     restarts: int = 0
     vain: int = 0
     started_at: float = field(default_factory=time.monotonic)
@@ -106,18 +106,18 @@ class WorkerPool:
         patience = Patience(BEAT_S)
         while not self._closing.is_set():
             sentinels: dict[Any, _Post] = {post.process.sentinel: post for post in self._posts}
-            pipes: dict[Any, _Post] = {post.pipe: post for post in self._posts if not post.pipe.closed}
+            queues: dict[Any, _Post] = {post.reports: post for post in self._posts if not post.reports.closed}
             looked_at = time.monotonic()
-            for ready in wait([*sentinels, *pipes], timeout=_LOOK_EVERY_S):
-                if ready in pipes:
-                    self._read(pipes[ready])
+            for ready in wait([*sentinels, *queues], timeout=_LOOK_EVERY_S):
+                if ready in queues:
+                    self._read(queues[ready])
             if self._closing.is_set():
                 break
             spared = patience.spares(time.monotonic() - looked_at)
             overdue = late(self._shared_state.due) & (not spared)
             for post in self._posts:
                 if not post.process.is_alive():
-                    while not post.pipe.closed and post.pipe.poll():  # its last words; the end closes the pipe
+                    while not post.reports.closed and post.reports.poll():  # its last words; their end closes the queue
                         self._read(post)
                     self._lost(post, post.reason or _how_it_ended(post.process.exitcode))
                 elif overdue[post.index]:
@@ -130,29 +130,29 @@ class WorkerPool:
             post.process.join(max(0.0, deadline - time.monotonic()))
             post.process.kill()
             post.process.join()
-            post.pipe.close()
+            post.reports.close()
 
     def _starts_too_long(self, post: _Post) -> bool:
         starting = self._shared_state.due[post.index] == 0
         return bool(starting and time.monotonic() - post.started_at > self._start_s)
 
-    def _start(self, index: int, restarts: int) -> tuple[SpawnProcess, Connection]:
+    def _start(self, index: int, restarts: int) -> tuple[SpawnProcess, ReportQueue]:
         self._shared_state.due[index] = 0
-        ours, theirs = self._context.Pipe(duplex=False)
+        reports = ReportQueue()
         process = self._context.Process(
             target=member_main,
-            args=(self._work, theirs, index, restarts, *self._arguments),
+            args=(self._work, reports, index, restarts, *self._arguments),
             name=f"{self._role} {index}",
         )
         process.start()
-        theirs.close()
-        return process, ours
+        reports.only_read()  # so that the member's death ends a read
+        return process, reports
 
     def _read(self, post: _Post) -> None:
         try:
-            report = decode_report(post.pipe.recv_bytes())
+            report = post.reports.get()
         except (EOFError, OSError):
-            post.pipe.close()
+            post.reports.close()
             return
         match report:
             case Log():
@@ -172,8 +172,8 @@ class WorkerPool:
             self._give_up(Failed(reason=text, traceback="", log_path="", checkpoint=None, final=self._replace))
         post.restarts += 1
         post.reason = ""
-        post.pipe.close()
-        post.process, post.pipe = self._start(post.index, post.restarts)
+        post.reports.close()
+        post.process, post.reports = self._start(post.index, post.restarts)
         post.started_at = time.monotonic()
         self._link.log(f"{text}; another one takes its place", "warning")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import logging
-import multiprocessing
 import re
 import shutil
 from pathlib import Path
@@ -26,10 +25,12 @@ from textual.widgets import Static
 from engine.config.run_config import make_config
 from engine.errors import UserError
 from engine.host import supervisor as host
-from engine.protocol.framing import decode_report, pack
+from engine.protocol.failures import describe
+from engine.protocol.framing import pack
 from engine.protocol.messages import Failed, Finished, Hello, Log, Phase, Saved
 from engine.protocol.messages import Summary as RunSummary
 from engine.runners import process
+from engine.runners.message_queue import ReportQueue
 from engine.runs.recording import read_recording
 from engine.runs.run import Run
 from engine.runtime.text import drawable, json_line, printable, printable_stream, set_off
@@ -181,8 +182,8 @@ def test_a_message_of_the_log_is_one_line(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_failure_of_a_runner_has_a_harmless_reason() -> None:
-    assert process.describe(RuntimeError(f"{HOSTILE}")).reason == "RuntimeError: " + WRITTEN_OUT.split(r"\nf")[0]
-    assert process.describe(UserError(HOSTILE)).reason == WRITTEN_OUT
+    assert describe(RuntimeError(f"{HOSTILE}")).reason == "RuntimeError: " + WRITTEN_OUT.split(r"\nf")[0]
+    assert describe(UserError(HOSTILE)).reason == WRITTEN_OUT
 
 
 def fail(channel: object) -> None:
@@ -190,9 +191,9 @@ def fail(channel: object) -> None:
 
 
 def test_what_a_process_of_a_run_writes_passes_for_no_line_of_the_log(capfd: pytest.CaptureFixture[str]) -> None:
-    ours, theirs = multiprocessing.Pipe()
-    with child(process.member_main, fail, theirs) as member:
-        assert decode_report(ours.recv_bytes()).reason == "RuntimeError: " + WRITTEN_OUT.split(r"\nf")[0]
+    reports = ReportQueue()
+    with child(process.member_main, fail, reports) as member:
+        assert reports.get().reason == "RuntimeError: " + WRITTEN_OUT.split(r"\nf")[0]
         member.join()
     err = capfd.readouterr().err
     harmless(err.encode())

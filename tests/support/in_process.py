@@ -11,10 +11,10 @@ from typing import Any
 import torch
 
 from engine.config.run_config import belongs, make_config
-from engine.protocol.framing import decode_report, encode
 from engine.protocol.messages import Command, Done, Written
 from engine.runners.frame_mailbox import FrameMailbox
 from engine.runners.host_link import HostLink
+from engine.runners.message_queue import CommandQueue, ReportQueue
 from engine.runners.single import Runner
 from engine.runs import checkpoints
 
@@ -41,26 +41,31 @@ def train(
     }
     config = make_config({**values, "steps": steps})
     folder.mkdir(parents=True, exist_ok=True)
-    ours, theirs = multiprocessing.Pipe()
+    inbox, outbox = CommandQueue(), ReportQueue()
     reports: list[Any] = []
 
     def listen() -> None:
         while not reports or not isinstance(reports[-1], Done):
             try:
-                report = decode_report(ours.recv_bytes())
+                report = outbox.get()
             except EOFError:  # it could not start
                 return
             for command in respond(report):
-                ours.send_bytes(encode(command))
+                inbox.put(command)
             if isinstance(report, Written):
                 checkpoints.commit(Path(report.partial), Path(report.final))
             reports.append(report)
 
     for command in commands:
-        ours.send_bytes(encode(command))
+        inbox.put(command)
     host, threads = threading.Thread(target=listen), torch.get_num_threads()
     host.start()
-    runner = Runner(folder, config, HostLink(theirs), FrameMailbox(multiprocessing.get_context("spawn")), resume_from)
+    screen = FrameMailbox(multiprocessing.get_context("spawn"))
+    try:
+        runner = Runner(folder, config, HostLink(outbox, inbox), screen, resume_from)
+    except BaseException:
+        outbox.only_read()  # ends the listener
+        raise
     try:
         runner.train()
     finally:

@@ -14,7 +14,6 @@ import stat
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +50,7 @@ from engine.protocol.messages import (
 )
 from engine.runners.frame_mailbox import FrameMailbox
 from engine.runners.host_link import HostLink
+from engine.runners.message_queue import CommandQueue, ReportQueue
 from engine.runs.registry import create_run
 from engine.runs.run import Run
 from tests.support.program import PATIENCE_S, headless, next_event, nobody_is_left, read_event, the_run, wait_until
@@ -276,8 +276,8 @@ async def test_a_runner_that_never_starts_is_killed(tmp_path: Path, monkeypatch:
         runner.kill()
 
 
-def _beat_forever(run: Path, config: RunConfig, connection: Connection, *_: Any) -> None:
-    link = HostLink(connection)
+def _beat_forever(run: Path, config: RunConfig, commands: CommandQueue, reports: ReportQueue, *_: Any) -> None:
+    link = HostLink(reports, commands)
     link.send(Ready(device="cpu", precision="float32", lane_threads=1, torch_threads=1))
     while True:
         link.beat(within_s=3.0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import multiprocessing
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,11 +10,11 @@ import pytest
 
 from engine.config.run_config import RunConfig
 from engine.envs.factory import describe_task
-from engine.protocol.framing import decode_report, encode
 from engine.protocol.messages import Beat, Done, Evaluate, Evaluation, Pause, Stop
 from engine.runners.evaluator import Evaluator, score_of
 from engine.runners.host_link import HostLink
 from engine.runners.learner import Learner
+from engine.runners.message_queue import CommandQueue, ReportQueue
 from engine.runners.stats.counters import Counters
 from engine.runs.checkpoints import BEST_POLICY_FILE, policy_metadata
 from tests.support import checkpoint_writer
@@ -33,11 +32,11 @@ def config(tmp_path: Path) -> RunConfig:
 
 def evaluate(run: Path, config: RunConfig, learner: Learner, env_steps: int) -> Evaluation:
     """What a process that goes on in a run's folder finds, after it asked for the time that lanes need to start."""
-    ours, theirs = multiprocessing.Pipe()
-    Evaluator(run, config, HostLink(theirs), learner, threads=1).evaluate(Counters({"env_steps": env_steps}))
-    reports = [decode_report(ours.recv_bytes())]
-    while ours.poll():
-        reports.append(decode_report(ours.recv_bytes()))
+    queue = ReportQueue()
+    Evaluator(run, config, HostLink(queue), learner, threads=1).evaluate(Counters({"env_steps": env_steps}))
+    reports = [queue.get()]
+    while queue.poll():
+        reports.append(queue.get())
     assert isinstance(reports[0], Beat) and reports[0].within_s > 60
     (found,) = (report for report in reports if isinstance(report, Evaluation))
     return found
@@ -102,16 +101,16 @@ def test_a_stop_does_not_wait_for_evaluations(tmp_path: Path) -> None:
 
 
 def test_an_evaluation_in_progress_is_given_up_for_a_stop(config: RunConfig, tmp_path: Path) -> None:
-    ours, theirs = multiprocessing.Pipe()
-    link, learner = HostLink(theirs), make_learner(config, None)
-    ours.send_bytes(encode(Stop()))
+    commands, queue = CommandQueue(), ReportQueue()
+    link, learner = HostLink(queue, commands), make_learner(config, None)
+    commands.put(Stop())
     Evaluator(tmp_path, config, link, learner, threads=1).evaluate(Counters({"env_steps": 8}))
-    ours.send_bytes(encode(Pause()))
+    commands.put(Pause())
     assert link.commands() == [Stop(), Pause()]  # it is still there for whoever obeys
-    theirs.close()
+    queue.only_read()
     reports = []
     with pytest.raises(EOFError):
         while True:
-            reports.append(decode_report(ours.recv_bytes()))
+            reports.append(queue.get())
     assert of_kind(Evaluation, reports) == []
     assert not (tmp_path / BEST_POLICY_FILE).exists()

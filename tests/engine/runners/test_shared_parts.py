@@ -30,11 +30,11 @@ from engine.config.presets import PRESETS, preset
 from engine.config.run_config import RunConfig, make_config
 from engine.errors import UserError
 from engine.monitoring.memory_budget import check_memory
-from engine.protocol.framing import decode_report
 from engine.protocol.messages import Failed, Log
 from engine.runners.actor_learner import budget
 from engine.runners.ddp import device_of_rank
 from engine.runners.host_link import HostLink
+from engine.runners.message_queue import ReportQueue
 from engine.runners.shared_state import EndedEpisode, SharedState
 from engine.runners.worker_pool import WorkerPool
 from engine.runtime import threads
@@ -460,19 +460,20 @@ def _hang(link: HostLink, index: int, restarts: int) -> None:
     signal.pause()
 
 
-def _lead_members_that_hang(connection: Connection) -> None:
-    WorkerPool("rank", _hang, (), SharedState(1, SharedMemory()), HostLink(connection), start_s=0.1)
+def _lead_members_that_hang(reports: ReportQueue) -> None:
+    reports.only_write()
+    WorkerPool("rank", _hang, (), SharedState(1, SharedMemory()), HostLink(reports), start_s=0.1)
     signal.pause()
 
 
 def test_a_member_that_never_starts_is_replaced_and_given_up_in_the_end() -> None:
-    ours, theirs = multiprocessing.Pipe()
-    with child(_lead_members_that_hang, theirs) as leader:
-        theirs.close()
+    queue = ReportQueue()
+    with child(_lead_members_that_hang, queue) as leader:
+        queue.only_read()
         reports: list[Any] = []
         while not reports or not isinstance(reports[-1], Failed):
-            assert ours.poll(PATIENCE_S)
-            reports.append(decode_report(ours.recv_bytes()))
+            assert queue.poll(PATIENCE_S)
+            reports.append(queue.get())
         leader.join(PATIENCE_S)
     *replaced, failed = reports
     lost = "rank 0 was lost (it did not start within 0.1 s)"
@@ -514,11 +515,11 @@ def test_ranks_without_a_device_are_refused(asked: str, complaint: str, monkeypa
 def test_the_last_words_of_a_member_are_heard() -> None:
     memory = SharedMemory()
     shared_state = SharedState(1, memory)
-    ours, theirs = multiprocessing.Pipe()
-    pool = WorkerPool("worker", _speak_and_fail, (memory,), shared_state, HostLink(theirs))
+    reports = ReportQueue()
+    pool = WorkerPool("worker", _speak_and_fail, (memory,), shared_state, HostLink(reports))
     heard: list[str] = []
     while not heard or "another one takes its place" not in heard[-1]:
-        report = decode_report(ours.recv_bytes())
+        report = reports.get()
         assert isinstance(report, Log)
         heard.append(report.text)
     shared_state.stop()

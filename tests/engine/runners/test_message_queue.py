@@ -1,0 +1,77 @@
+"""Queues between processes: nothing is left or hangs when the process at the other end is killed."""
+
+from __future__ import annotations
+
+import struct
+import time
+from multiprocessing.connection import wait
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.protocol.messages import Beat, Log, Set
+from engine.runners.message_queue import CommandQueue, ReportQueue
+from tests.support.program import PATIENCE_S, child, wait_until
+
+
+def _report_and_stop_in_the_middle(reports: ReportQueue) -> None:
+    reports.only_write()
+    reports.put(Beat(within_s=1.0))
+    reports._writer._send(struct.pack("!i", 1000) + b"half a message")  # type: ignore[attr-defined]
+    time.sleep(PATIENCE_S)
+
+
+def _read_one(commands: CommandQueue, reports: ReportQueue) -> None:
+    commands.only_read()
+    reports.only_write()
+    command: Any = commands.get()
+    reports.put(Log(at=0.0, level="info", text=command.name))
+    time.sleep(PATIENCE_S)
+
+
+def test_a_writer_killed_in_the_middle_of_a_message_ends_the_read() -> None:
+    reports = ReportQueue()
+    with child(_report_and_stop_in_the_middle, reports) as writer:
+        reports.only_read()
+        assert reports.get() == Beat(within_s=1.0)
+        assert reports.poll(PATIENCE_S)
+        writer.kill()
+        with pytest.raises(OSError):
+            reports.get()
+
+
+def test_a_reader_that_is_killed_ends_a_put_that_waits_for_room() -> None:
+    commands, reports = CommandQueue(), ReportQueue()
+    with child(_read_one, commands, reports) as reader:
+        commands.only_write()
+        reports.only_read()
+        commands.put(Set(name="beta", value=0.5))
+        assert reports.get() == Log(at=0.0, level="info", text="beta")
+        reader.kill()
+        with pytest.raises(OSError):
+            for _ in range(100_000):  # the pipe holds some thousand
+                commands.put(Set(name="beta", value=0.5))
+
+
+def test_a_reader_waits_for_messages_and_deaths_together() -> None:
+    commands, reports = CommandQueue(), ReportQueue()
+    with child(_read_one, commands, reports) as process:
+        commands.only_write()
+        reports.only_read()
+        commands.put(Set(name="beta", value=0.5))
+        queue: Any = reports
+        assert wait([queue, process.sentinel], PATIENCE_S) == [queue]
+        reports.get()
+        process.kill()
+        wait_until(lambda: process.sentinel in wait([queue, process.sentinel], PATIENCE_S), "the end of the process")
+
+
+def test_a_queue_has_no_name_that_a_killed_run_could_leave() -> None:
+    shared = Path("/dev/shm")
+    if not shared.is_dir():
+        pytest.skip("this system keeps semaphores elsewhere")
+    before = set(shared.iterdir())
+    queue = ReportQueue()
+    assert set(shared.iterdir()) <= before
+    queue.close()
