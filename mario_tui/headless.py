@@ -115,7 +115,7 @@ def exit_status(run: Run, end: Finished | Failed | None) -> int:
         return 0  # it was read too slowly to hear of it
     if isinstance(end, Failed) and end.usage:
         raise UserError(end.reason)
-    reason = end.reason if end is not None else "its host process died"
+    reason = end.reason if end is not None else "its host crashed"
     print(printable(f"mario-tui: {run.name} failed: {reason}; log: {run.log_path}"), file=sys.stderr)
     return 1
 

@@ -19,7 +19,7 @@ from engine.runtime.text import printable, printable_stream, set_off
 
 
 class _OneLine(logging.Formatter):
-    """A message is a line, whatever it quotes; a traceback is set off from the lines around it."""
+    """Each message is one line, whatever it quotes; a traceback is indented behind a bar."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         return printable(super().formatMessage(record))
@@ -29,7 +29,7 @@ class _OneLine(logging.Formatter):
 
 
 def _write_printable_lines() -> None:
-    """What is logged, and what else comes to stderr, which is the run's log."""
+    """Make everything written to stderr, which is run.log, safe to show in a terminal."""
     sys.stderr = printable_stream(sys.stderr)
     handler = logging.StreamHandler()
     handler.setFormatter(_OneLine("%(asctime)s %(levelname)s %(name)s: %(message)s"))
@@ -39,7 +39,7 @@ def _write_printable_lines() -> None:
 def main(arguments: list[str] | None = None) -> int:
     """`python -m engine.host RUN [--resume CHECKPOINT] [--foreground] [--lock DESCRIPTOR]`
 
-    `--lock`: the run's lock, which whoever starts this process holds and hands over.
+    `--lock`: an inherited file descriptor that holds the run's lock.
     """
     parser = argparse.ArgumentParser(prog="engine.host")
     parser.add_argument("run", type=Path)

@@ -1,4 +1,4 @@
-"""Where the socket of a run's host lies."""
+"""Where the socket of a run's host is."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from engine.runs.run import Run, path_digest
 from engine.runtime.files import is_own
 
 _LONGEST_ADDRESS = 100
-"""Bytes of a socket's path: Linux takes 107, macOS 103."""
+"""Bytes in a socket's path: Linux accepts 107, macOS 103."""
 
 
 def socket_path(run: Run) -> Path:
-    """A short address for the run's socket (they end at 108 bytes), in a folder only this user can enter."""
+    """A short path for the run's socket, in a folder that only this user can enter."""
     name = f"{path_digest(run.path)}.sock"
     for folder in _socket_folders():
         with contextlib.suppress(OSError):
@@ -26,7 +26,7 @@ def socket_path(run: Run) -> Path:
             is_private = stat.S_ISDIR(status.st_mode) and is_own(folder) and not status.st_mode & 0o077
             if is_private and len(os.fsencode(folder / name)) <= _LONGEST_ADDRESS:
                 return folder / name
-    # Somebody made all of them before: a new one has a name that nobody knows.
+    # Another user owns all of them, so use a new one with a random name.
     return Path(tempfile.mkdtemp(prefix="mario-tui-")) / name
 
 
@@ -35,4 +35,4 @@ def _socket_folders() -> Iterator[Path]:
     if runtime and Path(runtime).is_dir() and os.access(runtime, os.W_OK):
         yield Path(runtime) / "mario-tui"
     yield Path(tempfile.gettempdir()) / f"mario-tui-{os.getuid()}"
-    yield Path("/tmp") / f"mario-tui-{os.getuid()}"  # $TMPDIR may be long, too
+    yield Path("/tmp") / f"mario-tui-{os.getuid()}"  # $TMPDIR may also be too long

@@ -25,25 +25,26 @@ from engine.runtime.files import open_regular, write_atomically
 START_TIMEOUT_S = 30.0
 _STARTING_S = 10.0
 _ANSWER_S = 10.0
-"""Seconds in which a host has to greet who connects: one that was suspended accepts connections and says nothing."""
+"""Seconds within which a host must answer a connection. A suspended host accepts connections but never answers."""
 
 
 _NO_EVENT = (OSError, ValueError, msgspec.DecodeError)
-"""What reading an event may raise: the connection ended, or what came is no event."""
+"""Raised while reading an event if the connection has ended or the bytes are not an event."""
 
 
 class UnreachableError(UserError):
-    """A run that is alive can't be connected to: its host starts, ends, or moves to another socket just now."""
+    """The run's host is alive but can't be reached: it is starting, exiting, or moving to another socket."""
 
 
 class HostGone(Exception):
-    """The connection ended: the host closed it, or died."""
+    """The connection has ended: the host closed it or crashed."""
 
 
 class HostClient:
-    """One connection to a run's host. `receive` blocks; one thread reads, any may send, which never blocks.
+    """One connection to a run's host.
 
-    Raises `UserError` if the run has no host to connect to, or it does not answer or speaks another protocol.
+    `receive` blocks and must be called from one thread; `send` never blocks and may be called from any. Raises
+    `UserError` if the run has no host, or the host does not answer or speaks another protocol version.
     """
 
     def __init__(self, run: Run) -> None:
@@ -66,18 +67,18 @@ class HostClient:
             raise UserError(f"{run.name}: its host did not answer within {_ANSWER_S:.0f} s") from None
         except _NO_EVENT:
             self.close()
-            raise UnreachableError(f"{run.name}: its host ended just now") from None
+            raise UnreachableError(f"{run.name}: its host has just exited") from None
         self._socket.settimeout(None)
-        if isinstance(hello, Log):  # why it refuses
+        if isinstance(hello, Log):  # the reason for a refusal
             self.close()
             raise UserError(f"{run.name}: {hello.text}")
         if not isinstance(hello, Hello) or hello.protocol != PROTOCOL:
             self.close()
-            raise UserError(f"{run.name}: its host speaks another protocol; use the mario-tui that started it")
+            raise UserError(f"{run.name}: its host speaks another protocol version; use the mario-tui that started it")
         self.hello = hello
 
     def receive(self) -> Event:
-        """The next event. Raises `HostGone` when there will be none."""
+        """The next event. Raises `HostGone` once the connection has ended."""
         try:
             return self._read()
         except _NO_EVENT as error:
@@ -89,19 +90,19 @@ class HostClient:
         return decode_event(body)
 
     def send(self, command: Command) -> None:
-        """Send a command. Raises `HostGone` if the host is gone, or has not read for so long that there is no room."""
+        """Send a command. Raises `HostGone` if the host is gone, or the socket is full because it does not read."""
         message = pack(command)
         try:
             sent = self._socket.send(message, socket.MSG_DONTWAIT)
         except OSError as error:
             raise HostGone(str(error)) from None
-        if sent < len(message):  # what follows half a message would not be understood
+        if sent < len(message):  # the host could not parse anything after half a message
             self.close()
             raise HostGone("the host does not read")
 
     def close(self) -> None:
-        """End the connection; a thread blocked in `receive` gets `HostGone`."""
-        with contextlib.suppress(OSError):  # the host was faster
+        """Close the connection. A thread blocked in `receive` gets `HostGone`."""
+        with contextlib.suppress(OSError):  # the host has closed it already
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
 
@@ -113,12 +114,11 @@ class HostClient:
 
 
 def attach(run: Run) -> HostClient | None:
-    """A client of a run that has a host, else None. A host that is just starting, or whose socket went and will be
-    another in a moment, is waited for.
+    """Connect to a run's host; None if it has none. Waits for a host that is starting or replacing a lost socket.
 
     Raises `UserError` as `HostClient` does.
     """
-    deadline = time.monotonic() + _STARTING_S  # however the clock of the record is set meanwhile
+    deadline = time.monotonic() + _STARTING_S  # independent of changes of the system clock
     while True:
         try:
             if run.is_alive():
@@ -132,23 +132,23 @@ def attach(run: Run) -> HostClient | None:
 
 
 def _is_starting(run: Run) -> bool:
-    """Whether its host was started a moment ago and has no lock or no socket yet."""
+    """Whether its host was just started and has no lock or no socket yet."""
     record = run.record()
     fresh = record.state == "starting" or (record.state == "lost" and not run.history_path.exists())
     return fresh and abs(time.time() - record.updated_at) < _STARTING_S
 
 
 class HostProcess:
-    """A host started by this process, in its own session: it outlives the terminal.
+    """A host started by this process, in its own session, so that it outlives the terminal.
 
-    With `foreground=True` the host watches a pipe from this process and stops the run in order when it dies.
+    With `foreground=True` the host stops the run in order once this process exits.
     """
 
     def __init__(
         self, run: Run, checkpoint: Path | None = None, *, config: RunConfig | None = None, foreground: bool = False
     ) -> None:
-        """`config`: options that the run goes on with. Raises `UserError` if the run has a host, or its folder holds
-        what is not this user's; `OSError` if it can't be written."""
+        """`config`: new options for a resumed run. Raises `UserError` if the run has a host already or its folder holds
+        foreign files; `OSError` if the folder can't be written."""
         command = [sys.executable, "-P", "-m", "engine.host", str(run.path)]
         if checkpoint is not None:
             command += ["--resume", str(checkpoint)]
@@ -156,12 +156,12 @@ class HostProcess:
             command += ["--foreground"]
         self.run = run
         check_own(run.path)
-        # The host inherits the lock: of several that resume at once, one writes its options and starts.
+        # The host inherits the lock, so if several processes resume at once, only one writes its options and starts.
         with run.lock() as lock, open_regular(run.log_path, os.O_WRONLY | os.O_APPEND | os.O_CREAT) as log:
             if config is not None:
                 write_atomically(run.path / CONFIG_FILE, config.to_toml().encode())
             command += ["--lock", str(lock.fileno())]
-            # The run folder as working directory: a folder named `engine` where the user stands can't shadow ours.
+            # Working directory: the run's folder, so that a folder named `engine` in the user's can't shadow ours.
             self.process = subprocess.Popen(
                 command,
                 stdin=subprocess.PIPE if foreground else subprocess.DEVNULL,
@@ -178,11 +178,11 @@ class HostProcess:
         return self.process.poll() is not None
 
     def connect(self, timeout_s: float = START_TIMEOUT_S) -> HostClient:
-        """A client as soon as the host serves. Raises `UserError` naming the log if it never does."""
+        """A client, as soon as the host accepts connections. Raises `UserError` naming the log if it never does."""
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
             if self.ended:
-                raise UserError(f"{self.run.name}: its host ended at once; see {self.run.log_path}")
+                raise UserError(f"{self.run.name}: its host exited at once; see {self.run.log_path}")
             record = self.run.record()
             if record.pid == self.process.pid and record.socket:
                 return HostClient(self.run)

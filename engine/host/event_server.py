@@ -1,7 +1,7 @@
-"""The host's socket: any number of clients, each told everything at the pace at which it reads.
+"""The host's socket: sends events to any number of clients, each at the pace at which it reads.
 
-Lasting events go to a client in order; of current ones it gets the newest. Nobody waits for a client: what it has not
-read yet is bounded, and one that falls too far behind is told everything anew.
+A client gets all lasting events in order, and the newest of each current kind. The host never waits for a client: the
+backlog is bounded, and a client that falls too far behind gets the whole history again.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class EventServer:
 
     Args:
         hello: makes the first event of a connection, with the history so far.
-        current: the newest events of each current kind, for who attaches.
-        obey: called with every command but `Render`, which is kept per client.
-        rendering: called when what all clients together want to see of the game has changed.
-        complain: called with one line when a client had to be dropped.
+        current: returns the newest event of each current kind, for new clients.
+        obey: called with every command except `Render`, which is kept per client.
+        rendering: called when the combined `Render` wish of all clients has changed.
+        complain: called with one line when a client was dropped.
     """
 
     def __init__(
@@ -49,13 +49,13 @@ class EventServer:
         self._rendering, self._complain = rendering, complain
         self._clients: set[_Client] = set()
         self._server: asyncio.Server | None = None
-        # The run itself must not run out of descriptors: without them no checkpoint can be written.
+        # Leave file descriptors for the run itself, which needs them to write checkpoints.
         self._most_clients = min(_MAX_CLIENTS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
         self.render = Render(on=False)
-        """What the keenest client wants to see of the game; off if none does."""
+        """The highest frame rate that any client wants; off if none wants frames."""
 
     async def listen(self, address: Path) -> None:
-        """Accept clients at `address`, from now on there alone; those that are connected stay."""
+        """Accept clients at `address` instead of any earlier address. Connected clients stay."""
         address.unlink(missing_ok=True)
         server = await asyncio.start_unix_server(self._welcome, address)
         address.chmod(0o600)
@@ -65,22 +65,22 @@ class EventServer:
 
     @property
     def is_reachable(self) -> bool:
-        """Whether the socket still is where clients look for it."""
+        """Whether the socket file still exists."""
         return self._address.exists()
 
     def put(self, event: Lasting | Current) -> None:
-        """Give an event to every client; a picture of the game to those that want it."""
+        """Send an event to every client; frames only to clients that want them."""
         for client in self._clients:
             if client.render.on or not isinstance(event, Frame):
                 client.put(event)
 
-    def tell_anew(self) -> None:
-        """Send every client the history from the start: it was rewritten."""
+    def resend_history(self) -> None:
+        """Send every client the whole history again, after it was rewritten."""
         for client in self._clients:
-            client.tell_anew()
+            client.resend_history()
 
     async def close(self) -> None:
-        """Send what is unsent, but wait for no client that does not read; end all connections."""
+        """Flush and close all connections, without waiting for clients that do not read."""
         if self._server is not None:
             self._server.close()
         await asyncio.gather(*(client.finish() for client in tuple(self._clients)))
@@ -107,9 +107,9 @@ class EventServer:
                 else:
                     self._obey(command)
         except (asyncio.IncompleteReadError, OSError):
-            pass  # it left
+            pass  # it has disconnected
         except (ValueError, msgspec.DecodeError) as error:
-            self._complain(f"a client was dropped: it sent something that is no command ({error})")
+            self._complain(f"a client was dropped: it sent an invalid command ({error})")
         finally:
             sending.cancel()
             self._clients.discard(client)
@@ -126,7 +126,7 @@ class EventServer:
 
 
 class _Client:
-    """What one client has not been sent yet."""
+    """One client, and the events not yet sent to it."""
 
     def __init__(self, writer: asyncio.StreamWriter, hello: Callable[[], Hello]) -> None:
         self._writer = writer
@@ -143,13 +143,13 @@ class _Client:
         if isinstance(event, Current):
             self._newest[type(event)] = event
         elif len(self._lasting) >= _MAX_LASTING:
-            self.tell_anew()  # the history holds this event, too
+            self.resend_history()  # the history includes this event
         else:
             self._lasting.append(event)
         self._idle.clear()
         self._wake.set()
 
-    def tell_anew(self) -> None:
+    def resend_history(self) -> None:
         self._lasting = deque([self._hello()])
         self._idle.clear()
         self._wake.set()
@@ -174,10 +174,10 @@ class _Client:
             self._writer.close()
             await asyncio.wait_for(self._gone.wait(), _FLUSH_TIMEOUT_S)
         except TimeoutError:
-            self._writer.transport.abort()  # it does not read; closing would wait for it
+            self._writer.transport.abort()  # it does not read, and a normal close would wait
             await self._gone.wait()
 
     def left(self) -> None:
-        """The connection has ended; nothing is owed any more."""
+        """The connection has ended; drop what is unsent."""
         self._idle.set()
         self._gone.set()

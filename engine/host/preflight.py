@@ -1,6 +1,6 @@
-"""What can be known of a run before it has a folder: whether device, cartridge, memory and disk are there.
+"""Checks before a run gets a folder: device, cartridge, memory and disk space.
 
-Imports without torch. What only the runner can find out, it tells before its first step; then the host removes the
+Imports without torch. What only the runner can find out, it reports before its first step; the host then removes the
 folder again.
 """
 
@@ -18,10 +18,10 @@ from engine.monitoring.memory_budget import check_memory, mapped_bytes, seen_by
 
 
 def check_start(config: RunConfig, *, new: bool = True) -> None:
-    """Raises `UserError` for what could not run here. `new`: its files are yet to be written."""
+    """Raises `UserError` if the run can't work on this machine. `new`: its files are not written yet."""
     _check_device(config.device)
     if config.rom is not None:
-        from engine.envs.emulators.cartridge import load_cartridge  # NumPy is for those who need it
+        from engine.envs.emulators.cartridge import load_cartridge  # imports NumPy only if needed
 
         try:
             load_cartridge(config.rom)
@@ -44,12 +44,12 @@ def _check_device(device: str) -> None:
 
 
 def _is_rocm() -> bool:
-    """Whether PyTorch's CUDA devices are AMD's."""
+    """Whether PyTorch was built for AMD GPUs."""
     return "rocm" in version("torch")
 
 
 def _cuda_devices() -> int:
-    """How many this process may use, as the driver says; it heeds CUDA_VISIBLE_DEVICES, as PyTorch does."""
+    """Number of CUDA devices, from the driver, which respects CUDA_VISIBLE_DEVICES as PyTorch does."""
     if "+cpu" in version("torch"):
         return 0
     try:
@@ -83,10 +83,10 @@ def _check_disk(config: RunConfig) -> None:
     try:
         free = shutil.disk_usage(folder).free
     except OSError:
-        return  # whoever makes the run's folder there complains
+        return  # creating the run's folder will report it
     needed = mapped_bytes(config.buffer_size, *seen_by(config))
     if needed > free:
         raise UserError(
-            f"--buffer-size: {config.buffer_size:,} transitions take {needed / 1e9:,.1f} GB on the disk of {folder}, "
-            f"which has {free / 1e9:,.1f} GB free; accepted: up to {config.buffer_size * free // needed:,}"
+            f"--buffer-size: {config.buffer_size:,} transitions need {needed / 1e9:,.1f} GB, and the disk of {folder} "
+            f"has {free / 1e9:,.1f} GB free; at most {config.buffer_size * free // needed:,} fit"
         )

@@ -1,7 +1,7 @@
-"""What is known of a run, folded from its events: the same fold on the host (for who attaches later) and in clients.
+"""The state of a run, built up from its events: by the host, for clients that attach later, and by each client.
 
-History is bounded: charts keep every point of a short run and thin out evenly on a long one. Of the events, what is
-rare outlives what is frequent: ten thousand episodes push out neither an evaluation nor the first cleared stage.
+History is bounded. Charts keep every point of a short run and thin out evenly on a long one. Rare events outlive
+frequent ones: ten thousand episodes displace neither an evaluation nor the first cleared stage.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ LANE_EPISODES = 20
 
 
 class Points:
-    """Chart samples, at most `MAX_POINTS`: when full, every second one is dropped and the stride doubles."""
+    """Chart samples, at most `MAX_POINTS`. When full, every second one is dropped and the stride doubles."""
 
     def __init__(self) -> None:
         self.items: list[Point] = []
         self.changes = 0
-        """Counts what was added, so that a reader knows whether it has seen everything."""
+        """Number of changes, so that readers can tell whether anything is new."""
         self._stride = 1
         self._skipped = 0
 
@@ -63,14 +63,15 @@ class Points:
             self._stride *= 2
 
     def keep(self, wanted: Callable[[Point], bool]) -> None:
-        """Forget the others."""
+        """Drop points that are not wanted."""
         self.items = [point for point in self.items if wanted(point)]
         self.changes += 1
 
 
-class Past:
-    """Events in their order. Kept are the newest episodes, the newest log lines, and everything else as long as there
-    is room: of old evaluations and checkpoints every second one goes, but none that was the best, nor the first clear.
+class EventHistory:
+    """Events in order: the newest episodes, the newest log lines, and everything else while there is room.
+
+    When full, every second old evaluation and checkpoint is dropped, but never a best evaluation or the first clear.
     """
 
     def __init__(self) -> None:
@@ -78,10 +79,10 @@ class Past:
         self._logs: deque[tuple[int, Noted]] = deque(maxlen=MAX_LOGS)
         self._marks: list[tuple[int, Noted]] = []
         self.added = 0
-        """Counts all events there ever were."""
+        """Number of events ever added."""
         self._cleared = False
         self.changes = 0
-        """Counts events that are no episodes."""
+        """Number of events added that are not episodes."""
 
     def append(self, event: Noted) -> None:
         self.added += 1
@@ -101,7 +102,7 @@ class Past:
             self._marks[: MAX_MARKS // 2] = kept if len(kept) < len(old) * 3 // 4 else kept[::2]
 
     def __iter__(self) -> Iterator[Noted]:
-        """All, oldest first."""
+        """All events, oldest first."""
         return (event for _, event in heapq.merge(self._episodes, self._logs, self._marks, key=_number))
 
     def __len__(self) -> int:
@@ -112,13 +113,13 @@ class Past:
         return [event for _, event in self._episodes]
 
     def others(self) -> list[Noted]:
-        """Everything else, the first clear included, oldest first."""
+        """All events but ordinary episodes, oldest first; includes the first clear."""
         return [event for _, event in heapq.merge(self._logs, self._marks, key=_number)]
 
 
 @dataclass
 class RunState:
-    """The newest of everything, and the bounded past."""
+    """The newest event of each kind, and the bounded history."""
 
     hello: Hello | None = None
     ready: Ready | None = None
@@ -131,18 +132,18 @@ class RunState:
     frame: Frame | None = None
     end: Finished | Failed | None = None
     points: Points = field(default_factory=Points)
-    events: Past = field(default_factory=Past)
-    of_lane: dict[tuple[int, int], deque[Episode]] = field(default_factory=dict)
-    """The last episodes of each (actor, lane), oldest first."""
+    events: EventHistory = field(default_factory=EventHistory)
+    lane_episodes: dict[tuple[int, int], deque[Episode]] = field(default_factory=dict)
+    """The latest episodes of each (actor, lane), oldest first."""
 
     def apply(self, event: Event) -> None:
-        """Fold one event in."""
+        """Update the state with one event."""
         match event:
             case Hello():
                 self.hello = event
                 self.points = Points()
-                self.events = Past()
-                self.of_lane = {}
+                self.events = EventHistory()
+                self.lane_episodes = {}
                 for past in (*event.points, *event.events):
                     self.apply(past)
             case Ready():
@@ -170,17 +171,17 @@ class RunState:
             case Episode():
                 self.events.append(event)
                 place = event.actor, event.lane
-                if place not in self.of_lane:
-                    self.of_lane[place] = deque(maxlen=LANE_EPISODES)
-                self.of_lane[place].append(event)
+                if place not in self.lane_episodes:
+                    self.lane_episodes[place] = deque(maxlen=LANE_EPISODES)
+                self.lane_episodes[place].append(event)
             case Evaluation() | Changed() | Phase() | Saved() | Log():
                 self.events.append(event)
 
-    def go_back(self, env_steps: int) -> None:
-        """The run begins again at `env_steps`: forget the points and events behind; log lines stay."""
+    def rewind(self, env_steps: int) -> None:
+        """The run restarts at `env_steps`: drop later points and events, but keep log lines."""
         self.points.keep(lambda point: point.env_steps <= env_steps)
         kept = [event for event in self.events if getattr(event, "env_steps", 0) <= env_steps]
-        self.events, self.of_lane = Past(), {}
+        self.events, self.lane_episodes = EventHistory(), {}
         for event in kept:
             self.apply(event)
 

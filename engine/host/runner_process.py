@@ -1,7 +1,7 @@
-"""The host's end of the process that trains: starts it, sends commands, reads reports, and notices when it hangs.
+"""The host's side of the coordinator process: starts it, sends commands, reads reports, and kills it if it hangs.
 
-Threads read, write and watch, so that the host's event loop never waits for a runner: a pipe of multiprocessing can't
-be awaited, a frozen runner does not read, and handling a report may take long, a checkpoint's above all.
+Threads read, write and watch, so the host's event loop never waits for the runner: a multiprocessing queue can't be
+awaited, a hung runner does not read, and handling a report can take long (a checkpoint's above all).
 """
 
 from __future__ import annotations
@@ -22,24 +22,26 @@ from engine.runners.frame_mailbox import FrameMailbox
 from engine.runners.host_link import Outstanding
 from engine.runners.message_queue import CommandQueue, ReportQueue
 from engine.runners.process import main
-from engine.runners.watchdog import BEAT_S, START_S, Patience
+from engine.runners.watchdog import SILENCE_LIMIT_S, START_LIMIT_S, GraceTime
 
-_LOOK_EVERY_S = 0.5
+_POLL_S = 0.5
 
 
 class RunnerProcess:
-    """One process at a time; `start` again after it has ended. Its reports come in `reports`, None at its end."""
+    """One process at a time; call `start` again after it exited. Reports arrive in `reports`, None once it exited."""
 
-    def __init__(self, run: Path, config: RunConfig, *, start_s: float = START_S, beat_s: float = BEAT_S) -> None:
-        """`start_s` and `beat_s`: seconds of silence, while it starts and later, after which it is taken to hang."""
+    def __init__(
+        self, run: Path, config: RunConfig, *, start_s: float = START_LIMIT_S, beat_s: float = SILENCE_LIMIT_S
+    ) -> None:
+        """`start_s` and `beat_s`: seconds of silence, during the start and later, after which it counts as hung."""
         self._run, self._config, self._start_s, self._beat_s = run, config, start_s, beat_s
         self._context = multiprocessing.get_context("spawn")
         self.screen = FrameMailbox(self._context)
         self.reports: asyncio.Queue[Report | None] = asyncio.Queue()
         self.ready = False
-        """Whether it has built everything and trains."""
+        """Whether it has started and is training."""
         self._hung = False
-        self._heard_by = math.inf  # CLOCK_MONOTONIC; silence for longer means that it hangs. The reader's to write
+        self._deadline = math.inf  # CLOCK_MONOTONIC, written by the reading thread; silence beyond it means hung
 
     def start(self, resume_from: Path | None) -> None:
         commands, reports = CommandQueue(), ReportQueue()
@@ -49,9 +51,9 @@ class RunnerProcess:
             name="runner",
         )
         self._outbox = _Outbox(commands)
-        self.ready, self._hung, self._heard_by = False, False, time.monotonic() + self._start_s
+        self.ready, self._hung, self._deadline = False, False, time.monotonic() + self._start_s
         self._process.start()
-        commands.only_write()  # so that the runner's death ends a write, and a read
+        commands.only_write()  # so that the runner's exit ends a blocked write or read
         reports.only_read()
         for work, arguments in (
             (self._read, (reports, self._process, asyncio.get_running_loop())),
@@ -65,7 +67,7 @@ class RunnerProcess:
         return self._process.is_alive()
 
     def send(self, command: Command) -> None:
-        """Send a command, as soon as the runner reads."""
+        """Queue a command; it is sent as soon as the runner reads."""
         self._outbox.put(command)
 
     def kill(self) -> None:
@@ -74,10 +76,10 @@ class RunnerProcess:
     def how_it_ended(self) -> str:
         code = self._process.exitcode
         if self._hung:
-            hung = "stood still" if self.ready else f"did not start within {self._start_s:g} s"
+            hung = "hung" if self.ready else f"did not start within {self._start_s:g} s"
             return f"the runner process {hung}"
         how = f"killed by {signal.Signals(-code).name}" if code is not None and code < 0 else f"exit status {code}"
-        return f"the runner process died ({how})"
+        return f"the runner process crashed ({how})"
 
     # ------------------------------------------------------------------------------------------ in threads
 
@@ -89,29 +91,29 @@ class RunnerProcess:
                 loop.call_soon_threadsafe(self.reports.put_nowait, report)
         process.join()
         self._outbox.close()
-        with contextlib.suppress(RuntimeError):  # the loop is closed already
+        with contextlib.suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(self.reports.put_nowait, None)
 
     def _heard(self, report: Report) -> None:
-        """It has reported, so it will be heard of again."""
+        """Extend the deadline after a report."""
         self.ready = self.ready or isinstance(report, Ready)
         silence_s = report.within_s if isinstance(report, Beat) else self._beat_s
-        self._heard_by = time.monotonic() + (silence_s if self.ready else max(silence_s, self._start_s))
+        self._deadline = time.monotonic() + (silence_s if self.ready else max(silence_s, self._start_s))
 
     def _watch(self, process: SpawnProcess) -> None:
-        """Kill it if it hangs; what held up this thread, a machine that stood still say, held up the runner, too."""
-        patience, looked_at = Patience(self._beat_s), time.monotonic()
+        """Kill the process if it hangs."""
+        grace, looked_at = GraceTime(self._beat_s), time.monotonic()
         while process.is_alive():
-            spared = patience.spares(time.monotonic() - looked_at)
+            spared = grace.granted(time.monotonic() - looked_at)
             looked_at = time.monotonic()
-            if looked_at > self._heard_by and not spared:
+            if looked_at > self._deadline and not spared:
                 self._hung = True
                 process.kill()
-            time.sleep(_LOOK_EVERY_S)
+            time.sleep(_POLL_S)
 
 
 class _Outbox:
-    """Commands on their way to a runner."""
+    """Commands waiting to be written to the runner's queue."""
 
     def __init__(self, queue: CommandQueue) -> None:
         self._queue, self._waiting, self._changed, self._closed = queue, Outstanding(), threading.Condition(), False
@@ -127,7 +129,7 @@ class _Outbox:
             self._changed.notify()
 
     def write_forever(self) -> None:
-        """Until the runner is gone."""
+        """Write commands until the runner is gone."""
         with contextlib.suppress(OSError):
             while not self._closed:
                 with self._changed:

@@ -1,7 +1,7 @@
 """The process that owns one run: starts its runner, serves its clients, commits its checkpoints.
 
-Runs detached from any terminal (`python -m engine.host RUN`). One asyncio loop does everything. Reports are handled one
-after the other, so that the run's end is announced only after its last checkpoint is committed.
+Runs detached from any terminal (`python -m engine.host RUN`) on one asyncio loop. Reports are handled one at a time, so
+the end of a run is announced only after its last checkpoint is committed.
 """
 
 from __future__ import annotations
@@ -72,12 +72,12 @@ from engine.runtime.text import printable
 log = logging.getLogger("host")
 
 _TICK_S = 1.0
-_COMMITS = 3  # tries to commit a checkpoint
+_COMMIT_ATTEMPTS = 3
 _HISTORY_EVERY_S = 30.0
 
 
 class Host:
-    """One run, from start to end. `serve` returns the exit status."""
+    """Supervises one run from start to end. `serve` returns the exit status."""
 
     def __init__(self, run: Run, resume_from: Path | None, foreground: bool) -> None:
         self._run = run
@@ -86,7 +86,7 @@ class Host:
         self._resume_from = resume_from
         self._foreground = foreground
         self._runner = RunnerProcess(run.path, self._config)
-        self._view = RunState()
+        self._state = RunState()
         self._server = EventServer(
             hello=self._hello,
             current=self._current,
@@ -100,41 +100,41 @@ class Host:
         self._checkpoint_steps = -1
         self._stops = 0
         self._stopped_at_start: str | None = None
-        """The reason of a stop that came while the runner started."""
+        """Why the run was stopped while the runner was starting."""
         self._restarts = 0  # since the last checkpoint
         self._loss = self._q_mean = math.nan
         self._tasks: set[asyncio.Task[None]] = set()
         self._history_at = time.monotonic()
         self._memory_short = self._unreachable = False
         self._notes: list[tuple[str, str]] = []
-        """Level and text of what was found at the start; told when clients are there to hear it."""
+        """Log lines (level, text) from before the runner was ready; sent once clients can receive them."""
 
     @property
     def refused(self) -> bool:
-        """Whether a new run ended before its first step, because of how it was asked for."""
+        """Whether a new run failed before its first step because of its options."""
         failure = self._failure
-        never_began = self._view.progress is None and not checkpoints.committed(self._run)
+        never_began = self._state.progress is None and not checkpoints.committed(self._run)
         return failure is not None and failure.usage and never_began
 
     async def serve(self) -> int:
-        """Run the run. 0 if it finished or was stopped in order with its state saved, 1 if not."""
+        """Supervise until the end. Returns 0 if the run finished or was stopped with its state saved, else 1."""
         self._record = self._run.record()
         self._record.pid, self._record.state, self._record.reason = os.getpid(), "starting", ""
         self._record.steps = self._config.steps
         self._recover()
         if self._resume_from is not None:
-            self._recall(self._resume_from)
+            self._restore_history(self._resume_from)
         self._scalars = ScalarWriter(self._run.path, complain=lambda text: self._log("warning", text))
         self._runner.start(self._resume_from)
         try:
             end = await self._until_the_end()
         finally:
-            self._runner.kill()  # it has ended, unless an exception leads here; then this process would wait for it
+            self._runner.kill()  # still alive only after an exception; this process would wait for it at exit
             self._scalars.close()
         return 0 if isinstance(end, Finished) else 1
 
     async def _until_the_end(self) -> Finished | Failed:
-        """Serve clients and handle reports until the run is over and everybody was told."""
+        """Serve clients and handle reports until the run is over and all clients know."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._stop, f"received {signal.Signals(number).name}")
@@ -145,23 +145,23 @@ class Host:
         await self._listen()
         try:
             self._spawn(self._tick())
-            self._spawn(self._show())
+            self._spawn(self._stream_frames())
             while True:
                 while (report := await self._runner.reports.get()) is not None:
                     await self._handle(report)
-                if not self._worth_another_start():
+                if not self._should_restart():
                     break
-                self._begin_again()
+                self._restart()
             end = self._conclude()
-            self._tell(end)
+            self._publish(end)
             return end
         finally:
             await self._server.close()
 
     # ------------------------------------------------------------------------------------------ the runner
 
-    def _worth_another_start(self) -> bool:
-        """Whether the runner was lost in the midst of training, and it may be better next time."""
+    def _should_restart(self) -> bool:
+        """Whether the runner was lost during training and a restart may help."""
         return (
             self._done is None
             and self._stops == 0
@@ -170,68 +170,66 @@ class Host:
             and self._restarts < self._config.restarts
         )
 
-    def _begin_again(self) -> None:
+    def _restart(self) -> None:
         reason = self._failure.reason if self._failure is not None else self._runner.how_it_ended()
-        where = "its beginning" if self._checkpoint is None else self._checkpoint.name
+        where = "the beginning" if self._checkpoint is None else self._checkpoint.name
         self._restarts += 1
         self._failure = None
         self._resume_from = self._checkpoint
         env_steps = max(0, self._checkpoint_steps)
-        if self._view.progress is not None:  # what is lost is not to be counted any more
-            self._tell(_back_at(self._view.progress, env_steps))
-        self._view.go_back(env_steps)
-        self._server.tell_anew()
-        self._log(
-            "warning", f"{reason}; the run begins again from {where} ({self._restarts} of {self._config.restarts})"
-        )
+        if self._state.progress is not None:  # steps since the checkpoint are lost
+            self._publish(_back_at(self._state.progress, env_steps))
+        self._state.rewind(env_steps)
+        self._server.resend_history()
+        self._log("warning", f"{reason}; restarting from {where} ({self._restarts} of {self._config.restarts})")
         self._recover()
         self._runner.start(self._resume_from)
 
     def _recover(self) -> None:
-        """Go on from a checkpoint that was written whole but not committed, if it is newer; say which are damaged."""
+        """Commit checkpoints that were written completely before a crash; resume from the newest. Note damaged ones."""
         recovered = checkpoints.recover(self._run)
         if self._resume_from is None or self._resume_from.parent != self._run.path:
             return
         for path in recovered:
-            self._notes.append(("info", f"{path.name} had been written and not committed; it is now"))
+            self._notes.append(("info", f"{path.name} was written before a crash; it is committed now"))
             self._resume_from = self._checkpoint = max(self._resume_from, path)
         for path in checkpoints.committed(self._run):
             if path.name > self._resume_from.name:
                 try:
                     checkpoints.verify(path)
                 except UserError as error:
-                    self._notes.append(("warning", f"a newer checkpoint is passed over: {error}"))
+                    self._notes.append(("warning", f"skipping a newer checkpoint: {error}"))
 
     def _watch_parent(self, loop: asyncio.AbstractEventLoop) -> None:
-        """In a thread: stop in order when the process that shows the run is gone."""
-        while os.read(sys.stdin.fileno(), 4096):  # unbuffered: a buffer's lock would be missed at the end
+        """In a thread: stop the run in order once the parent process is gone."""
+        while os.read(sys.stdin.fileno(), 4096):  # unbuffered: a buffered reader's lock could block the exit
             pass
         with contextlib.suppress(RuntimeError):
             loop.call_soon_threadsafe(self._parent_gone)
 
     def _parent_gone(self) -> None:
-        if self._stops == 0:  # else it only leaves early; that is no second request
-            self._stop("the process that showed the run is gone")
+        if self._stops == 0:  # otherwise it is stopping already; this is no second request
+            self._stop("the parent process is gone")
 
     def _stop(self, reason: str) -> None:
-        """Once: in order. Twice, or while the runner starts and there is nothing to save: at once."""
+        """First request: stop in order. Second request, or while the runner is starting: stop at once."""
         self._stops += 1
         if not self._runner.is_alive:
-            return  # it ended by itself
+            return  # it has already exited
         if not self._runner.ready:
             self._stopped_at_start = reason
             self._runner.kill()
         elif self._stops == 1:
             self._log("info", f"stopping: {reason}")
-            if self._view.progress is not None:  # the runner's next report may take an evaluation
-                self._tell(msgspec.structs.replace(self._view.progress, state="stopping"))
+            if self._state.progress is not None:  # the runner's next report may come only after an evaluation
+                self._publish(msgspec.structs.replace(self._state.progress, state="stopping"))
             self._runner.send(Stop(reason=reason))
         else:
             self._failure = self._failed("stopped at once, before its last checkpoint was written")
             self._runner.kill()
 
     async def _listen(self) -> None:
-        """Serve clients at a new address, and note it where they look for it."""
+        """Listen at a new address and write it into the run's record."""
         address = socket_path(self._run)
         await self._server.listen(address)
         self._record.socket = str(address)
@@ -244,25 +242,25 @@ class Host:
                     report = msgspec.structs.replace(report, state="stopping")
                 self._loss = report.loss if math.isfinite(report.loss) else self._loss
                 self._q_mean = report.q_mean if math.isfinite(report.q_mean) else self._q_mean
-                self._tell(msgspec.structs.replace(report, loss=self._loss, q_mean=self._q_mean))
+                self._publish(msgspec.structs.replace(report, loss=self._loss, q_mean=self._q_mean))
                 if report.state != self._record.state:
                     self._write_record(report)
             case Lanes() | Members() | Stages() | Curriculum() | Phase() | Saved() | Changed():
-                self._tell(report)
+                self._publish(report)
             case Ready():
-                if self._record.state == "paused":  # before it was lost
+                if self._record.state == "paused":  # before it crashed
                     self._runner.send(Pause())
                 self._runner.send(self._server.render)
-                self._tell(report)
+                self._publish(report)
                 self._log("info", f"training on {report.device} in {report.precision}")
                 while self._notes:
                     self._log(*self._notes.pop(0))
             case Episode():
                 self._scalars.episode(report)
-                self._tell(report)
+                self._publish(report)
             case Evaluation():
                 self._scalars.evaluation(report)
-                self._tell(report)
+                self._publish(report)
             case Written():
                 await self._commit(report)
             case Log():
@@ -276,24 +274,24 @@ class Host:
 
     async def _commit(self, written: Written) -> None:
         final = Path(written.final)
-        for tries_left in range(_COMMITS - 1, -1, -1):
+        for tries_left in range(_COMMIT_ATTEMPTS - 1, -1, -1):
             try:
                 await asyncio.to_thread(checkpoints.commit, Path(written.partial), final)
                 await asyncio.to_thread(checkpoints.rotate, self._run, self._config.keep)
                 break
             except (OSError, UserError) as error:
-                if not tries_left:  # it stays where it is; the next start takes it over
+                if not tries_left:  # the next start will commit it
                     self._log("error", f"the checkpoint at {written.env_steps:,} could not be committed: {error}")
                     return
-                await asyncio.sleep(_TICK_S)  # a table of descriptors that is full has room again in a moment
+                await asyncio.sleep(_TICK_S)  # free file descriptors may be back in a moment
         self._checkpoint, self._checkpoint_steps = final, written.env_steps
         self._restarts = 0
-        self._tell(Saved(kind="checkpoint", path=str(final), env_steps=written.env_steps))
+        self._publish(Saved(kind="checkpoint", path=str(final), env_steps=written.env_steps))
         self._save_history()
 
     def _conclude(self) -> Finished | Failed:
-        """What the run's end was; written down before anybody is told."""
-        progress = self._view.progress
+        """Determine how the run ended, and write the record before clients are told."""
+        progress = self._state.progress
         end: Finished | Failed
         if self._failure is not None:
             end = self._failure
@@ -311,9 +309,9 @@ class Host:
         self._record.state = "finished" if isinstance(end, Finished) else "failed"
         self._record.reason = end.summary.reason if isinstance(end, Finished) else end.reason
         log.info("%s: %s", self._record.state, self._record.reason)
-        self._view.apply(end)
+        self._state.apply(end)
         if progress is not None:
-            self._tell(msgspec.structs.replace(progress, state=self._record.state, remaining_s=None))
+            self._publish(msgspec.structs.replace(progress, state=self._record.state, remaining_s=None))
         self._write_record()
         self._save_history()
         return end
@@ -357,42 +355,42 @@ class Host:
             pid=os.getpid(),
             steps=self._config.steps,
             render=self._config.render,
-            points=list(self._view.points.items),
-            events=list(self._view.events),
+            points=list(self._state.points.items),
+            events=list(self._state.events),
             actions=action_names(self._config),
         )
 
     def _current(self) -> list[Event]:
-        view = self._view
+        view = self._state
         newest = (view.progress, view.lanes, view.members, view.stages, view.curriculum, view.system)
         return [event for event in newest if event is not None]
 
-    def _tell(self, event: Lasting | Current) -> None:
-        """Fold an event into the host's view and give it to every client."""
-        if not isinstance(event, Finished | Failed):  # the end is folded in by `_conclude`, before it is stored
-            self._view.apply(event)
+    def _publish(self, event: Lasting | Current) -> None:
+        """Update the state with an event and send it to every client."""
+        if not isinstance(event, Finished | Failed):  # `_conclude` has applied the end already
+            self._state.apply(event)
         self._server.put(event)
 
     def _log(self, level: Any, text: str) -> None:
         text = printable(text)
         log.log(logging.getLevelNamesMapping()[level.upper()], text)
-        self._tell(Log(at=time.time(), level=level, text=text))
+        self._publish(Log(at=time.time(), level=level, text=text))
 
     # ------------------------------------------------------------------------------------------ by the clock
 
     async def _tick(self) -> None:
-        """Once a second: the machine, a point for the charts, TensorBoard, the record."""
+        """Once a second: sample the machine, add a chart point, write TensorBoard and the record."""
         sampler = SystemSampler()
         try:
             while True:
-                self._tell(sampler.sample())
+                self._publish(sampler.sample())
                 self._watch_memory()
                 if not self._server.is_reachable:
                     await self._listen_again()
                 self._watch_folder()
-                progress = self._view.progress
+                progress = self._state.progress
                 if progress is not None and progress.state == "running":
-                    self._tell(_point(progress))
+                    self._publish(_point(progress))
                     self._scalars.progress(progress)
                     self._write_record(progress)
                 if time.monotonic() - self._history_at > _HISTORY_EVERY_S:
@@ -402,7 +400,7 @@ class Host:
             sampler.close()
 
     async def _listen_again(self) -> None:
-        """The socket is gone: $XDG_RUNTIME_DIR goes when its user logs out, and temporary folders are cleaned."""
+        """Replace a lost socket: $XDG_RUNTIME_DIR is removed at logout, and temporary folders are cleaned."""
         try:
             await self._listen()
         except (OSError, UserError) as error:
@@ -414,22 +412,22 @@ class Host:
             log.info("listening at %s", self._record.socket)
 
     def _watch_folder(self) -> None:
-        """What is written to another folder than the run's own is lost, or may be somebody else's."""
-        with contextlib.suppress(OSError):  # a disk that does not answer now may later
+        """End the run if its folder was moved or replaced: further writes would go elsewhere."""
+        with contextlib.suppress(OSError):  # the disk may answer again later
             if self._run.identity() != self._folder:
                 failure = self._failed("its folder was moved or removed")
                 self._failure = msgspec.structs.replace(failure, final=True)
                 self._runner.kill()
 
     def _watch_memory(self) -> None:
-        """Warn once when memory gets short, and once more each time it got short again."""
+        """Warn each time memory gets short."""
         short = is_short()
         if short and not self._memory_short:
-            self._log("warning", f"only {available_bytes() / 2**20:,.0f} MiB of memory are left")
+            self._log("warning", f"only {available_bytes() / 2**20:,.0f} MiB of memory left")
         self._memory_short = short
 
-    async def _show(self) -> None:
-        """The rank-0 game's newest picture to the clients that want it."""
+    async def _stream_frames(self) -> None:
+        """Send the newest frame of the rank-0 game to clients that want it."""
         seen = 0
         height, width, _ = SCREEN_SHAPE
         while True:
@@ -453,7 +451,7 @@ class Host:
             log.warning("run.json could not be written: %s", error)
 
     def _save_history(self) -> None:
-        """What a dashboard of this run shows when nobody serves it any more."""
+        """Write the recording that dashboards show after the host has exited."""
         self._history_at = time.monotonic()
         recording = b"".join(pack(event) for event in (self._hello(), *self._current()))
         try:
@@ -461,9 +459,9 @@ class Host:
         except OSError as error:
             log.warning("%s could not be written: %s", self._run.history_path.name, error)
 
-    def _recall(self, checkpoint: Path) -> None:
-        """On resume: how far the checkpoint is, and the charts and the log of the earlier sessions up to there."""
-        with contextlib.suppress(UserError):  # what is wrong with a checkpoint, the runner tells
+    def _restore_history(self, checkpoint: Path) -> None:
+        """On resume: restore charts and log of earlier sessions, up to the checkpoint."""
+        with contextlib.suppress(UserError):  # the runner will report a bad checkpoint
             self._checkpoint_steps = checkpoints.verify(checkpoint).env_steps
             for event in read_recording(self._run.history_path):
                 if isinstance(event, Hello):
@@ -472,9 +470,9 @@ class Host:
                             not isinstance(past, Finished | Failed)
                             and getattr(past, "env_steps", 0) <= self._checkpoint_steps
                         ):
-                            self._view.apply(past)
+                            self._state.apply(past)
                 elif isinstance(event, Progress):
-                    self._view.apply(_back_at(event, self._checkpoint_steps))
+                    self._state.apply(_back_at(event, self._checkpoint_steps))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
@@ -484,11 +482,11 @@ class Host:
     def _task_ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
-            log.error("a part of the host failed", exc_info=task.exception())
+            log.error("a task of the host failed", exc_info=task.exception())
 
 
 def _back_at(progress: Progress, env_steps: int) -> Progress:
-    """Where a run stands that starts again from a checkpoint."""
+    """The progress of a run that restarts from a checkpoint."""
     return msgspec.structs.replace(
         progress, state="starting", env_steps=env_steps, env_steps_per_s=0.0, frames_per_s=0.0
     )

@@ -1,4 +1,4 @@
-"""A failure as a message."""
+"""Turns an exception of a process into a `Failed` message."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from engine.runtime.text import printable
 
 
 class HopelessError(Exception):
-    """Training can't go on, and beginning again from the last checkpoint would only end the same way."""
+    """Training can't continue, and a restart from the last checkpoint would fail the same way."""
 
 
 def describe(error: BaseException) -> Failed:
-    """A failure as a message."""
+    """The `Failed` message for an exception."""
     usage = isinstance(error, UserError)
     reason = str(error) if usage else printable(f"{type(error).__name__}: {error}".split("\n")[0])
     return Failed(

@@ -35,5 +35,5 @@ def body_length(header: bytes, most: int = MAX_MESSAGE_BYTES) -> int:
     """Length in bytes of the message behind a header. Raises `ValueError` if it is more than `most`."""
     (length,) = _HEADER.unpack(header)
     if length > most:
-        raise ValueError(f"message of {length} bytes; at most {most} are accepted")
+        raise ValueError(f"message must be at most {most} bytes, got {length}")
     return int(length)

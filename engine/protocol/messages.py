@@ -1,9 +1,9 @@
-"""Every command and event on one page: what clients tell a run, and what a run tells its clients.
+"""Every command and event in one module: what clients send to a run, and what a run sends to its clients.
 
-msgspec structs, sent as length-prefixed MessagePack; decoding never executes anything. The same structs travel on the
-pipe between host and runner. Two kinds of events differ in how a slow client sees them: *lasting* events (episodes,
-points, phases, checkpoints, log lines, the end) arrive all and in order; *current* ones (progress, lanes, members,
-stages, curriculum, system, frame) are overwritten by their newest value until the client is ready for it.
+Messages are msgspec structs, sent as length-prefixed MessagePack; decoding never executes anything. The same structs
+travel on the queues between host, coordinator and members. Slow clients see two kinds of events differently: *lasting*
+events (episodes, points, phases, checkpoints, log lines, the end) all arrive, in order; of *current* events (progress,
+lanes, members, stages, curriculum, system, frame) only the newest is kept until the client reads it.
 """
 
 from __future__ import annotations
@@ -14,65 +14,65 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 PROTOCOL = 3
-"""Version of this page; a client refuses a host that speaks another one."""
+"""Version of these messages; a client refuses a host with another version."""
 
 
 State = Literal["starting", "running", "paused", "stopping", "finished", "failed", "lost", "damaged"]
 
 
 class Message(msgspec.Struct, frozen=True, tag=True, kw_only=True):
-    """Base of everything that travels: immutable, tagged by its class name."""
+    """Base class of all messages: immutable, tagged with the class name."""
 
 
 # ---------------------------------------------------------------------------------------------- commands
 
 
 class Pause(Message, frozen=True):
-    """Hold acting and learning after the iteration in progress."""
+    """Pause acting and learning after the current iteration."""
 
 
 class Resume(Message, frozen=True):
-    """Go on after a pause."""
+    """Continue after a pause."""
 
 
 class Save(Message, frozen=True):
-    """Write the policy's weights for playing."""
+    """Save the policy's weights, for `play` and `eval`."""
 
 
 class Checkpoint(Message, frozen=True):
-    """Write everything that `--resume` needs."""
+    """Write a checkpoint, from which `--resume` continues."""
 
 
 class Stop(Message, frozen=True):
-    """Checkpoint, then end the run in order."""
+    """Write a checkpoint, then end the run."""
 
     reason: str = "asked to stop"
 
 
 class Render(Message, frozen=True):
-    """Send the rank-0 game's picture, or cease to."""
+    """Start or stop sending frames of the rank-0 game."""
 
     on: bool
     fps: Annotated[float, msgspec.Meta(gt=0)] = 10.0
 
 
 class Evaluate(Message, frozen=True):
-    """Play the greedy evaluation now."""
+    """Run a greedy evaluation now."""
 
 
 Tunable = Literal["learning_rate", "epsilon_scale", "beta", "replay_ratio"]
-"""What can be changed while a run goes on."""
+"""Settings that can be changed during a run."""
 
 
 class Set(Message, frozen=True):
-    """Change one number of the run; answered by `Changed`, or a warning that names the accepted values."""
+    """Change a setting. Answered by `Changed`, or by a warning that names the accepted values."""
 
     name: Tunable
     value: float
 
 
 class Trace(Message, frozen=True):
-    """Record every stage of every process for so long, into the run's folder; see `engine.runtime.trace`."""
+    """Record the stopwatch stages of all processes into the run's folder; see `engine.runtime.trace`."""
 
     seconds: float
 
@@ -83,7 +83,7 @@ Command = Pause | Resume | Save | Checkpoint | Stop | Render | Evaluate | Set | 
 
 
 class Progress(Message, frozen=True):
-    """Where the run stands. Rates are over the last report interval; losses are means over it, NaN before learning."""
+    """Progress of the run. Rates and losses are means over the last report interval; losses are NaN before learning."""
 
     at: float  # unix time
     state: State
@@ -91,7 +91,7 @@ class Progress(Message, frozen=True):
     frames: int
     updates: int
     episodes: int
-    wall_s: float  # trained time, pauses left out, earlier sessions of a resumed run included
+    wall_s: float  # training time without pauses, earlier sessions included
     remaining_s: float | None
     env_steps_per_s: float
     frames_per_s: float
@@ -125,25 +125,25 @@ class Lane(msgspec.Struct, frozen=True):
 
 
 class StageRecord(msgspec.Struct, frozen=True):
-    """How a stage of Mario went so far, over all lanes and all sessions of the run."""
+    """Statistics of one of Mario's stages, over all lanes and all sessions of the run."""
 
     stage: str
-    episodes: int  # that came to it
-    clears: int  # of these, that reached its flag
-    recent: int  # the newest episodes that came to it, 100 at most
+    episodes: int  # that reached the stage
+    clears: int  # of these, how many reached its flag
+    recent: int  # the latest episodes that reached it, at most 100
     recent_clears: int
-    first_clear: int | None  # environment steps of the run
+    first_clear: int | None  # environment steps of the run at the first clear
 
 
 class Lanes(Message, frozen=True):
-    """The per-actor panel, every lane; and the stages that were played, in the game's order."""
+    """Every lane, for the actors panel; and every stage that was played, in the game's order."""
 
     lanes: list[Lane]
     stages: list[StageRecord] = []
 
 
 class Member(msgspec.Struct, frozen=True):
-    """A process of a run that plays: an actor, a worker or a rank."""
+    """A process that plays: an actor, a worker or a rank."""
 
     role: Literal["actor", "worker", "rank"]
     index: int
@@ -156,32 +156,32 @@ class Member(msgspec.Struct, frozen=True):
     epsilon_high: float  # of its first lane
     epsilon_low: float  # of its last lane
     restarts: int
-    lag: int  # updates that its weights are behind
-    waiting_percent: float  # share of the time in which it waits for the others
+    lag: int  # number of updates by which its weights are out of date
+    waiting_percent: float  # share of time spent waiting for other processes
 
 
 class Members(Message, frozen=True):
-    """The processes of a run that has several, and who waits for whom."""
+    """The processes of a run with several, and how long each waits."""
 
     members: list[Member]
     inserts_per_s: float  # environment steps stored
     samples_per_s: float  # transitions learned from
     ratio: float  # samples for each insert since learning began; NaN before
-    learner_waiting_percent: float  # of the leading process
+    learner_waiting_percent: float  # of the coordinator
 
 
 class Split(msgspec.Struct, frozen=True):
-    """Where the time of a process went, by stage (see `engine.runtime.stopwatch`)."""
+    """Where the time of a process went, by stopwatch stage (see `engine.runtime.stopwatch`)."""
 
     process: str
-    seconds: float  # of which this is the split; 0 when nothing is known
-    loop: dict[str, float]  # share of the loop's time, what its thread waited for included; adds up to 1 at most
-    busy: dict[str, float]  # threads that were at it, on average
-    cpu: dict[str, float]  # cores that it took
+    seconds: float  # length of the interval; 0 if unknown
+    loop: dict[str, float]  # share of the loop's time, including waiting; the sum is at most 1
+    busy: dict[str, float]  # mean number of threads at work
+    cpu: dict[str, float]  # mean number of cores used
 
 
 class Stages(Message, frozen=True):
-    """Where the time of a run's processes went since the last report, the leading one first."""
+    """Where the time of a run's processes went since the last report, coordinator first."""
 
     processes: list[Split]
 
@@ -190,23 +190,23 @@ class Part(msgspec.Struct, frozen=True):
     """A stage of a curriculum, or a term of the reward."""
 
     name: str
-    weight: float  # share of the episodes that begin there; what a unit of the term takes from the reward
-    clear_rate: float = math.nan  # of the last episodes in lanes that hardly explore; NaN without one
-    episodes: int = 0  # as many
+    weight: float  # of a stage: share of episodes that start there; of a term: its weight in the reward
+    clear_rate: float = math.nan  # of the latest episodes in the lanes that explore least; NaN if none
+    episodes: int = 0  # number of these episodes
 
 
 class Curriculum(Message, frozen=True):
-    """Where a run's curriculum stands; phases count from 1."""
+    """The state of a run's curriculum; phases count from 1."""
 
     phase: int
     phases: int
     name: str  # of the phase
-    goal: str  # what brings the next one; empty in the last
+    goal: str  # condition for the next phase; empty in the last one
     parts: list[Part]
 
 
 class GPU(msgspec.Struct, frozen=True):
-    """None stands for what a GPU does not report: slices of one (MIG), virtual and integrated ones leave things out."""
+    """None for values that a GPU does not report, as MIG slices, virtual and integrated GPUs do."""
 
     name: str
     utilisation_percent: float | None
@@ -216,7 +216,7 @@ class GPU(msgspec.Struct, frozen=True):
 
 
 class System(Message, frozen=True):
-    """What the machine does. `gpu_note` says in one line why `gpus` is empty."""
+    """Load of the machine. `gpu_note` says in one line why `gpus` is empty."""
 
     cpu_percent: list[float]  # per core
     memory_used_bytes: int
@@ -229,25 +229,25 @@ class System(Message, frozen=True):
 
 
 class Thought(msgspec.Struct, frozen=True):
-    """What the agent saw in one game, what it made of it, and what was done."""
+    """What the agent saw in one lane, its Q-values, and the action taken."""
 
-    q_values: list[float]  # of every action, as named in `Hello.actions`; -inf where it is illegal
+    q_values: list[float]  # one per action in `Hello.actions`; -inf if illegal
     action: int
-    random: bool  # the action was not the agent's choice
+    random: bool  # chosen at random instead of by the agent
     shape: tuple[int, int, int, int]  # frames (the newest last), planes of each, height, width
     seen: bytes  # uint8, in that order
 
 
 class Frame(Message, frozen=True):
-    """The rank-0 game's picture: `rgb` holds height x width x 3 bytes, row by row. `play` adds what the game's memory
-    says: coins, life, score, stage, time, world, x_pos, y_pos ..."""
+    """A frame of the rank-0 game: `rgb` holds height x width x 3 bytes, row by row. `play` adds values from the game's
+    memory: coins, life, score, stage, time, world, x_pos, y_pos ..."""
 
     index: int
     height: int
     width: int
     rgb: bytes
     info: dict[str, int] = {}
-    thought: Thought | None = None  # of what is done next in this picture
+    thought: Thought | None = None  # for the action taken in this frame
 
 
 # ---------------------------------------------------------------------------------------------- lasting events
@@ -262,16 +262,16 @@ class Episode(Message, frozen=True):
     episode: int  # of the run, counted from 1
     episode_return: float  # in Mario: sum of gym-super-mario-bros 7.4 rewards
     length: int  # environment steps
-    x_pos: int  # furthest; 0 in games without
+    x_pos: int  # furthest x position; 0 in other games
     flag: bool
     epsilon: float
     score: int = 0  # Mario's points, fruits of Snake, lines of Tetris
-    stage: str = ""  # Mario's, in which it ended
-    cleared: list[str] = []  # stages whose flag was reached in it
+    stage: str = ""  # Mario's stage in which it ended
+    cleared: list[str] = []  # stages whose flag it reached
 
 
 class Point(Message, frozen=True):
-    """One sample of the charts."""
+    """One chart sample."""
 
     env_steps: int
     wall_s: float
@@ -283,7 +283,7 @@ class Point(Message, frozen=True):
 
 
 class Ready(Message, frozen=True):
-    """The runner has built everything and trains."""
+    """The runner has started and is training."""
 
     device: str
     precision: str
@@ -292,7 +292,7 @@ class Ready(Message, frozen=True):
 
 
 class Evaluation(Message, frozen=True):
-    """Greedy episodes played in between; `best` says that the policy is the best of the run so far and was kept."""
+    """Result of a greedy evaluation; `best`: the policy is the run's best so far and was kept."""
 
     env_steps: int
     episodes: int
@@ -305,7 +305,7 @@ class Evaluation(Message, frozen=True):
 
 
 class Changed(Message, frozen=True):
-    """A number of the run was changed by hand."""
+    """A setting of the run was changed."""
 
     name: Tunable
     value: float
@@ -314,16 +314,16 @@ class Changed(Message, frozen=True):
 
 
 class Phase(Message, frozen=True):
-    """A new phase of the run's curriculum."""
+    """The curriculum entered a new phase."""
 
     env_steps: int
     phase: int  # from 1
     phases: int
-    name: str  # Mario's: the stage that joins
+    name: str  # for Mario, the stage that was unlocked
 
 
 class Saved(Message, frozen=True):
-    """A checkpoint or a policy that is complete on disk."""
+    """A checkpoint or a policy is complete on disk."""
 
     kind: Literal["checkpoint", "policy"]
     path: str
@@ -337,7 +337,7 @@ class Log(Message, frozen=True):
 
 
 class Summary(msgspec.Struct, frozen=True):
-    """The last line of a run."""
+    """Summary at the end of a run."""
 
     run: str
     reason: str
@@ -357,25 +357,25 @@ class Finished(Message, frozen=True):
 
 
 class Failed(Message, frozen=True):
-    """The run ended by itself and not in order. `checkpoint` is the newest complete one; with `usage`, what was asked
-    for can't be done on this machine and nothing was trained."""
+    """The run failed. `checkpoint` is the newest complete one. With `usage`, its options can't work on this machine,
+    and nothing was trained."""
 
     reason: str
     traceback: str
     log_path: str
     checkpoint: str | None
     usage: bool = False
-    final: bool = False  # starting the runner again would only end the same way
+    final: bool = False  # a restart would fail the same way
 
 
 Noted = Ready | Episode | Evaluation | Changed | Phase | Saved | Log | Finished | Failed
-"""Lasting events that are kept for who attaches later, and shown in the log."""
+"""Lasting events that are kept for clients that attach later, and shown in the log."""
 
 # ---------------------------------------------------------------------------------------------- on attach
 
 
 class Hello(Message, frozen=True):
-    """First event on every connection: what this run is, and what happened before the client came."""
+    """First event of every connection: the run, and its history so far."""
 
     protocol: int
     run: str
@@ -395,7 +395,7 @@ class Hello(Message, frozen=True):
 
 
 class Written(Message, frozen=True):
-    """A checkpoint lies complete in `partial`; the host verifies it and renames it to `final`."""
+    """A complete checkpoint is in the folder `partial`; the host verifies it and renames it to `final`."""
 
     partial: str
     final: str
@@ -403,13 +403,13 @@ class Written(Message, frozen=True):
 
 
 class Beat(Message, frozen=True):
-    """The runner is alive; it will be heard of again within `within_s` seconds."""
+    """Heartbeat: the next message follows within `within_s` seconds."""
 
     within_s: float
 
 
 class Done(Message, frozen=True):
-    """The runner has nothing left to do; its last checkpoint was announced before."""
+    """The runner is done; it has announced its last checkpoint before."""
 
     reason: str
 
@@ -418,11 +418,11 @@ class Done(Message, frozen=True):
 
 
 class Evaluated(Message, frozen=True):
-    """What an evaluation found."""
+    """Result of `mario-tui eval`."""
 
     policy: str
     game: str
-    stage: str  # of Mario, and so is the emulator; empty in other games
+    stage: str  # stage and emulator: Mario's; empty in other games
     emulator: str
     episodes: int
     epsilon: float
@@ -442,7 +442,7 @@ class Evaluated(Message, frozen=True):
 
 
 class Profiled(Message, frozen=True):
-    """What a profile found: a report in Markdown, and the same in figures."""
+    """Result of `mario-tui profile`: a report in Markdown, and the same as figures."""
 
     run: str
     report: str

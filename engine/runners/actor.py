@@ -1,4 +1,4 @@
-"""The actor: owns lanes, stacks their pictures, decides on Q-values, and explores."""
+"""The actor: owns lanes, stacks their frames, chooses actions from Q-values, and explores."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ Policy = Callable[[Frames], Tensor]
 
 @dataclass(frozen=True)
 class Decision:
-    """What is done next in all lanes, and on what grounds: kept as it is, so that it costs nothing until shown."""
+    """The next action of every lane and the Q-values behind it. Converted to a message only when it is shown."""
 
     obs: Frames  # uint8 [lanes, stack, *frame_shape]
     q_values: Tensor  # [lanes, actions], -inf where illegal
     actions: NDArray[np.int64]  # [lanes]
-    random: NDArray[np.bool_]  # [lanes], not what the policy would have done
+    random: NDArray[np.bool_]  # [lanes], chosen at random instead of by the policy
 
     def of(self, lane: int) -> Thought:
-        """That of one lane, on the host."""
+        """The decision in one lane, as a message."""
         obs = self.obs[lane]
         seen = obs if isinstance(obs, np.ndarray) else obs.cpu().numpy()
         frames, planes, height, width = seen.reshape(len(seen), -1, *seen.shape[-2:]).shape
@@ -50,28 +50,28 @@ class Actor:
     """Acts in all lanes of one environment. `begin` starts a step in the background, `finish` waits for it."""
 
     def __init__(self, env: Lanes, *, ladder: NDArray[np.float64], epsilon_steps: int, seed: int) -> None:
-        """`ladder` has the epsilon that each lane keeps once it has fallen for `epsilon_steps`, [lanes]."""
+        """`ladder`: final epsilon of each lane [lanes], reached after `epsilon_steps` environment steps."""
         self.env = env
         self._ladder = ladder
         self._epsilon_steps = epsilon_steps
         self.epsilons = annealed(self._ladder, 0, epsilon_steps)  # [lanes]
         self._random = np.random.default_rng(seed)
-        self._held = np.zeros(env.lanes, np.int64)  # [lanes], action of a random hold
-        self._hold_left = np.zeros(env.lanes, np.int64)  # [lanes], environment steps it still lasts
-        self._cleared = np.zeros(env.lanes, np.int64)  # [lanes], stages of this episode, a bit for each
+        self._held = np.zeros(env.lanes, np.int64)  # [lanes], the random action being held
+        self._hold_left = np.zeros(env.lanes, np.int64)  # [lanes], environment steps left to hold it
+        self._cleared = np.zeros(env.lanes, np.int64)  # [lanes], stages cleared in this episode, one bit each
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="actor")
         self.frames = env.reset()  # uint8 [lanes, *frame_shape]
         self.masks = env.masks
         self.decision: Decision | None = None
-        """The newest one."""
+        """The latest."""
         self._stack = FrameStack(self.frames, env.spec.stack)
 
     @stages("act")
     def choose(self, policy: Policy, env_steps: int, scale: float | None = None) -> NDArray[np.int64]:
-        """Actions [lanes]: the policy's, or a random legal one that is held for 1 to `hold` steps.
+        """Actions [lanes]: the policy's, or a random legal one held for 1 to `hold` steps.
 
-        A hold begins with probability 2 epsilon / hold a step, so that about epsilon of the steps are random.
-        `scale` multiplies every epsilon.
+        A hold starts with probability 2 epsilon / hold per step, so about epsilon of all steps are random. `scale`
+        multiplies every epsilon.
         """
         self.epsilons = annealed(self._ladder, env_steps, self._epsilon_steps, scale)
         lanes, spec = self.env.lanes, self.env.spec
@@ -86,13 +86,13 @@ class Actor:
         self._hold_left = np.maximum(self._hold_left - 1, 0)
         return actions
 
-    @stages.wait("emulate")  # handing over counts as waiting
+    @stages.wait("emulate")  # handing the step to the thread counts as waiting
     def begin(self, actions: NDArray[np.int64]) -> Future[VectorStep]:
-        """Step the environment in the actor's thread."""
+        """Start a step of the environment in the actor's thread."""
         return self._thread.submit(self._step, actions)
 
     def finish(self, pending: Future[VectorStep]) -> tuple[VectorStep, list[EndedEpisode]]:
-        """Wait for a step, take its pictures into the observations; the step and the episodes that ended."""
+        """Wait for a step and stack its frames. Returns the step and the episodes that ended."""
         with stages.wait("emulate"):
             step = pending.result()
         ended = step.terminated | step.truncated
@@ -111,19 +111,19 @@ class Actor:
         return self.env.step(actions)
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """For a checkpoint: what goes into JSON, and arrays."""
+        """State for a checkpoint: JSON values and arrays."""
         arrays = {f"env.{name}": array for name, array in self.env.state().items()}
         return {"explore": dict(self._random.bit_generator.state)}, arrays | self._own_arrays()
 
     def _own_arrays(self) -> dict[str, NDArray[Any]]:
-        """What the actor itself keeps of its lanes."""
+        """The actor's own arrays, without the environment's."""
         obs = self._stack.obs
         arrays: dict[str, NDArray[Any]] = {"obs": obs if isinstance(obs, np.ndarray) else obs.cpu().numpy()}
         arrays |= {"held": self._held, "hold_left": self._hold_left, "cleared": self._cleared}
         return arrays if self.masks is None else {**arrays, "masks": self.masks}
 
     def load_state(self, state: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
-        """Go on from the `state` of an actor with as many lanes of the same game. Raises `ValueError` if it is not."""
+        """Restore the `state` of an actor with the same game and number of lanes. Raises `ValueError` otherwise."""
         for name, own in self._own_arrays().items():
             if arrays.get(name, own).shape != own.shape:
                 raise ValueError(f"{name} has the shape {arrays[name].shape} instead of {own.shape}")
@@ -131,7 +131,7 @@ class Actor:
         self.env.load_state({name[4:]: array for name, array in arrays.items() if name.startswith("env.")})
         self._stack.obs = arrays["obs"]
         self._held, self._hold_left = arrays["held"], arrays["hold_left"]
-        self._cleared = arrays.get("cleared", self._cleared)  # checkpoints of before it was kept
+        self._cleared = arrays.get("cleared", self._cleared)  # missing in older checkpoints
         self.frames, self.masks = self._stack.obs[:, -1].copy(), arrays.get("masks")
 
     def close(self) -> None:

@@ -1,8 +1,8 @@
-"""A process that plays and learns in turns: lanes emulate in threads while the learner learns from what they brought
-before. The single runner is one of these; `parallel` and `ddp` are several.
+"""An actor and a learner in one process: lanes emulate in threads while the learner trains on earlier steps.
 
-The schedule is fixed, so the numbers of one that nobody interferes with depend on its seed alone: choose actions with
-the weights there are, let the lanes step, learn meanwhile from the replay as it was, wait for both, store the step.
+The `single` runner has one; `parallel` and `ddp` have one per process. The schedule is fixed, so results depend on the
+seed alone: choose actions with the current weights, start the lanes' step, learn from the replay as it was, wait for
+both, store the step.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from engine.errors import UserError
 from engine.runners.actor import Actor
 from engine.runners.frame_mailbox import FrameMailbox
 from engine.runners.learner import Learner, device_of_boards, read_extra
-from engine.runners.shared_state import BEAT_S, SharedState
+from engine.runners.shared_state import HEARTBEAT_S, SharedState
 from engine.runtime.jit import is_cold
 from engine.runtime.stopwatch import stages
 from engine.runtime.threads import ThreadBudget, keep_freed_memory, thread_budget
 
 _FIRST_S = 15.0
-"""For the first step and the first update, in which a device loads its libraries and torch compiles. Less than what a
-leader has who waits for this one (`engine.runners.watchdog.BEAT_S`)."""
+"""Heartbeat limit of the first step and the first update, in which devices load their libraries. Must be less than the
+host's own limit (`engine.runners.watchdog.SILENCE_LIMIT_S`), since a coordinator may wait for this process."""
 _SAMPLE_S = 0.005
-"""Seconds that a sample of an update may take: some twenty times what it takes one core."""
+"""Heartbeat limit per sample of an update: about twenty times what one core needs."""
 
 Tell = Callable[[str], None]
 
@@ -45,9 +45,9 @@ class ActorLearner:
     """Member `index` of the processes in `shared_state`.
 
     Args:
-        seed: of everything random in this process; None: the run's.
-        beat: called like the shared_state's heartbeat.
-        learner: options of `Learner` beside those that follow from the others.
+        seed: seed of everything random in this process; None: the run's.
+        beat: called whenever a heartbeat is given.
+        learner: further arguments of `Learner`.
     """
 
     def __init__(
@@ -95,23 +95,23 @@ class ActorLearner:
         self._beat, self._has_acted, self._has_learned = beat, False, False
 
     def load_play(self, folder: Path, tell: Tell) -> None:
-        """Go on in the games of a checkpoint, if they are the same."""
+        """Restore the games of a checkpoint, if it has the same task and number of lanes; otherwise start new ones."""
         extra, arrays = read_extra(folder)
         if extra["games"] == games_of(self.config) and arrays:
             try:
                 self._actor.load_state(extra["play"], arrays)
             except (KeyError, TypeError, ValueError) as error:
-                raise UserError(f"{folder}: the games in it can't be continued ({error})") from None
+                raise UserError(f"{folder}: its games can't be resumed ({error})") from None
         else:
             self.learner.replay.cut()
-            tell("the games begin anew: they are others, or another number, than in the checkpoint")
+            tell("starting new games: the task or the number of lanes differs from the checkpoint's")
 
     def play(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """The games and exploration, for a checkpoint."""
+        """State of the games and of exploration, for a checkpoint."""
         return self._actor.state()
 
     def iterate(self, learn: Callable[[], list[Losses]] | None = None) -> list[Losses]:
-        """One environment step of every lane, and what `learn` (all updates that are due) does meanwhile."""
+        """Take one environment step in every lane, and meanwhile call `learn` (default: all updates that are due)."""
         actor, learner, shared_state = self._actor, self.learner, self._shared_state
         shared_state.beat(self._index, step_s(self.config) if self._has_acted else max(_FIRST_S, step_s(self.config)))
         self._has_acted = True
@@ -133,14 +133,14 @@ class ActorLearner:
         return losses
 
     def _updates_now(self) -> None:
-        """Give heartbeats before an update; the first one compiles, where a machine has not done that yet."""
-        later = BEAT_S + _SAMPLE_S * self.learner.choices.batch_size
+        """Give a heartbeat before an update; the first one on a machine may compile and gets more time."""
+        later = HEARTBEAT_S + _SAMPLE_S * self.learner.choices.batch_size
         self._shared_state.beat(self._index, later if self._has_learned else _FIRST_S)
         self._has_learned = True
         self._beat()
 
     def show(self) -> None:
-        """Show the first game, if that is asked for and this is the process that does."""
+        """Write the frame of lane 0, if a client wants it and this is member 0."""
         self._shown_at = show_screen(self._shared_state, self._index, self._actor, self._screen, self._shown_at)
 
     def close(self) -> None:
@@ -149,8 +149,8 @@ class ActorLearner:
 
 
 def budget(config: RunConfig, processes: int) -> ThreadBudget:
-    """The threads of each of `processes` that play and learn; torch is told its part."""
-    most_learners = 1 if config.runner == "ddp" else None  # a rank adds up gradients while it finds them
+    """The thread budget of each of `processes` that play and learn. Also sets torch's thread count."""
+    most_learners = 1 if config.runner == "ddp" else None  # a rank averages gradients during its backward pass
     threads = thread_budget(config.parallel_envs, config.batch_size or BATCH_SIZES[-1], processes, most_learners)
     torch.set_num_threads(threads.torch_threads)
     keep_freed_memory()
@@ -158,7 +158,7 @@ def budget(config: RunConfig, processes: int) -> ThreadBudget:
 
 
 def lanes_of_member(config: RunConfig, index: int, *, seed: int, threads: int, tell: Tell) -> Lanes:
-    """The games of one process that learns, too; boards are played where they are learned from."""
+    """The lanes of one process that also learns; board games run on the device that learns."""
     if index == 0 and is_cold():
         tell("compiling; only the first start on a machine does this, about 12 s")
     device = device_of_boards(config, resolve_device(config.device))
@@ -166,29 +166,30 @@ def lanes_of_member(config: RunConfig, index: int, *, seed: int, threads: int, t
 
 
 def step_s(config: RunConfig) -> float:
-    """Seconds in which a member certainly makes its next step: more than BEAT_S where episodes may begin at other
-    stages on nes-py, which plays the log of such a start again, lane by lane."""
-    return BEAT_S + (config.parallel_envs if config.emulator == "nes-py" else 0)
+    """Upper limit for the seconds between two steps of a member. Longer on nes-py, where an episode that starts at
+    another stage replays the inputs that lead there, lane by lane."""
+    return HEARTBEAT_S + (config.parallel_envs if config.emulator == "nes-py" else 0)
 
 
 def ladder_of_member(config: RunConfig, index: int, members: int) -> NDArray[np.float64]:
-    """The part of the epsilon ladder over all lanes of all processes that is this one's, [lanes]."""
+    """This member's part [lanes] of the epsilon ladder over all lanes of all processes."""
     lanes = config.parallel_envs
     return epsilon_ladder(members * lanes, config.epsilon)[index * lanes : (index + 1) * lanes]
 
 
 def follow(shared_state: SharedState, learner: Learner) -> None:
-    """Take over the numbers that were changed by hand."""
+    """Apply the settings that the user has changed."""
     for name in ("learning_rate", "beta", "replay_ratio"):
-        tuning = shared_state.tunings(name)  # before the value, which then is of that time or later
+        tuning = shared_state.tunings(name)  # read before the value, which is then at least as new
         value = shared_state.tuned(name)
         if value is not None:
             learner.tune(name, value, tuning)
 
 
 def show_screen(shared_state: SharedState, index: int, actor: Actor, screen: FrameMailbox, shown_at: float) -> float:
-    """Write the first game's picture and what is decided there, if it is member 0's turn; when that was done last,
-    CLOCK_MONOTONIC. Between decision and step both belong together; in a pause the picture is a step further."""
+    """Write the frame and the decision of lane 0, if this is member 0 and it is time. Returns when that was last done
+    (CLOCK_MONOTONIC). Called between decision and step, so frame and decision match; in a pause the frame is one step
+    ahead."""
     fps, now = shared_state.screen_fps, time.monotonic()
     if index or not fps or now - shown_at < 1 / fps:
         return shown_at

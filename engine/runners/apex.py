@@ -1,8 +1,8 @@
 """Ape-X (Horgan et al. 2018, arXiv:1803.00933): actors play and insert, one learner samples by priority.
 
-The replay lies in memory that all share. Every lane is a ring of its own with one writer, and a transition comes with
-the priority that its actor computed; the tree of priorities is the learner's alone. Nobody ever holds a lock. What is
-learned from a step is kept at `replay_ratio` by holding up whichever side runs ahead.
+The replay lies in shared memory. Each lane has a ring buffer with a single writer, and each transition arrives with the
+priority that its actor computed; only the learner touches the sum tree. There are no locks. To keep `replay_ratio`,
+whichever side is ahead waits.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from engine.runtime.threads import thread_budget
 _PUBLISH_EVERY_S = 0.1
 _NAP_S = 0.001
 _UPDATES_AT_ONCE = 4
-"""Updates after which commands and reports get their turn."""
+"""Most updates between two looks at commands and reports."""
 
 
 @dataclass(frozen=True)
 class Shared:
-    """What the learner hands to its actors when they start."""
+    """What the learner passes to its actors at their start."""
 
     config: RunConfig
     shared_state: SharedMemory
@@ -54,7 +54,7 @@ class Shared:
     screen: FrameMailbox
     choices: dict[str, Any]
     begun_at: int
-    """Environment steps of the run at its start, so that a resumed one does not repeat its random numbers."""
+    """Environment steps of the run at its start, so that a resumed run does not repeat random numbers."""
 
 
 class Runner:
@@ -85,7 +85,7 @@ class Runner:
         self._weights = SharedWeights(count(self._learner.agent.online), weights_memory)
         self._weights.publish(self._learner.agent.online, self._learner.updates)
         self._published_at = 0.0
-        self._taken = 0  # environment steps that the sampler knows of
+        self._taken = 0  # environment steps already counted by the learner
         self._begun_at = env_steps_of(resume_from)
         self._throttle()
         shared = Shared(
@@ -123,7 +123,7 @@ class Runner:
 
     def close(self) -> None:
         self._shared_state.stop()
-        self._pool.close(leave_s=0)  # in order they have left already
+        self._pool.close(leave_s=0)  # after an orderly end they have exited already
         self._learner.close()
 
     def _iterate(self) -> list[Losses]:
@@ -134,9 +134,9 @@ class Runner:
         self._taken = played
         self._throttle()
         due = min(learner.due(config.learner_ahead), _UPDATES_AT_ONCE)
-        self._replay.sampler.appended()  # last: what made an update due is there to be drawn
+        self._replay.sampler.appended()  # after `played` was read: what made an update due can be sampled
         losses: list[Losses] = []
-        with contextlib.suppress(NothingToSample):  # actors lap a small ring; they are held up when they are far ahead
+        with contextlib.suppress(NothingToSample):  # actors have overwritten a small ring; they will be throttled
             for _ in range(due):
                 losses += learner.learn(1)
         self._throttle()
@@ -151,15 +151,15 @@ class Runner:
         return losses
 
     def _throttle(self) -> None:
-        """Let actors play as far ahead of learning as they may, and not beyond the run's end."""
+        """Set how far actors may play ahead of learning, at most to the run's end."""
         learner, config = self._learner, self._config
-        ahead = max(config.actors_ahead, learner.due_within)  # or both sides would wait for each other
+        ahead = max(config.actors_ahead, learner.due_within)  # less would be a deadlock
         ahead += self._taken + learner.burnin_left - learner.backlog
         self._shared_state.allow(min(ahead, config.steps - self._begun_at))
 
 
 class _Policy:
-    """Q-values of the newest weights it has pulled."""
+    """Q-values from the latest weights pulled."""
 
     def __init__(self, shared: Shared, spec: Spec) -> None:
         self._network, _ = make_networks(shared.config, spec)
@@ -179,7 +179,7 @@ class _Policy:
 
 
 def act(link: HostLink, index: int, restarts: int, shared: Shared) -> None:
-    """The main function of actor `index`: plays until it is told to stop."""
+    """The main function of actor `index`: plays until told to stop."""
     config = shared.config
     shared_state = SharedState(config.num_actors, shared.shared_state)
     threads = thread_budget(config.parallel_envs, 1, config.num_actors)
@@ -190,7 +190,7 @@ def act(link: HostLink, index: int, restarts: int, shared: Shared) -> None:
         env.follow(shared_state.level)
     spec = env.spec
     storage = shared_replay(config, spec, config.num_actors, shared.replay).storage.part(index * env.lanes, env.lanes)
-    storage.cut()  # a former actor may have died in the middle of an episode, or of writing
+    storage.cut()  # a previous actor may have crashed in the middle of an episode or a write
     policy = _Policy(shared, spec)
     actor = Actor(
         env,
@@ -237,7 +237,7 @@ def act(link: HostLink, index: int, restarts: int, shared: Shared) -> None:
 
 
 def spec_of(config: RunConfig) -> Spec:
-    """What a run's game is like."""
+    """The `Spec` of a run's game."""
     env = make_lanes(config, 1, threads=1, seed=0)
     try:
         return env.spec

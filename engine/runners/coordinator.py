@@ -1,5 +1,5 @@
-"""What the leading process of a run does beside playing and learning, the same for every runner: it keeps the books,
-reports, obeys the host, evaluates, saves, and knows when the run is over.
+"""What the first process of every runner does besides acting and learning: it counts, reports, handles the host's
+commands, evaluates, saves checkpoints, and decides when the run is over.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ from engine.runtime.threads import ThreadBudget
 
 _REPORT_EVERY_S = 0.5
 _SAVING_S = 600.0
-"""What writing a piece of a checkpoint may take before the host thinks that it hangs."""
+"""Seconds that writing one piece of a checkpoint may take before the host treats this process as hung."""
 _ACCEPTED = {
     "learning_rate": (1e-8, 1.0),
     "epsilon_scale": (0.0, 10.0),
@@ -70,15 +70,15 @@ _KEPT: dict[Tunable, str] = {
     "epsilon_scale": "epsilon",
     "replay_ratio": "replay_ratio",
 }
-"""What a resumed run takes over as it was set by hand, unless this option was given anew; beta has annealed since, and
-is the replay's."""
+"""Settings changed while running that a resumed run keeps, with the option that overrides each. Beta is not among them:
+it anneals, and the replay restores it."""
 
 Play = Callable[[], tuple[dict[str, Any], dict[str, NDArray[Any]]]]
-"""What the games of a run are, for a checkpoint: JSON and arrays."""
+"""Returns the state of the games for a checkpoint: JSON values and arrays."""
 
 
 class Coordinator:
-    """`goes_on` is called between two iterations; when it says no, `finish` writes what is left to write."""
+    """A runner calls `goes_on` between two iterations, and `finish` once that has returned False."""
 
     def __init__(
         self,
@@ -93,13 +93,13 @@ class Coordinator:
         play: Play = lambda: ({}, {}),
         members: Callable[[list[Lane]], Members] | None = None,
     ) -> None:
-        """`play` gives the games' state where a resumed run goes on in the middle of them; `members` what the panel
-        of processes shows, where there are several."""
+        """`play` returns the games' state, for runners that resume in the middle of episodes; `members` returns the
+        message for the processes panel, for runners with several processes."""
         self._run, self._config, self._link = run, config, link
         self._learner, self._shared_state, self._play, self._members = learner, shared_state, play, members
         extra = {} if resume_from is None else read_extra(resume_from)[0]
         self.counters = Counters(extra.get("counters"))
-        self._before = self.counters.env_steps, self.counters.frames  # of earlier parts of the run
+        self._before = self.counters.env_steps, self.counters.frames  # of earlier sessions
         self._time_splits = TimeSplits(config.runner, shared_state)
         self._lane_stats = LaneStats(shared_state.members, config.parallel_envs)
         self._lane_stats.load_state(extra.get("records", []), extra.get("stages", {}))
@@ -107,14 +107,14 @@ class Coordinator:
         self._curriculum = _curriculum_at(config, extra)
         self._phase = 0 if self._curriculum is None else int(self._curriculum.level)
         self._judged = self._ladder <= np.sort(self._ladder)[max(1, self._ladder.size // 4) - 1]
-        """[lanes of all members]: whose episodes a curriculum counts."""
+        """[lanes of all members]: whether a curriculum counts a lane's episodes (the quarter that explores least)."""
         self._epsilon_scale: float | None = None
         self._writes = 0
         self._evaluator = Evaluator(run, config, link, learner, threads.lane_threads)
         for name, value in tuned_of(extra).items():
             if resume_from is not None and unchanged(config, resume_from, _KEPT[name]):
                 self._tune(name, value)
-            else:  # whoever looks at the run's past must not take the old number for what is in force
+            else:  # so that the run's history does not suggest that the old value still holds
                 now = {"epsilon_scale": 1.0, **learner.tuned}[name]
                 link.send(Changed(name=name, value=now, before=value, env_steps=self.counters.env_steps))
         self._state: State = "running"
@@ -140,9 +140,9 @@ class Coordinator:
 
     @stages("log")
     def goes_on(self, losses: list[Losses]) -> bool:
-        """Do what is due after an iteration that found `losses`; whether there is to be another one.
+        """Do what is due after an iteration that produced `losses`. Returns whether to run another iteration.
 
-        Returns in a pause, too: then nothing may be played or learned.
+        While paused it still returns True, but the runner must not act or learn.
         """
         config, counters = self._config, self.counters
         self._link.beat()
@@ -169,7 +169,7 @@ class Coordinator:
         self._stop_reason = self._stop_reason or reason
 
     def finish(self) -> None:
-        """The last checkpoint and the last word, once everybody has stopped."""
+        """Write the last checkpoint and the last report, after all members have stopped."""
         self._state = "stopping"
         self._book([])
         self._report(at_once=True)
@@ -216,7 +216,7 @@ class Coordinator:
             self._advance(self._curriculum)
 
     def _advance(self, curriculum: Curriculum) -> None:
-        """Take the curriculum as far as it has come; members follow."""
+        """Advance the curriculum; members read its level from the shared state."""
         curriculum.advance(self.counters.env_steps)
         self._shared_state.teach(curriculum.level)
         env_steps, names = self.counters.env_steps, curriculum.phases
@@ -283,15 +283,15 @@ class Coordinator:
             case Stop():
                 self.stop(command.reason)
             case _:
-                pass  # a pause of a paused run, say
+                pass  # such as a pause of a paused run
 
     def _set(self, wanted: Set) -> None:
         low, high = _ACCEPTED[wanted.name]
         if not low <= wanted.value <= high:
-            self._link.log(f"{wanted.name}: {wanted.value:g} is not accepted; {low:g} to {high:g}", "warning")
+            self._link.log(f"{wanted.name}: must be between {low:g} and {high:g}, got {wanted.value:g}", "warning")
             return
         if wanted.name == "beta" and not self._config.prioritized_replay:
-            self._link.log("beta: has no effect on a uniform replay; accepted with: --prioritized-replay", "warning")
+            self._link.log("beta: has no effect on uniform replay; needs --prioritized-replay", "warning")
             return
         before = {"epsilon_scale": 1.0 if self._epsilon_scale is None else self._epsilon_scale, **self._learner.tuned}[
             wanted.name
@@ -318,17 +318,18 @@ class Coordinator:
             folder.mkdir(exist_ok=True)
             self._learner.save_policy(partial, self.counters.env_steps)
             partial.replace(path)
-        except Exception as error:  # safetensors raises its own kinds for a full disk
+        except Exception as error:  # safetensors raises exceptions of its own when the disk is full
             self._link.log(f"the policy could not be saved: {error}", "warning")
             return
         self._link.send(Saved(kind="policy", path=str(path), env_steps=self.counters.env_steps))
 
     @stages("save")
     def _checkpoint(self) -> None:
-        """Write aside; the host verifies, renames and announces. A failed write is the host's to judge, too."""
+        """Write a partial folder, which the host verifies, renames and announces. If that fails, training continues,
+        and the host decides what a missing final checkpoint means."""
         env_steps = self.counters.env_steps
         name = checkpoints.folder_name(env_steps)
-        self._writes += 1  # the host may still be at work on one of the same step
+        self._writes += 1  # the host may still be committing one of the same step
         partial, final = self._run / f".{name}.{self._writes}.partial", self._run / name
         play, arrays = self._play()
         extra = {
@@ -345,7 +346,7 @@ class Coordinator:
         try:
             self._learner.write_checkpoint(partial, env_steps, self._config, extra, arrays, beat)
         except Exception as error:  # see _save_policy
-            shutil.rmtree(partial, ignore_errors=True)  # a full disk has better use for the room
+            shutil.rmtree(partial, ignore_errors=True)  # frees space on a full disk
             self._link.log(f"the checkpoint at {env_steps:,} could not be written: {error}", "error")
             return
         finally:
@@ -355,7 +356,7 @@ class Coordinator:
 
 
 def tuned_of(extra: Mapping[str, Any]) -> dict[Tunable, float]:
-    """The numbers that were set by hand before a checkpoint. Raises `CheckpointError` for one that could not be set."""
+    """The settings that were changed before a checkpoint. Raises `CheckpointError` if one is out of bounds."""
     tuned: dict[Tunable, float] = {}
     for name, value in extra.get("tuned", {}).items():
         low, high = _ACCEPTED.get(name, (1.0, 0.0))
@@ -366,13 +367,13 @@ def tuned_of(extra: Mapping[str, Any]) -> dict[Tunable, float]:
 
 
 def level_at(config: RunConfig, checkpoint: Path | None) -> float:
-    """How far the run's curriculum has come at a checkpoint; 0 without either."""
+    """The level of the run's curriculum at a checkpoint; 0 without a curriculum or a checkpoint."""
     curriculum = _curriculum_at(config, {} if checkpoint is None else read_extra(checkpoint)[0])
     return 0.0 if curriculum is None else curriculum.level
 
 
 def _curriculum_at(config: RunConfig, extra: Mapping[str, Any]) -> Curriculum | None:
-    """The run's curriculum, as it was at a checkpoint that kept `extra`; new where it kept nothing."""
+    """The run's curriculum with the state from a checkpoint's `extra`; a new one if that is empty."""
     curriculum = make_curriculum(config)
     if curriculum is not None and extra:
         if extra.get("curriculum") is not None:
@@ -387,5 +388,5 @@ def env_steps_of(checkpoint: Path | None) -> int:
 
 
 def _next_multiple(env_steps: int, every: int) -> float:
-    """The next multiple of `every` after `env_steps`; never for 0."""
+    """The next multiple of `every` after `env_steps`; infinity if `every` is 0."""
     return (env_steps // every + 1) * every if every else math.inf

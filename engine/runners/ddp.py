@@ -1,8 +1,8 @@
-"""Data parallel: a rank per device, each with lanes, replay, online and target network of its own; one gradient.
+"""Distributed data parallel: one rank per device, each with its own lanes, replay and networks; gradients are averaged.
 
-Every rank takes the same number of updates at the same environment step: before an iteration all agree on how many are
-due (the least of any rank) and on what rank 0 was told to do. A batch of the run is `batch_size` from each rank; the
-learning rate is used as it is given; the epsilon ladder spans the lanes of all ranks. Rank 0 leads.
+All ranks take the same number of updates at the same environment step: before each iteration they agree on how many are
+due (the minimum over ranks) and on rank 0's order. The run's batch is `batch_size` from each rank. The learning rate is
+not rescaled. The epsilon ladder spans the lanes of all ranks. Rank 0 coordinates.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from engine.runtime.stopwatch import stages
 _GO_ON, _WAIT, _STOP = 0, 1, 2
 _NAP_S = 0.0002
 _EXPLAIN_S = 2.0
-"""Seconds in which the pool's thread tells which rank was lost, which is more than the collective operation knows."""
+"""Seconds to wait, after a failed collective operation, for the pool's thread to report which rank was lost."""
 
 
 @dataclass(frozen=True)
 class Shared:
-    """What rank 0 hands to the others when they start."""
+    """What rank 0 passes to the others at their start."""
 
     run: Path
     config: RunConfig
@@ -52,7 +52,7 @@ class Shared:
     meeting: Path
     resume_from: Path | None
     begun_at: int
-    """Environment steps of the run at its start, so that a resumed one does not repeat its random numbers."""
+    """Environment steps of the run at its start, so that a resumed run does not repeat random numbers."""
 
 
 class Runner:
@@ -112,18 +112,18 @@ class Runner:
 
     def close(self) -> None:
         self._shared_state.stop()
-        self._pool.close(leave_s=0)  # in order they have left already
+        self._pool.close(leave_s=0)  # after an orderly end they have exited already
         self._actor_learner.close()
-        self._meeting.unlink(missing_ok=True)  # not earlier: NCCL's monitor reads it for as long as the group is there
+        self._meeting.unlink(missing_ok=True)  # only now: NCCL's monitor reads it as long as the group exists
 
 
 class _Rank:
-    """A actor_learner among others, once all have met."""
+    """An `ActorLearner` in a process group."""
 
     def __init__(self, actor_learner: ActorLearner, shared_state: SharedState, index: int, meeting: Path) -> None:
         self._actor_learner, self._shared_state, self._index = actor_learner, shared_state, index
         self._lead_says = _GO_ON
-        actor_learner.learner.replay.cut()  # games begin anew, also where a checkpoint had the replay
+        actor_learner.learner.replay.cut()  # new games start, also if the replay was restored
         agent = actor_learner.learner.agent
         assert isinstance(agent, AllreduceDQN)
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo0" if sys.platform == "darwin" else "lo")
@@ -135,7 +135,7 @@ class _Rank:
             rank=index,
             world_size=shared_state.members,
         )
-        self._control = dist.new_group(backend="gloo")  # on the CPU, whatever the gradients are on
+        self._control = dist.new_group(backend="gloo")  # on the CPU, whatever device the gradients are on
         agent.broadcast()
         dist.barrier(self._control)
 
@@ -144,7 +144,7 @@ class _Rank:
         return self._lead_says == _STOP
 
     def iterate(self, order: int = _GO_ON) -> list[Losses]:
-        """Agree with the others, then play and learn, or not. `order` is rank 0's."""
+        """Agree with the other ranks, then act and learn if that was the order. `order` counts on rank 0 only."""
         due = self._agree(self._actor_learner.learner.due(), order)
         if self._lead_says != _GO_ON:
             return []
@@ -154,12 +154,12 @@ class _Rank:
 
     @stages("synchronise")
     def _agree(self, due: int, order: int) -> int:
-        """The least number of updates that are due on any rank; sets what rank 0 says."""
+        """The minimum over ranks of updates due. Also takes over rank 0's order."""
         message = torch.tensor([-due, order])
         pending = dist.all_reduce(message, dist.ReduceOp.MAX, group=self._control, async_op=True)
         assert pending is not None
         before = time.monotonic()
-        while not pending.is_completed():  # a rank that waits, for an evaluation of rank 0's perhaps, is alive
+        while not pending.is_completed():  # a waiting rank (for rank 0's evaluation, say) is alive
             self._shared_state.beat(self._index)
             time.sleep(_NAP_S)
         pending.wait()
@@ -170,7 +170,7 @@ class _Rank:
 
 
 def work(link: HostLink, index: int, restarts: int, shared: Shared) -> None:
-    """The main function of rank `index` > 0: plays and learns until rank 0 says that it is over."""
+    """The main function of rank `index` > 0: plays and learns until rank 0 orders the end."""
     config = _of_rank(shared.config, index)
     shared_state = SharedState(config.num_processes, shared.shared_state)
     actor_learner = ActorLearner(
@@ -193,19 +193,19 @@ def work(link: HostLink, index: int, restarts: int, shared: Shared) -> None:
 
 
 def _of_rank(config: RunConfig, index: int) -> RunConfig:
-    """The configuration with a rank's own device. Raises `UserError` if there is none for each rank."""
+    """The configuration with the device of one rank. Raises `UserError` if there are too few devices."""
     device = device_of_rank(config.device, resolve_device(config.device), index, config.num_processes)
     return dataclasses.replace(config, device=device)
 
 
 def device_of_rank(asked: str, resolved: torch.device, index: int, ranks: int) -> str:
-    """A rank's device: a GPU each, counted from the one that was asked for, or the CPU.
+    """The device of one rank: its own GPU, counted from the requested one, or the CPU.
 
     Args:
         asked: `--device`.
-        resolved: what that means on this machine.
+        resolved: what `--device` means on this machine.
 
-    Raises `UserError` if there are fewer GPUs than ranks, or gradients can't be averaged on the device.
+    Raises `UserError` if there are fewer GPUs than ranks, or if gradients can't be averaged on the device.
     """
     if resolved.type == "mps":
         if asked == "auto":

@@ -1,6 +1,6 @@
-"""Greedy evaluation while training: on lanes of its own, always from the same starts; the best policy is kept.
+"""Greedy evaluation during training, on separate lanes and always from the same starts. Keeps the best policy.
 
-Its score lies in its file, nowhere else: whatever a run goes on from, file and score belong together.
+The best score is stored only in the policy's own file, so file and score match whatever checkpoint a run resumes from.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from engine.runners.learner import Learner
 from engine.runners.stats.counters import Counters
 from engine.runs.checkpoints import BEST_POLICY_FILE, CheckpointError, policy_metadata
 
-_SEED = 20_000  # the starts of every evaluation of every run, so that policies can be compared
+_SEED = 20_000  # the same starts in every evaluation of every run, so that policies can be compared
 
 
 _STARTING_S = 600.0
-"""For the lanes to start in: on nes-py each plays the log of its start again, which takes it half a second."""
+"""Extra seconds per lane for the start: on nes-py each lane replays the inputs of its start, about half a second."""
 
 
 class _StopWaits(Exception):
-    """The run is to end: an evaluation is given up for that."""
+    """The run should stop, so the evaluation is abandoned."""
 
 
 class Evaluator:
-    """Training stands still during an evaluation, so that a run's numbers do not depend on the machine's speed."""
+    """Evaluates the policy of a run. Training waits meanwhile, so results do not depend on the machine's speed."""
 
     def __init__(self, run: Path, config: RunConfig, link: HostLink, learner: Learner, threads: int) -> None:
         self._run, self._config, self._link, self._learner, self._threads = run, config, link, learner, threads
@@ -45,7 +45,8 @@ class Evaluator:
         self._best = score_of(run / BEST_POLICY_FILE, describe_task(config))
 
     def evaluate(self, counters: Counters) -> None:
-        """Play, report, and keep the policy if none was better: by clears, then by return. A stop ends it early."""
+        """Play, report, and keep the policy unless a better one is kept: by clear rate, then by return. A Stop command
+        ends the evaluation early."""
         started = time.monotonic()
         episodes = episodes_of(self._config)
         if self._env is None:
@@ -81,7 +82,7 @@ class Evaluator:
         return self._learner.agent.play(obs, masks)
 
     def _keep(self, env_steps: int, score: tuple[float, float]) -> bool:
-        """Replace the best policy, whole or not at all; whether it was."""
+        """Replace the best policy atomically. Returns whether that succeeded."""
         partial = self._run / f".{BEST_POLICY_FILE}.partial"
         try:
             self._learner.save_policy(partial, env_steps, score)
@@ -94,9 +95,9 @@ class Evaluator:
 
 
 def score_of(policy: Path, task: Mapping[str, Any]) -> tuple[float, ...]:
-    """(clear rate, mean return) that a kept policy reached at `task`.
+    """The (clear rate, mean return) of a kept policy at `task`.
 
-    Empty, which is less than any score, if there is no such file, it is another task's or does not tell.
+    Empty, which compares as less than any score, if the file is missing, has no score or is of another task.
     """
     try:
         said = policy_metadata(policy)
@@ -106,6 +107,6 @@ def score_of(policy: Path, task: Mapping[str, Any]) -> tuple[float, ...]:
 
 
 def episodes_of(config: RunConfig) -> int:
-    """Episodes of an evaluation, a lane each: at least those that were asked for, and as many of every stage."""
+    """Number of episodes in an evaluation, one lane each: at least as many as requested, and equally many per stage."""
     stages = len(stages_of(config.stage))
     return math.ceil(config.eval_episodes / stages) * stages

@@ -17,24 +17,23 @@ from engine.envs.emulators.protocol import SCREEN_SHAPE
 from engine.protocol.messages import Thought
 
 _THOUGHT_BYTES = 2**16
-"""Room for an encoded thought: four pictures of 84x84 and a few hundred Q-values fit twice."""
+"""Capacity for an encoded thought: twice four 84x84 frames and a few hundred Q-values."""
 _encode_thought = msgspec.msgpack.Encoder().encode
 _decode_thought = msgspec.msgpack.Decoder(Thought).decode
 
 
 class FrameMailbox:
-    """One picture, uint8 [240, 256, 3], what the agent thinks of it, and a counter, in memory that parent and child
-    share.
+    """One frame, uint8 [240, 256, 3], the agent's decision in it, and a counter, in shared memory.
 
-    multiprocessing's own arena: a file in /dev/shm, or in the temporary folder if that is too small, which is unlinked
-    as soon as it is made, so that nothing is left whoever is killed.
+    The memory is multiprocessing's own arena: a file in /dev/shm (or the temporary folder, if that is too small) which
+    is unlinked at once, so a killed run leaves nothing behind.
     """
 
     def __init__(self, context: BaseContext) -> None:
         self._memory: Any = context.RawArray(ctypes.c_uint8, 16 + int(np.prod(SCREEN_SHAPE)) + _THOUGHT_BYTES)
 
     def _views(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8], NDArray[np.uint8]]:
-        """Counter, bytes of the thought, picture, thought."""
+        """Counter, length of the thought in bytes, frame, thought."""
         raw = np.frombuffer(self._memory, np.uint8)
         head, pixels, thought = np.split(raw, [16, raw.size - _THOUGHT_BYTES])
         counter, length = head.view(np.int64)[:, None]
@@ -43,16 +42,16 @@ class FrameMailbox:
     def write(self, picture: NDArray[np.uint8], thought: Thought | None = None) -> None:
         counter, length, pixels, room = self._views()
         encoded = b"" if thought is None else _encode_thought(thought)
-        if len(encoded) > _THOUGHT_BYTES and thought is not None:  # of a huge board: without what was seen
+        if len(encoded) > _THOUGHT_BYTES and thought is not None:  # a huge board: leave out what the agent saw
             encoded = _encode_thought(msgspec.structs.replace(thought, shape=(0, 0, 0, 0), seen=b""))
-        counter += 1 + counter % 2  # odd, also where a former writer died in the middle
+        counter += 1 + counter % 2  # odd, even if a previous writer was killed in the middle
         pixels[:] = picture
         room[: len(encoded)] = np.frombuffer(encoded, np.uint8)
         length[:] = len(encoded)
         counter += 1
 
     def read(self, seen: int) -> tuple[int, bytes, Thought | None] | None:
-        """Counter, picture and thought, or None if it is still that with counter `seen` or is being written."""
+        """Counter, frame and thought; None if the counter is still `seen` or a write is in progress."""
         counter, length, pixels, room = self._views()
         before = int(counter[0])
         if before == seen or before % 2:
@@ -64,7 +63,7 @@ class FrameMailbox:
 
 
 def _thought(encoded: bytes) -> Thought | None:
-    """The thought, or None: there is none, or two processes wrote at once while one replaced the other."""
+    """The thought; None if there is none, or if it was torn because a member and its replacement wrote at once."""
     try:
         return _decode_thought(encoded) if encoded else None
     except msgspec.DecodeError:

@@ -7,7 +7,7 @@ from typing import Any
 
 from engine.protocol.messages import Beat, Command, Log, Pause, Report, Resume, Set, Stop
 from engine.runners.message_queue import CommandQueue, ReportQueue
-from engine.runners.watchdog import BEAT_S
+from engine.runners.watchdog import SILENCE_LIMIT_S
 
 
 class HostGoneError(Exception):
@@ -59,7 +59,7 @@ class HostLink:
         now = time.monotonic()
         if within_s is not None or now - self._beaten_at >= 1:
             self._beaten_at = now
-            self.send(Beat(within_s=BEAT_S if within_s is None else within_s))
+            self.send(Beat(within_s=SILENCE_LIMIT_S if within_s is None else within_s))
 
     def log(self, text: str, level: Any = "info") -> None:
         self.send(Log(at=time.time(), level=level, text=text))

@@ -45,8 +45,8 @@ _MOST_STATE_BYTES = 2**28
 
 
 class LearnerState(msgspec.Struct):
-    """What a checkpoint's `state.json` holds. It may come from somebody else, so its numbers are bounded as flags are:
-    a learner that owes a trillion updates would never come back."""
+    """Contents of a checkpoint's `state.json`. The file may be foreign, so its numbers have the bounds of the flags: a
+    learner that owed a trillion updates would never return."""
 
     updates: Count
     credit: Annotated[float, msgspec.Meta(ge=-1e4, le=1e4)]
@@ -58,19 +58,20 @@ class LearnerState(msgspec.Struct):
     torch_random: str
     scaler: dict[str, Any]
     extra: dict[str, Any]
-    """The runner's, with `counters` and `tuned` among them; see `Coordinator`."""
+    """State of the runner, with `counters` and `tuned` among it; see `Coordinator`."""
 
 
 class DivergedError(HopelessError):
-    """The loss is no longer a number; going on would only spoil the checkpoints."""
+    """The loss is not finite; further training would only write bad checkpoints."""
 
 
 class Learner:
-    """Double DQN on replay at `replay_ratio` learned samples per environment step.
+    """Double DQN on replay, with `replay_ratio` learned samples per environment step.
 
-    With `resume_from`, weights, optimiser, counters, the random state and beta (unless it is given anew) continue. The
-    replay's contents do not: it fills to a quarter of the burn-in before learning goes on, enough because the policy
-    that fills it is trained. A replay in a file, in `replay_folder`, is there again, unless it has another shape.
+    `resume_from` restores weights, optimiser, counters, random state and beta (unless beta is given again). The replay
+    itself is restored only from a checkpoint that holds it, or from files in `replay_folder` if their shape fits.
+    Otherwise learning waits until the replay holds a quarter of the burn-in; that is enough, because a trained policy
+    fills it.
     """
 
     def __init__(
@@ -90,10 +91,16 @@ class Learner:
         resume_from: Path | None = None,
         replay_folder: Path | None = None,
     ) -> None:
-        """`agent` makes the agent, of `DoubleDQN`'s arguments. `replay` is one that others fill; otherwise this is
-        learner `index` of `share` in the run, each with a replay of its own, that share burn-in and transitions; the
-        random states of a checkpoint are learner 0's. `choices` are those that another learner of the run has made.
-        `beat` is called before every update: many can be due at once."""
+        """Build agent and replay.
+
+        Args:
+            agent: makes the agent from `DoubleDQN`'s arguments.
+            replay: a replay that other processes fill. Without one, this is learner `index` of `share`, each with its
+                own replay; they divide burn-in and transitions. A checkpoint's random states are learner 0's.
+            choices: autotuned settings of another learner of the run.
+            tell: receives log lines.
+            beat: called before every update; many can be due at once.
+        """
         state = None if resume_from is None else read_state(resume_from)
         device = resolve_device(config.device)
         if choices is None and resume_from is not None and state is not None:
@@ -102,7 +109,7 @@ class Learner:
         config = dataclasses.replace(config, batch_size=self.choices.batch_size)
         on_device = replay is None and _belongs_on_device(config, spec, device, index, share)
         elsewhere = replay is None and (config.use_mmap_buffer or (on_device and device.type != "cpu"))
-        if index == 0:  # for all of the run's processes, before the others take their part
+        if index == 0:  # checks for all processes of the run, before the others allocate
             check_memory(
                 config, spec.frame_shape, spec.stack, spec.actions if spec.masked else 0, with_replay=not elsewhere
             )
@@ -117,9 +124,9 @@ class Learner:
             tau=config.tau,
             threads=self.choices.threads,
             accumulate=config.accumulate,
-            on_shortage=lambda parts: tell(f"memory ran out: batches are learned in {parts} parts from now on"),
+            on_shortage=lambda parts: tell(f"out of memory: batches are now processed in {parts} parts"),
         )
-        renew = None if resume_from is None else tell  # with other processes or lanes than before, say
+        renew = None if resume_from is None else tell  # such as after a change of processes or lanes
         self.replay = (
             make_replay(
                 config,
@@ -146,28 +153,28 @@ class Learner:
 
     @property
     def burnin_left(self) -> int:
-        """Transitions to store before learning begins; at least one batch, and a complete window in some lane."""
+        """Transitions still to store before learning starts: at least one batch, and one complete n-step window."""
         fill = max(self._fill, self._config.batch_size, self._lanes * (self._config.n_step + 1))
         return max(0, fill - self.replay.size)
 
     @property
     def updates(self) -> int:
-        """Of the network, since it was new."""
+        """Updates of the network since it was created."""
         return self.agent.updates
 
     @property
     def backlog(self) -> int:
-        """Environment steps that were played and are not yet learned from at the replay ratio."""
+        """Environment steps played but not yet learned from, at the replay ratio."""
         return math.ceil(self._credit * self._config.batch_size / self._ratio)
 
     @property
     def due_within(self) -> int:
-        """Environment steps that make an update due, however little of one is due already."""
+        """Environment steps after which an update is certainly due."""
         return math.ceil(self._config.batch_size / self._ratio) + 1
 
     @property
     def tuned(self) -> dict[str, float]:
-        """The numbers that can be changed while learning, as they are."""
+        """Current values of the settings that can be changed while learning."""
         return {
             "learning_rate": self.agent.learning_rate,
             "beta": self.replay.beta,
@@ -175,7 +182,7 @@ class Learner:
         }
 
     def tune(self, name: Tunable, value: float, tuning: int) -> None:
-        """Take a number that was changed for the `tuning`-th time; it may be told again and again."""
+        """Apply a changed setting. `tuning` counts its changes, so that repeated calls apply each change once."""
         if self._tunings.get(name) == tuning:
             return
         self._tunings[name] = tuning
@@ -195,7 +202,7 @@ class Learner:
         step: VectorStep,
         masks: NDArray[np.bool_] | None = None,
     ) -> None:
-        """Store one step of all lanes: the frames acted on [lanes, *frame_shape], the actions, the outcome."""
+        """Store one step of all lanes: the frames acted on [lanes, *frame_shape], the actions [lanes], the outcome."""
         final_frames = step.final_frames
         if not isinstance(self.replay, DeviceReplayBuffer):
             frames, final_frames = (_on_host(each) for each in (frames, final_frames))
@@ -205,19 +212,22 @@ class Learner:
         self.book(self._config.parallel_envs)
 
     def book(self, env_steps: int) -> None:
-        """Count environment steps that the replay has taken up, as far as they are to be learned from."""
+        """Count environment steps added to the replay, as credit for updates. Steps of the burn-in give none."""
         if self.burnin_left == 0:
             self._credit += env_steps * self._ratio / self._config.batch_size
 
     def due(self, ahead: int = 0) -> int:
-        """Updates that are due, or would be `ahead` environment steps later."""
-        if self.burnin_left > 0:  # a resumed credit waits for the replay
+        """Updates due now, or `ahead` environment steps later."""
+        if self.burnin_left > 0:  # credit from a checkpoint waits until the replay is filled
             return 0
         return max(0, int(self._credit + ahead * self._ratio / self._config.batch_size))
 
     def learn(self, updates: int | None = None) -> list[Losses]:
-        """As many updates, or those that are due. Raises `DivergedError` if the loss is not finite, `NothingToSample`,
-        with the update still due, if others have overwritten all that could be learned from."""
+        """Take `updates` updates (default: all that are due).
+
+        Raises `DivergedError` if the loss is not finite; `NothingToSample`, with the update still due, if other
+        processes have overwritten everything that could be sampled.
+        """
         done = []
         for _ in range(self.due() if updates is None else updates):
             self._beat()
@@ -233,7 +243,7 @@ class Learner:
         return done
 
     def policy_metadata(self, env_steps: int, score: tuple[float, ...] = ()) -> dict[str, str]:
-        """The safetensors header that lets a policy file be played without its run; with the score, if it has one."""
+        """The safetensors header that makes a policy file playable without its run, with the score if there is one."""
         policy = {
             "version": __version__,
             "network": f"dueling-{network_of(self._config)}",
@@ -249,11 +259,11 @@ class Learner:
         return {"format": checkpoints.POLICY_FORMAT, "policy": json.dumps(policy)}
 
     def save_policy(self, path: Path, env_steps: int, score: tuple[float, ...] = ()) -> None:
-        """Write the network to play with alone, and the `score` that it reached."""
+        """Write the policy network and the `score` that it reached."""
         try:
             save_file(_on_cpu(self.agent.policy.state_dict()), path, self.policy_metadata(env_steps, score))
         except BaseException:
-            path.unlink(missing_ok=True)  # half of it on a full disk
+            path.unlink(missing_ok=True)  # a partial file, if the disk is full
             raise
 
     def write_checkpoint(
@@ -265,10 +275,9 @@ class Learner:
         arrays: dict[str, NDArray[Any]],
         progress: Callable[[], object] = lambda: None,
     ) -> None:
-        """Write everything into the folder `partial` and seal it; call `progress` after each piece of what is large.
+        """Write everything into the folder `partial` and seal it; call `progress` after each piece of large files.
 
-        `config` is the run's, which goes on elsewhere: a rank's names a device. `read_extra` gives `extra` (JSON) and
-        `arrays` back.
+        `config` is the run's own, not a rank's with its device. `read_extra` reads `extra` (JSON) and `arrays` again.
         """
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir()
@@ -311,7 +320,7 @@ class Learner:
             self._random.bit_generator.state = state.random
             torch.set_rng_state(torch.from_numpy(np.frombuffer(bytes.fromhex(state.torch_random), np.uint8).copy()))
         if unchanged(self._config, folder, "accumulate"):
-            self.agent.accumulate = state.accumulate  # more parts than were asked for, where memory had run out
+            self.agent.accumulate = state.accumulate  # more parts than requested, if memory had run out
         self.agent.load_scaler_state(state.scaler)
         if (folder / _REPLAY_FILE).exists() and self.replay.load_state(self._replay_arrays(folder)):
             self._fill = state.fill
@@ -319,7 +328,7 @@ class Learner:
             self._fill = math.ceil(self._burnin / 4)
 
     def _replay_arrays(self, folder: Path) -> dict[str, NDArray[Any]]:
-        """A checkpoint's replay, left on the disk; without priorities where they would be for other transitions."""
+        """A checkpoint's replay, memory-mapped; without priorities if n-step or alpha have changed."""
         arrays = mapped_arrays(folder / _REPLAY_FILE)
         if unchanged(self._config, folder, "n_step", "alpha"):
             return arrays
@@ -335,10 +344,12 @@ def make_replay(
     renew: Callable[[str], None] | None = None,
     others: int = 0,
 ) -> Replay:
-    """The replay a run's options ask for, on `device` if there is one; `folder` is where one that is kept in files has
-    them, `renew` and `others` those of `MappedMemory`.
+    """The replay for a run's options, one of `share` equal parts.
 
-    It is one of `share` equal ones.
+    Args:
+        device: where frames lie; None: on the host.
+        folder: where a memory-mapped replay has its files.
+        renew, others: see `MappedMemory`.
     """
     if config.use_mmap_buffer and folder is None:
         raise ValueError("a replay in files needs a folder")
@@ -353,15 +364,15 @@ def make_replay(
 
 
 def shared_replay(config: RunConfig, spec: Spec, processes: int, memory: SharedMemory) -> ReplayBuffer:
-    """The replay that as many processes fill, each its own lanes of it, telling priorities with what they append."""
+    """The replay that `processes` actors fill, each its own lanes, with a priority for each transition."""
     options, priorities = _replay_options(config, spec, processes * config.parallel_envs)
     options |= {"memory": memory, "reuse_batches": True, "priorities": True}
     return PrioritizedReplayBuffer(**options, **priorities) if config.prioritized_replay else ReplayBuffer(**options)
 
 
 def _replay_options(config: RunConfig, spec: Spec, lanes: int, share: int = 1) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Arguments of every replay, and those of a prioritized one."""
-    seen = share if config.runner == "parallel" else 1  # a worker has one of so many updates of the run
+    """Arguments of any replay, and further ones of a prioritized replay."""
+    seen = share if config.runner == "parallel" else 1  # updates of the run per update of one worker
     return {
         "lanes": lanes,
         "capacity": math.ceil(config.buffer_size / (lanes * share)),
@@ -374,12 +385,12 @@ def _replay_options(config: RunConfig, spec: Spec, lanes: int, share: int = 1) -
 
 
 def device_of_boards(config: RunConfig, device: torch.device) -> torch.device | None:
-    """Where board games are played so that their frames need not travel; None: on the host."""
+    """The device on which board games run so that frames need no copy; None: the host."""
     return device if _may_be_on_device(config, device) else None
 
 
 def _belongs_on_device(config: RunConfig, spec: Spec, device: torch.device, index: int, share: int) -> bool:
-    """Whether the replay of learner `index` of `share` is kept where it learns; see `fits_device`."""
+    """Whether learner `index` of `share` keeps its replay on the device that learns; see `fits_device`."""
     if not _may_be_on_device(config, device):
         return False
     if device.type != "cuda":
@@ -392,17 +403,17 @@ def _belongs_on_device(config: RunConfig, spec: Spec, device: torch.device, inde
 
 
 def on_one_gpu(config: RunConfig, index: int, share: int) -> int:
-    """Transitions that must fit into the memory that learner `index` of `share` finds on its GPU.
+    """Transitions that must fit into the GPU memory that learner `index` of `share` finds free.
 
-    A rank's GPU is its own. Workers of `parallel` have one together: all of them decide by what all take, but if it has
-    to be the GPU, the others find what the first has taken already.
+    Each rank has its own GPU. The workers of `parallel` share one, so each decides by the sum of all, except with
+    `--replay-device device`: there each allocates what the earlier ones have left.
     """
     together = config.runner == "parallel" and (config.replay_device == "auto" or index == 0)
     return config.buffer_size if together else math.ceil(config.buffer_size / share)
 
 
 def _may_be_on_device(config: RunConfig, device: torch.device) -> bool:
-    """Whether the replay is to be on the device that learns, or may be if it fits."""
+    """Whether the replay must lie on the device that learns, or may if it fits."""
     if config.replay_device == "device" and device.type == "mps":
         raise UserError("--replay-device: MPS has no float64, which priorities need; accepted: auto, host")
     if config.replay_device == "host" or config.use_mmap_buffer:
@@ -411,12 +422,12 @@ def _may_be_on_device(config: RunConfig, device: torch.device) -> bool:
 
 
 def read_extra(folder: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """What the runner gave `write_checkpoint` as `extra` and `arrays`."""
+    """The `extra` and `arrays` that were passed to `write_checkpoint`."""
     return read_state(folder).extra, load_arrays(folder / _ARRAYS_FILE)
 
 
 def read_state(folder: Path) -> LearnerState:
-    """`state.json` of a checkpoint. Raises `CheckpointError` if it can't be used."""
+    """Reads `state.json` of a checkpoint. Raises `CheckpointError` if it is missing or damaged."""
     path = folder / _STATE_FILE
     try:
         return msgspec.convert(json.loads(read_bounded(path, _MOST_STATE_BYTES)), LearnerState)
@@ -427,13 +438,13 @@ def read_state(folder: Path) -> LearnerState:
 
 
 def unchanged(config: RunConfig, checkpoint: Path, *options: str) -> bool:
-    """Whether options are what they were in the run that wrote a checkpoint. If not, they were given on resume."""
+    """Whether options have the same values as in the run that wrote a checkpoint."""
     before = load_toml(checkpoint / CONFIG_FILE)
     return all(before[option] == getattr(config, option) for option in options)
 
 
 def _on_host(frames: Frames) -> NDArray[np.uint8]:
-    """Frames for a replay in arrays; a copy only if they are on another device."""
+    """Frames as an array; copied only if they lie on another device."""
     array: NDArray[np.uint8] = frames.cpu().numpy() if isinstance(frames, torch.Tensor) else frames
     return array
 

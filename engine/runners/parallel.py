@@ -1,8 +1,9 @@
-"""Workers on one shared model: each plays, keeps a replay of its own, and pushes gradients (as A3C does, Mnih et al.
-2016, arXiv:1602.01783, with replay).
+"""Workers on a shared model: each acts, has its own replay, and applies its gradients to a model in shared memory.
 
-A worker takes over the shared model with each of its updates, and looks for it every `sync_every` environment steps
-besides. Worker 0 leads: one worker alone is the single runner, bit for bit.
+This is A3C (Mnih et al. 2016, arXiv:1602.01783) with replay.
+
+A worker loads the shared model with each of its updates, and at least every `sync_every` environment steps. Worker 0
+coordinates. A single worker computes the same as the `single` runner, bit for bit.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _NAP_S = 0.02
 
 @dataclass(frozen=True)
 class Shared:
-    """What worker 0 hands to the others when they start."""
+    """What worker 0 passes to the others at their start."""
 
     run: Path
     config: RunConfig
@@ -42,7 +43,7 @@ class Shared:
     choices: dict[str, Any]
     resume_from: Path | None
     begun_at: int
-    """Environment steps of the run at its start, so that a resumed one does not repeat its random numbers."""
+    """Environment steps of the run at its start, so that a resumed run does not repeat random numbers."""
 
 
 class Runner:
@@ -95,12 +96,12 @@ class Runner:
 
     def close(self) -> None:
         self._shared_state.stop()
-        self._pool.close(leave_s=0)  # in order they have left already
+        self._pool.close(leave_s=0)  # after an orderly end they have exited already
         self._worker.actor_learner.close()
 
 
 class _Worker:
-    """A actor_learner on the shared model."""
+    """An `ActorLearner` on the shared model."""
 
     def __init__(
         self,
@@ -123,7 +124,7 @@ class _Worker:
             agent=functools.partial(SharedDQN, memory=model, lock=lock),
             **actor_learner,
         )
-        self.actor_learner.learner.replay.cut()  # games begin anew, also where a checkpoint had the replay
+        self.actor_learner.learner.replay.cut()  # new games start, also if the replay was restored
         agent = self.actor_learner.learner.agent
         assert isinstance(agent, SharedDQN)
         self.agent = agent
@@ -141,7 +142,7 @@ class _Worker:
 
 
 def work(link: HostLink, index: int, restarts: int, shared: Shared) -> None:
-    """The main function of worker `index` > 0: plays and learns until it is told to stop."""
+    """The main function of worker `index` > 0: plays and learns until told to stop."""
     config = shared.config
     shared_state = SharedState(config.num_processes, shared.shared_state)
     worker = _Worker(
@@ -155,7 +156,7 @@ def work(link: HostLink, index: int, restarts: int, shared: Shared) -> None:
         tell=link.log,
         seed=[config.seed, index, restarts, shared.begun_at],
         choices=shared.choices,
-        resume_from=None if restarts else shared.resume_from,  # by then the checkpoint may have been rotated away
+        resume_from=None if restarts else shared.resume_from,  # a later restart may find it rotated away
     )
     worker.agent.pull()
     if restarts:

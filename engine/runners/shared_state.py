@@ -1,7 +1,9 @@
-"""What a run's processes tell each other: orders from the leader, and counts, heartbeats and episodes from each member.
+"""Shared memory of a run's processes: orders from the coordinator; counts, heartbeats and episodes from each member.
 
-Plain numbers in memory they share, each with one writer, so that nobody ever holds a lock or waits for a reader, and a
-process that dies leaves nothing half-done. A member's counts go on where a replaced one stopped.
+Every number has exactly one writer, so there are no locks, no writer waits for a reader, and a killed process leaves
+nothing inconsistent. Orders lie here and not in queues, because they are states (paused, a learning rate): a member
+that replaces another one finds them, and a hung member can't block the coordinator. A new member continues its
+predecessor's counts.
 """
 
 from __future__ import annotations
@@ -20,11 +22,11 @@ from engine.protocol.messages import Tunable
 from engine.runtime.stopwatch import stages
 from engine.runtime.trace import follow
 
-BEAT_S = 4.0
-"""Seconds after a heartbeat within which a member has to give the next one."""
+HEARTBEAT_S = 4.0
+"""Seconds within which a member must give the next heartbeat."""
 TUNABLE: tuple[str, ...] = get_args(Tunable)
 
-_ROOM = 16_384  # ended episodes of a member that wait to be read: of short ones while its leader evaluates, say
+_ROOM = 16_384  # unread episodes per member; short ones pile up during an evaluation
 _NOTE_EVERY_S = 0.2
 _RUN, _PAUSE, _STOP = 0, 1, 2
 
@@ -45,22 +47,22 @@ class EndedEpisode:
 
 
 class SharedState:
-    """Numbers of `members` processes. The leader is member 0 where it plays itself."""
+    """State shared by `members` processes. A coordinator that also plays is member 0."""
 
     def __init__(self, members: int, memory: Memory | None = None) -> None:
         self.members = members
         layout: Layout = {
-            "order": ((4,), np.int64),  # state, env_steps of the run, env_steps up to which members may go, updates
+            "order": ((4,), np.int64),  # state, env_steps of the run, limit on the members' env_steps, updates
             "screen_fps": ((1,), np.float64),
             "level": ((1,), np.float64),  # of the curriculum
-            "beta": ((1,), np.float64),  # of the leader's replay
+            "beta": ((1,), np.float64),  # of the coordinator's replay
             "tuned": ((len(TUNABLE),), np.float64),
             "tunings": ((len(TUNABLE),), np.int64),  # how often each was set
             "counts": ((members, 4), np.int64),  # env_steps, frames, ended episodes, updates in the weights it uses
             "due": ((members,), np.float64),  # CLOCK_MONOTONIC of the latest next heartbeat; 0: not ready
-            "waited": ((members,), np.float64),  # seconds it had to wait for others
-            "stages": ((members, len(stages.row())), np.float64),  # where its time went: `Stopwatch.row`
-            "trace": ((1,), np.float64),  # CLOCK_MONOTONIC up to which stages are recorded
+            "waited": ((members,), np.float64),  # seconds spent waiting for others
+            "stages": ((members, len(stages.row())), np.float64),  # `Stopwatch.row`
+            "trace": ((1,), np.float64),  # CLOCK_MONOTONIC until which stages are recorded
             "episodes": ((members, _ROOM, 8), np.float64),
         }
         arrays = (memory or HostMemory()).arrays(layout)
@@ -70,12 +72,12 @@ class SharedState:
         self.stages, self._trace = arrays["stages"], arrays["trace"]
         self._episodes = arrays["episodes"]
         self._noted_at = 0.0
-        self._read = np.zeros(members, np.int64)  # of each member's episodes, by this process
+        self._read = np.zeros(members, np.int64)  # episodes of each member that this process has read
 
-    # ------------------------------------------------------------------------------------------ the leader's
+    # ------------------------------------------------------------------------------------------ the coordinator's
 
     def open(self, level: float = 0.0) -> None:
-        """Before members start: nothing is tuned, they may play on and on, and the curriculum is at `level`."""
+        """Initialise, before members start: no setting changed, no limit, the curriculum at `level`."""
         self._tuned[:] = np.nan
         self.teach(level)
         self.allow(None)
@@ -92,30 +94,30 @@ class SharedState:
     def tune(self, name: Tunable, value: float) -> None:
         place = TUNABLE.index(name)
         self._tuned[place] = value
-        self._tunings[place] += 1  # last: who sees it finds the value
+        self._tunings[place] += 1  # written last, so a reader that sees it finds the value
 
     def teach(self, level: float) -> None:
-        """Tell how far the run's curriculum has come."""
+        """Publish the curriculum's level."""
         self._level[0] = level
 
     def show_screen(self, fps: float) -> None:
-        """Ask member 0 for pictures of its first game; 0 for none."""
+        """Request frames of member 0's first lane; 0 for none."""
         self._screen_fps[0] = fps
 
     def trace(self, seconds: float) -> None:
-        """Let every process record its stages for so long."""
+        """Let every process record its stopwatch stages for `seconds`."""
         self._trace[0] = time.monotonic() + seconds
 
     def publish(self, env_steps: int, updates: int, beta: float) -> None:
-        """Tell how far the run is."""
+        """Publish the run's progress."""
         self._order[1], self._order[3], self._beta[0] = env_steps, updates, beta
 
     def allow(self, env_steps: int | None) -> None:
-        """Let members play until their environment steps add up to that many; None: on and on."""
+        """Limit the sum of the members' environment steps; None: no limit."""
         self._order[2] = np.iinfo(np.int64).max if env_steps is None else env_steps
 
     def ended(self) -> Iterator[tuple[int, EndedEpisode]]:
-        """(member, episode) for every one that was booked since the last call."""
+        """(member, episode) for every episode recorded since the last call."""
         for member in range(self.members):
             count = int(self.counts[member, 2])
             for number in range(max(int(self._read[member]), count - _ROOM), count):
@@ -129,15 +131,15 @@ class SharedState:
 
     @property
     def played(self) -> int:
-        """Environment steps of all members since the shared_state was opened."""
+        """Environment steps of all members since `open`."""
         return int(self.counts[:, 0].sum())
 
     @property
     def frames(self) -> int:
-        """Emulated frames of all members since the shared_state was opened."""
+        """Emulated frames of all members since `open`."""
         return int(self.counts[:, 1].sum())
 
-    # ------------------------------------------------------------------------------------------ everybody's
+    # ------------------------------------------------------------------------------------------ every process's
 
     @property
     def paused(self) -> bool:
@@ -149,22 +151,22 @@ class SharedState:
 
     @property
     def env_steps(self) -> int:
-        """Of the run, as the leader published them."""
+        """Of the run, as last published."""
         return int(self._order[1])
 
     @property
     def updates(self) -> int:
-        """Of the run, as the leader published them."""
+        """Of the run, as last published."""
         return int(self._order[3])
 
     @property
     def beta(self) -> float:
-        """Of the run, as the leader published it."""
+        """Of the run, as last published."""
         return float(self._beta[0])
 
     @property
     def may_go_on(self) -> bool:
-        """Whether members are not yet as far ahead of learning as they may be."""
+        """Whether members are below the limit set by `allow`."""
         return self.played < int(self._order[2])
 
     @property
@@ -173,27 +175,27 @@ class SharedState:
 
     @property
     def level(self) -> float:
-        """Of the run's curriculum; 0 without one."""
+        """Level of the run's curriculum; 0 without one."""
         return float(self._level[0])
 
     def tuned(self, name: Tunable) -> float | None:
-        """What a number of the run was set to by hand; None if it was not."""
+        """The value a setting was changed to; None if it was not changed."""
         value = float(self._tuned[TUNABLE.index(name)])
         return None if np.isnan(value) else value
 
     def tunings(self, name: Tunable) -> int:
-        """How often a number was set by hand. The same value again is another time: beta anneals in between."""
+        """How often a setting was changed. Setting the same value again counts, since beta anneals in between."""
         return int(self._tunings[TUNABLE.index(name)])
 
     # ------------------------------------------------------------------------------------------ a member's own
 
-    def beat(self, member: int, within_s: float = BEAT_S) -> None:
-        """Give a heartbeat; the next one comes within `within_s` seconds."""
+    def beat(self, member: int, within_s: float = HEARTBEAT_S) -> None:
+        """Give a heartbeat and promise the next one within `within_s` seconds."""
         self.due[member] = time.monotonic() + within_s
 
     def note_stages(self, member: int | None) -> None:
-        """Tell where this process's time went so far, and record it if that is asked for. Once an iteration is right;
-        who leads without being a member has nobody to tell."""
+        """Publish where this process's time went, and record a trace if one is requested. Call it once per iteration. A
+        coordinator that is not a member passes None."""
         now = time.monotonic()
         if member is not None and now - self._noted_at >= _NOTE_EVERY_S:
             self._noted_at = now
@@ -201,7 +203,7 @@ class SharedState:
         follow(stages, float(self._trace[0]), multiprocessing.current_process().name)
 
     def book(self, member: int, env_steps: int, frames: int, episodes: list[EndedEpisode]) -> None:
-        """Count what was played and which episodes ended."""
+        """Record steps played and episodes that ended."""
         counts = self.counts[member]
         for episode in episodes:
             self._episodes[member, counts[2] % _ROOM] = (
@@ -214,5 +216,5 @@ class SharedState:
 
 
 def late(due: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Which members [n] were ready once and have missed their heartbeat."""
+    """Which members [n] have started and missed their heartbeat."""
     return (due > 0) & (due < time.monotonic())

@@ -1,4 +1,4 @@
-"""One process that plays and learns: the runner whose numbers depend on its seed alone, and that resumes exactly."""
+"""One process that acts and learns: deterministic for a given seed, and resumes bit for bit."""
 
 from __future__ import annotations
 

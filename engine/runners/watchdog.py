@@ -1,30 +1,30 @@
-"""When a silent process counts as hung."""
+"""When a silent process counts as hung: limits, and grace time after the watcher itself was stalled."""
 
 from __future__ import annotations
 
 import math
 import time
 
-BEAT_S = 20.0
-"""Seconds of silence after which a leading process is taken to hang, unless it said otherwise."""
-START_S = 600.0
-"""Seconds of silence after which a process that starts is taken to hang: it may compile, and on nes-py each lane
-replays the log of its start."""
+SILENCE_LIMIT_S = 20.0
+"""Seconds of silence after which a coordinator counts as hung, unless it announced a longer silence."""
+START_LIMIT_S = 600.0
+"""Seconds of silence after which a starting process counts as hung. It may compile, and on nes-py each lane replays the
+inputs of its start."""
 
 
-class Patience:
-    """Of who watches others with others: what held up the watcher, a machine that stood still say, held them up, too.
+class GraceTime:
+    """Grace time for watched processes: whatever stalled the watcher (a suspended machine, say) stalled them, too.
 
     Args:
-        beat_s: the time within which they are heard of.
+        limit_s: seconds of silence that the watcher allows.
     """
 
-    def __init__(self, beat_s: float) -> None:
-        self._beat_s, self._until = beat_s, -math.inf
+    def __init__(self, limit_s: float) -> None:
+        self._limit_s, self._until = limit_s, -math.inf
 
-    def spares(self, held_up_s: float) -> bool:
-        """Whether they still have time, now that the watcher comes so late."""
+    def granted(self, stalled_s: float) -> bool:
+        """Whether the watched still have time, given that the watcher was stalled for `stalled_s` seconds."""
         now = time.monotonic()
-        if held_up_s > self._beat_s / 4:
-            self._until = now + self._beat_s
+        if stalled_s > self._limit_s / 4:
+            self._until = now + self._limit_s
         return now <= self._until

@@ -1,7 +1,7 @@
-"""The processes that a leading process has started, and a thread that watches them.
+"""The members that a coordinator has started, and a thread that watches them.
 
-A member that dies or misses its heartbeat is replaced, or, where the others can't go on without it, ends the leading
-process, which the host then starts again from the newest checkpoint. Each member has a pipe of its own.
+A member that crashes or hangs is replaced. If the others can't continue without it, the coordinator exits, and the host
+restarts it from the newest checkpoint. Each member reports on its own queue.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ from engine.protocol.messages import Failed, Log
 from engine.runners.host_link import HostLink
 from engine.runners.message_queue import ReportQueue
 from engine.runners.process import member_main
-from engine.runners.shared_state import BEAT_S, SharedState, late
-from engine.runners.watchdog import START_S, Patience
+from engine.runners.shared_state import HEARTBEAT_S, SharedState, late
+from engine.runners.watchdog import START_LIMIT_S, GraceTime
 
 Role = Literal["actor", "worker", "rank"]
-_LOOK_EVERY_S = 0.25
-_VAIN_STARTS = 3
-"""Deaths of a member in a row before it had played a step, after which the run is given up."""
+_POLL_S = 0.25
+_MAX_FAILED_STARTS = 3
+"""Consecutive crashes of a member before its first step after which the run fails."""
 _LEAVE_S = 10.0
-"""Seconds in which members end by themselves once they are told to."""
+"""Seconds that members have to exit once told to stop."""
 
 
 @dataclass
-class _Post:
-    """A member's place; processes come and go in it."""
+class _Slot:
+    """One member: its current process and queue."""
 
     index: int
     process: SpawnProcess
     reports: ReportQueue
     restarts: int = 0
-    vain: int = 0
+    failed_starts: int = 0
     started_at: float = field(default_factory=time.monotonic)
     played: int = 0
-    """Environment steps when the former one was lost."""
+    """Environment steps when the previous process was lost."""
     reason: str = ""
 
 
@@ -50,8 +50,8 @@ class WorkerPool:
     """Members `first` to the last of `shared_state`, each running `work(link, index, restarts, *arguments)`.
 
     Args:
-        replace: whether a member that is lost can be replaced.
-        start_s: seconds in which a member has to give its first heartbeat.
+        replace: whether a lost member can be replaced.
+        start_s: seconds until a member's first heartbeat is overdue.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class WorkerPool:
         *,
         first: int = 0,
         replace: bool = True,
-        start_s: float = START_S,
+        start_s: float = START_LIMIT_S,
     ) -> None:
         self._role, self._work, self._arguments = role, work, arguments
         self._shared_state, self._link, self._first, self._replace = shared_state, link, first, replace
@@ -72,24 +72,24 @@ class WorkerPool:
         self._closing = threading.Event()
         self._start_s, self._leave_s = start_s, _LEAVE_S
         self._started = threading.Event()
-        self._posts: list[_Post] = []
+        self._slots: list[_Slot] = []
         self._thread = threading.Thread(target=self._watch, name="pool", daemon=True)
         self._thread.start()
         self._started.wait()
-        if len(self._posts) < shared_state.members - first:
-            raise RuntimeError(f"{role} {first + len(self._posts)} could not be started")
+        if len(self._slots) < shared_state.members - first:
+            raise RuntimeError(f"{role} {first + len(self._slots)} could not be started")
 
     @property
     def all_ready(self) -> bool:
-        """Whether every member has given a heartbeat since it was started."""
+        """Whether every member has given a heartbeat since its start."""
         return bool((self._shared_state.due[self._first :] > 0).all())
 
     def restarts(self, index: int) -> int:
-        """How often member `index` was replaced."""
-        return self._posts[index - self._first].restarts if index >= self._first else 0
+        """How many times member `index` was replaced."""
+        return self._slots[index - self._first].restarts if index >= self._first else 0
 
     def close(self, leave_s: float = _LEAVE_S) -> None:
-        """Wait for the members, which were told to stop; kill who stays for longer."""
+        """Wait for the members, which must have been told to stop; kill any still running after `leave_s` seconds."""
         self._leave_s = leave_s
         self._closing.set()
         self._thread.join()
@@ -97,44 +97,44 @@ class WorkerPool:
     # ------------------------------------------------------------------------------------------ in the thread
 
     def _watch(self) -> None:
-        # Started in this thread, too: on Linux a child is told of the end of the thread that started it.
+        # Members start in this thread, because on Linux a child is killed when the thread that started it exits.
         try:
             for index in range(self._first, self._shared_state.members):
-                self._posts.append(_Post(index, *self._start(index, 0)))
+                self._slots.append(_Slot(index, *self._start(index, 0)))
         finally:
             self._started.set()
-        patience = Patience(BEAT_S)
+        patience = GraceTime(HEARTBEAT_S)
         while not self._closing.is_set():
-            sentinels: dict[Any, _Post] = {post.process.sentinel: post for post in self._posts}
-            queues: dict[Any, _Post] = {post.reports: post for post in self._posts if not post.reports.closed}
+            sentinels: dict[Any, _Slot] = {slot.process.sentinel: slot for slot in self._slots}
+            queues: dict[Any, _Slot] = {slot.reports: slot for slot in self._slots if not slot.reports.closed}
             looked_at = time.monotonic()
-            for ready in wait([*sentinels, *queues], timeout=_LOOK_EVERY_S):
+            for ready in wait([*sentinels, *queues], timeout=_POLL_S):
                 if ready in queues:
                     self._read(queues[ready])
             if self._closing.is_set():
                 break
-            spared = patience.spares(time.monotonic() - looked_at)
+            spared = patience.granted(time.monotonic() - looked_at)
             overdue = late(self._shared_state.due) & (not spared)
-            for post in self._posts:
-                if not post.process.is_alive():
-                    while not post.reports.closed and post.reports.poll():  # its last words; their end closes the queue
-                        self._read(post)
-                    self._lost(post, post.reason or _how_it_ended(post.process.exitcode))
-                elif overdue[post.index]:
-                    self._lost(post, "it stood still")
-                elif self._starts_too_long(post) and not spared:
-                    self._lost(post, f"it did not start within {self._start_s:g} s")
-        # Waited for in this thread, because its end would end them; and less long than the host waits for a sign.
+            for slot in self._slots:
+                if not slot.process.is_alive():
+                    while not slot.reports.closed and slot.reports.poll():  # reports sent before its end
+                        self._read(slot)
+                    self._lost(slot, slot.reason or _how_it_ended(slot.process.exitcode))
+                elif overdue[slot.index]:
+                    self._lost(slot, "it hung")
+                elif self._starts_too_long(slot) and not spared:
+                    self._lost(slot, f"it did not start within {self._start_s:g} s")
+        # Joined in this thread, because its exit would kill them; and for less time than the host's own limit.
         deadline = time.monotonic() + self._leave_s
-        for post in self._posts:
-            post.process.join(max(0.0, deadline - time.monotonic()))
-            post.process.kill()
-            post.process.join()
-            post.reports.close()
+        for slot in self._slots:
+            slot.process.join(max(0.0, deadline - time.monotonic()))
+            slot.process.kill()
+            slot.process.join()
+            slot.reports.close()
 
-    def _starts_too_long(self, post: _Post) -> bool:
-        starting = self._shared_state.due[post.index] == 0
-        return bool(starting and time.monotonic() - post.started_at > self._start_s)
+    def _starts_too_long(self, slot: _Slot) -> bool:
+        starting = self._shared_state.due[slot.index] == 0
+        return bool(starting and time.monotonic() - slot.started_at > self._start_s)
 
     def _start(self, index: int, restarts: int) -> tuple[SpawnProcess, ReportQueue]:
         self._shared_state.due[index] = 0
@@ -145,40 +145,40 @@ class WorkerPool:
             name=f"{self._role} {index}",
         )
         process.start()
-        reports.only_read()  # so that the member's death ends a read
+        reports.only_read()  # so that the member's exit ends a read
         return process, reports
 
-    def _read(self, post: _Post) -> None:
+    def _read(self, slot: _Slot) -> None:
         try:
-            report = post.reports.get()
+            report = slot.reports.get()
         except (EOFError, OSError):
-            post.reports.close()
+            slot.reports.close()
             return
         match report:
             case Log():
-                self._link.log(f"{self._role} {post.index}: {report.text}", report.level)
+                self._link.log(f"{self._role} {slot.index}: {report.text}", report.level)
             case Failed():
-                post.reason = report.reason
+                slot.reason = report.reason
                 if report.final:
                     self._give_up(report)
 
-    def _lost(self, post: _Post, reason: str) -> None:
-        post.process.kill()
-        post.process.join()
-        played = int(self._shared_state.counts[post.index, 0])
-        post.vain, post.played = post.vain + 1 if played == post.played else 0, played
-        text = f"{self._role} {post.index} was lost ({reason})"
-        if not self._replace or post.vain >= _VAIN_STARTS:
+    def _lost(self, slot: _Slot, reason: str) -> None:
+        slot.process.kill()
+        slot.process.join()
+        played = int(self._shared_state.counts[slot.index, 0])
+        slot.failed_starts, slot.played = slot.failed_starts + 1 if played == slot.played else 0, played
+        text = f"{self._role} {slot.index} was lost ({reason})"
+        if not self._replace or slot.failed_starts >= _MAX_FAILED_STARTS:
             self._give_up(Failed(reason=text, traceback="", log_path="", checkpoint=None, final=self._replace))
-        post.restarts += 1
-        post.reason = ""
-        post.reports.close()
-        post.process, post.reports = self._start(post.index, post.restarts)
-        post.started_at = time.monotonic()
-        self._link.log(f"{text}; another one takes its place", "warning")
+        slot.restarts += 1
+        slot.reason = ""
+        slot.reports.close()
+        slot.process, slot.reports = self._start(slot.index, slot.restarts)
+        slot.started_at = time.monotonic()
+        self._link.log(f"{text}; restarted", "warning")
 
     def _give_up(self, failure: Failed) -> None:
-        """End this process from within the thread: its main thread may wait for the one that was lost."""
+        """Exit this process from within the thread: the main thread may be waiting for the lost member."""
         self._link.send(failure)
         os._exit(1)
 

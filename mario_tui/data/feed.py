@@ -163,7 +163,7 @@ class Feed:
     def episodes_of(self, actor: int, lane: int) -> list[Episode]:
         """The last episodes of a lane, oldest first."""
         with self._lock:
-            return list(self._view.of_lane.get((actor, lane), ()))
+            return list(self._view.lane_episodes.get((actor, lane), ()))
 
     def close(self) -> None:
         """End the connection; one that is made later is ended at once."""

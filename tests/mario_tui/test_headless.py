@@ -164,7 +164,7 @@ def test_a_killed_runner_is_a_failure_with_reason_and_log(tmp_path: Path) -> Non
         next(p for p in processes_of(tmp_path) if "spawn_main" in " ".join(p.cmdline())).kill()
         _, err = process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 1
-    assert re.search(r"failed: the runner process died \(killed by SIGKILL\); log: .*run\.log", err)
+    assert re.search(r"failed: the runner process crashed \(killed by SIGKILL\); log: .*run\.log", err)
     assert the_run(tmp_path).record().state == "failed"
     nobody_is_left(tmp_path)
 

@@ -87,7 +87,7 @@ def test_games_that_do_not_fit_are_refused_in_one_line(name: str, spoil: str, ch
         arrays[name] = np.zeros((3, 3), arrays[name].dtype)
     save_file(arrays, checkpoint / "lanes.safetensors")
     seal(checkpoint)
-    with pytest.raises(UserError, match="the games in it can't be continued"):
+    with pytest.raises(UserError, match="its games can't be resumed"):
         train(tmp_path / "resumed", SNAKE, 320, checkpoint)
 
 

@@ -442,7 +442,7 @@ def test_a_damaged_newest_checkpoint_is_passed_over_with_a_line(run: Run, tmp_pa
     shutil.copytree(newest, damaged)
     (damaged / "online.safetensors").write_bytes(b"spoilt")
     done = run_program("--no-ui", "--log-format", "json", "--resume", "latest", "--steps", "300", cwd=tmp_path)
-    assert "a newer checkpoint is passed over" in done.stdout and "online.safetensors: damaged" in done.stdout
+    assert "skipping a newer checkpoint" in done.stdout and "online.safetensors: damaged" in done.stdout
 
 
 def test_reading_fails_with_the_real_reason(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

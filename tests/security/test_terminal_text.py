@@ -25,7 +25,7 @@ from textual.widgets import Static
 from engine.config.run_config import make_config
 from engine.errors import UserError
 from engine.host import supervisor as host
-from engine.protocol.failures import describe
+from engine.protocol import failures
 from engine.protocol.framing import pack
 from engine.protocol.messages import Failed, Finished, Hello, Log, Phase, Saved
 from engine.protocol.messages import Summary as RunSummary
@@ -182,8 +182,8 @@ def test_a_message_of_the_log_is_one_line(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_failure_of_a_runner_has_a_harmless_reason() -> None:
-    assert describe(RuntimeError(f"{HOSTILE}")).reason == "RuntimeError: " + WRITTEN_OUT.split(r"\nf")[0]
-    assert describe(UserError(HOSTILE)).reason == WRITTEN_OUT
+    assert failures.describe(RuntimeError(f"{HOSTILE}")).reason == "RuntimeError: " + WRITTEN_OUT.split(r"\nf")[0]
+    assert failures.describe(UserError(HOSTILE)).reason == WRITTEN_OUT
 
 
 def fail(channel: object) -> None:

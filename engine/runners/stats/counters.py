@@ -1,4 +1,4 @@
-"""What a runner counts, and the progress report it makes of it."""
+"""Totals of a run, and the progress report made from them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _RATE_WINDOW_S = 10.0
 
 
 class _Kept(msgspec.Struct):
-    """Of counters, in a checkpoint."""
+    """The part of the counters that a checkpoint keeps."""
 
     env_steps: Count = 0
     frames: Count = 0
@@ -29,9 +29,9 @@ class _Kept(msgspec.Struct):
 
 
 class Counters:
-    """Environment steps, frames, updates and episodes since the run's very beginning, and their current rates.
+    """Environment steps, frames, updates and episodes over all sessions of a run, and their current rates.
 
-    Time stands still during a pause (`stop_clock`, `start_clock`).
+    Pauses do not count as trained time (`stop_clock`, `start_clock`).
     """
 
     def __init__(self, state: dict[str, Any] | None = None) -> None:
@@ -48,7 +48,7 @@ class Counters:
         self._losses: list[Losses] = []
 
     def state(self) -> dict[str, Any]:
-        """For a checkpoint."""
+        """State for a checkpoint."""
         return {
             "env_steps": self.env_steps,
             "frames": self.frames,
@@ -60,7 +60,7 @@ class Counters:
 
     @property
     def wall_s(self) -> float:
-        """Seconds trained."""
+        """Seconds of training, without pauses."""
         return self._wall_before + (time.monotonic() - self._since if self._since is not None else 0.0)
 
     @property
@@ -97,7 +97,7 @@ class Counters:
         beta: float,
         burnin_left: int,
     ) -> Progress:
-        """A progress report; losses are averaged over what came since the last one."""
+        """A progress report; losses are means since the last report."""
         wall = self.wall_s
         self._marks.append((wall, self.env_steps, self.frames, updates))
         while len(self._marks) > 2 and wall - self._marks[0][0] > _RATE_WINDOW_S:

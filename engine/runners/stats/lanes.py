@@ -1,4 +1,4 @@
-"""The records of every lane and every stage: what the tables of actors and stages show."""
+"""Statistics of every lane and every stage, for the tables of actors and stages."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class _Stage:
 
 
 class LaneStats:
-    """Records of `members` processes with `lanes` games each."""
+    """Statistics of `members` processes with `lanes` lanes each."""
 
     def __init__(self, members: int, lanes: int) -> None:
         self._lanes = lanes
@@ -52,7 +52,7 @@ class LaneStats:
         self._stages: dict[str, _Stage] = {}
 
     def book(self, member: int, episode: EndedEpisode, env_steps: int) -> None:
-        """Count an episode that ended when the run was at `env_steps`."""
+        """Record an episode that ended when the run was at `env_steps`."""
         record = self._records[member * self._lanes + episode.lane]
         record.episodes += 1
         record.returns.append(episode.episode_return)
@@ -99,15 +99,15 @@ class LaneStats:
         ]
 
     def state(self) -> list[dict[str, Any]]:
-        """The lanes, for a checkpoint."""
+        """State of the lanes, for a checkpoint."""
         return [{**vars(record), "returns": list(record.returns)} for record in self._records]
 
     def stages_state(self) -> dict[str, dict[str, Any]]:
-        """The stages, for a checkpoint."""
+        """State of the stages, for a checkpoint."""
         return {name: {**vars(stage), "recent": list(stage.recent)} for name, stage in self._stages.items()}
 
     def load_state(self, state: list[dict[str, Any]], stages: dict[str, dict[str, Any]]) -> None:
-        """Go on from a `state` and a `stages_state`; other numbers of lanes begin with empty records."""
+        """Restore a `state` and a `stages_state`. If the number of lanes differs, the lanes start empty."""
         for name, held in stages.items():
             self._stages[name] = _Stage(**{**held, "recent": deque(held["recent"], maxlen=_RECENT)})
         if len(state) == len(self._records):
@@ -116,5 +116,5 @@ class LaneStats:
 
 
 def names_of(stages: int) -> list[str]:
-    """The stages behind the bits of `EndedEpisode.cleared`, in the game's order."""
+    """The stages encoded in the bits of `EndedEpisode.cleared`, in the game's order."""
     return [name for index, name in enumerate(STAGES) if stages >> index & 1]

@@ -1,4 +1,4 @@
-"""The processes of a run as its panel shows them: rates since the last look, who waits, and how old weights are."""
+"""Statistics of a run's processes, for their panel: rates since the last report, waiting times, age of weights."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from engine.runners.worker_pool import Role, WorkerPool
 
 
 class ProcessStats:
-    """Call it for each report; `waited` counts the seconds that the leading process had nothing to do."""
+    """Call it once per report. The coordinator adds its own idle seconds to `waited`."""
 
     def __init__(
         self, role: Role, shared_state: SharedState, pool: WorkerPool, learner: Learner, batch_size: int
     ) -> None:
-        """`batch_size` is of an update of the whole run."""
+        """`batch_size`: samples in one update of the whole run."""
         self._role, self._shared_state, self._pool, self._learner = role, shared_state, pool, learner
         self._batch_size = batch_size
         self.waited = 0.0

@@ -1,4 +1,4 @@
-"""Where the time of each of a run's processes goes, as its panel and the profile show it."""
+"""Where the time of each of a run's processes goes, for the panel and the profile."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _ROLES = {"single": "player", "parallel": "worker", "ddp": "rank", "apex": "acto
 
 
 class TimeSplits:
-    """Call it for each report, in the leading process: the splits since the last one."""
+    """Call it once per report, in the coordinator: the splits since the last call."""
 
     def __init__(self, runner: str, shared_state: SharedState) -> None:
         role = _ROLES[runner]
         self._shared_state = shared_state
-        self._first = 0 if runner == "apex" else 1  # the member that comes after the leading process
+        self._first = 0 if runner == "apex" else 1  # the first member that is not the coordinator
         self._leader = {"apex": "learner", "single": role}.get(runner, f"{role} 0")
         self._names = [f"{role} {index}" for index in range(self._first, shared_state.members)]
         self._before = self._rows()

@@ -49,7 +49,7 @@ def test_a_replay_in_a_file_must_fit_on_the_disk(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(preflight.shutil, "disk_usage", lambda folder: usage)
     options = {"run_dir": str(tmp_path / "not" / "yet"), "use_mmap_buffer": True}
     check_start(make_config({**options, "buffer_size": 200_000}))
-    with pytest.raises(UserError, match=r"400,000 transitions take 1\.2 GB on the disk of .*accepted: up to 200,000"):
+    with pytest.raises(UserError, match=r"400,000 transitions need 1\.2 GB, and the disk of .*at most 200,000 fit"):
         check_start(make_config({**options, "buffer_size": 400_000}))
     check_start(make_config({**options, "buffer_size": 400_000}), new=False)  # a resumed run has its file already
 

@@ -33,8 +33,8 @@ from engine.protocol.messages import (
     Set,
     Stop,
 )
-from engine.runners.shared_state import BEAT_S as LATE_S
-from engine.runners.watchdog import BEAT_S
+from engine.runners.shared_state import HEARTBEAT_S
+from engine.runners.watchdog import SILENCE_LIMIT_S
 from engine.runs.checkpoints import POLICY_FILE
 from engine.runs.run import Run
 from tests.support.program import (
@@ -224,7 +224,7 @@ def test_a_machine_that_stood_still_costs_no_member(tmp_path: Path) -> None:
         host = psutil.Process(run.record().pid)
         for each in (host, leader, *members):
             each.suspend()
-        time.sleep(LATE_S + 1)  # the machine's standstill, in which nobody gives a heartbeat
+        time.sleep(HEARTBEAT_S + 1)  # the machine's standstill, in which nobody gives a heartbeat
         worked = leader.cpu_times().user
         host.resume()
         leader.resume()
@@ -268,7 +268,7 @@ def test_a_run_without_its_learner_begins_again_from_the_newest_checkpoint(runne
             for victim in victims:
                 later = next_event(client, Progress, lambda p: p.env_steps > saved.env_steps)
                 victim.kill()
-                said = next_event(client, Log, lambda log: "begins again from step-" in log.text)
+                said = next_event(client, Log, lambda log: "restarting from step-" in log.text)
                 assert "killed by" in said.text
                 again = next_event(client, Progress, lambda p: p.state == "running")
                 assert saved.env_steps <= again.env_steps < max(later.env_steps, saved.env_steps + 500)
@@ -311,7 +311,7 @@ def test_every_runner_trains_mario(runner: str, tmp_path: Path) -> None:
 def leader_is_lost(client: HostClient, run: Run, how: signal.Signals) -> Log:
     """Take the leading process; what the host says of it."""
     leader_of(run).send_signal(how)
-    said: Log = next_event(client, Log, lambda log: "begins again from" in log.text)
+    said: Log = next_event(client, Log, lambda log: "restarting from" in log.text)
     return said
 
 
@@ -331,14 +331,14 @@ def test_a_run_that_is_lost_again_and_again_fails(tmp_path: Path) -> None:
         run = the_run(tmp_path)
         with HostClient(run) as client:
             said = leader_is_lost(client, run, signal.SIGKILL)
-            assert "begins again from its beginning (1 of 1)" in said.text
+            assert "restarting from the beginning (1 of 1)" in said.text
             next_event(client, Ready)
             leader_of(run).kill()
             failed = next_event(client, Failed)
-            assert failed.reason == "the runner process died (killed by SIGKILL)"
+            assert failed.reason == "the runner process crashed (killed by SIGKILL)"
         _, errors = process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 1
-        assert "failed: the runner process died (killed by SIGKILL); log:" in errors.splitlines()[-1]
+        assert "failed: the runner process crashed (killed by SIGKILL); log:" in errors.splitlines()[-1]
     nobody_is_left(tmp_path)  # who was starting yet has to notice
 
 
@@ -360,7 +360,7 @@ def test_a_member_that_never_becomes_ready_ends_the_run_for_good(tmp_path: Path)
             assert failed.reason == "actor 0 was lost (killed by signal 9)"
         process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 1
-    assert "begins again" not in run.log_path.read_text()
+    assert "restarting" not in run.log_path.read_text()
     nobody_is_left(tmp_path)
 
 
@@ -392,8 +392,8 @@ def test_a_run_whose_learner_stands_still_begins_again_from_the_newest_checkpoin
             saved = next_event(client, Saved)
             at = time.monotonic()
             said = leader_is_lost(client, run, signal.SIGSTOP)
-            assert BEAT_S - 2 < time.monotonic() - at < BEAT_S + 10
-            assert "the runner process stood still; the run begins again from step-" in said.text
+            assert SILENCE_LIMIT_S - 2 < time.monotonic() - at < SILENCE_LIMIT_S + 10
+            assert "the runner process hung; restarting from step-" in said.text
             again = next_event(client, Progress, lambda p: p.state == "running")
             assert again.env_steps >= saved.env_steps
             next_event(client, Progress, lambda p: p.updates > again.updates + 5)
@@ -414,8 +414,8 @@ def test_a_rank_that_stands_still_makes_the_run_begin_again(tmp_path: Path) -> N
             client.send(Checkpoint())
             saved = next_event(client, Saved)
             members_of(run)[0].suspend()
-            said = next_event(client, Log, lambda log: "begins again from" in log.text)
-            assert "rank 1 was lost (it stood still); the run begins again from step-" in said.text
+            said = next_event(client, Log, lambda log: "restarting from" in log.text)
+            assert "rank 1 was lost (it hung); restarting from step-" in said.text
             again = next_event(client, Progress, lambda p: p.state == "running")
             assert again.env_steps >= saved.env_steps
             next_event(client, Progress, lambda p: p.updates > again.updates + 5)
@@ -506,5 +506,5 @@ def test_a_member_that_refuses_what_is_asked_for_ends_the_run_with_status_2(tmp_
         fcntl.flock(lock, fcntl.LOCK_EX)
         done = run_program("--no-ui", "--resume", "latest", "--steps", "100000000", cwd=tmp_path, check=2)
     assert f"{replay}: another process has this replay open" in done.stderr.splitlines()[-1]
-    assert "begins again" not in the_run(tmp_path).log_path.read_text()
+    assert "restarting" not in the_run(tmp_path).log_path.read_text()
     nobody_is_left(tmp_path)

@@ -477,7 +477,7 @@ def test_a_member_that_never_starts_is_replaced_and_given_up_in_the_end() -> Non
         leader.join(PATIENCE_S)
     *replaced, failed = reports
     lost = "rank 0 was lost (it did not start within 0.1 s)"
-    assert [log.text for log in replaced] == [f"{lost}; another one takes its place"] * 2
+    assert [log.text for log in replaced] == [f"{lost}; restarted"] * 2
     assert (failed.reason, failed.final) == (lost, True)
 
 
@@ -518,14 +518,14 @@ def test_the_last_words_of_a_member_are_heard() -> None:
     reports = ReportQueue()
     pool = WorkerPool("worker", _speak_and_fail, (memory,), shared_state, HostLink(reports))
     heard: list[str] = []
-    while not heard or "another one takes its place" not in heard[-1]:
+    while not heard or "restarted" not in heard[-1]:
         report = reports.get()
         assert isinstance(report, Log)
         heard.append(report.text)
     shared_state.stop()
     pool.close()
     assert heard[:-1] == [f"worker 0: word {number}" for number in range(20)]
-    assert heard[-1] == "worker 0 was lost (RuntimeError: no room); another one takes its place"
+    assert heard[-1] == "worker 0 was lost (RuntimeError: no room); restarted"
 
 
 def test_no_episode_is_missed_where_many_end_between_two_looks() -> None:

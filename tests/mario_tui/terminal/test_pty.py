@@ -104,7 +104,7 @@ def test_a_failed_engine_gives_status_1_and_the_reason_on_a_restored_terminal(tm
     terminal.send("q")
     assert terminal.wait() == 1
     last = bytes(terminal.raw).split(b"\x1b[?1049l")[-1].decode()
-    assert "failed: the runner process died (killed by SIGKILL); log: " in last
+    assert "failed: the runner process crashed (killed by SIGKILL); log: " in last
     assert "run.log" in last
 
 

@@ -220,8 +220,8 @@ def test_the_rare_outlives_the_frequent() -> None:
     assert len(events) == len(view.events) == MAX_EPISODES + 3
     numbers = [event.episode for event in events if isinstance(event, Episode)]
     assert numbers == sorted(numbers)
-    assert len(view.of_lane) == 256
-    assert all(len(past) == LANE_EPISODES for past in view.of_lane.values())
+    assert len(view.lane_episodes) == 256
+    assert all(len(past) == LANE_EPISODES for past in view.lane_episodes.values())
     for number in range(10_000):
         view.apply(evaluation(number))
     kept = [event.env_steps for event in view.events if isinstance(event, Evaluation)]
