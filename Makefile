@@ -21,8 +21,8 @@ test-long: $(LONG_INSTALLED) test-oldest  ## the tests that take minutes
 	@$(BIN)/python -m pytest -m long --timeout=1800 $(ARGS)
 
 test-oldest: $(OLDEST_INSTALLED)  ## learning, with the oldest packages that pyproject.toml accepts (downloads some 3 GB)
-	@$(OLDEST)/bin/python -m pytest -p no:cacheprovider tests/engine/agents/test_double_dqn.py tests/engine/agents/test_adam.py tests/engine/buffers/test_replay.py \
-		tests/engine/runners/test_shared_parts.py tests/engine/runners/test_exact_resume.py tests/engine/envs/test_mario.py tests/engine/host/test_supervisor.py
+	@$(OLDEST)/bin/python -m pytest -p no:cacheprovider tests/engine/agents tests/engine/buffers tests/engine/runners \
+		tests/engine/host tests/engine/envs/test_mario.py $(ARGS)
 
 check: $(DEV_INSTALLED)  ## format, lint, types, import borders
 	@$(BIN)/ruff format --check .
