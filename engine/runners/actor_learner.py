@@ -26,7 +26,9 @@ from engine.envs.vec_env import Lanes
 from engine.errors import UserError
 from engine.runners.actor import Actor
 from engine.runners.frame_mailbox import FrameMailbox
-from engine.runners.learner import Learner, device_of_boards, read_extra
+from engine.runners.learner import Learner
+from engine.runners.learner_state import read_extra
+from engine.runners.replay_factory import device_of_boards
 from engine.runners.shared_state import HEARTBEAT_S, SharedState
 from engine.runtime.jit import is_cold
 from engine.runtime.stopwatch import stages

@@ -30,7 +30,8 @@ from engine.runners.actor_learner import budget, follow, ladder_of_member, show_
 from engine.runners.coordinator import Coordinator, env_steps_of, level_at
 from engine.runners.frame_mailbox import FrameMailbox
 from engine.runners.host_link import HostLink
-from engine.runners.learner import Learner, shared_replay
+from engine.runners.learner import Learner
+from engine.runners.replay_factory import shared_replay
 from engine.runners.shared_state import SharedState
 from engine.runners.stats.processes import ProcessStats
 from engine.runners.worker_pool import WorkerPool

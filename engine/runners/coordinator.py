@@ -47,7 +47,8 @@ from engine.protocol.messages import (
 )
 from engine.runners.evaluator import Evaluator
 from engine.runners.host_link import HostLink
-from engine.runners.learner import Learner, read_extra, unchanged
+from engine.runners.learner import Learner
+from engine.runners.learner_state import read_extra, unchanged
 from engine.runners.shared_state import SharedState
 from engine.runners.stats.counters import Counters
 from engine.runners.stats.lanes import LaneStats, names_of

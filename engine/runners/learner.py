@@ -8,57 +8,35 @@ import math
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import msgspec
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors.numpy import load_file as load_arrays
 from safetensors.torch import load_file, save_file
 
 from engine import __version__
 from engine.agents import DoubleDQN, Losses
-from engine.agents.autotune import Choices, choose, still_valid
+from engine.agents.autotune import choose, still_valid
 from engine.agents.double_dqn import resolve_device
 from engine.agents.networks import make_networks, network_of
-from engine.buffers import MappedMemory, PrioritizedReplayBuffer, Replay, ReplayBuffer, SharedMemory
+from engine.buffers import Replay
 from engine.buffers.device.replay import DeviceReplayBuffer
 from engine.buffers.saved_arrays import mapped_arrays, save_arrays
-from engine.config.run_config import RunConfig, load_toml
+from engine.config.run_config import RunConfig
 from engine.envs.factory import describe_task
 from engine.envs.vec_env import Frames, Spec, VectorStep
-from engine.errors import UserError
-from engine.monitoring.memory_budget import DeviceMemory, check_memory, fits_device
+from engine.monitoring.memory_budget import check_memory
 from engine.protocol.failures import HopelessError
 from engine.protocol.messages import Tunable
+from engine.runners.learner_state import ARRAYS_FILE, STATE_FILE, LearnerState, read_state, unchanged
+from engine.runners.replay_factory import belongs_on_device, make_replay
 from engine.runs import checkpoints
-from engine.runs.checkpoints import CheckpointError
-from engine.runs.run import CONFIG_FILE, Count, read_config
-from engine.runtime.files import read_bounded
+from engine.runs.run import CONFIG_FILE, read_config
 from engine.runtime.stopwatch import stages
 
 _ONLINE_FILE, _TARGET_FILE, _OPTIMIZER_FILE = "online.safetensors", "target.safetensors", "optimizer.safetensors"
-_STATE_FILE, _ARRAYS_FILE = "state.json", "lanes.safetensors"
 _REPLAY_FILE = "replay.safetensors"
-_MOST_STATE_BYTES = 2**28
-
-
-class LearnerState(msgspec.Struct):
-    """Contents of a checkpoint's `state.json`. The file may be foreign, so its numbers have the bounds of the flags: a
-    learner that owed a trillion updates would never return."""
-
-    updates: Count
-    credit: Annotated[float, msgspec.Meta(ge=-1e4, le=1e4)]
-    beta: Annotated[float, msgspec.Meta(ge=0, le=1)]
-    random: dict[str, Any]
-    choices: Choices
-    accumulate: Annotated[int, msgspec.Meta(ge=1, le=2**20)]
-    fill: Count
-    torch_random: str
-    scaler: dict[str, Any]
-    extra: dict[str, Any]
-    """State of the runner, with `counters` and `tuned` among it; see `Coordinator`."""
 
 
 class DivergedError(HopelessError):
@@ -107,7 +85,7 @@ class Learner:
             choices = still_valid(state.choices.state(), read_config(resume_from / CONFIG_FILE), config)
         self.choices = choose(config, spec, device, threads, choices, tell)
         config = dataclasses.replace(config, batch_size=self.choices.batch_size)
-        on_device = replay is None and _belongs_on_device(config, spec, device, index, share)
+        on_device = replay is None and belongs_on_device(config, spec, device, index, share)
         elsewhere = replay is None and (config.use_mmap_buffer or (on_device and device.type != "cpu"))
         if index == 0:  # checks for all processes of the run, before the others allocate
             check_memory(
@@ -299,8 +277,8 @@ class Learner:
         }
         if self._config.checkpoint_replay:
             save_arrays(partial / _REPLAY_FILE, self.replay.state(), progress)
-        save_arrays(partial / _ARRAYS_FILE, arrays)
-        (partial / _STATE_FILE).write_text(json.dumps(state), encoding="utf-8")
+        save_arrays(partial / ARRAYS_FILE, arrays)
+        (partial / STATE_FILE).write_text(json.dumps(state), encoding="utf-8")
         (partial / CONFIG_FILE).write_text(config.to_toml(), encoding="utf-8")
         checkpoints.seal(partial, env_steps, self.updates, progress)
 
@@ -333,114 +311,6 @@ class Learner:
         if unchanged(self._config, folder, "n_step", "alpha"):
             return arrays
         return {name: array for name, array in arrays.items() if not name.startswith("sampler.")}
-
-
-def make_replay(
-    config: RunConfig,
-    spec: Spec,
-    device: torch.device | None,
-    folder: Path | None,
-    share: int = 1,
-    renew: Callable[[str], None] | None = None,
-    others: int = 0,
-) -> Replay:
-    """The replay for a run's options, one of `share` equal parts.
-
-    Args:
-        device: where frames lie; None: on the host.
-        folder: where a memory-mapped replay has its files.
-        renew, others: see `MappedMemory`.
-    """
-    if config.use_mmap_buffer and folder is None:
-        raise ValueError("a replay in files needs a folder")
-    options, priorities = _replay_options(config, spec, config.parallel_envs, share)
-    if device is not None:
-        if not config.prioritized_replay:
-            priorities = {"alpha": 0.0, "beta": 0.0, "beta_annealing": 0.0}
-        return DeviceReplayBuffer(**options, **priorities, device=device)
-    options["memory"] = MappedMemory(folder, renew, others) if config.use_mmap_buffer and folder is not None else None
-    options["reuse_batches"] = True
-    return PrioritizedReplayBuffer(**options, **priorities) if config.prioritized_replay else ReplayBuffer(**options)
-
-
-def shared_replay(config: RunConfig, spec: Spec, processes: int, memory: SharedMemory) -> ReplayBuffer:
-    """The replay that `processes` actors fill, each its own lanes, with a priority for each transition."""
-    options, priorities = _replay_options(config, spec, processes * config.parallel_envs)
-    options |= {"memory": memory, "reuse_batches": True, "priorities": True}
-    return PrioritizedReplayBuffer(**options, **priorities) if config.prioritized_replay else ReplayBuffer(**options)
-
-
-def _replay_options(config: RunConfig, spec: Spec, lanes: int, share: int = 1) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Arguments of any replay, and further ones of a prioritized replay."""
-    seen = share if config.runner == "parallel" else 1  # updates of the run per update of one worker
-    return {
-        "lanes": lanes,
-        "capacity": math.ceil(config.buffer_size / (lanes * share)),
-        "frame_shape": spec.frame_shape,
-        "stack": spec.stack,
-        "n_step": config.n_step,
-        "gamma": config.gamma,
-        "mask_actions": spec.actions if spec.masked else 0,
-    }, {"alpha": config.alpha, "beta": config.beta, "beta_annealing": seen * config.beta_annealing}
-
-
-def device_of_boards(config: RunConfig, device: torch.device) -> torch.device | None:
-    """The device on which board games run so that frames need no copy; None: the host."""
-    return device if _may_be_on_device(config, device) else None
-
-
-def _belongs_on_device(config: RunConfig, spec: Spec, device: torch.device, index: int, share: int) -> bool:
-    """Whether learner `index` of `share` keeps its replay on the device that learns; see `fits_device`."""
-    if not _may_be_on_device(config, device):
-        return False
-    if device.type != "cuda":
-        return True
-    memory = DeviceMemory(
-        torch.cuda.mem_get_info(device)[0], torch.cuda.memory_reserved(device), torch.cuda.memory_allocated(device)
-    )
-    transitions = on_one_gpu(config, index, share)
-    return fits_device(config.replay_device, transitions, spec.frame_shape, spec.actions if spec.masked else 0, memory)
-
-
-def on_one_gpu(config: RunConfig, index: int, share: int) -> int:
-    """Transitions that must fit into the GPU memory that learner `index` of `share` finds free.
-
-    Each rank has its own GPU. The workers of `parallel` share one, so each decides by the sum of all, except with
-    `--replay-device device`: there each allocates what the earlier ones have left.
-    """
-    together = config.runner == "parallel" and (config.replay_device == "auto" or index == 0)
-    return config.buffer_size if together else math.ceil(config.buffer_size / share)
-
-
-def _may_be_on_device(config: RunConfig, device: torch.device) -> bool:
-    """Whether the replay must lie on the device that learns, or may if it fits."""
-    if config.replay_device == "device" and device.type == "mps":
-        raise UserError("--replay-device: MPS has no float64, which priorities need; accepted: auto, host")
-    if config.replay_device == "host" or config.use_mmap_buffer:
-        return False
-    return config.replay_device == "device" or device.type == "cuda"
-
-
-def read_extra(folder: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """The `extra` and `arrays` that were passed to `write_checkpoint`."""
-    return read_state(folder).extra, load_arrays(folder / _ARRAYS_FILE)
-
-
-def read_state(folder: Path) -> LearnerState:
-    """Reads `state.json` of a checkpoint. Raises `CheckpointError` if it is missing or damaged."""
-    path = folder / _STATE_FILE
-    try:
-        return msgspec.convert(json.loads(read_bounded(path, _MOST_STATE_BYTES)), LearnerState)
-    except OSError as error:
-        raise CheckpointError(f"{path}: can't be read ({error.strerror or error})") from None
-    except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path}: damaged ({error})") from None
-
-
-def unchanged(config: RunConfig, checkpoint: Path, *options: str) -> bool:
-    """Whether options have the same values as in the run that wrote a checkpoint."""
-    before = load_toml(checkpoint / CONFIG_FILE)
-    return all(before[option] == getattr(config, option) for option in options)
 
 
 def _on_host(frames: Frames) -> NDArray[np.uint8]:

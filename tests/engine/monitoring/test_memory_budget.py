@@ -16,7 +16,7 @@ from engine.config.run_config import make_config
 from engine.envs.mario import MarioLanes, MarioTask
 from engine.errors import UserError
 from engine.monitoring.memory_budget import DeviceMemory, available_bytes, fits_device, is_short
-from engine.runners.learner import on_one_gpu
+from engine.runners.replay_factory import on_one_gpu
 from engine.runtime.threads import available_cores
 
 SETTLED = 1_000_000  # environment steps after which everything that is allocated once has been

@@ -1,0 +1,60 @@
+"""Reads what a learner has written into a checkpoint."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from numpy.typing import NDArray
+from safetensors.numpy import load_file as load_arrays
+
+from engine.agents.autotune import Choices
+from engine.config.run_config import RunConfig, load_toml
+from engine.runs.checkpoints import CheckpointError
+from engine.runs.run import CONFIG_FILE, Count
+from engine.runtime.files import read_bounded
+
+STATE_FILE = "state.json"
+ARRAYS_FILE = "lanes.safetensors"
+_MAX_STATE_BYTES = 2**28
+
+
+class LearnerState(msgspec.Struct):
+    """Contents of a checkpoint's `state.json`. The file may be foreign, so its numbers have the bounds of the flags: a
+    learner that owed a trillion updates would never return."""
+
+    updates: Count
+    credit: Annotated[float, msgspec.Meta(ge=-1e4, le=1e4)]
+    beta: Annotated[float, msgspec.Meta(ge=0, le=1)]
+    random: dict[str, Any]
+    choices: Choices
+    accumulate: Annotated[int, msgspec.Meta(ge=1, le=2**20)]
+    fill: Count
+    torch_random: str
+    scaler: dict[str, Any]
+    extra: dict[str, Any]
+    """State of the runner, with `counters` and `tuned` among it; see `Coordinator`."""
+
+
+def read_extra(folder: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """The `extra` and `arrays` that were passed to `write_checkpoint`."""
+    return read_state(folder).extra, load_arrays(folder / ARRAYS_FILE)
+
+
+def read_state(folder: Path) -> LearnerState:
+    """Reads `state.json` of a checkpoint. Raises `CheckpointError` if it is missing or damaged."""
+    path = folder / STATE_FILE
+    try:
+        return msgspec.convert(json.loads(read_bounded(path, _MAX_STATE_BYTES)), LearnerState)
+    except OSError as error:
+        raise CheckpointError(f"{path}: can't be read ({error.strerror or error})") from None
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{path}: damaged ({error})") from None
+
+
+def unchanged(config: RunConfig, checkpoint: Path, *options: str) -> bool:
+    """Whether options have the same values as in the run that wrote a checkpoint."""
+    before = load_toml(checkpoint / CONFIG_FILE)
+    return all(before[option] == getattr(config, option) for option in options)

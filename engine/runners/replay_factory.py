@@ -1,0 +1,103 @@
+"""Makes the replay that a run's options ask for: its kind, its size, and where it lies."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from engine.buffers import MappedMemory, PrioritizedReplayBuffer, Replay, ReplayBuffer, SharedMemory
+from engine.buffers.device.replay import DeviceReplayBuffer
+from engine.config.run_config import RunConfig
+from engine.envs.vec_env import Spec
+from engine.errors import UserError
+from engine.monitoring.memory_budget import DeviceMemory, fits_device
+
+
+def make_replay(
+    config: RunConfig,
+    spec: Spec,
+    device: torch.device | None,
+    folder: Path | None,
+    share: int = 1,
+    renew: Callable[[str], None] | None = None,
+    others: int = 0,
+) -> Replay:
+    """The replay for a run's options, one of `share` equal parts.
+
+    Args:
+        device: where frames lie; None: on the host.
+        folder: where a memory-mapped replay has its files.
+        renew, others: see `MappedMemory`.
+    """
+    if config.use_mmap_buffer and folder is None:
+        raise ValueError("a replay in files needs a folder")
+    options, priorities = _replay_options(config, spec, config.parallel_envs, share)
+    if device is not None:
+        if not config.prioritized_replay:
+            priorities = {"alpha": 0.0, "beta": 0.0, "beta_annealing": 0.0}
+        return DeviceReplayBuffer(**options, **priorities, device=device)
+    options["memory"] = MappedMemory(folder, renew, others) if config.use_mmap_buffer and folder is not None else None
+    options["reuse_batches"] = True
+    return PrioritizedReplayBuffer(**options, **priorities) if config.prioritized_replay else ReplayBuffer(**options)
+
+
+def shared_replay(config: RunConfig, spec: Spec, processes: int, memory: SharedMemory) -> ReplayBuffer:
+    """The replay that `processes` actors fill, each its own lanes, with a priority for each transition."""
+    options, priorities = _replay_options(config, spec, processes * config.parallel_envs)
+    options |= {"memory": memory, "reuse_batches": True, "priorities": True}
+    return PrioritizedReplayBuffer(**options, **priorities) if config.prioritized_replay else ReplayBuffer(**options)
+
+
+def _replay_options(config: RunConfig, spec: Spec, lanes: int, share: int = 1) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Arguments of any replay, and further ones of a prioritized replay."""
+    seen = share if config.runner == "parallel" else 1  # updates of the run per update of one worker
+    return {
+        "lanes": lanes,
+        "capacity": math.ceil(config.buffer_size / (lanes * share)),
+        "frame_shape": spec.frame_shape,
+        "stack": spec.stack,
+        "n_step": config.n_step,
+        "gamma": config.gamma,
+        "mask_actions": spec.actions if spec.masked else 0,
+    }, {"alpha": config.alpha, "beta": config.beta, "beta_annealing": seen * config.beta_annealing}
+
+
+def device_of_boards(config: RunConfig, device: torch.device) -> torch.device | None:
+    """The device on which board games run so that frames need no copy; None: the host."""
+    return device if _may_be_on_device(config, device) else None
+
+
+def belongs_on_device(config: RunConfig, spec: Spec, device: torch.device, index: int, share: int) -> bool:
+    """Whether learner `index` of `share` keeps its replay on the device that learns; see `fits_device`."""
+    if not _may_be_on_device(config, device):
+        return False
+    if device.type != "cuda":
+        return True
+    memory = DeviceMemory(
+        torch.cuda.mem_get_info(device)[0], torch.cuda.memory_reserved(device), torch.cuda.memory_allocated(device)
+    )
+    transitions = on_one_gpu(config, index, share)
+    return fits_device(config.replay_device, transitions, spec.frame_shape, spec.actions if spec.masked else 0, memory)
+
+
+def on_one_gpu(config: RunConfig, index: int, share: int) -> int:
+    """Transitions that must fit into the GPU memory that learner `index` of `share` finds free.
+
+    Each rank has its own GPU. The workers of `parallel` share one, so each decides by the sum of all, except with
+    `--replay-device device`: there each allocates what the earlier ones have left.
+    """
+    together = config.runner == "parallel" and (config.replay_device == "auto" or index == 0)
+    return config.buffer_size if together else math.ceil(config.buffer_size / share)
+
+
+def _may_be_on_device(config: RunConfig, device: torch.device) -> bool:
+    """Whether the replay must lie on the device that learns, or may if it fits."""
+    if config.replay_device == "device" and device.type == "mps":
+        raise UserError("--replay-device: MPS has no float64, which priorities need; accepted: auto, host")
+    if config.replay_device == "host" or config.use_mmap_buffer:
+        return False
+    return config.replay_device == "device" or device.type == "cuda"
