@@ -13,10 +13,10 @@ from torch import Tensor
 
 from engine.agents.double_dqn import legal
 from engine.agents.exploration import annealed, random_actions
+from engine.envs.episode import EpisodeRecord, ended_episodes
 from engine.envs.frame_stack import FrameStack
 from engine.envs.vec_env import Frames, Lanes, VectorStep
 from engine.protocol.messages import Thought
-from engine.runners.shared_state import EndedEpisode
 from engine.runtime.stopwatch import stages
 
 Policy = Callable[[Frames], Tensor]
@@ -91,7 +91,7 @@ class Actor:
         """Start a step of the environment in the actor's thread."""
         return self._thread.submit(self._step, actions)
 
-    def finish(self, pending: Future[VectorStep]) -> tuple[VectorStep, list[EndedEpisode]]:
+    def finish(self, pending: Future[VectorStep]) -> tuple[VectorStep, list[EpisodeRecord]]:
         """Wait for a step and stack its frames. Returns the step and the episodes that ended."""
         with stages.wait("emulate"):
             step = pending.result()
@@ -102,7 +102,7 @@ class Actor:
         self._hold_left[ended] = 0
         if step.clears.any():
             self._cleared |= np.where(step.clears & (step.stages >= 0), 1 << step.stages.clip(0), 0)
-        episodes = [_ended(int(lane), step, int(self._cleared[lane])) for lane in np.flatnonzero(ended)]
+        episodes = ended_episodes(step, self._cleared)
         self._cleared[ended] = 0
         return step, episodes
 
@@ -137,16 +137,3 @@ class Actor:
     def close(self) -> None:
         self._thread.shutdown()
         self.env.close()
-
-
-def _ended(lane: int, step: VectorStep, cleared: int) -> EndedEpisode:
-    return EndedEpisode(
-        lane,
-        float(step.returns[lane]),
-        int(step.lengths[lane]),
-        int(step.furthest[lane]),
-        bool(step.clears[lane]),
-        int(step.scores[lane]),
-        int(step.stages[lane]),
-        cleared,
-    )

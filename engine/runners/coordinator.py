@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from engine.agents import Losses
 from engine.agents.exploration import annealed, epsilon_ladder
 from engine.config.run_config import RunConfig
-from engine.config.stages import STAGES
 from engine.envs.curricula import Curriculum, make_curriculum, report
 from engine.envs.factory import games_of
 from engine.protocol.messages import (
@@ -26,7 +25,6 @@ from engine.protocol.messages import (
     Checkpoint,
     Command,
     Done,
-    Episode,
     Evaluate,
     Lane,
     Lanes,
@@ -51,7 +49,7 @@ from engine.runners.learner import Learner
 from engine.runners.learner_state import read_extra, unchanged
 from engine.runners.shared_state import SharedState
 from engine.runners.stats.counters import Counters
-from engine.runners.stats.lanes import LaneStats, names_of
+from engine.runners.stats.lanes import LaneStats
 from engine.runners.stats.time_split import TimeSplits
 from engine.runs import checkpoints
 from engine.runtime.stopwatch import stages
@@ -192,27 +190,17 @@ class Coordinator:
             assert epsilons is not None
             place = member * self._config.parallel_envs + episode.lane
             counters.book_episode(episode.episode_return)
-            stage = "" if episode.stage < 0 else STAGES[episode.stage]
             self._lane_stats.book(member, episode, counters.env_steps)
             if self._curriculum is not None and self._judged[place]:
-                self._curriculum.book(stage, episode.flag)
+                self._curriculum.book(episode.stage_name, episode.flag)
             self._link.send(
-                Episode(
+                episode.message(
                     actor=member,
-                    lane=episode.lane,
                     env_steps=counters.env_steps,
                     episode=counters.episodes,
-                    episode_return=episode.episode_return,
-                    length=episode.length,
-                    x_pos=episode.x_pos,
-                    flag=episode.flag,
-                    score=episode.score,
-                    stage=stage,
-                    cleared=names_of(episode.cleared),
                     epsilon=float(epsilons[place]),
                 )
             )
-
         if self._curriculum is not None:
             self._advance(self._curriculum)
 

@@ -11,13 +11,14 @@ from __future__ import annotations
 import multiprocessing
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import astuple, fields
 from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from engine.buffers.memory import HostMemory, Layout, Memory
+from engine.envs.episode import EpisodeRecord
 from engine.protocol.messages import Tunable
 from engine.runtime.stopwatch import stages
 from engine.runtime.trace import follow
@@ -26,24 +27,9 @@ HEARTBEAT_S = 4.0
 """Seconds within which a member must give the next heartbeat."""
 TUNABLE: tuple[str, ...] = get_args(Tunable)
 
-_ROOM = 16_384  # unread episodes per member; short ones pile up during an evaluation
+_CAPACITY = 16_384  # unread episodes per member; short ones pile up during an evaluation
 _NOTE_EVERY_S = 0.2
 _RUN, _PAUSE, _STOP = 0, 1, 2
-
-
-@dataclass(frozen=True)
-class EndedEpisode:
-    lane: int
-    """Of the member that played it."""
-    episode_return: float
-    length: int
-    x_pos: int
-    flag: bool
-    score: int
-    stage: int
-    """In which it ended: an index of Mario's stages, or -1."""
-    cleared: int
-    """Stages whose flag was reached, a bit for each."""
 
 
 class SharedState:
@@ -63,7 +49,7 @@ class SharedState:
             "waited": ((members,), np.float64),  # seconds spent waiting for others
             "stages": ((members, len(stages.row())), np.float64),  # `Stopwatch.row`
             "trace": ((1,), np.float64),  # CLOCK_MONOTONIC until which stages are recorded
-            "episodes": ((members, _ROOM, 8), np.float64),
+            "episodes": ((members, _CAPACITY, len(fields(EpisodeRecord))), np.float64),
         }
         arrays = (memory or HostMemory()).arrays(layout)
         self._order, self._screen_fps, self._tuned = arrays["order"], arrays["screen_fps"], arrays["tuned"]
@@ -116,17 +102,12 @@ class SharedState:
         """Limit the sum of the members' environment steps; None: no limit."""
         self._order[2] = np.iinfo(np.int64).max if env_steps is None else env_steps
 
-    def ended(self) -> Iterator[tuple[int, EndedEpisode]]:
+    def ended(self) -> Iterator[tuple[int, EpisodeRecord]]:
         """(member, episode) for every episode recorded since the last call."""
         for member in range(self.members):
             count = int(self.counts[member, 2])
-            for number in range(max(int(self._read[member]), count - _ROOM), count):
-                lane, episode_return, *numbers = self._episodes[member, number % _ROOM].tolist()
-                length, x_pos, flag, score, stage, cleared = map(int, numbers)
-                yield (
-                    member,
-                    EndedEpisode(int(lane), episode_return, length, x_pos, bool(flag), score, stage, cleared),
-                )
+            for number in range(max(int(self._read[member]), count - _CAPACITY), count):
+                yield member, EpisodeRecord.from_numbers(self._episodes[member, number % _CAPACITY].tolist())
             self._read[member] = count
 
     @property
@@ -202,14 +183,11 @@ class SharedState:
             self.stages[member] = stages.row()
         follow(stages, float(self._trace[0]), multiprocessing.current_process().name)
 
-    def book(self, member: int, env_steps: int, frames: int, episodes: list[EndedEpisode]) -> None:
+    def book(self, member: int, env_steps: int, frames: int, episodes: list[EpisodeRecord]) -> None:
         """Record steps played and episodes that ended."""
         counts = self.counts[member]
         for episode in episodes:
-            self._episodes[member, counts[2] % _ROOM] = (
-                episode.lane, episode.episode_return, episode.length, episode.x_pos, episode.flag, episode.score,
-                episode.stage, episode.cleared,
-            )  # fmt: skip
+            self._episodes[member, counts[2] % _CAPACITY] = astuple(episode)
             counts[2] += 1
         counts[1] += frames
         counts[0] += env_steps

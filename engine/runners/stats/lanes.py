@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.config.stages import STAGES
+from engine.envs.episode import EpisodeRecord
 from engine.protocol.messages import Lane, StageRecord
-from engine.runners.shared_state import EndedEpisode
 
 _SHOWN_RETURNS = 20
 _RECENT = 100
@@ -51,7 +50,7 @@ class LaneStats:
         self._records = [_Record() for _ in range(members * lanes)]
         self._stages: dict[str, _Stage] = {}
 
-    def book(self, member: int, episode: EndedEpisode, env_steps: int) -> None:
+    def book(self, member: int, episode: EpisodeRecord, env_steps: int) -> None:
         """Record an episode that ended when the run was at `env_steps`."""
         record = self._records[member * self._lanes + episode.lane]
         record.episodes += 1
@@ -60,8 +59,8 @@ class LaneStats:
         record.best_x = max(record.best_x, episode.x_pos)
         record.best_score = max(record.best_score, episode.score)
         record.clears += episode.flag
-        cleared = names_of(episode.cleared)
-        ended_in = [] if episode.stage < 0 else [STAGES[episode.stage]]
+        cleared = episode.cleared_stages
+        ended_in = [episode.stage_name] if episode.stage_name else []
         for stage in {*cleared, *ended_in}:
             self._stages.setdefault(stage, _Stage()).book(stage in cleared, env_steps)
 
@@ -113,8 +112,3 @@ class LaneStats:
         if len(state) == len(self._records):
             for record, kept in zip(self._records, state, strict=True):
                 vars(record).update(kept, returns=deque(kept["returns"], maxlen=_SHOWN_RETURNS))
-
-
-def names_of(stages: int) -> list[str]:
-    """The stages encoded in the bits of `EndedEpisode.cleared`, in the game's order."""
-    return [name for index, name in enumerate(STAGES) if stages >> index & 1]

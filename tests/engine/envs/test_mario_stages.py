@@ -11,13 +11,14 @@ import pytest
 import torch
 
 from engine.config.stages import STAGES
+from engine.envs.episode import EpisodeRecord
 from engine.envs.factory import task_of_policy
 from engine.envs.mario import MarioLanes, MarioTask
 from engine.evaluation.policy import load_policy
 from engine.protocol.messages import Evaluation, Hello, Lanes, StageRecord
 from engine.runners.actor import Actor
-from engine.runners.shared_state import EndedEpisode, SharedState
-from engine.runners.stats.lanes import LaneStats, names_of
+from engine.runners.shared_state import SharedState
+from engine.runners.stats.lanes import LaneStats
 from engine.runs import checkpoints, policies
 from mario_tui.data.feed import Snapshot
 from mario_tui.widgets.panels.evaluations import EvaluationsPanel
@@ -59,17 +60,17 @@ def test_an_episode_of_the_whole_game_tells_the_flags_it_reached() -> None:
     while "1-2" not in seen:  # the policy has learned 1-1 alone
         _, episodes = actor.finish(actor.begin(actor.choose(policy, 1)))
         for episode in episodes:
-            assert names_of(episode.cleared) == list(STAGES[: episode.stage])
+            assert episode.cleared_stages == list(STAGES[: episode.stage])
             seen.add(STAGES[episode.stage])
     actor.close()
 
 
-def test_the_ledger_carries_every_stage() -> None:
+def test_shared_state_carries_every_stage() -> None:
     shared_state = SharedState(1)
-    every = EndedEpisode(0, 1.5, 2, 3, True, 4, 31, 2**32 - 1)
+    every = EpisodeRecord(0, 1.5, 2, 3, True, 4, 31, 2**32 - 1, 7)
     shared_state.book(0, 8, 32, [every])
     assert list(shared_state.ended()) == [(0, every)]
-    assert names_of(every.cleared) == list(STAGES)
+    assert every.cleared_stages == list(STAGES)
 
 
 def test_records_of_stages_go_into_a_checkpoint_and_back() -> None:
@@ -78,7 +79,7 @@ def test_records_of_stages_go_into_a_checkpoint_and_back() -> None:
     for number in range(150):  # the whole game: ever more of them come to 1-2, few clear it
         cleared = (first if number >= 50 else 0) | (second if number % 50 == 49 and number > 50 else 0)
         ended_in = 2 if cleared & second else 1 if cleared else 0
-        board.book(0, EndedEpisode(number % 2, 1.0, 1, 1, False, 0, ended_in, cleared), 10 * number)
+        board.book(0, EpisodeRecord(number % 2, 1.0, 1, 1, False, 0, ended_in, cleared), 10 * number)
     one, two, three = board.stages()
     assert one == StageRecord(stage="1-1", episodes=150, clears=100, recent=100, recent_clears=100, first_clear=500)
     assert two == StageRecord(stage="1-2", episodes=100, clears=2, recent=100, recent_clears=2, first_clear=990)
@@ -86,13 +87,13 @@ def test_records_of_stages_go_into_a_checkpoint_and_back() -> None:
     again = LaneStats(1, 2)
     again.load_state(board.state(), json.loads(json.dumps(board.stages_state())))
     assert again.stages() == board.stages()
-    again.book(0, EndedEpisode(0, 1.0, 1, 1, False, 0, 0, 0), 2000)
+    again.book(0, EpisodeRecord(0, 1.0, 1, 1, False, 0, 0, 0), 2000)
     assert again.stages()[0].recent_clears == 99
 
 
 def test_games_without_stages_have_no_records() -> None:
     board = LaneStats(1, 1)
-    board.book(0, EndedEpisode(0, 1.0, 1, 0, False, 3, -1, 0), 10)
+    board.book(0, EpisodeRecord(0, 1.0, 1, 0, False, 3, -1, 0), 10)
     assert board.stages() == []
 
 

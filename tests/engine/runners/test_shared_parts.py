@@ -28,6 +28,7 @@ from engine.buffers import Batch, FrameStorage, PrioritizedSampler, SharedMemory
 from engine.buffers.sampling import EPSILON
 from engine.config.presets import PRESETS, preset
 from engine.config.run_config import RunConfig, make_config
+from engine.envs.episode import EpisodeRecord
 from engine.errors import UserError
 from engine.monitoring.memory_budget import check_memory
 from engine.protocol.messages import Failed, Log
@@ -35,7 +36,7 @@ from engine.runners.actor_learner import budget
 from engine.runners.ddp import device_of_rank
 from engine.runners.host_link import HostLink
 from engine.runners.message_queue import ReportQueue
-from engine.runners.shared_state import EndedEpisode, SharedState
+from engine.runners.shared_state import SharedState
 from engine.runners.worker_pool import WorkerPool
 from engine.runtime import threads
 from mario_tui import cli
@@ -531,7 +532,7 @@ def test_the_last_words_of_a_member_are_heard() -> None:
 def test_no_episode_is_missed_where_many_end_between_two_looks() -> None:
     shared_state = SharedState(2)
     for number in range(5_000):
-        shared_state.book(1, 1, 4, [EndedEpisode(0, 0.0, number, 0, False, 0, -1, 0)])
+        shared_state.book(1, 1, 4, [EpisodeRecord(0, 0.0, number, 0, False, 0, -1, 0)])
     assert [(member, episode.length) for member, episode in shared_state.ended()] == [
         (1, each) for each in range(5_000)
     ]
