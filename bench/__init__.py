@@ -1,1 +1,1 @@
-"""Benchmarks behind the figures of the README; `make bench` runs them."""
+"""Benchmarks behind the figures of `docs/benchmarks.md`; `make bench` runs most of them."""

@@ -128,7 +128,11 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=15.0, help="of each run, everything included")
     parser.add_argument("--nes-py", action="store_true", help="judge the policies on nes-py, too")
     parser.add_argument("--plain", action="store_true", help="give the plain loop as many minutes")
-    parser.add_argument("--into", type=Path, help="write clears.csv and clears.svg into this folder, and keep the runs")
+    parser.add_argument(
+        "--into",
+        type=Path,
+        help="write clears.csv and clears.svg into this folder (the committed ones: bench), and keep the runs",
+    )
     arguments, options = parser.parse_known_args()
     console = Console(width=160, highlight=False)
     marks = ("first clear", "50 %", "95 %")

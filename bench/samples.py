@@ -133,7 +133,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
     parser.add_argument("--cores", type=int, default=len(os.sched_getaffinity(0)), help="runs side by side")
     parser.add_argument("--steps", type=int, help="of a run; default: the experiment's")
-    parser.add_argument("--into", type=Path, help="write EXPERIMENT.csv into this folder")
+    parser.add_argument("--into", type=Path, help="write EXPERIMENT.csv into this folder (the committed ones: bench)")
     arguments = parser.parse_args()
     context = multiprocessing.get_context("spawn")
     cores = context.Queue()

@@ -1,4 +1,4 @@
-"""The README's pictures, of a real run.
+"""The pictures of the documentation, of a real run.
 
     python -m tests.support.pictures [--steps N]
 
@@ -66,7 +66,9 @@ async def take_all(steps: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="tests.support.pictures", description="write the README's pictures")
+    parser = argparse.ArgumentParser(
+        prog="tests.support.pictures", description="write the pictures of the documentation"
+    )
     parser.add_argument("--steps", type=int, default=80_000, help="environment steps before the pictures are taken")
     options = parser.parse_args()
     FOLDER.mkdir(exist_ok=True)

@@ -36,14 +36,14 @@ def test_the_file_is_read() -> None:
     assert settings == Settings("castle", 5.0, {"dashboard.save": "a,f2", "home.filter": "slash", "home.new": "plus"})
 
 
-def test_the_readmes_settings_are_accepted() -> None:
-    readme = (Path(__file__).parents[3] / "README.md").read_text("utf-8")
-    write(readme.split("### Settings")[1].split("```toml\n")[1].split("```")[0])
+def test_the_documented_settings_are_accepted() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "dashboard.md").read_text("utf-8")
+    write(page.split("## Settings")[1].split("```toml\n")[1].split("```")[0])
     settings, complaints = load_settings()
     assert complaints == []
     assert settings == Settings("castle", 5.0, {"home.new": "a,f2", "dashboard.save": "a"})
     themes = {theme.name for theme in load_themes()[0]}
-    assert themes <= {word.strip("`,") for word in readme.split("\nThemes: ")[1].split(".toml")[0].split()}
+    assert themes <= {word.strip("`,") for word in page.split("\nThemes: ")[1].split(".toml")[0].split()}
 
 
 @pytest.mark.parametrize(
