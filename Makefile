@@ -5,11 +5,12 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 DEV_INSTALLED := $(VENV)/.dev-installed
 LONG_INSTALLED := $(VENV)/.long-installed
+DOCS_INSTALLED := $(VENV)/.docs-installed
 OLDEST := .venv-oldest
 OLDEST_INSTALLED := $(OLDEST)/.installed
 ARGS ?=
 
-.PHONY: train test test-long test-oldest check format bench clean
+.PHONY: train test test-long test-oldest check format bench docs clean
 
 train: $(INSTALLED)  ## open the dashboard and train Mario; options: make train ARGS="--stage 1-2"
 	@$(BIN)/mario-tui --game mario $(ARGS)
@@ -24,17 +25,18 @@ test-oldest: $(OLDEST_INSTALLED)  ## learning, with the oldest packages that pyp
 	@$(OLDEST)/bin/python -m pytest -p no:cacheprovider tests/engine/agents tests/engine/buffers tests/engine/runners \
 		tests/engine/host tests/engine/envs/test_mario.py $(ARGS)
 
-check: $(DEV_INSTALLED)  ## format, lint, types, import borders
+check: $(DEV_INSTALLED)  ## format, lint, types, import contracts, documentation
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
+	@$(BIN)/python -m pytest -q -n 0 tests/test_docs.py
 
 format: $(DEV_INSTALLED)
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-bench: $(DEV_INSTALLED)  ## the benchmark tables of the README
+bench: $(DEV_INSTALLED)  ## the tables of docs/benchmarks.md
 	@$(BIN)/python -m bench.emulation
 	@$(BIN)/python -m bench.games
 	@$(BIN)/python -m bench.training
@@ -44,6 +46,9 @@ bench: $(DEV_INSTALLED)  ## the benchmark tables of the README
 	@$(BIN)/python -m bench.dashboard
 	@$(BIN)/python -m bench.replay
 	@$(BIN)/python -m bench.updates
+
+docs: $(DOCS_INSTALLED)  ## build the documentation into site/
+	@$(BIN)/mkdocs build --strict --quiet
 
 $(BIN)/python:
 	@command -v $(PYTHON) >/dev/null || { echo "make: Python 3.11 or newer is needed: $(PYTHON) not found (make PYTHON=...)" >&2; exit 2; }
@@ -62,6 +67,10 @@ $(LONG_INSTALLED): $(DEV_INSTALLED)
 	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[browser]'
 	@touch $@
 
+$(DOCS_INSTALLED): $(INSTALLED)
+	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'
+	@touch $@
+
 $(OLDEST_INSTALLED): pyproject.toml
 	@$(PYTHON) -m venv $(OLDEST)
 	@$(OLDEST)/bin/pip install --quiet --disable-pip-version-check uv
@@ -69,4 +78,4 @@ $(OLDEST_INSTALLED): pyproject.toml
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(OLDEST) .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) $(OLDEST) site .mypy_cache .ruff_cache .pytest_cache

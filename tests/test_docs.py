@@ -1,0 +1,123 @@
+"""The documentation agrees with the repository: links, anchors, paths, modules, options, make targets and keys."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+
+from engine.config.fields import flag
+from engine.config.run_config import RunConfig
+from tests.support.key_tables import with_key_tables
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.glob("*.md")), ROOT / "checkpoints" / "policies" / "README.md"]
+CODE = ("engine", "mario_tui", "bench", "tests")
+FOREIGN_FLAGS = {"--editable", "--logdir", "--scope", "--snapshot-update", "--user"}
+"""Options of pip, tensorboard, systemd-run and pytest that pages name."""
+
+FENCE = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
+SPAN = re.compile(r"`([^`]+)`")
+each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+
+
+def prose(page: Path) -> str:
+    """The page without its code."""
+    return SPAN.sub("code", FENCE.sub("", page.read_text("utf-8")))
+
+
+def code(page: Path) -> list[str]:
+    """Blocks and spans of code."""
+    text = page.read_text("utf-8")
+    return [*FENCE.findall(text), *SPAN.findall(FENCE.sub("", text))]
+
+
+def anchors(page: Path) -> set[str]:
+    """Of the headings, as MkDocs and Git servers make them."""
+    headings = re.findall(r"^#+ (.+)$", FENCE.sub("", page.read_text("utf-8")), re.MULTILINE)
+    return {re.sub(r" +", "-", re.sub(r"[^\w\- ]", "", heading).strip().lower()) for heading in headings}
+
+
+def modules(text: str) -> list[str]:
+    """Dotted names of our packages."""
+    return re.findall(rf"(?<![\w./-])(?:{'|'.join(CODE)})(?:\.\w+)+", text)
+
+
+def is_module(name: str) -> bool:
+    path = ROOT.joinpath(*name.split("."))
+    return path.with_suffix(".py").is_file() or (path / "__init__.py").is_file()
+
+
+@each_page
+def test_relative_links_and_their_anchors_resolve(page: Path) -> None:
+    broken = []
+    for link in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+        if re.match(r"[a-z]+:", link):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / unquote(path)).resolve() if path else page
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            broken.append(link)
+    assert broken == []
+
+
+@each_page
+def test_paths_exist(page: Path) -> None:
+    folders = "|".join((*CODE, "docs", "themes", "checkpoints/policies"))
+    named = {
+        path for text in code(page) for path in re.findall(rf"(?<![\w./~-])(?:{folders})/(?![A-Z])[\w./*<>-]*", text)
+    }
+    missing = [path for path in sorted(named) if not any(ROOT.glob(re.sub(r"<\w+>", "*", path.rstrip("/."))))]
+    assert missing == []
+
+
+@each_page
+def test_modules_exist(page: Path) -> None:
+    text = "\n".join(code(page))
+    started = re.findall(rf"python -m ((?:{'|'.join(CODE)})[\w.]*)", text)
+    assert [name for name in started if not is_module(name)] == []
+    # Another dotted name may end with something that its module defines.
+    assert [name for name in modules(text) if not (is_module(name) or is_module(name.rpartition(".")[0]))] == []
+
+
+@each_page
+def test_options_exist(page: Path) -> None:
+    known = {flag(field.name) for field in dataclasses.fields(RunConfig)} | FOREIGN_FLAGS | {"--help"}
+    for path in (
+        path for folder in ("engine", "mario_tui", "bench", "tests/support") for path in ROOT.glob(f"{folder}/**/*.py")
+    ):
+        known |= set(re.findall(r'"(--[a-z][a-z-]*)"', path.read_text("utf-8")))
+    known |= {f"--no-{name[2:]}" for name in known}
+    named = {name for text in code(page) for name in re.findall(r"(?<![\w-])--[a-z][a-z-]*", text)}
+    assert named - known == set()
+
+
+@each_page
+def test_make_targets_exist(page: Path) -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
+    assert {name for text in code(page) for name in re.findall(r"\bmake ([a-z-]+)", text)} <= targets
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 150
+
+
+def test_every_page_is_in_the_navigation_and_in_both_tables() -> None:
+    pages = {page.name for page in DOCS.glob("*.md")}
+    navigation = (ROOT / "mkdocs.yml").read_text("utf-8").split("\nnav:\n")[1]
+    assert set(re.findall(r": ([\w-]+\.md)$", navigation, re.MULTILINE)) == pages
+    assert set(re.findall(r"^\| \[[^]]+\]\(([\w-]+\.md)\)", (DOCS / "index.md").read_text("utf-8"), re.MULTILINE)) == (
+        pages - {"index.md"}
+    )
+    assert set(
+        re.findall(r"^\| \[[^]]+\]\(docs/([\w-]+\.md)\)", (ROOT / "README.md").read_text("utf-8"), re.MULTILINE)
+    ) == (pages - {"index.md", "contributing.md"})
+
+
+def test_key_tables_agree_with_the_bindings() -> None:
+    page = (DOCS / "dashboard.md").read_text("utf-8")
+    assert with_key_tables(page) == page, "run python -m tests.support.key_tables"
