@@ -54,7 +54,7 @@ def make_ours(capacity: int, frame: tuple[int, int], stack: int) -> Draw:
     none = np.zeros(LANES, np.bool_)
     for frames in (random.integers(0, 256, (LANES, *frame), np.uint8) for _ in range(capacity // LANES)):
         storage.append(frames, random.integers(0, ACTIONS, LANES), np.ones(LANES, np.float32), none, none, frames)
-        sampler.appended()
+        sampler.on_append()
     used: dict[int, Batch] = {}  # batches of each size, whose memory serves again as in training
 
     def draw(size: int) -> None:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from engine.agents import DoubleDQN
-from engine.buffers.memory import SharedMemory, nameless
+from engine.buffers.memory import SharedMemory, anonymous_arena
 from engine.runtime.stopwatch import stages
 
 
@@ -26,7 +26,7 @@ class ProcessLock:
     """A lock between processes started with it, which a holder that dies releases (POSIX record locks)."""
 
     def __init__(self) -> None:
-        self._arena: Arena = nameless(1)
+        self._arena: Arena = anonymous_arena(1)
 
     @contextlib.contextmanager
     def __call__(self) -> Iterator[None]:

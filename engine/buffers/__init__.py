@@ -1,7 +1,7 @@
-"""Replay in separable parts: n-step storage (`frames`, in a `memory`) and sampling (`sampling`, on `sum_tree`).
+"""Experience replay, composed of n-step storage (`frames`, in a `memory`) and a sampler (`sampling`, on `sum_tree`).
 
-`ReplayBuffer` and `PrioritizedReplayBuffer` compose them. All of it is NumPy; `engine.buffers.device.replay` has
-the same on a torch device.
+`ReplayBuffer` and `PrioritizedReplayBuffer` combine the two. They use NumPy only; `engine.buffers.device.replay` is the
+same replay on a torch device.
 """
 
 from engine.buffers.frames import Batch, FrameStorage

@@ -1,14 +1,14 @@
-"""Replay storage that keeps every frame once, as uint8, in one ring per lane.
+"""Replay storage that stores every frame once, as uint8, in one ring per lane.
 
-Invariants. An entry is a frame with the action taken at it and what came of it; entries of a lane are numbered from 0
-without gaps, and number t lives in slot t % capacity. Where an episode was truncated, its final frame follows as an
-entry without an action (`NO_ACTION`), so that the value behind the cut can be bootstrapped; where it terminated,
-nothing follows. A stack reaches back at most to its episode's first frame, which is repeated before it. An entry can
-be sampled if the oldest frame of its stack is still in the ring, and its n-step window is complete: n entries follow
-it, or its episode's end does. So nothing crosses an episode's border or the write head.
+Invariants. An entry is a frame with the action taken and its outcome (reward, end of the episode). The entries of a
+lane are numbered from 0 without gaps; entry t is in slot t % capacity. The final frame of a truncated episode follows
+as an entry without an action (`NO_ACTION`), so that its value can be bootstrapped; after a termination nothing follows.
+A stack reaches back at most to the first frame of its episode, which is repeated before it. An entry can be sampled if
+the oldest frame of its stack is still in the ring and its n-step window is complete: n entries follow it, or its
+episode has ended. So no sample crosses the border of an episode or the write head.
 
-An append first claims its slots, then fills them, then counts them as written. Wherever it is interrupted, by a kill
-or seen from another process, what is half written is neither the new entry nor any longer the old one.
+An append first claims its slots, then fills them, then counts them as written. If it is interrupted by a kill, or
+observed from another process, a half-written slot is valid neither as the old nor as the new entry.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from engine.buffers.memory import HostMemory, Layout, Memory
 from engine.runtime.jit import helper, kernel, prefetch
 
 NO_ACTION = -1
-_GOES_ON, _TERMINATED, _TRUNCATED = 0, 1, 2
-_RECORD = np.dtype(  # 16 bytes: what a window of entries needs lies in a cache line or two
+_CONTINUES, _TERMINATED, _TRUNCATED = 0, 1, 2
+_RECORD = np.dtype(  # 16 bytes, so that a window of entries fits in one or two cache lines
     [
         ("episode_starts", np.int64),  # entry number of the episode's first frame
         ("rewards", np.float32),
@@ -36,45 +36,47 @@ _RECORD = np.dtype(  # 16 bytes: what a window of entries needs lies in a cache 
     ],
     align=True,
 )
-_LARGEST_ACTION = int(np.iinfo(_RECORD["actions"]).max)
-_AHEAD = 16  # transitions that are fetched into the cache while one is put together
+_MAX_ACTION = int(np.iinfo(_RECORD["actions"]).max)
+_PREFETCH_DISTANCE = 16  # transitions between the prefetch of one and its assembly
 
 
 @dataclass(frozen=True)
 class Batch:
-    """n-step transitions. `discounts` is gamma^m for a window of m steps, 0 where the episode terminated in it:
-    target = returns + discounts * value(next_obs)."""
+    """n-step transitions: target = returns + discounts * value(next_obs).
+
+    `discounts` is gamma^m for a window of m steps, and 0 if the episode terminated in it.
+    """
 
     obs: NDArray[np.uint8]  # [batch, stack, *frame_shape]
     actions: NDArray[np.int64]  # [batch]
-    returns: NDArray[np.float32]  # [batch], discounted rewards of the window
+    returns: NDArray[np.float32]  # [batch], discounted sum of the window's rewards
     next_obs: NDArray[np.uint8]  # [batch, stack, *frame_shape]
     discounts: NDArray[np.float32]  # [batch]
-    next_masks: NDArray[np.bool_] | None = None  # [batch, actions], legal actions; None where all are
+    next_masks: NDArray[np.bool_] | None = None  # [batch, actions], legal actions; None if all are always legal
 
 
 @dataclass(frozen=True)
 class InitialPriorities:
-    """Absolute TD errors of entries whose n-step windows are complete with the step that is appended."""
+    """Absolute TD errors of the entries whose n-step windows the appended step completes."""
 
     lanes: NDArray[np.int64]  # [n]
-    ages: NDArray[np.int64]  # [n], steps from the entry to the one that is appended
+    ages: NDArray[np.int64]  # [n], steps from the entry to the appended one
     td_errors: NDArray[np.float32]  # [n]
 
 
 class FrameStorage:
-    """Rings of `capacity` entries for each of `lanes` lanes.
+    """A ring of `capacity` entries for each of `lanes` lanes.
 
     Args:
         lanes: number of rings.
-        capacity: entries per ring; more than n_step + stack.
-        frame_shape: of a frame, (height, width) for a picture.
+        capacity: entries per ring; must be more than n_step + stack.
+        frame_shape: shape of a frame, e.g. (height, width).
         stack: frames in an observation.
-        n_step: length of a return's window, in environment steps.
-        gamma: discount of one environment step.
-        mask_actions: number of actions whose legality is kept with every frame; 0 where all are always legal.
-        priorities: whether who appends tells priorities, too; see `append`.
-        memory: where the arrays live, in this process unless told otherwise. What it holds already is taken over.
+        n_step: length of the return's window, in environment steps.
+        gamma: discount per environment step.
+        mask_actions: number of actions in the masks of legal actions that are stored with frames; 0 for no masks.
+        priorities: whether initial priorities are passed to `append` and stored.
+        memory: where the arrays are allocated (default: in this process). Existing contents are kept.
     """
 
     def __init__(
@@ -91,15 +93,15 @@ class FrameStorage:
         memory: Memory | None = None,
     ) -> None:
         if capacity <= n_step + stack:
-            raise ValueError(f"capacity is {capacity}; accepted: more than n_step + stack ({n_step + stack})")
+            raise ValueError(f"capacity must be more than n_step + stack ({n_step + stack}), got {capacity}")
         self.lanes, self.capacity, self.frame_shape = lanes, capacity, frame_shape
         self.stack, self.n_step = stack, n_step
         self._powers = gamma ** np.arange(n_step + 1, dtype=np.float64)
         layout: Layout = {
             "frames": ((lanes, capacity, *frame_shape), np.uint8),
             "records": ((lanes, capacity), _RECORD),
-            "claimed": ((lanes,), np.int64),  # entries whose slots may have been touched
-            "written": ((lanes,), np.int64),  # entries ever written, the next entry's number
+            "claimed": ((lanes,), np.int64),  # entries whose slots may have been overwritten
+            "written": ((lanes,), np.int64),  # entries written so far, the number of the next one
             "ended": ((lanes,), np.int64),  # entries below this belong to episodes whose end is known
             "open_start": ((lanes,), np.int64),  # first entry of the episode in progress
             **({"masks": ((lanes, capacity, mask_actions), np.bool_)} if mask_actions else {}),
@@ -114,11 +116,11 @@ class FrameStorage:
         self.written, self._claimed = arrays["written"], arrays["claimed"]
         self._ended, self._open_start = arrays["ended"], arrays["open_start"]
         if self.memory.on_disk:
-            self.cut()
+            self.end_episodes()
 
     @property
     def size(self) -> int:
-        """Entries held."""
+        """Entries stored."""
         return int(np.minimum(self.written, self.capacity).sum())
 
     def append(
@@ -133,15 +135,17 @@ class FrameStorage:
         final_masks: NDArray[np.bool_] | None = None,
         priorities: InitialPriorities | None = None,
     ) -> None:
-        """Add one step of every lane: the frame acted on, the action (below 32,768), and what came of it.
+        """Add one step of every lane: the frame acted on, the action (at most 32,767) and its outcome.
 
-        Arrays have a leading axis of lanes; `final_frames` is read where `truncated` is set. Where masks are kept,
-        `masks` are those of `frames`, and `final_masks` those of `final_frames`; where priorities are, `priorities` are
-        those of the entries whose windows this step completes.
+        The first axis of all arrays is the lane. `final_frames` is read only where `truncated` is set and `terminated`
+        is not. If masks are stored, `masks` belong to `frames` and `final_masks` to `final_frames`; if priorities are,
+        `priorities` are those of the entries whose windows this step completes.
+
+        Raises `ValueError` if an action is too large.
         """
-        if actions.max() > _LARGEST_ACTION:
-            raise ValueError(f"actions: {actions.max()} is not accepted; accepted: up to {_LARGEST_ACTION}")
-        ends = np.where(terminated, _TERMINATED, np.where(truncated, _TRUNCATED, _GOES_ON)).astype(np.uint8)
+        if actions.max() > _MAX_ACTION:
+            raise ValueError(f"actions must be at most {_MAX_ACTION}, got {actions.max()}")
+        ends = np.where(terminated, _TERMINATED, np.where(truncated, _TRUNCATED, _CONTINUES)).astype(np.uint8)
         cut = np.flatnonzero(ends == _TRUNCATED)
         after = self.written + 1
         after[cut] += 1
@@ -150,18 +154,18 @@ class FrameStorage:
         if cut.size:
             none, zero = np.full(cut.size, NO_ACTION, np.int64), np.zeros(cut.size, np.float32)
             last_masks = None if final_masks is None else final_masks[cut]
-            goes_on = np.full(cut.size, _GOES_ON, np.uint8)
+            goes_on = np.full(cut.size, _CONTINUES, np.uint8)
             self._write(cut, self.written[cut] + 1, final_frames[cut], none, zero, goes_on, last_masks)
         if self.priorities is not None and priorities is not None:
             slots = (self.written[priorities.lanes] - priorities.ages) % self.capacity
             self.priorities[priorities.lanes, slots] = priorities.td_errors
         self.written[:] = after
-        over = ends != _GOES_ON
+        over = ends != _CONTINUES
         self._ended[over] = after[over] - (ends[over] == _TRUNCATED)
         self._open_start[over] = after[over]
 
     def part(self, first: int, lanes: int) -> FrameStorage:
-        """The storage of `lanes` lanes from `first` on alone: for one of several processes that append."""
+        """A view of `lanes` lanes starting at `first`, for one of several processes that append."""
         part = copy.copy(self)
         part.lanes = lanes
         for name, array in vars(self).items():
@@ -169,16 +173,16 @@ class FrameStorage:
                 setattr(part, name, array[first : first + lanes])
         return part
 
-    def cut(self) -> None:
-        """End the episodes in progress; what is appended next begins new ones.
+    def end_episodes(self) -> None:
+        """End the episodes in progress; the next append begins new ones.
 
-        An open episode's newest frame becomes the final one of a truncation, as what its action led to is not known.
-        Once is as good as twice, also where it was interrupted.
+        The newest frame of an open episode becomes the final frame of a truncation, since the outcome of its action is
+        unknown. Idempotent, even after an interrupted call.
         """
         lanes = np.flatnonzero(self.written > 0)
         newest = self.written[lanes] - 1
         slots, slots_before = newest % self.capacity, (newest - 1) % self.capacity
-        is_open = self.ends[lanes, slots] == _GOES_ON  # or a final frame already
+        is_open = self.ends[lanes, slots] == _CONTINUES  # or a final frame already
         follows = is_open & (newest > self.episode_starts[lanes, slots])
         self.actions[lanes[is_open], slots[is_open]] = NO_ACTION
         self.rewards[lanes[is_open], slots[is_open]] = 0
@@ -188,13 +192,13 @@ class FrameStorage:
         self._open_start[:] = self.written
 
     def complete(self) -> NDArray[np.int64]:
-        """[lanes]: entries numbered below this have a complete n-step window."""
+        """int64 [lanes]: entries numbered below this have a complete n-step window."""
         return np.maximum(self.written - self.n_step, self._ended)
 
     def sampleable(self, lanes: NDArray[np.int64], entries: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which (lane, entry number) pairs can be sampled now."""
+        """bool [n]: which of the (lane, entry number) pairs [n] can be sampled now."""
         slots = entries % self.capacity
-        # First what the entries say, then whether that still was theirs: another process may be overwriting them.
+        # Read the entries first, then check that they were still valid: another process may be overwriting them.
         first_frame = np.maximum(entries - self.stack + 1, self.episode_starts[lanes, slots])
         is_action = self.actions[lanes, slots] != NO_ACTION
         oldest = self._claimed[lanes] - self.capacity
@@ -206,9 +210,9 @@ class FrameStorage:
         )
 
     def gather(self, lanes: NDArray[np.int64], entries: NDArray[np.int64], into: Batch | None = None) -> Batch:
-        """Build the n-step transitions of sampleable (lane, entry number) pairs.
+        """Build the n-step transitions of sampleable (lane, entry number) pairs; both int64 [batch].
 
-        `into` is a batch of that size that is no longer needed: fresh memory costs several times the copying.
+        `into` is a batch of that size whose memory is reused: allocating it costs several times as much as copying.
         """
         size, pixels = lanes.size, math.prod(self.frame_shape)
         batch = Batch(
@@ -229,25 +233,25 @@ class FrameStorage:
         return dataclasses.replace(batch, next_masks=self.masks[lanes, next_entries % self.capacity])
 
     def prefetch(self, lanes: NDArray[np.int64], entries: NDArray[np.int64]) -> None:
-        """Have the frames of transitions that will be gathered soon read from disk, where that is where they are."""
+        """Start reading the frames of transitions that will be gathered soon, if they are on disk."""
         rows = lanes * self.capacity + (entries - self.stack + 1) % self.capacity
         self.memory.prefetch("frames", rows, self.stack + self.n_step)
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """Everything held, for a checkpoint: parts of the arrays, not copies."""
+        """The contents for a checkpoint: views of the arrays, not copies."""
         used = int(min(self.written.max(), self.capacity))
         state = {name: column[:, :used] for name, column in self._columns().items()}
         return state | {"written": self.written, "ended": self._ended, "open_start": self._open_start}
 
     def load_state(self, state: dict[str, NDArray[Any]]) -> None:
-        """Hold what a storage of the same options held."""
+        """Load the state of a storage with the same options."""
         for name, column in self._columns().items():
             column[:, : state[name].shape[1]] = state[name]
         self.written[:], self._claimed[:] = state["written"], state["written"]
         self._ended[:], self._open_start[:] = state["ended"], state["open_start"]
 
     def _columns(self) -> dict[str, NDArray[Any]]:
-        """What there is for each entry: [lanes, capacity, ...]."""
+        """The arrays with one element per entry: [lanes, capacity, ...]."""
         names = ("frames", "actions", "rewards", "ends", "episode_starts", "masks")
         return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
 
@@ -276,27 +280,27 @@ def _transitions(
     frames: Any, records: Any, capacity: Any, powers: Any, lanes: Any, entries: Any,
     obs: Any, actions: Any, returns: Any, next_obs: Any, discounts: Any, next_entries: Any,
 ) -> None:  # fmt: skip
-    """A batch, and the entries behind its windows [batch].
+    """Fill a batch, and `next_entries` [batch] with the entries that follow its windows.
 
-    frames: uint8 [lanes * capacity, pixels]; records: [lanes * capacity]; powers: float64 [n_step + 1], of gamma.
+    frames: uint8 [lanes * capacity, pixels]; records: [lanes * capacity]; powers: float64 [n_step + 1], gamma^k.
     """
     size, n_step, pixels = lanes.size, powers.size - 1, frames.reshape(-1)
     slots = entries % capacity
-    for ahead in range(size + _AHEAD):
+    for ahead in range(size + _PREFETCH_DISTANCE):
         if ahead < size:
             place = lanes[ahead] * capacity + slots[ahead]
             for last in (place, place + n_step):
                 prefetch(records, last)
                 prefetch(pixels, last * frames.shape[1])
-        i = ahead - _AHEAD
+        i = ahead - _PREFETCH_DISTANCE
         if i < 0:
             continue
         begin, slot = lanes[i] * capacity, slots[i]
-        total, step, end = 0.0, 0, _GOES_ON
+        total, step, end = 0.0, 0, _CONTINUES
         actions[i] = records[begin + slot]["actions"]
         reach = entries[i] - records[begin + slot]["episode_starts"]
         _copy_stack(frames, begin, capacity, slot, reach, obs, i)
-        while step < n_step and end == _GOES_ON:
+        while step < n_step and end == _CONTINUES:
             total += powers[step] * records[begin + slot]["rewards"]
             end = records[begin + slot]["ends"]
             step += 1
@@ -304,7 +308,7 @@ def _transitions(
         returns[i] = total
         discounts[i] = powers[step]
         if end == _TERMINATED:
-            # Behind it there is nothing to show; the masked next observation repeats the first.
+            # There is no frame after a termination; next_obs, which discount 0 masks out, repeats obs.
             step, slot, discounts[i] = 0, slots[i], 0.0
         next_entries[i] = entries[i] + step
         reach = next_entries[i] - records[begin + slot]["episode_starts"]
@@ -313,14 +317,14 @@ def _transitions(
 
 @helper
 def _copy_stack(frames: Any, begin: Any, capacity: Any, slot: Any, reach: Any, obs: Any, i: Any) -> None:
-    """Observation i [stack, pixels] of a slot in the ring that begins at a row of `frames`.
+    """Copy the stack of a slot to obs[i] [stack, pixels]; its ring begins at row `begin` of `frames`.
 
-    reach: entries back to its episode's first, whose frame is repeated before it. Where another process overwrites the
-    entry meanwhile it can be negative, and what is copied means nothing.
+    reach: number of entries back to the first of the episode, whose frame is repeated before it. If another process is
+    overwriting the entry, `reach` can be negative; the result is then meaningless and the caller discards it.
     """
     stack = obs.shape[1]
     for k in range(stack):
         place = slot - min(stack - 1 - k, max(reach, 0))
         row = begin + (place if place >= 0 else place + capacity)
-        for pixel in range(obs.shape[2]):  # compiled to wide moves; assigning the row is three times slower
+        for pixel in range(obs.shape[2]):  # compiled to vector moves; assigning the row is three times slower
             obs[i, k, pixel] = frames[row, pixel]

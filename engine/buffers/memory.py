@@ -1,7 +1,7 @@
-"""Where a storage's arrays live: in this process, shared between processes, or in files.
+"""Memory for the arrays of a storage: in this process, shared between processes, or in memory-mapped files.
 
-A memory hands out all arrays of a storage at once, because only then is it known whether there is room for them.
-Arrays are zero at first. Those in files are what a former process left there, however it ended.
+A memory allocates all arrays of a storage at once, because only then is it known whether they fit. Arrays are
+initially zero, except that files keep the contents that an earlier process left there, even if it crashed.
 """
 
 from __future__ import annotations
@@ -25,33 +25,33 @@ from engine.errors import UserError
 from engine.runtime.files import open_regular, read_bounded
 
 Layout = Mapping[str, tuple[tuple[int, ...], np.dtype[Any] | type[np.generic]]]
-"""Shape and dtype of every array, by name."""
+"""Shape and dtype of each array, by name."""
 FORMAT = 2
 _HEADER = "header.json"
-_MOST_HEADER_BYTES = 2**20
-_LINE = 64  # bytes; arrays begin at a cache line
+_MAX_HEADER_BYTES = 2**20
+_CACHE_LINE = 64  # bytes; the alignment of arrays
 
 
 class Memory(Protocol):
-    """Hands out named arrays."""
+    """Allocates named arrays."""
 
     on_disk: bool
-    """Whether reads may wait for a disk, and contents may be those of a process that is gone."""
+    """Whether reads may wait for a disk, and contents may come from an earlier process."""
     shared: bool
     """Whether another process may append while this one reads."""
 
     def arrays(self, layout: Layout) -> dict[str, NDArray[Any]]:
-        """Writable arrays by name. Called once in a process."""
+        """Allocate or open the arrays of `layout`, writable. Called once per process."""
 
     def prefetch(self, name: str, rows: NDArray[np.int64], count: int) -> None:
-        """Have `count` rows from each of `rows` on read soon; rows are numbered over an array's two first axes."""
+        """Start reading `count` rows from each of `rows`; rows are numbered over the first two axes of the array."""
 
     def close(self) -> None:
-        """Nothing will be written any more."""
+        """Release files. Arrays must not be written afterwards."""
 
 
 class HostMemory:
-    """This process's own memory."""
+    """Memory of this process alone."""
 
     on_disk = False
     shared = False
@@ -65,11 +65,11 @@ class HostMemory:
 
 
 class SharedMemory:
-    """Memory that processes started with this object as an argument see, too: each makes its storage of it.
+    """Memory shared with processes that are started with this object as an argument; each builds its storage on it.
 
-    One process appends; any number may read what is `sampleable` before and after. The memory has no name, so nothing
-    is left of it, whoever is killed. On Linux it is a memfd, which a container's small /dev/shm does not limit;
-    elsewhere it is multiprocessing's unlinked file.
+    One process appends; any number may read entries that are `sampleable` before and after the read. The memory is
+    anonymous, so nothing outlives the processes, however they end. On Linux it is a memfd, which the small /dev/shm of
+    a container does not limit; elsewhere it is an unlinked file of multiprocessing.
     """
 
     on_disk = False
@@ -80,11 +80,11 @@ class SharedMemory:
 
     def arrays(self, layout: Layout) -> dict[str, NDArray[Any]]:
         sizes = {name: math.prod(shape) * np.dtype(dtype).itemsize for name, (shape, dtype) in layout.items()}
-        places = np.cumsum([0, *(-(-size // _LINE) * _LINE for size in sizes.values())]).tolist()
+        places = np.cumsum([0, *(-(-size // _CACHE_LINE) * _CACHE_LINE for size in sizes.values())]).tolist()
         if self._arena is None:
-            self._arena = nameless(places[-1])
+            self._arena = anonymous_arena(places[-1])
         elif self._arena.size != places[-1]:
-            raise ValueError(f"the shared memory has {self._arena.size} bytes; this storage needs {places[-1]}")
+            raise ValueError(f"the layout must have {self._arena.size} bytes, as the shared memory, got {places[-1]}")
         return {
             name: np.frombuffer(self._arena.buffer, dtype, math.prod(shape), place).reshape(shape)
             for place, (name, (shape, dtype)) in zip(places, layout.items(), strict=False)
@@ -96,18 +96,24 @@ class SharedMemory:
 
 
 class MappedMemory:
-    """Files in `folder`, which may be larger than memory and are there again after a crash of the process.
+    """Memory-mapped files in `folder`, which may be larger than memory and survive a crash of the process.
 
-    Their disk space is reserved at once: where a mapped file finds no room on the disk later, the process ends with
-    SIGBUS. That takes milliseconds on most file systems; on those that cannot reserve (NFS before 4.2, say) the C
-    library writes to every block. macOS reserves nothing, and neither does a file system that copies on write promise
-    anything for what is overwritten.
+    Disk space is reserved at once, because a process that writes to a mapped file on a full disk is killed by SIGBUS.
+    That takes milliseconds on most file systems; on those that cannot reserve space (such as NFS before 4.2) the C
+    library writes to every block. macOS reserves nothing, and a copy-on-write file system guarantees nothing for data
+    that is overwritten.
 
-    Raises `UserError` if the disk has no room, if the folder holds arrays of other shapes, or if another process has it
-    open. A crash of the machine is another matter: the system writes pages in an order of its own.
+    The contents may not survive a crash of the machine: the system writes pages in any order.
 
-    With `renew`, arrays of other shapes are removed instead, and it is told so. `others` that are as large will be made
-    on the same disk: there must be room for them, too.
+    Args:
+        folder: created if it does not exist.
+        renew: if given, arrays of another shape are replaced, and it is called with a message that says so. Otherwise
+            they raise `UserError`.
+        others: number of further replays of this size that will be created on the same disk, whose space is checked
+            as well.
+
+    `arrays` raises `UserError` if the disk is too full, if the folder holds arrays of another shape, or if another
+    process has it open.
     """
 
     on_disk = True
@@ -121,14 +127,14 @@ class MappedMemory:
 
     def arrays(self, layout: Layout) -> dict[str, NDArray[Any]]:
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._take_lock()
+        self._acquire_lock()
         columns = {
             name: {"shape": list(shape), "dtype": np.dtype(dtype).str} for name, (shape, dtype) in layout.items()
         }
         header = {"format": FORMAT, "columns": columns}
         self._check_header(header)
         sizes = {name: math.prod(shape) * np.dtype(dtype).itemsize for name, (shape, dtype) in layout.items()}
-        self._check_room(sizes)
+        self._check_disk_space(sizes)
         self._make_files(sizes, header)
         found = {}
         for name, (shape, dtype) in layout.items():
@@ -146,7 +152,7 @@ class MappedMemory:
             mapped.madvise(mmap.MADV_WILLNEED, start, length)
 
     def close(self) -> None:
-        """Let another process open the folder. The arrays stay readable."""
+        """Release the lock, so that another process can open the folder. The arrays stay readable."""
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
@@ -154,8 +160,8 @@ class MappedMemory:
     def _path(self, name: str) -> Path:
         return self.folder / f"{name}.bin"
 
-    def _take_lock(self) -> None:
-        """Held until `close` or the process's end, whichever way it ends."""
+    def _acquire_lock(self) -> None:
+        """Lock the folder until `close`, or until the process ends in any way."""
         self._lock = os.open(self.folder / "lock", os.O_CREAT | os.O_RDWR, 0o644)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -168,26 +174,26 @@ class MappedMemory:
         if not path.exists():
             return
         try:
-            held = json.loads(read_bounded(path, _MOST_HEADER_BYTES))
+            held = json.loads(read_bounded(path, _MAX_HEADER_BYTES))
         except (OSError, ValueError, RecursionError):
             held = None
         if held == wanted:
             return
-        what = f"{self.folder}: holds a replay of another shape (lanes, entries or pictures) or another version's"
+        what = f"{self.folder}: contains a replay with other lanes, entries or frames, or from another version"
         if self._renew is None:
             self.close()
-            raise UserError(f"{what}; remove it to begin anew")
+            raise UserError(f"{what}; remove the folder to start with an empty replay")
         for array in self.folder.glob("*.bin"):
             array.unlink()
-        path.unlink()  # last: without it, arrays are taken for the wanted ones
-        self._renew(f"{what}; it begins anew")
+        path.unlink()  # last: without a header, arrays are assumed to have the right shapes
+        self._renew(f"{what}; starting with an empty replay")
 
     def _write_header(self, header: dict[str, Any]) -> None:
         partial = self.folder / f".{_HEADER}.partial"
         partial.write_text(json.dumps(header, indent=1), encoding="utf-8")
         partial.replace(self.folder / _HEADER)
 
-    def _check_room(self, sizes: dict[str, int]) -> None:
+    def _check_disk_space(self, sizes: dict[str, int]) -> None:
         paths = [self._path(name) for name in sizes]
         held = sum(path.stat().st_blocks * 512 for path in paths if path.exists())
         missing = (sum(sizes.values()) - held) * (1 + self._others)
@@ -195,11 +201,12 @@ class MappedMemory:
         if missing > free:
             self.close()
             raise UserError(
-                f"{self.folder}: the replay needs {_readable(missing)} more, the disk has {_readable(free)} free"
+                f"{self.folder}: the replay needs {_format_bytes(missing)} more, but the disk has only "
+                f"{_format_bytes(free)} free"
             )
 
     def _make_files(self, sizes: dict[str, int], header: dict[str, Any]) -> None:
-        """Make the files as long as they are to be, with blocks of their own for all of it; at last the header."""
+        """Create the files in full length with disk blocks reserved, then write the header."""
         new = [self._path(name) for name in sizes if not self._path(name).exists()]
         try:
             for name, size in sizes.items():
@@ -207,25 +214,25 @@ class MappedMemory:
                     if hasattr(os, "posix_fallocate"):
                         os.posix_fallocate(file.fileno(), 0, size)
                     os.truncate(file.fileno(), size)
-            if not (self.folder / _HEADER).exists():  # otherwise it is the same
+            if not (self.folder / _HEADER).exists():  # otherwise `_check_header` found it equal
                 self._write_header(header)
-        except OSError as error:  # another program was faster, or it is more than this user may have
+        except OSError as error:  # the disk has filled up since the check, or the user's quota is exceeded
             for path in new:
                 path.unlink(missing_ok=True)
             self.close()
-            wanted = _readable(sum(sizes.values()))
+            wanted = _format_bytes(sum(sizes.values()))
             raise UserError(
                 f"{self.folder}: {wanted} of disk space for the replay can't be reserved ({error.strerror})"
             ) from None
 
 
-def _readable(size: int) -> str:
-    """Bytes, in a unit for people."""
+def _format_bytes(size: int) -> str:
+    """A number of bytes as MB or GB."""
     return f"{size / 1e9:,.1f} GB" if size >= 1e8 else f"{size / 1e6:.1f} MB"
 
 
-def nameless(size: int) -> Arena:
-    """`size` bytes that can be handed to a process at its start."""
+def anonymous_arena(size: int) -> Arena:
+    """`size` bytes of anonymous memory that can be passed to a process at its start."""
     if not hasattr(os, "memfd_create"):
         return Arena(size)
     descriptor = os.memfd_create("replay")

@@ -1,4 +1,4 @@
-"""Storage and sampler in one: what an agent's loop needs of a replay.
+"""Replay buffers for an agent's loop: a storage and a sampler in one object.
 
 >>> import numpy as np
 >>> replay = PrioritizedReplayBuffer(lanes=2, capacity=100, frame_shape=(8, 8), stack=4, n_step=3, gamma=0.99)
@@ -30,18 +30,18 @@ _C = TypeVar("_C", bound=Column)
 
 
 class Replay(Protocol):
-    """What a learner asks of a replay, wherever it lives."""
+    """The interface that a learner uses, for replays on the host or on a device."""
 
     beta: float
-    """Importance-sampling exponent; 0 where sampling is uniform."""
+    """Importance-sampling exponent; 0 for uniform sampling."""
 
     @property
     def size(self) -> int:
-        """Entries held."""
+        """Entries stored."""
 
     @property
     def capacity(self) -> int:
-        """Entries that all lanes hold at most."""
+        """Maximum number of entries, over all lanes."""
 
     def append(
         self,
@@ -57,41 +57,42 @@ class Replay(Protocol):
         """Add one step of every lane; see `FrameStorage.append`."""
 
     def sample(self, batch_size: int, random: np.random.Generator) -> tuple[Any, Any]:
-        """A batch to learn from, and which entries it is of, with the weights of their losses [batch].
+        """Draw a batch; also return the drawn entries with their importance weights [batch].
 
         Raises `NothingToSample` if no entry can be sampled now.
         """
 
     def update_priorities(self, sample: Any, td_errors: Any) -> None:
-        """Tell a sample's absolute TD errors [batch]; those of entries overwritten meanwhile are dropped."""
+        """Set the priorities of a sample from absolute TD errors [batch]; skip entries overwritten since."""
 
-    def cut(self) -> None:
-        """End the episodes in progress: the games begin anew."""
+    def end_episodes(self) -> None:
+        """End the episodes in progress; see `FrameStorage.end_episodes`."""
 
     def state(self) -> Mapping[str, Column]:
-        """Everything held, for a checkpoint that `saved.save_arrays` writes before anything is appended."""
+        """The contents for a checkpoint. Views: `saved_arrays.save_arrays` must write them before the next append."""
 
     def load_state(self, state: dict[str, NDArray[Any]]) -> bool:
-        """Hold what a replay held; False, and nothing done, if that has another shape."""
+        """Load the state of a replay. If the shapes differ, change nothing and return False."""
 
     def close(self) -> None:
-        """Let go of files."""
+        """Release files."""
 
 
 class ReplayBuffer:
-    """Uniform replay of n-step transitions on frames that are stored once.
+    """Uniform replay of n-step transitions; every frame is stored once.
 
     Args:
-        lanes: environments that step together; arrays given to `append` have them as leading axis.
-        capacity: entries for each lane.
-        frame_shape: of a uint8 frame.
+        lanes: number of environments that step together; the first axis of the arrays passed to `append`.
+        capacity: entries per lane.
+        frame_shape: shape of a uint8 frame.
         stack: frames in an observation.
-        n_step: length of a return's window, in environment steps.
-        gamma: discount of one environment step.
-        mask_actions: number of actions whose legality is kept with every frame; 0 where all are always legal.
-        priorities: whether other processes append, and tell priorities with what they append.
+        n_step: length of the return's window, in environment steps.
+        gamma: discount per environment step.
+        mask_actions: number of actions in the masks of legal actions that are stored with frames; 0 for no masks.
+        priorities: whether other processes append to the storage, with initial priorities.
         memory: `HostMemory` (default), `SharedMemory` or `MappedMemory`.
-        reuse_batches: a batch is good until the next is drawn; spares the time to get fresh memory.
+        reuse_batches: reuse the memory of the previous batch, which is faster; a batch is then valid only until the
+            next one is drawn.
     """
 
     sampler: Sampler
@@ -127,12 +128,12 @@ class ReplayBuffer:
 
     @property
     def size(self) -> int:
-        """Entries held."""
+        """Entries stored."""
         return self.storage.size
 
     @property
     def capacity(self) -> int:
-        """Entries that all lanes hold at most."""
+        """Maximum number of entries, over all lanes."""
         return self.storage.lanes * self.storage.capacity
 
     @property
@@ -156,10 +157,10 @@ class ReplayBuffer:
     ) -> None:
         """Add one step of every lane; see `FrameStorage.append`."""
         self.storage.append(frames, actions, rewards, terminated, truncated, final_frames, masks, final_masks)
-        self.sampler.appended()
+        self.sampler.on_append()
 
     def sample(self, batch_size: int, random: np.random.Generator) -> tuple[Batch, Sample]:
-        """A batch to learn from, and which entries it is of, with the weights of their losses [batch].
+        """Draw a batch; also return the drawn entries with their importance weights [batch].
 
         Raises `NothingToSample` if no entry can be sampled now.
         """
@@ -173,10 +174,10 @@ class ReplayBuffer:
         return batch, sample
 
     def _replace_lost(self, batch: Batch, sample: Sample, random: np.random.Generator) -> None:
-        """Draw and gather again what another process may have overwritten while it was gathered."""
+        """Draw and gather again the entries that another process may have overwritten during the gather."""
         lost = np.flatnonzero(~self.storage.sampleable(sample.lanes, sample.entries))
         while lost.size:
-            self.sampler.appended()
+            self.sampler.on_append()
             spare = self.sampler.sample(lost.size, random)
             gathered = self.storage.gather(spare.lanes, spare.entries)
             for ours, theirs in ((batch, gathered), (sample, spare)):
@@ -186,21 +187,21 @@ class ReplayBuffer:
             lost = lost[~self.storage.sampleable(spare.lanes, spare.entries)]
 
     def update_priorities(self, sample: Sample, td_errors: NDArray[np.float32]) -> None:
-        """Tell a sample's absolute TD errors [batch]; those of entries overwritten meanwhile are dropped."""
+        """Set the priorities of a sample from absolute TD errors [batch]; skip entries overwritten since."""
         self.sampler.update(sample, td_errors)
 
-    def cut(self) -> None:
-        """End the episodes in progress: the games begin anew."""
-        self.storage.cut()
-        self.sampler.appended()
+    def end_episodes(self) -> None:
+        """End the episodes in progress; see `FrameStorage.end_episodes`."""
+        self.storage.end_episodes()
+        self.sampler.on_append()
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """Everything held, for a checkpoint."""
-        return joined(self.storage.state(), self.sampler.state())
+        """The contents for a checkpoint: views of the arrays, not copies."""
+        return join_state(self.storage.state(), self.sampler.state())
 
     def load_state(self, state: dict[str, NDArray[Any]]) -> bool:
-        """Hold what a replay held; False, and nothing done, if that has another shape."""
-        storage, sampler = parted(state)
+        """Load the state of a replay. If the shapes differ, change nothing and return False."""
+        storage, sampler = split_state(state)
         if not fits(storage, self.storage.lanes, self.storage.capacity, self.storage.frame_shape):
             return False
         self.storage.load_state(storage)
@@ -208,22 +209,22 @@ class ReplayBuffer:
         return True
 
     def close(self) -> None:
-        """Let go of files."""
+        """Release files."""
         self.storage.memory.close()
 
     def _use(self, sampler: Sampler) -> None:
         self.sampler = PrefetchingSampler(sampler, self.storage) if self.storage.memory.on_disk else sampler
-        self.sampler.appended()
+        self.sampler.on_append()
 
 
 class PrioritizedReplayBuffer(ReplayBuffer):
     """Prioritized replay (see `PrioritizedSampler`).
 
     Args:
-        alpha: how much priorities count; 0 is uniform.
-        beta: importance-sampling exponent at the start.
+        alpha: priority exponent; 0 is uniform.
+        beta: initial importance-sampling exponent.
         beta_annealing: added to beta at every update of priorities, up to 1.
-        options: those of `ReplayBuffer`.
+        options: keyword arguments of `ReplayBuffer`.
     """
 
     def __init__(
@@ -241,14 +242,14 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         self._use(PrioritizedSampler(self.storage, alpha=alpha, beta=beta, beta_annealing=beta_annealing))
 
 
-def joined(storage: Mapping[str, _C], sampler: Mapping[str, _C]) -> dict[str, _C]:
-    """One state of two: `storage.<name>` and `sampler.<name>`."""
+def join_state(storage: Mapping[str, _C], sampler: Mapping[str, _C]) -> dict[str, _C]:
+    """Merge two states into one, with keys `storage.<name>` and `sampler.<name>`."""
     parts = {"storage": storage, "sampler": sampler}
     return {f"{part}.{name}": array for part, arrays in parts.items() for name, array in arrays.items()}
 
 
-def parted(state: dict[str, NDArray[Any]]) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
-    """The states of storage and sampler that were `joined`."""
+def split_state(state: dict[str, NDArray[Any]]) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
+    """The states of storage and sampler; the inverse of `join_state`."""
     parts: dict[str, dict[str, NDArray[Any]]] = {"storage": {}, "sampler": {}}
     for key, array in state.items():
         part, _, name = key.partition(".")
@@ -257,7 +258,7 @@ def parted(state: dict[str, NDArray[Any]]) -> tuple[dict[str, NDArray[Any]], dic
 
 
 def fits(storage: dict[str, NDArray[Any]], lanes: int, capacity: int, frame_shape: tuple[int, ...]) -> bool:
-    """Whether a storage of this shape can hold a state. A ring that has wrapped fits its own capacity only."""
+    """Whether a storage of this shape can load a state. A ring that has wrapped around fits only the same capacity."""
     frames = storage["frames"]
     used, wrapped = frames.shape[1], storage["written"].max() > frames.shape[1]
     return (frames.shape[0], *frames.shape[2:]) == (lanes, *frame_shape) and (

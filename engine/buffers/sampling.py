@@ -1,8 +1,8 @@
-"""Which entries of the storage are learned from: uniform, or in proportion to TD error.
+"""Samplers choose the entries to learn from: uniformly, or in proportion to TD errors.
 
-Prioritized sampling follows Schaul et al. 2016 (https://arxiv.org/abs/1511.05952), proportional variant: P(i) is
-proportional to p_i^alpha with p_i = |TD error| + epsilon, new entries get the running maximum, draws are stratified,
-and importance weights (N P(i))^-beta are divided by the largest in the batch.
+Prioritized sampling is the proportional variant of Schaul et al. 2016 (https://arxiv.org/abs/1511.05952): P(i) is
+proportional to p_i^alpha with p_i = |TD error| + epsilon, new entries get the largest priority so far, draws are
+stratified, and importance weights (N P(i))^-beta are divided by the largest in the batch.
 """
 
 from __future__ import annotations
@@ -21,52 +21,52 @@ EPSILON = 1e-6  # keeps entries of zero TD error reachable
 
 
 class NothingToSample(Exception):
-    """No entry can be sampled now: none has a complete window yet, or other processes have overwritten all that had."""
+    """No entry can be sampled now: none has a complete window yet, or other processes have overwritten those that had
+    one."""
 
     def __init__(self) -> None:
-        super().__init__("no entry of the replay can be sampled now")
+        super().__init__("the replay has no entry that can be sampled now")
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Drawn entries; `weights` multiply their losses."""
+    """Drawn entries with importance weights, which multiply their losses."""
 
     lanes: NDArray[np.int64]  # [batch]
-    entries: NDArray[np.int64]  # [batch], entry numbers: an overwritten slot is recognised by them
+    entries: NDArray[np.int64]  # [batch], entry numbers; they tell whether a slot has been overwritten
     weights: NDArray[np.float32]  # [batch]
 
 
 class Sampler(Protocol):
-    """Chooses among the storage's sampleable entries."""
+    """Draws from the sampleable entries of a storage."""
 
     beta: float
 
-    def appended(self) -> None:
-        """Take notice of what the storage has taken up since the last call. Call after every append."""
+    def on_append(self) -> None:
+        """Process the entries that were appended since the last call. Call after every append."""
 
     def sample(self, batch_size: int, random: np.random.Generator) -> Sample:
-        """Draw with replacement. Raises `NothingToSample` if there is no sampleable entry."""
+        """Draw `batch_size` entries with replacement. Raises `NothingToSample` if there is no sampleable entry."""
 
     def update(self, sample: Sample, td_errors: NDArray[np.float32]) -> None:
-        """Tell the absolute TD errors [batch] of a sample."""
+        """Update the priorities of a sample from absolute TD errors [batch]."""
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """What was learned about the storage's entries, for a checkpoint that holds the storage, too: parts of the
-        arrays, not copies."""
+        """Priorities for a checkpoint, which must also contain the storage: views of the arrays, not copies."""
 
     def load_state(self, state: dict[str, NDArray[Any]]) -> None:
-        """Go on from a `state`, of whichever sampler; the storage must be what it was."""
+        """Load the `state` of any sampler; the storage must have been restored before."""
 
 
 class UniformSampler:
-    """Every sampleable entry with the same probability, by rejection."""
+    """Draws every sampleable entry with the same probability, by rejection sampling."""
 
     beta = 0.0
 
     def __init__(self, storage: FrameStorage) -> None:
         self._storage = storage
 
-    def appended(self) -> None: ...
+    def on_append(self) -> None: ...
 
     def sample(self, batch_size: int, random: np.random.Generator) -> Sample:
         storage = self._storage
@@ -102,7 +102,7 @@ class UniformSampler:
 
 
 class PrioritizedSampler:
-    """Proportional prioritization; the tree holds p^alpha of sampleable entries and zero elsewhere."""
+    """Proportional prioritization. The tree holds p^alpha of the sampleable entries, and 0 for all others."""
 
     def __init__(self, storage: FrameStorage, *, alpha: float, beta: float, beta_annealing: float) -> None:
         self._storage = storage
@@ -110,27 +110,27 @@ class PrioritizedSampler:
         self.beta = beta
         self._beta_annealing = beta_annealing
         self._tree = SumTree(storage.lanes * storage.capacity)
-        self._seen = np.zeros(storage.lanes, np.int64)  # [lanes], entries written when `appended` was last called
-        self._weighed = np.zeros(storage.lanes, np.int64)  # [lanes], entries below this have got a priority
-        self._largest = 1.0  # p^alpha
+        self._seen = np.zeros(storage.lanes, np.int64)  # [lanes], entries written when `on_append` was last called
+        self._prioritized = np.zeros(storage.lanes, np.int64)  # [lanes], entries below this have a priority
+        self._max_priority = 1.0  # p^alpha
         self._count = 0  # leaves above zero
 
-    def appended(self) -> None:
-        """Give newly complete entries the priority that came with them, or the largest seen; drop those that lost a
-        frame to the write head. What other processes append meanwhile is seen at the next call."""
+    def on_append(self) -> None:
+        """Give newly complete entries their initial priority, or the largest seen; set it to 0 for those that lost a
+        frame of their stack. Entries that other processes append meanwhile are processed in the next call."""
         storage = self._storage
-        complete = storage.complete()  # before `written`: so it is never ahead of it
+        complete = storage.complete()  # read before `written`, so that it is never ahead of it
         written = storage.written.copy()
-        # Overwritten entries, and behind them those whose stacks began in one.
+        # Overwritten entries, then those whose stacks began in one.
         oldest = written - storage.capacity
         lanes, entries = _ranges(np.maximum(self._seen, oldest) - storage.capacity, oldest + storage.stack - 1)
         lost = (entries >= 0) & ~storage.sampleable(lanes, entries)
         self._set(lanes[lost], entries[lost], 0.0)
-        lanes, entries = _ranges(np.maximum(self._weighed, oldest), complete)
+        lanes, entries = _ranges(np.maximum(self._prioritized, oldest), complete)
         fits = storage.sampleable(lanes, entries)
         self._set(lanes[fits], entries[fits], self._initial(lanes[fits], entries[fits]))
         self._seen[:] = written
-        self._weighed[:] = complete
+        self._prioritized[:] = complete
 
     def sample(self, batch_size: int, random: np.random.Generator) -> Sample:
         if not self._count:
@@ -143,38 +143,38 @@ class PrioritizedSampler:
         return Sample(lanes, entries, (weights / weights.max()).astype(np.float32))
 
     def update(self, sample: Sample, td_errors: NDArray[np.float32]) -> None:
-        """Set priorities of the entries that are still there, and anneal beta by one update."""
+        """Set the priorities of the entries that have not been overwritten, and anneal beta by one update."""
         priorities = self._raised(td_errors)
-        self._count += _reweigh(self._tree.nodes, self._tree.starts, self._seen, self._storage.capacity,
+        self._count += _update_drawn(self._tree.nodes, self._tree.starts, self._seen, self._storage.capacity,
                                 sample.lanes, sample.entries, priorities)  # fmt: skip
-        self._largest = max(self._largest, float(priorities.max()))
+        self._max_priority = max(self._max_priority, float(priorities.max()))
         self.beta = min(1.0, self.beta + self._beta_annealing)
 
     def state(self) -> dict[str, NDArray[Any]]:
         used = int(min(self._seen.max(), self._storage.capacity))
         return {
             "priorities": self._tree.leaves.reshape(self._storage.lanes, -1)[:, :used],
-            "largest": np.array([self._largest]),
+            "largest": np.array([self._max_priority]),
             "seen": self._seen,
-            "weighed": self._weighed,
+            "weighed": self._prioritized,
         }
 
     def load_state(self, state: dict[str, NDArray[Any]]) -> None:
-        self._tree = SumTree(self._tree.size)  # empty: that of a storage in files has what those held
-        if "priorities" not in state:  # a uniform sampler's
-            self._seen[:], self._weighed[:], self._count = 0, 0, 0
-            self.appended()
+        self._tree = SumTree(self._tree.size)  # start empty: for a storage in files the tree already has priorities
+        if "priorities" not in state:  # the state of a uniform sampler
+            self._seen[:], self._prioritized[:], self._count = 0, 0, 0
+            self.on_append()
             return
         lanes, slots = (part.ravel() for part in np.indices(state["priorities"].shape))
         self._count = self._tree.set(lanes * self._storage.capacity + slots, state["priorities"].ravel())
-        self._largest = float(state["largest"][0])
-        self._seen[:], self._weighed[:] = state["seen"], state["weighed"]
+        self._max_priority = float(state["largest"][0])
+        self._seen[:], self._prioritized[:] = state["seen"], state["weighed"]
 
     def _initial(self, lanes: NDArray[np.int64], entries: NDArray[np.int64]) -> NDArray[np.float64] | float:
         if self._storage.priorities is None or not lanes.size:
-            return self._largest
+            return self._max_priority
         priorities = self._raised(self._storage.priorities[lanes, entries % self._storage.capacity])
-        self._largest = max(self._largest, float(priorities.max()))
+        self._max_priority = max(self._max_priority, float(priorities.max()))
         return priorities
 
     def _raised(self, td_errors: NDArray[np.float32]) -> NDArray[np.float64]:
@@ -198,7 +198,7 @@ def _ranges(starts: NDArray[np.int64], stops: NDArray[np.int64]) -> tuple[NDArra
 
 @kernel
 def _draw(nodes: Any, starts: Any, written: Any, capacity: Any, lanes: Any, entries: Any, shares: Any) -> None:
-    """Stratified draws into lanes and entries [batch]. shares: uniform numbers in [0, 1) before, P(i) after."""
+    """Write stratified draws to lanes and entries [batch]. shares [batch]: uniform numbers before, P(i) after."""
     size, total, leaves = shares.size, nodes[0], np.empty(shares.size, np.int64)
     for i in range(size):
         shares[i] = (i + shares[i]) / size * total
@@ -212,12 +212,14 @@ def _draw(nodes: Any, starts: Any, written: Any, capacity: Any, lanes: Any, entr
 
 
 @kernel
-def _reweigh(nodes: Any, starts: Any, written: Any, capacity: Any, lanes: Any, entries: Any, priorities: Any) -> Any:
-    """Set p^alpha of drawn entries that can still be drawn; returns how many leaves above zero there are more."""
+def _update_drawn(
+    nodes: Any, starts: Any, written: Any, capacity: Any, lanes: Any, entries: Any, priorities: Any
+) -> Any:
+    """Set p^alpha of drawn entries that can still be drawn; returns the change in the number of leaves above zero."""
     leaves, kept, count = np.empty(lanes.size, np.int64), np.empty(lanes.size), 0
     for i in range(lanes.size):
         leaf = lanes[i] * capacity + entries[i] % capacity
-        # A slot that another entry took has other numbers, and what lost a frame to the write head has become zero.
+        # Skip overwritten slots (too old an entry number) and entries that lost a frame of their stack (priority 0).
         if entries[i] >= written[lanes[i]] - capacity and nodes[starts[starts.size - 2] + leaf] > 0:
             leaves[count], kept[count] = leaf, priorities[i]
             count += 1

@@ -1,7 +1,8 @@
-"""Arrays in a safetensors file, written in pieces and read from the disk where they lie: a replay in a checkpoint would
-take as much memory again as the one that it is of.
+"""Saving arrays to a safetensors file in pieces, and mapping them from it.
 
-The format: the header's length (uint64), the header (JSON: type, shape and place of each array), the arrays' bytes.
+The safetensors package would copy all arrays, so saving or loading a replay would need its memory twice.
+
+The format: length of the header (uint64), header (JSON: dtype, shape and offsets of each array), bytes of the arrays.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from engine.runtime.safetensors_header import safetensors_header
 
 _DTYPES = {"BOOL": "?", "U8": "u1", "I8": "i1", "U16": "<u2", "I16": "<i2", "U32": "<u4", "I32": "<i4", "U64": "<u8",
            "I64": "<i8", "F16": "<f2", "F32": "<f4", "F64": "<f8"}  # fmt: skip
-"""numpy's names of those of safetensors."""
+"""NumPy dtypes by their safetensors names."""
 _NAMES = {np.dtype(dtype): name for name, dtype in _DTYPES.items()}
 _ALIGNMENT = 8  # bytes
 PIECE_BYTES = 2**24
 
 
 class Column(Protocol):
-    """What is saved: an array, also a part of a larger one; or what gives arrays of its parts, wherever it lies."""
+    """Something that can be saved: an array (possibly a view), or an object that returns arrays when indexed."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...
@@ -37,16 +38,16 @@ class Column(Protocol):
     def dtype(self) -> np.dtype[Any]: ...
 
     def __getitem__(self, part: Any, /) -> Any:
-        """NDArray of the part."""
+        """The part as NDArray."""
 
 
 def save_arrays(path: Path, columns: Mapping[str, Column], progress: Callable[[], object] = lambda: None) -> None:
-    """Write a safetensors file of arrays [lanes, entries, ...], and of small ones of other shapes.
+    """Write arrays [lanes, entries, ...], and small ones of fewer dimensions, to a safetensors file.
 
-    At no time more than `PIECE_BYTES` are copied. `progress` is called after each piece is on the disk.
+    At most about `PIECE_BYTES` are copied at a time. `progress` is called after each piece is on disk.
     """
     header, end = {}, 0
-    names = sorted(columns, key=lambda name: (-columns[name].dtype.itemsize, name))  # so that all are aligned
+    names = sorted(columns, key=lambda name: (-columns[name].dtype.itemsize, name))  # so that every array is aligned
     for name in names:
         shape, dtype = columns[name].shape, columns[name].dtype
         begin, end = end, end + math.prod(shape) * dtype.itemsize
@@ -64,7 +65,7 @@ def save_arrays(path: Path, columns: Mapping[str, Column], progress: Callable[[]
 
 
 def mapped_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """The arrays of a safetensors file, which never changes; what is not looked at stays on the disk."""
+    """Map the arrays of a safetensors file copy-on-write: unread parts stay on disk, writes never reach the file."""
     header, begin = safetensors_header(path)
     header.pop("__metadata__", None)
     data = np.memmap(path, np.uint8, "c", offset=begin)
@@ -75,7 +76,7 @@ def mapped_arrays(path: Path) -> dict[str, NDArray[Any]]:
 
 
 def _pieces(column: Column) -> Iterator[NDArray[Any]]:
-    """All of a column, in order."""
+    """All pieces of a column, in order."""
     if len(column.shape) < 2:
         yield column[...]
         return

@@ -1,8 +1,8 @@
-"""A sum tree over priorities: set leaves and find prefix sums in O(batch x log N).
+"""A sum tree over priorities: sets leaves and finds prefix sums in O(batch x log N).
 
-Every node has 16 children, which lie in two cache lines: a tree over a million leaves is five levels deep instead of
-twenty. float64 on purpose: in float32, rounding lets a prefix search end on a leaf of priority zero. Parents are
-recomputed from their children, because adding differences drifts.
+Every node has 16 children, which fill two cache lines, so a tree over a million leaves has five levels instead of
+twenty. Sums are float64: in float32, rounding lets a prefix search end at a leaf of priority zero. Parents are
+recomputed from their children, because adding differences accumulates rounding errors.
 """
 
 from __future__ import annotations
@@ -20,25 +20,27 @@ _CACHE_LINES = WIDTH * 8  # bytes
 
 
 def level_starts(size: int) -> NDArray[np.int64]:
-    """Where the levels of a tree over `size` leaves begin in its array of nodes, the root's first; then its length."""
+    """Offsets of a tree's levels in its array of nodes, root first, and the array's length; for `size` leaves."""
     counts = [max(1, -(-size // WIDTH)) * WIDTH]
     while counts[0] > 1:
         groups = counts[0] // WIDTH
         counts.insert(0, groups if groups == 1 else -(-groups // WIDTH) * WIDTH)
-    return np.concatenate(([0], WIDTH - 1 + np.cumsum(counts)))  # the root has a group's room: then groups are aligned
+    return np.concatenate(
+        ([0], WIDTH - 1 + np.cumsum(counts))
+    )  # the root takes the space of a group, so that groups are aligned
 
 
 class SumTree:
-    """Non-negative priorities of `size` leaves, all zero at first."""
+    """Non-negative float64 priorities of `size` leaves, initially zero."""
 
     def __init__(self, size: int) -> None:
         self.size = size
         self.starts = level_starts(size)
-        room = np.zeros(self.starts[-1] + WIDTH, np.float64)
-        skip = -room.ctypes.data % _CACHE_LINES // room.itemsize
-        self.nodes = room[skip : skip + self.starts[-1]]
+        memory = np.zeros(self.starts[-1] + WIDTH, np.float64)
+        skip = -memory.ctypes.data % _CACHE_LINES // memory.itemsize  # align groups with cache lines
+        self.nodes = memory[skip : skip + self.starts[-1]]
         self.leaves = self.nodes[self.starts[-2] : self.starts[-2] + size]
-        """Priorities [size], to be looked at."""
+        """Priorities [size]; read-only."""
 
     @property
     def total(self) -> float:
@@ -49,16 +51,16 @@ class SumTree:
         return values
 
     def set(self, leaves: NDArray[np.int64], priorities: NDArray[np.float64] | float) -> int:
-        """Set priorities of leaves [n]; where a leaf occurs twice, the last one counts.
+        """Set priorities of leaves [n]; if a leaf occurs twice, the last value counts.
 
-        Returns how many leaves above zero there are now more than before.
+        Returns the change in the number of leaves above zero.
         """
         return int(set_leaves(self.nodes, self.starts, leaves, np.broadcast_to(np.float64(priorities), leaves.shape)))
 
     def find(self, prefixes: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Leaves [n] at which the running sum of priorities passes each of `prefixes` [n] in [0, total).
+        """For each of `prefixes` [n] in [0, total): the leaf at which the running sum of priorities exceeds it.
 
-        Quickest where prefixes ascend, as those of stratified draws do.
+        Fastest for ascending prefixes, such as those of stratified draws.
         """
         found = np.empty(prefixes.size, np.int64)
         find_leaves(self.nodes, self.starts, prefixes.copy(), found)
@@ -92,16 +94,16 @@ def set_leaves(nodes: Any, starts: Any, leaves: Any, priorities: Any) -> Any:
 
 @kernel
 def find_leaves(nodes: Any, starts: Any, prefixes: Any, found: Any) -> None:
-    """`SumTree.find` on a tree's arrays, into `found`; `prefixes` are used up."""
+    """`SumTree.find` on a tree's arrays. Writes leaves to `found` [n]; overwrites `prefixes` [n]."""
     groups = nodes.reshape(-1, WIDTH)
-    walked = 0  # the last level with fewer nodes than prefixes, but not so many that one out of order is expensive
+    walked = 0  # last level with fewer nodes than prefixes, but few enough that a prefix out of order stays cheap
     while walked + 3 < starts.size and starts[walked + 2] - starts[walked + 1] <= min(prefixes.size, WIDTH**2):
         walked += 1
-    _walk(nodes, starts[walked], starts[walked + 1], prefixes, found)
+    _scan_level(nodes, starts[walked], starts[walked + 1], prefixes, found)
     for level in range(walked + 1, starts.size - 1):
         for i in range(found.size):
             group, prefix = starts[level] // WIDTH + found[i], prefixes[i]
-            # Which quarter of the group, then which child of it; counted without branches that nobody could predict.
+            # First the quarter of the group, then the child in it, without unpredictable branches.
             first = _sum4(groups, group, 0)
             second = first + _sum4(groups, group, 4)
             third = second + _sum4(groups, group, 8)
@@ -115,7 +117,7 @@ def find_leaves(nodes: Any, starts: Any, prefixes: Any, found: Any) -> None:
                 child += prefix >= running
                 before = running if prefix >= running else before
             if not groups[group, child] > 0:  # rounding put the prefix past all others
-                child, before = _careful(groups, group, prefix)
+                child, before = _find_child_exactly(groups, group, prefix)
             prefixes[i] -= before
             found[i] = found[i] * WIDTH + child
             if level < starts.size - 2:
@@ -123,10 +125,10 @@ def find_leaves(nodes: Any, starts: Any, prefixes: Any, found: Any) -> None:
 
 
 @helper
-def _walk(nodes: Any, begin: Any, end: Any, prefixes: Any, found: Any) -> None:
-    """Find nodes of the level between two places one after the other; prefixes become what is left of them there."""
+def _scan_level(nodes: Any, begin: Any, end: Any, prefixes: Any, found: Any) -> None:
+    """Find nodes of the level in [begin, end) by a linear scan; prefixes become the remainders within those nodes."""
     last = end - 1
-    while last > begin and not nodes[last] > 0:  # rounding must not put a prefix there
+    while last > begin and not nodes[last] > 0:  # a trailing zero, where rounding must not put a prefix
         last -= 1
     place, before = begin, 0.0
     for i in range(found.size):
@@ -142,7 +144,7 @@ def _walk(nodes: Any, begin: Any, end: Any, prefixes: Any, found: Any) -> None:
 
 @helper
 def _prefetch_group(nodes: Any, first: Any) -> None:
-    """Have a group that is searched soon in the cache by then."""
+    """Load a group into the cache that will be searched soon."""
     prefetch(nodes, first)
     prefetch(nodes, first + WIDTH // 2)  # it is two cache lines
 
@@ -153,8 +155,8 @@ def _sum4(groups: Any, group: Any, first: Any) -> Any:
 
 
 @helper
-def _careful(groups: Any, group: Any, prefix: Any) -> Any:
-    """A group's child that is above zero and that a prefix falls into, else the last above zero; the sum before it."""
+def _find_child_exactly(groups: Any, group: Any, prefix: Any) -> Any:
+    """The child above zero that contains the prefix, or else the last one above zero; and the sum before it."""
     chosen, before, running = 0, 0.0, 0.0
     for child in range(WIDTH):
         if groups[group, child] > 0:

@@ -51,13 +51,13 @@ class _Person:
         self.buttons = 0
         self.gone = False
         self._pressed = deque[int]()
-        end_with_stdin(self._hear, self._leave, in_s=_FINISH_S)
+        end_with_stdin(self._on_data, self._on_close, timeout_s=_FINISH_S)
 
-    def _hear(self, data: bytes) -> None:
+    def _on_data(self, data: bytes) -> None:
         self.buttons = data[-1]
         self._pressed.extend(byte for byte in data if byte)
 
-    def _leave(self) -> None:
+    def _on_close(self) -> None:
         self.gone = True
 
     def presses(self) -> list[int]:

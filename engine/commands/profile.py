@@ -278,7 +278,7 @@ def main() -> int:
     options = parser.parse_args()
     os.environ["XDG_STATE_HOME"] = str(options.folder)  # nobody's list of runs shows these
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs inherit that it is ignored
-    end_with_stdin(leave=lambda: os.kill(os.getpid(), signal.SIGINT), in_s=20 * _LEAVE_S)
+    end_with_stdin(on_close=lambda: os.kill(os.getpid(), signal.SIGINT), timeout_s=20 * _LEAVE_S)
 
     def tell(message: Message) -> None:
         sys.stdout.buffer.write(pack(message))

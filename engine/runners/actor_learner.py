@@ -105,7 +105,7 @@ class ActorLearner:
             except (KeyError, TypeError, ValueError) as error:
                 raise UserError(f"{folder}: its games can't be resumed ({error})") from None
         else:
-            self.learner.replay.cut()
+            self.learner.replay.end_episodes()
             tell("starting new games: the task or the number of lanes differs from the checkpoint's")
 
     def play(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:

@@ -135,7 +135,7 @@ class Runner:
         self._taken = played
         self._throttle()
         due = min(learner.due(config.learner_ahead), _UPDATES_AT_ONCE)
-        self._replay.sampler.appended()  # after `played` was read: what made an update due can be sampled
+        self._replay.sampler.on_append()  # after `played` was read: what made an update due can be sampled
         losses: list[Losses] = []
         with contextlib.suppress(NothingToSample):  # actors have overwritten a small ring; they will be throttled
             for _ in range(due):
@@ -191,7 +191,7 @@ def act(link: HostLink, index: int, restarts: int, shared: Shared) -> None:
         env.follow(shared_state.level)
     spec = env.spec
     storage = shared_replay(config, spec, config.num_actors, shared.replay).storage.part(index * env.lanes, env.lanes)
-    storage.cut()  # a previous actor may have crashed in the middle of an episode or a write
+    storage.end_episodes()  # a previous actor may have crashed in the middle of an episode or a write
     policy = _Policy(shared, spec)
     actor = Actor(
         env,

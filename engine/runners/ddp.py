@@ -123,7 +123,7 @@ class _Rank:
     def __init__(self, actor_learner: ActorLearner, shared_state: SharedState, index: int, meeting: Path) -> None:
         self._actor_learner, self._shared_state, self._index = actor_learner, shared_state, index
         self._lead_says = _GO_ON
-        actor_learner.learner.replay.cut()  # new games start, also if the replay was restored
+        actor_learner.learner.replay.end_episodes()  # new games start, also if the replay was restored
         agent = actor_learner.learner.agent
         assert isinstance(agent, AllreduceDQN)
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo0" if sys.platform == "darwin" else "lo")

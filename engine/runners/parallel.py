@@ -124,7 +124,7 @@ class _Worker:
             agent=functools.partial(SharedDQN, memory=model, lock=lock),
             **actor_learner,
         )
-        self.actor_learner.learner.replay.cut()  # new games start, also if the replay was restored
+        self.actor_learner.learner.replay.end_episodes()  # new games start, also if the replay was restored
         agent = self.actor_learner.learner.agent
         assert isinstance(agent, SharedDQN)
         self.agent = agent

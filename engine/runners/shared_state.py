@@ -21,7 +21,7 @@ from engine.buffers.memory import HostMemory, Layout, Memory
 from engine.envs.episode import EpisodeRecord
 from engine.protocol.messages import Tunable
 from engine.runtime.stopwatch import stages
-from engine.runtime.trace import follow
+from engine.runtime.trace import record_until
 
 HEARTBEAT_S = 4.0
 """Seconds within which a member must give the next heartbeat."""
@@ -181,7 +181,7 @@ class SharedState:
         if member is not None and now - self._noted_at >= _NOTE_EVERY_S:
             self._noted_at = now
             self.stages[member] = stages.row()
-        follow(stages, float(self._trace[0]), multiprocessing.current_process().name)
+        record_until(stages, float(self._trace[0]), multiprocessing.current_process().name)
 
     def book(self, member: int, env_steps: int, frames: int, episodes: list[EpisodeRecord]) -> None:
         """Record steps played and episodes that ended."""

@@ -37,7 +37,7 @@ POLICY_FORMAT = "mario-tui-policy-3"
 _PREFIX = "step-"
 _REPLACED = "-replaced"
 _PIECE_BYTES = 2**24
-_MOST_HEADER_BYTES = 2**24
+_MAX_HEADER_BYTES = 2**24
 """Of a manifest, or of what a safetensors file says of its tensors."""
 
 
@@ -108,7 +108,7 @@ def verify(folder: Path) -> Manifest:
 def _manifest(folder: Path) -> Manifest:
     path = folder / MANIFEST
     try:
-        content = read_bounded(path, _MOST_HEADER_BYTES)
+        content = read_bounded(path, _MAX_HEADER_BYTES)
         format_ = msgspec.json.decode(content, type=_Format).format
         if format_ != FORMAT:
             age = "an older" if format_ < FORMAT else "a newer"

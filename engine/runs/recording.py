@@ -13,7 +13,7 @@ from engine.protocol.framing import HEADER_BYTES, MAX_MESSAGE_BYTES, body_length
 from engine.protocol.messages import Event
 from engine.runtime.files import read_bounded
 
-_MOST_RECORDED_BYTES = 2 * MAX_MESSAGE_BYTES
+_MAX_RECORDED_BYTES = 2 * MAX_MESSAGE_BYTES
 
 
 def read_recording(path: Path) -> list[Event]:
@@ -23,7 +23,7 @@ def read_recording(path: Path) -> list[Event]:
     """
     events: list[Event] = []
     try:
-        file = io.BytesIO(read_bounded(path, _MOST_RECORDED_BYTES))
+        file = io.BytesIO(read_bounded(path, _MAX_RECORDED_BYTES))
         while header := file.read(HEADER_BYTES):
             events.append(decode_event(file.read(body_length(header))))
     except OSError as error:

@@ -18,7 +18,7 @@ from engine.runs.run import CONFIG_FILE, RECORD_FILE, Run, initial_record, path_
 from engine.runtime.files import is_own, read_bounded
 
 _CLOCK_MAY_DIFFER_S = 24 * 3600.0
-_MOST_PATH_BYTES = 2**16
+_MAX_PATH_BYTES = 2**16
 
 
 def create_run(config: RunConfig) -> Run:
@@ -85,7 +85,7 @@ def _registered() -> set[Path]:
     found = set()
     for entry in _registry().glob("*"):
         with contextlib.suppress(OSError, ValueError):  # another process may have removed it just now
-            path = Path(read_bounded(entry, _MOST_PATH_BYTES).decode("utf-8"))
+            path = Path(read_bounded(entry, _MAX_PATH_BYTES).decode("utf-8"))
             if (path / RECORD_FILE).is_file():
                 found.add(path)
             elif path.parent.is_dir() and any(path.parent.iterdir()):  # a mount point without its disk is empty

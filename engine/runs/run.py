@@ -29,7 +29,7 @@ RECORD_FILE = "run.json"
 LOCK_FILE = "run.lock"
 LOG_FILE = "run.log"
 HISTORY_FILE = "history.msgpack"
-_MOST_BYTES = 2**20
+_MAX_BYTES = 2**20
 """Of a record or another small file; those that we write have some hundred."""
 ACTIVE: tuple[State, ...] = ("starting", "running", "paused", "stopping")
 
@@ -104,7 +104,7 @@ class Run:
         except OSError as error:
             raise UserError(f"{self.path}: not a run of mario-tui ({error})") from None
         try:
-            record = msgspec.json.decode(read_bounded(path, _MOST_BYTES), type=RunRecord)
+            record = msgspec.json.decode(read_bounded(path, _MAX_BYTES), type=RunRecord)
         except (OSError, ValueError, RecursionError) as error:
             reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
             return self._damaged(f"{RECORD_FILE}: {reason}", written_at)
@@ -159,7 +159,7 @@ class Run:
     def _has_host(self) -> bool:
         """Whether the process that the record names, another than this one, is at work in this very folder."""
         try:
-            pid = msgspec.json.decode(read_bounded(self.path / RECORD_FILE, _MOST_BYTES), type=_Pid).pid
+            pid = msgspec.json.decode(read_bounded(self.path / RECORD_FILE, _MAX_BYTES), type=_Pid).pid
             process = psutil.Process(pid)
             return pid != os.getpid() and "engine.host" in process.cmdline() and Path(process.cwd()) == self.path
         except (OSError, OverflowError, ValueError, RecursionError, psutil.Error):

@@ -1,1 +1,1 @@
-"""What every process uses and that knows nothing of runs: threads, compiler, stopwatch, trace, safe text and files."""
+"""Utilities for every process that know nothing of runs: threads, compiler, stopwatch, trace, safe text and files."""

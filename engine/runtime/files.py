@@ -1,7 +1,7 @@
-"""Files and folders that may come from somebody else: taken for what they should be, or refused.
+"""Safe access to files and folders that may come from someone else.
 
-A run's folder travels: it is copied between machines, unpacked from archives, shared between users. A link in it may
-lead to any file of whoever opens it, a FIFO makes its reader wait, and a file may claim any size.
+Run folders are copied between machines, unpacked from archives and shared between users. A link in one may point to
+any file of the user who opens it, a FIFO blocks its reader, and a file may have any size.
 """
 
 from __future__ import annotations
@@ -13,20 +13,23 @@ import tempfile
 from pathlib import Path
 
 
-def read_bounded(path: Path, most: int, *, links: bool = False) -> bytes:
-    """The content of a regular file of at most `most` bytes; `links` may lead to it if that is said.
+def read_bounded(path: Path, max_bytes: int, *, links: bool = False) -> bytes:
+    """Read a regular file of at most `max_bytes` bytes. With `links`, follow symbolic links.
 
-    Raises `OSError` if it can't be read, is something else or larger.
+    Raises `OSError` if it can't be read, is not a regular file or is larger.
     """
     with open_regular(path, os.O_RDONLY, links=links) as file:
         size = os.fstat(file.fileno()).st_size
-        if size > most:
-            raise OSError(errno.EFBIG, f"{size:,} bytes, of which at most {most:,} are accepted", str(path))
-        return file.read(most)
+        if size > max_bytes:
+            raise OSError(errno.EFBIG, f"must have at most {max_bytes:,} bytes, got {size:,}", str(path))
+        return file.read(max_bytes)
 
 
 def open_regular(path: Path, flags: int, *, links: bool = False):  # type: ignore[no-untyped-def]  # BinaryIO of either kind
-    """Open a regular file as `os.open` does, new ones with mode 0644; never waits. Raises `OSError`."""
+    """Open a regular file with the flags of `os.open` and never block; new files get mode 0644.
+
+    Raises `OSError` if it can't be opened, is not a regular file or, without `links`, is a symbolic link.
+    """
     nofollow = 0 if links else os.O_NOFOLLOW
     try:
         descriptor = os.open(path, flags | nofollow | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
@@ -45,7 +48,7 @@ def open_regular(path: Path, flags: int, *, links: bool = False):  # type: ignor
 
 
 def is_own(path: Path) -> bool:
-    """Whether a file or folder, no link to one, belongs to this user."""
+    """Whether a file or folder belongs to this user. A symbolic link never does."""
     try:
         status = path.lstat()
     except OSError:
@@ -54,7 +57,7 @@ def is_own(path: Path) -> bool:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Replace a file so that a reader, or a crash, sees the old or the new content and nothing between."""
+    """Replace a file. Readers, and whatever is left after a crash, see either the old or the new content."""
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(descriptor, "wb") as file:

@@ -1,16 +1,16 @@
-"""How environments and replay compile: `kernel`, `helper`, `routine` and `prefetch`, and where numba keeps the results.
+"""numba decorators for environments and replay (`kernel`, `helper`, `routine`), `prefetch`, and numba's cache folder.
 
-numba reads `NUMBA_CACHE_DIR` once, when it is imported. Its default is `__pycache__` beside the source, which
-an installed package may not be allowed to write. A value that the user has set is left alone, and so is a
-numba that somebody imported earlier: then its own default holds.
+numba reads `NUMBA_CACHE_DIR` once, when it is imported. Its default is `__pycache__` beside the source, which may not
+be writable in an installed package. A value set by the user is kept. If numba was imported before this module, its own
+default applies.
 
-What numba finds in its folder it unpickles, which can execute anything: so the folder must be this user's alone. And
-numba is imported where nobody else can leave a file: it reads `.numba_config.yaml` in the working directory, which may
-be a run's folder that came from somebody else.
+numba unpickles the files in its cache, which can execute any code, so only this user may be able to write there. It
+also reads `.numba_config.yaml` from the working directory, which may be a run folder from someone else, so it is
+imported with `/` as working directory.
 
-numba compiles a kernel anew when the file that holds it changes, but not when a file changes whose functions
-the kernel calls. So the folder's name carries a digest of all environment and replay sources: an upgrade never runs
-half of the old code. A folder that no start has used for a month is removed.
+numba recompiles a kernel when the file that defines it changes, but not when a function that it calls changes in
+another file. So the folder's name contains a digest of all environment and replay sources: after an upgrade no old code
+is left in use. Folders unused for a month are removed.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ UNUSED_S = 30 * 24 * 3600
 
 
 def sources_digest() -> str:
-    """16 hex digits that change with any Python file that holds kernels, or could."""
+    """16 hex digits that change with any Python file of the environments, the buffers or this module."""
     digest = hashlib.sha256()
     root = Path(__file__).resolve().parents[1]
     for file in sorted([*root.glob("envs/**/*.py"), *root.glob("buffers/**/*.py"), Path(__file__)]):
@@ -39,14 +39,16 @@ def sources_digest() -> str:
 
 
 def use_user_cache() -> None:
-    """Point numba below `$XDG_CACHE_HOME/mario-tui/numba` (or `~/.cache`) unless `NUMBA_CACHE_DIR` is set."""
+    """Have numba cache below `$XDG_CACHE_HOME/mario-tui/numba` (or `~/.cache`) unless `NUMBA_CACHE_DIR` is set."""
     if "NUMBA_CACHE_DIR" not in os.environ:
         os.environ["NUMBA_CACHE_DIR"] = str(user_cache(sources_digest()))
 
 
 def user_cache(name: str) -> Path:
-    """The folder of that name below `$XDG_CACHE_HOME/mario-tui/numba` (or `~/.cache`), if it is or can be this user's
-    alone; else one that is."""
+    """Create and return the folder `name` below `$XDG_CACHE_HOME/mario-tui/numba` (or `~/.cache`).
+
+    If it can't be created, or other users may write to it, return a private folder below the temporary one instead.
+    """
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mario-tui" / "numba"
     for parent in (base, Path(tempfile.gettempdir()) / f"mario-tui-numba-{os.getuid()}"):
         with contextlib.suppress(OSError):
@@ -59,7 +61,7 @@ def user_cache(name: str) -> Path:
 
 
 def is_private(folder: Path) -> bool:
-    """Whether a folder, no link to one, is this user's alone to write; others are shut out of it from now on."""
+    """Whether only this user may write to a folder (never true of a link). If so, its mode becomes 0700."""
     status = folder.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o022:
         return False
@@ -68,9 +70,9 @@ def is_private(folder: Path) -> bool:
 
 
 def keep_used(folder: Path) -> None:
-    """Mark `folder` as used now, and remove its neighbours of other sources that no start has used for `UNUSED_S`.
+    """Mark `folder` as used now, and remove sibling cache folders that have been unused for `UNUSED_S` seconds.
 
-    What can't be written or removed stays as it is: no start fails for it.
+    Files that can't be written or removed are left alone; that is no reason to fail.
     """
     with contextlib.suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
@@ -82,7 +84,7 @@ def keep_used(folder: Path) -> None:
 
 
 def is_cold() -> bool:
-    """Whether nothing is compiled yet: the first environment on a machine, or after an upgrade, takes a while."""
+    """Whether no compiled kernel is cached. Then creating the first environment takes a while."""
     return not any(Path(os.environ["NUMBA_CACHE_DIR"]).rglob("*.nbi")) if "NUMBA_CACHE_DIR" in os.environ else False
 
 
@@ -103,21 +105,21 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def kernel(function: Function) -> Function:
-    """For functions that Python calls: kept on disk, and run without the interpreter's lock."""
+    """Compile a function that Python calls. It is cached on disk and releases the GIL."""
     return cast(Function, njit(cache=True, nogil=True)(function))
 
 
 def helper(function: Function) -> Function:
-    """For functions that only kernels call: compiled into them, with nothing of their own on disk."""
+    """Compile a function that only kernels call. It is compiled into them and has no cache file of its own."""
     options: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
     return cast(Function, njit(**options)(function))
 
 
 def routine(signature: str) -> Callable[[Callable[..., None]], Callable[[], Any]]:
-    """For a large function that several kernels call: they take it as an argument, and it is compiled only once.
+    """Compile a large function once that several kernels call; they take it as an argument.
 
-    (What a kernel calls by name is compiled into it.) Decorated, it becomes a function that gives the compiled one,
-    from disk if it was compiled before.
+    (A function that a kernel calls by name is compiled into each kernel again.) The decorated name becomes a function
+    without arguments that returns the compiled one, from the cache on disk if possible.
     """
 
     def decorate(function: Callable[..., None]) -> Callable[[], Any]:
@@ -127,10 +129,10 @@ def routine(signature: str) -> Callable[[Callable[..., None]], Callable[[], Any]
 
 
 def _prefetch(context: Any, array: Any, index: Any) -> Any:
-    """In kernels, `prefetch(array, index)`: begin to load the cache line of an element that is read soon.
+    """In kernels, `prefetch(array, index)`: begin to load the cache line of an element that will be read soon.
 
-    What is scattered over more memory than a cache holds is asked for in one loop and worked on in the next: then
-    the misses overlap. The array has one dimension. Out of bounds it does nothing.
+    For elements scattered over more memory than the cache holds: request them in one loop and read them in the next, so
+    that the cache misses overlap. The array must have one dimension. An index out of bounds does nothing.
     """
 
     def generate(target: Any, builder: Any, signature: Any, arguments: Any) -> Any:

@@ -1,4 +1,4 @@
-"""How a process ends with the one that started it."""
+"""Ending a process when the process that started it ends."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ _PR_SET_PDEATHSIG = 1  # of Linux's prctl.h
 
 
 def end_with_parent() -> None:
-    """Nobody's child ends at once: by a thread that waits for the parent's end, and on Linux by the kernel, which
-    reaches a process that is stopped, too."""
+    """Exit as soon as the parent process ends; does nothing in a process that multiprocessing did not start.
+
+    A thread waits for the parent's end. On Linux the kernel kills the process as well, even if it is stopped (SIGSTOP).
+    """
     parent = multiprocessing.parent_process()
     if parent is None:
         return
@@ -31,26 +33,28 @@ def end_with_parent() -> None:
 
 
 def killed_with_parent() -> None:
-    """On Linux by the kernel, whatever this process is at, and stopped or not."""
+    """On Linux, have the kernel kill this process when its parent ends, even if it is stopped; elsewhere do nothing."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def end_with_stdin(
-    hear: Callable[[bytes], object] = lambda data: None,
-    leave: Callable[[], object] = lambda: None,
+    on_data: Callable[[bytes], object] = lambda data: None,
+    on_close: Callable[[], object] = lambda: None,
     *,
-    in_s: float = 0.0,
+    timeout_s: float = 0.0,
 ) -> None:
-    """Standard input is a pipe from the process that has asked for the work, and its end is that process's end, however
-    it came: then `leave` is called, and what is not over `in_s` seconds later ends at once. `hear`: what is sent.
+    """Exit when standard input closes: it is a pipe from the process that asked for the work.
+
+    A thread reads it. It passes the bytes that arrive to `on_data`; at the end it calls `on_close`, waits `timeout_s`
+    seconds and then ends the process with status 1.
     """
 
     def read() -> None:
         while data := os.read(sys.stdin.fileno(), 4096):
-            hear(data)
-        leave()
-        time.sleep(in_s)
+            on_data(data)
+        on_close()
+        time.sleep(timeout_s)
         os._exit(1)
 
     threading.Thread(target=read, daemon=True, name="parent").start()

@@ -1,4 +1,4 @@
-"""The header of a safetensors file."""
+"""Reading the header of a safetensors file, without torch."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ from typing import Any
 
 from engine.runtime.files import open_regular
 
-_MOST_HEADER_BYTES = 2**24
+_MAX_HEADER_BYTES = 2**24
 
 
 def safetensors_header(path: Path) -> tuple[dict[str, Any], int]:
-    """Of a safetensors file, and where its data begins. Raises `ValueError`, `struct.error` or `OSError`."""
+    """The header (JSON) and the byte offset at which the data begins.
+
+    Raises `ValueError` or `struct.error` if the file has another format, `OSError` if it can't be read.
+    """
     with open_regular(path, os.O_RDONLY, links=True) as file:
         (length,) = struct.unpack("<Q", file.read(8))
-        if length > min(path.stat().st_size, _MOST_HEADER_BYTES):
+        if length > min(path.stat().st_size, _MAX_HEADER_BYTES):
             raise ValueError("not a safetensors file")
         try:
             return dict(json.loads(file.read(length))), 8 + length

@@ -1,15 +1,15 @@
-"""Where a process's time goes: a stopwatch for the stages of its loop, in every thread that works for it.
+"""A stopwatch for the stages of a process's loop, in all threads that work for it.
 
-    with stages("act"):  # what is done in the block
+    with stages("act"):  # the block does the work
         ...
-    with stages.wait("emulate"):  # the block waits for what another thread does
+    with stages.wait("emulate"):  # the block waits for the work of another thread
         ...
 
-    @stages("insert")  # all of a function
+    @stages("insert")  # the whole function
     def insert(...): ...
 
-Marks nest: time counts for the innermost one. A mark takes about 2 microseconds, so it stands around work, never inside
-of loops over samples. `stages` is the process's own stopwatch; a loop of your own can have its own `Stopwatch`.
+Marks nest: time counts for the innermost one. A mark costs about 2 microseconds, so put it around work, never inside
+loops over samples. `stages` is the stopwatch of the process; create another `Stopwatch` for a loop of your own.
 """
 
 from __future__ import annotations
@@ -23,31 +23,32 @@ from typing import ParamSpec, TypeVar
 
 STAGES = (
     "act",  # choose actions: network, exploration
-    "emulate",  # step the games; our console and the boards draw their pictures in it, too
-    "preprocess",  # stack pictures into observations
+    "emulate",  # step the games; includes drawing for the native console and the boards
+    "preprocess",  # stack frames into observations
     "insert",  # store a step in the replay
     "sample",  # draw and gather a batch, set its priorities
-    "transfer",  # a batch to where it is learned from, in the network's precision
-    "forward",  # both networks, the loss
+    "transfer",  # move a batch to the learning device and convert it to the network's precision
+    "forward",  # both networks and the loss
     "backward",
-    "optimise",  # clip the gradients, take the step
+    "optimise",  # clip the gradients, optimiser step
     "synchronise",  # target network, weights and gradients between processes
-    "log",  # books, reports, commands
+    "log",  # statistics, reports, commands
     "evaluate",
     "save",  # checkpoints
-    "wait",  # nothing to do until another process is further
+    "wait",  # idle until another process makes progress
 )
 SHARED = ("transfer", "forward", "backward")
+"""Stages of a batch's shares, which threads compute side by side."""
 SHARES = "shares"
-"""To be waited for: what other threads do of `SHARED`, in the proportions in which they do it."""
-_ROOM = 200_000  # recorded events of a thread
+"""For `Stopwatch.wait`: waiting for the stages of `SHARED`. The time is split among them as other threads spend it."""
+_MAX_EVENTS = 200_000  # recorded per thread; later ones are dropped
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """A stage from its beginning to its end, in nanoseconds of CLOCK_MONOTONIC."""
+    """One recorded stage, from begin to end in nanoseconds of CLOCK_MONOTONIC."""
 
     thread: int
     name: str
@@ -57,17 +58,17 @@ class Recorded:
 
 
 class Stopwatch:
-    """Wall and processor time of each stage.
+    """Wall and CPU time of each stage.
 
     Args:
-        stages: their names.
-        loop: the thread whose wall time is split (default: the main thread); others work for it.
+        stages: names of the stages.
+        loop: the thread whose wall time is split (default: the main thread); the others work for it.
     """
 
     def __init__(self, stages: Sequence[str] = STAGES, loop: threading.Thread | None = None) -> None:
         self.stages = tuple(stages)
         self.recording = False
-        """Whether every stage's begin and end is kept for `recorded`."""
+        """Whether begin and end of every stage are kept for `recorded`."""
         self._loop = (loop or threading.main_thread()).ident
         slots = len(self.stages)
         self._does = {stage: _Mark(self, slot) for slot, stage in enumerate(self.stages)}
@@ -76,16 +77,19 @@ class Stopwatch:
         self._local = threading.local()
 
     def __call__(self, stage: str) -> _Mark:
-        """A context manager: this thread is at a stage."""
+        """A context manager or decorator: this thread works on a stage."""
         return self._does[stage]
 
     def wait(self, stage: str) -> _Mark:
-        """A context manager: this thread waits for others that are at a stage."""
+        """A context manager or decorator: this thread waits for other threads that work on a stage."""
         return self._waits[stage]
 
     def row(self) -> list[float]:
-        """Seconds: now; then for each stage what the loop's thread did, and waited for (the shares behind); what all
-        threads did; their processor time. A difference of two is read by `split`."""
+        """A flat list of seconds; `engine.monitoring.split` reads the difference of two of them.
+
+        It holds the time now; for each stage the wall time that the loop's thread worked on it, and that it waited for
+        it (then for `SHARES`); the wall time of all threads; the CPU time of all threads.
+        """
         n = len(self.stages)
         does, waits, all_do, cpu = [0] * n, [0] * (n + 1), [0] * n, [0] * n
         for thread in tuple(self._threads):
@@ -97,7 +101,7 @@ class Stopwatch:
         return [time.perf_counter(), *(ns / 1e9 for numbers in (does, waits, all_do, cpu) for ns in numbers)]
 
     def recorded(self) -> list[Recorded]:
-        """What was recorded since the last call."""
+        """Stages recorded since the last call, of all threads."""
         names = (*self.stages, *(f"wait for {stage}" for stage in (*self.stages, SHARES)))
         found = []
         for thread in tuple(self._threads):
@@ -112,7 +116,7 @@ class Stopwatch:
 
 
 class _Thread:
-    """One thread's account; only it writes, anybody may read."""
+    """Times of one thread. Only that thread writes them; any thread may read them."""
 
     __slots__ = ("cpu", "cpu_since", "events", "ident", "name", "stack", "wall", "wall_since")
 
@@ -120,7 +124,7 @@ class _Thread:
         current = threading.current_thread()
         self.ident, self.name = current.ident or 0, current.name
         self.wall, self.cpu = [0] * slots, [0] * slots  # nanoseconds
-        self.stack: list[tuple[int, int]] = []  # (slot, begin) of the marks that it is in
+        self.stack: list[tuple[int, int]] = []  # (slot, begin) of the open marks
         self.wall_since = self.cpu_since = 0
         self.events: list[tuple[int, int, int]] = []
 
@@ -132,7 +136,7 @@ class _Mark:
         self._watch, self._slot = watch, slot
 
     def __call__(self, function: Callable[_P, _R]) -> Callable[_P, _R]:
-        """As a decorator: the whole function is the block."""
+        """Decorate a function: its whole body is the block."""
 
         @functools.wraps(function)
         def marked(*args: _P.args, **kwargs: _P.kwargs) -> _R:
@@ -156,15 +160,15 @@ class _Mark:
 
     def __exit__(self, *_: object) -> None:
         thread: _Thread = self._watch._local.thread
-        # In this order: who loses the core in the first call is still in the stage.
+        # In this order: if the thread loses its core in the first call, the time still counts for the stage.
         cpu, wall = time.thread_time_ns(), time.perf_counter_ns()
         slot, begin = thread.stack.pop()
         thread.wall[slot] += wall - thread.wall_since
         thread.cpu[slot] += cpu - thread.cpu_since
         thread.wall_since, thread.cpu_since = wall, cpu
-        if self._watch.recording and len(thread.events) < _ROOM:
+        if self._watch.recording and len(thread.events) < _MAX_EVENTS:
             thread.events.append((slot, begin, wall))
 
 
 stages = Stopwatch()
-"""This process's own."""
+"""The stopwatch of this process."""

@@ -1,5 +1,5 @@
-"""Text from elsewhere, made safe to show: names, settings, log lines, reasons and tags may hold control sequences that
-a terminal would obey."""
+"""Escaping of untrusted text before it is shown: names, settings, log lines, reasons and tags may contain control
+sequences that a terminal would execute."""
 
 from __future__ import annotations
 
@@ -9,39 +9,41 @@ from typing import Any, TextIO, cast
 import msgspec
 
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-"""Control characters (C0, DEL, C1), line and paragraph separators, what changes the direction of writing (Unicode TR9),
-and surrogates, which no encoding takes."""
+"""Control characters (C0, DEL, C1), line and paragraph separators, characters that change the writing direction
+(Unicode TR9), and surrogates, which no encoding accepts."""
 _LAYOUT = "\n\t"
 
 
 def printable(text: str, *, lines: bool = False) -> str:
-    """The text with what a terminal would obey written out: `\\x1b`, `\\x9b`, `\\n`, `\\u202e`. Everything else stays,
-    backslashes, too. With `lines`, line breaks and tabs stay."""
+    """The text with unsafe characters escaped: `\\x1b`, `\\x9b`, `\\n`, `\\u202e`. Everything else stays as it is,
+    including backslashes. With `lines`, line breaks and tabs stay as well."""
     if text.isprintable():
         return text
-    return _UNSAFE.sub(lambda found: found[0] if lines and found[0] in _LAYOUT else _written_out(found[0]), text)
+    return _UNSAFE.sub(lambda found: found[0] if lines and found[0] in _LAYOUT else _escaped(found[0]), text)
 
 
 def drawable(text: str) -> str:
-    """The text in as many cells of a terminal, without what it would obey: for text whose place is settled."""
+    """The text without unsafe characters, in the same number of terminal cells: for text that is already laid out."""
     if text.isprintable():
         return text
     return _UNSAFE.sub(lambda found: "\ufffd" if "\ud800" <= found[0] <= "\udfff" else "", text)
 
 
 def set_off(text: str) -> str:
-    """Several lines, each behind a bar: none of them passes for a line of its own in a log."""
+    """Prefix each line with a bar, so that no line can be mistaken for a separate log line."""
     return "\n".join(f"  | {printable(line)}" for line in text.rstrip("\n").split("\n"))
 
 
 def json_line(value: Any) -> str:
-    """JSON in one line that a terminal shows as it is."""
+    """One line of JSON with unsafe characters escaped."""
     return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", msgspec.json.encode(value).decode())
 
 
 def printable_stream(stream: TextIO) -> TextIO:
-    """A stream whose text goes through `printable`; line breaks and tabs stay. Rich, which writes sequences of its own,
-    finds the stream behind it."""
+    """Wrap a stream so that text written to it goes through `printable`; line breaks and tabs stay.
+
+    Rich, which writes control sequences of its own, finds the wrapped stream (`rich_proxied_file`).
+    """
     return cast(TextIO, _PrintableStream(stream))
 
 
@@ -61,5 +63,5 @@ class _PrintableStream:
         return getattr(self.rich_proxied_file, name)
 
 
-def _written_out(character: str) -> str:
+def _escaped(character: str) -> str:
     return character.encode("unicode_escape").decode()

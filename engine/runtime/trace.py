@@ -1,6 +1,6 @@
-"""Recorded stages as a trace for Perfetto (https://ui.perfetto.dev) and chrome://tracing: Chrome's trace event format.
+"""Recorded stages in Chrome's trace event format, for Perfetto (https://ui.perfetto.dev) and chrome://tracing.
 
-Every process of a run writes a part of its own into the run's folder, in which it works; `merge` makes one of them.
+Every process of a run writes its own part into its working directory, which is the run's folder; `merge` combines them.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from engine.runtime.stopwatch import Stopwatch
 PARTS = "trace-*.part.json"
 
 
-def follow(watch: Stopwatch, until: float, process: str) -> None:
-    """Record until CLOCK_MONOTONIC is `until`, then write this process's part. Call it once an iteration."""
+def record_until(watch: Stopwatch, until: float, process: str) -> None:
+    """Record until CLOCK_MONOTONIC reaches `until` (seconds), then write this process's part. Call it once per
+    iteration."""
     if time.monotonic() < until:
         watch.recording = True
     elif watch.recording:
@@ -27,7 +28,7 @@ def follow(watch: Stopwatch, until: float, process: str) -> None:
 
 
 def write_part(watch: Stopwatch, path: Path, process: str) -> None:
-    """Write what a stopwatch has recorded, whole or not at all."""
+    """Write the stages that a stopwatch has recorded; atomic, so `path` is complete or absent."""
     pid, events = os.getpid(), list[dict[str, Any]]()
     threads: dict[int, str] = {}
     for each in watch.recorded():
@@ -45,6 +46,6 @@ def write_part(watch: Stopwatch, path: Path, process: str) -> None:
 
 
 def merge(parts: Iterable[Path]) -> dict[str, Any]:
-    """One trace of the parts, in the format's object form."""
+    """Combine parts into one trace, in the object form of the format."""
     events = [event for part in parts for event in json.loads(part.read_text("utf-8"))]
     return {"traceEvents": sorted(events, key=lambda event: event.get("ts", 0.0)), "displayTimeUnit": "ms"}

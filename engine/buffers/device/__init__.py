@@ -1,1 +1,1 @@
-"""Replay whose frames and priorities lie on a torch device."""
+"""Replay whose frames and priorities are stored on a torch device."""

@@ -1,6 +1,7 @@
-"""Prioritized sampling on a torch device, and the replay that a learner uses there.
+"""Prioritized replay on a torch device.
 
-As `PrioritizedSampler` has it, leaf by leaf; alpha 0 and beta 0 make it uniform.
+It gives the same results as `PrioritizedReplayBuffer`. There is no separate uniform replay: alpha 0 and beta 0 make it
+uniform.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from engine.buffers.device.storage import Array, DeviceColumn, DeviceStorage, TensorBatch
 from engine.buffers.device.sum_tree import DeviceSumTree
-from engine.buffers.replay import fits, joined, parted
+from engine.buffers.replay import fits, join_state, split_state
 from engine.buffers.sampling import EPSILON, NothingToSample
 from engine.buffers.saved_arrays import Column
 
@@ -30,7 +31,7 @@ class TensorSample:
 
 
 class DeviceReplayBuffer:
-    """Prioritized replay on `device`; arguments as of `PrioritizedReplayBuffer`."""
+    """Prioritized replay on `device`; the other arguments are those of `PrioritizedReplayBuffer`."""
 
     def __init__(
         self,
@@ -60,18 +61,18 @@ class DeviceReplayBuffer:
         self.beta = beta
         self._alpha, self._beta_annealing = alpha, beta_annealing
         self._tree = DeviceSumTree(lanes * capacity, device)
-        self._largest = torch.ones((), dtype=torch.float64, device=device)  # p^alpha
+        self._max_priority = torch.ones((), dtype=torch.float64, device=device)  # p^alpha
         self._seen = torch.zeros(lanes, dtype=torch.int64, device=device)  # entries written at the last append
-        self._weighed = torch.zeros(lanes, dtype=torch.int64, device=device)  # entries below have got a priority
+        self._prioritized = torch.zeros(lanes, dtype=torch.int64, device=device)  # entries below have a priority
 
     @property
     def size(self) -> int:
-        """Entries held, without the final frames of episodes while the rings are filling."""
+        """Entries stored. Until the rings are full, final frames of truncated episodes are not counted."""
         return self.storage.size
 
     @property
     def capacity(self) -> int:
-        """Entries that all lanes hold at most."""
+        """Maximum number of entries, over all lanes."""
         return self.storage.lanes * self.storage.capacity
 
     def append(
@@ -87,23 +88,23 @@ class DeviceReplayBuffer:
     ) -> None:
         """Add one step of every lane; see `FrameStorage.append`."""
         self.storage.append(frames, actions, rewards, terminated, truncated, final_frames, masks, final_masks)
-        self._weigh()
+        self._update_priorities()
 
     def sample(
         self, batch_size: int, random: np.random.Generator | torch.Generator
     ) -> tuple[TensorBatch, TensorSample]:
-        """A batch to learn from, and which entries it is of, with the weights of their losses [batch].
+        """Draw a batch; also return the drawn entries with their importance weights [batch].
 
-        A NumPy generator's numbers travel to the device; a torch generator must be the device's own. Raises
+        Numbers of a NumPy generator are copied to the device; a torch generator must be on the device. Raises
         `NothingToSample` if no entry can be sampled yet.
         """
         storage, tree, device = self.storage, self._tree, self.storage.device
-        if storage.is_young and not int(tree.count):  # only then it is worth waiting for the device
+        if storage.may_have_no_window and not int(tree.count):  # only then is it worth waiting for the device
             raise NothingToSample
         if isinstance(random, torch.Generator):
             jitter = torch.rand(batch_size, generator=random, dtype=torch.float64, device=device)
         else:
-            jitter = storage.bring(random.random(batch_size))
+            jitter = storage.to_device(random.random(batch_size))
         strata = (torch.arange(batch_size, device=device) + jitter) / batch_size
         leaves = tree.find(strata * tree.total)
         lanes, slots = leaves // storage.capacity, leaves % storage.capacity
@@ -114,33 +115,33 @@ class DeviceReplayBuffer:
         return storage.gather(lanes, entries), sample
 
     def update_priorities(self, sample: TensorSample, td_errors: Array) -> None:
-        """Set priorities of the entries that are still there from absolute TD errors [batch]; anneal beta."""
-        priorities = (self.storage.bring(td_errors).double() + EPSILON) ** self._alpha
+        """Set the priorities of a sample from absolute TD errors [batch]; skip overwritten entries. Anneals beta."""
+        priorities = (self.storage.to_device(td_errors).double() + EPSILON) ** self._alpha
         alive = self.storage.sampleable(sample.lanes, sample.entries)
         self._set(sample.lanes, sample.entries, priorities, alive)
-        self._largest = torch.maximum(self._largest, priorities.max())
+        self._max_priority = torch.maximum(self._max_priority, priorities.max())
         self.beta = min(1.0, self.beta + self._beta_annealing)
 
-    def cut(self) -> None:
-        """End the episodes in progress: the games begin anew."""
-        self.storage.cut()
-        self._weigh()
+    def end_episodes(self) -> None:
+        """End the episodes in progress; see `FrameStorage.end_episodes`."""
+        self.storage.end_episodes()
+        self._update_priorities()
 
     def state(self) -> dict[str, Column]:
-        """Everything held, for a checkpoint: what a `PrioritizedReplayBuffer` would give. Waits for the device."""
+        """The contents for a checkpoint, as from a `PrioritizedReplayBuffer`. Waits for the device."""
         storage = self.storage.state()
         used = storage["frames"].shape[1]
         sampler: dict[str, Column] = {
             "priorities": DeviceColumn(self._tree.leaves.view(self.storage.lanes, -1)[:, :used]),
-            "largest": self._largest.cpu().numpy()[None],
+            "largest": self._max_priority.cpu().numpy()[None],
             "seen": self._seen.cpu().numpy(),
-            "weighed": self._weighed.cpu().numpy(),
+            "weighed": self._prioritized.cpu().numpy(),
         }
-        return joined(storage, sampler)
+        return join_state(storage, sampler)
 
     def load_state(self, state: dict[str, NDArray[Any]]) -> bool:
-        """Hold what a replay held, on whichever device; False, and nothing done, if that has another shape."""
-        storage, sampler = parted(state)
+        """Load the state of a replay on any device. If the shapes differ, change nothing and return False."""
+        storage, sampler = split_state(state)
         if not fits(storage, self.storage.lanes, self.storage.capacity, self.storage.frame_shape):
             return False
         self.storage.load_state(storage)
@@ -148,34 +149,34 @@ class DeviceReplayBuffer:
         lanes, slots = (torch.from_numpy(part.ravel()).to(device) for part in np.indices(shape))
         if "priorities" in sampler:
             priorities = torch.from_numpy(sampler["priorities"].ravel()).to(device)
-            self._largest = torch.from_numpy(sampler["largest"][0:1].copy()).to(device)[0]
+            self._max_priority = torch.from_numpy(sampler["largest"][0:1].copy()).to(device)[0]
         else:
             newest = self.storage.written[lanes] - 1
             held = self.storage.sampleable(lanes, newest - (newest - slots) % self.storage.capacity)
-            priorities = held * self._largest
+            priorities = held * self._max_priority
         self._set(lanes, slots, priorities, torch.ones_like(lanes, dtype=torch.bool))
-        self._seen, self._weighed = self.storage.written, self.storage.complete()
+        self._seen, self._prioritized = self.storage.written, self.storage.complete()
         return True
 
     def close(self) -> None: ...
 
-    def _weigh(self) -> None:
-        """Give newly complete entries the largest priority seen; drop those that lost a frame to the write head.
+    def _update_priorities(self) -> None:
+        """Give newly complete entries the largest priority seen; set it to 0 for those that lost a frame of the stack.
 
         A step moves a lane's write head by at most 2 entries and completes at most n_step + 1.
         """
         storage = self.storage
-        # Overwritten entries, and behind them those whose stacks began in one.
+        # Overwritten entries, then those whose stacks began in one.
         lost = (self._seen - storage.capacity)[:, None] + self._range(storage.stack + 1)
-        fresh = self._weighed[:, None] + self._range(storage.n_step + 1)
-        lanes = storage.everyone[:, None]
+        fresh = self._prioritized[:, None] + self._range(storage.n_step + 1)
+        lanes = storage.all_lanes[:, None]
         is_lost = (lost >= 0) & ~storage.sampleable(lanes, lost)
         is_fresh = (fresh < storage.complete()[:, None]) & storage.sampleable(lanes, fresh)
         entries = torch.cat((lost, fresh), 1)
-        priorities = torch.cat((torch.zeros_like(lost), torch.ones_like(fresh)), 1) * self._largest
+        priorities = torch.cat((torch.zeros_like(lost), torch.ones_like(fresh)), 1) * self._max_priority
         valid = torch.cat((is_lost, is_fresh), 1)
         self._set(lanes.expand_as(entries).flatten(), entries.flatten(), priorities.flatten(), valid.flatten())
-        self._seen, self._weighed = storage.written, storage.complete()
+        self._seen, self._prioritized = storage.written, storage.complete()
 
     def _range(self, length: int) -> Tensor:
         return torch.arange(length, device=self.storage.device)

@@ -1,8 +1,8 @@
-"""Replay on a torch device: frames, priorities and draws stay there, and nothing makes the host wait.
+"""Frame storage on a torch device.
 
-`DeviceStorage` keeps what `FrameStorage` keeps, by the same invariants and with the same answers. Its shapes never
-depend on its contents: a step of all lanes writes an entry and a final frame in every lane, and a final frame that is
-not meant lands in a spare slot behind the ring.
+`DeviceStorage` has the same contents, invariants and results as `FrameStorage`. So that the host never waits for the
+device, no shape depends on the contents: every step writes an entry and a final frame in every lane, and lanes that
+were not truncated write the latter to a spare slot behind the ring.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from torch import Tensor
 from engine.buffers.frames import NO_ACTION
 from engine.buffers.saved_arrays import Column
 
-_GOES_ON, _TERMINATED, _TRUNCATED = 0, 1, 2
+_CONTINUES, _TERMINATED, _TRUNCATED = 0, 1, 2
 Array = NDArray[Any] | Tensor
-"""What is appended may come from the host or be on the device already."""
+"""Appended arrays may be on the host or already on the device."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class TensorBatch:
 
 
 class DeviceColumn:
-    """A tensor as `saved.Column`: its parts come to the host when they are asked for."""
+    """A tensor as `saved_arrays.Column`: parts are copied to the host on access."""
 
     def __init__(self, tensor: Tensor) -> None:
         self._tensor = tensor
@@ -48,7 +48,7 @@ class DeviceColumn:
 
 
 class DeviceStorage:
-    """Rings of `capacity` entries for each of `lanes` lanes; arguments as of `FrameStorage`."""
+    """A ring of `capacity` entries for each of `lanes` lanes; arguments as for `FrameStorage`."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class DeviceStorage:
         device: torch.device,
     ) -> None:
         if capacity <= n_step + stack:
-            raise ValueError(f"capacity is {capacity}; accepted: more than n_step + stack ({n_step + stack})")
+            raise ValueError(f"capacity must be more than n_step + stack ({n_step + stack}), got {capacity}")
         self.lanes, self.capacity, self.frame_shape = lanes, capacity, frame_shape
         self.stack, self.n_step, self.device = stack, n_step, device
         self._powers = torch.tensor(gamma ** np.arange(n_step + 1), dtype=torch.float64, device=device)
@@ -79,18 +79,18 @@ class DeviceStorage:
         self.episode_starts = zeros(lanes, slots)
         self.masks = zeros(lanes, slots, mask_actions, dtype=torch.bool) if mask_actions else None
         self.written, self._ended, self._open_start = zeros(lanes), zeros(lanes), zeros(lanes)
-        self.everyone = torch.arange(lanes, device=device)
-        self._least_written = 0  # what the host knows without asking: steps, final frames not counted
+        self.all_lanes = torch.arange(lanes, device=device)
+        self._min_written = 0  # known without asking the device: steps, not counting final frames
 
     @property
     def size(self) -> int:
-        """Entries held, without the final frames of episodes while the rings are filling."""
-        return min(self._least_written, self.capacity) * self.lanes
+        """Entries stored. Until the rings are full, final frames of truncated episodes are not counted."""
+        return min(self._min_written, self.capacity) * self.lanes
 
     @property
-    def is_young(self) -> bool:
-        """Whether as far as the host knows no window may be complete yet."""
-        return self._least_written <= self.n_step
+    def may_have_no_window(self) -> bool:
+        """Whether it is possible, as far as the host knows, that no n-step window is complete yet."""
+        return self._min_written <= self.n_step
 
     def append(
         self,
@@ -104,29 +104,29 @@ class DeviceStorage:
         final_masks: Array | None = None,
     ) -> None:
         """Add one step of every lane; see `FrameStorage.append`."""
-        is_cut = self.bring(truncated) & ~self.bring(terminated)
-        ends = torch.where(self.bring(terminated), _TERMINATED, torch.where(is_cut, _TRUNCATED, _GOES_ON))
+        is_cut = self.to_device(truncated) & ~self.to_device(terminated)
+        ends = torch.where(self.to_device(terminated), _TERMINATED, torch.where(is_cut, _TRUNCATED, _CONTINUES))
         nothing = torch.zeros_like(self.written)
-        self._write(self.written % self.capacity, frames, self.bring(actions), self.bring(rewards), ends, masks)
+        self._write(self.written % self.capacity, frames, self.to_device(actions), self.to_device(rewards), ends, masks)
         last = torch.where(is_cut, (self.written + 1) % self.capacity, self.capacity)
         self._write(last, final_frames, nothing + NO_ACTION, nothing, nothing, final_masks)
         self.written = self.written + 1 + is_cut.long()
-        over = ends != _GOES_ON
+        over = ends != _CONTINUES
         self._ended = torch.where(over, self.written - is_cut.long(), self._ended)
         self._open_start = torch.where(over, self.written, self._open_start)
-        self._least_written += 1
+        self._min_written += 1
 
-    def cut(self) -> None:
-        """End the episodes in progress; see `FrameStorage.cut`."""
+    def end_episodes(self) -> None:
+        """End the episodes in progress; see `FrameStorage.end_episodes`."""
         newest = self.written - 1
         slots, slots_before = newest % self.capacity, (newest - 1) % self.capacity
-        everyone, held = self.everyone, self.written > 0
-        is_open = held & (self.ends[everyone, slots] == _GOES_ON)
-        follows = is_open & (newest > self.episode_starts[everyone, slots])
-        self.actions[everyone, slots] = torch.where(is_open, NO_ACTION, self.actions[everyone, slots])
-        self.rewards[everyone, slots] = self.rewards[everyone, slots] * ~is_open
-        ends = self.ends[everyone, slots_before]
-        self.ends[everyone, slots_before] = torch.where(follows, torch.full_like(ends, _TRUNCATED), ends)
+        all_lanes, held = self.all_lanes, self.written > 0
+        is_open = held & (self.ends[all_lanes, slots] == _CONTINUES)
+        follows = is_open & (newest > self.episode_starts[all_lanes, slots])
+        self.actions[all_lanes, slots] = torch.where(is_open, NO_ACTION, self.actions[all_lanes, slots])
+        self.rewards[all_lanes, slots] = self.rewards[all_lanes, slots] * ~is_open
+        ends = self.ends[all_lanes, slots_before]
+        self.ends[all_lanes, slots_before] = torch.where(follows, torch.full_like(ends, _TRUNCATED), ends)
         ended = torch.where(follows, newest, torch.where(held & ~is_open, self.written, self._ended))
         self._ended, self._open_start = ended, self.written
 
@@ -135,7 +135,7 @@ class DeviceStorage:
         return torch.maximum(self.written - self.n_step, self._ended)
 
     def sampleable(self, lanes: Tensor, entries: Tensor) -> Tensor:
-        """bool, as `lanes` and `entries`: which pairs can be sampled now."""
+        """bool [n]: which of the (lane, entry number) pairs [n] can be sampled now."""
         slots = entries % self.capacity
         oldest = self.written[lanes] - self.capacity
         first_frame = torch.maximum(entries - self.stack + 1, self.episode_starts[lanes, slots])
@@ -147,16 +147,16 @@ class DeviceStorage:
         )
 
     def gather(self, lanes: Tensor, entries: Tensor) -> TensorBatch:
-        """Build the n-step transitions of sampleable (lane, entry number) pairs [batch]."""
+        """Build the n-step transitions of sampleable (lane, entry number) pairs; both int64 [batch]."""
         steps = torch.arange(self.n_step, device=self.device)
         window = (entries[:, None] + steps) % self.capacity
         ends = self.ends[lanes[:, None], window]
-        over = (ends != _GOES_ON).cumsum(1)
+        over = (ends != _CONTINUES).cumsum(1)
         counts = torch.cat((torch.zeros_like(over[:, :1]), over[:, :-1]), 1) == 0  # up to an episode's end
         length = counts.sum(1)
-        rewards = self.rewards[lanes[:, None], window].masked_fill(~counts, 0)  # also a NaN behind the end
+        rewards = self.rewards[lanes[:, None], window].masked_fill(~counts, 0)  # removes even a NaN after the end
         terminated = ((ends == _TERMINATED) & counts).any(1)
-        # Behind a termination there is nothing to show; the masked next observation repeats the first.
+        # There is no frame after a termination; next_obs, which discount 0 masks out, repeats obs.
         behind = torch.where(terminated, entries, entries + length)
         return TensorBatch(
             obs=self._stacks(lanes, entries),
@@ -168,7 +168,7 @@ class DeviceStorage:
         )
 
     def state(self) -> dict[str, Column]:
-        """Everything held, for a checkpoint: what a `FrameStorage` would give. Waits for the device."""
+        """The contents for a checkpoint, as from a `FrameStorage`. Waits for the device."""
         written = self.written.cpu().numpy()
         used = int(min(written.max(), self.capacity))
         state: dict[str, Column] = {n: DeviceColumn(column[:, :used]) for n, column in self._columns().items()}
@@ -176,17 +176,19 @@ class DeviceStorage:
         return state | {"written": written, "ended": self._ended.cpu().numpy(), "open_start": open_start}
 
     def load_state(self, state: dict[str, NDArray[Any]]) -> None:
-        """Hold what a storage of the same options held, on whichever device."""
+        """Load the state of a storage with the same options, from any device."""
         for name, column in self._columns().items():
-            for lane, held in zip(column, state[name], strict=True):  # all at once, the device would hold them twice
+            for lane, held in zip(
+                column, state[name], strict=True
+            ):  # lane by lane: all at once would need the memory twice
                 lane[: len(held)] = torch.from_numpy(held)
         self.written, self._ended, self._open_start = (
             torch.from_numpy(state[name].copy()).to(self.device) for name in ("written", "ended", "open_start")
         )
-        self._least_written = int(state["written"].min())
+        self._min_written = int(state["written"].min())
 
-    def bring(self, array: Array) -> Tensor:
-        """To the device; from pinned memory, so that the host need not wait until it is there."""
+    def to_device(self, array: Array) -> Tensor:
+        """Copy an array to the device. With CUDA, from pinned memory, so that the host does not wait for the copy."""
         tensor = torch.as_tensor(array)
         if self.device.type == "cuda" and tensor.device.type == "cpu":
             tensor = tensor.pin_memory()
@@ -197,7 +199,7 @@ class DeviceStorage:
         return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
 
     def _stacks(self, lanes: Tensor, entries: Tensor) -> Tensor:
-        """Observations [batch, stack, *frame_shape]; before its episode's first frame, one repeats that."""
+        """Observations [batch, stack, *frame_shape]; the first frame of an episode is repeated before it."""
         back = torch.arange(self.stack - 1, -1, -1, device=self.device)
         starts = self.episode_starts[lanes, entries % self.capacity]
         numbers = torch.maximum(entries[:, None] - back, starts[:, None])
@@ -206,11 +208,11 @@ class DeviceStorage:
     def _write(
         self, slots: Tensor, frames: Array, actions: Tensor, rewards: Tensor, ends: Tensor, masks: Array | None
     ) -> None:
-        everyone = self.everyone
+        all_lanes = self.all_lanes
         if self.masks is not None and masks is not None:
-            self.masks[everyone, slots] = self.bring(masks)
-        self.frames[everyone, slots] = self.bring(frames)
-        self.actions[everyone, slots] = actions
-        self.rewards[everyone, slots] = rewards.float()
-        self.ends[everyone, slots] = ends.to(torch.uint8)
-        self.episode_starts[everyone, slots] = self._open_start
+            self.masks[all_lanes, slots] = self.to_device(masks)
+        self.frames[all_lanes, slots] = self.to_device(frames)
+        self.actions[all_lanes, slots] = actions
+        self.rewards[all_lanes, slots] = rewards.float()
+        self.ends[all_lanes, slots] = ends.to(torch.uint8)
+        self.episode_starts[all_lanes, slots] = self._open_start

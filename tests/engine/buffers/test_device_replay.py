@@ -66,8 +66,8 @@ def test_device_storage_answers_as_host_storage(
         host.append(*step)
         ours.append(*step)
         if cut and number % 7 == 3:
-            host.cut()
-            ours.cut()
+            host.end_episodes()
+            ours.end_episodes()
     assert_same_answers(ours, host)
     again = DeviceStorage(lanes, capacity, n_step=n_step, device=CPU, **OPTIONS)
     again.load_state(host.state())

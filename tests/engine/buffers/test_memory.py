@@ -42,7 +42,7 @@ def frames_of(entries: np.ndarray, starts: np.ndarray, writer: int) -> np.ndarra
 
 def append(storage: FrameStorage, steps: int, writer: int, seed: int) -> None:
     """Episodes of some ten steps that begin with this call; rewards are entry numbers modulo 7."""
-    storage.cut()
+    storage.end_episodes()
     random, starts = np.random.default_rng(seed), storage.written.copy()
     for _ in range(steps):
         written = storage.written.copy()
@@ -171,7 +171,7 @@ def test_cut_truncates_at_the_last_known_frame() -> None:
         pictures = frames_of(np.full(LANES, entry), np.zeros(LANES, int), 0)
         storage.append(pictures, np.full(LANES, 1), np.full(LANES, entry, np.float32), none, none, pictures)
     for _ in range(2):
-        storage.cut()
+        storage.end_episodes()
         assert storage.complete().tolist() == [5] * LANES
         batch = storage.gather(np.array([0, 0]), np.array([2, 4]))
         assert batch.discounts.tolist() == [GAMMA**3, GAMMA]
@@ -187,7 +187,7 @@ def test_priorities_cover_a_reopened_replay(tmp_path: Path) -> None:
     memory.close()
     storage = make_storage(MappedMemory(tmp_path))
     sampler = PrioritizedSampler(storage, alpha=0.6, beta=0.4, beta_annealing=0.0)
-    sampler.appended()
+    sampler.on_append()
     drawn = sampler.sample(4096, np.random.default_rng(0))
     assert storage.sampleable(drawn.lanes, drawn.entries).all()
     assert len(set(zip(drawn.lanes, drawn.entries, strict=True))) == verify(storage)
@@ -202,7 +202,7 @@ def test_a_state_replaces_what_the_files_hold(kind: type[ReplayBuffer], steps: i
 
     def fill(replay: ReplayBuffer, steps: int, writer: int) -> None:
         append(replay.storage, steps, writer, seed=0)
-        replay.sampler.appended()
+        replay.sampler.on_append()
 
     before, random = reopened(kind), np.random.default_rng(0)
     fill(before, steps, writer=0)
@@ -283,7 +283,7 @@ def test_mapped_files_refuse_another_shape_or_a_second_owner(tmp_path: Path) -> 
     with pytest.raises(UserError, match=f"{tmp_path}: another process has this replay open"):
         make_storage(MappedMemory(tmp_path))
     memory.close()
-    with pytest.raises(UserError, match=f"{tmp_path}: holds a replay of another shape"):
+    with pytest.raises(UserError, match=f"{tmp_path}: contains a replay with other lanes"):
         make_storage(MappedMemory(tmp_path))
 
 
@@ -293,7 +293,7 @@ def test_mapped_files_of_another_shape_are_renewed_where_that_is_wanted(tmp_path
         memory = MappedMemory(tmp_path, renew=said.append)
         storage = make_storage(memory, capacity)
         assert len(said) == told
-        assert not told or said[0].startswith(f"{tmp_path}: holds a replay of another shape")
+        assert not told or said[0].startswith(f"{tmp_path}: contains a replay with other lanes")
         assert (storage.size > 0) == (capacity == CAPACITY and not told)
         append(storage, 100, writer=capacity, seed=0)
         assert verify(storage) > 0
@@ -301,7 +301,9 @@ def test_mapped_files_of_another_shape_are_renewed_where_that_is_wanted(tmp_path
 
 
 def test_mapped_files_that_the_disk_can_not_hold_are_refused_before_they_begin(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=rf"{tmp_path}: the replay needs [0-9,.]+ GB more, the disk has [0-9.]+ GB"):
+    with pytest.raises(
+        UserError, match=rf"{tmp_path}: the replay needs [0-9,.]+ GB more, but the disk has only [0-9.]+ GB"
+    ):
         make_storage(MappedMemory(tmp_path), capacity=10**11)
     assert not list(tmp_path.glob("*.bin"))
     with pytest.raises(UserError, match="GB more"):  # there is room for the first of many

@@ -59,7 +59,7 @@ def fill(storage: FrameStorage, sampler: Sampler, steps: int, seed: int, end_sha
             frames[lane, 0], finals[lane, 0] = divmod(frame, 256), divmod(frame + 1, 256)
             naive.append(lane, frame, int(actions[lane]), float(rewards[lane]), str(ends[lane]), frame + 1)
         storage.append(frames, actions, rewards, ends == "terminated", ends == "truncated", finals)
-        sampler.appended()
+        sampler.on_append()
     return naive
 
 
@@ -105,7 +105,7 @@ def test_storage_equals_naive_lookup(lanes: int, capacity: int, n_step: int, ste
 def test_an_action_that_an_entry_can_not_hold_is_refused() -> None:
     storage, none = FrameStorage(1, 10, (1, 2), stack=STACK, n_step=1, gamma=GAMMA), np.zeros(1, bool)
     frame = np.zeros((1, 1, 2), np.uint8)
-    with pytest.raises(ValueError, match="actions: 32768 is not accepted; accepted: up to 32767"):
+    with pytest.raises(ValueError, match="actions must be at most 32767, got 32768"):
         storage.append(frame, np.array([2**15]), np.zeros(1, np.float32), none, none, frame)
     assert storage.size == 0
 

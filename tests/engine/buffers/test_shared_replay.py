@@ -73,7 +73,7 @@ def _write(memory: SharedMemory, throttle: SharedMemory, index: int, writer: int
     """Appends to its part as fast as it may."""
     may = allowed(throttle)
     storage = shared_replay(memory).storage.part(index * LANES, LANES)
-    storage.cut()
+    storage.end_episodes()
     lanes, starts = np.arange(LANES) + index * LANES, storage.written.copy()
     while True:
         while storage.written.max() >= may[index]:
@@ -132,7 +132,7 @@ def sample_while_writers_are_killed(kills: int) -> None:
 
     def look() -> None:
         nonlocal batches
-        replay.sampler.appended()
+        replay.sampler.on_append()
         may[:] = written.max(1) + LEAD
         batch, sample = replay.sample(64, random)
         verify(batch, sample)
@@ -199,9 +199,9 @@ def test_a_ring_that_writers_lap_while_it_is_read_has_nothing_to_sample(
     write(CAPACITY)
     for _ in range(3):
         monkeypatch.setattr(replay.storage, "sampleable", sampleable_a_lap_later)
-        replay.sampler.appended()
+        replay.sampler.on_append()
         with pytest.raises(NothingToSample):
             replay.sample(64, random)
         monkeypatch.setattr(replay.storage, "sampleable", sampleable)
-        replay.sampler.appended()
+        replay.sampler.on_append()
         verify(*replay.sample(64, random))

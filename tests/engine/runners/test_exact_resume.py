@@ -82,6 +82,6 @@ def test_a_replay_in_a_file_is_there_again_on_resume(tmp_path: Path) -> None:
     ]
     assert updates[1] - updates[0] == 80 * 4 // 64  # from the first step on
     done = run_program(*resume, "--parallel-envs", "4", "--steps", "920", cwd=tmp_path)
-    assert "holds a replay of another shape" in done.stderr
+    assert "contains a replay with other lanes" in done.stderr
     progress = [event for event in json_lines(done.stdout) if event["event"] == "progress"]
     assert 0 < progress[-1]["replay_size"] <= 40

@@ -214,7 +214,7 @@ def test_every_entry_has_the_priority_that_its_actor_told_when_its_window_was_co
         })  # fmt: skip
         assert len(found[-1]) == told.ages.size  # none twice
         storage.append(never, actions, rewards, ends == "terminated", ends == "truncated", never, priorities=told)
-        sampler.appended()
+        sampler.on_append()
         for lane in range(lanes):
             step = {"entry": entries[lane], "taken": q_values[lane, actions[lane]], "value": q_values[lane].max(),
                     "reward": rewards[lane], "end": str(ends[lane]), "number": len(found) - 1}  # fmt: skip
