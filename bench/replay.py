@@ -30,6 +30,7 @@ from rich.table import Table
 
 from bench.turns import Contestant, machine, machine_line, not_installed, take_turns, times
 from engine.buffers import Batch, FrameStorage, PrioritizedSampler
+from engine.envs.vec_env import PlayedStep
 
 OURS, CPPRB, TIANSHOU, SB3 = "ours", "cpprb 11", "tianshou 2", "Stable-Baselines3"
 NEEDED = {
@@ -53,7 +54,9 @@ def make_ours(capacity: int, frame: tuple[int, int], stack: int) -> Draw:
     random = np.random.default_rng(0)
     none = np.zeros(LANES, np.bool_)
     for frames in (random.integers(0, 256, (LANES, *frame), np.uint8) for _ in range(capacity // LANES)):
-        storage.append(frames, random.integers(0, ACTIONS, LANES), np.ones(LANES, np.float32), none, none, frames)
+        storage.append(
+            PlayedStep(frames, random.integers(0, ACTIONS, LANES), np.ones(LANES, np.float32), none, none, frames)
+        )
         sampler.on_append()
     used: dict[int, Batch] = {}  # batches of each size, whose memory serves again as in training
 

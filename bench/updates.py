@@ -34,6 +34,7 @@ from engine.agents import DoubleDQN
 from engine.agents.autotune import multiplies_bf16
 from engine.agents.double_dqn import Precision
 from engine.buffers import Batch, FrameStorage, UniformSampler
+from engine.envs.vec_env import PlayedStep
 from engine.runtime.threads import keep_freed_memory
 
 FP32, BF16 = "ours, float32", "ours, bfloat16"
@@ -70,7 +71,9 @@ def make_ours(threads: int, precision: Precision) -> Update:
     none = np.zeros(LANES, np.bool_)
     for _ in range(CAPACITY // LANES):
         frames = pictures(random, LANES)
-        storage.append(frames, random.integers(0, ACTIONS, LANES), np.ones(LANES, np.float32), none, none, frames)
+        storage.append(
+            PlayedStep(frames, random.integers(0, ACTIONS, LANES), np.ones(LANES, np.float32), none, none, frames)
+        )
     sampler = UniformSampler(storage)
     torch.set_num_threads(1)  # which the learning threads take over
     agent = DoubleDQN(

@@ -9,6 +9,7 @@ from engine.buffers.memory import HostMemory, MappedMemory, Memory, SharedMemory
 from engine.buffers.replay import PrioritizedReplayBuffer, Replay, ReplayBuffer
 from engine.buffers.sampling import NothingToSample, PrioritizedSampler, Sample, Sampler, UniformSampler
 from engine.buffers.sum_tree import SumTree
+from engine.envs.vec_env import PlayedStep
 
 __all__ = [
     "Batch",
@@ -17,6 +18,7 @@ __all__ = [
     "MappedMemory",
     "Memory",
     "NothingToSample",
+    "PlayedStep",
     "PrioritizedReplayBuffer",
     "PrioritizedSampler",
     "Replay",

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.buffers.memory import HostMemory, Layout, Memory
+from engine.envs.vec_env import PlayedStep
 from engine.runtime.jit import helper, kernel, prefetch
 
 NO_ACTION = -1
@@ -123,18 +124,7 @@ class FrameStorage:
         """Entries stored."""
         return int(np.minimum(self.written, self.capacity).sum())
 
-    def append(
-        self,
-        frames: NDArray[np.uint8],
-        actions: NDArray[np.int64],
-        rewards: NDArray[np.float32],
-        terminated: NDArray[np.bool_],
-        truncated: NDArray[np.bool_],
-        final_frames: NDArray[np.uint8],
-        masks: NDArray[np.bool_] | None = None,
-        final_masks: NDArray[np.bool_] | None = None,
-        priorities: InitialPriorities | None = None,
-    ) -> None:
+    def append(self, step: PlayedStep, priorities: InitialPriorities | None = None) -> None:
         """Add one step of every lane: the frame acted on, the action (at most 32,767) and its outcome.
 
         The first axis of all arrays is the lane. `final_frames` is read only where `truncated` is set and `terminated`
@@ -143,19 +133,19 @@ class FrameStorage:
 
         Raises `ValueError` if an action is too large.
         """
-        if actions.max() > _MAX_ACTION:
-            raise ValueError(f"actions must be at most {_MAX_ACTION}, got {actions.max()}")
-        ends = np.where(terminated, _TERMINATED, np.where(truncated, _TRUNCATED, _CONTINUES)).astype(np.uint8)
+        if step.actions.max() > _MAX_ACTION:
+            raise ValueError(f"actions must be at most {_MAX_ACTION}, got {step.actions.max()}")
+        ends = np.where(step.terminated, _TERMINATED, np.where(step.truncated, _TRUNCATED, _CONTINUES)).astype(np.uint8)
         cut = np.flatnonzero(ends == _TRUNCATED)
         after = self.written + 1
         after[cut] += 1
         self._claimed[:] = np.maximum(self._claimed, after)
-        self._write(np.arange(self.lanes), self.written, frames, actions, rewards, ends, masks)
+        self._write(np.arange(self.lanes), self.written, step.frames, step.actions, step.rewards, ends, step.masks)
         if cut.size:
             none, zero = np.full(cut.size, NO_ACTION, np.int64), np.zeros(cut.size, np.float32)
-            last_masks = None if final_masks is None else final_masks[cut]
+            last_masks = None if step.final_masks is None else step.final_masks[cut]
             goes_on = np.full(cut.size, _CONTINUES, np.uint8)
-            self._write(cut, self.written[cut] + 1, final_frames[cut], none, zero, goes_on, last_masks)
+            self._write(cut, self.written[cut] + 1, step.final_frames[cut], none, zero, goes_on, last_masks)
         if self.priorities is not None and priorities is not None:
             slots = (self.written[priorities.lanes] - priorities.ages) % self.capacity
             self.priorities[priorities.lanes, slots] = priorities.td_errors

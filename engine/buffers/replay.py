@@ -5,7 +5,7 @@
 >>> random, none = np.random.default_rng(0), np.zeros(2, bool)
 >>> for _ in range(20):
 ...     frames = random.integers(0, 256, (2, 8, 8), np.uint8)
-...     replay.append(frames, np.array([0, 1]), np.ones(2, np.float32), none, none, frames)
+...     replay.append(PlayedStep(frames, np.array([0, 1]), np.ones(2, np.float32), none, none, frames))
 >>> batch, sample = replay.sample(32, random)
 >>> batch.obs.shape, batch.returns.shape, sample.weights.shape
 ((32, 4, 8, 8), (32,), (32,))
@@ -25,6 +25,7 @@ from engine.buffers.memory import Memory
 from engine.buffers.prefetching_sampler import PrefetchingSampler
 from engine.buffers.sampling import PrioritizedSampler, Sample, Sampler, UniformSampler
 from engine.buffers.saved_arrays import Column
+from engine.envs.vec_env import PlayedStep
 
 _C = TypeVar("_C", bound=Column)
 
@@ -43,17 +44,7 @@ class Replay(Protocol):
     def capacity(self) -> int:
         """Maximum number of entries, over all lanes."""
 
-    def append(
-        self,
-        frames: NDArray[np.uint8],
-        actions: NDArray[np.int64],
-        rewards: NDArray[np.float32],
-        terminated: NDArray[np.bool_],
-        truncated: NDArray[np.bool_],
-        final_frames: NDArray[np.uint8],
-        masks: NDArray[np.bool_] | None = None,
-        final_masks: NDArray[np.bool_] | None = None,
-    ) -> None:
+    def append(self, step: PlayedStep) -> None:
         """Add one step of every lane; see `FrameStorage.append`."""
 
     def sample(self, batch_size: int, random: np.random.Generator) -> tuple[Any, Any]:
@@ -144,19 +135,9 @@ class ReplayBuffer:
     def beta(self, beta: float) -> None:
         self.sampler.beta = beta
 
-    def append(
-        self,
-        frames: NDArray[np.uint8],
-        actions: NDArray[np.int64],
-        rewards: NDArray[np.float32],
-        terminated: NDArray[np.bool_],
-        truncated: NDArray[np.bool_],
-        final_frames: NDArray[np.uint8],
-        masks: NDArray[np.bool_] | None = None,
-        final_masks: NDArray[np.bool_] | None = None,
-    ) -> None:
+    def append(self, step: PlayedStep) -> None:
         """Add one step of every lane; see `FrameStorage.append`."""
-        self.storage.append(frames, actions, rewards, terminated, truncated, final_frames, masks, final_masks)
+        self.storage.append(step)
         self.sampler.on_append()
 
     def sample(self, batch_size: int, random: np.random.Generator) -> tuple[Batch, Sample]:

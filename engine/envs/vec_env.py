@@ -38,6 +38,34 @@ class VectorStep:
     masks: NDArray[np.bool_] | None = None  # [lanes, actions], legal in `frames`; None where all always are
     final_masks: NDArray[np.bool_] | None = None  # the same for `final_frames`
 
+    def played(self, frames: Frames, actions: NDArray[np.int64], masks: NDArray[np.bool_] | None) -> PlayedStep:
+        """This step together with the frames [lanes, *frame_shape] and masks [lanes, actions] acted on, and the actions
+        [lanes]."""
+        return PlayedStep(
+            frames=frames,
+            actions=actions,
+            rewards=self.rewards,
+            terminated=self.terminated,
+            truncated=self.truncated,
+            final_frames=self.final_frames,
+            masks=masks,
+            final_masks=self.final_masks,
+        )
+
+
+@dataclass(frozen=True)
+class PlayedStep:
+    """One environment step of every lane, as a replay stores it. Arrays have a leading axis of lanes."""
+
+    frames: Frames  # [lanes, *frame_shape], acted on
+    actions: Any  # int64 [lanes]; array or tensor, as everything below
+    rewards: Any  # float32 [lanes]
+    terminated: Any  # bool [lanes]: nothing follows
+    truncated: Any  # bool [lanes]: cut off, so that the value of `final_frames` counts
+    final_frames: Frames  # [lanes, *frame_shape], read where `truncated` is set
+    masks: Any = None  # bool [lanes, actions], legal in `frames`; None if all actions always are
+    final_masks: Any = None  # bool [lanes, actions], legal in `final_frames`
+
 
 @dataclass(frozen=True)
 class Spec:

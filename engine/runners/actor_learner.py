@@ -129,7 +129,7 @@ class ActorLearner:
                 pending.result()
         losses = (learn or learner.learn)()
         step, ended = actor.finish(pending)
-        learner.insert(frames, actions, step, masks)
+        learner.insert(step.played(frames, actions, masks))
         shared_state.book(self._index, actor.env.lanes, step.emulated, ended)
         shared_state.note_stages(self._index)
         return losses

@@ -31,7 +31,7 @@ from engine.runners.coordinator import Coordinator, env_steps_of, level_at
 from engine.runners.frame_mailbox import FrameMailbox
 from engine.runners.host_link import HostLink
 from engine.runners.learner import Learner
-from engine.runners.replay_factory import shared_replay
+from engine.runners.replay_factory import shared_replay, shared_storage
 from engine.runners.shared_state import SharedState
 from engine.runners.stats.processes import ProcessStats
 from engine.runners.worker_pool import WorkerPool
@@ -190,7 +190,7 @@ def act(link: HostLink, index: int, restarts: int, shared: Shared) -> None:
     if config.curriculum:
         env.follow(shared_state.level)
     spec = env.spec
-    storage = shared_replay(config, spec, config.num_actors, shared.replay).storage.part(index * env.lanes, env.lanes)
+    storage = shared_storage(config, spec, config.num_actors, shared.replay).part(index * env.lanes, env.lanes)
     storage.end_episodes()  # a previous actor may have crashed in the middle of an episode or a write
     policy = _Policy(shared, spec)
     actor = Actor(
@@ -228,10 +228,7 @@ def act(link: HostLink, index: int, restarts: int, shared: Shared) -> None:
         q_values = actor.decision.q_values.numpy()
         with stages("insert"):
             priorities = errors.step(q_values, actions, step.rewards, step.terminated, step.truncated)
-            storage.append(
-                frames, actions, step.rewards, step.terminated, step.truncated, step.final_frames, masks,
-                step.final_masks, priorities,
-            )  # fmt: skip
+            storage.append(step.played(frames, actions, masks), priorities)
         shared_state.book(index, env.lanes, step.emulated, ended)
         played += env.lanes
     actor.close()

@@ -25,7 +25,7 @@ from engine.buffers.device.replay import DeviceReplayBuffer
 from engine.buffers.saved_arrays import mapped_arrays, save_arrays
 from engine.config.run_config import RunConfig
 from engine.envs.factory import describe_task
-from engine.envs.vec_env import Frames, Spec, VectorStep
+from engine.envs.vec_env import Frames, PlayedStep, Spec
 from engine.monitoring.memory_budget import check_memory
 from engine.protocol.failures import HopelessError
 from engine.protocol.messages import Tunable
@@ -173,20 +173,11 @@ class Learner:
                 self._ratio = value
 
     @stages("insert")
-    def insert(
-        self,
-        frames: Frames,
-        actions: NDArray[np.int64],
-        step: VectorStep,
-        masks: NDArray[np.bool_] | None = None,
-    ) -> None:
-        """Store one step of all lanes: the frames acted on [lanes, *frame_shape], the actions [lanes], the outcome."""
-        final_frames = step.final_frames
+    def insert(self, step: PlayedStep) -> None:
+        """Store one step of all lanes."""
         if not isinstance(self.replay, DeviceReplayBuffer):
-            frames, final_frames = (_on_host(each) for each in (frames, final_frames))
-        self.replay.append(
-            frames, actions, step.rewards, step.terminated, step.truncated, final_frames, masks, step.final_masks
-        )
+            step = dataclasses.replace(step, frames=_on_host(step.frames), final_frames=_on_host(step.final_frames))
+        self.replay.append(step)
         self.book(self._config.parallel_envs)
 
     def book(self, env_steps: int) -> None:

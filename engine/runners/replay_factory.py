@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from engine.buffers import MappedMemory, PrioritizedReplayBuffer, Replay, ReplayBuffer, SharedMemory
+from engine.buffers import FrameStorage, MappedMemory, PrioritizedReplayBuffer, Replay, ReplayBuffer, SharedMemory
 from engine.buffers.device.replay import DeviceReplayBuffer
 from engine.config.run_config import RunConfig
 from engine.envs.vec_env import Spec
@@ -50,6 +50,12 @@ def shared_replay(config: RunConfig, spec: Spec, processes: int, memory: SharedM
     options, priorities = _replay_options(config, spec, processes * config.parallel_envs)
     options |= {"memory": memory, "reuse_batches": True, "priorities": True}
     return PrioritizedReplayBuffer(**options, **priorities) if config.prioritized_replay else ReplayBuffer(**options)
+
+
+def shared_storage(config: RunConfig, spec: Spec, processes: int, memory: SharedMemory) -> FrameStorage:
+    """The storage of a `shared_replay`, for an actor, which only appends."""
+    options, _ = _replay_options(config, spec, processes * config.parallel_envs)
+    return FrameStorage(**options, memory=memory, priorities=True)
 
 
 def _replay_options(config: RunConfig, spec: Spec, lanes: int, share: int = 1) -> tuple[dict[str, Any], dict[str, Any]]:

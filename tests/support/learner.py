@@ -36,7 +36,7 @@ def feed(learner: Learner, steps: int, seed: int, reward: float = 1.0) -> None:
             stages=none - 1,
             emulated=8,
         )
-        learner.insert(frames, random.integers(0, 5, 2), step)
+        learner.insert(step.played(frames, random.integers(0, 5, 2), None))
         learner.learn()
 
 

@@ -19,6 +19,7 @@ from engine.buffers.device.sum_tree import DeviceSumTree
 from engine.buffers.replay import fits, join_state, split_state
 from engine.buffers.sampling import EPSILON, NothingToSample
 from engine.buffers.saved_arrays import Column
+from engine.envs.vec_env import PlayedStep
 
 
 @dataclass(frozen=True)
@@ -75,19 +76,9 @@ class DeviceReplayBuffer:
         """Maximum number of entries, over all lanes."""
         return self.storage.lanes * self.storage.capacity
 
-    def append(
-        self,
-        frames: Array,
-        actions: Array,
-        rewards: Array,
-        terminated: Array,
-        truncated: Array,
-        final_frames: Array,
-        masks: Array | None = None,
-        final_masks: Array | None = None,
-    ) -> None:
+    def append(self, step: PlayedStep) -> None:
         """Add one step of every lane; see `FrameStorage.append`."""
-        self.storage.append(frames, actions, rewards, terminated, truncated, final_frames, masks, final_masks)
+        self.storage.append(step)
         self._update_priorities()
 
     def sample(

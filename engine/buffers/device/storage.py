@@ -17,6 +17,7 @@ from torch import Tensor
 
 from engine.buffers.frames import NO_ACTION
 from engine.buffers.saved_arrays import Column
+from engine.envs.vec_env import PlayedStep
 
 _CONTINUES, _TERMINATED, _TRUNCATED = 0, 1, 2
 Array = NDArray[Any] | Tensor
@@ -92,24 +93,16 @@ class DeviceStorage:
         """Whether it is possible, as far as the host knows, that no n-step window is complete yet."""
         return self._min_written <= self.n_step
 
-    def append(
-        self,
-        frames: Array,
-        actions: Array,
-        rewards: Array,
-        terminated: Array,
-        truncated: Array,
-        final_frames: Array,
-        masks: Array | None = None,
-        final_masks: Array | None = None,
-    ) -> None:
+    def append(self, step: PlayedStep) -> None:
         """Add one step of every lane; see `FrameStorage.append`."""
-        is_cut = self.to_device(truncated) & ~self.to_device(terminated)
-        ends = torch.where(self.to_device(terminated), _TERMINATED, torch.where(is_cut, _TRUNCATED, _CONTINUES))
+        terminated = self.to_device(step.terminated)
+        is_cut = self.to_device(step.truncated) & ~terminated
+        ends = torch.where(terminated, _TERMINATED, torch.where(is_cut, _TRUNCATED, _CONTINUES))
         nothing = torch.zeros_like(self.written)
-        self._write(self.written % self.capacity, frames, self.to_device(actions), self.to_device(rewards), ends, masks)
+        actions, rewards = self.to_device(step.actions), self.to_device(step.rewards)
+        self._write(self.written % self.capacity, step.frames, actions, rewards, ends, step.masks)
         last = torch.where(is_cut, (self.written + 1) % self.capacity, self.capacity)
-        self._write(last, final_frames, nothing + NO_ACTION, nothing, nothing, final_masks)
+        self._write(last, step.final_frames, nothing + NO_ACTION, nothing, nothing, step.final_masks)
         self.written = self.written + 1 + is_cut.long()
         over = ends != _CONTINUES
         self._ended = torch.where(over, self.written - is_cut.long(), self._ended)

@@ -14,6 +14,7 @@ from engine.buffers import FrameStorage, NothingToSample, PrioritizedReplayBuffe
 from engine.buffers.device.replay import DeviceReplayBuffer
 from engine.buffers.device.storage import DeviceStorage, TensorBatch
 from engine.buffers.device.sum_tree import DeviceSumTree
+from engine.envs.vec_env import PlayedStep
 
 CPU = torch.device("cpu")
 OPTIONS = {"frame_shape": (2, 3), "stack": 3, "gamma": 0.9, "mask_actions": 4}
@@ -63,8 +64,8 @@ def test_device_storage_answers_as_host_storage(
     host = FrameStorage(lanes, capacity, n_step=n_step, **OPTIONS)
     ours = DeviceStorage(lanes, capacity, n_step=n_step, device=CPU, **OPTIONS)
     for number, step in enumerate(random_steps(lanes, steps, seed)):
-        host.append(*step)
-        ours.append(*step)
+        host.append(PlayedStep(*step))
+        ours.append(PlayedStep(*step))
         if cut and number % 7 == 3:
             host.end_episodes()
             ours.end_episodes()
@@ -113,8 +114,8 @@ def test_draws_weights_and_priorities_equal_those_on_the_host(capacity: int, ste
     randoms = [np.random.default_rng(seed) for _ in range(2)]
     stale = None
     for number, step in enumerate(random_steps(3, steps, seed)):
-        host.append(*step)
-        ours.append(*step)
+        host.append(PlayedStep(*step))
+        ours.append(PlayedStep(*step))
         if number < 4:
             continue
         expected, sample = host.sample(16, randoms[0])[1], ours.sample(16, randoms[1])[1]
@@ -145,17 +146,17 @@ def test_there_is_nothing_to_sample_on_a_device_before_a_window_is_complete() ->
     for step in steps:
         with pytest.raises(NothingToSample):
             ours.sample(16, np.random.default_rng(0))
-        ours.append(*step)
+        ours.append(PlayedStep(*step))
     assert ours.sample(16, np.random.default_rng(0))[1].entries.tolist() == [0] * 16
     _, ended = pair(40)
-    ended.append(*steps[0][:3], np.ones(3, bool), *steps[0][4:])  # all windows end with their episodes
+    ended.append(PlayedStep(*steps[0][:3], np.ones(3, bool), *steps[0][4:]))  # all windows end with their episodes
     assert ended.sample(16, np.random.default_rng(0))[0].discounts.tolist() == [0] * 16
 
 
 def test_device_draws_follow_priorities_with_a_generator_of_the_device() -> None:
     _, ours = pair(40, alpha=0.5)
     for step in random_steps(3, 30, seed=0, end_share=0.0):
-        ours.append(*step)
+        ours.append(PlayedStep(*step))
     random = torch.Generator(CPU).manual_seed(0)
     everything = ours.sample(4096, random)[1]
     ours.update_priorities(everything, (1 + everything.entries % 7).float())
@@ -184,7 +185,7 @@ def test_nothing_waits_for_the_device() -> None:
     steps = random_steps(3, 60, seed=0)
     with NoWaiting():
         for step in steps:
-            ours.append(*step)
+            ours.append(PlayedStep(*step))
         for random in (np.random.default_rng(0), torch.Generator(CPU).manual_seed(0)):
             _, sample = ours.sample(32, random)
             ours.update_priorities(sample, torch.ones(32))
@@ -202,7 +203,7 @@ def test_an_agent_learns_the_same_from_a_batch_on_its_device() -> None:
         networks = [DuelingQNetwork(3, (2, 3), 4, torso="grid") for _ in range(2)]
         agents.append(DoubleDQN(*networks, device=CPU, learning_rate=1e-3, precision="float32", threads=2))
     for step in random_steps(3, 50, seed=1):
-        host.append(*step)
+        host.append(PlayedStep(*step))
     for _ in range(3):
         batch, sample = host.sample(32, np.random.default_rng(0))
         tensors = TensorBatch(**{name: torch.from_numpy(array) for name, array in vars(batch).items()})

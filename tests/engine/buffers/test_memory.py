@@ -25,6 +25,7 @@ from engine.buffers import (
     SharedMemory,
 )
 from engine.buffers.frames import NO_ACTION
+from engine.envs.vec_env import PlayedStep
 from engine.errors import UserError
 
 LANES, CAPACITY, STACK, N_STEP, GAMMA = 3, 60, 4, 3, 0.5
@@ -48,8 +49,10 @@ def append(storage: FrameStorage, steps: int, writer: int, seed: int) -> None:
         written = storage.written.copy()
         ends = random.choice(["", "terminated", "truncated"], LANES, p=[0.8, 0.1, 0.1])
         storage.append(
-            frames_of(written, starts, writer), np.full(LANES, 1), (written % 7).astype(np.float32),
-            ends == "terminated", ends == "truncated", frames_of(written + 1, starts, writer),
+            PlayedStep(
+                frames_of(written, starts, writer), np.full(LANES, 1), (written % 7).astype(np.float32),
+                ends == "terminated", ends == "truncated", frames_of(written + 1, starts, writer),
+            )
         )  # fmt: skip
         starts = np.where(ends == "", starts, storage.written)
 
@@ -169,7 +172,7 @@ def test_cut_truncates_at_the_last_known_frame() -> None:
     none = np.zeros(LANES, bool)
     for entry in range(6):
         pictures = frames_of(np.full(LANES, entry), np.zeros(LANES, int), 0)
-        storage.append(pictures, np.full(LANES, 1), np.full(LANES, entry, np.float32), none, none, pictures)
+        storage.append(PlayedStep(pictures, np.full(LANES, 1), np.full(LANES, entry, np.float32), none, none, pictures))
     for _ in range(2):
         storage.end_episodes()
         assert storage.complete().tolist() == [5] * LANES

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.buffers import FrameStorage, NothingToSample, PrioritizedSampler, Sampler, SumTree, UniformSampler
+from engine.envs.vec_env import PlayedStep
 
 GAMMA, STACK = 0.9, 3
 
@@ -58,7 +59,7 @@ def fill(storage: FrameStorage, sampler: Sampler, steps: int, seed: int, end_sha
             frame += 2
             frames[lane, 0], finals[lane, 0] = divmod(frame, 256), divmod(frame + 1, 256)
             naive.append(lane, frame, int(actions[lane]), float(rewards[lane]), str(ends[lane]), frame + 1)
-        storage.append(frames, actions, rewards, ends == "terminated", ends == "truncated", finals)
+        storage.append(PlayedStep(frames, actions, rewards, ends == "terminated", ends == "truncated", finals))
         sampler.on_append()
     return naive
 
@@ -106,7 +107,7 @@ def test_an_action_that_an_entry_can_not_hold_is_refused() -> None:
     storage, none = FrameStorage(1, 10, (1, 2), stack=STACK, n_step=1, gamma=GAMMA), np.zeros(1, bool)
     frame = np.zeros((1, 1, 2), np.uint8)
     with pytest.raises(ValueError, match="actions must be at most 32767, got 32768"):
-        storage.append(frame, np.array([2**15]), np.zeros(1, np.float32), none, none, frame)
+        storage.append(PlayedStep(frame, np.array([2**15]), np.zeros(1, np.float32), none, none, frame))
     assert storage.size == 0
 
 

@@ -18,6 +18,7 @@ from engine.buffers import MappedMemory, PrioritizedReplayBuffer, Replay, Replay
 from engine.buffers import saved_arrays as saved
 from engine.buffers.device.replay import DeviceReplayBuffer
 from engine.buffers.saved_arrays import mapped_arrays, save_arrays
+from engine.envs.vec_env import PlayedStep
 
 LANES, CAPACITY, SHAPE = 2, 60, (256, 256)
 PIECE_BYTES = 2**20  # 16 entries
@@ -47,7 +48,9 @@ def fill(replay: Replay, steps: int) -> None:
         terminated, truncated = random.random((2, LANES)) < 0.1
         masks, final_masks = random.random((2, LANES, 3)) < 0.5
         rewards = random.normal(size=LANES).astype(np.float32)
-        replay.append(frames, random.integers(0, 3, LANES), rewards, terminated, truncated, finals, masks, final_masks)
+        replay.append(
+            PlayedStep(frames, random.integers(0, 3, LANES), rewards, terminated, truncated, finals, masks, final_masks)
+        )
 
 
 class NoLargeCopies(TorchDispatchMode):

@@ -22,6 +22,7 @@ from engine.buffers import (
     Sample,
     SharedMemory,
 )
+from engine.envs.vec_env import PlayedStep
 from tests.support.program import child, wait_until
 
 GAMMA = 0.9
@@ -86,8 +87,10 @@ def append(storage: FrameStorage, lanes: np.ndarray, starts: np.ndarray, writer:
     entries = storage.written.copy()
     ends = end_of(lanes, entries)
     storage.append(
-        frames_of(lanes, entries, starts, writer), (entries + lanes) % 5, reward_of(lanes, entries),
-        ends == 1, ends == 2, frames_of(lanes, entries + 1, starts, writer),
+        PlayedStep(
+            frames_of(lanes, entries, starts, writer), (entries + lanes) % 5, reward_of(lanes, entries),
+            ends == 1, ends == 2, frames_of(lanes, entries + 1, starts, writer),
+        )
     )  # fmt: skip
     return np.where(ends > 0, storage.written, starts)
 

@@ -29,6 +29,7 @@ from engine.buffers.sampling import EPSILON
 from engine.config.presets import PRESETS, preset
 from engine.config.run_config import RunConfig, make_config
 from engine.envs.episode import EpisodeRecord
+from engine.envs.vec_env import PlayedStep
 from engine.errors import UserError
 from engine.monitoring.memory_budget import check_memory
 from engine.protocol.messages import Failed, Log
@@ -213,7 +214,9 @@ def test_every_entry_has_the_priority_that_its_actor_told_when_its_window_was_co
             for lane, age, error in zip(told.lanes, told.ages, told.td_errors, strict=True)
         })  # fmt: skip
         assert len(found[-1]) == told.ages.size  # none twice
-        storage.append(never, actions, rewards, ends == "terminated", ends == "truncated", never, priorities=told)
+        storage.append(
+            PlayedStep(never, actions, rewards, ends == "terminated", ends == "truncated", never), priorities=told
+        )
         sampler.on_append()
         for lane in range(lanes):
             step = {"entry": entries[lane], "taken": q_values[lane, actions[lane]], "value": q_values[lane].max(),
