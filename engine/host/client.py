@@ -16,7 +16,7 @@ import msgspec
 
 from engine.config.run_config import RunConfig
 from engine.errors import UserError
-from engine.protocol.framing import HEADER_BYTES, body_length, decode_event, pack
+from engine.protocol.framing import decode_event, pack, read_message
 from engine.protocol.messages import PROTOCOL, Command, Event, Hello, Log
 from engine.runs.ownership import check_own
 from engine.runs.run import CONFIG_FILE, Run
@@ -28,7 +28,7 @@ _ANSWER_S = 10.0
 """Seconds within which a host must answer a connection. A suspended host accepts connections but never answers."""
 
 
-_NO_EVENT = (OSError, ValueError, msgspec.DecodeError)
+_NO_EVENT = (OSError, EOFError, ValueError, msgspec.DecodeError)
 """Raised while reading an event if the connection has ended or the bytes are not an event."""
 
 
@@ -85,9 +85,7 @@ class HostClient:
             raise HostGone(str(error)) from None
 
     def _read(self) -> Event:
-        header = self._stream.read(HEADER_BYTES)
-        body = self._stream.read(body_length(header)) if len(header) == HEADER_BYTES else b""
-        return decode_event(body)
+        return read_message(self._stream, decode_event)
 
     def send(self, command: Command) -> None:
         """Send a command. Raises `HostGone` if the host is gone, or the socket is full because it does not read."""

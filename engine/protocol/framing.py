@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
+from typing import IO, TypeVar
 
 import msgspec
 
 from engine.protocol.messages import Command, EvaluationReport, Event, Message, ProfileReport, Report
+
+M = TypeVar("M")
 
 MAX_MESSAGE_BYTES = 64 * 2**20
 MAX_COMMAND_BYTES = 2**16
@@ -37,3 +41,16 @@ def body_length(header: bytes, most: int = MAX_MESSAGE_BYTES) -> int:
     if length > most:
         raise ValueError(f"message must be at most {most} bytes, got {length}")
     return int(length)
+
+
+def read_message(stream: IO[bytes], decode: Callable[[bytes], M]) -> M:
+    """The next message of a buffered stream; blocks until it is complete.
+
+    Raises `EOFError` at the end of the stream, `ValueError` or `msgspec.DecodeError` for what is not a message.
+    """
+    header = stream.read(HEADER_BYTES)
+    if not header:
+        raise EOFError
+    if len(header) < HEADER_BYTES:
+        raise ValueError("truncated message")
+    return decode(stream.read(body_length(header)))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
-import struct
 from pathlib import Path
 
 import msgspec
 
 from engine.errors import UserError
-from engine.protocol.framing import HEADER_BYTES, MAX_MESSAGE_BYTES, body_length, decode_event
+from engine.protocol.framing import MAX_MESSAGE_BYTES, decode_event, read_message
 from engine.protocol.messages import Event
 from engine.runtime.files import read_bounded
 
@@ -24,10 +24,11 @@ def read_recording(path: Path) -> list[Event]:
     events: list[Event] = []
     try:
         file = io.BytesIO(read_bounded(path, _MAX_RECORDED_BYTES))
-        while header := file.read(HEADER_BYTES):
-            events.append(decode_event(file.read(body_length(header))))
+        with contextlib.suppress(EOFError):
+            while True:
+                events.append(read_message(file, decode_event))
     except OSError as error:
         raise UserError(f"{path}: can't be read ({error.strerror or error})") from None
-    except (ValueError, RecursionError, struct.error, msgspec.DecodeError) as error:
+    except (ValueError, RecursionError, msgspec.DecodeError) as error:
         raise UserError(f"{path}: not a recording of mario-tui ({error})") from None
     return events

@@ -1,0 +1,80 @@
+"""A command of the engine in a process of its own: what `eval`, `play` and `profile` start, read and end."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import Generic, Self, TypeVar
+
+from engine.protocol.framing import read_message
+from engine.runtime.text import printable
+
+M = TypeVar("M")
+_MAX_QUOTED = 64 * 1024
+"""Bytes of standard error that are looked at for the reason of a crash."""
+
+
+class EngineCommand(Generic[M]):
+    """`python -m engine.commands.NAME ARGUMENT ...`, which writes messages to its standard output.
+
+    It exits when its standard input closes, so it never outlives this process. Its standard error is kept for the
+    reason of a crash.
+
+    Args:
+        decode: decodes one message.
+        leave_s: seconds that it has to exit at `close`; then it is killed.
+    """
+
+    def __init__(self, name: str, *arguments: str, decode: Callable[[bytes], M], leave_s: float = 0.0) -> None:
+        self._name, self._decode, self._leave_s = name, decode, leave_s
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # closed with this object
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", f"engine.commands.{name}", *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+        )
+
+    def messages(self) -> Iterator[M]:
+        """Its messages, until it exits."""
+        assert self._process.stdout is not None
+        with contextlib.suppress(EOFError):
+            while True:
+                yield read_message(self._process.stdout, self._decode)
+
+    def send(self, data: bytes) -> None:
+        """Write to its standard input at once. Raises `OSError` if it is gone."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(data)
+        self._process.stdin.flush()
+
+    def crash(self) -> str:
+        """Why it exited without a result, in one line: how, and the last line of its standard error."""
+        code = self._process.wait()
+        how = f"killed by signal {-code}" if code < 0 else f"exit status {code}"
+        self._errors.seek(0, 2)
+        self._errors.seek(max(0, self._errors.tell() - _MAX_QUOTED))
+        lines = self._errors.read().decode("utf-8", "replace").strip().splitlines()
+        reason = f": {printable(lines[-1])}" if lines else ""
+        return f"the process of {self._name} crashed ({how}){reason}"
+
+    def close(self) -> None:
+        """Close its standard input, wait for its exit for `leave_s` seconds, then kill it."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
+        try:
+            self._process.wait(self._leave_s)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
