@@ -31,7 +31,7 @@ from torch.nn import functional as F
 
 from bench.turns import Contestant, machine, machine_line, not_installed, take_turns, times
 from engine.agents import DoubleDQN
-from engine.agents.autotune import multiplies_bf16
+from engine.agents.autotune import has_native_bf16
 from engine.agents.double_dqn import Precision
 from engine.buffers import Batch, FrameStorage, UniformSampler
 from engine.envs.vec_env import PlayedStep
@@ -158,7 +158,7 @@ def pictures(random: np.random.Generator, count: int) -> NDArray[np.uint8]:
 def line_up(threads: int) -> dict[str, tuple[str, Update | None]]:
     """{row: (what is missing, its update)}; our rows come first."""
     rows: dict[str, tuple[str, Update | None]] = {FP32: ("", make_ours(threads, "float32"))}
-    rows[BF16] = ("", make_ours(threads, "bfloat16")) if multiplies_bf16() else ("not computed by this CPU", None)
+    rows[BF16] = ("", make_ours(threads, "bfloat16")) if has_native_bf16() else ("not computed by this CPU", None)
     missing = not_installed(NEEDED)
     for name, make in ((SB3, make_sb3), (CLEANRL, make_cleanrl)):
         rows[name] = (missing, None if missing else make(threads))

@@ -1,4 +1,4 @@
-"""Q-networks, the Double-DQN agent that acts and learns with them, and its schedules."""
+"""Q-networks, and the Double-DQN agent that acts and learns with them."""
 
 from engine.agents.double_dqn import DoubleDQN, Losses
 from engine.agents.networks import DuelingQNetwork, make_network

@@ -1,7 +1,7 @@
-"""Adam (Kingma and Ba 2015, arXiv:1412.6980) by PyTorch's fused kernel.
+"""Adam (Kingma and Ba 2015, arXiv:1412.6980), with PyTorch's fused kernel.
 
-`torch.optim.Adam` is the same to the bit, but the first optimiser of a process imports PyTorch's compiler: 1.1 s and
-73 MiB in every process that learns, and nothing here is compiled.
+Results are bit-identical to `torch.optim.Adam`. That class imports PyTorch's compiler when the first optimiser of a
+process is created, which costs every learning process 1.1 s and 73 MiB, and nothing here is compiled.
 """
 
 from __future__ import annotations
@@ -18,11 +18,14 @@ SLOTS = ("step", "exp_avg", "exp_avg_sq")
 
 
 class Adam:
-    """Steps `parameters` by their `grad`. `state` has for each parameter the steps so far (float32 scalar) and the
-    means of gradients and of their squares (its shape). `torch.amp.GradScaler` takes it for an optimiser."""
+    """Updates `parameters` by their `grad`; works with `torch.amp.GradScaler`.
+
+    `state` has a dict for each parameter: number of steps (float32 scalar), and running means of the gradient and of
+    its square (in the parameter's shape).
+    """
 
     _step_supports_amp_scaling = True
-    grad_scale: Tensor | None = None  # the scaler sets both for a step
+    grad_scale: Tensor | None = None  # set by the scaler for a step, as is found_inf
     found_inf: Tensor | None = None
 
     def __init__(self, parameters: Sequence[Tensor], *, learning_rate: float) -> None:

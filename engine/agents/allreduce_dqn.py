@@ -1,8 +1,8 @@
-"""Double DQN on several ranks: each learns from a batch of its own, and all take the same step with the mean gradient.
+"""Double DQN on several ranks: each learns from its own batch, and all take the same step with the mean gradient.
 
-Gradients are added up over the ranks one parameter at a time, while the backward pass still computes the others. Every
-rank starts the same additions in the same order, also one that ran out of memory: it adds zeros and says so, and then
-all repeat the update in smaller parts.
+Gradients are all-reduced one parameter at a time while the backward pass is still computing the others. Every rank
+starts the same reductions in the same order. A rank that runs out of memory contributes zeros and reports it, and then
+all ranks repeat the update in smaller parts.
 """
 
 from __future__ import annotations
@@ -13,31 +13,31 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from engine.agents.double_dqn import DoubleDQN, Losses, is_shortage, release_memory
+from engine.agents.double_dqn import DoubleDQN, Losses, is_out_of_memory, release_memory
 from engine.buffers import Batch
 from engine.buffers.device.storage import Array, TensorBatch
 from engine.runtime.stopwatch import stages
 
 
 class AllreduceDQN(DoubleDQN):
-    """`DoubleDQN` whose updates are collective, on torch.distributed's default group.
+    """`DoubleDQN` with collective updates, on the default group of torch.distributed.
 
-    A loss is the mean over the rank's batch, so the gradient is that of one batch of all ranks' samples together. Its
-    norm is clipped after averaging.
+    The loss is the mean over a rank's batch, so the mean gradient is that of a single batch with the samples of all
+    ranks. Its norm is clipped after averaging.
     """
 
     def __init__(self, network: nn.Module, target: nn.Module, **options: Any) -> None:
         super().__init__(network, target, **{**options, "threads": 1})
-        self._order = list(reversed(self._parameters))  # about the order in which a backward pass finds gradients
-        self._found_of = {id(parameter): place for place, parameter in enumerate(self._order)}
+        self._order = list(reversed(self._parameters))  # roughly the order of the backward pass
+        self._index_of = {id(parameter): place for place, parameter in enumerate(self._order)}
         self._ready = [False] * len(self._order)
-        self._additions: list[dist.Work] = []
-        self._adding = False
+        self._reductions: list[dist.Work] = []
+        self._reducing = False
         for parameter in self._parameters:
-            parameter.register_post_accumulate_grad_hook(self._found_gradient)  # type: ignore[no-untyped-call]
+            parameter.register_post_accumulate_grad_hook(self._on_gradient)  # type: ignore[no-untyped-call]
 
     def broadcast(self) -> None:
-        """Let every rank have what rank 0 has learned."""
+        """Copy the state of rank 0 (weights, target, optimiser, number of updates) to all ranks."""
         updates = torch.tensor([self.updates], device=self.device)
         for tensor in (*self.tensors(), updates):
             place = tensor.detach().to(self.device)
@@ -47,69 +47,72 @@ class AllreduceDQN(DoubleDQN):
         self.updates = int(updates.item())
 
     def update(self, batch: Batch | TensorBatch, weights: Array) -> Losses:
-        """One optimiser step of all ranks on the mean of their gradients."""
+        """One optimiser step of all ranks with the mean of their gradients.
+
+        Raises `RuntimeError` if a rank runs out of memory even with single samples.
+        """
         while True:
             parts: list[Tensor] = []
-            short = False
+            out_of_memory = False
             try:
                 self._backward(batch, weights, parts)
             except (RuntimeError, MemoryError) as error:
-                if not is_shortage(error):
+                if not is_out_of_memory(error):
                     raise
-                short = True
-            if not self._add_the_rest(short):
+                out_of_memory = True
+            if not self._finish_reductions(out_of_memory):
                 break
             if self.accumulate >= len(weights):
-                raise RuntimeError("a rank ran out of memory with single samples")
+                raise RuntimeError("a rank ran out of memory even with single samples")
             self.accumulate *= 2
             release_memory(self.device)
-            self._on_shortage(self.accumulate)
+            self._on_out_of_memory(self.accumulate)
         ranks = dist.get_world_size()
         self.apply([self._gradient(parameter) / ranks for parameter in self._parameters])
-        return self._found(batch, parts)
+        return self._join(batch, parts)
 
     def _backward(self, batch: Batch | TensorBatch, weights: Array, parts: list[Tensor]) -> None:
-        self._additions.clear()
+        self._reductions.clear()
         self._ready = [False] * len(self._order)
         for parameter in self._parameters:
             parameter.grad = None
         shares = self._shares(len(weights))
         for share in shares:
             loss, *found = self._loss(batch, weights, share)
-            self._adding = share is shares[-1]
+            self._reducing = share is shares[-1]
             with stages("backward"):
                 torch.autograd.backward(self._scaler.scale(loss), inputs=self._parameters)
             parts.append(torch.stack(found))
 
-    def _found_gradient(self, parameter: Tensor) -> None:
-        """Called by the backward pass; starts the additions that are next in order."""
-        if not self._adding:
+    def _on_gradient(self, parameter: Tensor) -> None:
+        """Called by the backward pass for each gradient; starts the reductions that are next in order."""
+        if not self._reducing:
             return
-        self._ready[self._found_of[id(parameter)]] = True
-        while len(self._additions) < len(self._order) and self._ready[len(self._additions)]:
-            self._add(self._gradient(self._order[len(self._additions)]))
+        self._ready[self._index_of[id(parameter)]] = True
+        while len(self._reductions) < len(self._order) and self._ready[len(self._reductions)]:
+            self._start_reduction(self._gradient(self._order[len(self._reductions)]))
 
     @stages("synchronise")
-    def _add_the_rest(self, short: bool) -> bool:
-        """Finish the additions; whether any rank ran out of memory."""
-        self._adding = False
-        for parameter in self._order[len(self._additions) :]:
-            if short:
+    def _finish_reductions(self, out_of_memory: bool) -> bool:
+        """Start the remaining reductions and wait for all; return whether any rank ran out of memory."""
+        self._reducing = False
+        for parameter in self._order[len(self._reductions) :]:
+            if out_of_memory:
                 parameter.grad = torch.zeros_like(parameter)
-            self._add(self._gradient(parameter))
-        shortages = torch.tensor([float(short)], device=self.device)
-        self._add(shortages)
-        for addition in self._additions:
-            addition.wait()
-        return bool(shortages.item())
+            self._start_reduction(self._gradient(parameter))
+        any_out_of_memory = torch.tensor([float(out_of_memory)], device=self.device)
+        self._start_reduction(any_out_of_memory)
+        for reduction in self._reductions:
+            reduction.wait()
+        return bool(any_out_of_memory.item())
 
-    def _add(self, tensor: Tensor) -> None:
+    def _start_reduction(self, tensor: Tensor) -> None:
         work = dist.all_reduce(tensor, async_op=True)
         assert work is not None
-        self._additions.append(work)
+        self._reductions.append(work)
 
     @staticmethod
     def _gradient(parameter: Tensor) -> Tensor:
-        if parameter.grad is None:  # zeros in its place would leave the weights as they are without a word
+        if parameter.grad is None:  # substituting zeros would hide the error: the weights would not change
             raise RuntimeError(f"the backward pass gave no gradient for a parameter of shape {tuple(parameter.shape)}")
         return parameter.grad

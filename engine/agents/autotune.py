@@ -1,4 +1,4 @@
-"""Finds what this machine computes fastest with (precision, threads, batch size) by a few updates on random data."""
+"""Chooses precision and batch size by timing a few updates on random data on this machine."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from engine.agents.double_dqn import DoubleDQN, Precision, gpu_precision, is_shortage, release_memory, synchronise
+from engine.agents.double_dqn import DoubleDQN, Precision, gpu_precision, is_out_of_memory, release_memory, synchronise
 from engine.agents.networks import make_networks
 from engine.buffers import Batch
 from engine.config.run_config import AUTO, RunConfig
 from engine.envs.vec_env import Spec
 
 BATCH_SIZES = (32, 64, 128, 256, 512, 1024, 2048, 4096)
-_WORTH = 1.1
-"""A larger batch must be faster by this factor: less is within what measuring on a busy machine gives by chance."""
+_MIN_SPEEDUP = 1.1
+"""Factor by which a larger batch must be faster: smaller differences are within the noise on a busy machine."""
 _UPDATES = 3
 _BF16_FLAGS = ("avx512_bf16", "amx_bf16")
 
@@ -29,8 +29,8 @@ _PRECISIONS: tuple[Precision, Precision] = ("float32", "bfloat16")
 Build = Callable[[Precision], DoubleDQN]
 
 
-def made_up_batch(size: int, stack: int, frame_shape: tuple[int, ...], actions: int) -> Batch:
-    """Transitions with random frames and without rewards."""
+def random_batch(size: int, stack: int, frame_shape: tuple[int, ...], actions: int) -> Batch:
+    """`size` transitions with random frames and actions, without rewards."""
     random = np.random.default_rng(0)
     obs, next_obs = random.integers(0, 256, (2, size, stack, *frame_shape), np.uint8)
     zeros = np.zeros(size, np.float32)
@@ -38,51 +38,52 @@ def made_up_batch(size: int, stack: int, frame_shape: tuple[int, ...], actions: 
 
 
 def faster_precision(build: Build, batch: Batch) -> Precision:
-    """bfloat16 if updates on the CPU are faster with it than in float32.
+    """bfloat16 if CPU updates are faster with it than in float32.
 
-    What the processor says of itself decides where the two are close, so that runs of one seed on one machine choose
-    alike however busy it is.
+    If the two are close, the CPU's feature flags decide, so that runs with the same seed on the same machine make the
+    same choice however busy it is.
     """
     single, half = (samples_per_s(build(precision), batch) for precision in _PRECISIONS)
-    return "bfloat16" if half > single * (0.8 if multiplies_bf16() else 1.5) else "float32"
+    return "bfloat16" if half > single * (0.8 if has_native_bf16() else 1.5) else "float32"
 
 
-def multiplies_bf16() -> bool:
-    """Whether the processor has instructions for bfloat16; elsewhere it is emulated."""
+def has_native_bf16() -> bool:
+    """Whether the CPU has bfloat16 instructions; without them bfloat16 is emulated."""
     with contextlib.suppress(OSError):
         return any(flag in Path("/proc/cpuinfo").read_text("ascii", "replace") for flag in _BF16_FLAGS)
     return False
 
 
-def largest_batch_that_pays(agent: DoubleDQN, make_batch: Callable[[int], Batch], most: int) -> int:
-    """Of `BATCH_SIZES`, the last that learns more samples a second than the one before it, by a tenth, and fits.
+def tune_batch_size(agent: DoubleDQN, make_batch: Callable[[int], Batch], limit: int) -> int:
+    """The batch size to use, at most `limit`. The agent's weights change.
 
-    At most `most`, also where no size is as small.
+    Tries `BATCH_SIZES` in ascending order while each learns at least 10 % more samples per second than the one before
+    it and fits in memory.
     """
-    best = min(BATCH_SIZES[0], most)
+    best = min(BATCH_SIZES[0], limit)
     best_rate = samples_per_s(agent, make_batch(best))
     for size in BATCH_SIZES[1:]:
-        if size > most:
+        if size > limit:
             break
         try:
             rate = samples_per_s(agent, make_batch(size))
         except (RuntimeError, MemoryError) as error:
-            if not is_shortage(error):
+            if not is_out_of_memory(error):
                 raise
             release_memory(agent.device)
             break
-        if rate < _WORTH * best_rate:
+        if rate < _MIN_SPEEDUP * best_rate:
             break
         best, best_rate = size, rate
     return best
 
 
 def samples_per_s(agent: DoubleDQN, batch: Batch) -> float:
-    """Samples learned a second by the fastest of a few updates; the agent's weights change."""
+    """Samples learned per second, by the fastest of a few updates. The agent's weights change."""
     size = len(batch.actions)
     weights = np.ones(size, np.float32)
     seconds = []
-    for _ in range(1 + _UPDATES):  # the first one is for the libraries to choose their kernels
+    for _ in range(1 + _UPDATES):  # the first one is a warm-up, in which libraries choose kernels
         begin = time.perf_counter()
         agent.apply(agent.gradients(batch, weights)[0])
         synchronise(agent.device)
@@ -92,7 +93,7 @@ def samples_per_s(agent: DoubleDQN, batch: Batch) -> float:
 
 @dataclass(frozen=True)
 class Choices:
-    """Kept in checkpoints; `device` is the kind that they were made for."""
+    """The choices for a run, stored in its checkpoints; `device` is the device type that they were made on."""
 
     device: str
     precision: Precision
@@ -108,37 +109,37 @@ def choose(
     spec: Spec,
     device: torch.device,
     threads: int,
-    kept: dict[str, Any] | None,
-    tell: Callable[[str], None],
+    saved: dict[str, Any] | None,
+    log: Callable[[str], None],
 ) -> Choices:
-    """The choices of a new run, or those `kept` in its checkpoint as far as the device still is the same."""
+    """Choices for a run. Those `saved` in its checkpoint are used again if the device type is still the same."""
 
     def build(precision: Precision) -> DoubleDQN:
         return DoubleDQN(
             *make_networks(config, spec), device=device, learning_rate=1e-5, precision=precision, threads=threads
         )
 
-    if kept is None or kept["device"] != device.type:
-        kept = {}
+    if saved is None or saved["device"] != device.type:
+        saved = {}
     precision: Precision = "float32"
-    if config.amp and "precision" in kept:
-        precision = kept["precision"]
+    if config.amp and "precision" in saved:
+        precision = saved["precision"]
     elif config.amp and device.type == "cpu":
         size = config.batch_size if config.batch_size != AUTO else 256
         precision = faster_precision(build, _batch(spec, size))
     elif config.amp:
         precision = gpu_precision(device)
     batch_size = config.batch_size
-    if batch_size == AUTO and "batch_size" in kept:
-        batch_size = min(kept["batch_size"], config.largest_batch)
+    if batch_size == AUTO and "batch_size" in saved:
+        batch_size = min(saved["batch_size"], config.largest_batch)
     elif batch_size == AUTO:
-        batch_size = largest_batch_that_pays(build(precision), lambda size: _batch(spec, size), config.largest_batch)
-        tell(f"batches of {batch_size} transitions: the largest that pays here")
-    return Choices(device.type, precision, batch_size, kept.get("threads", threads))
+        batch_size = tune_batch_size(build(precision), lambda size: _batch(spec, size), config.largest_batch)
+        log(f"batch size {batch_size}: the largest that pays off on this machine")
+    return Choices(device.type, precision, batch_size, saved.get("threads", threads))
 
 
 def still_valid(choices: Mapping[str, Any], before: RunConfig, config: RunConfig) -> dict[str, Any]:
-    """Those of a checkpoint's choices that were made for the options which a resumed run has, too."""
+    """The choices of a checkpoint that still apply when its run is resumed with the options `config`."""
     valid = dict(choices)
     if config.amp != before.amp:
         del valid["precision"]
@@ -150,4 +151,4 @@ def still_valid(choices: Mapping[str, Any], before: RunConfig, config: RunConfig
 
 
 def _batch(spec: Spec, size: int) -> Any:
-    return made_up_batch(size, spec.stack, spec.frame_shape, spec.actions)
+    return random_batch(size, spec.stack, spec.frame_shape, spec.actions)

@@ -1,9 +1,9 @@
 """Double DQN (van Hasselt et al. 2016, arXiv:1509.06461) with n-step targets and importance weights.
 
-The whole algorithm is in `_share`: target = R + discount * Q_target(s', argmax_a Q_online(s', a)) over the actions that
-are legal in s', Huber loss. An update sums the gradients of a batch's shares, clips their norm to 10 (Wang et al. 2016)
-and takes a step of Adam. Shares are computed side by side by threads on CPUs, or one after the other where memory is
-short; a batch means the same however it is shared.
+The core of the algorithm is in `_loss`: target = R + discount * Q_target(s', argmax_a Q_online(s', a)) over the actions
+that are legal in s', Huber loss. A batch is split into shares. An update sums their gradients, clips the norm to 10
+(Wang et al. 2016) and takes a step of Adam. Shares are computed in parallel by threads on CPUs, or one after the other
+if memory is short; the split does not change the batch's mean loss.
 """
 
 from __future__ import annotations
@@ -33,25 +33,28 @@ MAX_GRADIENT_NORM = 10.0
 
 @dataclass(frozen=True)
 class Losses:
-    """What an update found."""
+    """Results of an update."""
 
     loss: float  # importance-weighted mean Huber loss
     q_mean: float  # mean Q-value of the actions taken
-    td_errors: Array  # float32 [batch], absolute; where the batch was: on the host or the device
+    td_errors: Array  # float32 [batch], absolute; on the host or the device, like the batch
 
 
 def greedy(q: Tensor, masks: NDArray[np.bool_] | None) -> NDArray[np.int64]:
-    """Actions [lanes] of the largest Q-values [lanes, actions] among the legal ones [lanes, actions]."""
-    return legal(q, masks).argmax(1).cpu().numpy()
+    """Legal actions [lanes] with the largest of the Q-values [lanes, actions]; masks: legal ones [lanes, actions]."""
+    return mask_illegal(q, masks).argmax(1).cpu().numpy()
 
 
-def legal(q: Tensor, masks: NDArray[np.bool_] | None) -> Tensor:
-    """Q-values [lanes, actions] with -inf in place of those of illegal actions."""
+def mask_illegal(q: Tensor, masks: NDArray[np.bool_] | None) -> Tensor:
+    """Q-values [lanes, actions] with those of illegal actions replaced by -inf."""
     return q if masks is None else q.masked_fill(~torch.from_numpy(masks).to(q.device), -torch.inf)
 
 
 def resolve_device(name: str) -> torch.device:
-    """`auto` takes CUDA, then MPS, then the CPU. Raises `UserError` if a named device is not there."""
+    """The device by its name; `auto` is CUDA, MPS or the CPU, in this order of preference.
+
+    Raises `UserError` if the machine has no such device.
+    """
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
     device = torch.device(name)
@@ -63,22 +66,28 @@ def resolve_device(name: str) -> torch.device:
 
 
 def gpu_precision(device: torch.device) -> Precision:
-    """Mixed precision of a GPU: bfloat16, or float16 before Ampere; float32 on MPS."""
+    """Precision for mixed-precision training on a GPU: bfloat16 on CUDA, float16 before Ampere; float32 on MPS."""
     if device.type != "cuda":
         return "float32"
-    with torch.cuda.device(device):  # PyTorch asks the current device
+    with torch.cuda.device(device):  # PyTorch queries the current device
         return "bfloat16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float16"
 
 
 class DoubleDQN:
-    """Online and target network, optimiser, and the two things an agent does: `act` and `update`.
+    """A Double-DQN agent: online and target network, optimiser, and the methods `act` and `update`.
 
     Args:
-        sync_every, tau: after every so many updates the target moves by `tau` towards the online network; 1 copies it
-            (Mnih et al. 2015), less is a moving average (Lillicrap et al. 2016, arXiv:1509.02971).
-        threads: threads that share a batch (CPU).
-        accumulate: shares of a batch that are computed one after the other, to save memory. Doubled when memory runs
-            out all the same; `on_shortage` is told the new number.
+        network: the online network.
+        target: the target network, of the same architecture. It is initialised with the online network's weights.
+        device: where both networks are computed.
+        learning_rate: of Adam.
+        precision: dtype of the forward passes; float32, or another one for mixed precision.
+        sync_every, tau: after every `sync_every` updates the target moves by the factor `tau` towards the online
+            network. 1 is a hard copy (Mnih et al. 2015); less is a moving average (Lillicrap et al. 2016,
+            arXiv:1509.02971).
+        threads: number of threads that split a batch (CPU only).
+        accumulate: number of parts of a batch that are computed one after the other, to save memory. It is doubled when
+            memory runs out; then `on_out_of_memory` is called with the new number.
     """
 
     def __init__(
@@ -93,7 +102,7 @@ class DoubleDQN:
         tau: float = 0.002,
         threads: int = 1,
         accumulate: int = 1,
-        on_shortage: Callable[[int], None] = lambda accumulate: None,
+        on_out_of_memory: Callable[[int], None] = lambda accumulate: None,
     ) -> None:
         self.device = device
         self.precision: Precision = precision
@@ -102,7 +111,7 @@ class DoubleDQN:
         self.online = network.to(device)
         self.target = target.to(device).requires_grad_(False)
         self._sync_every, self._tau = sync_every, tau
-        self._on_shortage = on_shortage
+        self._on_out_of_memory = on_out_of_memory
         self._scaler = torch.amp.GradScaler(device.type, enabled=precision == "float16")
         self._parameters: list[Tensor] = list(self.online.parameters())
         self.optimizer = Adam(self._parameters, learning_rate=learning_rate)
@@ -115,7 +124,8 @@ class DoubleDQN:
 
     @property
     def policy(self) -> nn.Module:
-        """What to play with when it counts: a moving average plays more steadily than the online network."""
+        """The network for evaluation and saved policies: the target if it is a moving average (tau < 1), because it
+        plays more consistently; else the online network."""
         return self.target if self._tau < 1 else self.online
 
     @property
@@ -139,61 +149,65 @@ class DoubleDQN:
 
     @torch.no_grad()
     def play(self, obs: Array, masks: NDArray[np.bool_] | None = None) -> NDArray[np.int64]:
-        """The policy's actions, in float32 as whoever plays it later: like `act`."""
+        """Greedy actions of `policy`, as for `act`. In float32, as when the saved policy is played later."""
         return greedy(self.policy(torch.as_tensor(obs, device=self.device)), masks)
 
     def update(self, batch: Batch | TensorBatch, weights: Array) -> Losses:
-        """One optimiser step on n-step transitions with importance weights float32 [batch]."""
+        """One optimiser step on n-step transitions with importance weights float32 [batch].
+
+        If memory runs out, `accumulate` is doubled and the update repeated. Raises the error of PyTorch or Python if it
+        runs out even with single samples.
+        """
         while True:
             try:
                 gradients, losses = self.gradients(batch, weights)
             except (RuntimeError, MemoryError) as error:
-                if not is_shortage(error) or self.accumulate * self._threads >= len(weights):
+                if not is_out_of_memory(error) or self.accumulate * self._threads >= len(weights):
                     raise
                 self.accumulate *= 2
                 release_memory(self.device)
-                self._on_shortage(self.accumulate)
+                self._on_out_of_memory(self.accumulate)
             else:
                 self.apply(gradients)
                 return losses
 
     @stages.wait(SHARES)
     def gradients(self, batch: Batch | TensorBatch, weights: Array) -> tuple[list[Tensor], Losses]:
-        """Gradients of the batch's mean loss (in float16: scaled), a tensor for each parameter. Changes nothing."""
+        """Gradients of the batch's mean loss, a tensor for each parameter; scaled in float16. Changes no weights."""
         shares = self._shares(len(weights))
         gradients: list[Tensor] = []
         losses = list[Tensor]()
-        for part in self._pool.map(lambda share: self._share(batch, weights, share), shares):
+        for part in self._pool.map(lambda share: self._share_gradients(batch, weights, share), shares):
             part_gradients, *rest = part
             if gradients:
                 torch._foreach_add_(gradients, part_gradients)
             else:
                 gradients = part_gradients
             losses.append(torch.stack(rest))
-        return gradients, self._found(batch, losses)
+        return gradients, self._join(batch, losses)
 
     @stages("optimise")
     def apply(self, gradients: list[Tensor]) -> None:
-        """An optimiser step with what `gradients` gave."""
+        """Take an optimiser step with the result of `gradients`."""
         for parameter, gradient in zip(self._parameters, gradients, strict=True):
             parameter.grad = gradient
-        optimizer: Any = self.optimizer  # of one the scaler needs less than its types say
+        optimizer: Any = self.optimizer  # the scaler's type annotations ask for more than it uses
         self._scaler.unscale_(optimizer)
         nn.utils.clip_grad_norm_(self._parameters, MAX_GRADIENT_NORM)
         self._scaler.step(optimizer)
         self._scaler.update()
         self.updates += 1
         if self.updates % self._sync_every == 0:
-            self._move_target()
+            self._update_target()
 
     def _shares(self, size: int) -> list[slice]:
-        """The parts of a batch that are computed side by side or one after the other."""
+        """The shares of a batch, which are computed in parallel or one after the other."""
         borders = np.linspace(0, size, min(size, self._threads * self.accumulate) + 1).astype(int)
         return [slice(*pair) for pair in itertools.pairwise(borders)]
 
     @staticmethod
-    def _found(batch: Batch | TensorBatch, parts: list[Tensor]) -> Losses:
-        """What was found in the shares of a batch, [3, share] each: losses, Q-values, absolute TD errors."""
+    def _join(batch: Batch | TensorBatch, parts: list[Tensor]) -> Losses:
+        """Join the results of a batch's shares, each [3, share]: losses, Q-values, absolute TD errors."""
         found = torch.cat(parts, 1)
         if isinstance(batch, TensorBatch):
             loss_mean, q_mean = found[:2].mean(1).tolist()
@@ -201,10 +215,10 @@ class DoubleDQN:
         loss, q, td_errors = found.cpu().numpy()
         return Losses(float(loss.mean()), float(q.mean()), td_errors)
 
-    def _share(
+    def _share_gradients(
         self, batch: Batch | TensorBatch, weights: Array, share: slice
     ) -> tuple[list[Tensor], Tensor, Tensor, Tensor]:
-        """A share's part of the gradients of the batch's mean; loss, Q-value and absolute TD error of each sample."""
+        """The share's contribution to the gradients; loss, Q-value and absolute TD error of each sample [share]."""
         loss, losses, q, td_errors = self._loss(batch, weights, share)
         with stages("backward"):
             gradients = list(torch.autograd.grad(self._scaler.scale(loss), self._parameters))
@@ -212,7 +226,7 @@ class DoubleDQN:
 
     @stages("forward")
     def _loss(self, batch: Batch | TensorBatch, weights: Array, share: slice) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """A share's part of the batch's mean loss; loss, Q-value and absolute TD error of each sample."""
+        """The share's contribution to the mean loss; loss, Q-value and absolute TD error of each sample [share]."""
 
         def tensor(array: Array) -> Tensor:
             return torch.as_tensor(array[share], device=self.device)
@@ -235,29 +249,29 @@ class DoubleDQN:
 
     @stages("synchronise")
     @torch.no_grad()
-    def _move_target(self) -> None:
+    def _update_target(self) -> None:
         torch._foreach_lerp_(list(self.target.parameters()), self._parameters, self._tau)
 
     def tensors(self) -> list[Tensor]:
-        """Every tensor that learning changes, in an order of its own: weights, target, the optimiser's state."""
+        """All tensors that learning changes, in a fixed order: weights, target weights, optimiser state."""
         tensors = [*self._parameters, *self.target.parameters()]
         for held in self.optimizer.state:
             tensors += [held[name] for name in SLOTS]
         return tensors
 
     def optimizer_tensors(self) -> dict[str, Tensor]:
-        """The optimiser's state as flat names, for a checkpoint: `<parameter index>.<name>`."""
+        """The optimiser's state for a checkpoint, with flat names: `<parameter index>.<name>`."""
         state = enumerate(self.optimizer.state)
         return {f"{index}.{name}": value for index, slots in state for name, value in slots.items()}
 
     def load_optimizer_tensors(self, tensors: dict[str, Tensor]) -> None:
-        """Take over what `optimizer_tensors` gave; older checkpoints from before the first update hold none."""
+        """Load the result of `optimizer_tensors`; it is empty in old checkpoints from before the first update."""
         for key, value in tensors.items():
             index, name = key.split(".")
             self.optimizer.state[int(index)][name].copy_(value)
 
     def scaler_state(self) -> dict[str, Any]:
-        """What float16's gradient scale has become, for a checkpoint (JSON); empty in other precisions."""
+        """The state of float16's gradient scaler for a checkpoint (JSON); empty for other precisions."""
         return dict(self._scaler.state_dict())
 
     def load_scaler_state(self, state: dict[str, Any]) -> None:
@@ -268,41 +282,41 @@ class DoubleDQN:
         self._pool.shutdown()
 
     def _autocast(self) -> contextlib.AbstractContextManager[object]:
-        """Mixed precision for a forward pass.
+        """The context for a forward pass in mixed precision.
 
-        Without autocast's weight cache: before PyTorch 2.10 it kept the casts of the pass without gradients, and the
-        pass that follows got no gradients from them (pytorch/pytorch#112583). Each pass uses a weight once, so nothing
-        is lost.
+        autocast's weight cache is off: before PyTorch 2.10 it kept weights that were cast in the pass without
+        gradients, and the following pass got no gradients through them (pytorch/pytorch#112583). Each pass uses a
+        weight once, so the cache would save nothing.
         """
         if self.precision == "float32":
             return contextlib.nullcontext()
         return torch.autocast(self.device.type, dtype=getattr(torch, self.precision), cache_enabled=False)
 
 
-_SHORTAGES = ("out of memory", "can't allocate memory", "alloc_failed")
-"""How PyTorch's errors say that memory ran out, in lower case: CUDA and MPS, the CPU's allocator, cuBLAS and cuDNN.
-Only CUDA's caching allocator raises an exception of its own."""
+_OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "alloc_failed")
+"""Parts of PyTorch's error messages, in lower case, that mean out of memory: from CUDA and MPS, the CPU allocator,
+cuBLAS and cuDNN. Only CUDA's caching allocator raises a specific exception class."""
 
 
-def is_shortage(error: RuntimeError | MemoryError) -> bool:
-    """Whether memory ran out, of the device or of this machine."""
+def is_out_of_memory(error: RuntimeError | MemoryError) -> bool:
+    """Whether an error means that the device or the host ran out of memory."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
     text = str(error).lower()
-    return any(shortage in text for shortage in _SHORTAGES)
+    return any(part in text for part in _OUT_OF_MEMORY)
 
 
 def release_memory(device: torch.device) -> None:
-    """Hand memory that PyTorch keeps for later back to the device."""
+    """Return memory cached by PyTorch to the device."""
     if device.type == "cuda":
-        with torch.cuda.device(device):  # the cache of the current device is emptied
+        with torch.cuda.device(device):  # empties the cache of the current device
             torch.cuda.empty_cache()
     elif device.type == "mps":
         torch.mps.empty_cache()
 
 
 def synchronise(device: torch.device) -> None:
-    """Wait until the device has done what it was given."""
+    """Wait until the device has finished all queued work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     elif device.type == "mps":

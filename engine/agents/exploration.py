@@ -1,4 +1,7 @@
-"""Schedules count environment steps or updates, never shares of a run's length: a longer run begins the same way."""
+"""Exploration: epsilon for each lane, its schedule, and random actions.
+
+Schedules count environment steps, never fractions of a run's length, so a longer run begins in the same way.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,9 @@ from numpy.typing import NDArray
 
 
 def epsilon_ladder(lanes: int, epsilon: float) -> NDArray[np.float64]:
-    """Each lane's own epsilon, epsilon^(1 + 7 i / (N - 1)): 0.4 gives 0.4 to 0.0007 (Horgan et al. 2018, section 4).
+    """Final epsilon of each lane [lanes], epsilon^(1 + 7 i / (N - 1)) (Horgan et al. 2018, section 4).
 
-    A single lane takes the middle of the ladder.
+    0.4 gives 0.4 to 0.0007. A single lane gets the middle of the ladder.
     """
     places = np.linspace(0, 1, lanes) if lanes > 1 else np.array([0.5])
     ladder: NDArray[np.float64] = epsilon ** (1 + 7 * places)
@@ -17,9 +20,9 @@ def epsilon_ladder(lanes: int, epsilon: float) -> NDArray[np.float64]:
 
 
 def annealed(ladder: NDArray[np.float64], env_steps: int, over: int, scale: float | None = None) -> NDArray[np.float64]:
-    """Epsilon of every lane after `env_steps`: linear from 1 to the lane's own over `over` environment steps.
+    """Epsilon of each lane [lanes] after `env_steps`: falls linearly from 1 to `ladder` over `over` environment steps.
 
-    `scale` multiplies them, up to 1.
+    `scale` multiplies the result, which is at most 1.
     """
     epsilons = 1 + (ladder - 1) * min(1.0, env_steps / over)
     return epsilons if scale is None else np.minimum(epsilons * scale, 1.0)
@@ -28,7 +31,7 @@ def annealed(ladder: NDArray[np.float64], env_steps: int, over: int, scale: floa
 def random_actions(
     random: np.random.Generator, lanes: int, actions: int, masks: NDArray[np.bool_] | None
 ) -> NDArray[np.int64]:
-    """An action for each lane [lanes], every legal one with the same probability."""
+    """A random action for each lane [lanes], uniform over the legal ones; masks: bool [lanes, actions]."""
     if masks is None:
         return random.integers(0, actions, lanes)
     nth = (random.random(lanes) * masks.sum(1)).astype(np.int64)

@@ -1,7 +1,7 @@
-"""Priorities of new transitions, computed where they are played (Ape-X, Horgan et al. 2018, section 3).
+"""Initial priorities of transitions, computed by the actors that play them (Ape-X, Horgan et al. 2018, section 3).
 
-The Q-values that the actor had to compute anyway to act give the n-step TD errors of what it saw n steps before, so
-that nothing enters the replay with a made-up priority and no network is asked twice.
+The Q-values that an actor computes for acting also give the n-step TD errors of its earlier steps. So transitions enter
+the replay with their own priorities, without another forward pass.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from engine.buffers.frames import InitialPriorities
 
 
 class TDErrors:
-    """n-step TD errors of `lanes` lanes, from the Q-values of an acting network."""
+    """n-step TD errors of `lanes` lanes, from the Q-values used for acting."""
 
     def __init__(self, lanes: int, n_step: int, gamma: float) -> None:
         self._n_step, self._gamma = n_step, gamma
@@ -29,11 +29,11 @@ class TDErrors:
         terminated: NDArray[np.bool_],
         truncated: NDArray[np.bool_],
     ) -> InitialPriorities:
-        """Take one step of all lanes: Q-values [lanes, actions] of the observation acted on (illegal ones -inf), and
-        what came of the actions. Returns the entries whose windows it completes.
+        """Add one step of all lanes and return the priorities of the entries whose windows it completes.
 
-        Behind a truncation the value of the last observation stands for that of the final one, which nobody has
-        computed.
+        `q_values` [lanes, actions] are those of the observation acted on, -inf for illegal actions; all other arrays
+        are [lanes]. After a truncation, the value of the last observation acted on is used in place of the final
+        observation's, which the actor never computes.
         """
         lanes = np.arange(actions.size)
         values = q_values.max(1)
@@ -61,7 +61,7 @@ class TDErrors:
         )
 
     def _discounted(self, lanes: NDArray[np.int64], oldest: int, newest: int) -> NDArray[np.float64]:
-        """Discounted rewards of the steps from age `oldest` to age `newest`."""
+        """Discounted sum of the rewards from age `oldest` to age `newest`, float64 like `lanes`."""
         total = np.zeros(lanes.size)
         for power, age in enumerate(range(oldest, newest - 1, -1)):
             total += self._gamma**power * self._rewards[age, lanes]

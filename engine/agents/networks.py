@@ -1,9 +1,9 @@
-"""Q-networks over stacked uint8 pictures and boards.
+"""Dueling Q-networks for stacked frames of games and boards.
 
-All take observations [batch, stack, (planes,) height, width], 0 to 255, as uint8 or as a float type that the caller
-chose, and give Q-values float32 [batch, actions], dueling as in Wang et al. 2016 (arXiv:1511.06581, eq. 9). The scale
-of the observations is in the first layer's weights: a uint8 is exact in every float type, and a pass over the pictures
-is saved.
+All take observations [batch, stack, (planes,) height, width] with values 0 to 255, as uint8 or any float dtype, and
+return Q-values float32 [batch, actions], dueling as in Wang et al. 2016 (arXiv:1511.06581, eq. 9). Observations are not
+divided by 255; the weights of the first layer are. That saves a pass over the frames, and uint8 values are exact in
+every float dtype.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from engine.envs.vec_env import Spec
 
 
 def _nature(channels: int, filters: tuple[int, int, int] = (32, 64, 64)) -> nn.Sequential:
-    """For screens of 36x36 and more (Mnih et al. 2015)."""
+    """For screens of at least 36x36 pixels (Mnih et al. 2015)."""
     first, second, third = filters
     return nn.Sequential(
         nn.Conv2d(channels, first, 8, stride=4), nn.ReLU(inplace=True),
@@ -29,12 +29,13 @@ def _nature(channels: int, filters: tuple[int, int, int] = (32, 64, 64)) -> nn.S
 
 
 def _small(channels: int) -> nn.Sequential:
-    """Nature's with half the filters where most of the time goes: an update costs 0.6 of it."""
+    """`nature` with half the filters in the first layer, which takes most of the time: an update costs 0.6 times as
+    much."""
     return _nature(channels, (16, 32, 64))
 
 
 def _grid(channels: int) -> nn.Sequential:
-    """For boards of cells."""
+    """For boards, with one pixel per cell."""
     return nn.Sequential(
         nn.Conv2d(channels, 32, 3, padding=1), nn.ReLU(inplace=True),
         nn.Conv2d(32, 64, 3, stride=2, padding=1), nn.ReLU(inplace=True),
@@ -43,11 +44,11 @@ def _grid(channels: int) -> nn.Sequential:
 
 TORSOS: dict[str, Callable[[int], nn.Sequential]] = {"nature": _nature, "small": _small, "grid": _grid}
 NETWORKS = (*TORSOS, "columns")
-_PIECE_PLANE, _BOX = 2, 4  # where Tetris shows the piece, and the side of its box
+_PIECE_PLANE, _BOX = 2, 4  # the plane in which Tetris shows the piece, and the side of its box
 
 
 class DuelingQNetwork(nn.Module):
-    """A convolutional torso, then a stream for the value and one for the advantages.
+    """A convolutional torso with a value stream and an advantage stream.
 
     Args:
         stack: frames in an observation.
@@ -65,7 +66,7 @@ class DuelingQNetwork(nn.Module):
         self.features = TORSOS[torso](channels)
         with torch.no_grad():
             width = self.features(torch.zeros(1, channels, *frame_shape[-2:])).numel()
-        # Boards are learned faster without: 5x5 Snake in 14,000 steps to 2.5 fruits and more instead of 1.9.
+        # Boards are learned faster without LayerNorm: 5x5 Snake reaches 2.5 fruits and more in 14,000 steps, not 1.9.
         self.value, self.advantage = (_stream(width, hidden, out, norm=torso != "grid") for out in (1, actions))
 
     def forward(self, obs: Tensor) -> Tensor:
@@ -78,16 +79,17 @@ class DuelingQNetwork(nn.Module):
 
 
 class ColumnsQNetwork(nn.Module):
-    """For Tetris: the same weights judge every column, because a piece lies as well in one as in another.
+    """For Tetris: shares weights between columns, because a piece fits one column as well as another.
 
-    The first layer sees whole columns and two neighbours on either side, and the piece, which the board shows in its
-    corner, is told to every column; so the advantage of a rotation and a column is computed in that column.
+    The first layer sees whole columns with two neighbours on either side. The piece, which the board shows in its
+    corner, is added to the features of every column, so the advantage of a rotation and a column is computed in that
+    column.
 
     Args:
         stack: 1.
         frame_shape: (planes, height, width) of `engine.envs.boards.tetris`.
         actions: 4 * width.
-        hidden: channels, and width of the value's stream.
+        hidden: number of channels, and width of the value stream.
     """
 
     def __init__(self, stack: int, frame_shape: tuple[int, ...], actions: int, hidden: int = 128) -> None:
@@ -121,7 +123,7 @@ def _planes(obs: Tensor) -> Tensor:
 
 
 def _stream(width: int, hidden: int, outputs: int, *, norm: bool) -> nn.Sequential:
-    """Normalised, so that twice the learning rate holds (Gallici et al. 2024, arXiv:2407.04811, on why it does)."""
+    """With `norm`, LayerNorm allows twice the learning rate (for why, see Gallici et al. 2024, arXiv:2407.04811)."""
     between = [nn.LayerNorm(hidden)] if norm else []
     return nn.Sequential(nn.Linear(width, hidden), *between, nn.ReLU(inplace=True), nn.Linear(hidden, outputs))
 
@@ -131,7 +133,8 @@ def _last(stream: nn.Sequential, features: Tensor) -> Tensor:
 
 
 def _in_float32(layer: nn.Module, hidden: Tensor) -> Tensor:
-    """A stream's last layer: bfloat16 has steps of 0.06 above 8, and actions often differ by less."""
+    """Apply the last layer of a stream in float32: above 8, bfloat16 has steps of 0.06, and Q-values of actions often
+    differ by less."""
     with torch.autocast(hidden.device.type, enabled=False):
         out: Tensor = layer(hidden.float())
     return out
@@ -142,7 +145,7 @@ def _dueling(value: Tensor, advantage: Tensor) -> Tensor:
 
 
 def make_network(name: str, stack: int, frame_shape: tuple[int, ...], actions: int) -> nn.Module:
-    """A network by its name, one of `NETWORKS`."""
+    """Build a network by its name, one of `NETWORKS`."""
     if name == "columns":
         return ColumnsQNetwork(stack, frame_shape, actions)
     return DuelingQNetwork(stack, frame_shape, actions, name)
@@ -152,12 +155,12 @@ _NETWORK_OF_BOARDS = {"snake": "grid", "tetris": "columns"}
 
 
 def network_of(config: RunConfig) -> str:
-    """The name of a run's network, one of `engine.agents.networks.NETWORKS`."""
+    """The name of a run's network, one of `NETWORKS`."""
     return _NETWORK_OF_BOARDS.get(config.game, config.network)
 
 
 def make_networks(config: RunConfig, spec: Spec) -> tuple[nn.Module, nn.Module]:
-    """Online and target network of a run."""
+    """Build the online and the target network of a run."""
     name = network_of(config)
     online, target = (make_network(name, spec.stack, spec.frame_shape, spec.actions) for _ in range(2))
     return online, target

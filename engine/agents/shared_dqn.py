@@ -1,8 +1,8 @@
-"""The shared model of the `parallel` runner: networks and optimiser in memory that all workers see.
+"""The shared model of the `parallel` runner: networks and optimiser in shared memory.
 
-A worker that has gradients takes the lock, loads what the model has become, takes the optimiser's step, and stores the
-result. Stored is into the slot that is not in use, and one number then says which slot counts: so a worker that is
-killed leaves the model as it was before, and its lock is released by the kernel.
+A worker with gradients acquires the lock, loads the current model, takes an optimiser step and stores the result. It
+writes to the slot that is not in use, and then a single number switches slots. So a killed worker leaves the model
+unchanged, and the kernel releases its lock.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from engine.runtime.stopwatch import stages
 
 
 class ProcessLock:
-    """A lock between processes started with it, which a holder that dies releases (POSIX record locks)."""
+    """A lock shared with processes that are started with it. It is released if its holder dies (POSIX record locks)."""
 
     def __init__(self) -> None:
         self._arena: Arena = anonymous_arena(1)
@@ -38,11 +38,11 @@ class ProcessLock:
 
 
 class SharedDQN(DoubleDQN):
-    """Double DQN whose weights, target and optimiser are those of a shared model.
+    """Double DQN whose weights, target and optimiser are a shared model.
 
     Args:
-        memory, lock: what all workers share.
-        options: those of `DoubleDQN`.
+        memory, lock: shared by all workers.
+        options: keyword arguments of `DoubleDQN`.
     """
 
     def __init__(
@@ -52,27 +52,27 @@ class SharedDQN(DoubleDQN):
         arrays = memory.arrays({
             "slots": ((2, sum(tensor.numel() for tensor in self.tensors())), np.float32),
             "updates": ((2,), np.int64),
-            "stored": ((1,), np.int64),  # how often something was stored; its last bit is the slot that counts
+            "stored": ((1,), np.int64),  # number of stores so far; the last bit is the current slot
         })  # fmt: skip
         self._slots = torch.from_numpy(arrays["slots"])
         self._slot_updates, self._stored = arrays["updates"], arrays["stored"]
         self._lock = lock
-        self._held = 0  # what `_stored` was when this process held the same as the shared model
+        self._loaded = 0  # value of `_stored` when this process was last equal to the shared model
 
-    def store_first(self) -> None:
-        """Make this agent's state the shared model's, before any worker has started."""
+    def store_initial(self) -> None:
+        """Store this agent's state as the initial shared model, before any worker starts."""
         self._store()
 
     @stages("synchronise")
     def pull(self) -> None:
-        """Take over what others have learned."""
-        if int(self._stored[0]) != self._held:
+        """Load the shared model if other workers have updated it."""
+        if int(self._stored[0]) != self._loaded:
             with self._lock():
                 self._load()
 
     @stages("synchronise")
     def apply(self, gradients: list[Tensor]) -> None:
-        """The shared model takes a step with gradients of this process's model, which may be some steps older."""
+        """Update the shared model with this process's gradients, which may stem from a model some steps older."""
         with self._lock():
             self._load()
             super().apply(gradients)
@@ -81,12 +81,12 @@ class SharedDQN(DoubleDQN):
     @torch.no_grad()
     def _load(self) -> None:
         stored = int(self._stored[0])
-        if stored == self._held:
+        if stored == self._loaded:
             return
         for tensor, part in self._parts(stored % 2):
             tensor.copy_(part)
         self.updates = int(self._slot_updates[stored % 2])
-        self._held = stored
+        self._loaded = stored
 
     @torch.no_grad()
     def _store(self) -> None:
@@ -94,11 +94,11 @@ class SharedDQN(DoubleDQN):
         for tensor, part in self._parts(stored % 2):
             part.copy_(tensor)
         self._slot_updates[stored % 2] = self.updates
-        self._stored[0] = stored  # from here on, what was stored counts
-        self._held = stored
+        self._stored[0] = stored  # switches slots
+        self._loaded = stored
 
     def _parts(self, slot: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Each of this process's tensors, and its place in a slot of the shared model."""
+        """Pairs of this process's tensors and their views in a slot of the shared model."""
         start = 0
         for tensor in self.tensors():
             yield tensor, self._slots[slot, start : start + tensor.numel()].view_as(tensor)

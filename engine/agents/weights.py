@@ -1,7 +1,7 @@
-"""The learner's weights for its actors: one writer, many readers, no lock.
+"""Shared weights from the learner to its actors: one writer, many readers, no lock.
 
-Two slots, written in turns. A reader copies the newest and looks afterwards whether its slot was taken up again
-meanwhile; a writer that dies in the middle leaves the newest untouched.
+There are two slots, written in turns. A reader copies the newest slot and then checks that the writer has not begun to
+overwrite it. A writer that dies while writing leaves the newest slot intact.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from engine.runtime.stopwatch import stages
 
 
 class SharedWeights:
-    """Parameters of a network of `size` numbers, and the count of updates behind them."""
+    """Parameters of a network (`size` float32 numbers), with the number of updates that led to them."""
 
     def __init__(self, size: int, memory: Memory) -> None:
         arrays = memory.arrays(
             {"slots": ((2, size), np.float32), "updates": ((2,), np.int64), "versions": ((2,), np.int64)}
         )
         self._slots, self._updates = arrays["slots"], arrays["updates"]
-        self._versions = arrays["versions"]  # begun to be written, written
-        self._held = 0
+        self._versions = arrays["versions"]  # last version begun, last version complete
+        self._loaded = 0
 
     @stages("synchronise")
     @torch.no_grad()
     def publish(self, network: nn.Module, updates: int) -> None:
-        """Offer a network's parameters."""
+        """Publish a network's parameters."""
         version = int(self._versions[1]) + 1
         self._versions[0] = version
         self._slots[version % 2] = parameters_to_vector(network.parameters()).cpu().numpy()
@@ -39,16 +39,16 @@ class SharedWeights:
     @stages("synchronise")
     @torch.no_grad()
     def pull(self, network: nn.Module) -> int | None:
-        """Load the newest parameters; how many updates are behind them, or None if there are none newer."""
-        while (version := int(self._versions[1])) != self._held:
+        """Load the newest parameters and return their number of updates; None if there are no newer ones."""
+        while (version := int(self._versions[1])) != self._loaded:
             vector, updates = self._slots[version % 2].copy(), int(self._updates[version % 2])
             if int(self._versions[0]) <= version + 1:
                 vector_to_parameters(torch.from_numpy(vector), network.parameters())
-                self._held = version
+                self._loaded = version
                 return updates
         return None
 
 
-def count(network: nn.Module) -> int:
-    """Numbers in a network's parameters."""
+def parameter_count(network: nn.Module) -> int:
+    """Number of scalar parameters of a network."""
     return sum(parameter.numel() for parameter in network.parameters())

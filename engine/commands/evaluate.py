@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from engine.envs.factory import lanes_of_policy
-from engine.evaluation.episodes import Played, play_episodes
+from engine.evaluation.episodes import PlayedEpisode, play_episodes
 from engine.evaluation.policy import greedy_act, load_policy
 from engine.evaluation.statistics import mean_interval, wilson
 from engine.protocol.failures import describe
@@ -73,7 +73,7 @@ def _evaluate(options: argparse.Namespace, tell: Callable[[EvaluationReport], No
         rom=options.rom,
     )
 
-    def tell_episode(played: Played) -> None:
+    def report_episode(played: PlayedEpisode) -> None:
         tell(Episode(**{name: getattr(played, name) for name in Episode.__struct_fields__}))
 
     played = play_episodes(
@@ -82,7 +82,7 @@ def _evaluate(options: argparse.Namespace, tell: Callable[[EvaluationReport], No
         options.episodes,
         epsilon=options.epsilon,
         seed=options.seed,
-        ended=tell_episode,
+        on_episode=report_episode,
     )
     clears = sum(episode.flag for episode in played)
     low, high = wilson(clears, len(played))

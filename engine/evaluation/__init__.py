@@ -1,1 +1,1 @@
-"""Playing episodes with a trained policy, and the statistics of them."""
+"""Playing episodes with a trained policy, and their statistics."""

@@ -1,4 +1,4 @@
-"""Plays episodes of a policy over many lanes at once: for a clear rate, during training or afterwards."""
+"""Plays episodes with a policy on many lanes at once, for evaluations during training and afterwards."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from engine.evaluation.policy import Act
 from engine.protocol.messages import Episode
 
 
-class Played(Episode, frozen=True):
-    """An episode with what Mario's clock said at its end."""
+class PlayedEpisode(Episode, frozen=True):
+    """An episode with the time left on Mario's clock at its end."""
 
-    time_left: int = 0
+    time_left: int = 0  # in units of the game's clock; 0 for board games
 
 
 def play_episodes(
@@ -27,21 +27,22 @@ def play_episodes(
     *,
     epsilon: float = 0.0,
     seed: int = 0,
-    ended: Callable[[Played], None] = lambda _: None,
-) -> list[Played]:
-    """Play until `episodes` have ended; those begun in excess are not counted.
+    on_episode: Callable[[PlayedEpisode], None] = lambda _: None,
+) -> list[PlayedEpisode]:
+    """Play `episodes` episodes and return them in the order in which they end.
 
-    Every lane plays the same number, one more at most: otherwise short episodes would count more often.
+    All lanes play the same number of counted episodes, give or take one; otherwise short episodes would be
+    overrepresented. Further episodes of lanes that are done are not counted.
 
     Args:
-        epsilon: probability of a random legal action instead.
-        ended: called with each counted episode.
+        epsilon: probability of a random legal action.
+        on_episode: called with each counted episode when it ends.
     """
     random = np.random.default_rng(seed)
     each, more = divmod(episodes, env.lanes)
     quota = np.full(env.lanes, each)
     quota[:more] += 1
-    stack, masks, played, steps = FrameStack(env.reset(), env.spec.stack), env.masks, list[Played](), 0
+    stack, masks, played, steps = FrameStack(env.reset(), env.spec.stack), env.masks, list[PlayedEpisode](), 0
     while (quota > 0).any():
         explore = random.random(env.lanes) < epsilon
         step = env.step(
@@ -53,7 +54,7 @@ def play_episodes(
         steps += 1
         for lane in np.flatnonzero(over & (quota > 0)).tolist():
             quota[lane] -= 1
-            episode = Played(
+            episode = PlayedEpisode(
                 actor=0,
                 lane=lane,
                 env_steps=steps * env.lanes,
@@ -66,6 +67,6 @@ def play_episodes(
                 time_left=int(step.info[lane, rules.TIME]) if step.info.size else 0,
                 score=int(step.scores[lane]),
             )
-            ended(episode)
+            on_episode(episode)
             played.append(episode)
     return played

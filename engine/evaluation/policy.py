@@ -1,4 +1,4 @@
-"""A policy file as a network, and as actions."""
+"""Loading the network of a policy file, and acting with it."""
 
 from __future__ import annotations
 
@@ -22,19 +22,22 @@ Act = Callable[[Frames, NDArray[np.bool_] | None], NDArray[np.int64]]
 
 
 def load_policy(path: Path) -> nn.Module:
-    """The network of a policy file. Raises `CheckpointError` if this version has no such network."""
-    said = checkpoints.policy_metadata(path)
-    head, _, name = said["network"].partition("-")
+    """The network of a policy file, in evaluation mode on the CPU.
+
+    Raises `CheckpointError` if the file is not a policy, or needs a network that this version does not have.
+    """
+    metadata = checkpoints.policy_metadata(path)
+    head, _, name = metadata["network"].partition("-")
     if head != "dueling" or name not in NETWORKS:
         known = ", ".join(f"dueling-{name}" for name in NETWORKS)
-        raise checkpoints.CheckpointError(f"{path}: network {said['network']!r}; this version knows: {known}")
-    network = make_network(name, said["stack"], tuple(said["frame_shape"]), said["outputs"])
+        raise checkpoints.CheckpointError(f"{path}: network {metadata['network']!r}; must be one of {known}")
+    network = make_network(name, metadata["stack"], tuple(metadata["frame_shape"]), metadata["outputs"])
     network.load_state_dict(load_file(path))
     return network.eval()
 
 
 def greedy_act(network: nn.Module) -> Act:
-    """What plays a network greedily on the CPU."""
+    """A function that chooses a network's greedy actions on the CPU."""
 
     @torch.no_grad()
     def act(obs: NDArray[np.uint8], masks: NDArray[np.bool_] | None) -> NDArray[np.int64]:

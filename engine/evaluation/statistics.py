@@ -8,17 +8,17 @@ from collections.abc import Sequence
 
 
 def wilson(successes: int, trials: int) -> tuple[float, float]:
-    """95 % interval of a rate (Wilson 1927, https://doi.org/10.1080/01621459.1927.10502953)."""
+    """95 % score interval (low, high) of a rate (Wilson 1927, https://doi.org/10.1080/01621459.1927.10502953)."""
     z, rate = 1.959964, successes / trials
     centre = (rate + z * z / (2 * trials)) / (1 + z * z / trials)
     half = z / (1 + z * z / trials) * math.sqrt(rate * (1 - rate) / trials + z * z / (4 * trials**2))
-    low = centre - half if successes > 0 else 0.0  # exact at the ends, where rounding would leave a trace
+    low = centre - half if successes > 0 else 0.0  # exact at both ends, where rounding errors would remain
     high = centre + half if successes < trials else 1.0
     return low, high
 
 
 def mean_interval(values: Sequence[float]) -> tuple[float, float, float]:
-    """Mean and its 95 % interval (normal approximation; a single value is its own)."""
+    """Mean, low and high end of its 95 % interval (normal approximation). A single value has an interval of width 0."""
     mean = statistics.fmean(values)
     half = 1.959964 * statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0.0
     return mean, mean - half, mean + half

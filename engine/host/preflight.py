@@ -14,7 +14,7 @@ from pathlib import Path
 
 from engine.config.run_config import RunConfig
 from engine.errors import UserError
-from engine.monitoring.memory_budget import check_memory, mapped_bytes, seen_by
+from engine.monitoring.memory_budget import check_memory, mapped_bytes, observation_layout
 
 
 def check_start(config: RunConfig, *, new: bool = True) -> None:
@@ -63,11 +63,11 @@ def _cuda_devices() -> int:
 
 def _check_memory(config: RunConfig) -> None:
     try:
-        check_memory(config, *seen_by(config), with_replay=not config.use_mmap_buffer)
+        check_memory(config, *observation_layout(config), with_replay=not config.use_mmap_buffer)
     except UserError:
         if not _replay_may_be_on_gpu(config):
             raise
-        check_memory(config, *seen_by(config), with_replay=False)
+        check_memory(config, *observation_layout(config), with_replay=False)
 
 
 def _replay_may_be_on_gpu(config: RunConfig) -> bool:
@@ -84,7 +84,7 @@ def _check_disk(config: RunConfig) -> None:
         free = shutil.disk_usage(folder).free
     except OSError:
         return  # creating the run's folder will report it
-    needed = mapped_bytes(config.buffer_size, *seen_by(config))
+    needed = mapped_bytes(config.buffer_size, *observation_layout(config))
     if needed > free:
         raise UserError(
             f"--buffer-size: {config.buffer_size:,} transitions need {needed / 1e9:,.1f} GB, and the disk of {folder} "

@@ -30,7 +30,7 @@ from engine.host.event_server import EventServer
 from engine.host.run_state import RunState
 from engine.host.runner_process import RunnerProcess
 from engine.monitoring.machine import SystemSampler
-from engine.monitoring.memory_budget import available_bytes, is_short
+from engine.monitoring.memory_budget import available_bytes, is_low
 from engine.monitoring.tensorboard import ScalarWriter
 from engine.protocol.framing import pack
 from engine.protocol.messages import (
@@ -421,7 +421,7 @@ class Host:
 
     def _watch_memory(self) -> None:
         """Warn each time memory gets short."""
-        short = is_short()
+        short = is_low()
         if short and not self._memory_short:
             self._log("warning", f"only {available_bytes() / 2**20:,.0f} MiB of memory left")
         self._memory_short = short

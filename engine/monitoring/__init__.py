@@ -1,5 +1,5 @@
-"""What is watched: the machine (`system`), the run's event files (`tensorboard`), and where time goes (`stages`,
-`trace`, `profile`).
+"""Measurements of a run: the machine it runs on (`machine`), its memory (`memory_budget`), TensorBoard event files
+(`tensorboard`), and how its processes spend their time (`time_split`).
 """
 
 from engine.monitoring.time_split import split

@@ -1,4 +1,4 @@
-"""Processor, memory and NVIDIA GPUs, sampled about once a second by the host."""
+"""Samples CPU, memory and NVIDIA GPUs; the host does so about once a second."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CORE_SENSOR = 0  # NVML_TEMPERATURE_GPU
 
 
 class SystemSampler:
-    """Samples the machine and the processes of one run (the host and everything below it)."""
+    """Samples the machine and the processes of one run (the host and all its descendants)."""
 
     def __init__(self) -> None:
         self._host = psutil.Process()
@@ -24,7 +24,7 @@ class SystemSampler:
         psutil.cpu_percent(percpu=True)  # the first call only starts the interval
 
     def sample(self) -> System:
-        """CPU shares are over the time since the last call."""
+        """Take a sample. CPU usage is averaged over the time since the last call."""
         cpu = 0.0
         resident = 0
         for process in self._processes():
@@ -45,7 +45,7 @@ class SystemSampler:
         )
 
     def _processes(self) -> list[psutil.Process]:
-        """The same `Process` objects each time: `cpu_percent` keeps its interval in them."""
+        """The run's processes, as the same `Process` objects each time: `cpu_percent` keeps its interval in them."""
         with contextlib.suppress(psutil.Error):
             alive = {process.pid: process for process in (self._host, *self._host.children(recursive=True))}
             self._known = {pid: self._known.get(pid, process) for pid, process in alive.items()}
@@ -56,7 +56,7 @@ class SystemSampler:
 
 
 class _GPUs:
-    """The GPUs that CUDA sees, in its order, if this machine has NVML."""
+    """The GPUs visible to CUDA, in its order, if the machine has NVML."""
 
     def __init__(self) -> None:
         self._nvml: Any = None
@@ -73,7 +73,7 @@ class _GPUs:
                 self._note = "CUDA_VISIBLE_DEVICES hides every GPU" if here else "no NVIDIA GPU on this machine"
         except ImportError:
             self._note = "NVML is not installed (nvidia-ml-py)"
-        except Exception as error:  # pynvml makes its error classes at run time; each only means "no answer"
+        except Exception as error:  # pynvml creates its error classes at run time; all mean that no GPU can be read
             self._note = "no NVIDIA GPU here: " + str(error)
 
     def sample(self) -> tuple[list[GPU], str]:
@@ -85,11 +85,12 @@ class _GPUs:
 
 
 def visible_gpus(nvml: Any, visible: str | None) -> list[Any]:
-    """Handles of the GPUs that CUDA sees, in its order.
+    """Handles of the GPUs visible to CUDA, in its order.
 
     Args:
         nvml: the module pynvml, initialised.
-        visible: `CUDA_VISIBLE_DEVICES`: indices and UUIDs (a beginning will do), separated by commas; None: all.
+        visible: value of `CUDA_VISIBLE_DEVICES`: indices, UUIDs or unique prefixes of them, separated by commas. None:
+            all.
     """
     every = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
     if visible is None:
@@ -105,13 +106,13 @@ def visible_gpus(nvml: Any, visible: str | None) -> list[Any]:
         else:
             named = [handle for handle in every if name and nvml.nvmlDeviceGetUUID(handle).startswith(name)]
         if len(named) != 1:
-            break  # CUDA, too, ignores everything after a name that it does not know
+            break  # like CUDA, ignore everything after an unknown name
         found += named
     return found
 
 
 def gpu_of(nvml: Any, handle: Any) -> GPU:
-    """What one GPU reports now; what it does not support is None, and hides nothing else."""
+    """The current values of a GPU; None for values that it does not support."""
 
     def ask(query: Callable[..., Any], *arguments: Any) -> Any:
         try:

@@ -1,4 +1,4 @@
-"""How much memory there is, and what a run will take of it."""
+"""Available memory, and estimates of the memory that a run needs."""
 
 from __future__ import annotations
 
@@ -12,47 +12,47 @@ from engine.config.run_config import RunConfig
 from engine.errors import UserError
 from engine.runtime.threads import CGROUP
 
-_PROGRAM_BYTES = 700 * 2**20
-"""A runner's process with torch and the compiled kernels, measured."""
+_PROCESS_BYTES = 700 * 2**20
+"""Memory of a runner process with torch and the compiled kernels, measured."""
 _SAMPLE_BYTES = {"mario": 30, "snake": 220, "tetris": 220}
-"""For each pixel of a sample while it is learned from, measured in float32."""
-_WIDER_ON_DEVICE = 5
-"""Bytes by which a transition's action and episode are wider on a device."""
-_LITTLE_LEFT = 0.04
-"""Share of the memory below which a run warns."""
+"""Bytes per pixel of a sample during an update, measured in float32."""
+_EXTRA_BYTES_ON_DEVICE = 5
+"""Additional bytes per transition on a device, where actions and episode starts have wider types."""
+_LOW_MEMORY = 0.04
+"""Fraction of available memory below which a run warns."""
 
 
 def available_bytes(cgroup: Path = CGROUP) -> int:
-    """Memory that a new program could have: what the machine has free, and what the container allows."""
+    """Bytes that a new program could allocate, limited by the machine's free memory and the container's limit."""
     return _memory(cgroup)[0]
 
 
-def is_short(cgroup: Path = CGROUP) -> bool:
-    """Whether little is left of the memory that there is, on the machine or in the container."""
+def is_low(cgroup: Path = CGROUP) -> bool:
+    """Whether little memory is left, on the machine or in the container."""
     available, total = _memory(cgroup)
-    return available < _LITTLE_LEFT * total
+    return available < _LOW_MEMORY * total
 
 
 def _memory(cgroup: Path) -> tuple[int, int]:
-    """Bytes available, and in all: of the machine, or of its container (cgroup v2) where that has less."""
+    """Bytes available and in total, of the machine or, if that has less, of the container (cgroup v2)."""
     machine = psutil.virtual_memory()
     try:
         limit = int((cgroup / "memory.max").read_text("ascii"))  # or the word max
         used = int((cgroup / "memory.current").read_text("ascii"))
         stat = dict(line.split() for line in (cgroup / "memory.stat").read_text("ascii").splitlines())
-        cached = int(stat["active_file"]) + int(stat["inactive_file"])  # of files, given up when a program wants it
+        cached = int(stat["active_file"]) + int(stat["inactive_file"])  # file cache, which the kernel frees on demand
     except (OSError, ValueError, KeyError):
         return machine.available, machine.total
     return min(machine.available, limit - used + cached), min(machine.total, limit)
 
 
 def replay_bytes(transitions: int, frame_shape: tuple[int, ...], mask_actions: int) -> int:
-    """Replay and its priorities: frame, record, mask and priority of each transition."""
+    """Bytes of a replay in memory: frame, record, mask and priority of each transition."""
     return math.ceil(transitions * (math.prod(frame_shape) + 16 + mask_actions + 8.6))
 
 
 def mapped_bytes(transitions: int, frame_shape: tuple[int, ...], stack: int, mask_actions: int) -> int:
-    """What a replay takes on disk with `--use-mmap-buffer`: everything but the priorities."""
+    """Bytes of a replay on disk with `--use-mmap-buffer`: everything except the priorities. `stack` is not used."""
     return transitions * (math.prod(frame_shape) + 16 + mask_actions)
 
 
@@ -61,26 +61,27 @@ class DeviceMemory:
     """Bytes of a GPU's memory, as its driver and PyTorch's allocator count them."""
 
     free: int
-    """For any program."""
+    """Free for any program."""
     reserved: int
-    """Taken by this process's allocator, which hands it out again."""
+    """Reserved by this process's allocator."""
     allocated: int
-    """Of those, in use."""
+    """The part of the reserved bytes that is in use."""
 
     @property
     def available(self) -> int:
-        """For this process."""
+        """Bytes that this process can still allocate."""
         return self.free + self.reserved - self.allocated
 
 
 def fits_device(
     where: str, transitions: int, frame_shape: tuple[int, ...], mask_actions: int, memory: DeviceMemory
 ) -> bool:
-    """Whether so many transitions are to be kept on the GPU that learns from them.
+    """Whether to store the replay on the GPU that learns from it.
 
-    With `auto` they are if half of the available memory is enough. With `device` they are, or `UserError` is raised.
+    With `where` = `auto`, if it fits in half of the available memory. With `device`, always; raises `UserError` if it
+    does not fit in the available memory.
     """
-    needed = transitions * (replay_bytes(1, frame_shape, mask_actions) + _WIDER_ON_DEVICE)
+    needed = transitions * (replay_bytes(1, frame_shape, mask_actions) + _EXTRA_BYTES_ON_DEVICE)
     if where == "auto":
         return needed <= memory.available / 2
     if needed > memory.available:
@@ -93,19 +94,22 @@ def fits_device(
     return True
 
 
-def _needs(
+def _required_bytes(
     config: RunConfig, frame_shape: tuple[int, ...], stack: int, mask_actions: int, *, with_replay: bool
 ) -> tuple[int, int]:
-    """Bytes of a transition in memory, and of everything but the replay."""
+    """Bytes of host memory per transition, and for everything except the replay."""
     each = replay_bytes(1, frame_shape, mask_actions) if with_replay else 9  # priorities stay in memory
     batch = config.batch_size * stack * math.prod(frame_shape) * _SAMPLE_BYTES[config.game] // config.accumulate
     learners = 1 if config.runner == "apex" else config.processes
-    return each, _PROGRAM_BYTES * (config.processes + (config.runner == "apex")) + batch * learners
+    return each, _PROCESS_BYTES * (config.processes + (config.runner == "apex")) + batch * learners
 
 
-def seen_by(config: RunConfig) -> tuple[tuple[int, ...], int, int]:
-    """Shape of a frame, frames in an observation and actions in a mask, from the options alone: as the game's own
-    `Spec` says (`tests/mario_tui/screens/test_new_run.py`), without building it."""
+def observation_layout(config: RunConfig) -> tuple[tuple[int, ...], int, int]:
+    """Shape of a frame, frames per observation and actions per mask, computed from the options alone.
+
+    They equal those of the game's `Spec` (tested in `tests/mario_tui/screens/test_new_run.py`), without building the
+    game.
+    """
     if config.game == "mario":
         height, width = (int(side) for side in config.observation.split("x"))
         return (height, width), 4, 0
@@ -114,9 +118,9 @@ def seen_by(config: RunConfig) -> tuple[tuple[int, ...], int, int]:
 
 
 def estimate_bytes(config: RunConfig) -> tuple[int, int]:
-    """About how much memory a run will take, and how much of it is its replay; wherever the replay lies."""
-    frame_shape, stack, mask_actions = seen_by(config)
-    _, rest = _needs(config, frame_shape, stack, mask_actions, with_replay=False)
+    """Estimated bytes that a run needs in total, and for its replay alone, wherever the replay is stored."""
+    frame_shape, stack, mask_actions = observation_layout(config)
+    _, rest = _required_bytes(config, frame_shape, stack, mask_actions, with_replay=False)
     replay = replay_bytes(config.buffer_size, frame_shape, mask_actions)
     return rest + replay, replay
 
@@ -124,8 +128,11 @@ def estimate_bytes(config: RunConfig) -> tuple[int, int]:
 def check_memory(
     config: RunConfig, frame_shape: tuple[int, ...], stack: int, mask_actions: int, *, with_replay: bool
 ) -> None:
-    """Raises `UserError` if what the run will take in host memory is more than there is."""
-    each, rest = _needs(config, frame_shape, stack, mask_actions, with_replay=with_replay)
+    """Raise `UserError` if the run needs more host memory than is available.
+
+    `with_replay`: whether the replay is in host memory; otherwise only its priorities are.
+    """
+    each, rest = _required_bytes(config, frame_shape, stack, mask_actions, with_replay=with_replay)
     available = available_bytes()
     if rest + each * config.buffer_size <= available:
         return
@@ -133,7 +140,7 @@ def check_memory(
     gib = 2**30
     if fits < max(config.burnin, config.batch_size):
         raise UserError(
-            f"--batch-size: {config.batch_size} needs about {rest / gib:.1f} GiB beside the replay, and "
+            f"--batch-size: {config.batch_size} needs about {rest / gib:.1f} GiB in addition to the replay, and "
             f"{available / gib:.1f} GiB of memory are free; accepted: a smaller one, or a larger --accumulate"
             + (", or fewer processes" if config.processes > 1 else "")
         )

@@ -1,7 +1,7 @@
-"""Scalars into TensorBoard event files, without importing torch. Names follow CleanRL (`charts/…`, `losses/…`).
+"""Writes scalars to TensorBoard event files, without importing torch. Names follow CleanRL (`charts/…`, `losses/…`).
 
-The x axis of every scalar is environment steps. A point for each episode would fill a disk, because small games end
-hundreds of them a second: the points of a long run are means of more and more episodes.
+The x-axis of all scalars is environment steps. Small games finish hundreds of episodes per second, so one point per
+episode would fill the disk: as a run goes on, each point is the mean of more and more episodes.
 """
 
 from __future__ import annotations
@@ -20,27 +20,28 @@ from tensorboard.summary.writer.event_file_writer import EventFileWriter
 from engine.protocol.messages import Episode, Evaluation, Progress
 
 EPISODE_POINTS = 4096
-"""Points with as many episodes each, one at first; then of twice as many. Our own charts show no more, either."""
+"""Number of points after which the number of episodes per point, initially 1, doubles. Charts in the dashboard show no
+more points than that."""
 
 
 class ScalarWriter:
-    """One event file under the run's folder, written by a thread of its own.
+    """Writes one event file in the run's folder, in a separate thread.
 
-    Where it can't be written, on a full disk perhaps, that is told once, to `complain`, and what comes after is lost:
-    the file may end in half a record, and no reader would go past that.
+    If the file can't be written (the disk may be full), `complain` is called once with a message and all later scalars
+    are dropped: the file may end in a partial record, beyond which no reader continues.
     """
 
     def __init__(self, folder: Path, complain: Callable[[str], None]) -> None:
         self._complain = complain
         self._writer: EventFileWriter | None = None
-        self._sums: dict[str, float] = {}  # of the episodes that the next point is the mean of
-        self._summed = self._summed_to = 0  # how many they are; environment steps at the last one
-        self._each, self._points = 1, 0  # episodes of a point; points with so many
+        self._sums: dict[str, float] = {}  # over the episodes of the next point
+        self._summed = self._summed_to = 0  # number of those episodes; environment steps at the last one
+        self._each, self._points = 1, 0  # episodes per point; points written with that many
         try:
-            # Nobody can have prepared a link of that name.
+            # The random suffix prevents others from placing a link of that name beforehand.
             self._writer = EventFileWriter(str(folder), flush_secs=5, filename_suffix=f".{secrets.token_hex(8)}")
         except OSError as error:
-            self._give_up(error)
+            self._disable(error)
 
     def progress(self, p: Progress) -> None:
         self._add(
@@ -60,7 +61,7 @@ class ScalarWriter:
         )
 
     def episode(self, e: Episode) -> None:
-        """One of many: `EPISODE_POINTS` points are single episodes, as many more are means of 2 each, then of 4, ..."""
+        """Add an episode. The first `EPISODE_POINTS` points are single episodes, as many more are means of 2, then of 4."""
         scalars = {
             "charts/episodic_return": e.episode_return,
             "charts/episodic_length": e.length,
@@ -95,7 +96,7 @@ class ScalarWriter:
                 self._writer.close()
 
     def _write_episodes(self) -> None:
-        """A point of the episodes that have ended since the last one."""
+        """Write a point with the means of the episodes since the last one."""
         if self._summed:
             self._add(self._summed_to, {tag: total / self._summed for tag, total in self._sums.items()})
             self._sums, self._summed = {}, 0
@@ -107,8 +108,9 @@ class ScalarWriter:
         try:
             self._writer.add_event(Event(wall_time=time.time(), step=step, summary=Summary(value=values)))
         except OSError as error:
-            self._give_up(error)
+            self._disable(error)
 
-    def _give_up(self, error: OSError) -> None:
+    def _disable(self, error: OSError) -> None:
         self._writer = None
-        self._complain(f"no more scalars for TensorBoard: its event file can't be written ({error.strerror or error})")
+        reason = error.strerror or error
+        self._complain(f"no more scalars are written for TensorBoard: its event file can't be written ({reason})")

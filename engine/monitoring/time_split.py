@@ -1,4 +1,4 @@
-"""Where the time between two readings of a stopwatch went."""
+"""Splits the time between two readings of a stopwatch among its stages."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ from collections.abc import Sequence
 from engine.protocol.messages import Split
 from engine.runtime.stopwatch import SHARED, STAGES
 
-_SHOWN = 0.0005
+_MIN_FRACTION = 0.0005
 
 
 def split(before: Sequence[float], after: Sequence[float], process: str = "", names: Sequence[str] = STAGES) -> Split:
-    """Where the time between two rows of a stopwatch went; of length 0 if the second is another process's."""
+    """Split the time between two results of `Stopwatch.row` among the stages `names`.
+
+    The result has 0 seconds if `after` is from another process than `before` (a restarted one).
+    """
     n = len(names)
     change = [late - early for early, late in zip(before, after, strict=True)]
     seconds = change[0]
@@ -27,6 +30,6 @@ def split(before: Sequence[float], after: Sequence[float], process: str = "", na
 
     def by_name(values: Sequence[float]) -> dict[str, float]:
         found = zip(names, values, strict=True)
-        return {name: value / seconds for name, value in found if value / seconds >= _SHOWN}
+        return {name: value / seconds for name, value in found if value / seconds >= _MIN_FRACTION}
 
     return Split(process=process, seconds=seconds, loop=by_name(loop), busy=by_name(all_do), cpu=by_name(cpu))

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from engine.agents.double_dqn import legal
+from engine.agents.double_dqn import mask_illegal
 from engine.agents.exploration import annealed, random_actions
 from engine.envs.episode import EpisodeRecord, ended_episodes
 from engine.envs.frame_stack import FrameStack
@@ -80,7 +80,7 @@ class Actor:
         self._held = np.where(starts, random_actions(self._random, lanes, spec.actions, self.masks), self._held)
         self._hold_left = np.where(starts, self._random.integers(1, spec.hold + 1, lanes), self._hold_left)
         obs, explores = self._stack.obs, self._hold_left > 0
-        q_values = legal(policy(obs), self.masks)
+        q_values = mask_illegal(policy(obs), self.masks)
         actions = np.where(explores, self._held, q_values.argmax(1).cpu().numpy())
         self.decision = Decision(obs, q_values, actions, explores)
         self._hold_left = np.maximum(self._hold_left - 1, 0)

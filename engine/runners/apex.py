@@ -20,7 +20,7 @@ from engine.agents import Losses
 from engine.agents.autotune import Choices
 from engine.agents.initial_priorities import TDErrors
 from engine.agents.networks import make_networks
-from engine.agents.weights import SharedWeights, count
+from engine.agents.weights import SharedWeights, parameter_count
 from engine.buffers import NothingToSample, SharedMemory
 from engine.config.run_config import RunConfig
 from engine.envs.factory import make_lanes
@@ -83,7 +83,7 @@ class Runner:
             tell=link.log,
             resume_from=resume_from,
         )
-        self._weights = SharedWeights(count(self._learner.agent.online), weights_memory)
+        self._weights = SharedWeights(parameter_count(self._learner.agent.online), weights_memory)
         self._weights.publish(self._learner.agent.online, self._learner.updates)
         self._published_at = 0.0
         self._taken = 0  # environment steps already counted by the learner
@@ -165,7 +165,7 @@ class _Policy:
     def __init__(self, shared: Shared, spec: Spec) -> None:
         self._network, _ = make_networks(shared.config, spec)
         self._network.requires_grad_(False)
-        self._weights = SharedWeights(count(self._network), shared.weights)
+        self._weights = SharedWeights(parameter_count(self._network), shared.weights)
         choices = Choices(**shared.choices)
         fast = choices.device == "cpu" and choices.precision == "bfloat16"
         self._autocast = torch.autocast("cpu", torch.bfloat16) if fast else contextlib.nullcontext()

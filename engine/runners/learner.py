@@ -102,7 +102,7 @@ class Learner:
             tau=config.tau,
             threads=self.choices.threads,
             accumulate=config.accumulate,
-            on_shortage=lambda parts: tell(f"out of memory: batches are now processed in {parts} parts"),
+            on_out_of_memory=lambda parts: tell(f"out of memory: batches are now processed in {parts} parts"),
         )
         renew = None if resume_from is None else tell  # such as after a change of processes or lanes
         self.replay = (

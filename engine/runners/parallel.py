@@ -69,7 +69,7 @@ class Runner:
             resume_from=resume_from,
             seed=None if resume_from is None else [config.seed, 0, begun_at],
         )
-        self._worker.agent.store_first()
+        self._worker.agent.store_initial()
         learner = self._worker.actor_learner.learner
         shared = Shared(run, config, ledger_memory, model, lock, screen, learner.choices.state(), resume_from, begun_at)
         self._pool = WorkerPool("worker", work, (shared,), self._shared_state, link, first=1)

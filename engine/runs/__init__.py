@@ -1,1 +1,1 @@
-"""What lies on disk: a run's folder, the registry of runs, checkpoints, policies, recordings."""
+"""Runs on disk: run folders, the registry of runs, checkpoints, policies and recordings."""

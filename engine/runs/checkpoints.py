@@ -1,9 +1,9 @@
-"""Checkpoints as folders that are complete or absent.
+"""Checkpoints: folders that are either complete or absent.
 
-The learner writes tensors (safetensors) and `state.json` into a hidden `.partial` folder and seals it with a manifest
-of versions, sizes and checksums; the host verifies it, renames it to `step-…` and removes the oldest, which gets a
-hidden name first. So whoever is killed whenever, a folder named `step-…` is complete. Nothing here unpickles, and
-nothing imports torch.
+The learner writes tensors (safetensors) and `state.json` to a hidden `.partial` folder and seals it with a manifest of
+versions, sizes and checksums. The host verifies it, renames it to `step-…`, and removes the oldest checkpoint, which
+gets a hidden name first. So a folder named `step-…` is complete, whichever process is killed at any time. Nothing is
+unpickled, and torch is not imported.
 """
 
 from __future__ import annotations
@@ -38,25 +38,29 @@ _PREFIX = "step-"
 _REPLACED = "-replaced"
 _PIECE_BYTES = 2**24
 _MAX_HEADER_BYTES = 2**24
-"""Of a manifest, or of what a safetensors file says of its tensors."""
+"""Maximum size of a manifest."""
 
 
 class CheckpointError(UserError):
-    """A checkpoint is missing, foreign, incomplete or damaged."""
+    """A checkpoint is missing, incomplete, damaged or not of mario-tui."""
 
 
 class Entry(msgspec.Struct, frozen=True):
-    size: int
-    sha256: str
+    """A file of a checkpoint."""
+
+    size: int  # bytes
+    sha256: str  # hexadecimal
 
 
 class _Format(msgspec.Struct):
-    """Of a manifest, what every version's has."""
+    """The part of a manifest that all versions have in common."""
 
     format: int
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """Contents of `manifest.json`."""
+
     format: int
     version: str  # of mario-tui
     env_steps: Count
@@ -66,7 +70,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class Source:
-    """A checkpoint to resume from; `run` is the run it continues, None if a new run should be made of it."""
+    """A checkpoint to resume from. `run` is the run that it continues; None if it starts a new run."""
 
     path: Path
     manifest: Manifest
@@ -78,7 +82,7 @@ def folder_name(env_steps: int) -> str:
 
 
 def seal(folder: Path, env_steps: int, updates: int, progress: Callable[[], object] = lambda: None) -> None:
-    """Write the manifest of everything in `folder` and force it all to disk. `progress` is called after each piece."""
+    """Write the manifest of all files in `folder` and sync them to disk. `progress` is called after each piece."""
     files = {}
     for path in sorted(folder.iterdir()):
         files[path.name] = Entry(path.stat().st_size, _sha256(path, progress))
@@ -90,7 +94,7 @@ def seal(folder: Path, env_steps: int, updates: int, progress: Callable[[], obje
 
 
 def verify(folder: Path) -> Manifest:
-    """Check a sealed folder byte by byte. Raises `CheckpointError` naming the file that is wrong."""
+    """Check sizes and checksums of a sealed folder. Raises `CheckpointError` naming the file that is wrong."""
     manifest = _manifest(folder)
     for name, entry in manifest.files.items():
         path = folder / name
@@ -125,7 +129,10 @@ def _manifest(folder: Path) -> Manifest:
 
 
 def commit(partial: Path, final: Path) -> None:
-    """Give a verified folder its name, atomically; an older one of the same name gives way, but not before."""
+    """Verify a sealed folder and rename it to `final`. An older checkpoint of that name is kept until then.
+
+    Raises `CheckpointError` if it is not complete.
+    """
     verify(partial)
     replaced = final.with_name(final.name + _REPLACED)
     if final.exists():
@@ -149,8 +156,10 @@ def rotate(run: Run, keep: int) -> None:
 
 
 def recover(run: Run) -> list[Path]:
-    """Commit what a writer, which must not be at work any more, left complete; remove the rest. The former, as they
-    are called now."""
+    """Commit complete checkpoints that a dead writer left behind, and remove its incomplete ones.
+
+    Returns the committed folders. No writer may be at work.
+    """
     found = []
     for path in sorted(run.path.glob(f".{_PREFIX}*")):
         final = run.path / path.name[1:].split(".")[0]
@@ -162,23 +171,23 @@ def recover(run: Run) -> list[Path]:
     return found
 
 
-def newest(run: Run, passed_over: Callable[[str], object] = lambda reason: None) -> Path | None:
-    """The newest checkpoint that verifies; `passed_over` is told what is wrong with each newer one."""
+def newest(run: Run, on_skip: Callable[[str], object] = lambda reason: None) -> Path | None:
+    """The newest checkpoint that passes `verify`. `on_skip` is called with the reason for each newer one."""
     for path in reversed(committed(run)):
         try:
             verify(path)
         except CheckpointError as error:
-            passed_over(str(error))
+            on_skip(str(error))
         else:
             return path
     return None
 
 
 def find_source(spec: str, run_dir: str | Path | None) -> Source:
-    """What `--resume RUN|PATH|latest` means, runs being those of `list_runs(run_dir)`. Raises `UserError` if there is
-    nothing to resume from.
+    """Resolve `--resume RUN|PATH|latest`; runs are those of `list_runs(run_dir)`.
 
-    The newest checkpoint of a run continues that run; an older one, or one that lies elsewhere, begins a new run.
+    The newest checkpoint of a run continues that run. An older one, or one outside a run's folder, starts a new run.
+    Raises `UserError` if there is nothing to resume from.
     """
     folder = Path(spec)
     if spec == "latest":
@@ -204,10 +213,11 @@ def find_source(spec: str, run_dir: str | Path | None) -> Source:
 
 
 def find_policy(spec: str, run_dir: str | Path | None) -> Path:
-    """The safetensors file behind a policy file, the name of one that comes with the package, a checkpoint folder, a
-    run or `latest`. Raises `CheckpointError`.
+    """The policy file (safetensors) for `spec`: a policy file, the name of a policy in the package, a checkpoint
+    folder, a run or `latest`.
 
-    Of a run it is the best-evaluated policy, or that of the newest checkpoint if none was evaluated.
+    For a run it is the best-evaluated policy, or that of the newest checkpoint if none was evaluated. Raises
+    `CheckpointError` if there is none.
     """
     path = Path(spec)
     shipped = policies.path_of(spec)
@@ -234,7 +244,7 @@ def find_policy(spec: str, run_dir: str | Path | None) -> Path:
 
 
 def policy_metadata(path: Path) -> dict[str, Any]:
-    """What a policy file says of itself (network, observation, actions, stage, counters), read without torch.
+    """The metadata of a policy file (network, observation, actions, stage, counters), read without torch.
 
     Raises `CheckpointError` if the file is not a policy of mario-tui.
     """
@@ -251,7 +261,7 @@ def policy_metadata(path: Path) -> dict[str, Any]:
 
 
 def _remove(folder: Path) -> None:
-    """Away with a checkpoint: from its name at once, from the disk as far as that is possible."""
+    """Remove a checkpoint: rename it at once, then delete as much of it as possible."""
     hidden = folder.with_name(f".{folder.name}.gone")
     shutil.rmtree(hidden, ignore_errors=True)
     with contextlib.suppress(OSError):
@@ -260,17 +270,17 @@ def _remove(folder: Path) -> None:
 
 
 def _newest_with_policy(run_dir: str | Path | None) -> Run:
-    """The newest run that got as far as having one; the newest of all if none did."""
+    """The newest run that has a policy; the newest run if none has."""
     runs = list_runs(run_dir)
     found = next((run for run in runs if (run.path / BEST_POLICY_FILE).is_file() or committed(run)), None)
     return found or find_run("latest", run_dir)
 
 
 def _newest_source(run: Run) -> Source:
-    passed_over: list[str] = []
-    path = newest(run, passed_over.append)
+    skipped: list[str] = []
+    path = newest(run, skipped.append)
     if path is None:
-        why = f" ({passed_over[0]})" if passed_over else ""
+        why = f" ({skipped[0]})" if skipped else ""
         raise CheckpointError(f"{run.name}: has no complete checkpoint{why}")
     return Source(path, _manifest(path), run)
 

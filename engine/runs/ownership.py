@@ -1,4 +1,4 @@
-"""Whether a run's folder can be trusted: it travels between machines and users."""
+"""Checks whether a run's folder can be trusted, since folders are copied between machines and users."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from engine.errors import UserError
 
 
 def check_own(folder: Path) -> None:
-    """Check that a folder and everything in it are plain files and folders of this user.
+    """Check that a folder and everything in it are regular files and folders owned by this user.
 
-    Raises `UserError` naming the first that is not.
+    Raises `UserError` naming the first one that is not.
     """
     pending = [folder]
     while pending:

@@ -1,4 +1,4 @@
-"""The trained policies that come with the package, and their cards. Imports without torch."""
+"""The trained policies that come with the package, and their cards. Does not import torch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from engine.errors import UserError
 class Rate(msgspec.Struct, frozen=True):
     """A greedy evaluation of a policy."""
 
-    console: str  # Mario's: native or nes-py; empty elsewhere
+    console: str  # native or nes-py for Mario, empty for other games
     episodes: int
     noop_max: int
     clears: int
@@ -21,15 +21,15 @@ class Rate(msgspec.Struct, frozen=True):
 
 
 class Card(msgspec.Struct, frozen=True, kw_only=True):
-    """How a policy came about and what it does; `<policy>.json` beside it."""
+    """How a policy was trained and how well it plays; stored as `<policy>.json` beside it."""
 
     name: str
     game: str
-    stage: str  # or board
-    command: str  # that trained it
+    stage: str  # stage or board
+    command: str  # the command that trained it
     seed: int
     env_steps: int
-    minutes: float  # of training, evaluations included
+    minutes: float  # training time, including evaluations
     machine: str
     version: str  # of mario-tui
     torch: str
@@ -38,24 +38,24 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def folder() -> Path:
-    """Inside the installed package, or in a checkout."""
+    """The folder of the policies, in the installed package or in a checkout."""
     inside = Path(__file__).parents[1] / "shipped"
     return inside if inside.is_dir() else Path(__file__).parents[2] / "checkpoints" / "policies"
 
 
 def cards(where: Path | None = None) -> list[Card]:
-    """Of every policy in a folder (the package's), by name."""
+    """The cards of all policies in a folder (default: the package's), sorted by name."""
     return [msgspec.json.decode(path.read_bytes(), type=Card) for path in sorted((where or folder()).glob("*.json"))]
 
 
 def path_of(name: str) -> Path | None:
-    """The file of a policy by its name, as `mario-1-1`; None if there is none."""
+    """The file of a policy by its name, such as `mario-1-1`; None if there is no such policy."""
     path = folder() / f"{name}.safetensors"
     return path if path.parent == folder() and path.is_file() else None
 
 
 def of_task(game: str, where: str | None) -> Path:
-    """The policy for a game and its stage or board (None: any). Raises `UserError` naming those there are."""
+    """The policy for a game and its stage or board (None: any). Raises `UserError` with the names of all policies."""
     known = cards()
     for card in known:
         path = path_of(card.name)
@@ -63,7 +63,7 @@ def of_task(game: str, where: str | None) -> Path:
             return path
     names = ", ".join(f"{card.name}" for card in known) or "none yet"
     asked = game if where is None else f"{game} {where}"
-    raise UserError(f"CHECKPOINT: no policy comes with the package for {asked}; there are: {names}")
+    raise UserError(f"CHECKPOINT: no policy comes with the package for {asked}; accepted: {names}")
 
 
 def write_card(card: Card, where: Path) -> None:
@@ -72,19 +72,19 @@ def write_card(card: Card, where: Path) -> None:
 
 
 def leaderboard(where: Path | None = None) -> str:
-    """A Markdown table of all policies in a folder (the package's)."""
+    """A Markdown table of all policies in a folder (default: the package's)."""
     head = "| policy | 100 greedy episodes, 0 to 30 no-ops | the same on nes-py | trained with | steps, minutes |"
     return "\n".join([head, "|---|---|---|---|---|", *(_row(card) for card in cards(where))])
 
 
 def _row(card: Card) -> str:
-    def told(console: str) -> str:
+    def result(console: str) -> str:
         rate = next((rate for rate in card.rates if rate.console == console), None)
         if rate is None:
             return "–"
         return f"{rate.clears} clears" if card.game == "mario" else f"mean score {rate.mean_score:.1f}"
 
-    ours, original = (told("native"), told("nes-py")) if card.game == "mario" else (told(""), "")
+    ours, original = (result("native"), result("nes-py")) if card.game == "mario" else (result(""), "")
     return (
         f"| `{card.name}` | {ours} | {original} | `{card.command}` | {card.env_steps / 1e6:.2f}M, {card.minutes:.0f} |"
     )

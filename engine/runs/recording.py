@@ -1,4 +1,4 @@
-"""The recording that a host leaves in its run's folder: what a dashboard shows when the host is gone."""
+"""Reads the recording that a host leaves in its run's folder; a dashboard shows it after the host has ended."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _MAX_RECORDED_BYTES = 2 * MAX_MESSAGE_BYTES
 
 
 def read_recording(path: Path) -> list[Event]:
-    """Events stored as they go over the wire, as the host leaves them in a run's folder.
+    """Read the events of a recording; the file has the format of the host's protocol.
 
-    Raises `UserError` if the file is not such a recording.
+    Raises `UserError` if the file can't be read or is not a recording.
     """
     events: list[Event] = []
     try:

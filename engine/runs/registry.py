@@ -1,6 +1,6 @@
-"""A user's runs: made, found, listed, deleted.
+"""Creates, lists, finds and deletes a user's runs.
 
-A per-user registry (`$XDG_STATE_HOME/mario-tui/runs`) remembers where runs are, so that they are found from any folder.
+A per-user registry (`$XDG_STATE_HOME/mario-tui/runs`) stores the paths of runs, so that they are found from any folder.
 """
 
 from __future__ import annotations
@@ -17,32 +17,32 @@ from engine.errors import UserError
 from engine.runs.run import CONFIG_FILE, RECORD_FILE, Run, initial_record, path_digest
 from engine.runtime.files import is_own, read_bounded
 
-_CLOCK_MAY_DIFFER_S = 24 * 3600.0
+_CLOCK_TOLERANCE_S = 24 * 3600.0
 _MAX_PATH_BYTES = 2**16
 
 
 def create_run(config: RunConfig) -> Run:
-    """Make the folder of a new run and remember it. Raises `UserError` if the folder can't be written."""
+    """Create and register the folder of a new run. Raises `UserError` if the folder can't be written."""
     game = f"{config.game}-{config.board or config.stage}"
     stamp = time.strftime("%Y%m%d-%H%M%S")
     parent = Path(config.run_dir)
-    made: Path | None = None
+    created: Path | None = None
     try:
         parent.mkdir(parents=True, exist_ok=True)
         for suffix in ("", *(f"-{n}" for n in range(2, 100))):
             with contextlib.suppress(FileExistsError):
                 path = parent / f"{game}-{stamp}{suffix}"
                 path.mkdir()
-                made = path
+                created = path
                 break
-        if made is None:
-            raise FileExistsError(errno.EEXIST, "99 runs began in this second")
-        run = Run(made)
+        if created is None:
+            raise FileExistsError(errno.EEXIST, "99 runs were started in this second")
+        run = Run(created)
         (run.path / CONFIG_FILE).write_text(config.to_toml(), encoding="utf-8")
         run.write_record(initial_record(run, config, "starting", time.time()))
     except OSError as error:
-        if made is not None:
-            shutil.rmtree(made, ignore_errors=True)  # a full disk: nothing half-made stays behind
+        if created is not None:
+            shutil.rmtree(created, ignore_errors=True)  # if the disk is full, leave no incomplete folder behind
         raise UserError(f"--run-dir: {parent}: can't be written ({error.strerror or error})") from None
     _register(run)
     return run
@@ -54,7 +54,7 @@ def delete_run(run: Run) -> None:
         raise UserError(f"{run.path}: not a run of mario-tui")
     try:
         with run.lock():
-            (run.path / RECORD_FILE).unlink()  # first: what a crash leaves behind is no run any more
+            (run.path / RECORD_FILE).unlink()  # first, so that after a crash the remains are no run
             shutil.rmtree(run.path)
     except OSError as error:
         raise UserError(f"{run.path}: can't be removed ({error.strerror or error})") from None
@@ -62,8 +62,8 @@ def delete_run(run: Run) -> None:
 
 
 def list_runs(run_dir: str | Path | None = None) -> list[Run]:
-    """Runs of this user, newest first: those in `run_dir` alone, or without one those in `checkpoints` here and every
-    other that the registry knows."""
+    """Runs of this user, newest first: those in `run_dir`; without it, those in `checkpoints` of the working directory
+    and all registered ones."""
     found = {path.parent.resolve() for path in Path(run_dir or RunConfig.run_dir).glob(f"*/{RECORD_FILE}")}
     if run_dir is None:
         found |= _registered()
@@ -71,20 +71,20 @@ def list_runs(run_dir: str | Path | None = None) -> list[Run]:
     for path in found:
         with contextlib.suppress(UserError):
             if is_own(path) and is_own(path / RECORD_FILE):
-                dated.append((_sane_date(Run(path).record().created_at), path))
+                dated.append((_plausible_date(Run(path).record().created_at), path))
     return [Run(path) for _, path in sorted(dated, reverse=True)]
 
 
-def _sane_date(created_at: float) -> float:
-    """A run's date as far as it can be believed: what claims to be of the future is older than all others."""
-    return created_at if 0 < created_at < time.time() + _CLOCK_MAY_DIFFER_S else 0.0
+def _plausible_date(created_at: float) -> float:
+    """A run's date, or 0 if it is implausible (in the future), which sorts the run behind all others."""
+    return created_at if 0 < created_at < time.time() + _CLOCK_TOLERANCE_S else 0.0
 
 
 def _registered() -> set[Path]:
-    """Folders of the registry's runs; entries of those that were removed go, those on a disk that is away stay."""
+    """Folders of the registered runs. Entries of removed runs are deleted; entries on an unmounted disk are kept."""
     found = set()
     for entry in _registry().glob("*"):
-        with contextlib.suppress(OSError, ValueError):  # another process may have removed it just now
+        with contextlib.suppress(OSError, ValueError):  # another process may have removed it meanwhile
             path = Path(read_bounded(entry, _MAX_PATH_BYTES).decode("utf-8"))
             if (path / RECORD_FILE).is_file():
                 found.add(path)
@@ -94,8 +94,10 @@ def _registered() -> set[Path]:
 
 
 def find_run(name: str, run_dir: str | Path | None = None) -> Run:
-    """A run by its path, or among those of `list_runs` by its name or `latest`. Raises `UserError` naming what is
-    there."""
+    """Find a run by its path, or among those of `list_runs` by its name or `latest`.
+
+    Raises `UserError`, with the names of the newest runs, if there is no such run.
+    """
     runs = list_runs(run_dir)
     where = "" if run_dir is None else f" in {run_dir}"
     if name == "latest":

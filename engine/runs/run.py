@@ -1,8 +1,7 @@
-"""Where a run lives and whether it is alive: `<run-dir>/<run>/` with config, record, logs and checkpoints.
+"""A run's folder `<run-dir>/<run>/`, with options, record, logs and checkpoints, and whether the run is alive.
 
-A run's host holds a lock on `run.lock` for as long as it lives; the kernel drops it however the host dies, so a record
-that says "running" beside a free lock is a *lost* run. A per-user registry remembers where runs are, so that they are
-found from any folder.
+A run's host holds a lock on `run.lock` as long as it lives. The kernel releases it however the host ends, so a run
+whose record says "running" while the lock is free is *lost*.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ LOCK_FILE = "run.lock"
 LOG_FILE = "run.log"
 HISTORY_FILE = "history.msgpack"
 _MAX_BYTES = 2**20
-"""Of a record or another small file; those that we write have some hundred."""
+"""Maximum size of a record; those that we write have a few hundred bytes."""
 ACTIVE: tuple[State, ...] = ("starting", "running", "paused", "stopping")
 
 
@@ -39,7 +38,7 @@ Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e15)]
 
 
 class RunRecord(msgspec.Struct, kw_only=True):
-    """What `run.json` says; written by the host at every change of state and every few seconds."""
+    """Contents of `run.json`, which the host writes at every change of state and every few seconds."""
 
     name: str
     game: str
@@ -60,13 +59,13 @@ class RunRecord(msgspec.Struct, kw_only=True):
 
 
 class _Pid(msgspec.Struct):
-    """Of a record, the process that serves the run."""
+    """The part of a record that names the run's host process."""
 
     pid: int = 0
 
 
 class Run:
-    """A run's folder. Reads and writes its files; knows nothing of what runs inside."""
+    """A run's folder. Reads and writes its files; knows nothing about the processes of the run."""
 
     def __init__(self, path: Path) -> None:
         self.path = path.resolve()
@@ -81,23 +80,26 @@ class Run:
 
     @property
     def history_path(self) -> Path:
-        """What a dashboard shows of the run when its host is gone; see `engine.runs.recording.read_recording`."""
+        """The recording that a dashboard shows after the host has ended; see `engine.runs.recording`."""
         return self.path / HISTORY_FILE
 
     def identity(self) -> int | None:
-        """What tells the folder from another that takes its place; None if there is none."""
+        """The inode number of the folder, which tells it from another folder of the same path; None if it is gone."""
         try:
             return self.path.stat().st_ino
         except FileNotFoundError:
             return None
 
     def config(self) -> RunConfig:
-        """The stored options. Raises `UserError` naming file and key if they can't be read."""
+        """The stored options. Raises `UserError`, naming file and key, if they can't be read."""
         return read_config(self.path / CONFIG_FILE)
 
     def record(self) -> RunRecord:
-        """The stored record, its state corrected to "lost" if no host is alive behind an active one; "damaged" if it
-        can't be understood, with what the options tell. Raises `UserError` if there is none."""
+        """The stored record. Its state becomes "lost" if it is active but no host is alive.
+
+        If the record can't be read or parsed, the result is a "damaged" record made from the options. Raises
+        `UserError` if there is no record.
+        """
         path = self.path / RECORD_FILE
         try:
             written_at = path.lstat().st_mtime
@@ -123,7 +125,7 @@ class Run:
         write_atomically(self.path / RECORD_FILE, msgspec.json.format(msgspec.json.encode(record)))
 
     def is_alive(self) -> bool:
-        """Whether a host holds the run's lock, or lives without one since somebody removed it."""
+        """Whether a host holds the run's lock, or is alive although someone has removed the lock file."""
         try:
             with open_regular(self.path / LOCK_FILE, os.O_RDONLY) as file:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -137,27 +139,29 @@ class Run:
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[BinaryIO]:
-        """Hold the run for one host, which may inherit the open file, and the lock with it. Raises `UserError` if
-        another one has the run."""
+        """Lock the run for one host and return the open lock file; a process that inherits it also holds the lock.
+
+        Raises `UserError` if another host has the run.
+        """
         with open_regular(self.path / LOCK_FILE, os.O_RDWR | os.O_CREAT) as file:
-            os.fchmod(file.fileno(), 0o600)  # who can open a file can lock it
+            os.fchmod(file.fileno(), 0o600)  # any user who can open the file could lock it
             for last_try in (False, False, False, True):
                 try:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     break
                 except BlockingIOError:
                     if last_try:
-                        raise self._taken() from None
-                    time.sleep(0.05)  # somebody's is_alive() may hold the lock for an instant
+                        raise self._already_running() from None
+                    time.sleep(0.05)  # is_alive() in another process may hold the lock for an instant
             if self._has_host():
-                raise self._taken()
+                raise self._already_running()
             yield file
 
-    def _taken(self) -> UserError:
-        return UserError(f"{self.name}: is running already; attach to it instead")
+    def _already_running(self) -> UserError:
+        return UserError(f"{self.name}: is already running; attach to it instead")
 
     def _has_host(self) -> bool:
-        """Whether the process that the record names, another than this one, is at work in this very folder."""
+        """Whether the record names a host process other than this one that is alive and works in this folder."""
         try:
             pid = msgspec.json.decode(read_bounded(self.path / RECORD_FILE, _MAX_BYTES), type=_Pid).pid
             process = psutil.Process(pid)
@@ -167,7 +171,7 @@ class Run:
 
 
 def initial_record(run: Run, config: RunConfig, state: State, at: float, reason: str = "") -> RunRecord:
-    """The record of a run of which only the options are known, made at unix time `at`."""
+    """A record for a run of which only the options are known, created at Unix time `at` (seconds)."""
     return RunRecord(
         name=run.name,
         game=config.game,
@@ -186,10 +190,10 @@ def read_config(path: Path) -> RunConfig:
 
 
 def record_as_dict(run: Run) -> dict[str, Any]:
-    """The record with the run's path, for `runs --json`."""
+    """The record and the run's path, for `runs --json`."""
     return {**msgspec.to_builtins(run.record()), "path": str(run.path)}
 
 
 def path_digest(path: Path) -> str:
-    """16 hex digits that stand for a run's path in names of files."""
+    """16 hex digits that identify a run's path in file names."""
     return hashlib.sha256(str(path).encode()).hexdigest()[:16]

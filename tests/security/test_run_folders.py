@@ -353,7 +353,7 @@ def test_a_second_host_refuses_though_the_lock_vanished(tmp_path: Path) -> None:
         run = the_run(tmp_path)
         (run.path / "run.lock").unlink()
         assert run.is_alive()
-        with pytest.raises(UserError, match="is running already"):
+        with pytest.raises(UserError, match="is already running"):
             HostProcess(run)
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from engine.agents import DoubleDQN, DuelingQNetwork
 from engine.agents import autotune as probe
-from engine.agents.autotune import choose, faster_precision, largest_batch_that_pays, made_up_batch, still_valid
+from engine.agents.autotune import choose, faster_precision, random_batch, still_valid, tune_batch_size
 from engine.agents.double_dqn import Precision
 from engine.agents.exploration import annealed, epsilon_ladder, random_actions
 from engine.agents.networks import ColumnsQNetwork
@@ -192,7 +192,7 @@ def test_a_shared_batch_gives_the_same_bits_every_time() -> None:
 )
 def test_an_update_that_runs_out_of_memory_is_done_in_smaller_shares(shortage: Exception) -> None:
     told: list[int] = []
-    agent, plain = make_agent(on_shortage=told.append), make_agent()
+    agent, plain = make_agent(on_out_of_memory=told.append), make_agent()
 
     def refuse(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
         if inputs[0].shape[0] > 8:
@@ -240,11 +240,11 @@ def test_the_largest_batch_that_pays_fits_and_is_faster_for_it(clock: Clock) -> 
         return Batch(pixels, np.zeros(size, np.int64), np.zeros(size, np.float32), pixels, np.zeros(size, np.float32))
 
     hook = agent.online.register_forward_pre_hook(refuse)
-    assert largest_batch_that_pays(agent, batch, 4096) == most
-    assert [largest_batch_that_pays(agent, batch, held) for held in (100, 20)] == [64, 20]
+    assert tune_batch_size(agent, batch, 4096) == most
+    assert [tune_batch_size(agent, batch, held) for held in (100, 20)] == [64, 20]
     hook.remove()
     agent.online.register_forward_pre_hook(wait)
-    assert largest_batch_that_pays(agent, batch, 4096) == 32
+    assert tune_batch_size(agent, batch, 4096) == 32
 
 
 def test_the_batch_that_is_chosen_fits_into_each_replay_also_into_a_smaller_one_on_resume() -> None:
@@ -272,7 +272,7 @@ def test_precision_is_what_the_processor_is_faster_with(clock: Clock) -> None:
 
     for slower, faster in (("float32", "bfloat16"), ("bfloat16", "float32")):
         slow = {slower}
-        assert faster_precision(build, made_up_batch(8, 4, (50, 60), 3)) == faster
+        assert faster_precision(build, random_batch(8, 4, (50, 60), 3)) == faster
 
 
 @pytest.mark.parametrize("tau", [0.25, 1.0])

@@ -15,7 +15,7 @@ from engine.buffers.device.replay import DeviceReplayBuffer
 from engine.config.run_config import make_config
 from engine.envs.mario import MarioLanes, MarioTask
 from engine.errors import UserError
-from engine.monitoring.memory_budget import DeviceMemory, available_bytes, fits_device, is_short
+from engine.monitoring.memory_budget import DeviceMemory, available_bytes, fits_device, is_low
 from engine.runners.replay_factory import on_one_gpu
 from engine.runtime.threads import available_cores
 
@@ -60,14 +60,14 @@ def container(folder: Path, *, limit: str, used: int, active: int, inactive: int
 def test_files_that_a_container_keeps_in_memory_leave_room_for_programs(tmp_path: Path) -> None:
     full = container(tmp_path, limit=str(200 * MIB), used=195 * MIB, active=60 * MIB, inactive=80 * MIB)
     assert available_bytes(full) == 145 * MIB
-    assert not is_short(full)
+    assert not is_low(full)
 
 
 @pytest.mark.parametrize(("used", "short"), [(90 * MIB, False), (97 * MIB, True)])
 def test_memory_is_short_by_what_the_container_has_and_not_the_machine(used: int, short: bool, tmp_path: Path) -> None:
     cgroup = container(tmp_path, limit=str(100 * MIB), used=used, active=0, inactive=0)
     assert available_bytes(cgroup) == 100 * MIB - used
-    assert is_short(cgroup) == short
+    assert is_low(cgroup) == short
 
 
 def test_without_a_limit_the_machine_counts(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from engine.agents import DoubleDQN, DuelingQNetwork
 from engine.agents.allreduce_dqn import AllreduceDQN
 from engine.agents.initial_priorities import TDErrors
 from engine.agents.shared_dqn import ProcessLock, SharedDQN
-from engine.agents.weights import SharedWeights, count
+from engine.agents.weights import SharedWeights, parameter_count
 from engine.buffers import Batch, FrameStorage, PrioritizedSampler, SharedMemory
 from engine.buffers.sampling import EPSILON
 from engine.config.presets import PRESETS, preset
@@ -47,7 +47,7 @@ from tests.support.program import PATIENCE_S, child, run_program, wait_until
 # ---------------------------------------------------------------------------------- ranks that average gradients
 
 UPDATES, BATCH = 10, 32
-MOMENTS = ("never", "_loss", "_found_gradient")
+MOMENTS = ("never", "_loss", "_on_gradient")
 
 
 def batch_of(number: int) -> tuple[Batch, np.ndarray]:
@@ -90,10 +90,10 @@ class Short(AllreduceDQN):
         self._run_short("_loss")
         return super()._loss(*arguments)
 
-    def _found_gradient(self, parameter: Tensor) -> None:
-        if len(self._additions) == 2:  # in the middle of a backward pass, with gradients under way
-            self._run_short("_found_gradient")
-        super()._found_gradient(parameter)
+    def _on_gradient(self, parameter: Tensor) -> None:
+        if len(self._reductions) == 2:  # in the middle of a backward pass, with gradients under way
+            self._run_short("_on_gradient")
+        super()._on_gradient(parameter)
 
     def _run_short(self, where: str) -> None:
         if self.moment == where and self.updates == 3:
@@ -257,7 +257,7 @@ def numbers_in(network: nn.Module) -> set[float]:
 
 def _publish(memory: SharedMemory) -> None:
     network = network_of(0)
-    weights = SharedWeights(count(network), memory)
+    weights = SharedWeights(parameter_count(network), memory)
     for number in range(1, 2**24):  # as far as float32 counts
         for parameter in network.parameters():
             nn.init.constant_(parameter, number)
@@ -266,7 +266,7 @@ def _publish(memory: SharedMemory) -> None:
 
 def test_weights_are_pulled_whole_and_a_killed_writer_leaves_the_last_ones() -> None:
     network, memory = network_of(0), SharedMemory()
-    readers = [SharedWeights(count(network), memory) for _ in range(2)]
+    readers = [SharedWeights(parameter_count(network), memory) for _ in range(2)]
     seen = [0]
     with child(_publish, memory) as writer:
 
@@ -284,7 +284,7 @@ def test_weights_are_pulled_whole_and_a_killed_writer_leaves_the_last_ones() -> 
         writer.join()
     pull()  # what was there at the end
     assert all(reader.pull(network) is None for reader in readers)
-    late = SharedWeights(count(network), memory)
+    late = SharedWeights(parameter_count(network), memory)
     assert late.pull(network) == seen[-1]
     assert numbers_in(network) == {seen[-1]}
 
@@ -304,15 +304,15 @@ class Stopping(np.ndarray):
 def test_a_writer_that_ends_in_the_middle_leaves_the_last_whole_version() -> None:
     network, memory = network_of(7), SharedMemory()
     for number in (7, 8):
-        SharedWeights(count(network), memory).publish(network_of(number), number)
-    dying = SharedWeights(count(network), memory)
+        SharedWeights(parameter_count(network), memory).publish(network_of(number), number)
+    dying = SharedWeights(parameter_count(network), memory)
     dying._slots = dying._slots.view(Stopping)
     with pytest.raises(Stop):
         dying.publish(network_of(9), 9)
-    reader = SharedWeights(count(network), memory)
+    reader = SharedWeights(parameter_count(network), memory)
     assert reader.pull(network) == 8
     assert numbers_in(network) == {8}
-    SharedWeights(count(network), memory).publish(network_of(10), 10)
+    SharedWeights(parameter_count(network), memory).publish(network_of(10), 10)
     assert reader.pull(network) == 10
     assert numbers_in(network) == {10}
 
@@ -359,7 +359,7 @@ def _halt(memory: SharedMemory, lock: ProcessLock, told: Connection, moment: str
 def test_a_worker_killed_with_the_lock_leaves_the_model_as_it_was(moment: str) -> None:
     memory, lock = SharedMemory(), ProcessLock()
     agent, witness = (agent_of(seed, SharedDQN, memory=memory, lock=lock) for seed in (0, 2))
-    agent.store_first()
+    agent.store_initial()
     agent.update(*batch_of(5))
     expected = agent_of(0)
     for number in (5, 0):

@@ -13,7 +13,7 @@ from engine.config import run_config as configuration
 from engine.config.presets import PRESETS
 from engine.config.run_config import GAMES, RUNNERS, ConfigError, RunConfig, belongs, make_config
 from engine.envs.factory import make_lanes
-from engine.monitoring.memory_budget import check_memory, estimate_bytes, seen_by
+from engine.monitoring.memory_budget import check_memory, estimate_bytes, observation_layout
 from mario_tui.app import MarioApp
 from mario_tui.data.form import SPECS, Form
 from mario_tui.launch import make_plan
@@ -124,10 +124,10 @@ def test_an_option_of_another_runner_is_not_offered() -> None:
 def test_the_estimate_knows_what_the_game_shows(options: dict[str, Any]) -> None:
     config = make_config(options)
     spec = make_lanes(config, 1, threads=1, seed=0).spec
-    assert seen_by(config) == (spec.frame_shape, spec.stack, spec.actions if spec.masked else 0)
+    assert observation_layout(config) == (spec.frame_shape, spec.stack, spec.actions if spec.masked else 0)
     total, replay = estimate_bytes(config)
     assert 0 < replay < total
-    check_memory(config, *seen_by(config), with_replay=True)
+    check_memory(config, *observation_layout(config), with_replay=True)
 
 
 def test_too_much_memory_is_said_before_the_start() -> None:
