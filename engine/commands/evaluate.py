@@ -57,12 +57,12 @@ def main() -> int:
 
 def _evaluate(options: argparse.Namespace, tell: Callable[[EvaluationReport], None]) -> None:
     started = time.monotonic()
-    said = checkpoints.policy_metadata(options.policy)
+    metadata = checkpoints.policy_metadata(options.policy)
     lanes = min(MAX_LANES, options.episodes)
     threads = thread_budget(lanes)
     torch.set_num_threads(threads.torch_threads)
     env = lanes_of_policy(
-        said,
+        metadata,
         lanes,
         threads=threads.lane_threads,
         seed=options.seed,
@@ -94,9 +94,9 @@ def _evaluate(options: argparse.Namespace, tell: Callable[[EvaluationReport], No
     tell(
         Evaluated(
             policy=str(options.policy),
-            game=said["game"],
-            stage=options.stage or said.get("stage", ""),
-            emulator=options.emulator or said.get("emulator", ""),
+            game=metadata["game"],
+            stage=options.stage or metadata.get("stage", ""),
+            emulator=options.emulator or metadata.get("emulator", ""),
             episodes=len(played),
             epsilon=options.epsilon,
             noop_max=options.noop_max,

@@ -139,17 +139,19 @@ def main() -> int:
     person = _Person()
     try:
         film = None if options.record is None else open_film(options.record)
-        said = {} if options.policy is None else checkpoints.policy_metadata(options.policy)
-        game = said.get("game", options.game)
+        metadata = {} if options.policy is None else checkpoints.policy_metadata(options.policy)
+        game = metadata.get("game", options.game)
         if game == "mario":
-            _play_mario(options, said, person, tell, film)
+            _play_mario(options, metadata, person, tell, film)
         else:
             from engine.commands.play_board import play_board
 
             if options.policy is None:
-                said = describe_task(make_config({"game": game, **({"board": options.board} if options.board else {})}))
+                metadata = describe_task(
+                    make_config({"game": game, **({"board": options.board} if options.board else {})})
+                )
             play_board(
-                said, options.policy, person, tell,
+                metadata, options.policy, person, tell,
                 epsilon=options.epsilon, seed=options.seed, episodes=options.episodes, film=film,
             )  # fmt: skip
     except BrokenPipeError:
@@ -165,7 +167,7 @@ def main() -> int:
 
 def _play_mario(
     options: argparse.Namespace,
-    said: Mapping[str, Any],
+    metadata: Mapping[str, Any],
     person: _Person,
     tell: Callable[[EvaluationReport], None],
     film: Film | None,
@@ -176,11 +178,11 @@ def _play_mario(
         emulator, hold = options.emulator or "native", 1
         act: Act = lambda obs: person.buttons  # noqa: E731
     else:
-        hold = said["frame_skip"]
-        stage = options.stage or said["stage"]
-        task = task_of_policy(said, stage=stage, noop_max=options.noop_max, frame_by_frame=True)
-        emulator = options.emulator or said["emulator"]
-        act = _policy_buttons(options.policy, said["actions"], options.epsilon, options.seed)
+        hold = metadata["frame_skip"]
+        stage = options.stage or metadata["stage"]
+        task = task_of_policy(metadata, stage=stage, noop_max=options.noop_max, frame_by_frame=True)
+        emulator = options.emulator or metadata["emulator"]
+        act = _policy_buttons(options.policy, metadata["actions"], options.epsilon, options.seed)
     play(
         task, emulator, options.rom, act, person, tell,
         hold=hold, seed=options.seed, episodes=options.episodes, film=film,

@@ -129,7 +129,7 @@ class TetrisPerson:
 
 
 def play_board(
-    said: Mapping[str, Any],
+    metadata: Mapping[str, Any],
     policy: Path | None,
     keys: Keys,
     tell: Callable[[EvaluationReport], None],
@@ -142,11 +142,11 @@ def play_board(
     """Play until the person is gone, or `episodes` are over.
 
     Args:
-        said: a policy's description, or one as if it were one.
+        metadata: a policy's description, or one as if it were one.
         policy: its file; None if the person plays.
     """
-    game = said["game"]
-    env = boards_of_policy(said, 1, seed=seed)
+    game = metadata["game"]
+    env = boards_of_policy(metadata, 1, seed=seed)
     player: _Player
     if policy is not None:
         player = BoardPolicy(policy, env.spec.actions, epsilon, seed)

@@ -37,26 +37,26 @@ EPISODES, NOOP_MAX = 100, 30
 
 def ship(policy: Path, into: Path, name: str, command: str, minutes: float) -> policies.Card:
     """Store a policy under a name and write its card. Raises `UserError` if it is no policy."""
-    said = policy_metadata(policy)
+    metadata = policy_metadata(policy)
     target = into / f"{name}.safetensors"
     into.mkdir(parents=True, exist_ok=True)
-    whole = _rate(policy, "native" if said["game"] == "mario" else "")
+    whole = _rate(policy, "native" if metadata["game"] == "mario" else "")
     header = _header(policy)
     save_file({key: tensor.half() for key, tensor in load_file(policy).items()}, target, header)
     half = _rate(target, whole.console)
     dtype = "float16"
-    worse = half.clears < whole.clears if said["game"] == "mario" else half.mean_score < 0.95 * whole.mean_score
+    worse = half.clears < whole.clears if metadata["game"] == "mario" else half.mean_score < 0.95 * whole.mean_score
     if worse:
         save_file(load_file(policy), target, header)
         half, dtype = whole, "float32"
-    rates = [half] + ([_rate(target, "nes-py")] if said["game"] == "mario" else [])
+    rates = [half] + ([_rate(target, "nes-py")] if metadata["game"] == "mario" else [])
     card = policies.Card(
         name=name,
-        game=said["game"],
-        stage=said.get("stage") or said["board"],
+        game=metadata["game"],
+        stage=metadata.get("stage") or metadata["board"],
         command=command,
-        seed=said["seed"],
-        env_steps=said["env_steps"],
+        seed=metadata["seed"],
+        env_steps=metadata["env_steps"],
         minutes=minutes,
         machine=f"{available_cores()} cores, {platform.machine()}, {psutil.virtual_memory().total >> 30} GiB",
         version=__version__,
@@ -69,10 +69,10 @@ def ship(policy: Path, into: Path, name: str, command: str, minutes: float) -> p
 
 
 def _rate(policy: Path, console: str) -> policies.Rate:
-    said = policy_metadata(policy)
+    metadata = policy_metadata(policy)
     threads = thread_budget(EPISODES).lane_threads
     env = lanes_of_policy(
-        said, EPISODES, threads=threads, seed=1, emulator=console or None, noop_max=NOOP_MAX, restart=False
+        metadata, EPISODES, threads=threads, seed=1, emulator=console or None, noop_max=NOOP_MAX, restart=False
     )
     try:
         played = play_episodes(env, greedy_act(load_policy(policy)), EPISODES)
@@ -81,7 +81,7 @@ def _rate(policy: Path, console: str) -> policies.Rate:
     return policies.Rate(
         console=console,
         episodes=EPISODES,
-        noop_max=NOOP_MAX if said["game"] == "mario" else 0,
+        noop_max=NOOP_MAX if metadata["game"] == "mario" else 0,
         clears=sum(episode.flag for episode in played),
         mean_score=sum(episode.score for episode in played) / EPISODES,
     )

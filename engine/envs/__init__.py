@@ -1,1 +1,1 @@
-"""Environments: a batched emulator protocol, the consoles behind it, and the games as vector environments."""
+"""Environments: the batched emulator protocol, its consoles, and the games as vector environments."""

@@ -1,4 +1,4 @@
-"""What people call the actions of each game. Imports nothing heavy: the host tells it to its clients."""
+"""Names of each game's actions, for the dashboard. Imports nothing heavy, because the host uses it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Curricula: what a run plays, or is paid for, changes as it gets better.
+"""Curricula, which change the stages or the reward of a run as it makes progress.
 
-How far a curriculum has come is one number, its level: a whole one for each phase from 0 on, with a fraction where the
-next phase is being blended in. The process that leads a run decides it (`Curriculum`); all lanes follow it
-(`Lanes.follow`) by the functions on this page.
+The progress of a curriculum is one number, its level: phase n is level n, counted from 0, and a fraction blends in the
+next phase. The coordinator of a run sets it (`Curriculum`), and all lanes apply it (`Lanes.set_curriculum_level`) with
+the functions of this module.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from engine.protocol import messages
 from engine.protocol.messages import Part
 
 TERMS = ("height", "holes", "bumpiness")
-"""What is counted on a board of Tetris, see `engine.envs.boards.tetris`."""
+"""Measures of a board of Tetris; see `TetrisLanes.set_shaping`."""
 _SHAPING = (
     ("clears", (0.0, 0.0, 0.0)),
     ("height and holes, half", (0.255, 0.18, 0.0)),
     ("height, holes and bumpiness", (0.51, 0.36, 0.18)),
 )
-"""Phases of the reward: what each unit of a term takes from it, in cells of a cleared line. The last are the weights of
-https://codemyroad.wordpress.com/2013/04/14/tetris-ai-the-near-perfect-player/"""
+"""Phases of the reward: name, and weights of `TERMS`, relative to one cell of a cleared line. The last phase uses the
+weights of https://codemyroad.wordpress.com/2013/04/14/tetris-ai-the-near-perfect-player/"""
 
 
 def stage_slots(level: float) -> list[int]:
-    """Places of stages, of which an episode takes any: half are the newest stage's, each other one has one."""
+    """Indices of stages, from which each episode draws one: half are the newest stage, every other one occurs once."""
     newest = int(level)
     return [*range(newest), *[newest] * max(1, newest)]
 
 
 def shaping(level: float) -> tuple[float, ...]:
-    """What a unit of each of `TERMS` takes from the reward."""
+    """Weights of `TERMS` at a level; they are subtracted from the reward."""
     phase = min(int(level), len(_SHAPING) - 1)
     now, after = _SHAPING[phase][1], _SHAPING[min(phase + 1, len(_SHAPING) - 1)][1]
     share = level - phase
@@ -43,41 +43,44 @@ def shaping(level: float) -> tuple[float, ...]:
 
 
 class Curriculum(Protocol):
-    """Decides the level."""
+    """Sets the level of a run."""
 
     level: float
     phases: tuple[str, ...]
-    """Their names."""
+    """Names of the phases."""
 
-    def book(self, stage: str, cleared: bool) -> None:
-        """Count an episode of a lane that hardly explores; it may set the level."""
+    def record_episode(self, stage: str, cleared: bool) -> None:
+        """Count an episode of a lane that hardly explores. May raise the level."""
 
     def advance(self, env_steps: int) -> None:
-        """Set the level for a run of so many environment steps."""
+        """Set the level for a run that has played `env_steps` environment steps."""
 
     def parts(self) -> list[Part]:
-        """What it is made of, as it is now."""
+        """The stages or reward terms with their current weights."""
 
     def goal(self) -> str:
-        """What brings the next phase; empty in the last one."""
+        """The condition for the next phase; empty in the last phase."""
 
     def state(self) -> dict[str, Any]:
-        """For a checkpoint."""
+        """The state for a checkpoint (JSON)."""
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Go on from a `state`."""
+        """Load a `state`."""
 
 
 class StageCurriculum:
-    """The next stage joins when `rate` of the last `episodes` at the newest one reached the flag. None ever leaves."""
+    """Adds the next stage when a share of `rate` of the last `episodes` episodes at the newest one reached the flag.
+
+    Stages are never removed.
+    """
 
     def __init__(self, stages: tuple[str, ...], *, rate: float, episodes: int) -> None:
         self.level, self.phases = 0.0, stages
         self._rate, self._episodes = rate, episodes
         self._recent: dict[str, deque[bool]] = {stage: deque(maxlen=episodes) for stage in stages}
 
-    def book(self, stage: str, cleared: bool) -> None:
-        if stage not in self._recent:  # a warp zone may have led elsewhere
+    def record_episode(self, stage: str, cleared: bool) -> None:
+        if stage not in self._recent:  # reached through a warp zone
             return
         self._recent[stage].append(cleared)
         newest = self._recent[self.phases[int(self.level)]]
@@ -86,7 +89,7 @@ class StageCurriculum:
             self.level += 1
 
     def advance(self, env_steps: int) -> None:
-        """Only episodes count, each as it is booked: several of other processes may come at once."""
+        """Does nothing: only episodes count, and several may be recorded between two calls."""
 
     def parts(self) -> list[Part]:
         slots = stage_slots(self.level)
@@ -116,7 +119,7 @@ class StageCurriculum:
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Of a run through the same stages, or through others of which some are the same."""
+        """Load a `state`, which may be from a run with other stages; only common stages are used."""
         for stage, recent in self._recent.items():
             recent.extend(state["recent"].get(stage, ()))
         while self.level + 1 < len(self.phases) and self.phases[int(self.level) + 1] in state["joined"]:
@@ -124,14 +127,14 @@ class StageCurriculum:
 
 
 class RewardCurriculum:
-    """A phase lasts `steps` environment steps; in its second half the next one is blended in."""
+    """Shapes the reward. A phase lasts `steps` environment steps; its second half blends in the next phase."""
 
     def __init__(self, steps: int) -> None:
         self.level, self.phases = 0.0, tuple(name for name, _ in _SHAPING)
         self._steps = steps
 
-    def book(self, stage: str, cleared: bool) -> None:
-        """Only steps count."""
+    def record_episode(self, stage: str, cleared: bool) -> None:
+        """Does nothing: only environment steps count."""
 
     def advance(self, env_steps: int) -> None:
         phase, rest = divmod(env_steps, self._steps)
@@ -148,11 +151,11 @@ class RewardCurriculum:
         return {}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """The run's environment steps say it all."""
+        """Does nothing: the level follows from the run's environment steps."""
 
 
 def make_curriculum(config: RunConfig) -> Curriculum | None:
-    """What a run's options ask for."""
+    """The curriculum of a run's options; None if it has none."""
     if not config.curriculum:
         return None
     if config.game == "mario":
@@ -163,7 +166,7 @@ def make_curriculum(config: RunConfig) -> Curriculum | None:
 
 
 def report(curriculum: Curriculum) -> messages.Curriculum:
-    """What the panel shows."""
+    """The message that the dashboard's panel shows."""
     phase = int(curriculum.level)
     return messages.Curriculum(
         phase=phase + 1,

@@ -1,4 +1,4 @@
-"""From a run's options, or what a policy says of itself, to its environment."""
+"""Builds environments from a run's options or from a policy's metadata."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _BOARD_OPTIONS = ("board", "reward", "pieces", "death_penalty")
 _TETRIS_SCALES = {"lines": 0.1, "jumanji": 0.01}
-"""What the agent learns of a reward, so that values stay within tens."""
+"""Reward scales for the agent, which keep Q-values within tens."""
 
 
 def make_lanes(
@@ -33,8 +33,13 @@ def make_lanes(
 ) -> Lanes:
     """Lanes of a run's game. Raises `UserError` if the cartridge can't be used.
 
-    Boards are played on `device`, where their frames stay; None: on the CPU, with frames in arrays. `once`: for
-    evaluations in which a lane plays one episode, on its own of several stages.
+    Args:
+        config: options of the run.
+        lanes: number of games.
+        threads: threads that step Mario's lanes.
+        seed: seed of all random decisions.
+        device: where boards are played and their frames stay; None for the CPU, with frames as arrays.
+        once: for evaluations: Mario's lanes play one episode each, and several stages are distributed over the lanes.
     """
     if config.game != "mario":
         options = {name: getattr(config, name) for name in _BOARD_OPTIONS}
@@ -47,13 +52,13 @@ def make_lanes(
         threads=threads,
         seed=seed,
         restart=not once,
-        in_turns=once,
+        stage_per_lane=once,
         rom=rom,
     )
 
 
 def make_task(config: RunConfig) -> MarioTask:
-    """What a run plays on the console."""
+    """The Mario task of a run's options."""
     return MarioTask(
         stage=config.stage,
         reward=config.reward,
@@ -66,7 +71,7 @@ def make_task(config: RunConfig) -> MarioTask:
 
 
 def describe_task(config: RunConfig) -> dict[str, Any]:
-    """What a policy file keeps of the task it was trained on."""
+    """The metadata that a policy file stores about its task."""
     if config.game != "mario":
         return {"game": config.game, **{name: getattr(config, name) for name in _BOARD_OPTIONS}}
     return {
@@ -80,7 +85,7 @@ def describe_task(config: RunConfig) -> dict[str, Any]:
 
 
 def lanes_of_policy(
-    said: Mapping[str, Any],
+    metadata: Mapping[str, Any],
     lanes: int,
     *,
     threads: int,
@@ -91,40 +96,43 @@ def lanes_of_policy(
     restart: bool = True,
     rom: Path | None = None,
 ) -> Lanes:
-    """Lanes for playing a policy, from its description; Mario's stages and console can be other ones.
+    """Lanes for playing a policy, from its metadata. For Mario, `stage` and `emulator` override the metadata.
 
-    Without `restart` Mario's lanes play one episode and then hardly cost anything.
+    Without `restart`, Mario's lanes play one episode; after that they take hardly any time.
     """
-    if said["game"] != "mario":
-        return boards_of_policy(said, lanes, seed=seed)
-    task = task_of_policy(said, stage=stage or said["stage"], noop_max=noop_max)
+    if metadata["game"] != "mario":
+        return boards_of_policy(metadata, lanes, seed=seed)
+    task = task_of_policy(metadata, stage=stage or metadata["stage"], noop_max=noop_max)
     return MarioLanes(
         task,
         lanes,
-        emulator=emulator or said["emulator"],
+        emulator=emulator or metadata["emulator"],
         threads=threads,
         seed=seed,
         restart=restart,
-        in_turns=True,
+        stage_per_lane=True,
         rom=rom,
     )
 
 
-def boards_of_policy(said: Mapping[str, Any], lanes: int, *, seed: int) -> BoardLanes:
-    """Boards for playing a policy."""
-    return _make_boards(said["game"], lanes, seed=seed, **{name: said[name] for name in _BOARD_OPTIONS})
+def boards_of_policy(metadata: Mapping[str, Any], lanes: int, *, seed: int) -> BoardLanes:
+    """Board lanes for playing a policy, from its metadata."""
+    return _make_boards(metadata["game"], lanes, seed=seed, **{name: metadata[name] for name in _BOARD_OPTIONS})
 
 
-def task_of_policy(said: Mapping[str, Any], *, stage: str, noop_max: int, frame_by_frame: bool = False) -> MarioTask:
-    """The task for playing a policy, from its description; `frame_by_frame` leaves holding actions to the caller."""
-    skip, stall = (1, STALL_STEPS * said["frame_skip"]) if frame_by_frame else (said["frame_skip"], STALL_STEPS)
+def task_of_policy(
+    metadata: Mapping[str, Any], *, stage: str, noop_max: int, frame_by_frame: bool = False
+) -> MarioTask:
+    """The task for playing a policy, from its metadata. With `frame_by_frame`, a step is one frame: the caller has to
+    repeat actions."""
+    skip, stall = (1, STALL_STEPS * metadata["frame_skip"]) if frame_by_frame else (metadata["frame_skip"], STALL_STEPS)
     return MarioTask(
         stage=stage,
-        actions=",".join(said["actions"]),
+        actions=",".join(metadata["actions"]),
         frame_skip=skip,
         stall_steps=stall,
         noop_max=noop_max,
-        view=VIEWS[said["observation"]],
+        view=VIEWS[metadata["observation"]],
     )
 
 
@@ -139,13 +147,13 @@ def _make_boards(
     death_penalty: float,
     device: torch.device | None = None,
 ) -> BoardLanes:
-    from engine.envs.boards.lanes import BoardLanes  # torch is for those who play on boards
+    from engine.envs.boards.lanes import BoardLanes  # imports torch, which only boards need
     from engine.envs.boards.snake import SnakeLanes
     from engine.envs.boards.tetris import TetrisLanes
 
     width, height = (int(side) for side in board.split("x"))
     where = device or "cpu"
-    # The time limit truncates: nothing that the agent sees tells the time.
+    # The time limit truncates episodes, because observations do not show the time.
     if game == "snake":
         snake = SnakeLanes(
             lanes,
@@ -166,10 +174,10 @@ def _make_boards(
         masked=True,
         reward_scale=_TETRIS_SCALES[reward],
         tensors=device is not None,
-        follow=lambda level: tetris.weigh(shaping(level)),
+        set_level=lambda level: tetris.set_shaping(shaping(level)),
     )
 
 
 def games_of(config: RunConfig) -> dict[str, Any]:
-    """What must be the same for the games of a checkpoint to go on."""
+    """The options that must be equal for the games of a checkpoint to be resumed."""
     return {**describe_task(config), "lanes": config.parallel_envs, "rom": config.rom}

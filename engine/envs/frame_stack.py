@@ -1,4 +1,4 @@
-"""Observations of several frames, newest last."""
+"""Stacks the last frames of each lane into observations, newest last."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from engine.envs.vec_env import Frames
 
 STACK = 4
-"""Pictures in an observation (Mnih et al. 2015)."""
+"""Frames per observation (Mnih et al. 2015)."""
 
 
 class FrameStack:
@@ -19,7 +19,8 @@ class FrameStack:
         self.obs: Frames = frames[:, None] if stack == 1 else np.repeat(frames[:, None], stack, axis=1)
 
     def push(self, frames: Frames, ended: NDArray[np.bool_]) -> None:
-        """Take new frames [lanes, *frame_shape]; where an episode `ended`, the frame is a new one's first."""
+        """Add frames [lanes, *frame_shape]. Where an episode `ended` (bool [lanes]), the frame is the first of the next
+        one and fills the whole stack."""
         if self._stack == 1:
             self.obs = frames[:, None]
             return

@@ -1,4 +1,4 @@
-"""What a trainer plays on: N games of one kind, stepped together, whatever they are."""
+"""The interface of all environments for training: N games of one kind, stepped together."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ import numpy as np
 from numpy.typing import NDArray
 
 Frames = Any
-"""uint8, NDArray or Tensor."""
+"""uint8 NDArray or Tensor."""
 
 
 @dataclass(frozen=True)
 class VectorStep:
-    """What one environment step of all lanes gave; the arrays are the caller's to keep.
+    """The result of one environment step of all lanes; later steps do not overwrite its arrays.
 
-    Frames may stay on the device that drew them, as tensors; everything else is a few bytes a lane, on the host.
+    Frames may be tensors on the device that drew them; everything else is a few bytes per lane, on the host.
 
-    A lane that ended shows its next episode's first frame in `frames` and the ended episode's last one in
-    `final_frames` (elsewhere undefined). Lanes that don't restart show the last one in both.
+    If an episode ended, `frames` has the first frame of the next episode and `final_frames` the last one of the ended
+    episode; otherwise `final_frames` is undefined. Lanes that don't restart have the last frame in both.
     """
 
     frames: Frames  # [lanes, *frame_shape]
     final_frames: Frames  # [lanes, *frame_shape]
-    rewards: NDArray[np.float32]  # [lanes], as the agent learns them
-    terminated: NDArray[np.bool_]  # [lanes]: nothing follows
-    truncated: NDArray[np.bool_]  # [lanes], cut by the environment: the value of what would follow counts
-    returns: NDArray[Any]  # [lanes], of the episode so far, as people count them
+    rewards: NDArray[np.float32]  # [lanes], for the agent: scaled and shaped
+    terminated: NDArray[np.bool_]  # [lanes], the episode ended in a terminal state: no bootstrapping
+    truncated: NDArray[np.bool_]  # [lanes], the episode was cut off by a limit: bootstrap from `final_frames`
+    returns: NDArray[Any]  # [lanes], return of the episode so far, for people: not scaled or shaped
     lengths: NDArray[np.int64]  # [lanes], environment steps of the episode so far
-    scores: NDArray[np.int64]  # [lanes], of the episode so far: Mario's points, fruits of Snake, lines of Tetris
-    furthest: NDArray[np.int64]  # [lanes], Mario's x position; 0 elsewhere
-    clears: NDArray[np.bool_]  # [lanes], a flag was reached in this step
-    info: NDArray[np.int64]  # [lanes, columns]; Mario's are named in `rules.INFO_NAMES`
-    stages: NDArray[np.int64]  # [lanes], in which the step began: 0 is Mario's 1-1, 31 is 8-4; -1 elsewhere
-    emulated: int  # frames of all lanes together, skipped scenes and new starts included; 0 without a console
-    masks: NDArray[np.bool_] | None = None  # [lanes, actions], legal in `frames`; None where all always are
+    scores: NDArray[np.int64]  # [lanes], score of the episode so far: Mario's points, fruits of Snake, lines of Tetris
+    furthest: NDArray[np.int64]  # [lanes], Mario's furthest x position of the episode; 0 for other games
+    clears: NDArray[np.bool_]  # [lanes], whether a flag was reached in this step
+    info: NDArray[np.int64]  # [lanes, columns], columns as in `rules.INFO_NAMES` for Mario, none for other games
+    stages: NDArray[np.int64]  # [lanes], stage at the begin of the step: 0 is 1-1, 31 is 8-4; -1 for other games
+    emulated: int  # frames of all lanes together, including skipped scenes and new starts; 0 without a console
+    masks: NDArray[np.bool_] | None = None  # [lanes, actions], legal in `frames`; None if all are always legal
     final_masks: NDArray[np.bool_] | None = None  # the same for `final_frames`
 
     def played(self, frames: Frames, actions: NDArray[np.int64], masks: NDArray[np.bool_] | None) -> PlayedStep:
@@ -69,21 +69,21 @@ class PlayedStep:
 
 @dataclass(frozen=True)
 class Spec:
-    """What replay and networks need to know of a game."""
+    """The properties of a game that replay and networks depend on."""
 
     frame_shape: tuple[int, ...]
-    """(height, width) of a picture, or (planes, height, width) of a board."""
+    """(height, width) of a screen, or (planes, height, width) of a board."""
     actions: int
     stack: int
-    """Frames in an observation."""
+    """Frames per observation."""
     hold: int
-    """Environment steps for which a random action is held at most while exploring."""
+    """Maximum number of environment steps for which a random action is held during exploration."""
     masked: bool
-    """Whether some actions are illegal at times."""
+    """Whether some actions may be illegal."""
 
 
 class Lanes(Protocol):
-    """N games. An episode that ends is followed by the next one within the same step."""
+    """N games. When an episode ends, the next one begins within the same step."""
 
     lanes: int
 
@@ -93,31 +93,31 @@ class Lanes(Protocol):
 
     @property
     def masks(self) -> NDArray[np.bool_] | None:
-        """[lanes, actions], legal in the latest frames; None where all always are."""
+        """Legal actions in the latest frames [lanes, actions]; None if all are always legal."""
 
     def reset(self) -> Frames:
-        """Begin an episode in every lane; the first frames [lanes, *frame_shape]."""
+        """Begin an episode in every lane; returns the first frames [lanes, *frame_shape]."""
 
     def step(self, actions: NDArray[np.int64]) -> VectorStep:
         """One environment step with action indices [lanes]."""
 
-    def follow(self, level: float) -> None:
-        """From the next step on, play what a curriculum has at that level; see `engine.envs.curricula`."""
+    def set_curriculum_level(self, level: float) -> None:
+        """Apply a curriculum's level from the next step on; see `engine.envs.curricula`."""
 
     def screen(self, lane: int) -> NDArray[np.uint8]:
         """A picture for people, uint8 [240, 256, 3]."""
 
     def spread_starts(self) -> None:
-        """Let new lanes begin as differently as the game allows, before the first `reset`."""
+        """Give the lanes as many different starts as the game allows. Call before the first `reset`."""
 
     def rewind(self) -> None:
-        """Let all random decisions from the next `reset` on be those of new lanes."""
+        """Restart the random numbers: from the next `reset` on, lanes behave like new ones."""
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Everything that the next steps depend on, for a checkpoint."""
 
     def load_state(self, state: dict[str, NDArray[Any]]) -> None:
-        """Go on from the `state` of as many lanes of the same game."""
+        """Load the `state` of the same number of lanes of the same game."""
 
     def close(self) -> None:
-        """Free what the games hold."""
+        """Release resources."""

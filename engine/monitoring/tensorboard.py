@@ -61,7 +61,7 @@ class ScalarWriter:
         )
 
     def episode(self, e: Episode) -> None:
-        """Add an episode. The first `EPISODE_POINTS` points are single episodes, as many more are means of 2, then of 4."""
+        """Add an episode. The first `EPISODE_POINTS` points are single episodes, the next means of 2, then of 4, …"""
         scalars = {
             "charts/episodic_return": e.episode_return,
             "charts/episodic_length": e.length,

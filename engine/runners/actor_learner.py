@@ -73,7 +73,7 @@ class ActorLearner:
         )
         env = lanes_of_member(config, index, seed=env_seed, threads=self.threads.lane_threads, tell=tell)
         if config.curriculum:
-            env.follow(shared_state.level)
+            env.set_curriculum_level(shared_state.level)
         self.learner = Learner(
             config,
             env.spec,
@@ -119,7 +119,7 @@ class ActorLearner:
         self._has_acted = True
         follow(shared_state, learner)
         if self.config.curriculum:
-            actor.env.follow(shared_state.level)
+            actor.env.set_curriculum_level(shared_state.level)
         frames, masks = actor.frames, actor.masks
         actions = actor.choose(learner.agent.q_values, shared_state.env_steps, shared_state.tuned("epsilon_scale"))
         self.show()

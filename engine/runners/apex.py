@@ -188,7 +188,7 @@ def act(link: HostLink, index: int, restarts: int, shared: Shared) -> None:
     seeds = np.random.SeedSequence([config.seed, index, restarts, shared.begun_at]).generate_state(2)
     env = make_lanes(config, config.parallel_envs, threads=threads.lane_threads, seed=int(seeds[0]))
     if config.curriculum:
-        env.follow(shared_state.level)
+        env.set_curriculum_level(shared_state.level)
     spec = env.spec
     storage = shared_storage(config, spec, config.num_actors, shared.replay).part(index * env.lanes, env.lanes)
     storage.end_episodes()  # a previous actor may have crashed in the middle of an episode or a write
@@ -219,7 +219,7 @@ def act(link: HostLink, index: int, restarts: int, shared: Shared) -> None:
             if updates is not None:
                 shared_state.counts[index, 3] = updates
         if config.curriculum:
-            env.follow(shared_state.level)
+            env.set_curriculum_level(shared_state.level)
         frames, masks = actor.frames, actor.masks
         actions = actor.choose(policy, shared_state.env_steps, shared_state.tuned("epsilon_scale"))
         shown_at = show_screen(shared_state, index, actor, shared.screen, shown_at)

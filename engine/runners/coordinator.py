@@ -192,7 +192,7 @@ class Coordinator:
             counters.book_episode(episode.episode_return)
             self._lane_stats.book(member, episode, counters.env_steps)
             if self._curriculum is not None and self._judged[place]:
-                self._curriculum.book(episode.stage_name, episode.flag)
+                self._curriculum.record_episode(episode.stage_name, episode.flag)
             self._link.send(
                 episode.message(
                     actor=member,

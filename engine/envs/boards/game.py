@@ -1,6 +1,6 @@
-"""What batched games in tensors have in common: the step they give, and pictures of them for people.
+"""Common parts of the batched board games: the result of a step, state, and pictures for people.
 
-A step never waits for the device: no tensor's value decides what Python does, and every shape is fixed.
+A step never waits for the device: no Python branch depends on a tensor's value, and all shapes are fixed.
 """
 
 from __future__ import annotations
@@ -17,22 +17,23 @@ from torch import Tensor
 from engine.errors import UserError
 
 CELL = 12
-"""Side of a cell in pictures for people, pixels."""
+"""Side of a cell in pictures for people, in pixels."""
 
 
 @dataclass(frozen=True)
 class TensorStep:
-    """What one environment step of all lanes gave; the tensors are the caller's to keep.
+    """The result of one environment step of all lanes; later steps do not overwrite its tensors.
 
-    A lane that ended shows its next episode's first observation in `frames` and `masks`, and the ended episode's last
-    one in `final_frames` and `final_masks`; elsewhere both are the same. Everything else is of the ended episode.
+    If an episode ended, `frames` and `masks` are the first observation of the next episode, and `final_frames` and
+    `final_masks` the last one of the ended episode; otherwise both are equal. All other fields refer to the episode
+    that ended.
     """
 
     frames: Tensor  # uint8 [lanes, planes, height, width]
     final_frames: Tensor  # uint8 [lanes, planes, height, width]
-    rewards: Tensor  # float32 [lanes], as they are learned
-    terminated: Tensor  # bool [lanes]: nothing follows
-    truncated: Tensor  # bool [lanes], cut by the time limit: the value of what would follow counts
+    rewards: Tensor  # float32 [lanes], including shaping
+    terminated: Tensor  # bool [lanes], the episode ended in a terminal state: no bootstrapping
+    truncated: Tensor  # bool [lanes], the episode was cut off by a limit: bootstrap from `final_frames`
     masks: Tensor  # bool [lanes, actions], legal actions in `frames`
     final_masks: Tensor  # bool [lanes, actions], legal actions in `final_frames`
     returns: Tensor  # float32 [lanes], sum of the episode's rewards so far, before any shaping
@@ -41,12 +42,13 @@ class TensorStep:
 
 
 class TensorLanes:
-    """Lanes of one game in tensors on a device: their random numbers, and what is saved of them.
+    """Base class of the batched board games: random numbers, and saving and loading of state.
 
-    kept: names of the attributes, less the first underscore, that the next steps depend on; overwritten in place.
+    state_names: names, without the leading underscore, of the attributes on which the next steps depend. They are
+    overwritten in place.
     """
 
-    kept: ClassVar[tuple[str, ...]]
+    state_names: ClassVar[tuple[str, ...]]
     _masks: Tensor
 
     def __init__(self, lanes: int, device: torch.device | str, seed: int) -> None:
@@ -60,24 +62,28 @@ class TensorLanes:
         return self._masks.clone()
 
     def reseed(self, seed: int) -> None:
-        """Let everything random from now on be that of the seed."""
+        """Seed all random decisions from now on."""
         self._random.manual_seed(seed)
 
     def state(self) -> dict[str, Tensor]:
-        """Everything that the next steps depend on, copied."""
-        return {name: getattr(self, f"_{name}").clone() for name in self.kept} | {"random": self._random.get_state()}
+        """A copy of everything that the next steps depend on."""
+        return {name: getattr(self, f"_{name}").clone() for name in self.state_names} | {
+            "random": self._random.get_state()
+        }
 
     def load_state(self, state: dict[str, Tensor]) -> None:
-        """Go on from the `state()` of as many lanes with the same options. On another kind of device than that one's,
-        which has other random numbers, these go on as they were."""
-        for name in self.kept:
+        """Load the `state()` of the same number of lanes with the same options.
+
+        The state of the random numbers is loaded only if it is from the same kind of device; otherwise it is unchanged.
+        """
+        for name in self.state_names:
             getattr(self, f"_{name}").copy_(state[name])
         random = state["random"].cpu()
         if random.shape == self._random.get_state().shape:
             self._random.set_state(random)
 
     def _draw(self, numbers: int) -> Tensor:
-        """Random float32 [lanes, numbers] from 0 to below 1."""
+        """Random float32 [lanes, numbers] in [0, 1)."""
         return torch.rand((self.lanes, numbers), generator=self._random, device=self.device)
 
     def _constant(self, values: Sequence[object], dtype: torch.dtype | None = None) -> Tensor:
@@ -85,14 +91,14 @@ class TensorLanes:
 
 
 def draw_cells(colours: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Squares with a dark rim for cells of uint8 [height, width, 3]: uint8 [height * CELL, width * CELL, 3]."""
+    """Draw cells uint8 [height, width, 3] as squares with a dark edge: uint8 [height * CELL, width * CELL, 3]."""
     picture = colours.repeat(CELL, axis=0).repeat(CELL, axis=1)
     rows, columns = np.indices(picture.shape[:2]) % CELL
     picture[(rows == 0) | (columns == 0)] //= 2
     return picture
 
 
-def check_range(option: str, value: int, least: int, most: int) -> None:
-    """Raises `UserError` if an option is out of its range."""
-    if not least <= value <= most:
-        raise UserError(f"{option}: {value} is not accepted; accepted: {least} to {most}")
+def check_range(option: str, value: int, low: int, high: int) -> None:
+    """Raise `UserError` if an option is out of its range."""
+    if not low <= value <= high:
+        raise UserError(f"{option} must be between {low} and {high}, got {value}")

@@ -1,4 +1,4 @@
-"""Batched board games as lanes that a trainer plays on."""
+"""Adapts the batched board games to the `Lanes` protocol of trainers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from engine.envs.vec_env import Frames, Spec, VectorStep
 
 
 class Board(Protocol):
-    """What `SnakeLanes` and `TetrisLanes` have in common."""
+    """The common interface of `SnakeLanes` and `TetrisLanes`."""
 
     lanes: int
     actions: int
@@ -34,14 +34,15 @@ class Board(Protocol):
 
 
 class BoardLanes:
-    """A board game behind the protocol of all lanes.
+    """A batched board game with the interface of `engine.envs.vec_env.Lanes`.
 
     Args:
         board: the games.
+        masked: whether illegal actions are hidden from the agent. In Snake they are merely deadly, which it has to
+            learn.
+        reward_scale: factor by which rewards are multiplied for the agent.
         tensors: whether frames stay tensors on the board's device, for a replay on the same device.
-        reward_scale: what the agent learns of a reward.
-        follow: what a curriculum's level means to the board.
-        masked: whether illegal actions are kept from the agent. In Snake they are merely deadly, which it shall learn.
+        set_level: called with the level of a curriculum whenever it changes.
     """
 
     def __init__(
@@ -51,13 +52,13 @@ class BoardLanes:
         masked: bool,
         reward_scale: float,
         tensors: bool = False,
-        follow: Callable[[float], None] = lambda level: None,
+        set_level: Callable[[float], None] = lambda level: None,
     ) -> None:
         self.board = board
         self.lanes = board.lanes
         self.spec = Spec(board.frame_shape, board.actions, stack=1, hold=1, masked=masked)
         self._masked, self._scale, self._tensors = masked, reward_scale, tensors
-        self._follow, self._level = follow, math.nan
+        self._set_level, self._level = set_level, math.nan
         self._first = board.state()
         self._zeros = np.zeros(self.lanes, np.int64)
         self._nowhere = np.full(self.lanes, -1, np.int64)
@@ -91,25 +92,25 @@ class BoardLanes:
             final_masks=step.final_masks.cpu().numpy() if self._masked else None,
         )
 
-    def follow(self, level: float) -> None:
+    def set_curriculum_level(self, level: float) -> None:
         if level != self._level:
             self._level = level
-            self._follow(level)
+            self._set_level(level)
 
     def screen(self, lane: int, action: int = 0) -> NDArray[np.uint8]:
-        """The board as large as it fits, in the middle of uint8 [240, 256, 3]; a piece as `action` would let it go."""
+        """The board scaled to fit and centred, uint8 [240, 256, 3]; a piece is shown as `action` would place it."""
         picture = self.board.board(lane, action)
         height, width = picture.shape[:2]
-        room, wide, _ = SCREEN_SHAPE
-        shrink = max(height / room, width / wide)
+        screen_height, screen_width, _ = SCREEN_SHAPE
+        shrink = max(height / screen_height, width / screen_width)
         rows, columns = ((np.arange(int(side / shrink)) * shrink).astype(int) for side in (height, width))
         screen = np.zeros(SCREEN_SHAPE, np.uint8)
-        top, left = (room - rows.size) // 2, (wide - columns.size) // 2
+        top, left = (screen_height - rows.size) // 2, (screen_width - columns.size) // 2
         screen[top : top + rows.size, left : left + columns.size] = picture[rows[:, None], columns]
         return screen
 
     def spread_starts(self) -> None:
-        pass  # every board has random numbers of its own
+        pass  # all boards draw different random numbers anyway
 
     def rewind(self) -> None:
         self.board.load_state(self._first)

@@ -1,10 +1,11 @@
-"""N games of Snake in tensors on one device, stepped together, by the rules of Jumanji's Snake-v1.
+"""Batched Snake on a torch device, with the rules of Jumanji's Snake-v1.
 
-A cell remembers when the head came to it, so that a move writes one number a lane: the cell belongs to the body for as
-many steps without fruit as the snake is long. Cells are numbered row by row; number `cells` is everything outside.
+Each cell stores the time when the head entered it, so a move writes only one number per lane. The cell belongs to the
+body for as many steps as the snake is long, not counting steps in which it eats. Cells are numbered row by row; number
+`cells` stands for everything outside the board.
 
-With a few hundred lanes on a processor a step costs about as much as it has calls, and comparisons of whole boards cost
-ten times what sums and products do; hence the arithmetic.
+With a few hundred lanes on a CPU, the time of a step is proportional to the number of torch calls, and comparisons of
+whole boards cost ten times as much as sums and products; hence the arithmetic.
 https://github.com/instadeepai/jumanji/blob/main/jumanji/environments/routing/snake/env.py
 """
 
@@ -18,35 +19,39 @@ from torch import Tensor
 from engine.envs.boards.game import TensorLanes, TensorStep, check_range, draw_cells
 
 MOVES = ((-1, 0), (0, 1), (1, 0), (0, -1))
-"""Up, right, down, left as (row, column), in the order of Jumanji's actions."""
+"""Up, right, down, left as (row, column) offsets, in the order of Jumanji's actions."""
 PLANES = 5
-OUTSIDE = 1e6  # when the head came to what is outside: it never fades
+OUTSIDE = 1e6  # time of entry for number `cells`: so late that it always counts as body
 GROUND, BODY, HEAD, TAIL, FRUIT = (24, 26, 33), (76, 175, 110), (255, 202, 58), (46, 110, 70), (232, 65, 78)
 
 
 class SnakeLanes(TensorLanes):
-    """See the module's docstring.
+    """Many games of Snake, stepped together.
 
     Observations are Jumanji's five planes, uint8 [lanes, 5, height, width] with 255 for its 1.0: body, head, tail,
-    fruit, and the body in order: 255 k / length, rounded up, in the k-th cell from the tail. Actions: up, right, down,
-    left. A fruit gives 1. An episode is terminated when the snake leaves the board or bites itself (not its last cell,
-    which moves away), when it fills the board, and by the time limit.
+    fruit, and the order of the body: 255 k / length, rounded up, in the k-th cell from the tail. Actions: up, right,
+    down, left. A fruit gives a reward of 1. An episode terminates when the snake leaves the board or bites itself
+    (except for its last cell, which moves away), when it fills the board, and at the time limit.
 
-    Only the last observation of a snake that crashed differs from Jumanji's: one that left the board has its head where
-    it left from, not at the opposite edge or nowhere, and one that bit its tail shows the tail there.
+    Only the last observation of a crashed snake differs from Jumanji's: if it left the board, its head is shown where
+    it left, not at the opposite edge or nowhere; if it bit its tail, the tail is shown there.
 
     Args:
         lanes: number of games.
-        height, width: of the board, in cells.
-        time_limit: steps of an episode at most.
-        truncate: whether the time limit truncates episodes. Jumanji terminates them, though no plane tells the time.
-        stall_limit: steps without a fruit that truncate an episode; 0 for never. Greedy snakes go in circles.
-        death_penalty: what leaving the board or biting takes from the reward.
-        seed: of every random decision; the games depend on the number of lanes and the kind of device, too.
+        height, width: size of the board, in cells.
+        time_limit: maximum number of steps of an episode.
+        truncate: whether the time limit truncates episodes. Jumanji terminates them, although no plane shows the time.
+        stall_limit: number of steps without fruit after which an episode is truncated; 0 for never. Greedy snakes may
+            go in circles.
+        death_penalty: subtracted from the reward when the snake leaves the board or bites itself.
+        seed: seed of all random decisions; the games also depend on the number of lanes and the kind of device.
+        device: torch device of all tensors.
+
+    Raises `UserError` if an option is out of its range.
     """
 
     actions = len(MOVES)
-    kept = ("head", "tail", "fruit", "length", "clock", "meal", "born", "next", "masks")
+    state_names = ("head", "tail", "fruit", "length", "clock", "meal", "born", "next", "masks")
 
     def __init__(
         self,
@@ -73,39 +78,39 @@ class SnakeLanes(TensorLanes):
         beside = neighbours(height, width)
         here = torch.arange(cells)[:, None]
         self._beside = beside.to(self.device)  # [cells, 4]
-        self._onto = torch.where(beside < cells, beside, here).to(self.device)  # a head that leaves stays where it was
+        self._moved_to = torch.where(beside < cells, beside, here).to(self.device)  # stays put at the board's edge
         self._inside = (beside < cells).to(self.device)
         self._numbering = self._constant(range(1, cells + 1), torch.int16)
-        self._planes = self._constant([cells, 2 * cells, 3 * cells])  # where those of head, tail and fruit begin
+        self._planes = self._constant([cells, 2 * cells, 3 * cells])  # offsets of the planes of head, tail and fruit
         self._first_planes = self._constant([cells, 2 * cells, 3 * cells, 0, 4 * cells])
         self._choices = self._constant([cells, cells - 1], torch.float32)
         self._never = self._constant([False]).expand(lanes, 1)
-        # Numbers of Python's would be made tensors at every use.
+        # As tensors, because Python numbers would be converted to tensors at every use.
         self._one, self._white, self._ceil = (self._constant([number]) for number in (1.0, 255.0, 0.999))
-        self._dawn, self._dusk = (self._constant([float(number)]) for number in (cells, cells + time_limit))
+        self._start_time, self._end_time = (self._constant([float(number)]) for number in (cells, cells + time_limit))
         self._cells16, self._white16 = (self._constant([number], torch.int16) for number in (cells, 255))
-        # int64 [lanes, 1], cells; float32 [lanes, 1], whole numbers. The clock begins with `cells`, so that where no
-        # head has been can say 0 and is no part of any snake.
+        # Cells are int64 [lanes, 1]; counts and times float32 [lanes, 1], whole numbers. The clock starts at `cells`,
+        # so that cells which no head has entered can have time 0 without being part of a snake.
         self._head, self._tail, self._fruit = (self._constant([0]).repeat(lanes, 1) for _ in range(3))
-        self._length, self._clock = (start.repeat(lanes, 1) for start in (self._one, self._dawn))
-        self._meal = self._dawn.repeat(lanes, 1)  # clock at the last fruit, where there is a stall limit
-        self._born = self._constant([0.0] * cells + [OUTSIDE]).repeat(lanes, 1)  # clock when the head came
-        self._next = self._constant([0] * cells).repeat(lanes, 1)  # where the head went from there
+        self._length, self._clock = (start.repeat(lanes, 1) for start in (self._one, self._start_time))
+        self._meal = self._start_time.repeat(lanes, 1)  # time of the last fruit, if there is a stall limit
+        self._born = self._constant([0.0] * cells + [OUTSIDE]).repeat(lanes, 1)  # time when the head entered
+        self._next = self._constant([0] * cells).repeat(lanes, 1)  # the cell that the head entered next
         self._masks = self._inside[self._head[:, 0]]
         self.reset()
 
     def reset(self) -> Tensor:
-        """Begin an episode in every lane; the first observations."""
+        """Begin an episode in every lane; returns the first observations."""
         nothing = torch.zeros((self.lanes, PLANES, self.cells), dtype=torch.uint8, device=self.device)
         now = (self._head, self._tail, self._fruit, self._length, self._clock)
         return self._begin(~self._never, self._draw(3), now, self._masks, nothing)
 
     def step(self, actions: Tensor) -> TensorStep:
-        """One step with actions int64 [lanes], 0 to 3."""
-        draw = self._draw(3)  # for the next fruit, and for a new game's head and fruit
+        """One step of all lanes with actions int64 [lanes], 0 to 3."""
+        draw = self._draw(3)  # for the next fruit, and for head and fruit of a new game
         cells, chosen = self.cells, actions.unsqueeze(1)
         legal = self._masks.gather(1, chosen)
-        head = self._onto.take(torch.add(chosen, self._head, alpha=self.actions))
+        head = self._moved_to.take(torch.add(chosen, self._head, alpha=self.actions))
         eaten = head == self._fruit
         length = self._length + eaten
         clock = self._clock + self._one
@@ -113,7 +118,7 @@ class SnakeLanes(TensorLanes):
         self._next.scatter_(1, self._head, head)
         tail = torch.where(eaten, self._tail, self._next.gather(1, self._tail))
 
-        # A cell's place in the body, 1 at the tail, is when the head came plus this; 0 or less: not in the body.
+        # The position of a cell in the body, 1 at the tail, is its time of entry plus this; 0 or less is not body.
         since = length - clock
         order = (self._born[:, :cells] + since).clamp_(min=0).mul_(self._white / length).add_(self._ceil).short()
         body = order.clamp(max=1)
@@ -123,14 +128,14 @@ class SnakeLanes(TensorLanes):
         beside = self._beside.index_select(0, head[:, 0])
         final_masks = self._born.gather(1, beside) + since <= self._one
 
-        # The n-th free cell, n from 0: from it on, more than n are free up to there. On a full board: cell 0.
-        nth = (draw[:, :1] * (self._dawn - length)).short()
+        # The n-th free cell (n from 0) is the first with more than n free cells up to it. On a full board: cell 0.
+        nth = (draw[:, :1] * (self._start_time - length)).short()
         onward = (self._numbering - body.cumsum(1, dtype=torch.int16)).sub_(nth).clamp_(0, 1)
         found = (self._cells16 - onward.sum(1, keepdim=True, dtype=torch.int16)) % self._cells16
         fruit = torch.where(eaten, found.long(), self._fruit)
 
-        crashed, late = ~legal, clock >= self._dusk
-        terminated, truncated = crashed | (length == self._dawn), self._never
+        crashed, late = ~legal, clock >= self._end_time
+        terminated, truncated = crashed | (length == self._start_time), self._never
         if self.truncate:
             truncated = late
         else:
@@ -157,12 +162,12 @@ class SnakeLanes(TensorLanes):
             masks=self.masks,
             final_masks=final_masks,
             returns=returns[:, 0],
-            lengths=(clock - self._dawn)[:, 0].long(),
+            lengths=(clock - self._start_time)[:, 0].long(),
             score=score[:, 0].long(),
         )
 
     def board(self, lane: int, action: int = 0) -> NDArray[np.uint8]:
-        """A picture of a lane for people, uint8 [height * 12, width * 12, 3]; it is the same for every action."""
+        """A picture of a lane for people, uint8 [height * 12, width * 12, 3]; `action` does not matter."""
         since = int(self._length[lane] - self._clock[lane])
         body = self._born[lane, : self.cells].cpu().numpy() + since > 0
         colours = np.where(body[:, None], np.array(BODY, np.uint8), np.array(GROUND, np.uint8))
@@ -171,32 +176,33 @@ class SnakeLanes(TensorLanes):
         return draw_cells(colours.reshape(*self.frame_shape[1:], 3))
 
     def _begin(self, ended: Tensor, draw: Tensor, now: tuple[Tensor, ...], masks: Tensor, planes: Tensor) -> Tensor:
-        """Begin an episode where one has `ended` [lanes, 1], keep what is `now` elsewhere; all lanes' observations.
+        """Begin an episode where one has `ended` [lanes, 1] and store `now` elsewhere; returns all observations.
 
-        now: head, tail, fruit, length, clock. planes: uint8 [lanes, 5, cells], only with the body and its order.
+        now: head, tail, fruit, length, clock. planes: uint8 [lanes, 5, cells], in which only the body and its order are
+        drawn.
         """
         chosen = (draw[:, 1:] * self._choices).long()
         head, fruit = chosen[:, :1], chosen[:, 1:]
-        fruit = fruit + (fruit >= head)  # it has one cell less to choose from
+        fruit = fruit + (fruit >= head)  # skip the head's cell
         tail = torch.where(ended, head, now[1], out=self._tail)
         head = torch.where(ended, head, now[0], out=self._head)
         fruit = torch.where(ended, fruit, now[2], out=self._fruit)
         torch.where(ended, self._one, now[3], out=self._length)
-        clock = torch.where(ended, self._dawn, now[4], out=self._clock)
+        clock = torch.where(ended, self._start_time, now[4], out=self._clock)
         if self.stall_limit:
-            torch.where(ended, self._dawn, self._meal, out=self._meal)
+            torch.where(ended, self._start_time, self._meal, out=self._meal)
         torch.where(ended, self._inside.index_select(0, head[:, 0]), masks, out=self._masks)
-        goes_on = (~ended).view(torch.uint8)
-        self._born[:, : self.cells].mul_(goes_on)
+        continues = (~ended).view(torch.uint8)
+        self._born[:, : self.cells].mul_(continues)
         self._born.scatter_(1, head, clock)
-        frames = planes * goes_on.unsqueeze(2)
+        frames = planes * continues.unsqueeze(2)
         marks = torch.cat((head, tail, fruit, head, head), 1).add_(self._first_planes)
         frames.view(self.lanes, -1).scatter_(1, marks, 255)
         return frames.view(self.lanes, *self.frame_shape)
 
 
 def neighbours(height: int, width: int) -> Tensor:
-    """The cell that each move leads to, `height * width` for outside: int64 [cells, 4]."""
+    """The cell that each move leads to, int64 [cells, 4]; `height * width` is outside the board."""
     row, column = torch.arange(height * width).div(width, rounding_mode="floor"), torch.arange(height * width) % width
     found = []
     for down, right in MOVES:

@@ -1,9 +1,9 @@
-"""N games of Tetris in tensors on one device, stepped together, by the rules of Jumanji's Tetris-v0.
+"""Batched Tetris on a torch device, with the rules of Jumanji's Tetris-v0.
 
-An action places the whole piece: a rotation, and the column of the left edge of its 4x4 box; the piece falls straight.
-A board is a number a column, whose bit y is row y from the top, so that all places where a piece could lie in a column
-are found at once: bit y of a column shifted down by a cell's row in the piece says that the piece can't be at y. Below
-the floor all bits are set.
+An action places a whole piece: a rotation, and the column of the left edge of its 4x4 box; the piece drops straight
+down. A board is stored as one integer per column, whose bit y is row y from the top. So a few bit operations find all
+rows where a piece fits: if a column is shifted right by a cell's row in the piece, a set bit y means that the piece
+can't be at row y. Bits below the floor are set.
 https://github.com/instadeepai/jumanji/blob/main/jumanji/environments/packing/tetris/
 """
 
@@ -29,8 +29,8 @@ PIECES = (
     ("#...|#...|##..|....", "###.|#...|....|....", "##..|.#..|.#..|....", "..#.|###.|....|...."),
     (".#..|.#..|##..|....", "#...|###.|....|....", "##..|#...|#...|....", "###.|..#.|....|...."),
 )
-"""Boxes of I, S, Z, O, T, L, J in four rotations, in Jumanji's order."""
-PADDING = 3  # columns right of the board that a box may reach into
+"""4x4 boxes of the pieces I, S, Z, O, T, L, J in four rotations, in Jumanji's order."""
+PADDING = 3  # columns to the right of the board that a box may overlap
 PLANES = 4
 ROTATIONS = 4
 REWARDS = ("lines", "jumanji")
@@ -39,35 +39,38 @@ PRESETS: dict[str, dict[str, Any]] = {
     "jumanji": {"height": 10, "width": 10, "reward": "jumanji"},
     "standard": {"height": 20, "width": 10, "bag": True},
 }
-"""Options of other well-known games; without any the board is 14 high and 7 wide."""
+"""Options of well-known variants. The default board is 14 high and 7 wide."""
 GROUND, FILLED, PIECE = (24, 26, 33), (86, 140, 235), (255, 170, 51)
 
 
 class TetrisLanes(TensorLanes):
-    """See the module's docstring.
+    """Many games of Tetris, stepped together.
 
-    Action `rotation * width + column`. Observations are uint8 [lanes, 4, height, width], 0 or 255: the filled cells;
-    the cells at or under the highest filled one of their column, which no piece can fall to; the piece, in rotation 0,
-    in the upper left corner; and the legal actions, a row for each rotation.
+    Actions are `rotation * width + column`. Observations are uint8 [lanes, 4, height, width], 0 or 255: the filled
+    cells; the cells at or below the highest filled cell of their column, which no piece can reach; the piece, in
+    rotation 0, in the upper left corner; and the legal actions, one row per rotation.
 
-    `weigh` shapes the reward that is learned from; returns and scores never are shaped.
+    `set_shaping` shapes the reward that the agent learns from; returns and scores are never shaped.
 
-    An episode is terminated by an illegal action, by a new piece without a legal one, and by the time limit. An action
-    is legal if the piece is inside the board and can come straight down into the first rows. What an illegal one
-    leaves on the board is Jumanji's, too.
+    An episode terminates after an illegal action, when the new piece has no legal action, and at the time limit. An
+    action is legal if the piece is inside the board and can enter the first rows from straight above. The board after
+    an illegal action is the same as Jumanji's.
 
     Args:
         lanes: number of games.
-        height, width: of the board, in cells.
+        height, width: size of the board, in cells.
         reward: `lines`: 1 + width * (lines cleared)^2 for every piece placed; `jumanji`: 0, 40, 100, 300 or 1200 for
             0 to 4 lines. An illegal action gives 0.
-        bag: whether pieces come from bags of all seven; otherwise each is drawn anew.
-        time_limit: steps of an episode at most.
-        truncate: whether the time limit truncates episodes. Jumanji terminates them, though no plane tells the time.
-        seed: of every random decision; the games depend on the number of lanes and the kind of device, too.
+        bag: whether pieces are drawn from bags of all seven; otherwise each is drawn independently.
+        time_limit: maximum number of steps of an episode.
+        truncate: whether the time limit truncates episodes. Jumanji terminates them, although no plane shows the time.
+        seed: seed of all random decisions; the games also depend on the number of lanes and the kind of device.
+        device: torch device of all tensors.
+
+    Raises `UserError` if an option is not accepted.
     """
 
-    kept = ("columns", "piece", "left", "lines", "clock", "return", "masks")
+    state_names = ("columns", "piece", "left", "lines", "clock", "return", "masks")
 
     def __init__(
         self,
@@ -83,11 +86,11 @@ class TetrisLanes(TensorLanes):
         device: torch.device | str = "cpu",
     ) -> None:
         super().__init__(lanes, device, seed)
-        check_range("height", height, 4, 26)  # and the floor's bits in 31
-        check_range("width", width, 4, 12)  # and padding with 4 bits a column in 63
+        check_range("height", height, 4, 26)  # fits in 31 bits together with those of the floor
+        check_range("width", width, 4, 12)  # with padding, 4 bits per column fit in 63 bits
         check_range("time_limit", time_limit, 1, 2**31)
         if reward not in REWARDS:
-            raise UserError(f"reward: {reward!r} is not accepted; accepted: {', '.join(REWARDS)}")
+            raise UserError(f"reward must be one of {', '.join(REWARDS)}, got {reward!r}")
         self.actions = ROTATIONS * width
         self.frame_shape = (PLANES, height, width)
         self.height, self.width, self.bag = height, width, bag
@@ -107,13 +110,13 @@ class TetrisLanes(TensorLanes):
         self._places = self._constant([4 * column for column in range(width + PADDING)])
         self._wall = self._constant([1 << 62])
         self._never = self._constant([False]).expand(lanes, 1)
-        # Numbers of Python's would be made tensors at every use.
+        # As tensors, because Python numbers would be converted to tensors at every use.
         self._empty, self._board = (self._constant([bits], torch.int32) for bits in (-1 << height, (1 << height) - 1))
         self._bit, self._four = (self._constant([bits], torch.int32) for bits in (1, 15))
         self._to_bottom = self._constant([height - 1], torch.int32)
         self._limit, self._one, self._zero = (self._constant([number]) for number in (time_limit, 1, 0))
         self._kinds = self._constant([float(len(PIECES))])
-        # int32 [lanes, width + 3], int64 [lanes, 1] each
+        # columns: int32 [lanes, width + 3]; the others but the return: int64 [lanes, 1]
         self._columns = self._empty.repeat(lanes, width + PADDING)
         self._piece, self._left, self._lines, self._clock = (self._constant([0]).repeat(lanes, 1) for _ in range(4))
         self._return = self._constant([0.0]).repeat(lanes, 1)
@@ -121,7 +124,7 @@ class TetrisLanes(TensorLanes):
         self.reset()
 
     def reset(self) -> Tensor:
-        """Begin an episode in every lane; the first observations."""
+        """Begin an episode in every lane; returns the first observations."""
         draw = self._draw(2)
         board = torch.zeros((self.lanes, PLANES, self.height * self.width), dtype=torch.uint8, device=self.device)
         now = (
@@ -136,8 +139,8 @@ class TetrisLanes(TensorLanes):
         return self._begin(~self._never, draw, now, packed, board)
 
     def step(self, actions: Tensor) -> TensorStep:
-        """One step with actions int64 [lanes], 0 to 4 * width - 1."""
-        draw = self._draw(2)  # for the next piece, and for a new game's first
+        """One step of all lanes with actions int64 [lanes], 0 to 4 * width - 1."""
+        draw = self._draw(2)  # for the next piece, and for the first piece of a new game
         legal = self._masks.gather(1, actions.unsqueeze(1))
         columns, lines = self._clear(self._place(torch.add(actions, self._piece[:, 0], alpha=self.actions)))
         piece, left = self._take(draw[:, :1], self._left)
@@ -177,12 +180,13 @@ class TetrisLanes(TensorLanes):
             score=score[:, 0],
         )
 
-    def weigh(self, weights: Sequence[float]) -> None:
-        """Let each piece cost what it adds to the board's height, holes and bumpiness, and earn what it takes away.
+    def set_shaping(self, weights: Sequence[float]) -> None:
+        """Subtract from each reward the weighted increase of the board's height, holes and bumpiness.
 
-        weights: of a unit of each, in what a cell of a cleared line gives; zeros for the plain reward. Height is the
-        sum of the columns'; a hole is an empty cell under a filled one; bumpiness sums the differences of neighbouring
-        columns. Changes add up to what is on the board in the end, whichever way it came to be.
+        weights: weight of a unit of each, relative to the reward for one cell of a cleared line; zeros for the plain
+        reward. Height is the sum of all columns' heights; a hole is an empty cell below a filled one; bumpiness is the
+        sum of height differences of neighbouring columns. Over an episode the changes telescope, so their sum depends
+        only on the final board.
         """
         costs = [[-weight * self._cell] for weight in weights]
         self._shaping = self._constant(costs) if any(weights) else None
@@ -190,7 +194,7 @@ class TetrisLanes(TensorLanes):
     def board(self, lane: int, action: int = 0) -> NDArray[np.uint8]:
         """A picture of a lane for people, uint8 [(height + 5) * 12, width * 12, 3].
 
-        Above the board is the piece, turned and moved as `action` would place it.
+        The piece is shown above the board, rotated and moved as `action` would place it.
         """
         columns = self._columns[lane, : self.width].cpu().numpy()
         filled = columns >> np.arange(self.height)[:, None] & 1 > 0
@@ -202,30 +206,31 @@ class TetrisLanes(TensorLanes):
         return draw_cells(colours)
 
     def _place(self, placements: Tensor) -> Tensor:
-        """The columns with the current pieces in them. placements: piece * actions + action, int64 [lanes]."""
+        """The columns with the current pieces added. placements: piece * actions + action, int64 [lanes]."""
         column = self._cell_columns.index_select(0, placements)
         row = self._cell_rows.index_select(0, placements)
         taken = self._columns.gather(1, column) >> row
         taken = taken[:, :2] | taken[:, 2:]
-        taken = taken[:, :1] | taken[:, 1:]  # bit y: the box can't be at row y
+        taken = taken[:, :1] | taken[:, 1:]  # bit y is set if the box can't be at row y
         first = taken & -taken
         place = (first >> self._bit) | (
             (first & self._bit) << self._to_bottom
-        )  # Jumanji puts at the bottom what fits nowhere
+        )  # like Jumanji, put a piece that fits nowhere at the bottom
         return torch.zeros_like(self._columns).scatter_add_(1, column, place << row).bitwise_or_(self._columns)
 
     def _clear(self, columns: Tensor) -> tuple[Tensor, Tensor]:
-        """The columns without full lines, and how many there were, int64 [lanes, 1]."""
+        """Remove full lines: the new columns, and the number of lines, int64 [lanes, 1]."""
         full = columns[:, : self.width]
-        while (count := full.shape[1]) > 1:  # the halves overlap where the count is odd
+        while (count := full.shape[1]) > 1:  # the halves overlap if the count is odd
             half = (count + 1) // 2
             full = full[:, :half] & full[:, count - half :]
         full = full & self._board
         lines = []
-        for _ in range(4):  # from the top; without a full line nothing happens
+        for _ in range(4):  # from the top; does nothing if there is no full line
             line = full & -full
             full = full ^ line
-            columns = columns + (columns & (line - self._bit).clamp_(min=0)) - (columns & line)  # down one, and out
+            # move the rows above the line down, then remove the line
+            columns = columns + (columns & (line - self._bit).clamp_(min=0)) - (columns & line)
             lines.append(line)
         return columns, torch.cat(lines, 1).bool().sum(1, keepdim=True)
 
@@ -239,7 +244,7 @@ class TetrisLanes(TensorLanes):
         return torch.stack((height, height - filled.sum(1), bumps), 1).float()
 
     def _take(self, draw: Tensor, left: Tensor) -> tuple[Tensor, Tensor]:
-        """The next pieces, and what they leave in their bags: int64 [lanes, 1] each."""
+        """Draw the next pieces: pieces, and the pieces left in the bags as bits; int64 [lanes, 1] each."""
         if not self.bag:
             return (draw * self._kinds).long(), left
         left = torch.where(left == self._zero, self._full_bag, left)
@@ -248,19 +253,19 @@ class TetrisLanes(TensorLanes):
         return piece, left ^ (self._one << piece)
 
     def _legal(self, piece: Tensor, packed: Tensor) -> Tensor:
-        """Legal actions, bool [lanes, actions], from the boards' first rows as `placements` packs them."""
+        """Legal actions, bool [lanes, actions]. packed: the boards' first four rows, packed as in `placements`."""
         return (self._blocked.index_select(0, piece[:, 0]) & (packed | self._wall)).bool().logical_not_()
 
     def _show(self, planes: Tensor, piece: Tensor, masks: Tensor) -> None:
-        """Write the planes of the piece and the legal actions into uint8 [lanes, 4, height * width]."""
+        """Draw the piece and the legal actions in their planes of uint8 [lanes, 4, height * width]."""
         planes[:, 2] = self._pictures.index_select(0, piece[:, 0])
         planes[:, 3, : self.actions] = masks.view(torch.uint8).neg()
 
     def _begin(self, ended: Tensor, draw: Tensor, now: tuple[Tensor, ...], packed: Tensor, planes: Tensor) -> Tensor:
-        """Begin an episode where one has `ended` [lanes, 1], keep what is `now` elsewhere; all lanes' observations.
+        """Begin an episode where one has `ended` [lanes, 1] and store `now` elsewhere; returns all observations.
 
-        now: columns, piece, left, lines, clock, return. packed: the first rows. planes: uint8 [lanes, 4, cells], only
-        with those of the board.
+        now: columns, piece, left, lines, clock, return. packed: the first four rows. planes: uint8 [lanes, 4, cells],
+        in which only those of the board are drawn.
         """
         columns, piece, left, lines, clock, returns = now
         if self.bag:
@@ -268,31 +273,31 @@ class TetrisLanes(TensorLanes):
             torch.where(ended, new_piece, piece, out=self._piece)
             torch.where(ended, new_left, left, out=self._left)
         else:
-            self._piece.copy_(piece)  # a new episode may begin with it as well
-        goes_on = (~ended).view(torch.uint8)
+            self._piece.copy_(piece)  # drawn independently, so a new episode may begin with it as well
+        continues = (~ended).view(torch.uint8)
         torch.where(ended, self._empty, columns, out=self._columns)
-        torch.mul(lines, goes_on, out=self._lines)
-        torch.mul(clock, goes_on, out=self._clock)
-        torch.mul(returns, goes_on, out=self._return)
-        self._masks.copy_(self._legal(self._piece, packed * goes_on))
-        frames = planes * goes_on.unsqueeze(2)
+        torch.mul(lines, continues, out=self._lines)
+        torch.mul(clock, continues, out=self._clock)
+        torch.mul(returns, continues, out=self._return)
+        self._masks.copy_(self._legal(self._piece, packed * continues))
+        frames = planes * continues.unsqueeze(2)
         self._show(frames, self._piece, self._masks)
         return frames.view(self.lanes, *self.frame_shape)
 
 
 def boxes() -> Tensor:
-    """The pieces, int64 [7, rotations, 4, 4]."""
+    """The cells of the pieces, 0 or 1, int64 [7, rotations, 4, 4]."""
     return torch.tensor(
         [[[[cell == "#" for cell in row] for row in box.split("|")] for box in turns] for turns in PIECES]
     ).long()
 
 
 def placements(width: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Where the cells of each placed piece are, and what forbids to place it.
+    """Tables of all placements: columns, rows and blocking bits.
 
-    Their columns, int64 [7 * actions, 4], and their rows in the box, int32 [7 * actions, 4]; and bits int64
-    [7, actions]: bit 4 x + y if the cell there must be free, bit 62 if the piece is not inside the board. Cells above a
-    piece's own in the box must be free, too, as Jumanji has it, so that a piece can come down past overhangs.
+    The columns of a piece's cells, int64 [7 * actions, 4]; their rows in the box, int32 [7 * actions, 4]; and bits,
+    int64 [7, actions]: bit 4 x + y is set if cell (x, y) must be free, bit 62 if the piece is not inside the board. As
+    in Jumanji, the cells above those of the piece must be free as well, so that it can drop in from above.
     """
     columns, rows, blocked = [], [], []
     for box in boxes().flatten(0, 1):

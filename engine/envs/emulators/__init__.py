@@ -1,1 +1,1 @@
-"""Batched consoles behind one protocol: the compiled NES, and nes-py."""
+"""Batched consoles with a common protocol: the native (compiled) NES, and nes-py."""

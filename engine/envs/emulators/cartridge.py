@@ -1,7 +1,7 @@
-"""Reads an iNES file into a `Cartridge`: NROM only (mapper 0), which is what Super Mario Bros needs.
+"""Reads an iNES file into a `Cartridge`. Only NROM (mapper 0) is supported, which Super Mario Bros uses.
 
-Without a path the game comes from the installed gym_super_mario_bros, whose folder is found without importing
-it: the import would pull in gym and print to the terminal.
+Without a path the game is taken from the installed gym_super_mario_bros. The package is located without importing it,
+because the import would load gym and print to the terminal.
 """
 
 from dataclasses import dataclass
@@ -20,16 +20,16 @@ ACCEPTED = "an iNES file with mapper 0 (NROM), NTSC, 1 or 2 program banks and 1 
 
 
 class CartridgeError(UserError):
-    """The file is not a game this console can run; the message names the file and what is accepted."""
+    """The file is not a game that this console can run; the message names the file and what is accepted."""
 
 
 @dataclass(frozen=True, eq=False)
 class Cartridge:
-    """What is soldered on the board; the arrays are read-only.
+    """The contents of a cartridge; the arrays are read-only.
 
-    program: uint8 [32768], what the CPU sees at $8000 to $FFFF (a 16 KiB program appears twice).
+    program: uint8 [32768], mapped at $8000 to $FFFF (a 16 KiB program appears twice).
     tiles: uint8 [8192], two pattern tables of 256 tiles of 16 bytes.
-    vertical_mirroring: True when the name tables lie side by side (horizontal scrolling).
+    vertical_mirroring: True if the name tables are side by side (horizontal scrolling).
     """
 
     program: NDArray[np.uint8]
@@ -40,7 +40,7 @@ class Cartridge:
 def load_cartridge(path: str | Path | None = None) -> Cartridge:
     """Load the game at `path`, or Super Mario Bros from the installed gym_super_mario_bros.
 
-    Raises CartridgeError when the file is missing, damaged or needs hardware that is not emulated.
+    Raises `CartridgeError` if the file is missing, damaged or needs hardware that is not emulated.
     """
     file = installed_mario() if path is None else Path(path)
     try:
@@ -51,17 +51,17 @@ def load_cartridge(path: str | Path | None = None) -> Cartridge:
 
 
 def installed_mario() -> Path:
-    """Path of the game inside the installed gym_super_mario_bros; CartridgeError if it is not installed."""
+    """Path of the game in the installed gym_super_mario_bros. Raises `CartridgeError` if it is not installed."""
     spec = find_spec("gym_super_mario_bros")
     if spec is None or not spec.submodule_search_locations:
         raise CartridgeError(
-            "gym_super_mario_bros: not installed, so there is no game to load; install it or give a path"
+            "gym_super_mario_bros: not installed, so there is no game to load; install it or specify a path"
         )
     return Path(spec.submodule_search_locations[0]) / "_roms" / "super-mario-bros.nes"
 
 
 def parse_cartridge(content: bytes, name: str) -> Cartridge:
-    """Make a Cartridge from the bytes of an iNES file; `name` is what errors call it."""
+    """Parse the bytes of an iNES file; `name` is used in errors. Raises `CartridgeError` if it is not supported."""
 
     def refuse(reason: str) -> CartridgeError:
         return CartridgeError(f"{name}: {reason}; {ACCEPTED}")
@@ -87,7 +87,7 @@ def parse_cartridge(content: bytes, name: str) -> Cartridge:
     expected = HEADER_BYTES + program_banks * PROGRAM_BANK + tile_banks * TILE_BANK
     if len(content) != expected:
         problem = "truncated" if len(content) < expected else "too long"
-        raise refuse(f"{problem} ({len(content)} bytes where its header tells of {expected})")
+        raise refuse(f"{problem} ({len(content)} bytes, but its header specifies {expected})")
     split = HEADER_BYTES + program_banks * PROGRAM_BANK
     program = np.tile(np.frombuffer(content[HEADER_BYTES:split], np.uint8), 2 // program_banks)
     tiles = np.frombuffer(content[split:], np.uint8).copy()

@@ -1,8 +1,8 @@
-"""nes-py behind the batched emulator protocol: 8.2 below Python 3.13, 9.0 from there on. The game is the same.
+"""nes-py as a batched emulator: version 8.2 below Python 3.13, 9.0 from 3.13 on. Both play the same game.
 
-Only the core of either is used: importing 8.2 would import `gym`, which prints to the terminal and breaks on NumPy 2,
-and 9.0 has rewards of its own. A core keeps one backup slot and can't write a state to disk, so a saved state here is
-the log of inputs and pokes since power-on: loading replays it, or restores the slot when that holds the same log.
+Only the core of either version is used: importing 8.2 would import `gym`, which prints to the terminal and fails with
+NumPy 2, and 9.0 has its own rewards. A core has one backup slot and can't write states to disk. So a saved state is the
+log of inputs and pokes since power-on; loading replays it, or restores the backup slot if that has the same log.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ _FRAME, _POKE = 0, 1  # records of the log: [_FRAME, buttons] and [_POKE, addres
 
 
 class NesPyEmulator:
-    """See `engine.envs.emulators.protocol.Emulator`. Lanes run in `threads` threads; nes-py releases the GIL.
+    """`engine.envs.emulators.protocol.Emulator` with nes-py. `threads` threads step the lanes; nes-py releases the GIL.
 
-    Raises `CartridgeError` (a `UserError`) if the cartridge is missing or not one that it can run.
+    Raises `CartridgeError` (a `UserError`) if the cartridge is missing or not supported.
     """
 
     def __init__(self, lanes: int, threads: int = 1, rom: Path | None = None) -> None:
-        load_cartridge(rom)  # nes-py itself would take anything
+        load_cartridge(rom)  # raises errors; nes-py itself would accept any file
         self.lanes = lanes
         self.ram = np.zeros((lanes, RAM_BYTES), np.uint8)
         self._rom = str(rom or installed_mario())
         self._consoles: list[_Console] = [self._power_on() for _ in range(lanes)]
-        self._marks: list[bytes | None] = [None] * lanes  # the log that the console's backup slot stands for
+        self._marks: list[bytes | None] = [None] * lanes  # the log that leads to the state in the backup slot
         self._slices = np.array_split(np.arange(lanes), min(threads, lanes))
         self._pool = ThreadPoolExecutor(len(self._slices), thread_name_prefix="lanes")
         for lane in range(lanes):
@@ -92,7 +92,7 @@ class NesPyEmulator:
         return _Console(power_on(self._rom))
 
     def _each(self, work: Callable[[int], None], active: NDArray[np.bool_] | None) -> None:
-        """Do `work` for every active lane, a slice of lanes per thread."""
+        """Call `work` for each active lane; each thread handles a slice of lanes."""
 
         def run(lanes: NDArray[np.intp]) -> None:
             for lane in lanes:
@@ -104,7 +104,7 @@ class NesPyEmulator:
 
 
 class _Console:
-    """A core and the log of what was done to it."""
+    """A core and the log of its inputs and pokes."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -125,12 +125,12 @@ class _Console:
         self._core.backup()
 
     def restore(self, state: bytes) -> None:
-        """Restore the slot, which holds what `state` stands for."""
+        """Restore the backup slot, whose log must be `state`."""
         self._core.restore()
         self.log = bytearray(state)
 
     def replay(self, state: bytes) -> None:
-        """Do again what a log says. Raises `ValueError` if it is not one."""
+        """Replay a log. Raises `ValueError` if it is not a valid log."""
         at = 0
         while at < len(state):
             if state[at] == _FRAME and at + 2 <= len(state):
@@ -147,7 +147,7 @@ class _Console:
 
 
 class Core(Protocol):
-    """One console of nes-py, with the names of 9.0; the arrays are its own memory."""
+    """One console of nes-py, with the method names of 9.0. The arrays are views of its memory."""
 
     def reset(self) -> None: ...
     def frame_advance(self, buttons: int, /) -> None: ...
@@ -159,7 +159,7 @@ class Core(Protocol):
 
 
 class _LibraryCore:
-    """See `Core`: a console of 8.2's C++ library."""
+    """A `Core` with the C++ library of nes-py 8.2."""
 
     def __init__(self, rom: str) -> None:
         self._library = _load_library()
@@ -192,9 +192,9 @@ class _LibraryCore:
 
 
 def power_on(rom: str) -> Core:
-    """A core of the installed nes-py with that cartridge in it."""
+    """Power on a core of the installed nes-py with a cartridge. Raises `UserError` if nes-py is incomplete."""
     core: Core = _native_emulator(rom) if sys.version_info >= (3, 13) else _LibraryCore(rom)
-    core.reset()  # without it 9.0 floods stdout
+    core.reset()  # without it, 9.0 writes many lines to stdout
     return core
 
 
@@ -206,7 +206,7 @@ def _native_emulator(rom: str) -> Core:
 
 
 def _view(address: int, size: int) -> NDArray[np.uint8]:
-    """`size` bytes of the library's own memory."""
+    """A view of `size` bytes of the library's memory."""
     return np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address))
 
 
@@ -227,7 +227,7 @@ def _load_library() -> ctypes.CDLL:
 
 
 def _package_file(package: str, pattern: str) -> Path:
-    """A file inside an installed package, found without importing it."""
+    """Find a file in an installed package without importing it. Raises `UserError` if it is missing."""
     spec = find_spec(package)
     for folder in (spec.submodule_search_locations or []) if spec else []:
         for path in Path(folder).glob(pattern):

@@ -1,4 +1,4 @@
-"""The batched console: N lanes, one game each, whatever emulates them."""
+"""The protocol of batched consoles: N lanes with one game each."""
 
 from __future__ import annotations
 
@@ -19,25 +19,28 @@ class Emulator(Protocol):
 
     lanes: int
     ram: NDArray[np.uint8]
-    """[lanes, 2048], as of the last frame; written through `poke` only."""
+    """Work RAM after the last frame [lanes, 2048]; write to it only with `poke`."""
 
     def step(self, buttons: NDArray[np.uint8], frames: int = 1, active: NDArray[np.bool_] | None = None) -> None:
-        """Run frames with held buttons (uint8 [lanes], bits above) in the active lanes (bool [lanes], default all)."""
+        """Run `frames` frames in the active lanes (bool [lanes], default all).
+
+        buttons: joypad bytes that are held, uint8 [lanes]; bits as in `engine.config.joypad`.
+        """
 
     def poke(self, lane: int, address: int, value: int) -> None:
         """Write a byte of work RAM."""
 
     def screen(self, lane: int) -> NDArray[np.uint8]:
-        """The last frame in RGB, uint8 [240, 256, 3], a copy."""
+        """A copy of the last frame in RGB, uint8 [240, 256, 3]."""
 
     def picture(self, view: View, out: NDArray[np.uint8], active: NDArray[np.bool_] | None = None) -> None:
-        """Write the active lanes' last frames as `view` has them to `out`, uint8 [lanes, height, width]."""
+        """Write the last frames of the active lanes, reduced by `view`, to `out`, uint8 [lanes, height, width]."""
 
     def save(self, lane: int) -> bytes:
-        """A lane's state, for `load` into any lane of any batch of the same console."""
+        """The state of a lane, which can be loaded into any lane of any batch of the same kind of console."""
 
     def load(self, lane: int, state: bytes) -> None:
-        """Continue from a saved state. What the screen shows before the next `step` is the console's own matter."""
+        """Load a saved state. The screen is undefined until the next `step`."""
 
     def close(self) -> None:
-        """Free the consoles; the object can't be used afterwards."""
+        """Release the consoles; the object can't be used afterwards."""

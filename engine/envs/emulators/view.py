@@ -1,6 +1,6 @@
-"""The agent's picture: a crop of the screen in gray, reduced by area means.
+"""The agent's view: a crop of the screen in grayscale, downscaled by area means.
 
-All sums are integers, and all is in one place, so that a picture is the same whichever console drew it.
+All sums are integers and both consoles use the same code, so a frame is identical whichever console drew it.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from engine.runtime.jit import helper, kernel
 
 @dataclass(frozen=True)
 class View:
-    """Rows `top` to `bottom` and columns `left` to `right` (exclusive) of the 240x256 screen as `height` x `width`.
+    """Rows `top` to `bottom` and columns `left` to `right` (exclusive) of the 240x256 screen, scaled to `height` x
+    `width`.
 
-    `mark` is the side of a square in the upper left corner that is white while A is held, otherwise black; 0: none.
-    Mario jumps only where A is pressed anew, and no picture of the game tells whether it was up before.
+    `mark` is the side of a square in the upper left corner that is white while A is held, black otherwise; 0 for none.
+    Mario jumps only if A is released and pressed again, and the screen does not show whether A is held.
     """
 
     top: int
@@ -35,10 +36,11 @@ class View:
         return (self.height, self.width)
 
     def spans(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Which rows and columns of the screen a reduced one covers, and how much of each.
+        """The rows and columns of the screen that each output row and column covers, with their weights.
 
-        Two arrays int64 [height, 1 + r] and [width, 1 + c] for `reduce_screen`: the first row or column, then the
-        weights of it and the next; c is a multiple of 4. A whole pixel weighs `height` or `width`.
+        Two arrays int64 [height, 1 + r] and [width, 1 + c] for `reduce_screen`: index of the first row or column, then
+        the weights of it and the following ones. r and c are multiples of 4. The weight of a whole pixel is `height` or
+        `width`.
         """
         return _spans(self.top, self.bottom, self.height), _spans(self.left, self.right, self.width)
 
@@ -57,8 +59,8 @@ VIEWS = {
     "50x60": View(32, 232, 8, 248, 50, 60, mark=8),
     "84x84": View(0, 240, 0, 256, 84, 84),
 }
-"""`50x60`: without the status bar and eight columns on either side, 4x4 area means, with the mark (the default: it
-learns faster and costs less to learn from). `84x84`: the whole screen, as in most publications."""
+"""`50x60` (default): without the status bar and eight columns on either side, 4x4 area means, with the mark; agents
+learn faster with it, and updates are cheaper. `84x84`: the whole screen, as in most publications."""
 
 
 @helper
@@ -71,7 +73,7 @@ def _total(weights: Any) -> Any:
 
 @helper
 def _sum_lines(light: Any, span: Any, sums: Any) -> None:
-    """The weighted sum of the lines of a span: for each column in `sums`, int32 [256]."""
+    """Write the weighted sum of a span's lines, for each column, to `sums`, int32 [256 + c]."""
     for x in range(256):
         sums[x] = 0
     for i in range(1, span.size):
@@ -83,7 +85,7 @@ def _sum_lines(light: Any, span: Any, sums: Any) -> None:
 
 @helper
 def _sum_columns(sums: Any, spans: Any, totals: Any) -> None:
-    """The weighted sum of the columns of every span. An unsigned index is not checked for being negative."""
+    """Write the weighted sum of each span's columns to `totals`. Unsigned indices avoid checks for negative ones."""
     for j in range(totals.size):
         totals[j] = 0
     for i in range(1, spans.shape[1], 4):
@@ -99,7 +101,7 @@ def _sum_columns(sums: Any, spans: Any, totals: Any) -> None:
 
 @kernel
 def reduce_screen(light: Any, rows: Any, columns: Any, out: Any) -> None:
-    """Area means of a screen into `out`, rounded halves up: lines are summed first, then columns.
+    """Write the area means of a screen to `out`; halves are rounded up. Lines are summed first, then columns.
 
     light: uint16 [240 * 256], brightness in units of 4/1000 (0 to 63,750). rows, columns: from `View.spans`. out: uint8
     [height * width].
@@ -108,7 +110,7 @@ def reduce_screen(light: Any, rows: Any, columns: Any, out: Any) -> None:
     sums = np.zeros(256 + columns.shape[1], np.int32)
     totals = np.empty(width, np.int64)
     area = 250 * _total(rows[0, 1:]) * _total(columns[0, 1:])  # of a cell, in weights and units of `light`
-    # an integer and a half is too far from the next multiple of the area for the product's rounding to reach it
+    # The added half keeps the product so far from the next integer that rounding errors can't reach it.
     shift, scale = area // 2 + 0.5, 1.0 / area
     for i in range(height):
         _sum_lines(light, rows[i], sums)
@@ -120,7 +122,7 @@ def reduce_screen(light: Any, rows: Any, columns: Any, out: Any) -> None:
 
 @kernel
 def reduce_rgb(rgb: Any, rows: Any, columns: Any, out: Any) -> None:
-    """The same from RGB, uint8 [240, 256, 3] in any memory order; nes-py's colours are multiples of 4."""
+    """`reduce_screen` from RGB, uint8 [240, 256, 3] in any memory order; nes-py's colours are multiples of 4."""
     light = np.empty(240 * 256, np.uint16)
     for y in range(240):
         for x in range(256):

@@ -1,1 +1,1 @@
-"""Gymnasium environments over the same games; importing a module registers its ids."""
+"""Gymnasium environments for all games. Importing one of the modules registers its ids."""

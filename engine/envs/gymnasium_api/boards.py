@@ -1,4 +1,4 @@
-"""Batched Snake and Tetris for Gymnasium: one game, or many as one vector environment, and their ids.
+"""Snake and Tetris for Gymnasium: single environments, vector environments, and their ids.
 
     import engine.envs.gymnasium_api.boards
 
@@ -38,15 +38,15 @@ class _GameVectorEnv(VectorEnv[Observation, NDArray[np.int64], NDArray[Any]]):
     """Many games stepped together.
 
     Observations are uint8 [num_envs, planes, height, width]. `infos` has `action_mask`, bool [num_envs, actions], and
-    `score`. Where an episode ends, observation, mask and score are the next episode's first, and `infos` has the ended
-    one's last as `final_obs` (an object array) and `final_info`.
+    `score`. When an episode ends, observation, mask and score are the first of the next episode, and `infos` has the
+    last ones of the ended episode as `final_obs` (an object array) and `final_info`.
 
-    A seed is one for all games together: they take turns at one source of random numbers.
+    One seed is used for all games together, because they share a random number generator.
 
     Args:
         num_envs: number of games, at least 1.
-        render_mode: None or `rgb_array`: `render` gives a picture of every game, a tuple of uint8 [height, width, 3].
-        options: those of the lanes. `device` says where games are played; what is returned is on the host.
+        render_mode: None or `rgb_array`: `render` returns a tuple of pictures of all games, uint8 [height, width, 3].
+        options: keyword arguments of the lanes. Games are played on `device`; returned arrays are on the host.
     """
 
     metadata: dict[str, Any] = {
@@ -57,7 +57,7 @@ class _GameVectorEnv(VectorEnv[Observation, NDArray[np.int64], NDArray[Any]]):
     lanes_type: ClassVar[Callable[..., Lanes]]
 
     def __init__(self, num_envs: int = 1, *, render_mode: str | None = None, **options: Any) -> None:
-        self.closed = True  # there is nothing to free yet
+        self.closed = True  # nothing to release yet, if the following fails
         self.render_mode = _checked_mode(render_mode)
         self._lanes = type(self).lanes_type(num_envs, **options)
         self.num_envs = num_envs
@@ -71,14 +71,14 @@ class _GameVectorEnv(VectorEnv[Observation, NDArray[np.int64], NDArray[Any]]):
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
-        """Begin an episode in every game; the first observations and infos.
+        """Begin an episode in every game; returns the first observations and infos.
 
-        Raises `ValueError` for several seeds, and for `options["reset_mask"]`: games reset by themselves.
+        Raises `ValueError` for several seeds, and for `options["reset_mask"]`, because games reset automatically.
         """
         if options is not None and "reset_mask" in options:
-            raise ValueError("reset_mask is for vector environments whose autoreset is disabled; this one's is not")
+            raise ValueError("reset_mask is not supported: this environment resets games automatically")
         if seed is not None and not isinstance(seed, int):
-            raise ValueError("seed: several seeds are not accepted; accepted: one for all games, or None")
+            raise ValueError("seed must be None or a single integer for all games, got several seeds")
         super().reset(seed=seed)
         if seed is not None or not self._seeded:
             self._lanes.reseed(int(self.np_random.integers(2**63)))
@@ -87,9 +87,10 @@ class _GameVectorEnv(VectorEnv[Observation, NDArray[np.int64], NDArray[Any]]):
         return frames.cpu().numpy(), self._infos(self._lanes.masks, torch.zeros(self.num_envs, dtype=torch.int64))
 
     def step(self, actions: NDArray[np.int64]) -> tuple[Observation, NDArray[np.float64], Flags, Flags, dict[str, Any]]:
-        """One step of every game, int64 [num_envs]: observations, rewards, terminations, truncations, infos.
+        """One step of all games with actions int64 [num_envs].
 
-        Raises `ResetNeeded` before the first reset, `ValueError` for actions that there are not.
+        Returns observations, rewards, terminations, truncations and infos. Raises `ResetNeeded` before the first reset,
+        `ValueError` for invalid actions.
         """
         if not self._seeded:
             raise ResetNeeded("step() was called before the first reset()")
@@ -117,21 +118,21 @@ class _GameVectorEnv(VectorEnv[Observation, NDArray[np.int64], NDArray[Any]]):
 
 
 class SnakeVectorEnv(_GameVectorEnv):
-    __doc__ = f"Snake as `SnakeLanes` has it. {_GameVectorEnv.__doc__}"
+    __doc__ = f"Snake; for the rules see `SnakeLanes`. {_GameVectorEnv.__doc__}"
     lanes_type = SnakeLanes
 
 
 class TetrisVectorEnv(_GameVectorEnv):
-    __doc__ = f"Tetris as `TetrisLanes` has it. {_GameVectorEnv.__doc__}"
+    __doc__ = f"Tetris; for the rules see `TetrisLanes`. {_GameVectorEnv.__doc__}"
     lanes_type = TetrisLanes
 
 
 class _GameEnv(gymnasium.Env[Observation, np.int64]):
-    """One game. `info` has `action_mask`, bool [actions], and `score`; see the lanes for options and everything else.
+    """One game. `info` has `action_mask`, bool [actions], and `score`.
 
     Args:
-        render_mode: None or `rgb_array`: `render` gives a picture, uint8 [height, width, 3].
-        options: those of the lanes.
+        render_mode: None or `rgb_array`: `render` returns a picture, uint8 [height, width, 3].
+        options: keyword arguments of the lanes.
     """
 
     metadata: dict[str, Any] = {"render_modes": list(RENDER_MODES), "render_fps": 10}
@@ -148,7 +149,7 @@ class _GameEnv(gymnasium.Env[Observation, np.int64]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
-        """Begin an episode; its first observation and info."""
+        """Begin an episode; returns its first observation and info."""
         super().reset(seed=seed)
         if seed is not None or not self._seeded:
             self._lanes.reseed(int(self.np_random.integers(2**63)))
@@ -158,7 +159,7 @@ class _GameEnv(gymnasium.Env[Observation, np.int64]):
         return frame, {"action_mask": self._lanes.masks[0].cpu().numpy(), "score": 0}
 
     def step(self, action: np.int64) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        """One step. Raises `ResetNeeded` if no episode is under way, `ValueError` for an action that there is not."""
+        """One step. Raises `ResetNeeded` if no episode is in progress, `ValueError` for an invalid action."""
         if not self._playing:
             raise ResetNeeded("step() was called before reset(), or after the episode's end")
         step = _step(self._lanes, np.array([action], np.int64))
@@ -168,22 +169,22 @@ class _GameEnv(gymnasium.Env[Observation, np.int64]):
         return step.final_frames[0].cpu().numpy(), float(step.rewards), terminated, truncated, info
 
     def render(self) -> Observation | None:
-        """A picture of the game, after an episode's end of the next one; None without a render mode."""
+        """A picture of the game, or of the next one if the episode has ended; None without a render mode."""
         return None if self.render_mode is None else self._lanes.board(0)
 
 
 class SnakeEnv(_GameEnv):
-    __doc__ = f"Snake as `SnakeLanes` has it. {_GameEnv.__doc__}"
+    __doc__ = f"Snake; for the rules see `SnakeLanes`. {_GameEnv.__doc__}"
     lanes_type = SnakeLanes
 
 
 class TetrisEnv(_GameEnv):
-    __doc__ = f"Tetris as `TetrisLanes` has it. {_GameEnv.__doc__}"
+    __doc__ = f"Tetris; for the rules see `TetrisLanes`. {_GameEnv.__doc__}"
     lanes_type = TetrisLanes
 
 
 def register() -> None:
-    """Make the ids known to Gymnasium; may be called again."""
+    """Register the ids with Gymnasium. Can be called repeatedly."""
     for name, one, many in (("Snake-v1", SnakeEnv, SnakeVectorEnv), ("Tetris-v0", TetrisEnv, TetrisVectorEnv)):
         if (identifier := f"{NAMESPACE}/{name}") not in gymnasium.registry:
             gymnasium.register(
@@ -194,15 +195,17 @@ def register() -> None:
 
 
 def _step(lanes: Lanes, actions: NDArray[np.int64]) -> TensorStep:
-    """One step of all lanes. Raises `ValueError` for actions that there are not."""
+    """One step of all lanes. Raises `ValueError` for invalid actions."""
     if actions.shape != (lanes.lanes,) or actions.min() < 0 or actions.max() >= lanes.actions:
-        raise ValueError(f"actions: {actions} is not accepted; accepted: {lanes.lanes} of 0 to {lanes.actions - 1}")
+        raise ValueError(
+            f"actions must be {lanes.lanes} integers between 0 and {lanes.actions - 1}, one per game, got {actions}"
+        )
     return lanes.step(torch.from_numpy(actions).to(lanes.device))
 
 
 def _checked_mode(render_mode: str | None) -> str | None:
     if render_mode not in (None, *RENDER_MODES):
-        raise UserError(f"render_mode: {render_mode!r} is not accepted; accepted: None, {', '.join(RENDER_MODES)}")
+        raise UserError(f"render_mode must be one of None, {', '.join(RENDER_MODES)}, got {render_mode!r}")
     return render_mode
 
 

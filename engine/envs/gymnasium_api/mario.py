@@ -1,11 +1,11 @@
-"""Super Mario Bros for Gymnasium: one game, or many in one process, and their ids.
+"""Super Mario Bros for Gymnasium: a single environment, a vector environment in one process, and their ids.
 
-Importing this module registers the ids, as Gymnasium 1.x loads no plugins by itself; an id may name the module, too:
+Importing this module registers the ids, because Gymnasium 1.x does not load plugins. An id can also name the module:
 
     gymnasium.make("engine.envs.gymnasium_api.mario:mario_tui/SuperMarioBros-1-1-v0", actions="simple")
     gymnasium.make_vec("engine.envs.gymnasium_api.mario:mario_tui/SuperMarioBros-1-1-v0", num_envs=8, threads=2)
 
-Both environments play `MarioLanes` that wait after an episode's end, so that its last screen can still be looked at.
+Both environments use `MarioLanes` that wait after the end of an episode, so that its last screen can still be rendered.
 Nothing else of the engine imports this module.
 """
 
@@ -35,14 +35,14 @@ from engine.errors import UserError
 NAMESPACE = "mario_tui"
 OBSERVATIONS = ("stack", "rgb")
 RENDER_MODES = ("rgb_array",)
-FRAMES_PER_SECOND = 60.0988  # of the console
+FRAMES_PER_SECOND = 60.0988  # of the console (NTSC) (NTSC)
 
 Observation = NDArray[np.uint8]
 Flags = NDArray[np.bool_]
 
 
 class GameOptions(TypedDict, total=False):
-    """Keyword arguments of both environments; every one has a default."""
+    """Keyword arguments of both environments; all have defaults."""
 
     stage: str
     reward: str
@@ -51,26 +51,27 @@ class GameOptions(TypedDict, total=False):
     sticky: float
     noop_max: int
     stall_steps: int
-    view: str  # a name from `VIEWS`: the pictures of the stack
-    observation: str  # stack: the last four pictures in gray; rgb: the screen as the console shows it
+    view: str  # a name from `VIEWS`: the frames of the stack
+    observation: str  # stack: the last four frames in grayscale; rgb: the full screen
     emulator: str  # native or nes-py
-    threads: int  # that step the games; one game uses one
-    rom: str | Path | None  # cartridge file, None for the one inside gym-super-mario-bros
+    threads: int  # number of threads that step the games; a single game uses one
+    rom: str | Path | None  # cartridge file; None for the one in gym-super-mario-bros
 
 
 class MarioEnv(gymnasium.Env[Observation, np.int64]):
     """One game of Super Mario Bros.
 
     Observations are uint8 [4, height, width], newest last, or with `observation="rgb"` uint8 [240, 256, 3]. An episode
-    is terminated by death or flag (in the whole game: by the loss of the last life), and truncated after `stall_steps`
-    without progress. `info` has the keys of gym-super-mario-bros 7.4, after `reset` as well; numbers are Python's own.
+    terminates with death or flag (in the whole game, with the loss of the last life), and is truncated after
+    `stall_steps` steps without progress. `info` has the keys of gym-super-mario-bros 7.4, also after `reset`; its
+    numbers are Python numbers.
 
-    Seeds are Gymnasium's: `reset(seed=...)` makes everything that follows reproducible, without one the environment
-    begins with a random seed. `reset` knows no options.
+    After `reset(seed=...)` everything that follows is reproducible. Without a seed the environment starts with a random
+    one. `reset` has no options.
 
     Args:
-        render_mode: None or `rgb_array`: `render` gives the screen, uint8 [240, 256, 3].
-        options: see `GameOptions` and `MarioTask`, which has the defaults.
+        render_mode: None or `rgb_array`: `render` returns the screen, uint8 [240, 256, 3].
+        options: see `GameOptions`, and `MarioTask` for the defaults.
 
     Raises `UserError` naming the option that is not accepted.
     """
@@ -89,7 +90,7 @@ class MarioEnv(gymnasium.Env[Observation, np.int64]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
-        """Begin an episode; its first observation and info."""
+        """Begin an episode; returns its first observation and info."""
         super().reset(seed=seed)
         if seed is not None or not self._seeded:
             self._games.reseed(0, self.np_random)
@@ -99,9 +100,10 @@ class MarioEnv(gymnasium.Env[Observation, np.int64]):
         return self._games.observations[0].copy(), self._games.info(0)
 
     def step(self, action: np.int64 | int) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        """Hold an action's buttons for `frame_skip` frames: observation, reward, terminated, truncated, info.
+        """Hold an action's buttons for `frame_skip` frames.
 
-        Raises `ResetNeeded` where no episode is being played, `ValueError` for an action that there is not.
+        Returns observation, reward, terminated, truncated and info. Raises `ResetNeeded` if no episode is in progress,
+        `ValueError` for an invalid action.
         """
         if not self._playing:
             raise ResetNeeded("step() was called before the episode began or after it ended; call reset() first")
@@ -112,28 +114,28 @@ class MarioEnv(gymnasium.Env[Observation, np.int64]):
         return self._games.observations[0].copy(), float(step.rewards[0]), terminated, truncated, info
 
     def render(self) -> Observation | None:
-        """The screen as of the last step, uint8 [240, 256, 3]; None without a render mode."""
+        """The screen after the last step, uint8 [240, 256, 3]; None without a render mode."""
         return None if self.render_mode is None else self._games.screen(0)
 
     def close(self) -> None:
-        """Free the console."""
+        """Release the console."""
         self._games.close()
 
 
 class MarioVectorEnv(VectorEnv[Observation, NDArray[np.int64], NDArray[Any]]):
-    """Many games of Super Mario Bros, stepped together in compiled code; see `MarioEnv` for what a game is.
+    """Many games of Super Mario Bros, stepped together in compiled code; see `MarioEnv` for a single game.
 
-    Equal to a `SyncVectorEnv` of `MarioEnv`s that resets in the same step: where an episode ends, the observation and
-    the info are the next episode's first, and `infos` has the ended one's last as `final_obs` (an object array) and
-    `final_info`. Game i of `reset(seed=s)` is a `MarioEnv` after `reset(seed=s + i)`.
+    Equivalent to a `SyncVectorEnv` of `MarioEnv`s with autoreset in the same step: when an episode ends, observation
+    and info are the first of the next episode, and `infos` has the last ones of the ended episode as `final_obs` (an
+    object array) and `final_info`. Game i after `reset(seed=s)` equals a `MarioEnv` after `reset(seed=s + i)`.
 
-    Gymnasium's wrapper `RecordEpisodeStatistics` understands ends in the same step from its version 1.4 on; older ones
-    count every episode but the first a step short.
+    Gymnasium's wrapper `RecordEpisodeStatistics` supports autoreset in the same step from version 1.4 on; older ones
+    count every episode except the first one step short.
 
     Args:
         num_envs: number of games, at least 1.
-        render_mode: None or `rgb_array`: `render` gives all screens, a tuple of uint8 [240, 256, 3].
-        options: see `GameOptions` and `MarioTask`, which has the defaults.
+        render_mode: None or `rgb_array`: `render` returns a tuple of all screens, uint8 [240, 256, 3].
+        options: see `GameOptions`, and `MarioTask` for the defaults.
 
     Raises `UserError` naming the option that is not accepted.
     """
@@ -141,9 +143,9 @@ class MarioVectorEnv(VectorEnv[Observation, NDArray[np.int64], NDArray[Any]]):
     metadata = {"render_modes": list(RENDER_MODES), "render_fps": 15, "autoreset_mode": AutoresetMode.SAME_STEP}
 
     def __init__(self, num_envs: int = 1, *, render_mode: str | None = None, **options: Unpack[GameOptions]) -> None:
-        self.closed = True  # there is nothing to free yet
+        self.closed = True  # nothing to release yet, if the following fails
         if num_envs < 1:
-            raise UserError(f"num_envs: {num_envs} is not accepted; accepted: 1 or more")
+            raise UserError(f"num_envs must be at least 1, got {num_envs}")
         self.render_mode = _checked("render_mode", render_mode, (None, *RENDER_MODES))
         self._games = _Games(num_envs, options)
         self.metadata = {**self.metadata, "render_fps": self._games.steps_per_second}
@@ -158,19 +160,22 @@ class MarioVectorEnv(VectorEnv[Observation, NDArray[np.int64], NDArray[Any]]):
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
-        """Begin an episode in every game; the first observations and infos.
+        """Begin an episode in every game; returns the first observations and infos.
 
-        seed: None, the first game's (the others count up from it), or one for each game, None where it goes on.
-        Raises `ValueError` for another number of seeds, and for `options["reset_mask"]`: games reset by themselves.
+        seed: None; or the seed of the first game, from which those of the others count up; or a sequence with a seed
+        for each game, where None continues its random numbers.
+
+        Raises `ValueError` for a wrong number of seeds, and for `options["reset_mask"]`, because games reset
+        automatically.
         """
         if options is not None and "reset_mask" in options:
-            raise ValueError("reset_mask is for vector environments whose autoreset is disabled; this one's is not")
+            raise ValueError("reset_mask is not supported: this environment resets games automatically")
         if isinstance(seed, int):
             super().reset(seed=seed)
             seed = range(seed, seed + self.num_envs)
         seeds: Sequence[int | None] = [None] * self.num_envs if seed is None else seed
         if len(seeds) != self.num_envs:
-            raise ValueError(f"seed: {len(seeds)} seeds are not accepted; accepted: one for each of {self.num_envs}")
+            raise ValueError(f"seed must have one element for each of {self.num_envs} games, got {len(seeds)}")
         for game, own in enumerate(seeds):
             if own is not None:
                 self._games.reseed(game, seeding.np_random(own)[0])
@@ -181,9 +186,10 @@ class MarioVectorEnv(VectorEnv[Observation, NDArray[np.int64], NDArray[Any]]):
         return self._games.observations.copy(), self._infos(self._games.read_info())
 
     def step(self, actions: NDArray[np.int64]) -> tuple[Observation, NDArray[np.float64], Flags, Flags, dict[str, Any]]:
-        """One step of every game, int64 [num_envs]: observations, rewards, terminations, truncations, infos.
+        """One step of all games with actions int64 [num_envs].
 
-        Raises `ResetNeeded` before the first reset, `ValueError` for actions that there are not.
+        Returns observations, rewards, terminations, truncations and infos. Raises `ResetNeeded` before the first reset,
+        `ValueError` for invalid actions.
         """
         if not self._seeded:
             raise ResetNeeded("step() was called before the first reset()")
@@ -201,15 +207,15 @@ class MarioVectorEnv(VectorEnv[Observation, NDArray[np.int64], NDArray[Any]]):
         return self._games.observations.copy(), rewards, step.terminated, step.truncated, infos
 
     def render(self) -> tuple[Observation, ...] | None:
-        """The screens as of the last step; None without a render mode."""
+        """The screens after the last step; None without a render mode."""
         return None if self.render_mode is None else tuple(map(self._games.screen, range(self.num_envs)))
 
     def close_extras(self, **kwargs: Any) -> None:
-        """Free the consoles."""
+        """Release the consoles."""
         self._games.close()
 
     def _infos(self, numbers: NDArray[np.int64]) -> dict[str, Any]:
-        """Information int64 [num_envs, 10] as Gymnasium has it: an array for each key, and who it is true of."""
+        """Convert info int64 [num_envs, 10] to Gymnasium's format: for each key an array and its mask `_key`."""
         infos: dict[str, Any] = {}
         for name, column in zip(rules.INFO_NAMES, numbers.T, strict=True):
             infos[name] = column.copy()
@@ -220,9 +226,9 @@ class MarioVectorEnv(VectorEnv[Observation, NDArray[np.int64], NDArray[Any]]):
 
 
 class _Games:
-    """Lanes that wait after an episode's end, and what Gymnasium wants to know of them.
+    """Lanes that wait after the end of an episode, with spaces and observations for Gymnasium.
 
-    observations: uint8 [games, 4, height, width] or [games, 240, 256, 3], overwritten by the next call.
+    observations: uint8 [games, 4, height, width] or [games, 240, 256, 3]; overwritten by the next call.
     """
 
     def __init__(self, games: int, options: GameOptions) -> None:
@@ -232,7 +238,7 @@ class _Games:
         threads, rom = given.pop("threads", 1), given.pop("rom", None)
         cartridge = None if rom is None else Path(rom)
         if threads < 1:
-            raise UserError(f"threads: {threads} is not accepted; accepted: 1 or more")
+            raise UserError(f"threads must be at least 1, got {threads}")
         if "view" in given:
             given["view"] = VIEWS[_checked("view", given["view"], tuple(VIEWS))]
         task = MarioTask(**given)
@@ -245,11 +251,11 @@ class _Games:
         self._lanes = MarioLanes(task, games, emulator=emulator, threads=threads, restart=False, rom=cartridge)
 
     def reseed(self, game: int, random: np.random.Generator) -> None:
-        """Take a game's random decisions from a seed that `random` gives."""
+        """Seed the random decisions of a game with a number drawn from `random`."""
         self._lanes.reseed(game, int(random.integers(2**32)))
 
     def begin(self, which: Flags) -> None:
-        """Begin an episode in the games of `which` [games]."""
+        """Begin an episode in the games where `which` (bool [games]) is set."""
         frames = self._open_lanes().reset(which)
         if self._rgb:
             self._show(which)
@@ -257,10 +263,12 @@ class _Games:
             self.observations[which] = frames[which][:, None]
 
     def step(self, actions: NDArray[np.int64]) -> VectorStep:
-        """Hold `actions` [games] for one step in every game. Raises `ValueError` for any that there is not."""
+        """One step of all games with `actions` int64 [games]. Raises `ValueError` for invalid actions."""
         lanes = self._open_lanes()
         if actions.shape != (lanes.lanes,) or actions.min() < 0 or actions.max() >= lanes.actions:
-            raise ValueError(f"actions: {actions} is not accepted; accepted: {lanes.lanes} of 0 to {lanes.actions - 1}")
+            raise ValueError(
+                f"actions must be {lanes.lanes} integers between 0 and {lanes.actions - 1}, one per game, got {actions}"
+            )
         step = lanes.step(actions)
         if self._rgb:
             self._show(np.ones(self._lanes.lanes, np.bool_))
@@ -270,14 +278,14 @@ class _Games:
         return step
 
     def read_info(self) -> NDArray[np.int64]:
-        """Information of all games as they stand, int64 [games, 10]."""
+        """The current info of all games, int64 [games, 10]; columns as in `rules.INFO_NAMES`."""
         numbers = np.empty((self._lanes.lanes, len(rules.INFO_NAMES)), np.int64)
         for memory, row in zip(self._open_lanes().emulator.ram, numbers, strict=True):
             rules.read_info(memory, row)
         return numbers
 
     def info(self, game: int) -> dict[str, Any]:
-        """Information of one game as it stands."""
+        """The current info of one game."""
         return _info(self.read_info()[game])
 
     def screen(self, game: int) -> Observation:
@@ -285,7 +293,7 @@ class _Games:
         return self._open_lanes().emulator.screen(game)
 
     def close(self) -> None:
-        """Free the consoles; may be called again."""
+        """Release the consoles. Can be called repeatedly."""
         if not self._closed:
             self._closed = True
             self._lanes.close()
@@ -301,10 +309,10 @@ class _Games:
 
 
 def register() -> None:
-    """Make the ids known to Gymnasium; may be called again.
+    """Register the ids with Gymnasium. Can be called repeatedly.
 
     mario_tui/SuperMarioBros-v0: the whole game. mario_tui/SuperMarioBros-1-1-v0 to 8-4: one stage.
-    mario_tui/SuperMarioBrosRandomStages-v0: every episode another stage.
+    mario_tui/SuperMarioBrosRandomStages-v0: a random stage in each episode.
     """
     names = {"SuperMarioBros": WHOLE_GAME, "SuperMarioBrosRandomStages": RANDOM_STAGES}
     names |= {f"SuperMarioBros-{stage}": stage for stage in STAGES}
@@ -319,15 +327,15 @@ def register() -> None:
 
 
 def _info(numbers: NDArray[np.int64]) -> dict[str, Any]:
-    """One game's information, int64 [10], with the names and types of gym-super-mario-bros 7.4."""
+    """Convert the info of one game, int64 [10], to the names and types of gym-super-mario-bros 7.4."""
     info: dict[str, Any] = dict(zip(rules.INFO_NAMES, numbers.tolist(), strict=True))
     return {**info, "flag_get": bool(info["flag_get"]), "status": rules.STATUS_NAMES[info["status"]]}
 
 
 def _checked(option: str, value: Any, accepted: tuple[Any, ...]) -> Any:
-    """The value, if it is accepted. Raises `UserError` if not."""
+    """Return the value. Raises `UserError` if it is not accepted."""
     if value not in accepted:
-        raise UserError(f"{option}: {value!r} is not accepted; accepted: {', '.join(map(str, accepted))}")
+        raise UserError(f"{option} must be one of {', '.join(map(str, accepted))}, got {value!r}")
     return value
 
 

@@ -1,4 +1,4 @@
-"""Super Mario Bros as a batched environment: the task, its rules in RAM, and the lanes that play it."""
+"""Super Mario Bros as a batched environment: the task, the rules (read from RAM), and the lanes."""
 
 from engine.config.stages import STAGES
 from engine.envs.emulators.view import VIEWS, View

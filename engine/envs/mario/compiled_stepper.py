@@ -1,7 +1,7 @@
-"""Plays lanes on our own console: a whole environment step of many lanes, new episodes included, in one call.
+"""Steps lanes on the native console: one compiled call for an environment step of many lanes, including new episodes.
 
-Does exactly what `stepped` does in Python. A picture is drawn along with the frame that is expected to be a step's
-last; where a step ends elsewhere (a death, a skipped scene), its last frame is run once more with drawing.
+Does exactly the same as `reference_stepper` does in Python. The picture is drawn during the frame that is expected to
+be the last of a step; if the step ends elsewhere (death, skipped scene), its last frame is run again with drawing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from engine.envs.emulators.nes import (
 )
 from engine.envs.emulators.view import reduce_screen
 from engine.envs.mario import rules
-from engine.envs.mario.reference_stepper import any_start, sticky_threshold
+from engine.envs.mario.reference_stepper import all_starts, sticky_threshold
 from engine.envs.mario.task import MarioTask
 from engine.runtime.jit import helper, kernel
 from engine.runtime.stopwatch import stages
@@ -34,12 +34,12 @@ from engine.runtime.stopwatch import stages
 if TYPE_CHECKING:
     from engine.envs.mario.lanes import Outcome
 
-# Indices of the options that the kernel takes as one int64 array
+# Indices of the kernel's options in one int64 array
 _FRAME_SKIP, _STALL_STEPS, _NOOP_MAX, _STICKY, _WHOLE_GAME, _RESTART, _DRAW = range(7)
 
 
-class NativePlayer:
-    """See `engine.envs.mario.lanes.Stepper`. Lanes are split over the console's threads, a slice for each."""
+class CompiledStepper:
+    """`engine.envs.mario.lanes.Stepper` for the native console. Each thread of the console steps a slice of lanes."""
 
     def __init__(
         self, console: NesBatch, task: MarioTask, book: NDArray[np.int64], starts: Sequence[bytes], restart: bool
@@ -64,7 +64,7 @@ class NativePlayer:
             console.load(0, start)
             self._start_states[index] = console.state[0]
             self._start_memories[index] = console.memory[0]
-        self.begins = any_start(console.lanes, len(starts))
+        self.start_choices = all_starts(console.lanes, len(starts))
         borders = np.linspace(0, console.lanes, min(console.threads, console.lanes) + 1).astype(int).tolist()
         self._slices = list(pairwise(borders))
         self._scratch = [
@@ -124,7 +124,7 @@ class NativePlayer:
                 console.rom,
                 self._start_states,
                 self._start_memories,
-                self.begins,
+                self.start_choices,
                 self._spans,
                 self._scratch[part],
             )
@@ -156,7 +156,7 @@ def _run(
     held: Any,
     kind: Any,
 ) -> None:
-    """One frame, and how it can be run again."""
+    """Run one frame; save the state before it, so that it can be run again."""
     remember(state, memory, last_state, last_memory)
     run_frame(state, memory, canvas, rom, held, kind)
     book[rules.FRAMES] += 1
@@ -165,10 +165,10 @@ def _run(
 @helper
 def _restart(
     run_frame: Any, book: Any, state: Any, memory: Any, last_state: Any, last_memory: Any, out: Any, options: Any,
-    rom: Any, start_states: Any, start_memories: Any, begins: Any, spans: Any, canvas: Any,
+    rom: Any, start_states: Any, start_memories: Any, start_choices: Any, spans: Any, canvas: Any,
 ) -> None:  # fmt: skip
-    """A new episode: a start state, 0 to `noop_max` frames of doing nothing, and one that draws the screen."""
-    start = begins[_next_draw(book) % begins.shape[0]]
+    """Begin an episode: load a start state, run 0 to `noop_max` no-op frames and one that draws the screen."""
+    start = start_choices[_next_draw(book) % start_choices.shape[0]]
     frames = 1 + _next_draw(book) % (options[_NOOP_MAX] + 1)
     book[rules.START] = start
     for i in range(STATE_WORDS):
@@ -194,9 +194,9 @@ def _skip_scenes(
     rom: Any,
     canvas: Any,
 ) -> Any:
-    """Run what the player can't influence; the number of frames."""
+    """Run the frames in which the player has no control; returns their number."""
     book[rules.PHASE] = 0
-    for frames in range(rules.LONGEST_SCENE):
+    for frames in range(rules.MAX_SCENE_FRAMES):
         wanted = rules.next_scene(memory, book, options[_WHOLE_GAME] != 0)
         if wanted & rules.POKE_DEAD:
             memory[rules.PLAYER_STATE] = 6
@@ -207,18 +207,19 @@ def _skip_scenes(
         if not wanted & rules.RUN_FRAME:
             return frames
         _run(run_frame, state, memory, last_state, last_memory, book, canvas, rom, np.int64(0), np.int64(DRAW_NOTHING))
-    return rules.LONGEST_SCENE
+    return rules.MAX_SCENE_FRAMES
 
 
 @kernel
 def play_lanes(
     first: Any, last: Any, only_begin: Any, run_frame: Any, buttons: Any, held_buttons: Any, books: Any, states: Any,
     memories: Any, last_states: Any, last_memories: Any, frames: Any, final_frames: Any, ended: Any, episode: Any,
-    infos: Any, options: Any, rom: Any, start_states: Any, start_memories: Any, begins: Any, spans: Any, scratch: Any,
+    infos: Any, options: Any, rom: Any, start_states: Any, start_memories: Any, start_choices: Any, spans: Any,
+    scratch: Any,
 ) -> None:  # fmt: skip
-    """One environment step of lanes first..last-1, or with `only_begin` a new episode where `buttons` is not 0.
+    """One environment step of lanes first..last-1; or, with `only_begin`, a new episode where `buttons` is not 0.
 
-    Arrays have a row for each lane; `scratch` is the thread's own.
+    Arrays have a row for each lane. `scratch` belongs to the calling thread.
     """
     canvas, again_state, again_memory = scratch
     whole_game = options[_WHOLE_GAME] != 0
@@ -231,7 +232,7 @@ def play_lanes(
         if only_begin:
             _restart(
                 run_frame, book, state, memory, last_state, last_memory, frames[lane], options, rom, start_states,
-                start_memories, begins[lane], spans, canvas,
+                start_memories, start_choices[lane], spans, canvas,
             )  # fmt: skip
             continue
         held = np.int64(buttons[lane])
@@ -255,7 +256,7 @@ def play_lanes(
             if _skip_scenes(run_frame, book, state, memory, last_state, last_memory, options, rom, canvas) > 0:
                 drawn = False
                 last_buttons = np.int64(0)
-        if not drawn:  # the last frame once more, on copies
+        if not drawn:  # run the last frame again, on copies of the state before it
             for i in range(STATE_WORDS):
                 again_state[i] = last_state[i]
             for i in range(MEMORY_BYTES):
@@ -275,5 +276,5 @@ def play_lanes(
             if options[_RESTART]:
                 _restart(
                     run_frame, book, state, memory, last_state, last_memory, frames[lane], options, rom, start_states,
-                    start_memories, begins[lane], spans, canvas,
+                    start_memories, start_choices[lane], spans, canvas,
                 )  # fmt: skip

@@ -1,7 +1,7 @@
-"""N games of Super Mario Bros, stepped together, on our own console or on nes-py.
+"""Batched Super Mario Bros on the native console or on nes-py.
 
-Both consoles run under the same rules with the same random decisions, so that a seed and a sequence of actions mean the
-same on either. Games that end begin anew from saved start states: by themselves, or when they are told to.
+Both consoles use the same rules and the same random decisions, so a seed and a sequence of actions give the same games
+on either. A new episode starts from a saved state, automatically or on request.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from engine.envs.emulators.nes_py import NesPyEmulator
 from engine.envs.emulators.protocol import Emulator
 from engine.envs.frame_stack import STACK
 from engine.envs.mario import rules
-from engine.envs.mario.compiled_stepper import NativePlayer
-from engine.envs.mario.reference_stepper import SteppedPlayer
+from engine.envs.mario.compiled_stepper import CompiledStepper
+from engine.envs.mario.reference_stepper import ReferenceStepper
 from engine.envs.mario.task import MarioTask
 from engine.envs.vec_env import Spec, VectorStep
 from engine.errors import UserError
@@ -36,53 +36,55 @@ EMULATORS = ("native", "nes-py")
 CLEAR_BONUS = 3.0
 PROGRESS_SCALE = 15.0
 _NOOP_DRAW = 1
-"""Which of a new lane's random numbers says how long its first episode begins with doing nothing."""
-_LATEST_START = 5000
-"""Frames from power-on after which another cartridge than Mario's is not waited for; his needs some 200."""
-_LONGEST_HOLD = 8
-"""Held buttons explore a platform game better than single random presses: a full jump needs A for half a second."""
+"""Index of the random number that sets the number of no-ops in a new lane's first episode."""
+_MAX_START_FRAMES = 5000
+"""Frames from power-on within which the game must have begun. Super Mario Bros needs about 200; others may never."""
+_MAX_HOLD = 8
+"""Maximum number of environment steps for which a random action is held. Held buttons explore a platform game better
+than single random presses: a full jump needs A for half a second."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Arrays that a player fills in a step, a row for each lane."""
+    """Arrays that a stepper fills in a step, with a row for each lane."""
 
     frames: NDArray[np.uint8]
     final_frames: NDArray[np.uint8]
     ended: NDArray[np.int64]  # [lanes, 2]: terminated, truncated
-    held: NDArray[np.uint8]  # [lanes], the joypad bytes of the step: where an action stuck, those of the step before
+    held: NDArray[np.uint8]  # [lanes], joypad bytes of the step: with sticky actions maybe those of the previous step
     episode: NDArray[np.int64]  # [lanes, 3]: return, length, furthest x
     info: NDArray[np.int64]  # [lanes, 10]
 
 
 class Stepper(Protocol):
-    """Steps all lanes of one console under the rules."""
+    """Steps all lanes of a console according to the rules."""
 
-    begins: NDArray[np.int64]
-    """Start states that a lane's next episode may begin with, [lanes, any number], each number as likely as the others.
-    """
+    start_choices: NDArray[np.int64]
+    """Indices of start states [lanes, n]; a lane's next episode draws one of its row, all with the same probability."""
 
     def reset(self, frames: NDArray[np.uint8], which: NDArray[np.bool_]) -> None:
-        """Begin an episode in the lanes of `which` [lanes] and write their first pictures."""
+        """Begin an episode in the lanes where `which` [lanes] is set, and write their first frames to `frames`."""
 
     def step(self, buttons: NDArray[np.uint8], outcome: Outcome) -> None:
-        """Hold `buttons` [lanes] for one environment step; write what came of it."""
+        """Hold the joypad bytes `buttons` [lanes] for one environment step and fill `outcome`."""
 
 
 class MarioLanes:
-    """See the module's docstring.
+    """Many games of Super Mario Bros, stepped together; see `engine.envs.vec_env.Lanes`.
 
     Args:
-        task: what is played and how.
+        task: stages, reward, actions and other options of the game.
         lanes: number of games.
         emulator: `native` or `nes-py`.
-        threads: threads that step lanes; the numbers do not depend on it.
-        seed: of every random decision of the environment.
-        restart: whether a lane whose episode ended begins the next one within the step. Otherwise its console stands
-            still at the last frame until `reset`.
-        in_turns: where there are several stages, whether each lane has its own, so that all get their part of an
-            evaluation. Otherwise every episode begins at any of them.
-        rom: cartridge file, default the one inside gym-super-mario-bros.
+        threads: number of threads that step lanes; results do not depend on it.
+        seed: seed of all random decisions.
+        restart: whether a lane whose episode ended begins the next one within the step. Otherwise its console stays at
+            the last frame until `reset`.
+        stage_per_lane: with several stages, whether each lane always plays the same one, so that an evaluation covers
+            all stages evenly. Otherwise each episode draws its stage.
+        rom: cartridge file; None for the one in gym-super-mario-bros.
+
+    Raises `UserError` if the cartridge is missing or can't be used.
     """
 
     def __init__(
@@ -94,7 +96,7 @@ class MarioLanes:
         threads: int = 1,
         seed: int = 0,
         restart: bool = True,
-        in_turns: bool = False,
+        stage_per_lane: bool = False,
         rom: Path | None = None,
     ) -> None:
         self.task = task
@@ -107,27 +109,27 @@ class MarioLanes:
         self._buttons = np.array(action_buttons(task.actions), np.uint8)
         starts = start_states(emulator, task.stages, whole_game=task.whole_game, rom=rom)
         self._stepper: Stepper = (
-            NativePlayer(self.emulator, task, self.book, starts, restart)
+            CompiledStepper(self.emulator, task, self.book, starts, restart)
             if isinstance(self.emulator, NesBatch)
-            else SteppedPlayer(self.emulator, task, self.book, starts, restart)
+            else ReferenceStepper(self.emulator, task, self.book, starts, restart)
         )
         self._level = math.nan
-        if in_turns:
+        if stage_per_lane:
             spread = np.linspace(0, len(starts), min(lanes, len(starts)), endpoint=False).astype(np.int64)
-            self._stepper.begins = np.resize(spread, (lanes, 1))
+            self._stepper.start_choices = np.resize(spread, (lanes, 1))
 
     @property
     def spec(self) -> Spec:
-        return Spec(self.frame_shape, self.actions, stack=STACK, hold=_LONGEST_HOLD, masked=False)
+        return Spec(self.frame_shape, self.actions, stack=STACK, hold=_MAX_HOLD, masked=False)
 
     @property
     def masks(self) -> None:
         return None
 
     def reset(self, which: NDArray[np.bool_] | None = None) -> NDArray[np.uint8]:
-        """Begin an episode in the lanes of `which` (bool [lanes], None for all).
+        """Begin an episode in the lanes where `which` (bool [lanes], None for all) is set.
 
-        Their first pictures, uint8 [lanes, height, width]; those of other lanes are undefined.
+        Returns their first frames, uint8 [lanes, height, width]; those of other lanes are undefined.
         """
         frames = np.empty((self.lanes, *self.frame_shape), np.uint8)
         self._stepper.reset(frames, np.ones(self.lanes, np.bool_) if which is None else which)
@@ -135,14 +137,14 @@ class MarioLanes:
         return frames
 
     def reseed(self, lane: int, seed: int) -> None:
-        """Let a lane's random decisions, from its next on, be those of lane 0 of new lanes with that seed."""
+        """Seed a lane: its next random decisions will be those of lane 0 of new lanes with that seed."""
         self.book[lane, rules.STREAM] = rules.stream(seed, 0)
         self.book[lane, rules.DRAWS] = 0
 
     def spread_starts(self) -> None:
-        """Let lane i's first episode begin with i frames of doing nothing, modulo those that there may be.
+        """Let the first episode of lane i begin with i no-op frames, modulo `noop_max` + 1.
 
-        A policy without chance plays the same episode again from the same start, so this shows all it can do.
+        A deterministic policy always plays the same episode from the same start, so this covers all its episodes.
         """
         starts = self.task.noop_max + 1
         for lane in range(self.lanes):
@@ -156,7 +158,7 @@ class MarioLanes:
         return self.step_buttons(self._buttons[actions])
 
     def step_buttons(self, buttons: NDArray[np.uint8]) -> VectorStep:
-        """One environment step with joypad bytes [lanes], whatever the action set."""
+        """One environment step with joypad bytes [lanes], independent of the action set."""
         shape = (self.lanes, *self.frame_shape)
         outcome = Outcome(
             frames=np.empty(shape, np.uint8),
@@ -166,7 +168,7 @@ class MarioLanes:
             episode=np.empty((self.lanes, 3), np.int64),
             info=np.empty((self.lanes, len(rules.INFO_NAMES)), np.int64),
         )
-        stages = self._stages()  # of before: a step that reaches a flag may end in the next stage
+        stages = self._stages()  # before the step: one that reaches a flag may end in the next stage
         self._stepper.step(buttons, outcome)
         self._mark(outcome.frames, self.book[:, rules.BUTTONS])
         self._mark(outcome.final_frames, outcome.held)
@@ -187,11 +189,11 @@ class MarioLanes:
             emulated=int(self.book[:, rules.FRAMES].sum()),
         )
 
-    def follow(self, level: float) -> None:
-        """Of several stages, let the next episodes begin at those of a curriculum's level."""
+    def set_curriculum_level(self, level: float) -> None:
+        """With several stages: let the next episodes begin at the stages of a curriculum's level."""
         if level != self._level:
             self._level = level
-            self._stepper.begins = np.tile(stage_slots(level), (self.lanes, 1))
+            self._stepper.start_choices = np.tile(stage_slots(level), (self.lanes, 1))
 
     def screen(self, lane: int) -> NDArray[np.uint8]:
         """The console's last frame in RGB, uint8 [240, 256, 3]."""
@@ -201,7 +203,7 @@ class MarioLanes:
         self.book[:, rules.DRAWS] = 0
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """The rules' book, and every console's saved state: their bytes one behind the other, and where each ends."""
+        """`book` [lanes, BOOK_WORDS], the concatenated bytes of all consoles' saved states, and where each ends."""
         consoles = [self.emulator.save(lane) for lane in range(self.lanes)]
         return {
             "book": self.book.copy(),
@@ -219,12 +221,12 @@ class MarioLanes:
         self.emulator.close()
 
     def _mark(self, frames: NDArray[np.uint8], buttons: NDArray[Any]) -> None:
-        """Draw the view's mark, of joypad bytes [lanes]."""
+        """Draw the view's mark in the corner of frames where joypad bytes [lanes] include A, clear it elsewhere."""
         side = self.task.view.mark
         frames[:, :side, :side] = np.where(buttons & A, 255, 0)[:, None, None]
 
     def _stages(self) -> NDArray[np.int64]:
-        """Where each lane is, as an index of `STAGES`; -1 in the worlds that there should not be."""
+        """The stage of each lane, as an index of `STAGES`; -1 in glitched worlds outside 1-1 to 8-4."""
         ram = self.emulator.ram
         world, stage = ram[:, rules.WORLD].astype(np.int64), ram[:, rules.STAGE].astype(np.int64)
         return np.where((world < 8) & (stage < 4), 4 * world + stage, -1)
@@ -237,20 +239,23 @@ class MarioLanes:
 
 
 def make_emulator(name: str, lanes: int, threads: int, rom: Path | None = None) -> Emulator:
-    """A console with Super Mario Bros in it. Raises `UserError` if the cartridge is missing or not one it can run."""
+    """A console with a cartridge. Raises `UserError` if the cartridge is missing or not supported."""
     if name == "native":
         return NesBatch(lanes, load_cartridge(rom), threads)
     return NesPyEmulator(lanes, threads, rom)
 
 
 def start_states(emulator: str, stages: Sequence[str], *, whole_game: bool, rom: Path | None = None) -> list[bytes]:
-    """A saved state at the first frame of each stage, for any lane of that emulator."""
+    """Saved states at the first frame of each stage, for any lane of that emulator."""
     return [_start_state(emulator, None if whole_game else stage, rom) for stage in stages]
 
 
 @functools.cache
 def _start_state(emulator: str, stage: str | None, rom: Path | None) -> bytes:
-    """From power-on to a stage's first frame, as gym-super-mario-bros 7.4 does it; None: where the game begins."""
+    """Run from power-on to the first frame of a stage (None: of the game), like gym-super-mario-bros 7.4.
+
+    Raises `UserError` if the game does not begin; then the cartridge is not Super Mario Bros.
+    """
     console = make_emulator(emulator, 1, 1, rom)
     world, number = (int(part) for part in (stage or "1-1").split("-"))
     area = number + 1 if world in (1, 2, 4, 7) and number >= 2 else number  # these worlds have an extra first area
@@ -259,10 +264,10 @@ def _start_state(emulator: str, stage: str | None, rom: Path | None) -> bytes:
     frames = itertools.count()
 
     def press(buttons: int) -> None:
-        if next(frames) == _LATEST_START:
+        if next(frames) == _MAX_START_FRAMES:
             raise UserError(
-                f"--rom: {rom or installed_mario()}: the game has not begun after {_LATEST_START:,} frames; accepted: "
-                "a cartridge of Super Mario Bros"
+                f"--rom: {rom or installed_mario()}: the game has not begun after {_MAX_START_FRAMES:,} frames; "
+                "accepted: a cartridge of Super Mario Bros"
             )
         console.step(np.array([buttons], np.uint8))
 

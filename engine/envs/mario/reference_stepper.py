@@ -1,6 +1,6 @@
-"""Plays lanes on any console of the emulator protocol, frame by frame from Python.
+"""Steps lanes on any console of the emulator protocol, frame by frame in Python.
 
-The reference for `native`, which does the same in one compiled call: same rules, same order of random draws.
+The reference for `compiled_stepper`, which does the same in one compiled call: same rules, same order of random draws.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from engine.envs.mario.lanes import Outcome
 
 
-class SteppedPlayer:
-    """See `engine.envs.mario.lanes.Stepper`."""
+class ReferenceStepper:
+    """`engine.envs.mario.lanes.Stepper` for any console."""
 
     def __init__(
         self, console: Emulator, task: MarioTask, book: NDArray[np.int64], starts: Sequence[bytes], restart: bool
     ) -> None:
         self._console, self._task, self._book, self._starts, self._restarts = console, task, book, starts, restart
-        self.begins = any_start(console.lanes, len(starts))
+        self.start_choices = all_starts(console.lanes, len(starts))
         self._whole_game = task.whole_game
         self._sticky = sticky_threshold(task.sticky)
         self._nothing = np.zeros(console.lanes, np.uint8)
@@ -68,10 +68,10 @@ class SteppedPlayer:
                 self.reset(outcome.frames, ended)
 
     def _restart(self, which: NDArray[np.bool_]) -> None:
-        """New episodes: a start state, 0 to `noop_max` frames of doing nothing, and one that draws the screen."""
+        """Begin episodes: load a start state, run 0 to `noop_max` no-op frames and one that draws the screen."""
         frames = np.zeros(self._console.lanes, np.int64)
         for lane in np.flatnonzero(which).tolist():
-            start = int(self.begins[lane, self._draw(lane) % self.begins.shape[1]])
+            start = int(self.start_choices[lane, self._draw(lane) % self.start_choices.shape[1]])
             frames[lane] = 1 + self._draw(lane) % (self._task.noop_max + 1)
             self._console.load(lane, self._starts[start])
             self._book[lane, rules.START] = start
@@ -83,7 +83,7 @@ class SteppedPlayer:
     def _skip_scenes(self, playing: NDArray[np.bool_]) -> None:
         self._book[:, rules.PHASE] = 0
         waiting = playing.copy()
-        for _ in range(rules.LONGEST_SCENE):
+        for _ in range(rules.MAX_SCENE_FRAMES):
             for lane in np.flatnonzero(waiting).tolist():
                 wanted = rules.next_scene(self._console.ram[lane], self._book[lane], self._whole_game)
                 if wanted & rules.POKE_DEAD:
@@ -108,10 +108,10 @@ class SteppedPlayer:
 
 
 def sticky_threshold(probability: float) -> int:
-    """A draw of 32 bits below this repeats the last action."""
+    """The 32-bit threshold: a random draw below it repeats the last action."""
     return int(probability * 2**32)
 
 
-def any_start(lanes: int, starts: int) -> NDArray[np.int64]:
-    """Every episode at any of the start states: `Stepper.begins` [lanes, starts]."""
+def all_starts(lanes: int, starts: int) -> NDArray[np.int64]:
+    """`Stepper.start_choices` [lanes, starts] with which every episode may begin at any start state."""
     return np.tile(np.arange(starts), (lanes, 1))

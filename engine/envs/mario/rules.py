@@ -1,7 +1,8 @@
-"""The rules of the game for one lane, read from its work RAM and booked in one row of numbers.
+"""The rules of the game for one lane, computed from its work RAM.
 
-Compiled functions over arrays, the same for every console. Rewards, ends, information and skipped scenes follow
-gym-super-mario-bros 7.4 frame by frame. RAM addresses: https://datacrystal.tcrf.net/wiki/Super_Mario_Bros./RAM_map.
+A lane's `book`, int64 [BOOK_WORDS], holds the counters of its current step and episode. The functions are compiled and
+the same for every console. Rewards, ends of episodes, info and skipped scenes follow gym-super-mario-bros 7.4 frame by
+frame. RAM addresses: https://datacrystal.tcrf.net/wiki/Super_Mario_Bros./RAM_map.
 """
 
 from __future__ import annotations
@@ -17,27 +18,27 @@ _GAME_MODE, _LIVES, _SIZE, _ENEMY_TYPES, _SCORE, _COINS = 0x0770, 0x075A, 0x0756
 _BOWSER, _FLAGPOLE = 0x2D, 0x31
 _DEAD, _DYING = 0x06, 0x0B
 
-# Columns of a lane's book, int64
+# Columns of a lane's `book`, int64
 LAST_X, LAST_CLOCK, BEST_X, FURTHEST, STALLED = range(5)  # FURTHEST: in this episode; BEST_X: in this area
 STEP_CLASSIC, STEP_PROGRESS, DONE, CLEARED = range(5, 9)  # of this step
 RETURN, LENGTH = 9, 10  # of this episode: sum of classic rewards, environment steps
-PHASE, SCENE_CLOCK = 11, 12  # of the scenes that are being skipped
-DRAWS, STREAM = 13, 14  # random numbers drawn so far, and of which stream
+PHASE, SCENE_CLOCK = 11, 12  # of the scene that is being skipped
+DRAWS, STREAM = 13, 14  # number of random numbers drawn so far, and their stream
 BUTTONS, FRAMES, START = 15, 16, 17  # last buttons; frames run in this step; start state of this episode
 BOOK_WORDS = 18
 
-# Columns of a lane's information, int64: as of the step's last frame that was the player's
+# Columns of a lane's info, int64, read after the last frame of a step that the player controlled
 COINS, FLAG_GET, LIFE, SCORE, INFO_STAGE, STATUS, TIME, INFO_WORLD, X_POS, Y_POS = range(10)
 INFO_NAMES = ("coins", "flag_get", "life", "score", "stage", "status", "time", "world", "x_pos", "y_pos")
 STATUS_NAMES = ("small", "tall", "fireball")
 
-# What `next_scene` asks for, as bits
+# Results of `next_scene`, as bits
 RUN_FRAME, POKE_AREA_TIMER, POKE_PRELEVEL_TIMER, POKE_DEAD = 1, 2, 4, 8
 
 
 @helper
 def _number(memory: Any, address: Any, digits: Any) -> Any:
-    """A decimal number of the status bar, a digit a byte."""
+    """A decimal number of the status bar, with one digit per byte."""
     value = 0
     for i in range(digits):
         value = 10 * value + memory[address + i]
@@ -66,20 +67,20 @@ def _flag_reached(memory: Any) -> Any:
     for slot in range(5):
         enemy = memory[_ENEMY_TYPES + slot]
         if enemy in (_BOWSER, _FLAGPOLE):
-            # 3: slides down the pole. A vine sets 3, too, but without one of these enemies.
+            # 3: Mario slides down the pole. Climbing a vine also sets 3, but without one of these enemies.
             return memory[_FLOAT_STATE] == 3
     return False
 
 
 @kernel
 def clock(memory: Any) -> int:
-    """Time left, of a lane's RAM, uint8 [2048]."""
+    """The time left on the game's clock, from a lane's RAM, uint8 [2048]."""
     return int(_clock(memory))
 
 
 @helper
 def _mixed(value: Any, word: Any) -> Any:
-    """32 bits of both: lowbias32 (https://nullprogram.com/blog/2018/07/31/)."""
+    """A 32-bit hash of both: lowbias32 (https://nullprogram.com/blog/2018/07/31/)."""
     mask = 0xFFFFFFFF
     value = (value ^ word) & mask
     value ^= value >> 16
@@ -92,19 +93,19 @@ def _mixed(value: Any, word: Any) -> Any:
 
 @kernel
 def stream(seed: int, lane: int) -> int:
-    """Names the random numbers of a lane under a seed; of both, 32 bits count."""
+    """The stream of random numbers of a lane for a seed. Only the low 32 bits of both count."""
     return int(_mixed(_mixed(0x9E3779B9, seed), lane))
 
 
 @kernel
 def draw(stream: int, count: int) -> int:
-    """A random number of 32 bits: the `count`-th of a stream. Counter-based, so that its only state is the counter."""
+    """The `count`-th 32-bit random number of a stream. Counter-based: the counter is the only state."""
     return int(_mixed(stream, count))
 
 
 @kernel
 def begin_episode(memory: Any, book: Any) -> None:
-    """Open the book of a new episode; the lane shows its first frame."""
+    """Initialise `book` for a new episode, from the RAM at its first frame."""
     for column in (BEST_X, FURTHEST, LAST_X):
         book[column] = _x(memory)
     book[LAST_CLOCK] = _clock(memory)
@@ -113,17 +114,17 @@ def begin_episode(memory: Any, book: Any) -> None:
 
 @kernel
 def begin_step(book: Any) -> None:
-    """Open a step: what is counted by the step is zero."""
+    """Reset the counters of `book` that count within a step."""
     book[STEP_CLASSIC] = book[STEP_PROGRESS] = book[DONE] = book[CLEARED] = book[PHASE] = book[FRAMES] = 0
     book[STALLED] += 1
 
 
 @kernel
 def observe(memory: Any, book: Any, whole_game: bool) -> None:
-    """Book one frame: reward, progress, end."""
+    """Add one frame to `book`: reward, progress, end of the episode."""
     x, time = _x(memory), _clock(memory)
     moved = x - book[LAST_X]
-    if moved < -5 or moved > 5:  # another area, not a movement
+    if moved < -5 or moved > 5:  # a change of area, not a movement
         moved = 0
         book[BEST_X] = x
     progress = max(x - book[BEST_X], 0)
@@ -142,7 +143,7 @@ def observe(memory: Any, book: Any, whole_game: bool) -> None:
     if cleared:
         book[CLEARED] = 1
     if whole_game:
-        # After the last world the console waits for a button, and its clock stands still for ever.
+        # After the last world the game waits for a button, and its clock never moves again.
         book[DONE] = memory[_LIVES] == 0xFF or (memory[_GAME_MODE] == 2 and memory[WORLD] == 7)
     else:
         book[DONE] = died or cleared
@@ -150,14 +151,14 @@ def observe(memory: Any, book: Any, whole_game: bool) -> None:
 
 @kernel
 def finish_step(book: Any) -> None:
-    """Close a step."""
+    """Add the finished step to the counters of the episode."""
     book[RETURN] += book[STEP_CLASSIC]
     book[LENGTH] += 1
 
 
 @kernel
 def read_info(memory: Any, info: Any) -> None:
-    """What gym-super-mario-bros calls info, as numbers; see INFO_NAMES."""
+    """Write the info of gym-super-mario-bros as numbers to `info`, int64 [10]; see INFO_NAMES."""
     info[COINS] = _number(memory, _COINS, 2)
     info[FLAG_GET] = _flag_reached(memory)
     info[LIFE] = memory[_LIVES]
@@ -171,17 +172,18 @@ def read_info(memory: Any, info: Any) -> None:
     info[Y_POS] = 255 + height if memory[_VIEWPORT_Y] < 1 else height
 
 
-LONGEST_SCENE = 5000
-"""Frames after which a player without control is not waited for any more; in Mario's cartridge the cut-scene after a
-world takes some 1,000. Another cartridge, or a state that somebody made up, might never give control."""
+MAX_SCENE_FRAMES = 5000
+"""Maximum number of frames for which a scene without control is skipped. In Super Mario Bros the cut-scene after a
+world takes about 1,000; another cartridge, or a manipulated state, might never return control."""
 
 
 @kernel
 def next_scene(memory: Any, book: Any, whole_game: bool) -> int:
-    """What to do before the player has control again: a sum of RUN_FRAME and POKE_... bits, 0 for nothing more.
+    """What to do next until the player has control again: a sum of RUN_FRAME and POKE_... bits; 0 when done.
 
-    To be called until it gives 0; pokes come before the frame, which is run without buttons. A death animation is cut
-    short, the cut-scene after a world is waited for, changes of area and black screens are hurried.
+    Call it repeatedly until it returns 0. Apply the pokes before the frame, which is run without buttons. Death
+    animations are cut short, changes of area and black screens are accelerated, and the cut-scene after a world is run
+    in full.
     """
     if book[PHASE] == 0:
         book[PHASE] = 1

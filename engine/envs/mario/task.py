@@ -1,4 +1,4 @@
-"""What playing Super Mario Bros means: stages, action sets, rewards, and how an episode begins and ends."""
+"""Options of the Super Mario Bros environment: stages, actions, reward, and how episodes begin and end."""
 
 from __future__ import annotations
 
@@ -18,18 +18,19 @@ class MarioTask:
     """Options of the environment. Raises `UserError` on construction if a value is not accepted.
 
     Args:
-        stage: `1-1` to `8-4`: one stage, an episode ends with death or flag. `1-1,1-2`: each
-            episode one of these. `game`: the whole game with three lives, it ends with the last one. `random`: each
-            episode any stage.
-        reward: `classic` is gym-super-mario-bros 7.4's, summed over the step's frames. `progress` is what the agent
-            learns best from: new furthest x + clock ticks - 25 for death, clipped to +-15 and divided by 15, + 3 for
-            the flag.
-        actions: `right-only`, `simple`, `complex`, or button combinations of your own: `noop,right,right+A`.
-        frame_skip: frames that an action is held.
+        stage: `1-1` to `8-4`: one stage; an episode ends with death or flag. `1-1,1-2`: one of these in each episode.
+            `random`: any stage in each episode. `game`: the whole game with three lives; an episode ends with the last
+            one.
+        reward: `classic` is the reward of gym-super-mario-bros 7.4, summed over the frames of the step. `progress` is
+            the one that agents learn best from: increase of the furthest x + clock ticks (negative) - 25 for death,
+            clipped to +-15 and divided by 15, + 3 for the flag.
+        actions: `right-only`, `simple`, `complex`, or a list of button combinations such as `noop,right,right+A`.
+        frame_skip: number of frames for which an action is held.
         sticky: probability that the last action is repeated instead (Machado et al. 2018: 0.25).
-        noop_max: an episode begins with 0 to `noop_max` random frames of doing nothing (Mnih et al. 2015: 30).
-        stall_steps: environment steps without a new furthest x after which an episode is truncated; 0 for never.
-        view: the picture that the agent sees.
+        noop_max: an episode begins with a random number of no-op frames, 0 to `noop_max` (Mnih et al. 2015: 30).
+        stall_steps: number of environment steps without a new furthest x after which an episode is truncated; 0 for
+            never.
+        view: crop and size of the agent's frames.
     """
 
     stage: str = "1-1"
@@ -47,10 +48,15 @@ class MarioTask:
         except UserError as error:
             raise UserError(f"stage: {error}") from None
         if self.reward not in REWARDS:
-            raise UserError(f"reward: {self.reward!r} is not accepted; accepted: {', '.join(REWARDS)}")
-        if not 1 <= self.frame_skip <= 60 or not 0 <= self.sticky < 1 or self.noop_max < 0 or self.stall_steps < 0:
-            raise UserError("frame_skip: 1 to 60, sticky: 0 to below 1, noop_max and stall_steps: 0 or more")
-        action_buttons(self.actions)  # complains
+            raise UserError(f"reward must be one of {', '.join(REWARDS)}, got {self.reward!r}")
+        if not 1 <= self.frame_skip <= 60:
+            raise UserError(f"frame_skip must be between 1 and 60, got {self.frame_skip}")
+        if not 0 <= self.sticky < 1:
+            raise UserError(f"sticky must be at least 0 and less than 1, got {self.sticky}")
+        for name in ("noop_max", "stall_steps"):
+            if getattr(self, name) < 0:
+                raise UserError(f"{name} must be at least 0, got {getattr(self, name)}")
+        action_buttons(self.actions)  # raises `UserError` for unknown names
 
     @property
     def stages(self) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ from engine.envs.curricula import RewardCurriculum, StageCurriculum, report, sha
 from engine.envs.factory import make_lanes
 from engine.envs.mario import STAGES, MarioLanes, MarioTask
 from engine.envs.mario.lanes import start_states
-from engine.envs.mario.reference_stepper import SteppedPlayer
+from engine.envs.mario.reference_stepper import ReferenceStepper
 from engine.envs.mario.rules import START
 from engine.protocol import messages
 from engine.protocol.messages import Episode, Evaluation, Phase
@@ -40,7 +40,7 @@ from tests.support.program import headless, read_event, rest_of
 
 def book(curriculum: StageCurriculum, stage: str, *cleared: bool) -> None:
     for each in cleared:
-        curriculum.book(stage, each)
+        curriculum.record_episode(stage, each)
 
 
 def test_a_stage_joins_when_the_newest_is_cleared_often_enough() -> None:
@@ -162,11 +162,11 @@ def starts_of(env: MarioLanes, episodes: int) -> np.ndarray:
 def test_episodes_begin_at_the_stages_of_the_level(emulator: str) -> None:
     lanes, episodes = (16, 30) if emulator == "native" else (2, 8)
     env = MarioLanes(MarioTask(stage="1-1,4-2,8-3", noop_max=0), lanes, emulator=emulator, seed=3)
-    env.follow(0.0)
+    env.set_curriculum_level(0.0)
     assert not starts_of(env, 3).any()
-    env.follow(1.0)
+    env.set_curriculum_level(1.0)
     assert set(starts_of(env, episodes).ravel()) == {0, 1}
-    env.follow(2.0)
+    env.set_curriculum_level(2.0)
     counts = np.bincount(starts_of(env, episodes).ravel(), minlength=3) / (lanes * episodes)
     if emulator == "native":
         assert np.allclose(counts, [0.25, 0.25, 0.5], atol=0.08)  # four standard deviations
@@ -180,10 +180,10 @@ def test_the_compiled_step_begins_where_the_one_in_python_does() -> None:
     task = MarioTask(stage="1-1,1-2,1-3", stall_steps=20)
     ours, theirs = (MarioLanes(task, 4, seed=5) for _ in range(2))
     starts = start_states("native", task.stages, whole_game=False)
-    theirs._player = SteppedPlayer(theirs.emulator, task, theirs.book, starts, restart=True)
+    theirs._stepper = ReferenceStepper(theirs.emulator, task, theirs.book, starts, restart=True)
     for level in (0.0, 1.0, 2.0):
         for env in (ours, theirs):
-            env.follow(level)
+            env.set_curriculum_level(level)
         if level == 0:
             assert np.array_equal(ours.reset(), theirs.reset())
         for _ in range(45):  # two episodes
@@ -225,7 +225,7 @@ def counts_of(grid: np.ndarray) -> tuple[int, int, int]:
 def test_a_piece_costs_what_it_adds_to_the_board(options: dict[str, Any]) -> None:
     weights = np.array([0.5, 0.25, 0.125])
     plain, shaped = (TetrisLanes(8, seed=4, **options) for _ in range(2))
-    shaped.weigh(weights.tolist())
+    shaped.set_shaping(weights.tolist())
     cell = 4.0 if options.get("reward") == "jumanji" else 1.0
     random, before = np.random.default_rng(0), np.zeros((8, 3))
     for _ in range(120):
@@ -238,7 +238,7 @@ def test_a_piece_costs_what_it_adds_to_the_board(options: dict[str, Any]) -> Non
         expected = theirs.rewards.numpy() - cell * ((after - before) @ weights) * legal
         assert np.allclose(ours.rewards.numpy(), expected, atol=1e-4)
         before = np.where((ours.terminated | ours.truncated).numpy()[:, None], 0, after)
-    shaped.weigh((0.0, 0.0, 0.0))
+    shaped.set_shaping((0.0, 0.0, 0.0))
     ours, theirs = (env.step(torch.zeros(8, dtype=torch.int64)) for env in (shaped, plain))
     assert torch.equal(ours.rewards, theirs.rewards)
 

@@ -85,9 +85,9 @@ def test_misuse_is_refused() -> None:
         env.step(np.zeros(2, np.int64))
     env.reset(seed=0)
     for actions in ([0], [0, 40], [-1, 0]):
-        with pytest.raises(ValueError, match="2 of 0 to 39"):
+        with pytest.raises(ValueError, match="2 integers between 0 and 39"):
             env.step(np.array(actions))
-    with pytest.raises(ValueError, match="one for all"):
+    with pytest.raises(ValueError, match="single integer for all games"):
         env.reset(seed=[1, 2])
     with pytest.raises(ValueError, match="reset_mask"):
         env.reset(options={"reset_mask": np.array([True, False])})

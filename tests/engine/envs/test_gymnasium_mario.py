@@ -234,7 +234,7 @@ def test_games_can_be_seeded_one_by_one() -> None:
     assert np.array_equal(first[0], first[1])
     again, _ = env.reset(seed=[None, 4, None])
     assert np.array_equal(again[1], first[1])
-    with pytest.raises(ValueError, match="one for each of 3"):
+    with pytest.raises(ValueError, match="one element for each of 3 games"):
         env.reset(seed=[1, 2])
     with pytest.raises(ValueError, match="reset_mask"):
         env.reset(options={"reset_mask": np.array([True, False, False])})
@@ -277,9 +277,9 @@ def test_misuse_is_refused() -> None:
     env.reset()
     many.reset()
     for action in (-1, 5):
-        with pytest.raises(ValueError, match="0 to 4"):
+        with pytest.raises(ValueError, match="between 0 and 4"):
             env.step(action)
-    with pytest.raises(ValueError, match="2 of 0 to 4"):
+    with pytest.raises(ValueError, match="2 integers between 0 and 4"):
         many.step(np.array([NOOP]))
     env.close()
     env.close()

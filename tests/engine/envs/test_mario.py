@@ -15,7 +15,7 @@ from engine.config.joypad import ACTION_SETS, A, action_buttons
 from engine.envs.emulators.protocol import Emulator
 from engine.envs.mario import VIEWS, MarioLanes, MarioTask, View
 from engine.envs.mario.lanes import make_emulator, start_states
-from engine.envs.mario.reference_stepper import SteppedPlayer
+from engine.envs.mario.reference_stepper import ReferenceStepper
 from engine.envs.mario.rules import BUTTONS, INFO_NAMES, STATUS_NAMES, WORLD, draw, stream
 from engine.envs.vec_env import VectorStep
 from engine.errors import UserError
@@ -116,7 +116,7 @@ def stepped(task: MarioTask, lanes: int, seed: int) -> MarioLanes:
     """Lanes on our console that are played frame by frame from Python instead of in one compiled call."""
     env = MarioLanes(task, lanes, seed=seed)
     starts = start_states("native", task.stages, whole_game=task.stage == "game")
-    env._player = SteppedPlayer(env.emulator, task, env.book, starts, restart=True)
+    env._stepper = ReferenceStepper(env.emulator, task, env.book, starts, restart=True)
     return env
 
 
@@ -374,9 +374,9 @@ def test_the_random_state_of_the_lanes_goes_on() -> None:
     ("options", "complaint"),
     [
         ({"stage": "9-1"}, "stage: '9-1' is not accepted; accepted: 1-1 to 8-4, game, random"),
-        ({"reward": "x"}, "reward: 'x' is not accepted; accepted: progress, classic"),
+        ({"reward": "x"}, "reward must be one of progress, classic, got 'x'"),
         ({"actions": "right,jump"}, "'jump' is not accepted; accepted: right-only, simple, complex, or a list like"),
-        ({"frame_skip": 0}, "frame_skip: 1 to 60"),
+        ({"frame_skip": 0}, "frame_skip must be between 1 and 60, got 0"),
     ],
 )
 def test_an_impossible_task_is_refused(options: dict[str, Any], complaint: str) -> None:

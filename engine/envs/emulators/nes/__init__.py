@@ -1,4 +1,4 @@
-"""A batched NES (NROM cartridges, no sound) compiled by numba, byte for byte in step with nes-py 8.2.1."""
+"""A batched NES (NROM cartridges, no sound) compiled by numba, byte-identical to nes-py 8.2.1."""
 
 from engine.envs.emulators.cartridge import Cartridge, CartridgeError, load_cartridge
 from engine.envs.emulators.nes.console import NesBatch

@@ -1,7 +1,6 @@
-"""What lies on the CPU's bus beside its RAM and program: picture registers, sprite DMA and controllers.
+"""Devices on the CPU's bus other than RAM and program: PPU registers, sprite DMA and controllers.
 
-An access happens at one instant, the cycle at which its instruction begins (nes-py's rule), and the PPU is
-brought there first.
+An access takes effect in the first cycle of its instruction (nes-py's rule); the PPU is advanced to that cycle first.
 """
 
 import numpy as np
@@ -23,7 +22,7 @@ from engine.runtime.jit import helper
 
 @helper
 def copy_sprites(state, memory, program, source):
-    """Copy the 256 bytes at `source` to the sprites, from SPRITE_ADDRESS on; registers are left out."""
+    """Copy the 256 bytes at `source` to the sprites, starting at SPRITE_ADDRESS; registers are skipped."""
     state[HIT_POSITION] = HIT_UNKNOWN
     for i in range(256):
         address = source + i
@@ -38,10 +37,10 @@ def copy_sprites(state, memory, program, source):
 
 @helper
 def access_io(state, memory, canvas, program, tiles, masks, address, write, value, cycle, draw):
-    """The CPU accesses `address` 0x2000..0x7FFF, where what is not connected reads as 0.
+    """An access of the CPU to `address` 0x2000..0x7FFF. Unconnected addresses read as 0.
 
-    Returns the byte read, or for a `write` of `value` the cycles that the CPU is halted for. Reading and
-    writing share a function since every caller of `advance` costs half a second of compile time.
+    Returns the byte read; for a `write` of `value`, the number of cycles for which the CPU is halted. Reading and
+    writing share a function because every caller of `advance` costs half a second of compile time.
     """
     if address < 0x4000 or (address == 0x4014 and write):
         advance(state, memory, canvas, tiles, masks, 3 * cycle, draw)
@@ -50,7 +49,7 @@ def access_io(state, memory, canvas, program, tiles, masks, address, write, valu
             return read_register(state, memory, tiles, address & 7)
         if address == 0x4016:
             return read_controller(state)
-        # nobody holds the second controller
+        # no buttons on the second controller
         return np.int64(0x40 if address == 0x4017 else 0)
     if address < 0x4000:
         write_register(state, memory, address & 7, value)
@@ -66,7 +65,7 @@ def access_io(state, memory, canvas, program, tiles, masks, address, write, valu
 
 @helper
 def read_controller(state):
-    """The next button of the first controller, beginning with A, in bit 0."""
+    """Read the next button of the first controller, starting with A, in bit 0."""
     if state[STROBE]:
         return 0x40 | (state[BUTTONS] & 1)
     bit = state[BUTTON_BITS] & 1

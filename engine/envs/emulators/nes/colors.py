@@ -1,4 +1,4 @@
-"""nes-py's 64 colours: a policy trained on another palette does not play on nes-py."""
+"""nes-py's palette of 64 colours. A policy trained with another palette would not work on nes-py."""
 
 import numpy as np
 from numpy.typing import NDArray

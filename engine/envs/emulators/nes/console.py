@@ -1,12 +1,11 @@
 """`NesBatch`: N consoles with the same cartridge, stepped together.
 
-A step is one call of compiled code per thread over a slice of lanes. It draws nothing: a lane remembers how it
-stood before its last frame, and `screen` and `picture` play that frame again. A task that wants a picture at every
-step draws it along with the frame in a kernel of its own.
+A step is one call of compiled code per thread for a slice of lanes. It draws nothing: each lane keeps its state before
+the last frame, and `screen` and `picture` run that frame again. A task that needs a picture in every step draws it
+during the frame, with its own kernel.
 
-A frame ends where nes-py's ends, after 29,781 CPU cycles, which is not a whole picture: the border creeps
-down the picture by 1.5 dots a frame, and what lies above it shows the picture that comes next. nes-py shows
-the same.
+As in nes-py, a frame ends after 29,781 CPU cycles, which is not exactly one picture: the border moves down the picture
+by 1.5 dots per frame, and the lines above it already belong to the next picture.
 """
 
 import struct
@@ -58,26 +57,26 @@ from engine.envs.emulators.nes.picture import PIXELS
 from engine.envs.emulators.view import View, reduce_screen
 
 STATE_FORMAT = 2
-_HEADER = struct.Struct("<4sIII")  # magic, format, checksum of the cartridge, checksum of what follows
+_HEADER = struct.Struct("<4sIII")  # magic, format, checksum of the cartridge, checksum of the body
 _MAGIC = b"NESl"
 
 
 class NesBatch:
-    """N lanes of one console; a lane is a game.
+    """N consoles with the same cartridge; each lane is one game.
 
-    lanes, threads: how many.
-    ram: uint8 [lanes, 2048], live: writing to it pokes the games.
-    run_frame: the console for one frame, see cpu.py, for compiled code that drives lanes itself. state, memory, rom:
-    what it takes, with a row per lane in the first two; last_state and last_memory, with a row per lane, are what
-    `remember` fills.
+    lanes, threads: number of lanes and of threads.
+    ram: uint8 [lanes, 2048], a live view: writing to it changes the games.
+    run_frame: the compiled function that runs one frame (see cpu.py), for kernels that step lanes themselves. state,
+    memory, rom: its arguments; the first two have a row for each lane. last_state and last_memory, also with a row for
+    each lane, are filled by `remember`.
     """
 
     def __init__(self, lanes: int, cartridge: Cartridge, threads: int = 1) -> None:
-        """Power on `lanes` consoles, `threads` at a time. ValueError unless both are at least 1."""
+        """Power on `lanes` consoles, stepped by `threads` threads. Raises `ValueError` unless both are at least 1."""
         if lanes < 1:
-            raise ValueError(f"lanes must be at least 1, not {lanes}")
+            raise ValueError(f"lanes must be at least 1, got {lanes}")
         if threads < 1:
-            raise ValueError(f"threads must be at least 1, not {threads}")
+            raise ValueError(f"threads must be at least 1, got {threads}")
         self.lanes = lanes
         self.threads = threads
         self.cartridge = cartridge
@@ -98,16 +97,16 @@ class NesBatch:
             self.power_on(lane)
 
     def step(self, buttons: NDArray[np.uint8], frames: int = 1, active: NDArray[np.bool_] | None = None) -> None:
-        """Run `frames` frames with `buttons` (uint8 [lanes]) held; inactive lanes stand still.
+        """Run `frames` frames in the active lanes, with `buttons` (uint8 [lanes]) held.
 
         active: bool [lanes], None for all. Buttons: right 0x80, left 0x40, down 0x20, up 0x10, start 0x08,
-        select 0x04, B 0x02, A 0x01. ValueError for a wrong shape.
+        select 0x04, B 0x02, A 0x01. Raises `ValueError` for a wrong shape.
         """
         held = np.ascontiguousarray(buttons, np.uint8)
         if held.shape != (self.lanes,):
-            raise ValueError(f"buttons must have shape ({self.lanes},), not {held.shape}")
+            raise ValueError(f"buttons must have shape ({self.lanes},), got {held.shape}")
         if frames < 1:
-            raise ValueError(f"frames must be at least 1, not {frames}")
+            raise ValueError(f"frames must be at least 1, got {frames}")
         chosen = self._chosen(active)
 
         def run(first: int, last: int, canvas: NDArray[np.uint16]) -> None:
@@ -138,17 +137,17 @@ class NesBatch:
             future.result()
 
     def screen(self, lane: int) -> NDArray[np.uint8]:
-        """The picture after the last frame: RGB uint8 [240, 256, 3] in nes-py's colours; black at first."""
+        """The last frame in RGB, uint8 [240, 256, 3], in nes-py's colours; black before the first frame."""
         return RGB[self._drawn(lane, DRAW_COLORS).reshape(SCREEN_HEIGHT, SCREEN_WIDTH)]
 
     def picture(self, view: View, out: NDArray[np.uint8], active: NDArray[np.bool_] | None = None) -> None:
-        """Write the active lanes' pictures as `view` has them to `out` (uint8 [lanes, height, width]).
+        """Write the last frames of the active lanes, reduced by `view`, to `out` (uint8 [lanes, height, width]).
 
-        ValueError for a wrong shape or dtype.
+        Raises `ValueError` for a wrong shape or dtype.
         """
         if out.shape != (self.lanes, *view.shape) or out.dtype != np.uint8:
             expected = f"uint8 {(self.lanes, *view.shape)}"
-            raise ValueError(f"out must be {expected}, not {out.dtype} {out.shape}")
+            raise ValueError(f"out must be {expected}, got {out.dtype} {out.shape}")
         spans = view.spans()
         for lane in np.flatnonzero(self._chosen(active)).tolist():
             reduce_screen(self._drawn(lane, DRAW_LIGHT), *spans, out[lane].reshape(-1))
@@ -158,12 +157,12 @@ class NesBatch:
         self.ram[lane, address] = value
 
     def save(self, lane: int) -> bytes:
-        """Everything about a lane, its picture included, for `load` into any lane with the same cartridge."""
+        """The complete state of a lane, including its picture, for `load` into any lane with the same cartridge."""
         body = b"".join(part[lane].tobytes() for part in self._saved_parts())
         return _HEADER.pack(_MAGIC, STATE_FORMAT, self._cartridge_sum, zlib.crc32(body)) + body
 
     def load(self, lane: int, state: bytes) -> None:
-        """Continue in `lane` where `save` was called; ValueError if the state is foreign, damaged or impossible."""
+        """Load a state from `save` into `lane`. Raises `ValueError` if it is foreign, damaged or impossible."""
         parts = self._saved_parts()
         size = _HEADER.size + sum(part[lane].nbytes for part in parts)
         if len(state) != size or state[:4] != _MAGIC:
@@ -172,7 +171,7 @@ class NesBatch:
         if version != STATE_FORMAT:
             raise ValueError(f"the saved state has format {version}, this console reads format {STATE_FORMAT}")
         if cartridge_sum != self._cartridge_sum:
-            raise ValueError("the saved state belongs to another cartridge")
+            raise ValueError("the saved state is of another cartridge")
         if body_sum != zlib.crc32(memoryview(state)[_HEADER.size :]):
             raise ValueError("the saved state is damaged (its checksum differs)")
         rows, offset = [], _HEADER.size
@@ -181,13 +180,13 @@ class NesBatch:
             offset += part[lane].nbytes
         words, _, last_words, _ = rows
         check_words(words.tolist())
-        if words[PICTURE]:  # else there is no last frame to draw
+        if words[PICTURE]:  # otherwise there is no last frame to draw
             check_words(last_words.tolist())
         for part, row in zip(parts, rows, strict=True):
             part[lane] = row
 
     def power_on(self, lane: int) -> None:
-        """Clear everything and start the program anew."""
+        """Clear the lane's state and start the program."""
         for part in self._saved_parts():
             part[lane] = 0
         state = self.state[lane]
@@ -195,13 +194,13 @@ class NesBatch:
         state[SP] = 0xFD
         state[STATUS] = 0x34
         state[DUE] = 1
-        # nes-py begins with a dot that does nothing; so does the last dot of a picture, and it makes the next
-        # one even
+        # nes-py starts with a dot that does nothing. The last dot of a picture also does nothing, and makes the next
+        # picture even.
         state[POSITION] = PICTURE_DOTS - 1
         state[FIRST_WRITE] = 1
         state[INCREMENT] = 1
         state[STROBE] = 1
-        # nes-py's picture is on from the first dot; the console's is off until the program turns it on
+        # In nes-py rendering is on from the first dot; on the real console it is off until the program turns it on.
         state[[SHOW_BACKGROUND, SHOW_SPRITES, SHOW_BACKGROUND_EDGE, SHOW_SPRITES_EDGE]] = 1
         state[HIT_POSITION] = HIT_UNKNOWN
         state[VERTICAL_MIRRORING] = self.cartridge.vertical_mirroring
@@ -216,7 +215,7 @@ class NesBatch:
         return (self.state, self.memory, self.last_state, self.last_memory)
 
     def _drawn(self, lane: int, draw: int) -> NDArray[np.uint16]:
-        """The lane's last frame, uint16 [240 * 256], until the next drawing; before the first frame it is black."""
+        """Draw the lane's last frame, uint16 [240 * 256], valid until the next call; black before the first frame."""
         canvas = self._canvases[0]
         if not self.state[lane, PICTURE]:
             canvas[:] = PIXELS[draw, BLACK]
@@ -233,5 +232,5 @@ class NesBatch:
         if active is None:
             return self._all
         if active.shape != (self.lanes,) or active.dtype != np.bool_:
-            raise ValueError(f"active must be bool ({self.lanes},), not {active.dtype} {active.shape}")
+            raise ValueError(f"active must be bool ({self.lanes},), got {active.dtype} {active.shape}")
         return np.ascontiguousarray(active)

@@ -1,13 +1,12 @@
-"""The 6502 without its decimal mode, and the frame loop: `run_frame` is the console for one frame.
+"""The 6502 without its decimal mode, and the frame loop: `run_frame` runs the console for one frame.
 
-Documented opcodes are exact. Where nes-py differs from the console, nes-py's way is kept, since games must
-end up in the same bytes: the status byte that PHP, BRK and the NMI push has its own bit order (N 0x01, V
-0x02, D 0x10, I 0x20, Z 0x40, C 0x80); a taken branch into another page costs 5 cycles, read-modify-write at
-an absolute indexed address 8 when it crosses a page, BRK 14; an instruction does all its work in its first
-cycle. There is no IRQ: nothing on this board raises one. A pointer that JMP would take from a register reads
-as 0 here.
+Documented opcodes are exact. Where nes-py differs from the real console, this follows nes-py, because games must end up
+in the same bytes: the status byte that PHP, BRK and the NMI push has its own bit order (N 0x01, V 0x02, D 0x10, I 0x20,
+Z 0x40, C 0x80); a taken branch to another page costs 5 cycles, read-modify-write at an absolute indexed address 8 if it
+crosses a page, BRK 14; an instruction takes effect completely in its first cycle. There is no IRQ, because nothing on
+the cartridge raises one. A pointer that JMP reads from a register is 0 here.
 
-Registers live in local variables during a frame, so nothing but `run_frame` may look at them in between.
+During a frame, CPU registers are in local variables of `run_frame`; `state` has their values only between frames.
 """
 
 import numpy as np
@@ -106,12 +105,12 @@ from engine.runtime.jit import helper, routine
 pack_word = helper(pack)
 
 NEGATIVE, OVERFLOW, DECIMAL, INTERRUPT, ZERO, CARRY = 0x01, 0x02, 0x10, 0x20, 0x40, 0x80
-OTHER_STATUS = 0x3C  # what is not kept in a variable of its own
+OTHER_STATUS = 0x3C  # the bits without a variable of their own
 
 
 @helper
 def peek(memory, program, address):
-    """The byte at `address`, without the effects that reading a register has."""
+    """The byte at `address`, without side effects; registers read as 0."""
     if address < 0x2000:
         return np.int64(memory[address & 0x7FF])
     if address >= 0x8000:
@@ -121,7 +120,7 @@ def peek(memory, program, address):
 
 @helper
 def fetch(memory, program, words, pc):
-    """The packed word of an instruction that `decode_program` could not see: in RAM, or at memory's end."""
+    """The packed word of an instruction that `decode_program` can't decode: in RAM, or at the end of memory."""
     opcode = peek(memory, program, pc)
     low = peek(memory, program, (pc + 1) & 0xFFFF)
     high = peek(memory, program, (pc + 2) & 0xFFFF)
@@ -136,9 +135,9 @@ def join_status(other, negative, overflow, zero, carry):
 
 @helper
 def skipped_by_poll(state, while_set, word, cycle, limit):
-    """Cycles that a loop waiting for the sprite-0 flag spends before the last iteration that sees no change.
+    """Cycles to skip in a loop that waits for the sprite-0 flag, up to the last iteration that sees no change.
 
-    That iteration is run and leaves behind what all of them would.
+    That iteration is executed; its result is the same as that of all skipped ones.
     """
     if state[SPRITE_ZERO_HIT] != while_set:
         return np.int64(0)
@@ -155,8 +154,8 @@ def run_frame(state, memory, canvas, rom, buttons, draw):
     """Run one lane for one frame of 29,781 CPU cycles with `buttons` held.
 
     state: int64 [STATE_WORDS]. memory: uint8 [MEMORY_BYTES]. canvas: uint16 [CANVAS_SIZE]. rom: from `make_rom`.
-    buttons: nes-py's bits, right 0x80 to A 0x01. draw: DRAW_NOTHING, or `draw_rows` of DRAW_COLORS or DRAW_LIGHT for
-    what the pixels of those lines on the canvas are afterwards; the others may be anything.
+    buttons: nes-py's bits, right 0x80 to A 0x01. draw: DRAW_NOTHING, or `draw_rows` of DRAW_COLORS or DRAW_LIGHT to
+    draw those lines on the canvas; its other lines are undefined afterwards.
     """
     program, decoded, words, tiles, masks = rom
     state[BUTTONS] = buttons
@@ -166,7 +165,7 @@ def run_frame(state, memory, canvas, rom, buttons, draw):
     y = state[REGISTER_Y]
     sp = state[SP]
     status = state[STATUS]
-    # N is bit 7 of `negative`, Z is `zero == 0`: most instructions set both to the value they made
+    # N is bit 7 of `negative`, Z is `zero == 0`: most instructions set both to their result
     negative = (status & NEGATIVE) << 7
     zero = ~status & ZERO
     overflow = status & OVERFLOW
@@ -285,13 +284,13 @@ def run_frame(state, memory, canvas, rom, buttons, draw):
             continue
 
         if mode == BRANCH:
-            # the flags in the order of the opcodes that test them, first for clear, then for set
+            # The flags in the order of the branch opcodes, of which each pair tests one for clear, then for set.
             flags = negative >> 7 & 1 | overflow | carry << 2 | np.int64(zero == 0) << 3
             test = operation - BPL
             taken = (flags >> (test >> 1) ^ test ^ 1) & 1
             if taken:
                 pc = operand
-                cycle += 1 + (word >> 29 & 2)  # nes-py takes two more for another page, the 6502 one
+                cycle += 1 + (word >> 29 & 2)  # to another page: two more in nes-py, one on the 6502
             else:
                 pc = (pc + 2) & 0xFFFF
             continue
@@ -329,7 +328,7 @@ def run_frame(state, memory, canvas, rom, buttons, draw):
                 pc = (pc + 2) & 0xFFFF
                 memory[0x100 | sp] = pc >> 8
                 memory[0x100 | (sp - 1) & 0xFF] = pc & 0xFF
-                # the bits where the console has its B flag
+                # The bits at which the real console has its B flag.
                 status = join_status(other, negative, overflow, zero, carry) | INTERRUPT | DECIMAL
                 memory[0x100 | (sp - 2) & 0xFF] = status
                 sp = (sp - 3) & 0xFF
@@ -347,8 +346,7 @@ def run_frame(state, memory, canvas, rom, buttons, draw):
                 pc = (pc + 3) & 0xFFFF
             continue
 
-        # what is left works at an address; `value` is what lies there if that can be looked at without
-        # effects
+        # All other operations access an address; `value` is the byte there if it can be read without side effects.
         if mode == IMMEDIATE:
             value = operand
             address = (pc + 1) & 0xFFFF

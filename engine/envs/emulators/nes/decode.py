@@ -1,25 +1,25 @@
-"""Turns the program into packed words, one for every address, so that the CPU never decodes while it runs.
+"""Decodes the program into packed words, one for each address, so that the CPU need not decode instructions as it runs.
 
-Word (31 bits): bits 0-15 operand (immediate value, address, or branch target), 16-21 operation, 22-25
-addressing mode, 26-29 cycles, 30 set if a crossed page costs more. A word of 0 means that the bytes must be
-fetched at run time: code in RAM. The modes say more than the 6502's own: an absolute address is known to be
-RAM, a register, or program (then the operand is already the value read). Two more rewrites serve speed and
-change no result: `JMP` to itself becomes IDLE, and an `LDA $2002` that heads the loop `LDA $2002 / AND #$40 /
-branch back` becomes POLL; the CPU skips whole iterations.
+Word (31 bits): bits 0-15 operand (immediate value, address, or branch target), 16-21 operation, 22-25 addressing mode,
+26-29 cycles, 30 set if crossing a page costs more. A word of 0 means that the bytes must be fetched at run time (code
+in RAM). There are more modes than on the 6502: an absolute address is known to be RAM, a register, or program (then the
+operand is already the value read). Two more rewrites make it faster without changing results: a `JMP` to itself becomes
+IDLE, and an `LDA $2002` at the start of the loop `LDA $2002 / AND #$40 / branch back` becomes POLL; the CPU skips whole
+iterations of these loops.
 
-Undocumented opcodes do what nes-py does. Where the bits of the opcode name a known operation and mode, that
-is executed; otherwise only the operand is skipped. Either takes one cycle. Known differences: an NMI right
-after one, and sprite DMA started by one, take a cycle less in nes-py.
+Undocumented opcodes do the same as in nes-py. If the bits of the opcode encode a known operation and mode, that is
+executed; otherwise only the operand is skipped. Either takes one cycle. Known differences: an NMI right after one, and
+sprite DMA started by one, take one cycle less in nes-py.
 """
 
 import numpy as np
 from numpy.typing import NDArray
 
-# Addressing modes; the last four are what IMPLIED and ABSOLUTE are told apart into
+# Addressing modes; the last four are subdivisions of IMPLIED and ABSOLUTE
 IMPLIED, IMMEDIATE, ZERO_PAGE, ZERO_PAGE_X, ZERO_PAGE_Y, ABSOLUTE_X, ABSOLUTE_Y, INDIRECT_X, INDIRECT_Y = range(9)
 ABSOLUTE, ABSOLUTE_RAM, ABSOLUTE_PROGRAM, BRANCH, CONTROL = range(9, 14)
 
-# Operations: the order puts those that read their operand first, then read-modify-write, then stores
+# Operations, in this order: those that read their operand, read-modify-write, stores, all others
 LDA, LDX, LDY, ADC, SBC, AND, ORA, EOR, CMP, CPX, CPY, BIT = range(12)
 ASL, LSR, ROL, ROR, INC, DEC = range(12, 18)
 STA, STX, STY = range(18, 21)
@@ -59,10 +59,10 @@ _UNDOCUMENTED = frozenset(
 
 
 def opcode_info(opcode: int) -> tuple[int, int, int, bool]:
-    """Operation, addressing mode, cycles, and whether a crossed page costs one more, of an opcode 0..255.
+    """Operation, addressing mode, cycles, and whether crossing a page costs one more, of an opcode 0..255.
 
-    Read-modify-write with an absolute indexed address costs a cycle more when a page is crossed: nes-py's
-    rule, not the 6502's.
+    Read-modify-write with an absolute indexed address costs one more cycle if a page is crossed, as in nes-py, but not
+    on the 6502.
     """
     if opcode in _SINGLE:
         operation, cycles = _SINGLE[opcode]
@@ -100,7 +100,7 @@ def opcode_words() -> NDArray[np.int32]:
 
 
 def pack(word: int, pc: int, low: int, high: int) -> int:
-    """Complete an opcode's word for the instruction at `pc` with its two following bytes; also compiled."""
+    """Complete the word of an opcode at `pc` with the two following bytes. Also compiled for use in kernels."""
     mode = (word >> 22) & 15
     if mode == BRANCH:
         after = (pc + 2) & 0xFFFF

@@ -1,7 +1,7 @@
-"""Kernels that step lanes: what stands between `run_frame` and Python.
+"""Kernels that step lanes, called from Python.
 
-A task's own kernel (one that looks at RAM after every frame) is written like `run_lanes`: it takes the console's
-`run_frame` as an argument; `remember` before the last frame of a step, then that frame with drawing, and the picture
+The kernel of a task (which reads RAM after every frame) is written like `run_lanes`: it takes the console's `run_frame`
+as an argument. It calls `remember` before the last frame of a step and runs that frame with drawing; then the picture
 is on the canvas.
 """
 
@@ -22,21 +22,21 @@ Rom: TypeAlias = tuple[Bytes, NDArray[np.int32], NDArray[np.int32], Bytes, Words
 
 
 def make_rom(cartridge: Cartridge) -> Rom:
-    """What kernels know of a cartridge; always an argument, so that the cache on disk never holds a game.
+    """The data of a cartridge for kernels. It is always an argument, so that the cache on disk never contains a game.
 
-    program uint8 [32768], decoded int32 [65536], opcode words int32 [256], tiles uint8 [8192], masks int64 [4096, 4]:
+    program uint8 [32768], decoded int32 [65536], opcode words int32 [256], tiles uint8 [8192], masks int64 [4096, 4],
     in the order in which `run_frame` unpacks them.
     """
-    program, tiles = cartridge.program.copy(), cartridge.tiles.copy()  # the cartridge's own are read-only
+    program, tiles = cartridge.program.copy(), cartridge.tiles.copy()  # the arrays of the cartridge are read-only
     return program, decode_program(program), opcode_words(), tiles, tile_masks(tiles)
 
 
 @helper
 def remember(state, memory, last_state, last_memory):
-    """Keep how a lane stands before a frame, so that the frame's picture can be drawn later."""
+    """Save the state of a lane before a frame, so that the frame can be drawn later."""
     for i in range(STATE_WORDS):
         last_state[i] = state[i]
-    last_state[PICTURE] = 0  # what was drawn before must not make equal lanes differ
+    last_state[PICTURE] = 0  # so that lanes do not differ by what was drawn before
     for i in range(MEMORY_BYTES):
         last_memory[i] = memory[i]
 
@@ -57,9 +57,9 @@ def run_lanes(
     active: NDArray[np.bool_],
     draw: int,
 ) -> None:
-    """Run the active lanes of first..last-1 for `frames` frames; the last one is drawn as `draw` says.
+    """Run `frames` frames in the active lanes of first..last-1; `draw` is what to draw in the last one.
 
-    Arrays have a row per lane but for the canvas, which the lanes share in turn.
+    Arrays have a row for each lane, except for the canvas, which all lanes use one after the other.
     """
     for lane in range(first, last):
         if not active[lane]:

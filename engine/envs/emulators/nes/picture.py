@@ -1,9 +1,9 @@
-"""Draws picture lines on the canvas: as NES colours, or as brightness for the agent's picture.
+"""Draws picture lines on the canvas, as NES colours or as brightness for the agent's view.
 
-Eight lines at most are drawn at a time: as many as show the same row of tiles. A pixel is 16 bits wide, so a word
-holds four, and a tile's row is two words. Bit planes are kept as masks of such words (`tile_masks`): with the
-backdrop as a start, each plane switches the pixels of its mask to another value. The words of a line begin where its
-first tile does, in a scratch part of the canvas; from there pixels are copied to their columns.
+Up to eight lines are drawn at a time: those that show the same row of tiles. A pixel has 16 bits, so a word has four
+pixels, and a row of a tile is two words. Bit planes are stored as masks of such words (`tile_masks`): starting from the
+backdrop, each plane changes the pixels of its mask to another value. The words of a line start at its first tile, in
+the scratch space of the canvas; from there pixels are copied to their columns.
 """
 
 import numpy as np
@@ -43,25 +43,26 @@ from engine.envs.emulators.nes.video import (
 )
 from engine.runtime.jit import helper
 
-# by what is drawn and NES colour: the pixel. Brightness is in units of 4/1000, which is exact since nes-py's colours
-# are multiples of 4, and fits into 16 bits
+# Pixel values, indexed by kind of drawing and NES colour. Brightness is in units of 4/1000, which is exact because
+# nes-py's colours are multiples of 4, and fits in 16 bits.
 assert not (LUMA % 4).any()
 PIXELS: NDArray[np.int64] = np.zeros((3, 64), np.int64)
 PIXELS[DRAW_COLORS] = np.arange(64)
 PIXELS[DRAW_LIGHT] = LUMA // 4
-# the same four times in a word
+# The same, four times in a word.
 WORDS: NDArray[np.int64] = np.repeat(PIXELS.astype(np.uint16), 4, axis=1).view(np.int64)
 
 
 def tile_masks(tiles: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """int64 [512 * 8, 4]: by tile and row, the low bit plane's two words and the high one's; a set bit is 0xFFFF."""
+    """Masks of all tile rows, int64 [512 * 8, 4]: two words of the low bit plane, two of the high one; 0xFFFF for a set
+    bit."""
     planes = np.unpackbits(tiles.reshape(512, 2, 8, 1), axis=3)
     return (planes.swapaxes(1, 2).astype(np.uint16) * 0xFFFF).copy().view(np.int64).reshape(-1, 4)
 
 
 @helper
 def lines_together(state):
-    """How many lines, of those that are whole, show the same row of tiles if no register changes."""
+    """Number of lines that show the same row of tiles if no register changes."""
     reloaded = (state[ADDRESS] ^ state[NEXT_ADDRESS]) & HORIZONTAL_BITS == 0
     if state[SHOW_BACKGROUND] and state[SHOW_SPRITES] and reloaded:
         return 8 - ((state[ADDRESS] >> 12) & 7)
@@ -70,7 +71,7 @@ def lines_together(state):
 
 @helper
 def draw_tiles(state, memory, words, masks, count, lines, draw):
-    """Fill `lines` rows of `words` (int64 [8, 66]) with `count` tiles from the current video address on."""
+    """Fill `lines` rows of `words` (int64 [8, 66]) with `count` tiles, starting at the current video address."""
     address = state[ADDRESS]
     vertical = state[VERTICAL_MIRRORING]
     first = (state[BACKGROUND_TABLE] >> 1) | ((address >> 12) & 7)
@@ -103,7 +104,7 @@ def draw_tiles(state, memory, words, masks, count, lines, draw):
 
 @helper
 def sprites_touch(state, memory, line, count):
-    """Whether a sprite may be drawn on one of the `count` lines from `line` on."""
+    """Whether a sprite may be drawn on one of `count` lines starting at `line`."""
     height = 16 if state[TALL_SPRITES] else 8
     touched = state[SPRITE_COUNT]
     for i in range(64):
@@ -114,7 +115,7 @@ def sprites_touch(state, memory, line, count):
 
 @helper
 def opaque_background(state, memory, tiles, address):
-    """A bit for each of the background's eight pixels at a video address, the leftmost in bit 7."""
+    """Opaque pixels of the background tile row at a video address, as 8 bits; the leftmost pixel is bit 7."""
     tile = np.int64(memory[NAME_TABLES + name_table_index(0x2000 | address & 0x0FFF, state[VERTICAL_MIRRORING])])
     source = tile * 16 + ((address >> 12) & 7) | state[BACKGROUND_TABLE]
     return np.int64(tiles[source]) | np.int64(tiles[source + 8])
@@ -122,11 +123,11 @@ def opaque_background(state, memory, tiles, address):
 
 @helper
 def draw_sprites(state, memory, canvas, tiles, line, start, stop, address, background, draw):
-    """Paint the listed sprites over pixels start..stop-1 of `line`.
+    """Draw the listed sprites over pixels start..stop-1 of `line`.
 
-    address: the video address at `start`. background: where on the canvas the line's background without sprites has
-    its column 0. The first listed sprite with an opaque pixel owns it, even where it hides behind the background: so
-    the last is painted first, and what hides brings the background back.
+    address: the video address at `start`. background: index on the canvas of column 0 of the line's background without
+    sprites. The first listed sprite with an opaque pixel owns it, even if it is hidden behind the background. So the
+    last sprite is drawn first, and a hidden pixel restores the background.
     """
     left = 0 if state[SHOW_SPRITES_EDGE] else 8
     for i in range(state[SPRITE_COUNT] - 1, -1, -1):
@@ -144,7 +145,7 @@ def draw_sprites(state, memory, canvas, tiles, line, start, stop, address, backg
         flip = 0 if attributes & 0x40 else 7
         entries = PALETTE + 16 + ((attributes & 3) << 2)
         column = state[FINE_X] + first
-        hiding = 0  # the background's opaque pixels in two tiles from the one at `first` on
+        hiding = 0  # opaque pixels of the background in two tiles, starting with the tile at `first`
         if attributes & 0x20 and state[SHOW_BACKGROUND]:
             here = skip_columns(address, (column >> 3) - ((state[FINE_X] + start) >> 3))
             hiding = opaque_background(state, memory, tiles, here) << 8
@@ -163,7 +164,7 @@ def draw_sprites(state, memory, canvas, tiles, line, start, stop, address, backg
 
 @helper
 def fill(pixels, count, value):
-    """Give `count` pixels a value. A loop that counts from 0, as this one and the next, runs on many at once."""
+    """Set `count` pixels to a value. A loop that counts from 0, like this one and the next, is vectorised."""
     for i in range(count):
         pixels[i] = value
 
@@ -177,9 +178,9 @@ def copy(pixels, count, source):
 
 @helper
 def draw_lines(state, memory, canvas, tiles, masks, line, count, start, stop, draw):
-    """Draw pixels start..stop-1 of `count` lines with the registers as they are; the video address is at `start`.
+    """Draw pixels start..stop-1 of `count` lines with the current registers; the video address is that at `start`.
 
-    Sprites are chosen for all lines but the one after these.
+    Chooses the sprites of each next line, except for the line after the last one.
     """
     phase = (state[FINE_X] + start) & 7
     hidden = stop

@@ -1,13 +1,11 @@
-"""The picture processor: time, scrolling, sprite 0, and the registers that the CPU sees.
+"""The PPU (picture processor): timing, scrolling, sprite 0, and the registers visible to the CPU.
 
-It runs only when somebody looks: at a register access, at the vertical blank and at the end of a frame it is
-advanced to the dot that the CPU has reached. In between its registers can't change, so whole lines are
-advanced arithmetically and the dot where sprite 0 hits is predicted instead of found. Drawing (picture.py) is
-optional and changes nothing here.
+It is advanced only on demand, to the dot that the CPU has reached: at a register access, at the vertical blank and at
+the end of a frame. Its registers can't change in between, so whole lines are advanced arithmetically, and the dot of
+the sprite-0 hit is predicted. Drawing (picture.py) is optional and does not affect the state.
 
-It follows nes-py dot for dot, including what differs from the console: the sprites of a line are chosen at
-the end of the line before (those of line 0 at the end of line 239, a picture earlier), and dot 0 of a line
-does not exist.
+It follows nes-py dot for dot, including its differences from the real console: the sprites of a line are chosen at the
+end of the previous line (those of line 0 at the end of line 239 of the previous picture), and lines have no dot 0.
 """
 
 import numpy as np
@@ -92,7 +90,7 @@ def hit_on_line(state, memory, tiles, line, first_x, address):
 
 @helper
 def predict_hit(state, memory, tiles):
-    """Set HIT_POSITION: where sprite 0 will hit in this picture if no register is written before."""
+    """Set HIT_POSITION to where sprite 0 will hit in this picture if no register is written before."""
     state[HIT_POSITION] = HIT_NEVER
     position = state[POSITION]
     if not (state[SHOW_BACKGROUND] and state[SHOW_SPRITES]) or position >= VISIBLE_END:
@@ -140,7 +138,7 @@ def predict_hit(state, memory, tiles):
 
 @helper
 def advance_pre_render(state, stop):
-    """Process the dots POSITION..stop-1 of the pre-render line; true if an odd picture loses its last one."""
+    """Process the dots POSITION..stop-1 of the pre-render line; returns whether an odd picture loses its last dot."""
     position = state[POSITION]
     showing = state[SHOW_BACKGROUND] and state[SHOW_SPRITES]
     if position == 0 and stop > 0:
@@ -173,7 +171,7 @@ def advance_line(state, memory, line, start, stop):
 
 @helper
 def skip_lines(state, memory, first, count):
-    """Process `count` whole visible lines from `first` on."""
+    """Process `count` whole visible lines, starting with `first`."""
     if state[SHOW_BACKGROUND]:
         address = state[ADDRESS]
         for _ in range(count):
@@ -188,14 +186,14 @@ def skip_lines(state, memory, first, count):
 
 @helper
 def advance(state, memory, canvas, tiles, masks, until, draw):
-    """Process dots until `until` are done in this frame; sets NMI_PENDING if an interrupt falls due."""
+    """Process dots until `until` dots of this frame are done; sets NMI_PENDING if an interrupt is due."""
     position = state[POSITION]
     end = position + until - state[DOTS_DONE]
     state[DOTS_DONE] = until
     top, bottom = (draw >> 8) & 0xFF, draw >> 16
     while position < end:
         if position >= VISIBLE_END:
-            # nothing happens below the picture but the start of the vertical blank
+            # below the picture, the only event is the start of the vertical blank
             if position <= NMI_POSITION < end:
                 state[VBLANK] = 1
                 if state[NMI_ENABLED]:
@@ -240,13 +238,13 @@ def advance(state, memory, canvas, tiles, masks, until, draw):
 
 @helper
 def cycle_of_dot(state, dots):
-    """CPU cycle of this frame before which the PPU processes the dot that is `dots` ahead."""
+    """The CPU cycle of this frame before which the PPU processes the dot that is `dots` ahead."""
     return (state[DOTS_DONE] + dots) // 3 + 1
 
 
 @helper
 def next_nmi_cycle(state):
-    """Earliest CPU cycle of this frame at which the vertical blank can begin; it may be a cycle later."""
+    """The earliest CPU cycle of this frame at which the vertical blank can begin; it may be one cycle later."""
     position = state[POSITION]
     dots = NMI_POSITION - position
     odd = not state[EVEN]
@@ -261,7 +259,7 @@ def next_nmi_cycle(state):
 
 @helper
 def hit_stable_until(state):
-    """CPU cycle of this frame before which the sprite-0 flag can't change while no register is written."""
+    """The CPU cycle of this frame before which the sprite-0 flag can't change unless a register is written."""
     position = state[POSITION]
     if position == 0:
         return 0  # the next dot clears the flag
@@ -269,14 +267,14 @@ def hit_stable_until(state):
         if state[HIT_POSITION] == HIT_UNKNOWN and position < VISIBLE_END:
             return 0
         if 0 <= state[HIT_POSITION] < HIT_NEVER:
-            # one dot early: an odd picture may lose one on the way
+            # one dot early, because an odd picture may lose a dot before
             return cycle_of_dot(state, state[HIT_POSITION] - position - 1)
     return cycle_of_dot(state, PICTURE_DOTS - position - 1)
 
 
 @helper
 def read_register(state, memory, tiles, register):
-    """What the CPU reads from $2000 + register; the PPU must have been advanced to that cycle."""
+    """The byte that the CPU reads from $2000 + register; the PPU must have been advanced to that cycle."""
     if register == 2:
         status = state[SPRITE_ZERO_HIT] << 6 | state[VBLANK] << 7
         state[VBLANK] = 0
@@ -298,7 +296,7 @@ def read_register(state, memory, tiles, register):
 
 @helper
 def write_register(state, memory, register, value):
-    """The CPU writes to $2000 + register; the PPU must have been advanced to that cycle."""
+    """A write of the CPU to $2000 + register; the PPU must have been advanced to that cycle."""
     state[HIT_POSITION] = HIT_UNKNOWN
     if register == 0:
         state[NMI_ENABLED] = value >> 7

@@ -1,8 +1,7 @@
-"""Video memory and the arithmetic on it: name table mirroring, the scrolling video address, and the sprites
-of a line.
+"""Video memory: name table mirroring, the scrolling video address, and the sprites of a line.
 
-What differs from the console is nes-py's: palette entries $3F14, $3F18 and $3F1C are no mirrors, name tables
-above $3000 are all the fourth, and a sprite row may be negative (see `sprite_row_address`).
+Differences from the real console follow nes-py: palette entries $3F14, $3F18 and $3F1C are not mirrored, all name
+tables above $3000 are the fourth, and a sprite row may be negative (see `sprite_row_address`).
 """
 
 import numpy as np
@@ -20,7 +19,7 @@ from engine.envs.emulators.nes.layout import (
 )
 from engine.runtime.jit import helper
 
-# Bits of the video address that are reloaded for every line, and for every picture
+# Bits of the video address that are reloaded for each line, and for each picture
 HORIZONTAL_BITS = 0x041F
 VERTICAL_BITS = 0x7BE0
 
@@ -46,7 +45,7 @@ def read_video(state, memory, tiles, address):
 
 @helper
 def write_video(state, memory, address, value):
-    """Store a byte at a 16-bit video address; tiles are ROM and keep what they are."""
+    """Write a byte to a 16-bit video address; tiles are ROM and do not change."""
     if 0x2000 <= address < 0x3EFF:
         memory[NAME_TABLES + name_table_index(address, state[VERTICAL_MIRRORING])] = value
     elif 0x3EFF <= address < 0x3FFF:
@@ -55,7 +54,7 @@ def write_video(state, memory, address, value):
 
 @helper
 def next_row(address):
-    """The video address one picture line further down."""
+    """The video address one line further down."""
     if address & 0x7000 != 0x7000:
         return address + 0x1000
     address &= ~0x7000
@@ -90,7 +89,7 @@ def choose_sprites(state, memory, line):
             if count == 8:
                 break
     state[SPRITE_COUNT] = count
-    # leftovers would make equal lanes differ
+    # clear the rest, so that equal lanes have equal states
     for i in range(count, 8):
         state[SPRITE_LIST + i] = 0
 
@@ -99,8 +98,8 @@ def choose_sprites(state, memory, line):
 def sprite_row_address(state, tile, attributes, row):
     """Address of the lower bit plane of a sprite's row.
 
-    `row` is negative on line 0 for a sprite that was listed a picture earlier; nes-py's arithmetic then reads
-    the bytes before the tile.
+    `row` is negative on line 0 for a sprite that was listed in the previous picture; nes-py's arithmetic then reads the
+    bytes before the tile.
     """
     if state[TALL_SPRITES]:
         if attributes & 0x80:
@@ -114,7 +113,7 @@ def sprite_row_address(state, tile, attributes, row):
 
 @helper
 def sprite_row(state, line, sprite_y):
-    """Row of a sprite that `line` shows, with the sign that C's remainder has."""
+    """The row of a sprite that `line` shows; it has the sign of C's remainder."""
     height = 16 if state[TALL_SPRITES] else 8
     distance = line - ((sprite_y + 1) & 0xFF)
     return distance % height if distance >= 0 else -(-distance % height)
