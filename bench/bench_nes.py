@@ -1,10 +1,10 @@
-"""Frames per second of `NesBatch` against nes-py on one core, and what compiling costs.
+"""Frames per second of `NesBatch` and nes-py on one core, and compile time.
 
     python -m bench.bench_nes [--seconds S] [--rounds N]
 
-The contestants play random buttons on 1-1 and take turns, so that a slower spell of the machine meets all of
-them; the table gives medians. One thread is measured in CPU time, which other load on the machine disturbs
-least; several threads are measured by the clock on the wall.
+The contestants play random buttons on 1-1 in alternating turns, so that slow phases of the machine affect all of them;
+the table shows medians. One thread is measured in CPU time, which other load affects least; several threads in wall
+time.
 """
 
 import argparse
@@ -39,7 +39,7 @@ print(imported - start, time.perf_counter() - imported)
 
 
 def start_state() -> bytes:
-    """The first playable moments of 1-1."""
+    """A saved state at the first playable frame of 1-1."""
     pair = Pair()
     for _ in range(60):
         pair.step(0)
@@ -52,7 +52,7 @@ def start_state() -> bytes:
 def batch(
     state: bytes, threads: int = 1, picture: bool = False, screen: bool = False, wall: bool = False
 ) -> Callable[[float], float]:
-    """A contestant: plays for some seconds in steps of four frames and returns its frames per second."""
+    """A contestant: a function that plays for some seconds in steps of four frames and returns frames per second."""
     console = NesBatch(LANES, load_cartridge(), threads)
     for lane in range(LANES):
         console.load(lane, state)
@@ -79,7 +79,7 @@ def batch(
 
 
 def nes_py() -> Callable[[float], float]:
-    """The other contestant; it always draws."""
+    """The contestant nes-py, which always draws."""
     pair = Pair()
     for _ in range(60):
         pair.step(0)
@@ -101,9 +101,8 @@ def nes_py() -> Callable[[float], float]:
 
 
 def first_call(cache: str) -> tuple[float, float]:
-    """Seconds to import, and to make a console and run its first frame, in a fresh process with this cache
-    folder.
-    """
+    """Seconds for imports, and for creating a console and running its first frame, in a new process with this cache
+    folder."""
     environment = os.environ | {"NUMBA_CACHE_DIR": cache}
     words = subprocess.check_output([sys.executable, "-c", COMPILE], env=environment, text=True).split()
     return float(words[0]), float(words[1])

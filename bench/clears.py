@@ -1,11 +1,12 @@
-"""Minutes until World 1-1 is cleared: whole runs of the default recipe, a seed after the other, and their curves.
+"""Minutes until World 1-1 is cleared: complete runs with the default options, one seed after the other.
 
     python -m bench.clears [--seeds S ...] [--minutes M] [--nes-py] [--plain] [--into DIR] [OPTION ...]
 
-Minutes count from the start of the program: compiling, filling the replay and all evaluations are in them. A run is
+Minutes count from the start of the program, including compiling, filling the replay and all evaluations. Each run is
 stopped after its minutes; then its best policy plays 100 greedy episodes that begin with 0 to 30 random no-op frames,
-with `mario-tui eval` (`--nes-py`: on that console, too, some minutes more). With `--plain` the plain Double-DQN loop
-of `bench.training` gets as many minutes. What is not known here goes to the run: `--runner apex`.
+with `mario-tui eval` (with `--nes-py` also on nes-py, which takes some more minutes). With `--plain`, the plain
+Double-DQN loop of `bench.training` gets the same number of minutes. Unknown options are passed to the run, such as
+`--runner apex`.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ RATES = (0.0, 0.5, 0.95)
 
 @dataclass(frozen=True)
 class Evaluated:
-    """A greedy evaluation while training."""
+    """A greedy evaluation during training."""
 
     minutes: float  # since the program was started
     env_steps: int
@@ -45,7 +46,7 @@ class Evaluated:
 
 
 def train(seed: int, minutes: float, folder: Path, options: list[str]) -> list[Evaluated]:
-    """A headless run in `folder`, stopped in order after so many minutes."""
+    """Train headless in `folder` for so many minutes, then stop the run cleanly; returns its evaluations."""
     command = [PROGRAM, "--no-ui", "--log-format", "json", "--seed", str(seed), *options]
     found: list[Evaluated] = []
     begun, frames = time.monotonic(), 0
@@ -75,7 +76,7 @@ def judge(folder: Path, emulator: str) -> dict[str, Any]:
 
 
 def plain(minutes: float) -> str:
-    """What the plain loop has learned after as many minutes."""
+    """A line about what the plain loop has learned after so many minutes."""
     from engine.config.run_config import RunConfig
     from engine.envs.factory import make_lanes
     from engine.evaluation.episodes import play_episodes
@@ -93,7 +94,7 @@ def plain(minutes: float) -> str:
 
 
 def reached(found: list[Evaluated], rate: float) -> str:
-    """When an evaluation first had a clear rate above 0, or of `rate`."""
+    """The minutes at which an evaluation first had a clear rate above 0 and of at least `rate`."""
     for each in found:
         if each.clears and each.clears / each.episodes >= rate:
             return f"{each.minutes:.1f} min, {each.env_steps / 1e3:,.0f}k steps, {each.frames / 1e6:.2f}M frames"
@@ -125,14 +126,10 @@ def write_csv(curves: dict[int, list[Evaluated]], path: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Minutes until World 1-1 is cleared.")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--minutes", type=float, default=15.0, help="of each run, everything included")
-    parser.add_argument("--nes-py", action="store_true", help="judge the policies on nes-py, too")
-    parser.add_argument("--plain", action="store_true", help="give the plain loop as many minutes")
-    parser.add_argument(
-        "--into",
-        type=Path,
-        help="write clears.csv and clears.svg into this folder (the committed ones: bench), and keep the runs",
-    )
+    parser.add_argument("--minutes", type=float, default=15.0, help="per run, including everything")
+    parser.add_argument("--nes-py", action="store_true", help="evaluate the policies on nes-py as well")
+    parser.add_argument("--plain", action="store_true", help="train the plain loop for the same time")
+    parser.add_argument("--into", type=Path, help="write clears.csv and clears.svg to this folder, and keep the runs")
     arguments, options = parser.parse_known_args()
     console = Console(width=160, highlight=False)
     marks = ("first clear", "50 %", "95 %")

@@ -1,4 +1,4 @@
-"""Who plays in the benchmark of emulation: ours and other packages, each ready to take steps."""
+"""The contestants of the emulation benchmark: ours and other packages, ready to step."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ NEEDED = {
 
 @dataclass
 class Contestant:
-    """A row of the table. `step` takes one step of all lanes; None where `missing` says what to install."""
+    """A row of the table. `step` steps all lanes; it is None if a package is missing, which `missing` names."""
 
     kind: str
     how: str
@@ -47,8 +47,8 @@ class Contestant:
     step: Callable[[], Any] | None = None
     missing: str = ""
     rates: list[float] = field(default_factory=list)  # environment steps per second of each turn
-    cpu_rates: list[float] = field(default_factory=list)  # the same per second of processor time, workers included
-    others: list[float] = field(default_factory=list)  # share of the machine that other programs took meanwhile
+    cpu_rates: list[float] = field(default_factory=list)  # the same per second of CPU time, including workers
+    others: list[float] = field(default_factory=list)  # share of the machine taken by other programs in each turn
 
     @property
     def median(self) -> float:
@@ -59,7 +59,7 @@ class Contestant:
         return statistics.median(self.cpu_rates) if self.cpu_rates else 0.0
 
     def turn(self, seconds: float) -> None:
-        """Play for so long and keep the rates."""
+        """Step for `seconds` and record the rates."""
         assert self.step is not None
         steps, cpu, busy, begin = 0, cpu_seconds(), busy_seconds(), time.perf_counter()
         while (spent := time.perf_counter() - begin) < seconds:
@@ -72,13 +72,13 @@ class Contestant:
 
 
 def busy_seconds() -> float:
-    """Processor time of all programs on the machine so far."""
+    """CPU time of all programs on the machine so far."""
     times = psutil.cpu_times()
     return float(times.user + times.system)
 
 
 def cpu_seconds() -> float:
-    """Processor time of this process and its workers so far."""
+    """CPU time of this process and its workers so far."""
     workers = [child.cpu_times() for child in psutil.Process().children()]
     return time.process_time() + sum(times.user + times.system for times in workers)
 
@@ -97,7 +97,7 @@ def ours(cleanup: contextlib.ExitStack, lanes: int, threads: int, view: str, emu
 
 
 def in_process(cleanup: contextlib.ExitStack, make: Callable[[], Any]) -> Callable[[], Any]:
-    """One environment of a peer in this process: nothing is sent to anybody."""
+    """One environment of a peer in this process, without communication between processes."""
     env = make()
     cleanup.callback(env.close)
     env.reset()
@@ -112,7 +112,7 @@ def in_process(cleanup: contextlib.ExitStack, make: Callable[[], Any]) -> Callab
 
 
 def in_workers(cleanup: contextlib.ExitStack, make: Callable[[], Any], workers: int) -> Callable[[], Any]:
-    """A process for each environment."""
+    """One process per environment."""
     from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 
     envs = AsyncVectorEnv([make] * workers, context="spawn", autoreset_mode=AutoresetMode.SAME_STEP)
@@ -123,7 +123,7 @@ def in_workers(cleanup: contextlib.ExitStack, make: Callable[[], Any], workers: 
 
 
 def line_up(cleanup: contextlib.ExitStack) -> list[Contestant]:
-    """Everybody, ready to play."""
+    """All contestants, ready to step."""
     rows = []
 
     def add_ours(kind: str, lanes: int, threads: int, view: str = WHOLE_SCREEN) -> None:
@@ -132,7 +132,7 @@ def line_up(cleanup: contextlib.ExitStack) -> list[Contestant]:
         rows.append(Contestant(kind, "one call", lanes, min(threads, CORES), view, step))
 
     def add_peer(kind: str, make: Callable[[], Any], workers: int) -> None:
-        """With 0 workers in this process."""
+        """Add a peer; with 0 workers it runs in this process."""
         how = f"AsyncVectorEnv, {workers} worker{'s' * (workers > 1)}" if workers else "in process"
         row = Contestant(kind, how, max(workers, 1), min(max(workers, 1), CORES), missing=not_installed(kind))
         if not row.missing:
@@ -151,7 +151,10 @@ def line_up(cleanup: contextlib.ExitStack) -> list[Contestant]:
         from bench.peers import make_retro_folder
 
         make_retro_folder(folder)
-    for workers in (2, 0):  # in this order: AsyncVectorEnv opens one here, too, and closes it again
+    for workers in (
+        2,
+        0,
+    ):  # in this order: AsyncVectorEnv also opens an environment in this process, and closes it again
         add_peer(RETRO, partial(retro_mario, folder), workers)
     return rows
 
@@ -169,6 +172,6 @@ def retro_mario(folder: Path) -> Any:
 
 
 def not_installed(kind: str) -> str:
-    """What to install for a peer; empty if nothing."""
+    """The packages to install for a peer; empty if they are installed."""
     missing = [package for module, package in NEEDED[kind].items() if find_spec(module) is None]
     return f"not installed (pip install {' '.join(missing)})" if missing else ""

@@ -1,7 +1,7 @@
-"""What the dashboard costs its user: processor time, memory, and bytes to the terminal, on the real program in a pty.
+"""The cost of the dashboard: CPU time, memory, and bytes sent to the terminal, of the real program in a pty.
 
-Each state is watched for some seconds, on a real run that trains meanwhile; then what no run here brings, 10,000 events
-a second, from a source (`tests/support/source.py`) on a real socket.
+Each state is measured for some seconds with a real run that is training. Then a simulated run
+(`tests/support/source.py`) sends 10,000 events per second over a real socket, more than a run on this machine does.
 
     python -m bench.dashboard [--seconds 20]
 """
@@ -35,7 +35,7 @@ class Cost:
 
 
 def watch(terminal: Watched, state: str, seconds: float) -> Cost:
-    """What the program takes in a state, from the state's begin plus a while."""
+    """The cost of the program in a state, measured after it has settled."""
     time.sleep(_SETTLE_S)
     process = psutil.Process(terminal.pid)
     cpu, written, memory, began = process.cpu_times(), terminal.bytes, process.memory_info().rss, time.monotonic()

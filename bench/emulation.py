@@ -1,10 +1,11 @@
-"""Environment steps per second of Super Mario Bros 1-1, ours and other packages', in one run.
+"""Environment steps per second of Super Mario Bros 1-1 with our and other packages.
 
     python -m bench.emulation [--seconds S] [--rounds R] [--json FILE]
 
-Everybody plays random right-only actions and gives stacks of four gray 84x84 pictures, reward, end, info and automatic
-new episodes, four frames a step, by the clock on the wall. They take turns, so that a machine's moods meet all; the
-table gives medians over the rounds. Peers that are not installed get a row that says so; for all of them:
+All contestants play random right-only actions, four frames per step, and return stacks of four grayscale 84x84 frames,
+reward, end, info, with automatic resets. Rates are in wall time. The contestants take turns, so that slow phases of the
+machine affect all of them; the table shows medians over the rounds. Peers that are not installed get a row that says
+so. To install all of them:
 
     pip install gymnasium opencv-python-headless stable-retro==1.0.0
 """
@@ -44,7 +45,8 @@ begin(256); print(imported - start, first - imported, time.perf_counter() - firs
 
 
 def first_call(cache: str) -> dict[str, float]:
-    """Seconds of a fresh process with this cache folder: imports, first step of one lane, then of 256 lanes."""
+    """Seconds for imports, the first step of one lane, and then of 256 lanes, in a new process with this cache
+    folder."""
     environment = os.environ | {"NUMBA_CACHE_DIR": cache}
     words = subprocess.check_output([sys.executable, "-c", FIRST_CALL], env=environment, text=True).split()
     return dict(zip(("import_s", "first_step_s", "start_256_lanes_s"), map(float, words), strict=True))
@@ -57,12 +59,12 @@ def bytes_per_lane() -> float:
 
 
 def best(rows: list[Contestant], kind: str, cores: int) -> float:
-    """The fastest 84x84 median of a kind on so many cores, 0 if there is none."""
+    """The fastest 84x84 median of a kind on `cores` cores; 0 if there is none."""
     return max((r.median for r in rows if (r.kind, r.cores, r.view) == (kind, cores, WHOLE_SCREEN)), default=0.0)
 
 
 def cpu_best(rows: list[Contestant], kind: str) -> float:
-    """The same on one core by processor time, which other programs disturb less."""
+    """The same on one core in CPU time, which other programs affect less."""
     return max((r.cpu_median for r in rows if (r.kind, r.cores, r.view) == (kind, 1, WHOLE_SCREEN)), default=0.0)
 
 
@@ -71,7 +73,7 @@ def ratio(rate: float, base: float) -> float | None:
 
 
 def scaling(rows: list[Contestant]) -> dict[str, float | None]:
-    """Two cores to one, same picture; ours and nes-py's with the same lanes."""
+    """Speed-up of two cores over one with the same view; for ours and nes-py with the same number of lanes."""
     found: dict[str, float | None] = {}
     for row in rows:
         if row.kind in (OURS, NES_PY) and row.cores == 2:
@@ -84,7 +86,7 @@ def scaling(rows: list[Contestant]) -> dict[str, float | None]:
 
 
 def report(rows: list[Contestant]) -> dict[str, Any]:
-    """All numbers, for the file."""
+    """All results, for the JSON file."""
     bases = {"package": best(rows, PACKAGE, 1), "retro": best(rows, RETRO, 1)}
     return {
         "rows": [
@@ -100,7 +102,7 @@ def report(rows: list[Contestant]) -> dict[str, Any]:
                 "others_share": row.others,
                 "median": row.median or None,
                 "median_per_cpu_s": row.cpu_median or None,
-                # another picture is another amount of work
+                # rows with different views can't be compared
                 "to_package_one_core": ratio(row.median, bases["package"]) if row.view == WHOLE_SCREEN else None,
                 "to_retro_one_core": ratio(row.median, bases["retro"]) if row.view == WHOLE_SCREEN else None,
             }
@@ -183,7 +185,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Environment steps per second of ours and of other packages.")
     parser.add_argument("--seconds", type=float, default=1.5, help="length of a turn")
     parser.add_argument("--rounds", type=int, default=7, help="turns of each contestant")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers here, too")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results to this file")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as cache:
         calls = {name: first_call(cache) for name in ("empty", "warm")}

@@ -1,11 +1,11 @@
-"""Environment steps per second of batched Snake and Tetris, ours and other packages', in one run.
+"""Environment steps per second of batched Snake and Tetris with our and other packages.
 
     python -m bench.games [--seconds S] [--rounds R] [--threads T] [--json FILE]
 
-Everybody plays random actions on the boards of Jumanji's Snake-v1 and Tetris-v0 (12x12, 10x10) and gives observation,
-reward, end, legal actions and automatic new episodes, by the clock on the wall; actions are drawn beforehand. They
-take turns, so that a machine's moods meet all; the table gives medians over the rounds. Peers that are not installed
-get a row that says so; for all of them:
+All contestants play random actions on the boards of Jumanji's Snake-v1 and Tetris-v0 (12x12, 10x10) and return
+observation, reward, end and legal actions, with automatic resets; actions are drawn in advance. Rates are in wall time.
+The contestants take turns, so that slow phases of the machine affect all of them; the table shows medians over the
+rounds. Peers that are not installed get a row that says so. To install all of them:
 
     .venv/bin/pip install -c constraints.txt -e '.[bench]'
 """
@@ -33,7 +33,7 @@ from engine.envs.boards.tetris import PRESETS, TetrisLanes
 
 GAMES = ("Snake-v1", "Tetris-v0")
 BATCHES = (64, 256, 4096)
-DRAWN = 64  # batches of actions
+DRAWN = 64  # number of batches of actions
 OURS, SMALL, ENVPOOL, JUMANJI = "ours", "ours, 14x7", "EnvPool", "Jumanji, vmap and jit"
 NEEDED = {OURS: "torch", SMALL: "torch", ENVPOOL: "envpool", JUMANJI: "jumanji"}
 Step = Callable[[], Any]
@@ -41,7 +41,7 @@ Step = Callable[[], Any]
 
 @dataclass
 class Contestant:
-    """A row of the table. `step` takes one step of all games; None if the package is missing."""
+    """A row of the table. `step` steps all games; None if the package is missing."""
 
     game: str
     kind: str
@@ -63,7 +63,7 @@ class Contestant:
 
 
 def drawn_actions(game: str, games: int, width: int = 10) -> np.ndarray:
-    """int64 [DRAWN, games]."""
+    """Random actions, int64 [DRAWN, games]."""
     return np.random.default_rng(0).integers(0, 4 if game == "Snake-v1" else 4 * width, (DRAWN, games))
 
 
@@ -116,7 +116,7 @@ def jumanji(game: str, games: int, threads: int) -> Step:
 
 
 def line_up(threads: int) -> list[Contestant]:
-    """Everybody, ready to play."""
+    """All contestants, ready to step."""
     rows = []
     makers = {OURS: ours, ENVPOOL: envpool, JUMANJI: jumanji}
     for game in GAMES:
@@ -131,7 +131,7 @@ def line_up(threads: int) -> list[Contestant]:
 
 
 def report(rows: list[Contestant]) -> list[dict[str, Any]]:
-    """All numbers, for the file."""
+    """All results, for the JSON file."""
     medians = {(row.game, row.kind, row.games): row.median for row in rows}
 
     def ratio(row: Contestant, kind: str) -> float | None:
@@ -178,9 +178,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Environment steps per second of batched Snake and Tetris.")
     parser.add_argument("--seconds", type=float, default=1.0, help="length of a turn")
     parser.add_argument("--rounds", type=int, default=5, help="turns of each contestant")
-    parser.add_argument("--threads", type=int, default=cores, help="threads of EnvPool; Jumanji takes what it likes")
-    parser.add_argument("--torch-threads", type=int, default=1, help="threads of ours; more slow small batches down")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers here, too")
+    parser.add_argument("--threads", type=int, default=cores, help="threads of EnvPool; Jumanji chooses its own")
+    parser.add_argument("--torch-threads", type=int, default=1, help="our threads; more slow down small batches")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results to this file")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.torch_threads)
     rows = line_up(arguments.threads)

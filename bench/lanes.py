@@ -1,8 +1,8 @@
-"""Environment steps per second of training by number of lanes, with acting and learning overlapped or not.
+"""Environment steps per second of training by number of lanes, with and without overlapping acting and learning.
 
     python -m bench.lanes [--seconds S] [--rounds R] [--lanes N ...]
 
-What the defaults of `--parallel-envs` and `--async-envs` rest on. The runs take turns; starting up is not counted.
+The defaults of `--parallel-envs` and `--async-envs` are based on it. The runs take turns; start-up is not counted.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from bench.training import product_turn
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Training speed by number of lanes.")
-    parser.add_argument("--seconds", type=float, default=8.0, help="length of a turn, starting up left out")
-    parser.add_argument("--rounds", type=int, default=3, help="turns of each")
+    parser.add_argument("--seconds", type=float, default=8.0, help="length of a turn, without start-up")
+    parser.add_argument("--rounds", type=int, default=3, help="turns per run")
     parser.add_argument("--lanes", type=int, nargs="+", default=[8, 16, 32, 64, 128])
     arguments = parser.parse_args()
     runs = {

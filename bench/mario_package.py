@@ -1,7 +1,7 @@
-"""gym-super-mario-bros 7.4 as it is, made to run on NumPy 2. It is a benchmark's peer; the product never imports it.
+"""gym-super-mario-bros 7.4, patched to run on NumPy 2. Only benchmarks use it, as a peer.
 
-Two expressions of the package overflow since NumPy 2 keeps the type of a uint8: sizes in the cartridge's header and
-`ram[a] * 0x100`. Both get Python integers here. Importing `gym` prints a notice to stderr, which is swallowed.
+Two expressions of the package overflow because NumPy 2 keeps the type of a uint8: sizes in the cartridge's header and
+`ram[a] * 0x100`. Both get Python integers here. The notice that `gym` prints to stderr on import is suppressed.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ import numpy as np
 
 
 def mario_env(world: int = 1, stage: int = 1) -> Any:
-    """One stage as an old-gym environment: `reset()` gives a screen, `step(buttons)` screen, reward, done and info.
+    """One stage as an environment of the old gym: `reset()` returns a screen, `step(buttons)` screen, reward, done and
+    info.
 
-    A screen is uint8 [240, 256, 3], a live view into the emulator. Raises ImportError where the package is missing.
+    A screen is uint8 [240, 256, 3], a live view of the emulator's memory. Raises `ImportError` if the package is
+    missing.
     """
     with contextlib.redirect_stderr(io.StringIO()), warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -34,14 +36,14 @@ def mario_env(world: int = 1, stage: int = 1) -> Any:
 
 
 class _Header(property):
-    """The cartridge's header as integers that don't overflow."""
+    """The cartridge's header as Python integers, which don't overflow."""
 
     def __get__(self, rom: Any, kind: Any = None) -> Any:
         return self if rom is None else super().__get__(rom, kind).astype(np.int64)
 
 
 def _ram_buffer(self: Any) -> Any:
-    """Work RAM whose items are Python integers."""
+    """Work RAM with Python integers as items."""
     from nes_py import nes_env
 
     address = nes_env._LIB.Memory(self._env)

@@ -1,7 +1,8 @@
-"""What watching costs: training speed of one run with nobody attached, with the dashboard, and with the game on.
+"""The cost of watching: training speed of a run with no client attached, with the dashboard, and with the game shown.
 
-One run; the three states take turns, so that a machine's moods hit all of them, and each is compared with "nobody
-attached" of the same round: medians of the rounds. Before that, the time from the command to the first painted screen.
+The three states of one run take turns, so that slow phases of the machine affect all of them. Each is compared with the
+unattached state of the same round; results are medians over the rounds. Before that, the time from the command to the
+first painted screen is measured.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ ROUNDS, WINDOW_S, SETTLE_S, PAINTS = 20, 4.0, 1.5, 7
 
 
 def env_steps_per_s(client: HostClient) -> float:
-    """Over the next seconds, from the first to the last report in them."""
+    """Environment steps per second over the next seconds, between the first and the last report in them."""
     started = time.monotonic()
     first = next_event(client, Progress, lambda _: time.monotonic() - started > SETTLE_S)
     last = next_event(client, Progress, lambda p: p.wall_s - first.wall_s >= WINDOW_S)
@@ -44,7 +45,7 @@ def training_speed(folder: Path) -> dict[str, list[float]]:
 
 
 def first_paint_s(folder: Path) -> float:
-    """From the command to the home screen in the terminal."""
+    """Seconds from the command to the home screen in the terminal."""
     started = time.perf_counter()
     terminal = Terminal(cwd=folder)
     wait_until(lambda: "Runs" in terminal.text(), "home")

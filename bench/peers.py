@@ -1,8 +1,8 @@
-"""Super Mario Bros 1-1 of other packages, as Gymnasium environments with the usual wrappers.
+"""Super Mario Bros 1-1 with other packages, as Gymnasium environments with the usual wrappers.
 
-Frame skip 4, gray, 84x84 by area means, stack of 4; the wrappers are folded into one class, which is faster than a
-chain of them. Importing this module needs gymnasium and cv2; stable-retro and gym-super-mario-bros are imported by
-their environments. stable-retro runs one emulator in a process, no more.
+Frame skip 4, grayscale, 84x84 by area means, stack of 4. The wrappers are merged into one class, which is faster than a
+chain of them. Importing this module requires gymnasium and cv2; stable-retro and gym-super-mario-bros are imported by
+their environments. stable-retro can run only one emulator per process.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _BUTTONS = action_buttons("right-only")
 
 
 class Wrapped(gymnasium.Env[NDArray[np.uint8], int], ABC):
-    """Observations are uint8 [stack, 84, 84]. A subclass begins an episode and holds an action for a step."""
+    """Observations are uint8 [stack, 84, 84]. Subclasses implement `begin` and `hold`."""
 
     observation_space = gymnasium.spaces.Box(0, 255, (STACK, SIDE, SIDE), np.uint8)
     action_space = gymnasium.spaces.Discrete(len(_BUTTONS))
@@ -51,11 +51,11 @@ class Wrapped(gymnasium.Env[NDArray[np.uint8], int], ABC):
 
     @abstractmethod
     def begin(self) -> NDArray[np.uint8]:
-        """The first screen of an episode, uint8 [height, width, 3]."""
+        """Begin an episode; returns its first screen, uint8 [height, width, 3]."""
 
     @abstractmethod
     def hold(self, action: int) -> tuple[NDArray[np.uint8], float, bool, dict[str, Any]]:
-        """Last screen, reward, end and info of a step."""
+        """Hold an action for one step; returns the last screen, reward, end and info."""
 
 
 class PackageMario(Wrapped):
@@ -82,10 +82,10 @@ class PackageMario(Wrapped):
 
 
 class RetroMario(Wrapped):
-    """stable-retro (FCEUmm). Its RAM is read once a step, for movement to the right, death and flag.
+    """stable-retro (FCEUmm). Its RAM is read once per step, for movement to the right, death and flag.
 
     Args:
-        folder: what `make_retro_folder` made.
+        folder: created by `make_retro_folder`.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -116,7 +116,7 @@ class RetroMario(Wrapped):
 
 
 def make_retro_folder(folder: Path) -> None:
-    """What stable-retro wants to have of a game: cartridge, descriptions, and a state at the start of 1-1."""
+    """Create the files that stable-retro needs for a game: cartridge, descriptions, and a state at the start of 1-1."""
     game = folder / GAME
     game.mkdir()
     cartridge = installed_mario().read_bytes()
@@ -152,7 +152,7 @@ def _retro_env(folder: Path, state: str | None) -> Any:
         state=state or retro.State.NONE,
         inttype=integrations.CUSTOM_ONLY,
         use_restricted_actions=retro.Actions.ALL,
-        render_mode=None,  # else it opens a window
+        render_mode=None,  # otherwise it opens a window
     )
 
 
@@ -161,7 +161,7 @@ def _retro_x(ram: NDArray[np.uint8]) -> int:
 
 
 def _mask(names: list[str | None], byte: int) -> NDArray[np.uint8]:
-    """Our joypad byte as stable-retro's row of buttons."""
+    """Convert our joypad byte to stable-retro's array of buttons."""
     held = {"RIGHT": byte & RIGHT, "A": byte & A, "B": byte & B}
     return np.array([bool(held.get(name or "", 0)) for name in names], np.uint8)
 

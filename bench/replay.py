@@ -1,13 +1,13 @@
-"""Prioritized batches per second of ours and of other replay packages, and bytes per transition, in one run.
+"""Prioritized batches per second and bytes per transition of our and other replay packages.
 
     python -m bench.replay [--seconds S] [--rounds R] [--capacity N] [--pictures N] [--json FILE]
 
-A batch is drawn by priority with importance weights, its transitions are put together, and new priorities are set:
-once with observations of a pixel, which shows the tree, and once with stacks of four 84x84 pictures. Replays are full
-and keep one-step transitions; ours has 32 lanes and leaves out what an episode's border or the write head makes
-invalid, and so does not set priorities of overwritten entries, which the others do not check here. Peers store what
-serves them best: cpprb frames once (`stack_compress`) and whole stacks (four times the memory), tianshou frames once
-(`stack_num`). Everything runs on one thread. Peers that are not installed get a row that says so; for all of them:
+Each step draws a batch by priority with importance weights, gathers its transitions, and sets new priorities: once with
+observations of one pixel, which measures the tree, and once with stacks of four 84x84 frames. Replays are full and
+contain one-step transitions. Ours has 32 lanes; it never draws entries that the border of an episode or the write head
+makes invalid and skips priorities of overwritten entries, which the others do not check here. Peers use their best
+storage: cpprb stores frames once (`stack_compress`) or whole stacks (four times the memory), tianshou frames once
+(`stack_num`). Everything runs on one thread. Peers that are not installed get a row that says so. To install all:
 
     pip install -e '.[bench]'
 """
@@ -42,10 +42,10 @@ LANES, STACK, ACTIONS = 32, 4, 5
 ALPHA, BETA = 0.6, 0.4
 BATCHES = (32, 256, 512, 4096)
 PIXEL, PICTURE = (1, 1), (84, 84)
-CHUNK = 256  # transitions filled in at once
+CHUNK = 256  # transitions added at once
 
 Draw = Callable[[int], Any]
-"""Draws a batch of this size, and sets its priorities."""
+"""Draws a batch of this size and sets its priorities."""
 
 
 def make_ours(capacity: int, frame: tuple[int, int], stack: int) -> Draw:
@@ -58,7 +58,7 @@ def make_ours(capacity: int, frame: tuple[int, int], stack: int) -> Draw:
             PlayedStep(frames, random.integers(0, ACTIONS, LANES), np.ones(LANES, np.float32), none, none, frames)
         )
         sampler.on_append()
-    used: dict[int, Batch] = {}  # batches of each size, whose memory serves again as in training
+    used: dict[int, Batch] = {}  # a batch of each size, whose memory is reused as in training
 
     def draw(size: int) -> None:
         sample = sampler.sample(size, random)
@@ -71,7 +71,7 @@ def make_ours(capacity: int, frame: tuple[int, int], stack: int) -> Draw:
 def make_cpprb(capacity: int, frame: tuple[int, int], stack: int, compress: bool) -> Draw:
     from cpprb import PrioritizedReplayBuffer
 
-    axis = -1 if compress else 1  # where the stacks lie in a batch: cpprb compresses the last dimension
+    axis = -1 if compress else 1  # the axis of the stack in a batch: cpprb compresses the last one
     shape = (*frame, stack) if compress else (stack, *frame)
     columns = {
         "obs": {"shape": shape, "dtype": np.uint8},
@@ -122,12 +122,12 @@ def make_tianshou(capacity: int, frame: tuple[int, int], stack: int) -> Draw:
 
 
 def errors(random: np.random.Generator, size: int) -> NDArray[np.float32]:
-    """Absolute TD errors, of which many are small."""
+    """Absolute TD errors, most of them small."""
     return random.standard_exponential(size, np.float32)
 
 
 def line_up(capacity: int, frame: tuple[int, int], stack: int) -> dict[str, tuple[str, Draw | None]]:
-    """{row: (what is missing, how it draws)}."""
+    """{row: (missing packages, draw function)}."""
     pictures = frame == PICTURE
     makers: dict[str, tuple[str, Callable[..., Draw]]] = {
         OURS: (OURS, make_ours),
@@ -144,7 +144,7 @@ def line_up(capacity: int, frame: tuple[int, int], stack: int) -> dict[str, tupl
 
 
 def measure(title: str, capacity: int, frame: tuple[int, int], stack: int, rounds: int, seconds: float) -> Any:
-    """All contestants at all batch sizes."""
+    """Measure all contestants with all batch sizes."""
     rows = line_up(capacity, frame, stack)
     found, everybody = [], list[Contestant]()
     for size in BATCHES:
@@ -186,7 +186,7 @@ def table(numbers: dict[str, Any]) -> Table:
 
 
 def bytes_per_transition() -> dict[str, float | None]:
-    """Everything that is kept for a transition of 84x84x4, priorities left out; None where not installed."""
+    """Bytes stored for a transition of 84x84x4, without priorities; None if a package is not installed."""
     capacity = 1024
     storage: Any = FrameStorage(1, capacity, PICTURE, stack=STACK, n_step=1, gamma=0.99)
     sizes: dict[str, float | None] = {OURS: _bytes(storage) / capacity}
@@ -204,7 +204,7 @@ def bytes_per_transition() -> dict[str, float | None]:
             Discrete(ACTIONS),
             "cpu",
             optimize_memory_usage=optimize,
-            handle_timeout_termination=not optimize,  # it can't do both
+            handle_timeout_termination=not optimize,  # it does not support both
         )
         sizes[name] = _bytes(replay) / capacity
     return sizes
@@ -212,16 +212,16 @@ def bytes_per_transition() -> dict[str, float | None]:
 
 def _bytes(replay: Any) -> int:
     arrays = [value for value in vars(replay).values() if isinstance(value, np.ndarray)]
-    return sum(array.nbytes for array in arrays if array.base is None)  # the others are views of these
+    return sum(array.nbytes for array in arrays if array.base is None)  # all others are views of these
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Prioritized batches per second of ours and of other packages.")
     parser.add_argument("--seconds", type=float, default=0.5, help="length of a turn")
     parser.add_argument("--rounds", type=int, default=5, help="turns of each contestant")
-    parser.add_argument("--capacity", type=int, default=2**20, help="transitions, observations of a pixel")
-    parser.add_argument("--pictures", type=int, default=2**17, help="transitions, 84x84 pictures (6.5 GB in all)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers here, too")
+    parser.add_argument("--capacity", type=int, default=2**20, help="transitions with observations of one pixel")
+    parser.add_argument("--pictures", type=int, default=2**17, help="transitions with 84x84 frames (6.5 GB in total)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results to this file")
     arguments = parser.parse_args()
     console = Console(width=118, highlight=False)
     tables = []

@@ -1,9 +1,9 @@
-"""Environment steps and learned samples per second of every runner, as it trains Mario by default, against `single`.
+"""Environment steps and learned samples per second of every runner with its defaults for Mario, compared with `single`.
 
     python -m bench.runners [--seconds S] [--rounds R] [--cores N] [--runners NAME ...] [--json FILE]
 
-The runners take turns on the same machine; starting up and filling the replay are not counted. Processes only pay where
-there are cores for them: two cores are shared by as many processes, and what they exchange comes on top.
+The runners take turns on the same machine; start-up and filling the replay are not counted. Several processes only pay
+off with enough cores: on two cores they share the same CPU time, and communication adds to it.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from engine.config.run_config import RUNNERS, make_config
 
 
 def samples_of_update(runner: str) -> int:
-    """Transitions that an update of the whole run learns from."""
+    """Number of transitions that one update of the whole run learns from."""
     config = make_config({"runner": runner})
     return config.batch_size * (config.processes if runner == "ddp" else 1)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Training speed of every runner.")
-    parser.add_argument("--seconds", type=float, default=20.0, help="length of a turn, starting up left out")
-    parser.add_argument("--rounds", type=int, default=3, help="turns of each")
-    parser.add_argument("--cores", type=int, metavar="N", help="keep all to the first N cores (Linux; default: all)")
+    parser.add_argument("--seconds", type=float, default=20.0, help="length of a turn, without start-up")
+    parser.add_argument("--rounds", type=int, default=3, help="turns per runner")
+    parser.add_argument("--cores", type=int, metavar="N", help="use only the first N cores (Linux; default: all)")
     parser.add_argument("--runners", nargs="+", choices=RUNNERS, default=list(RUNNERS), help="default: all")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers here, too")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results to this file")
     arguments = parser.parse_args()
     if arguments.cores:
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: arguments.cores])  # the runs inherit it

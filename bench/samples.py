@@ -1,11 +1,11 @@
-"""Environment steps that a choice saves: runs with one and with the other, over seeds, at equal steps.
+"""Environment steps that a design choice saves: compares runs with two choices over several seeds.
 
     python -m bench.samples EXPERIMENT ... [--seeds S ...] [--cores N] [--steps N] [--into DIR]
 
-Every run has one core to itself, so as many go on side by side as there are cores; what is compared are steps, not
-minutes. *Reached* is the first greedy evaluation that is as good as the level: four fifths of the score that the
-second choice has at the end (the median over its seeds, of each the mean of the last four evaluations). A run that
-does not get there counts with all its steps. Intervals: 95 %, bootstrap over the seeds of both choices.
+Each run has its own core, so there are as many parallel runs as cores; steps are compared, not minutes. *Reached* is
+the first greedy evaluation at or above the level: four fifths of the final score of the second choice (the median over
+its seeds of the mean of the last four evaluations). A run that does not reach the level counts with all its steps.
+Intervals: 95 %, bootstrap over the seeds of both choices.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ LEVEL, LAST = 0.8, 4
 RESAMPLES = 10_000
 
 Score = tuple[int, float]
-"""Environment steps so far and the score of a greedy evaluation: share of clears in Mario, else fruits or lines."""
+"""Environment steps and the score of a greedy evaluation: clear rate for Mario, otherwise fruits or lines."""
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """Two choices, each with the options that make it, and what both have in common."""
+    """Two choices with their options, and the options that both have in common."""
 
     steps: int
     options: tuple[str, ...]
@@ -61,7 +61,7 @@ EXPERIMENTS = {
 
 
 def play(name: str, choice: str, seed: int, steps: int) -> list[Score]:
-    """One run of an experiment, and its greedy evaluations."""
+    """Run one seed of a choice; returns its greedy evaluations."""
     experiment = EXPERIMENTS[name]
     options = (*experiment.options, *dict((experiment.one, experiment.other))[choice])
     command = [PROGRAM, "--no-ui", "--log-format", "json", "--seed", str(seed), "--steps", str(steps), *options]
@@ -83,19 +83,19 @@ def play(name: str, choice: str, seed: int, steps: int) -> list[Score]:
 
 
 def take_core(cores: multiprocessing.Queue[int]) -> None:
-    """A process of the pool and what it starts stay on one core."""
+    """Pin a process of the pool, and all that it starts, to one core."""
     os.sched_setaffinity(0, {cores.get()})
 
 
 def reached(found: list[Score], level: float) -> int:
-    """Environment steps until an evaluation was as good as `level`; all steps if none was."""
+    """Environment steps until an evaluation reached `level`; all steps if none did."""
     return next((steps for steps, score in found if score >= level), found[-1][0])
 
 
 def interval(
     ones: NDArray[np.float64], others: NDArray[np.float64], ask: Callable[..., NDArray[np.float64]]
 ) -> tuple[float, float]:
-    """2.5 % and 97.5 % of what is asked of the two means, over resampled seeds."""
+    """The 2.5 % and 97.5 % quantiles of a function of the two means, over resampled seeds."""
     draw = np.random.default_rng(0).integers
     means = (values[draw(len(values), size=(RESAMPLES, len(values)))].mean(1) for values in (ones, others))
     low, high = np.quantile(ask(*means), (0.025, 0.975))
@@ -103,7 +103,7 @@ def interval(
 
 
 def compare(console: Console, name: str, found: dict[str, list[list[Score]]]) -> None:
-    """Print what the runs of an experiment say."""
+    """Print the results of an experiment."""
     one, other = found
     level = LEVEL * statistics.median(statistics.mean(score for _, score in run[-LAST:]) for run in found[other])
     table = Table("", f"steps to {level:.2f}", "mean score", f"mean of the last {LAST}", title=name)
@@ -119,10 +119,10 @@ def compare(console: Console, name: str, found: dict[str, list[list[Score]]]) ->
     console.print(table)
     saved = 1 - figures[one][0].mean() / figures[other][0].mean()
     low, high = interval(figures[one][0], figures[other][0], lambda a, b: 1 - a / b)
-    console.print(f"{one} saves {saved:.0%} of the steps (95 %: {low:.0%} to {high:.0%})")
+    console.print(f"{one} saves {saved:.0%} of the steps (95 % interval {low:.0%} to {high:.0%})")
     gained = figures[one][1].mean() - figures[other][1].mean()
     low, high = interval(figures[one][1], figures[other][1], lambda a, b: a - b)
-    console.print(f"its mean score is higher by {gained:.2f} (95 %: {low:.2f} to {high:.2f})")
+    console.print(f"its mean score is higher by {gained:.2f} (95 % interval {low:.2f} to {high:.2f})")
 
 
 def main() -> None:
@@ -131,9 +131,9 @@ def main() -> None:
         "experiments", nargs="+", choices=EXPERIMENTS, metavar="EXPERIMENT", help=", ".join(EXPERIMENTS)
     )
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
-    parser.add_argument("--cores", type=int, default=len(os.sched_getaffinity(0)), help="runs side by side")
-    parser.add_argument("--steps", type=int, help="of a run; default: the experiment's")
-    parser.add_argument("--into", type=Path, help="write EXPERIMENT.csv into this folder (the committed ones: bench)")
+    parser.add_argument("--cores", type=int, default=len(os.sched_getaffinity(0)), help="number of parallel runs")
+    parser.add_argument("--steps", type=int, help="environment steps per run; default: the experiment's")
+    parser.add_argument("--into", type=Path, help="write EXPERIMENT.csv to this folder")
     arguments = parser.parse_args()
     context = multiprocessing.get_context("spawn")
     cores = context.Queue()

@@ -1,8 +1,8 @@
-"""Environment steps per second of training: each game with one environment, 16, 64 and 256, on every device there is.
+"""Environment steps per second of training: each game with 1, 16, 64 and 256 environments, on every available device.
 
     python -m bench.speed [--seconds S] [--rounds R] [--lanes N ...]
 
-Everything else is the game's default. The runs take turns; starting up and filling the replay are not counted.
+All other options are the game's defaults. The runs take turns; start-up and filling the replay are not counted.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from engine.config.run_config import GAMES
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Training speed by game, device and number of environments.")
-    parser.add_argument("--seconds", type=float, default=6.0, help="length of a turn, starting up left out")
-    parser.add_argument("--rounds", type=int, default=3, help="turns of each")
+    parser.add_argument("--seconds", type=float, default=6.0, help="length of a turn, without start-up")
+    parser.add_argument("--rounds", type=int, default=3, help="turns per run")
     parser.add_argument("--lanes", type=int, nargs="+", default=[1, 16, 64, 256])
     arguments = parser.parse_args()
     devices = ["cpu"] + ["cuda"] * torch.cuda.is_available() + ["mps"] * torch.backends.mps.is_available()

@@ -1,12 +1,12 @@
-"""Environment steps per second of training: the product's default run against a plain Double-DQN loop.
+"""Environment steps per second of training: the product's default run compared with a plain Double-DQN loop.
 
     python -m bench.training [--seconds S] [--rounds R] [--cores N] [--json FILE]
 
-The plain loop is of the PyTorch Mario tutorial's kind: one gym-super-mario-bros 7.4 environment, uniform replay, fp32,
-an update in every eighth step. Picture (50x60), network and learned samples for an environment step (4) are the
-product's, and both ask the network for an action in every step. They take turns on the same machine; starting up and
-filling the replay are not counted. Where another program takes a core, torch's threads wait for each other and both
-fall to a fraction: measure on a quiet machine, or with `--cores` below what is there.
+The plain loop is similar to the PyTorch Mario tutorial: one gym-super-mario-bros 7.4 environment, uniform replay, fp32,
+one update every eight steps. It has the product's frame size (50x60), network and number of learned samples per
+environment step (4), and both ask the network for an action in every step. They take turns on the same machine;
+start-up and filling the replay are not counted. If another program uses a core, torch's threads wait for each other and
+both become several times slower: measure on an idle machine, or with `--cores` below the number of cores.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ SHADES = np.array([0.299, 0.587, 0.114], np.float32)
 
 
 class Game:
-    """One game with the wrappers of the tutorial: skip, gray, resize, stack."""
+    """One game with the wrappers of the tutorial: frame skip, grayscale, resize, frame stack."""
 
     def __init__(self) -> None:
         self._env = mario_env()
@@ -57,7 +57,8 @@ class Game:
         self.last_obs = self.obs
 
     def step(self, action: int) -> tuple[float, bool]:
-        """Hold an action; reward and end. Then `last_obs` follows from it and `obs` is what to act on next."""
+        """Hold an action; returns reward and end. Sets `last_obs`, the observation that it led to, and `obs`, the one
+        to act on next."""
         total = 0.0
         for _ in range(SKIP):
             screen, reward, done, _ = self._env.step(self._buttons[action])
@@ -78,7 +79,7 @@ class Game:
 
 
 def picture(screen: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Gray area means of 4x4 pixels of the product's part of the screen, uint8 [50, 60]."""
+    """Grayscale area means of 4x4 pixels of the product's crop of the screen, uint8 [50, 60]."""
     crop = screen[VIEW.top : VIEW.bottom, VIEW.left : VIEW.right]
     rows, columns = (VIEW.bottom - VIEW.top) // VIEW.height, (VIEW.right - VIEW.left) // VIEW.width
     blocks = crop.reshape(VIEW.height, rows, VIEW.width, columns, 3).sum(axis=(1, 3), dtype=np.uint16)
@@ -87,7 +88,7 @@ def picture(screen: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 
 class PlainDoubleDQN:
-    """The whole of the other program."""
+    """The complete plain training program."""
 
     def __init__(self) -> None:
         self._game = Game()
@@ -105,7 +106,7 @@ class PlainDoubleDQN:
         self._steps = self._updates = 0
 
     def turn(self, seconds: float) -> float:
-        """Train for so long; environment steps per second."""
+        """Train for `seconds`; returns environment steps per second."""
         while self._steps < PLAIN_BURNIN:
             self._step()
         steps, begin = self._steps, time.perf_counter()
@@ -153,12 +154,12 @@ class PlainDoubleDQN:
 
 
 def product_turn(seconds: float, *more: str) -> float:
-    """A headless run with `more` options, stopped in order after so many seconds of learning: its own rate."""
+    """Environment steps per second of a headless run with options `more`, stopped after `seconds` of learning."""
     return steady_rate(learning_turn(seconds, *more))
 
 
 def learning_turn(seconds: float, *more: str) -> list[dict[str, Any]]:
-    """The progress reports of such a run from its first update on."""
+    """The progress reports of such a run since its first update."""
     options = ("--burnin", str(BURNIN), "--eval-every", "0", "--log-format", "json", *more)
     learning: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as name:
@@ -185,7 +186,7 @@ def learning_turn(seconds: float, *more: str) -> list[dict[str, Any]]:
 
 
 def steady_rate(learning: list[dict[str, Any]], what: str = "env_steps") -> float:
-    """Environment steps (or `what` else) per second over the reports that come some time after the first update."""
+    """Environment steps (or another counter `what`) per second, from reports some time after the first update."""
     steady = [report for report in learning if report["wall_s"] - learning[0]["wall_s"] >= SETTLE_S]
     if len(steady) < 2:
         raise SystemExit("too short to measure: give more --seconds")
@@ -195,10 +196,10 @@ def steady_rate(learning: list[dict[str, Any]], what: str = "env_steps") -> floa
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Environment steps per second of training.")
-    parser.add_argument("--seconds", type=float, default=15.0, help="length of a turn, starting up left out")
-    parser.add_argument("--rounds", type=int, default=3, help="turns of each")
-    parser.add_argument("--cores", type=int, metavar="N", help="keep both to the first N cores (Linux; default: all)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers here, too")
+    parser.add_argument("--seconds", type=float, default=15.0, help="length of a turn, without start-up")
+    parser.add_argument("--rounds", type=int, default=3, help="turns per contestant")
+    parser.add_argument("--cores", type=int, metavar="N", help="use only the first N cores (Linux; default: all)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results to this file")
     arguments = parser.parse_args()
     if arguments.cores:
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: arguments.cores])  # the product inherits it

@@ -1,4 +1,4 @@
-"""Contestants that take turns, so that a machine's moods meet all, timed by two clocks: wall and processor time."""
+"""Contestants that take turns, so that slow phases of the machine affect all, measured in wall time and CPU time."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ import psutil
 
 @dataclass
 class Contestant:
-    """A row of a table. `step` does its work once; None where `missing` says what to install."""
+    """A row of a table. `step` does the work once; it is None if a package is missing, which `missing` names."""
 
     name: str
     step: Callable[[], Any] | None = None
     missing: str = ""
     rates: list[float] = field(default_factory=list)  # steps per second of each turn
-    cpu_rates: list[float] = field(default_factory=list)  # the same per second of this process's processor time
-    others: list[float] = field(default_factory=list)  # share of the machine that other programs took meanwhile
+    cpu_rates: list[float] = field(default_factory=list)  # the same per second of CPU time of this process
+    others: list[float] = field(default_factory=list)  # share of the machine taken by other programs in each turn
 
     @property
     def median(self) -> float:
@@ -36,7 +36,7 @@ class Contestant:
         return statistics.median(self.cpu_rates) if self.cpu_rates else 0.0
 
     def turn(self, seconds: float) -> None:
-        """Step for so long, once at least, and keep the rates."""
+        """Step for `seconds`, at least once, and record the rates."""
         assert self.step is not None
         steps, cpu, busy, begin = 0, time.process_time(), busy_seconds(), time.perf_counter()
         while (spent := time.perf_counter() - begin) < seconds or steps == 0:
@@ -59,7 +59,7 @@ class Contestant:
 
 
 def take_turns(contestants: list[Contestant], rounds: int, seconds: float) -> None:
-    """Warm up, then turn about."""
+    """Warm up all contestants, then let them take turns."""
     present = [contestant for contestant in contestants if contestant.step]
     for contestant in present:
         contestant.turn(0.2)
@@ -71,19 +71,19 @@ def take_turns(contestants: list[Contestant], rounds: int, seconds: float) -> No
 
 
 def not_installed(needed: dict[str, str]) -> str:
-    """What to install, given {module: requirement}; empty if nothing."""
+    """The packages to install, given {module: requirement}; empty if all are installed."""
     missing = [requirement for module, requirement in needed.items() if find_spec(module) is None]
     return f"not installed (pip install {' '.join(missing)})" if missing else ""
 
 
 def busy_seconds() -> float:
-    """Processor time of all programs on the machine so far."""
+    """CPU time of all programs on the machine so far."""
     times = psutil.cpu_times()
     return float(times.user + times.system)
 
 
 def machine(contestants: list[Contestant]) -> dict[str, Any]:
-    """Where this was measured, and what else ran."""
+    """The machine, and the share of it that other programs took."""
     others = [share for contestant in contestants for share in contestant.others]
     return {
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
@@ -110,5 +110,5 @@ def processor() -> str:
 
 
 def times(value: float | None) -> str:
-    """A ratio for a table."""
+    """A ratio, formatted for a table."""
     return "–" if not value else f"{value:.2f}x"

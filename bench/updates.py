@@ -1,13 +1,14 @@
-"""Updates per second of ours, of Stable-Baselines3's DQN and of a plain DQN in CleanRL's manner, in one run.
+"""Updates per second of our agent, Stable-Baselines3's DQN and a plain DQN in the style of CleanRL.
 
     python -m bench.updates [--seconds S] [--rounds R] [--threads N] [--batches N ...] [--json FILE]
 
-An update draws 84x84x4 pictures from a full uniform replay, and takes an optimiser step. All have the same Nature
-network (32, 64, 64 channels, 512 hidden) and as many threads: peers as torch's own, ours as learning threads.
-Ours is Double DQN: it computes one forward pass more than the peers, whose targets take the target network's maximum;
-it clips gradients like Stable-Baselines3, which CleanRL doesn't. bfloat16 is ours alone: the peers have no such option.
-torch's threads spin while they wait for each other, so where other programs want the cores, peers fall far behind by
-both clocks; only on a quiet machine, or with `--threads 1`, it is the work that is compared. For all contestants:
+An update draws a batch of 84x84x4 observations from a full uniform replay and takes an optimiser step. All contestants
+have the same Nature network (32, 64, 64 channels, 512 hidden) and the same number of threads: torch's own threads for
+the peers, learning threads for ours. Ours is Double DQN: it computes one more forward pass than the peers, whose
+targets use the maximum of the target network. It clips gradients like Stable-Baselines3; CleanRL does not. Only ours
+has a bfloat16 option. torch's threads spin while they wait for each other, so if other programs use the cores, the
+peers become much slower by both clocks; the work itself is compared only on an idle machine or with `--threads 1`. To
+install all:
 
     pip install -e '.[bench]'
 """
@@ -43,11 +44,11 @@ NEEDED = {"stable_baselines3": "'stable-baselines3>=2.7,<3'"}
 LANES, CAPACITY, STACK, SIDE, ACTIONS, HIDDEN = 8, 4096, 4, 84, 5, 512
 LEARNING_RATE, GAMMA = 1e-4, 0.99
 Update = Callable[[int], Any]
-"""An update on a batch of this size."""
+"""Does an update with a batch of this size."""
 
 
 class Nature(nn.Module):
-    """The network of Mnih et al. 2015, as Stable-Baselines3's CnnPolicy has it."""
+    """The network of Mnih et al. 2015, as in Stable-Baselines3's CnnPolicy."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -59,7 +60,7 @@ class Nature(nn.Module):
         )  # fmt: skip
 
     def forward(self, obs: Tensor) -> Tensor:
-        """Q-values float32 [batch, actions] of pictures [batch, stack, height, width], 0 to 255."""
+        """Q-values float32 [batch, actions] for observations [batch, stack, height, width], 0 to 255."""
         scaled = (obs if obs.is_floating_point() else obs.float()) / 255
         q: Tensor = self.layers(scaled)
         return q.float()
@@ -75,7 +76,7 @@ def make_ours(threads: int, precision: Precision) -> Update:
             PlayedStep(frames, random.integers(0, ACTIONS, LANES), np.ones(LANES, np.float32), none, none, frames)
         )
     sampler = UniformSampler(storage)
-    torch.set_num_threads(1)  # which the learning threads take over
+    torch.set_num_threads(1)  # inherited by the learning threads
     agent = DoubleDQN(
         Nature(),
         Nature(),
@@ -96,7 +97,7 @@ def make_ours(threads: int, precision: Precision) -> Update:
 
 
 def fill(replay: Any) -> None:
-    """Give Stable-Baselines3's replay full columns of random transitions."""
+    """Fill Stable-Baselines3's replay with random transitions."""
     random = np.random.default_rng(0)
     replay.observations[:] = pictures(random, len(replay.observations))[:, None, None]
     replay.next_observations[:-1] = replay.observations[1:]
@@ -111,7 +112,7 @@ def make_sb3(threads: int) -> Update:
     from stable_baselines3.common.logger import Logger
 
     class Pictures(gymnasium.Env[NDArray[np.uint8], int]):
-        """Only its spaces are asked for."""
+        """An environment of which only the spaces are used."""
 
         observation_space = gymnasium.spaces.Box(0, 255, (STACK, SIDE, SIDE), np.uint8)
         action_space = gymnasium.spaces.Discrete(ACTIONS)
@@ -156,7 +157,7 @@ def pictures(random: np.random.Generator, count: int) -> NDArray[np.uint8]:
 
 
 def line_up(threads: int) -> dict[str, tuple[str, Update | None]]:
-    """{row: (what is missing, its update)}; our rows come first."""
+    """{row: (missing packages, update function)}; our rows come first."""
     rows: dict[str, tuple[str, Update | None]] = {FP32: ("", make_ours(threads, "float32"))}
     rows[BF16] = ("", make_ours(threads, "bfloat16")) if has_native_bf16() else ("not computed by this CPU", None)
     missing = not_installed(NEEDED)
@@ -206,11 +207,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Updates per second of ours and of other packages.")
     parser.add_argument("--seconds", type=float, default=3.0, help="length of a turn")
     parser.add_argument("--rounds", type=int, default=5, help="turns of each contestant")
-    parser.add_argument("--threads", type=int, default=2, help="of each contestant")
+    parser.add_argument("--threads", type=int, default=2, help="threads of each contestant")
     parser.add_argument("--batches", type=int, nargs="+", default=[32, 256], help="batch sizes")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers here, too")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results to this file")
     arguments = parser.parse_args()
-    keep_freed_memory()  # as training does; the peers have it as well
+    keep_freed_memory()  # as in training; it applies to the peers as well
     rows = line_up(arguments.threads)
     sizes = [measure(size, rows, arguments.rounds, arguments.seconds) for size in arguments.batches]
     console = Console(width=118, highlight=False)

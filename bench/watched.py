@@ -1,4 +1,4 @@
-"""A run that trains, and a dashboard on the real program in a pty that watches it: for what watching costs."""
+"""A training run and a dashboard that watches it (the real program in a pty), to measure the cost of watching."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.program import Terminal, headless, next_event, read_event, th
 
 @contextmanager
 def training(folder: Path) -> Iterator[Run]:
-    """Mario with 32 lanes that learns already."""
+    """A run of Mario with 32 lanes that has begun to learn."""
     with headless("--parallel-envs", "32", "--burnin", "2000", "--eval-every", "0", cwd=folder) as process:
         read_event(process, "progress", state="running")
         run = the_run(folder)
@@ -27,7 +27,7 @@ def training(folder: Path) -> Iterator[Run]:
 
 
 class Watched(Terminal):
-    """A dashboard whose output is read all the time, and counted."""
+    """A dashboard whose output is continuously read and counted."""
 
     def __init__(self, folder: Path, columns: int, rows: int) -> None:
         super().__init__("attach", cwd=folder, columns=columns, rows=rows)

@@ -1,1 +1,1 @@
-"""What `mario-tui eval`, `play` and `profile` run in processes of their own."""
+"""Programs that `mario-tui eval`, `play` and `profile` run in separate processes."""

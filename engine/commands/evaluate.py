@@ -1,7 +1,7 @@
-"""What `mario-tui eval` runs: greedy episodes of a policy.
+"""The process behind `mario-tui eval`: plays episodes with a policy, greedy except for `--epsilon`.
 
-`python -m engine.commands.evaluate POLICY ...` writes packed messages to its standard output: an `Episode` for each one
-that ends, then `Evaluated` or `Failed`. It exits when its standard input closes.
+`python -m engine.commands.evaluate POLICY ...` writes packed messages to its standard output: an `Episode` for each
+episode that ends, then `Evaluated` or `Failed`. It exits when its standard input closes.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ def main() -> int:
     options = parser.parse_args()
     killed_with_parent()
     end_with_stdin()
-    tell = take_stdout()
+    send = take_stdout()
     try:
-        _evaluate(options, tell)
+        _evaluate(options, send)
     except BrokenPipeError:
-        os._exit(0)  # the reader has seen enough; nothing may be flushed any more
+        os._exit(0)  # the reader has gone; flushing at exit would fail again
     except Exception as error:
-        tell(describe(error))
+        send(describe(error))
         return 1
     return 0
 
 
-def _evaluate(options: argparse.Namespace, tell: Callable[[EvaluationReport], None]) -> None:
+def _evaluate(options: argparse.Namespace, send: Callable[[EvaluationReport], None]) -> None:
     started = time.monotonic()
     metadata = checkpoints.policy_metadata(options.policy)
     lanes = min(MAX_LANES, options.episodes)
@@ -74,7 +74,7 @@ def _evaluate(options: argparse.Namespace, tell: Callable[[EvaluationReport], No
     )
 
     def report_episode(played: PlayedEpisode) -> None:
-        tell(Episode(**{name: getattr(played, name) for name in Episode.__struct_fields__}))
+        send(Episode(**{name: getattr(played, name) for name in Episode.__struct_fields__}))
 
     played = play_episodes(
         env,
@@ -91,7 +91,7 @@ def _evaluate(options: argparse.Namespace, tell: Callable[[EvaluationReport], No
     def mean(name: str) -> float:
         return float(np.mean([getattr(episode, name) for episode in played]))
 
-    tell(
+    send(
         Evaluated(
             policy=str(options.policy),
             game=metadata["game"],
@@ -117,15 +117,16 @@ def _evaluate(options: argparse.Namespace, tell: Callable[[EvaluationReport], No
 
 
 def take_stdout() -> Callable[[EvaluationReport], None]:
-    """A function that writes messages; what libraries print goes to stderr from now on, not between the messages."""
+    """A function that writes messages to standard output. Redirects all other output to stderr, so that libraries can't
+    print between the messages."""
     stream = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
 
-    def tell(report: EvaluationReport) -> None:
+    def send(report: EvaluationReport) -> None:
         stream.write(pack(report))
         stream.flush()
 
-    return tell
+    return send
 
 
 if __name__ == "__main__":

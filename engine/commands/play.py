@@ -1,8 +1,8 @@
-"""One game in real time, played by a policy or by a person, for `mario-tui play`.
+"""The process behind `mario-tui play`: one game in real time, played by a policy or by a person.
 
-`python -m engine.commands.play [POLICY] ...` is a process of its own. It writes a `Frame` for every second frame of the
-game, and an `Episode` for each one that ends, to its standard output. Its standard input carries the buttons that the
-person holds, one byte per change; when it closes, the game ends.
+`python -m engine.commands.play [POLICY] ...` writes a `Frame` for every second frame of the game, and an `Episode` for
+each episode that ends, to its standard output. Its standard input carries the buttons that the person holds, one byte
+per change; when it closes, the game ends.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.commands.evaluate import take_stdout
-from engine.commands.recorder import PICTURES_PER_S, Film, open_film
+from engine.commands.recorder import PICTURES_PER_S, Video, open_video
 from engine.config.joypad import action_buttons
 from engine.config.run_config import make_config
 from engine.envs.emulators.protocol import SCREEN_SHAPE
@@ -38,14 +38,14 @@ _FRAMES_PER_S = 60.0988  # NTSC
 _SHOW_EVERY = round(_FRAMES_PER_S / PICTURES_PER_S)
 
 _FINISH_S = 30.0
-"""Within this a film has to be finished when the person is gone."""
+"""Time to finish the video after standard input has closed."""
 
 Act = Callable[[NDArray[np.uint8]], int]
-"""Joypad byte for an observation, uint8 [1, stack, height, width]."""
+"""Returns the joypad byte for an observation, uint8 [1, stack, height, width]."""
 
 
 class _Person:
-    """What the person holds, as the last byte on standard input says."""
+    """The buttons that the person holds: the last byte read from standard input."""
 
     def __init__(self) -> None:
         self.buttons = 0
@@ -61,7 +61,7 @@ class _Person:
         self.gone = True
 
     def presses(self) -> list[int]:
-        """The bytes other than 0 that came since the last call."""
+        """The bytes other than 0 that were read since the last call."""
         return [self._pressed.popleft() for _ in range(len(self._pressed))]
 
 
@@ -71,14 +71,14 @@ def play(
     rom: Path | None,
     act: Act,
     person: _Person,
-    tell: Callable[[EvaluationReport], None],
+    send: Callable[[EvaluationReport], None],
     *,
     hold: int,
     seed: int,
     episodes: int | None,
-    film: Film | None,
+    video: Video | None,
 ) -> None:
-    """Play until standard input ends, or `episodes` are over. `act` gives the buttons for `hold` frames."""
+    """Play until standard input closes or `episodes` episodes are over. `act` chooses the buttons for `hold` frames."""
     env = MarioLanes(task, 1, emulator=emulator, seed=seed, rom=rom)
     stack, buttons, finished = FrameStack(env.reset()), 0, 0
     height, width, _ = SCREEN_SHAPE
@@ -96,12 +96,12 @@ def play(
         if frame % _SHOW_EVERY == 0:
             screen = env.emulator.screen(0)
             info = dict(zip(INFO_NAMES, step.info[0].tolist(), strict=True))
-            tell(Frame(index=frame, height=height, width=width, rgb=screen.tobytes(), info=info))
-            if film is not None:
-                film.add(screen)
+            send(Frame(index=frame, height=height, width=width, rgb=screen.tobytes(), info=info))
+            if video is not None:
+                video.add(screen)
         if over[0]:
             finished, since_start = finished + 1, 0
-            tell(
+            send(
                 Episode(
                     actor=0,
                     lane=0,
@@ -132,17 +132,17 @@ def main() -> int:
     parser.add_argument("--episodes", type=int)
     parser.add_argument("--record", type=Path)
     options = parser.parse_args()
-    tell = take_stdout()
-    film: Film | None = None
-    if options.record is None:  # else it has something to finish
+    send = take_stdout()
+    video: Video | None = None
+    if options.record is None:  # otherwise the video has to be finished
         killed_with_parent()
     person = _Person()
     try:
-        film = None if options.record is None else open_film(options.record)
+        video = None if options.record is None else open_video(options.record)
         metadata = {} if options.policy is None else checkpoints.policy_metadata(options.policy)
         game = metadata.get("game", options.game)
         if game == "mario":
-            _play_mario(options, metadata, person, tell, film)
+            _play_mario(options, metadata, person, send, video)
         else:
             from engine.commands.play_board import play_board
 
@@ -151,29 +151,29 @@ def main() -> int:
                     make_config({"game": game, **({"board": options.board} if options.board else {})})
                 )
             play_board(
-                metadata, options.policy, person, tell,
-                epsilon=options.epsilon, seed=options.seed, episodes=options.episodes, film=film,
+                metadata, options.policy, person, send,
+                epsilon=options.epsilon, seed=options.seed, episodes=options.episodes, video=video,
             )  # fmt: skip
     except BrokenPipeError:
-        pass  # the reader has seen enough
+        pass  # the reader has gone
     except Exception as error:
-        tell(describe(error))
+        send(describe(error))
         return 1
     finally:
-        if film is not None:
-            film.close()
-    os._exit(0)  # a thread still waits for buttons
+        if video is not None:
+            video.close()
+    os._exit(0)  # the thread that reads buttons is still waiting
 
 
 def _play_mario(
     options: argparse.Namespace,
     metadata: Mapping[str, Any],
     person: _Person,
-    tell: Callable[[EvaluationReport], None],
-    film: Film | None,
+    send: Callable[[EvaluationReport], None],
+    video: Video | None,
 ) -> None:
     if options.policy is None:
-        # `random` and the whole game are for people, too; a person is never truncated
+        # People can also play `random` and the whole game, and their episodes are never truncated.
         task = MarioTask(stage=options.stage or MarioTask.stage, frame_skip=1, noop_max=0, stall_steps=0)
         emulator, hold = options.emulator or "native", 1
         act: Act = lambda obs: person.buttons  # noqa: E731
@@ -184,8 +184,8 @@ def _play_mario(
         emulator = options.emulator or metadata["emulator"]
         act = _policy_buttons(options.policy, metadata["actions"], options.epsilon, options.seed)
     play(
-        task, emulator, options.rom, act, person, tell,
-        hold=hold, seed=options.seed, episodes=options.episodes, film=film,
+        task, emulator, options.rom, act, person, send,
+        hold=hold, seed=options.seed, episodes=options.episodes, video=video,
     )  # fmt: skip
 
 

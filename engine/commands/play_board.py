@@ -1,8 +1,8 @@
-"""One board game in real time for `mario-tui play`, by a policy or a person; `engine.commands.play` starts it.
+"""Board games for `mario-tui play`, in real time, played by a policy or a person; called by `engine.commands.play`.
 
-A person's keys arrive as the joypad's bytes, one at every press. Snake goes on in the last direction; it waits for the
-first. A piece of Tetris is turned and moved above the board and falls when it is let go: an environment step is a whole
-placement.
+A person's key presses arrive as joypad bytes. Snake waits for the first key and then moves on in the last direction. A
+piece of Tetris is rotated and moved above the board and falls when it is dropped, because an environment step is a
+whole placement.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from engine.agents.double_dqn import greedy
 from engine.agents.exploration import random_actions
-from engine.commands.recorder import PICTURES_PER_S, Film
+from engine.commands.recorder import PICTURES_PER_S, Video
 from engine.config import joypad
 from engine.envs.boards.tetris import ROTATIONS
 from engine.envs.emulators.protocol import SCREEN_SHAPE
@@ -31,33 +31,34 @@ _SNAKE_MOVES = {joypad.UP: 0, joypad.RIGHT: 1, joypad.DOWN: 2, joypad.LEFT: 3}
 
 
 class Keys(Protocol):
-    """What the person pressed."""
+    """Key presses of the person."""
 
     gone: bool
+    """Whether there is no person any more, because standard input has closed."""
 
     def presses(self) -> list[int]:
         """Buttons pressed since the last call, in order."""
 
 
 class _Player(Protocol):
-    """Who decides."""
+    """Chooses the actions: a policy or a person."""
 
     paced: bool
-    """Whether the game goes on by itself."""
+    """Whether the game moves on at a fixed pace, instead of waiting for an action."""
 
     @property
     def shown(self) -> int:
-        """The placement that a piece of Tetris is shown in."""
+        """The action as which a piece of Tetris is shown above the board."""
 
-    def hear(self, presses: list[int], masks: NDArray[np.bool_] | None) -> None:
-        """What was pressed since the last call, and the legal actions [1, actions]."""
+    def on_keys(self, presses: list[int], masks: NDArray[np.bool_] | None) -> None:
+        """Process the buttons pressed since the last call; masks: legal actions [1, actions]."""
 
     def action(self, frames: NDArray[np.uint8], masks: NDArray[np.bool_] | None) -> int | None:
-        """For frames uint8 [1, *frame_shape]; None while there is none yet."""
+        """The action for frames uint8 [1, *frame_shape]; None if there is none yet."""
 
 
 class BoardPolicy:
-    """A policy file, greedy but for `epsilon`."""
+    """Plays with a policy file: greedy, or with probability `epsilon` a random legal action."""
 
     paced, shown = True, 0
 
@@ -65,7 +66,7 @@ class BoardPolicy:
         self._network, self._actions = load_policy(path), actions
         self._epsilon, self._random = epsilon, np.random.default_rng(seed)
 
-    def hear(self, presses: list[int], masks: NDArray[np.bool_] | None) -> None: ...
+    def on_keys(self, presses: list[int], masks: NDArray[np.bool_] | None) -> None: ...
 
     @torch.no_grad()
     def action(self, frames: NDArray[np.uint8], masks: NDArray[np.bool_] | None) -> int:
@@ -75,14 +76,14 @@ class BoardPolicy:
 
 
 class SnakePerson:
-    """Goes on in the direction that was pressed last."""
+    """A person playing Snake: it moves in the direction that was pressed last."""
 
     paced, shown = True, 0
 
     def __init__(self) -> None:
         self._direction: int | None = None
 
-    def hear(self, presses: list[int], masks: NDArray[np.bool_] | None) -> None:
+    def on_keys(self, presses: list[int], masks: NDArray[np.bool_] | None) -> None:
         for button in presses:
             self._direction = _SNAKE_MOVES.get(button, self._direction)
 
@@ -91,7 +92,7 @@ class SnakePerson:
 
 
 class TetrisPerson:
-    """Turns and moves the piece above the board until it is let go."""
+    """A person playing Tetris: rotates and moves the piece above the board until it is dropped."""
 
     paced = False
 
@@ -104,7 +105,7 @@ class TetrisPerson:
     def shown(self) -> int:
         return self._rotation * self._width + self._column
 
-    def hear(self, presses: list[int], masks: NDArray[np.bool_] | None) -> None:
+    def on_keys(self, presses: list[int], masks: NDArray[np.bool_] | None) -> None:
         assert masks is not None
         legal = masks[0].reshape(-1, self._width)
         for button in presses:
@@ -114,15 +115,15 @@ class TetrisPerson:
                 self._rotation = (self._rotation + 1) % ROTATIONS
             elif button in (joypad.DOWN, joypad.A) and legal[self._rotation, self._column]:
                 self._chosen = self.shown
-            self._stay_inside(legal)
-        self._stay_inside(legal)
+            self._clamp_column(legal)
+        self._clamp_column(legal)
 
     def action(self, frames: NDArray[np.uint8], masks: NDArray[np.bool_] | None) -> int | None:
         chosen, self._chosen = self._chosen, None
         return chosen
 
-    def _stay_inside(self, legal: NDArray[np.bool_]) -> None:
-        """Go to the nearest column in which the piece can be, if there is one."""
+    def _clamp_column(self, legal: NDArray[np.bool_]) -> None:
+        """Move to the nearest column in which the piece can be placed, if there is one."""
         columns = np.flatnonzero(legal[self._rotation])
         if columns.size:
             self._column = int(columns[np.abs(columns - self._column).argmin()])
@@ -132,18 +133,18 @@ def play_board(
     metadata: Mapping[str, Any],
     policy: Path | None,
     keys: Keys,
-    tell: Callable[[EvaluationReport], None],
+    send: Callable[[EvaluationReport], None],
     *,
     epsilon: float,
     seed: int,
     episodes: int | None,
-    film: Film | None,
+    video: Video | None,
 ) -> None:
-    """Play until the person is gone, or `episodes` are over.
+    """Play until standard input closes or `episodes` episodes are over.
 
     Args:
-        metadata: a policy's description, or one as if it were one.
-        policy: its file; None if the person plays.
+        metadata: metadata of a policy, or those that a policy for this game would have.
+        policy: the policy's file; None if the person plays.
     """
     game = metadata["game"]
     env = boards_of_policy(metadata, 1, seed=seed)
@@ -157,7 +158,7 @@ def play_board(
     finished = env_steps = score = index = 0
     started = due = time.monotonic()
     while not keys.gone and finished != episodes:
-        player.hear(keys.presses(), env.masks)
+        player.on_keys(keys.presses(), env.masks)
         action = None
         if not player.paced or time.monotonic() >= due:
             due = time.monotonic() + 1 / _STEPS_PER_S[game]
@@ -167,7 +168,7 @@ def play_board(
             frames, env_steps, score = step.frames, env_steps + 1, int(step.scores[0])
             if step.terminated[0] or step.truncated[0]:
                 finished += 1
-                tell(
+                send(
                     Episode(
                         actor=0,
                         lane=0,
@@ -183,8 +184,8 @@ def play_board(
                 )
                 score = 0
         picture = env.screen(0, player.shown)
-        tell(Frame(index=index, height=height, width=width, rgb=picture.tobytes(), info={"score": score}))
-        if film is not None:
-            film.add(picture)
+        send(Frame(index=index, height=height, width=width, rgb=picture.tobytes(), info={"score": score}))
+        if video is not None:
+            video.add(picture)
         index += 1
         time.sleep(max(0.0, started + index / PICTURES_PER_S - time.monotonic()))

@@ -1,9 +1,8 @@
-"""Runs a configuration for a while and finds out what limits it and what makes it faster: `mario-tui profile`.
+"""The process behind `mario-tui profile`: measures a configuration, finds what limits it, and tries faster ones.
 
-`python -m engine.commands.profile FOLDER --duration S ...` is a process of its own; the options are in
-FOLDER/config.toml. It writes packed messages to its standard output: `Log` lines as it works, then `Profiled` or
-`Failed`. It stops in order when its standard input closes. Every run it makes lies in FOLDER, without evaluations and
-checkpoints.
+`python -m engine.commands.profile FOLDER --duration S ...` reads the options from FOLDER/config.toml. It writes packed
+messages to its standard output: `Log` lines as it works, then `Profiled` or `Failed`. When its standard input closes,
+it stops cleanly. All runs that it starts are in FOLDER, without evaluations and checkpoints.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ from engine.runtime.parent import end_with_stdin
 
 _BURNIN = 1000
 _BEGIN_S = 180.0
-"""Within which a run must begin to learn."""
+"""Time within which a run must begin to learn."""
 _TRACE_S = 2.0
 _LEAVE_S = 3.0
 _NEVER = 10**15
@@ -61,7 +60,7 @@ _NEVER = 10**15
 
 @dataclass(frozen=True)
 class Plan:
-    """How long to look at what."""
+    """Durations in seconds, maximum number of trials, and the file for a trace, if one is wanted."""
 
     duration_s: float
     trial_s: float
@@ -70,7 +69,7 @@ class Plan:
 
 
 class RunFailedError(Exception):
-    """A run that was to be measured ended by itself."""
+    """A run that was being measured failed or ended."""
 
     def __init__(self, failure: Failed) -> None:
         super().__init__(failure.reason)
@@ -78,9 +77,10 @@ class RunFailedError(Exception):
 
 
 def measure(config: RunConfig, folder: Path, seconds: float, trace_file: Path | None = None) -> Measurement:
-    """Run it until it learns and for `seconds` more; what the second half of these shows.
+    """Start a run, wait until it learns, run it for another `seconds`, and measure the second half of those.
 
-    Raises `UserError` for what can't be run, `RunFailedError` if the run fails.
+    With `trace_file`, also record a trace. Raises `UserError` if the options can't be run, `RunFailedError` if the run
+    fails.
     """
     quiet = dataclasses.replace(
         config, run_dir=str(folder), burnin=min(config.burnin, _BURNIN), steps=_NEVER, episodes=None, eval_every=0,
@@ -91,7 +91,7 @@ def measure(config: RunConfig, folder: Path, seconds: float, trace_file: Path | 
         with host.connect() as client:
             ready: Ready | None = None
             began_at, traced_at = None, None
-            complete = False  # every process has told where its time went
+            complete = False  # whether every process has reported how it spends its time
             progress: list[Progress] = []
             meter = _Meter(host.process.pid)
             splits: dict[str, list[Split]] = {}
@@ -122,11 +122,11 @@ def measure(config: RunConfig, folder: Path, seconds: float, trace_file: Path | 
                     case Failed():
                         raise RunFailedError(event)
                     case Finished():
-                        raise RunFailedError(_failed("the run ended by itself"))
+                        raise RunFailedError(_failed("the run ended before it was measured"))
                     case _:
                         pass
                 if began_at is None and now > deadline:
-                    raise RunFailedError(_failed(f"learning did not begin in {_BEGIN_S:.0f} s"))
+                    raise RunFailedError(_failed(f"learning did not begin within {_BEGIN_S:.0f} s"))
                 if trace_file is not None and steady and traced_at is None:
                     traced_at = now
                     client.send(Trace(seconds=min(_TRACE_S, seconds / 2)))
@@ -136,7 +136,7 @@ def measure(config: RunConfig, folder: Path, seconds: float, trace_file: Path | 
     except HostGone:
         raise RunFailedError(_failed(f"its host died; log: {host.run.log_path}")) from None
     finally:
-        _end(host)
+        _stop_host(host)
     first, last = progress[0], progress[-1]
     span = max(last.at - first.at, 1e-9)
     return Measurement(
@@ -155,9 +155,9 @@ def measure(config: RunConfig, folder: Path, seconds: float, trace_file: Path | 
 
 
 def search(
-    base: Measurement, trials: int, again: Callable[[RunConfig], Measurement], tell: Callable[[str], None]
+    base: Measurement, trials: int, again: Callable[[RunConfig], Measurement], log: Callable[[str], None]
 ) -> list[Trial]:
-    """Try ideas along what limits, the most promising first, and go on from whatever is faster by `WORTH`."""
+    """Try ideas, the most promising first, at most `trials` of them. Adopt those that are faster by `WORTH`."""
     best, done, tried = base, list[Trial](), {_key(base.config)}
     while len(done) < trials:
         new = [(idea, config) for idea, config in ideas(best) if _key(config) not in tried]
@@ -169,35 +169,35 @@ def search(
             found = again(config)
         except (RunFailedError, UserError) as error:
             done.append(Trial(idea, config, best, None, False, str(error)))
-            tell(f"{_changes(idea)}: {error}")
+            log(f"{_changes(idea)}: {error}")
             continue
         trial = Trial(idea, config, best, found, gain([best], [found]).ratio >= WORTH)
         done.append(trial)
-        tell(f"{_changes(idea)}: {found.speed:,.0f} environment steps/s, {'faster' if trial.adopted else 'not faster'}")
+        log(f"{_changes(idea)}: {found.speed:,.0f} environment steps/s, {'faster' if trial.adopted else 'not faster'}")
         adopted = trial.adopted
         best = found if adopted else best
     return done
 
 
-def profile(config: RunConfig, folder: Path, plan: Plan, tell: Callable[[str], None]) -> Profiled:
-    """Measure a run, look for a faster one, and measure both once more in turns."""
-    tell(f"running for {plan.duration_s:.0f} s")
+def profile(config: RunConfig, folder: Path, plan: Plan, log: Callable[[str], None]) -> Profiled:
+    """Measure a run, search for a faster one, and then measure both once more, in alternation."""
+    log(f"running for {plan.duration_s:.0f} s")
     base = measure(config, folder, plan.duration_s, plan.trace)
-    tell(f"{base.speed:,.0f} environment steps/s")
+    log(f"{base.speed:,.0f} environment steps/s")
 
     def again(other: RunConfig) -> Measurement:
         return measure(other, folder, plan.trial_s)
 
-    trials = search(base, plan.trials, again, tell)
+    trials = search(base, plan.trials, again, log)
     adopted = [trial for trial in trials if trial.adopted]
     confirmed = None
     if adopted:
         best = adopted[-1].found
         assert best is not None
-        tell("once more, before and after")
+        log("measuring the original and the faster configuration once more")
         before = (base, again(base.config))
         confirmed = Confirmed(before, (best, again(best.config)))
-        tell(f"{confirmed.gain.ratio:.2f} times as fast")
+        log(f"{confirmed.gain.ratio:.2f} times as fast")
     name = f"{config.game}-{config.board or config.stage}-{time.strftime('%Y%m%d-%H%M%S')}"
     return Profiled(
         run=name,
@@ -207,7 +207,7 @@ def profile(config: RunConfig, folder: Path, plan: Plan, tell: Callable[[str], N
 
 
 class _Meter:
-    """Processor seconds of a run (its host and all below) and of the whole machine, between first and last look."""
+    """CPU seconds of a run (its host and all descendants) and of the machine, between the first and last `look`."""
 
     def __init__(self, host: int) -> None:
         self._host = psutil.Process(host)
@@ -235,8 +235,8 @@ class _Meter:
         return float(sum(times) - times.idle - getattr(times, "iowait", 0.0) - getattr(times, "guest", 0.0))
 
 
-def _end(host: HostProcess) -> None:
-    """In order if that takes no time; nothing of the run is worth waiting for."""
+def _stop_host(host: HostProcess) -> None:
+    """Stop a run's host, by force if it takes longer; nothing of the run is needed any more."""
     if host.process.stdin is not None:
         host.process.stdin.close()
     for then in (host.process.terminate, host.process.kill):
@@ -248,7 +248,7 @@ def _end(host: HostProcess) -> None:
 
 
 def _collect(run: Path, processes: int, into: Path) -> None:
-    """Wait for the traces of all processes, and make one of them."""
+    """Wait for the traces of all processes, at most 10 s, and merge them into one file."""
     deadline = time.monotonic() + 10
     while len(found := sorted(run.glob(trace.PARTS))) < processes and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -276,11 +276,11 @@ def main() -> int:
     parser.add_argument("--trial-duration", type=float, required=True)
     parser.add_argument("--trace", type=Path)
     options = parser.parse_args()
-    os.environ["XDG_STATE_HOME"] = str(options.folder)  # nobody's list of runs shows these
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs inherit that it is ignored
+    os.environ["XDG_STATE_HOME"] = str(options.folder)  # keeps these runs out of the user's list of runs
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs of a shell inherit SIG_IGN
     end_with_stdin(on_close=lambda: os.kill(os.getpid(), signal.SIGINT), timeout_s=20 * _LEAVE_S)
 
-    def tell(message: Message) -> None:
+    def send(message: Message) -> None:
         sys.stdout.buffer.write(pack(message))
         sys.stdout.buffer.flush()
 
@@ -288,17 +288,17 @@ def main() -> int:
     try:
         config = read_config(options.folder / CONFIG_FILE)
         plan = Plan(options.duration, options.trial_duration, options.trials, options.trace)
-        tell(profile(config, runs, plan, lambda text: tell(Log(at=time.time(), level="info", text=text))))
+        send(profile(config, runs, plan, lambda text: send(Log(at=time.time(), level="info", text=text))))
     except KeyboardInterrupt:
         return 130
     except RunFailedError as error:
-        tell(error.failure)
+        send(error.failure)
         return 1
     except Exception as error:
-        tell(describe(error))
+        send(describe(error))
         return 1
     finally:
-        shutil.rmtree(runs, ignore_errors=True)  # who would remove them may have been killed
+        shutil.rmtree(runs, ignore_errors=True)  # the parent, which would remove them, may have been killed
     return 0
 
 

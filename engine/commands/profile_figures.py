@@ -1,7 +1,7 @@
-"""What a measured run says: which part of its loop limits it, and what may make it faster.
+"""Analysis of a measured run: the part of its loop that limits it, and ideas for making it faster.
 
-An idea is worth trying where the time goes: `at_most` is the share of the loop that it could save, and only decides
-what is tried first. Whether it is recommended is measured (`engine.commands.profile`).
+`Idea.at_most` is the share of the loop that an idea could save. It only decides the order in which ideas are tried;
+recommendations are based on measurements (`engine.commands.profile`).
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ PARTS: dict[str, tuple[str, ...]] = {
     "waiting": ("wait",),
     "bookkeeping": ("log", "evaluate", "save"),
 }
-"""Stages of the loop that are sped up together."""
+"""Parts of the loop, with their stages."""
 WORTH = 1.1
-"""What is recommended is faster by this factor: less is within what measuring gives by chance."""
+"""Factor by which a recommended configuration must be faster; smaller differences are within measurement noise."""
 BUSY = 0.2
-"""Share of the machine that others take, from which wall time tells little."""
+"""Share of the machine taken by other programs above which wall time says little."""
 _WORTH_TRYING = 0.05
 _LARGEST_BATCH, _MOST_LANES = 1024, 512
 
@@ -49,34 +49,35 @@ class Measurement:
 
     @property
     def samples_per_s(self) -> float:
-        """Transitions learned from."""
+        """Transitions learned per second, by all ranks."""
         ranks = self.config.num_processes if self.config.runner == "ddp" else 1
         return self.updates_per_s * self.config.batch_size * ranks
 
     @property
     def speed(self) -> float:
-        """Environment steps a second that are learned from at the replay ratio; actors of Ape-X may run ahead."""
+        """Environment steps per second. Under Ape-X, those that the learner keeps up with at the replay ratio, because
+        actors may run ahead."""
         if self.config.runner == "apex" and self.config.batch_size != AUTO:
             return self.samples_per_s / self.config.replay_ratio
         return self.env_steps_per_s
 
     @property
     def speed_per_core(self) -> float:
-        """The same for each second of processor time that it took."""
+        """`speed` per core used: environment steps per second of CPU time."""
         return self.speed / max(self.cores_used, 1e-9)
 
 
 @dataclass(frozen=True)
 class Gain:
-    """How many times as fast one configuration is as another, by the clock that can tell."""
+    """Ratio of the speeds of two configurations, by wall time or by CPU time."""
 
     ratio: float
     by_processor_time: bool
 
 
 def gain(before: Sequence[Measurement], after: Sequence[Measurement]) -> Gain:
-    """Of mean speeds. Where other programs take much of the machine, what a run on the CPU gets of it is chance, and
-    only the work that it does with a second of processor time can be compared."""
+    """Compare mean speeds: by CPU time for runs on the CPU if other programs were busy, because then the share of the
+    machine that a run gets is random; otherwise by wall time."""
     every = (*before, *after)
     on_cpu = all(each.ready is not None and each.ready.device == "cpu" for each in every)
     by_processor_time = on_cpu and any(each.others > BUSY for each in every)
@@ -88,7 +89,7 @@ def gain(before: Sequence[Measurement], after: Sequence[Measurement]) -> Gain:
 
 
 def mean_split(splits: Sequence[Split]) -> Split:
-    """One split of the time of several of one process."""
+    """The mean of several splits of one process, weighted by their seconds."""
     seconds = sum(split.seconds for split in splits)
 
     def mean(name: str) -> dict[str, float]:
@@ -104,13 +105,13 @@ def mean_split(splits: Sequence[Split]) -> Split:
 
 
 def parts(split: Split) -> dict[str, float]:
-    """Shares of the loop by part; what no mark covers is "the rest"."""
+    """Share of the loop of each part; time outside all stages is "the rest"."""
     found = {part: sum(split.loop.get(stage, 0.0) for stage in stages) for part, stages in PARTS.items()}
     return {**found, "the rest": max(0.0, 1 - sum(found.values()))}
 
 
 def limiting(processes: Sequence[Split]) -> Split:
-    """The process that the others wait for: the leading one, or its actors if it waits for them most of the time."""
+    """The process that limits the run: the leading one, or its members if it waits for them most of the time."""
     leader, *members = processes
     if members and leader.loop.get("wait", 0.0) > 0.5:
         return mean_split(members)
@@ -118,7 +119,7 @@ def limiting(processes: Sequence[Split]) -> Split:
 
 
 def limit(measured: Measurement) -> tuple[str, float]:
-    """The part of the limiting process's loop that takes most of its time, and its share."""
+    """The part that takes most of the limiting process's loop, and its share."""
     shares = parts(limiting(measured.processes))
     part = max(shares, key=shares.__getitem__)
     return part, shares[part]
@@ -126,7 +127,7 @@ def limit(measured: Measurement) -> tuple[str, float]:
 
 @dataclass(frozen=True)
 class Idea:
-    """Options that may be faster. Only as good as a measurement of it."""
+    """Changes of options that may make a run faster, and why; to be confirmed by a measurement."""
 
     changes: dict[str, Any]
     why: str
@@ -134,7 +135,7 @@ class Idea:
 
 
 def ideas(measured: Measurement) -> list[tuple[Idea, RunConfig]]:
-    """What to try next, and how the run would be told; the most promising first."""
+    """Ideas to try next, with the changed configurations; the most promising first."""
     config = measured.config
     found = []
     for idea in sorted(_ideas(measured), key=lambda idea: -idea.at_most):
@@ -218,7 +219,7 @@ def _gpus(measured: Measurement) -> list[Any]:
 
 
 def _changed(config: RunConfig, changes: dict[str, Any]) -> RunConfig | None:
-    """The configuration with changes, as far as it is one; options that the runner does not have are left out."""
+    """The configuration with changes, without options that its runner does not have; None if it is not valid."""
     values = {**config.options(), **changes}
     values = {name: value for name, value in values.items() if belongs(name, config.game, values["runner"])}
     try:

@@ -1,4 +1,4 @@
-"""A profile as Markdown, and as plain figures."""
+"""The report of a profile, as Markdown and as figures for JSON."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from engine.config.run_config import RunConfig, flag, make_config
 from engine.protocol.messages import Split
 from engine.runtime.stopwatch import STAGES
 
-_ROWS = 12  # of the table over time
+_ROWS = 12  # maximum number of rows of the table over time
 _NAMES = {
     "learning": "learner-bound",
     "playing": "bound by playing",
@@ -27,7 +27,7 @@ _NAMES = {
 
 @dataclass(frozen=True)
 class Trial:
-    """An idea, what it was compared with, and what was found; None where that could not be run."""
+    """An idea, the measurement before and the one with it; `found` is None if it could not be run."""
 
     idea: Idea
     config: RunConfig
@@ -39,7 +39,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Confirmed:
-    """The run as it was and as recommended, measured in turns."""
+    """Measurements of the original and the recommended configuration, in alternation."""
 
     before: tuple[Measurement, ...]
     after: tuple[Measurement, ...]
@@ -54,13 +54,13 @@ class Confirmed:
 
 
 def options_between(before: RunConfig, after: RunConfig) -> list[str]:
-    """The flags that make one configuration the other."""
+    """The command-line flags that change `before` to `after`."""
     old = before.options()
     return [_as_flag(name, value) for name, value in after.options().items() if old.get(name) != value]
 
 
 def markdown(name: str, base: Measurement, trials: list[Trial], confirmed: Confirmed | None) -> str:
-    """The report."""
+    """The report as Markdown."""
     part, share = limit(base)
     config = base.config
     given = " ".join(options_between(make_config({"game": config.game, "runner": config.runner}), config)) or "defaults"
@@ -88,10 +88,10 @@ def markdown(name: str, base: Measurement, trials: list[Trial], confirmed: Confi
     for split in base.processes:
         lines += [*_table(split), ""]
     lines += [
-        "*Loop*: share of the time of the process's main loop, waiting for its threads included; adds up to 100 %. "
-        "*Threads*: how many were at it on average. *Cores*: processor time they got.",
+        "*Loop*: share of the time of the process's main loop, including waiting for its threads; adds up to 100 %. "
+        "*Threads*: average number of threads at work. *Cores*: CPU time of these threads.",
         "",
-        "## The machine meanwhile",
+        "## The machine during the run",
         "",
         *_machine(base),
         "",
@@ -102,20 +102,20 @@ def markdown(name: str, base: Measurement, trials: list[Trial], confirmed: Confi
     ]
     if ready is not None and ready.device.startswith("cuda"):
         lines += [
-            "Work on a GPU is queued: stages are timed where the process feeds it, and waiting for it counts as "
-            "learning. How busy it was is in the table above.",
+            "Work on a GPU is queued: stages measure the time for queueing it, and waiting for the GPU counts as "
+            "learning. The table above shows how busy the GPU was.",
             "",
         ]
     lines += [
         f"Evaluations and checkpoints were off, and the replay held {base.replay_size:,} of {config.buffer_size:,} "
-        "transitions. Not tried: compiling the networks and other numbers of threads, for which there are no options.",
+        "transitions. Compiled networks and other numbers of threads were not tried, because they have no options.",
         "",
     ]
     return "\n".join(lines)
 
 
 def figures(name: str, base: Measurement, trials: list[Trial], confirmed: Confirmed | None) -> dict[str, Any]:
-    """The same as numbers, for `--json`."""
+    """The figures of the report, for `--json`."""
     part, share = limit(base)
     return {
         "run": name,
@@ -172,20 +172,20 @@ def _recommendations(base: Measurement, trials: list[Trial], confirmed: Confirme
     flags = _recommended(base, trials, confirmed)
     if confirmed is not None:
         found = confirmed.gain
-        clock = "steps for each second of processor time" if found.by_processor_time else "environment steps/s"
+        clock = "steps per second of CPU time" if found.by_processor_time else "environment steps/s"
         each = [
             ", ".join(f"{m.speed_per_core if found.by_processor_time else m.speed:,.0f}" for m in measured)
             for measured in (confirmed.before, confirmed.after)
         ]
-        what = f"**`{' '.join(flags)}`**:" if flags else "None: what seemed faster is"
-        lines += [f"{what} {found.ratio:.2f} times as fast; in turns, {each[0]} against {each[1]} {clock}.", ""]
+        what = f"**`{' '.join(flags)}`**:" if flags else "None. A faster trial was not confirmed; it is"
+        lines += [f"{what} {found.ratio:.2f} times as fast (alternating runs: {each[0]} → {each[1]} {clock}).", ""]
     elif trials:
-        lines += ["None: nothing that was tried is faster by a tenth.", ""]
+        lines += ["None. No trial was at least 10 % faster.", ""]
     else:
-        return ["None: nothing was tried."]
+        return ["None. Nothing was tried."]
     if base.others > BUSY:
-        lines += ["Other programs were busy: speeds are compared by the run's own processor time.", ""]
-    lines += ["| tried | because | steps/s | steps/processor s | |", "|---|---|---|---|---|"]
+        lines += ["Other programs were busy, so speeds are compared by the run's own CPU time.", ""]
+    lines += ["| tried | because | steps/s | steps/CPU s | |", "|---|---|---|---|---|"]
     for trial in trials:
         flag_text = " ".join(options_between(trial.before.config, trial.config))
         if trial.found is None:
@@ -195,13 +195,13 @@ def _recommendations(base: Measurement, trials: list[Trial], confirmed: Confirme
         lines.append(
             f"| `{flag_text}` | {trial.idea.why} | {before.speed:,.0f} → {after.speed:,.0f} | "
             f"{before.speed_per_core:,.0f} → {after.speed_per_core:,.0f} | "
-            f"{gain([before], [after]).ratio - 1:+.0%}, {'taken' if trial.adopted else 'left'} |"
+            f"{gain([before], [after]).ratio - 1:+.0%}, {'adopted' if trial.adopted else 'not adopted'} |"
         )
     if any("batch_size" in trial.idea.changes for trial in trials if trial.adopted) and flags:
         lines += [
             "",
-            "A larger batch takes fewer steps of the optimiser for as many samples: look at the returns, too, and "
-            "perhaps raise --learning-rate.",
+            "With larger batches the optimiser takes fewer steps for the same number of samples: check the returns as "
+            "well, and consider raising --learning-rate.",
         ]
     return lines
 
@@ -226,7 +226,7 @@ def _table(split: Split) -> list[str]:
 def _machine(base: Measurement) -> list[str]:
     systems = base.systems
     if not systems:
-        return ["It was not measured: the run was too short."]
+        return ["Not measured: the run was too short."]
     gpus = systems[-1][1].gpus
     head = ["s", "cores busy", "by the run", "memory of the run"]
     for index in range(len(gpus)):
@@ -245,7 +245,7 @@ def _machine(base: Measurement) -> list[str]:
 
 
 def _or_unknown(value: float | None, unit: float = 1.0, digits: int = 0) -> str:
-    """A number in a unit; a question mark where a GPU does not report it."""
+    """A number in a unit; a question mark if the GPU does not report it."""
     return "?" if value is None else f"{value / unit:.{digits}f}"
 
 

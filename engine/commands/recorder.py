@@ -1,4 +1,4 @@
-"""Films of a game: GIF with Pillow, MP4 with PyAV where it is installed."""
+"""Records videos of a game: GIF with Pillow, MP4 with PyAV if it is installed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from engine.errors import UserError
 PICTURES_PER_S = 30
 
 
-class Film(Protocol):
+class Video(Protocol):
+    """A video file that is being written."""
+
     def add(self, picture: NDArray[np.uint8]) -> None:
         """Append a picture, RGB uint8 [height, width, 3]."""
 
@@ -22,12 +24,15 @@ class Film(Protocol):
         """Finish the file."""
 
 
-def open_film(path: Path) -> Film:
-    """A film by its suffix. Raises `UserError` for another one, or if the folder can't be written."""
+def open_video(path: Path) -> Video:
+    """Open a video in the format of its suffix.
+
+    Raises `UserError` if the suffix is not .gif or .mp4, PyAV is needed and missing, or the file can't be written.
+    """
     if path.suffix not in (".gif", ".mp4"):
-        raise UserError(f"--record: {path}: accepted: a file that ends in .gif or .mp4")
+        raise UserError(f"--record must be a file that ends in .gif or .mp4, got {path}")
     if path.suffix == ".mp4" and importlib.util.find_spec("av") is None:
-        raise UserError("--record: .mp4 needs PyAV (pip install mario-tui[video]); .gif works without")
+        raise UserError("--record: .mp4 needs PyAV (pip install mario-tui[video]); .gif works without it")
     try:
         path.touch()
     except OSError as error:
@@ -36,7 +41,7 @@ def open_film(path: Path) -> Film:
 
 
 class _Gif:
-    """NES pictures have few colours: exact in a palette of their own, and small."""
+    """GIF with a palette of 64 colours per picture; NES pictures have so few colours that it is exact and small."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -54,7 +59,7 @@ class _Gif:
 
 
 class _Mp4:
-    """H.264, twice the native size: players blur less."""
+    """H.264 in twice the native size, which video players blur less."""
 
     def __init__(self, path: Path) -> None:
         import av

@@ -1,8 +1,8 @@
-"""Adds a run's best policy, with its card, to those that come with the package.
+"""Adds a run's best policy and its card to the policies that come with the package.
 
     python -m engine.commands.release_policy RUN
 
-The weights are stored as float16 if the policy then does as well. `--table` prints the leaderboard alone.
+The weights are stored as float16 if the policy plays as well with them. `--table` only prints the leaderboard.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ EPISODES, NOOP_MAX = 100, 30
 
 
 def ship(policy: Path, into: Path, name: str, command: str, minutes: float) -> policies.Card:
-    """Store a policy under a name and write its card. Raises `UserError` if it is no policy."""
+    """Store a policy as `name` and write its card. Raises `UserError` if the file is not a policy."""
     metadata = policy_metadata(policy)
     target = into / f"{name}.safetensors"
     into.mkdir(parents=True, exist_ok=True)
@@ -88,7 +88,7 @@ def _rate(policy: Path, console: str) -> policies.Rate:
 
 
 def _minutes(run: Run, env_steps: int) -> float:
-    """Minutes of training after which a run had come as far."""
+    """Minutes of training that a run took for `env_steps` environment steps."""
     points = [point for event in read_recording(run.history_path) if isinstance(event, Hello) for point in event.points]
     return next((point.wall_s for point in points if point.env_steps >= env_steps), run.record().wall_s) / 60
 
@@ -108,12 +108,12 @@ def main() -> int:
     try:
         if not options.table:
             if options.run is None:
-                raise UserError("RUN: the folder of a run is needed, or --table")
+                raise UserError("RUN: specify the folder of a run, or --table")
             run = Run(options.run.resolve())
             config, policy = run.config(), find_policy(str(run.path), str(run.path.parent))
             name = options.name or f"{config.game}-{config.board or config.stage}"
-            told = command_line(dataclasses.replace(config, run_dir=RunConfig.run_dir))
-            ship(policy, options.into, name, told, _minutes(run, policy_metadata(policy)["env_steps"]))
+            command = command_line(dataclasses.replace(config, run_dir=RunConfig.run_dir))
+            ship(policy, options.into, name, command, _minutes(run, policy_metadata(policy)["env_steps"]))
         print(policies.leaderboard(options.into))
     except UserError as error:
         print(f"engine.commands.release_policy: error: {error}", file=sys.stderr)

@@ -106,7 +106,7 @@ def test_the_search_takes_what_is_faster_and_goes_on_from_there() -> None:
     best = trials[0].found
     assert best is not None
     report = markdown("x", base, trials, Confirmed((base, base), (best, best)))
-    assert "**`--batch-size 32`**: 1.80 times as fast; in turns, 100, 100 against 180, 180" in report
+    assert "**`--batch-size 32`**: 1.80 times as fast (alternating runs: 100, 100 → 180, 180" in report
     assert "learner-bound" in report and "learning takes 83% of the loop" in report
     assert "no memory" in report
     chance = Confirmed((base, base), (best, dataclasses.replace(best, env_steps_per_s=20)))
