@@ -1,1 +1,1 @@
-"""The terminal side of mario-tui: command line, headless display and the Textual application. Never imports torch."""
+"""The terminal UI: command line, headless display and Textual application. Never imports torch."""

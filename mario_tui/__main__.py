@@ -1,4 +1,4 @@
-"""`python -m mario_tui` is `mario-tui`."""
+"""`python -m mario_tui` runs `mario-tui`."""
 
 from mario_tui.cli import main
 

@@ -1,5 +1,4 @@
-"""The Textual application: which screen is shown, preferences, signals, and what is said after the terminal is
-restored."""
+"""The Textual application: screens, preferences, signals, and the message after the terminal is restored."""
 
 from __future__ import annotations
 
@@ -20,6 +19,7 @@ from textual.await_complete import AwaitComplete
 from textual.notifications import SeverityLevel
 from textual.screen import Screen
 
+from engine.config.fields import must_be_one_of
 from engine.errors import UserError
 from engine.host.client import HostProcess
 from engine.protocol.messages import Failed, State
@@ -36,16 +36,16 @@ from mario_tui.screens.too_small import TooSmallScreen, too_small
 from mario_tui.terminal.backpressure import survive_hang_up
 from mario_tui.terminal.safe_app import SafeApp
 
-_LOOK_AROUND_S = 2.0
-_TWICE_S = 2.0
-"""Within this a second Ctrl-C leaves."""
-READ_ONLY = "Read-only: this one only looks."
+_POLL_S = 2.0
+_DOUBLE_PRESS_S = 2.0
+"""A second Ctrl-C within this time quits."""
+READ_ONLY = "Read-only: this key is disabled."
 
 
 class MarioApp(SafeApp[None]):
-    """Home, or the dashboard of `open_run` (and home behind it).
+    """Shows home, or the dashboard of `open_run` on top of it.
 
-    `read_only`: nothing is started, changed or removed; screens ask for it before they send a command.
+    `read_only`: nothing is started, changed or deleted; screens check it before they send a command.
     """
 
     TITLE = "mario-tui"
@@ -67,29 +67,28 @@ class MarioApp(SafeApp[None]):
         self._open_run, self._host, self._charts = open_run, host, charts
         self.run_dir, self.read_only = run_dir, read_only
         self.leaving = False
-        """Set by `exit`. From then on nothing that was typed or clicked acts: on a slow link keys come in batches, and
-        those behind the `q` would meet screens that are being taken down."""
+        """Set by `exit`; input is ignored from then on. On a slow link keys arrive in batches, and those after the `q`
+        would reach screens that are being removed."""
         self._dashboard: DashboardScreen | None = None
         self._left_in: State | None = None
-        self.settings, self._complaints = load_settings()
+        self.settings, self._warnings = load_settings()
         self._theme_watch = themes.ThemeWatch()
         self._user_themes: dict[str, Any] = {}
         self._bad_themes: set[str] = set()
         self._register_themes()
         if self.settings.theme not in self.available_themes:
-            accepted = ", ".join(sorted(self._user_themes))
-            self._complaints.append(
-                f"{settings_path()}: theme: {self.settings.theme!r} is unknown; accepted: {accepted}"
+            self._warnings.append(
+                f"{settings_path()}: theme {must_be_one_of(sorted(self._user_themes), self.settings.theme)}"
             )
         known = self.settings.theme in self.available_themes
         self.theme = themes.WITHOUT_COLOUR if no_color else self.settings.theme if known else themes.DEFAULT
         self._chosen = self.theme
-        self._interrupted_at = -_TWICE_S
+        self._interrupted_at = -_DOUBLE_PRESS_S
         self._server_pid = os.getppid()
         self._has_terminal = os.isatty(0)
 
     def on_mount(self) -> None:
-        # Textual dies of these without restoring the terminal; a closed terminal means detach, the run goes on.
+        # By default these would kill Textual without restoring the terminal. The run continues: closing is detaching.
         loop = asyncio.get_running_loop()
         for number in (signal.SIGHUP, signal.SIGTERM):
             with contextlib.suppress(NotImplementedError, RuntimeError):
@@ -103,20 +102,20 @@ class MarioApp(SafeApp[None]):
 
             self.push_screen(ChartsScreen(self._charts))
         self._fit()
-        for complaint in self._complaints:
-            self._complain(complaint)
-        self.set_interval(_LOOK_AROUND_S, self._look_around)
+        for warning in self._warnings:
+            self._warn(warning)
+        self.set_interval(_POLL_S, self._poll)
         self.call_after_refresh(survive_hang_up, self)
 
     # ------------------------------------------------------------------------------------------ screens
 
     def open_dashboard(self, run: Run, host: HostProcess | None = None) -> None:
-        """Show a run on top of home."""
+        """Show the dashboard of a run on top of home."""
         self._dashboard = DashboardScreen(run, host)
         self.push_screen(self._dashboard)
 
     def go_home(self) -> None:
-        """Leave the dashboard; its run goes on."""
+        """Close the dashboard; its run continues."""
         self._dashboard = None
         self.pop_screen()
 
@@ -138,22 +137,22 @@ class MarioApp(SafeApp[None]):
     # ------------------------------------------------------------------------------------------ keys and palette
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
-        """The palette: every action of this screen from the key table, and the themes."""
+        """Commands of the palette: the actions of this screen, the global ones, and the theme."""
         if isinstance(screen, PlaceScreen):
             for key in keys_in(screen.PLACE):
                 if screen.check_action(key.action, ()):
                     yield SystemCommand(key.label, key.help, getattr(screen, f"action_{key.action}"))
         for key in keys_in("everywhere"):
-            if key.action != "command_palette":  # it is open
+            if key.action != "command_palette":  # already open
                 yield SystemCommand(key.label, key.help, getattr(self, f"action_{key.action}"))
-        yield SystemCommand("Theme", "Change the colours; the choice is remembered", self.action_change_theme)
+        yield SystemCommand("Theme", "Change the colours and save the choice", self.action_change_theme)
 
     def key(self, id: str) -> str:
-        """What a hint calls an action's key, by the action's id: that of the user's key map."""
+        """The key to name in a hint for an action id, from the user's key map."""
         return first_key(id, self.settings.keys)
 
     def on_key(self, event: events.Key) -> None:
-        """Keys that no widget took, before they are looked up as bindings."""
+        """Handle keys that no widget consumed, before their bindings are looked up."""
         screen = self.screen
         if isinstance(screen, PlaceScreen) and screen.hold(event):
             event.prevent_default()
@@ -172,21 +171,21 @@ class MarioApp(SafeApp[None]):
         timeout: float | None = None,
         markup: bool = False,
     ) -> None:
-        """Never as markup, nor with control sequences: messages name files and what the engine says."""
+        """Notify without markup or control sequences: messages contain file names and text from the engine."""
         super().notify(printable(message, lines=True), title=title, severity=severity, timeout=timeout, markup=False)
 
     def action_help_quit(self) -> None:
-        """Ctrl-C: once says how to leave, twice leaves."""
-        if time.monotonic() - self._interrupted_at < _TWICE_S:
+        """Ctrl-C: show a hint the first time, quit the second time."""
+        if time.monotonic() - self._interrupted_at < _DOUBLE_PRESS_S:
             self.exit()
             return
         self._interrupted_at = time.monotonic()
-        self.notify("Ctrl-C again leaves; runs go on.", timeout=_TWICE_S)
+        self.notify("Press Ctrl-C again to quit. Runs keep running.", timeout=_DOUBLE_PRESS_S)
 
     # ------------------------------------------------------------------------------------------ themes
 
     def watch_theme(self, name: str) -> None:
-        """Remember a theme that was chosen by hand."""
+        """Save a theme that the user chose."""
         if not self.is_running or name == self._chosen:
             return
         self._chosen = name
@@ -195,80 +194,81 @@ class MarioApp(SafeApp[None]):
         try:
             remember_theme(name)
         except SettingsError as error:
-            self._complain(str(error))
+            self._warn(str(error))
 
-    def _look_around(self) -> None:
-        if self.is_web and os.getppid() != self._server_pid:  # the server was killed; nobody will ever see this again
+    def _poll(self) -> None:
+        if self.is_web and os.getppid() != self._server_pid:  # the server was killed, so no browser can connect again
             self.exit()
         # A hang-up is signalled only to the first process of the session, such as a `make` that waits for this one.
         if self._has_terminal and not os.isatty(0):
             self.exit()
-        self._look_at_themes()
+        self._reload_themes()
 
-    def _look_at_themes(self) -> None:
+    def _reload_themes(self) -> None:
         if not self._theme_watch.changed():
             return
         shown = self._user_themes.get(self.theme)
-        for complaint in self._register_themes():
-            self._complain(complaint)
-        if self.theme not in self.available_themes:  # its file is gone
+        for warning in self._register_themes():
+            self._warn(warning)
+        if self.theme not in self.available_themes:  # its file was deleted
             self._chosen = self.theme = themes.DEFAULT
         elif self._user_themes.get(self.theme) != shown:
             self.mutate_reactive(App.theme)
 
     def _register_themes(self) -> list[str]:
-        """Take in what the files say now; the complaints that are new."""
-        found, complaints = themes.load_themes()
+        """Register the themes from all files; return the warnings that are new."""
+        found, warnings = themes.load_themes()
         for name in self._user_themes.keys() - {theme.name for theme in found}:
             self.unregister_theme(name)
         self._user_themes = {theme.name: theme for theme in found}
         for theme in found:
             self.register_theme(theme)
-        new = [complaint for complaint in complaints if complaint not in self._bad_themes]
-        self._bad_themes = set(complaints)
+        new = [warning for warning in warnings if warning not in self._bad_themes]
+        self._bad_themes = set(warnings)
         if not self.is_running:
-            self._complaints += new
+            self._warnings += new
         return new
 
-    def _complain(self, text: str) -> None:
+    def _warn(self, text: str) -> None:
         self.notify(text, severity="warning", timeout=15)
 
     # ------------------------------------------------------------------------------------------ leaving
 
     def exit(self, *args: Any, **more: Any) -> None:
-        """Leave, whoever asks for it: a key, a signal, a lost terminal."""
+        """Quit: called for a key, a signal or a lost terminal."""
         if not self.leaving and self._dashboard is not None:
-            self._left_in = self._dashboard.state  # its connection ends with the screen
+            self._left_in = self._dashboard.state  # the connection closes with the screen
         self.leaving = True
         super().exit(*args, **more)
 
     async def on_event(self, event: events.Event) -> None:
-        """What comes from the terminal ends here once the app is leaving."""
+        """Drop input from the terminal once the app is leaving."""
         if not (self.leaving and isinstance(event, events.InputEvent | events.Paste)):
             await super().on_event(event)
 
     async def run_action(self, *args: Any, **more: Any) -> bool:
-        """Every key and button leads here, also those that a widget had in its queue when the app began to leave."""
+        """Drop actions once the app is leaving, including those of keys that widgets had already queued."""
         return self.leaving or await super().run_action(*args, **more)
 
     def push_screen(self, *args: Any, **more: Any) -> Any:
-        """A screen that is pushed while the app is leaving would be mounted and taken down at once."""
+        """Push no screen once the app is leaving: it would be mounted and removed at once."""
         return AwaitComplete() if self.leaving else super().push_screen(*args, **more)
 
     def run_in_terminal(self) -> int:
-        """Run until the person leaves; the exit status. Says afterwards where the run stands."""
-        # What is there now stays, and the collector need not look at it again; of what the screen leaves behind, strips
-        # that refer to themselves, it finds enough if it looks less often. Otherwise it takes a third of the time.
+        """Run until the user quits, then print the state of the run. Returns the exit status."""
+        # Garbage collection takes a third of the time otherwise. Objects that exist now stay alive, so they need no
+        # further scans; the cyclic garbage of drawing (strips) is small enough to collect less often.
         gc.freeze()
         gc.set_threshold(10_000)
         self.run()
         if self.return_code:
             return self.return_code
         with contextlib.suppress(OSError):  # the terminal may be gone
-            return self._farewell()
+            return self._print_outcome()
         return 0
 
-    def _farewell(self) -> int:
+    def _print_outcome(self) -> int:
+        """Print how the run ended, or how to reattach; return the exit status. Raises `UserError`."""
         if self._dashboard is None:
             return 0
         run, end = self._dashboard.run, self._dashboard.feed.snapshot().end

@@ -1,4 +1,4 @@
-"""The command line. What goes wrong before a run starts is one line on stderr and exit status 2."""
+"""The command line. An error before a run starts is one line on stderr, with exit status 2."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from engine import __version__
 from engine.config.command_line import add_arguments, given
-from engine.config.fields import flag, read_number
+from engine.config.fields import flag, must_be_within, read_number
 from engine.config.presets import PRESETS
 from engine.config.run_config import GAMES, RUNNERS, make_config
 from engine.errors import UserError
@@ -20,6 +20,7 @@ from engine.runs import policies
 from engine.runs.registry import find_run, list_runs
 from engine.runs.run import RECORD_FILE, Run, record_as_dict
 from engine.runtime.text import printable, printable_stream
+from mario_tui.data.standing import standing
 from mario_tui.launch import expanded, make_plan
 
 _COMMANDS = """\
@@ -31,12 +32,12 @@ commands:
   mario-tui runs [--json]         list runs
   mario-tui eval CHECKPOINT       clear rate and return over many episodes
   mario-tui play [CHECKPOINT]     watch a policy; --human: play yourself; --record FILE
-  mario-tui profile [...]         where a run's time goes, what limits it, what makes it faster
-  mario-tui serve                 all this in a browser; --host ADDRESS, --port N
+  mario-tui profile [...]         time per stopwatch stage, bottlenecks, and faster options
+  mario-tui serve                 the terminal UI in a browser; --host ADDRESS, --port N
 
---read-only with attach, serve or alone (home): looks, and starts, changes or removes nothing
+--read-only works with attach, with serve, or alone (home)
 
-exit status: 0 finished or stopped in order, 1 the run failed, 2 wrong usage or configuration
+exit status: 0 finished or stopped, 1 the run failed, 2 wrong usage or configuration
 """
 
 
@@ -48,9 +49,8 @@ class _Parser(argparse.ArgumentParser):
 def main() -> None:
     """Console entry point."""
     sys.stdout, sys.stderr = printable_stream(sys.stdout), printable_stream(sys.stderr)
-    os.environ["PYTHON_COLORS"] = (
-        "0"  # newer Pythons colour help and tracebacks, and would see their own codes written out
-    )
+    # Newer Pythons colour help and tracebacks; `printable_stream` would show those codes as text.
+    os.environ["PYTHON_COLORS"] = "0"
     try:
         status = run(sys.argv[1:])
         sys.stdout.flush()
@@ -59,7 +59,7 @@ def main() -> None:
         status = 2
     except KeyboardInterrupt:
         status = 130
-    except BrokenPipeError:  # whoever read our output has left, e.g. `mario-tui runs | head`
+    except BrokenPipeError:  # the reader closed the pipe, as in `mario-tui runs | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = 1
     except OSError as error:
@@ -71,7 +71,7 @@ def main() -> None:
 
 
 def run(arguments: list[str]) -> int:
-    """Do what the arguments say; the exit status."""
+    """Run the command and return its exit status."""
     commands = {
         "attach": _attach,
         "runs": _runs,
@@ -88,11 +88,11 @@ def run(arguments: list[str]) -> int:
 
 
 def training_parser(game: str = GAMES[0], runner: str = RUNNERS[0]) -> argparse.ArgumentParser:
-    """Parser of everything that starts a run; its help is for `game` and `runner`."""
+    """Parser for starting a run; its help covers `game` and `runner`."""
     parser = _Parser(
         prog="mario-tui",
         usage="mario-tui [COMMAND] [options]",
-        description="Train Double-DQN agents from a terminal, and watch them learn.",
+        description="Train Double-DQN agents from a terminal and watch them learn.",
         epilog=_COMMANDS,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
@@ -102,10 +102,10 @@ def training_parser(game: str = GAMES[0], runner: str = RUNNERS[0]) -> argparse.
     parser.add_argument(
         "--log-format", choices=("rich", "plain", "json"), help="with --no-ui (default: rich on a terminal, else plain)"
     )
-    parser.add_argument("--config", type=Path, metavar="FILE.toml", help="options from a file; given flags beat it")
-    parser.add_argument("--resume", metavar="RUN|PATH|latest", help="go on from a run's newest or a given checkpoint")
+    parser.add_argument("--config", type=Path, metavar="FILE.toml", help="read options from a file; flags override it")
+    parser.add_argument("--resume", metavar="RUN|PATH|latest", help="resume from a run's newest or a given checkpoint")
     parser.add_argument(
-        "--preset", metavar="NAME", help=f"options of a known setup, beneath file and flags: {', '.join(PRESETS)}"
+        "--preset", metavar="NAME", help=f"start from a known setup; file and flags override it: {', '.join(PRESETS)}"
     )
     _add_read_only(parser)
     add_arguments(parser, game, runner)
@@ -120,12 +120,12 @@ def _train(arguments: list[str]) -> int:
         others = [name for name in ("no_ui", "config", "resume", "preset", "log_format") if getattr(options, name)]
         asked = next(name for name in (*others, *values) if name != "run_dir")
         raise UserError(
-            f"--read-only is not accepted with {flag(asked)}, which starts a run; "
-            "accepted: alone, or with attach or serve"
+            f"--read-only can't be combined with {flag(asked)}, which starts a run; use it alone, with attach or with "
+            "serve"
         )
     plan = make_plan(values, options.config, options.resume, options.preset)
     if options.log_format and not options.no_ui:
-        raise UserError("--log-format: is for headless runs; accepted together with --no-ui")
+        raise UserError("--log-format needs --no-ui")
     if options.no_ui:
         from mario_tui.headless import train_headless
 
@@ -140,7 +140,7 @@ def _train(arguments: list[str]) -> int:
 
 
 def _chosen(arguments: list[str], option: str, accepted: tuple[str, ...]) -> str:
-    """What the arguments give an option; it decides what their help shows."""
+    """The valid value that the arguments give an option, else its default; found before parsing, for the help."""
     for before, argument in pairwise(["", *arguments]):
         name = argument if before == option else argument.removeprefix(f"{option}=")
         if name in accepted:
@@ -149,7 +149,7 @@ def _chosen(arguments: list[str], option: str, accepted: tuple[str, ...]) -> str
 
 
 def _home_parser() -> argparse.ArgumentParser:
-    """What home understands; any other option is of a run that shall start."""
+    """Options of the home screen; any other option starts a run."""
     parser = _Parser(prog="mario-tui", add_help=False, allow_abbrev=False)
     _add_run_dir(parser)
     _add_read_only(parser)
@@ -166,13 +166,15 @@ def _home(options: argparse.Namespace) -> int:
 def _serve(arguments: list[str]) -> int:
     parser = _Parser(
         prog="mario-tui serve",
-        description="The terminal UI in a browser. Whoever has the printed address, with its token, can do what you "
-        "can. It is on this machine only unless --host says otherwise; from elsewhere: "
+        description="The terminal UI in a browser. The printed address contains a token that grants full access to "
+        "your runs. By default the server listens on this machine only; from another one, use "
         "ssh -L 8000:localhost:8000 MACHINE.",
     )
-    parser.add_argument("--host", default="127.0.0.1", metavar="ADDRESS", help="where to listen (default: 127.0.0.1)")
     parser.add_argument(
-        "--port", type=_whole("--port", 0, 65_535), default=8000, metavar="N", help="0: any free one (default: 8000)"
+        "--host", default="127.0.0.1", metavar="ADDRESS", help="address to listen on (default: 127.0.0.1)"
+    )
+    parser.add_argument(
+        "--port", type=_whole("--port", 0, 65_535), default=8000, metavar="N", help="0: any free port (default: 8000)"
     )
     _add_run_dir(parser)
     _add_read_only(parser)
@@ -191,7 +193,7 @@ def _attach(arguments: list[str]) -> int:
         "run",
         nargs="?",
         default="latest",
-        help="a run's name or path, latest (the default), or an event file or a folder of them",
+        help="a run's name or path, latest (the default), an event file, or a folder of event files",
     )
     _add_run_dir(parser)
     _add_read_only(parser)
@@ -207,31 +209,31 @@ def _attach(arguments: list[str]) -> int:
 
 
 def _charts(path: Path) -> Path | None:
-    """The path if it is an event file, or a folder of them that is no run of ours."""
+    """The path if it is an event file or a folder of event files, but not a run."""
     if (path / RECORD_FILE).exists() or not path.exists():
         return None
-    from mario_tui.data.event_files import event_files, is_event_file  # TensorBoard's part takes a moment
+    from mario_tui.data.event_files import event_files, is_event_file  # slow: it imports TensorBoard
 
     found = bool(event_files(path)) if path.is_dir() else is_event_file(path)
     return path if found else None
 
 
 def _run_of(name: str, run_dir: str | None) -> Run:
-    """The run of that name; of a path that is there, what it lacks is said."""
+    """The run with that name or path. Raises `UserError` that tells what is missing from an existing path."""
     try:
         return find_run(name, run_dir)
     except UserError:
         path = Path(name)
         if path.is_dir():
-            raise UserError(f"{name}: the folder holds neither a run nor event files") from None
+            raise UserError(f"{name}: the folder contains neither a run nor event files") from None
         if path.is_file():
-            raise UserError(f"{name}: not an event file of TensorBoard") from None
+            raise UserError(f"{name}: not a TensorBoard event file") from None
         raise
 
 
 def _runs(arguments: list[str]) -> int:
     parser = _Parser(prog="mario-tui runs", description="List runs, newest first.")
-    parser.add_argument("--json", action="store_true", help="one JSON array")
+    parser.add_argument("--json", action="store_true", help="print one JSON array")
     _add_run_dir(parser)
     options = parser.parse_args(arguments)
     runs = list_runs(_existing(options.run_dir))
@@ -249,11 +251,12 @@ def _runs(arguments: list[str]) -> int:
     print(head + "  FOLDER" * any(folders))
     for run, folder in zip(runs, folders, strict=True):
         record = run.record()
-        if record.state == "damaged":
-            print(printable(f"{record.name:<32} {record.state:<9} {run.path}: {record.reason}"))
+        state = standing(record)
+        if state == "damaged":
+            print(printable(f"{record.name:<32} {state:<9} {run.path}: {record.reason}"))
             continue
         mean = "-" if record.mean_return is None else f"{record.mean_return:.0f}"
-        line = f"{record.name:<32} {record.state:<9} {record.env_steps:>12,} {record.steps:>12,} {mean:>8}"
+        line = f"{record.name:<32} {state:<9} {record.env_steps:>12,} {record.steps:>12,} {mean:>8}"
         print(printable(f"{line}  {folder}".rstrip()))
     return 0
 
@@ -261,8 +264,9 @@ def _runs(arguments: list[str]) -> int:
 def _eval(arguments: list[str]) -> int:
     parser = _Parser(prog="mario-tui eval", description="Clear rate and mean return of a policy.")
     _add_policy(parser)
-    parser.add_argument("--episodes", type=_whole("--episodes", 1), default=20, metavar="N", help="default: 20")
-    parser.add_argument("--json", action="store_true", help="one JSON object instead of a text")
+    parser.add_argument("--episodes", type=_whole("--episodes", 1), default=20, metavar="N",
+                        help="episodes to play (default: 20)")  # fmt: skip
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
     options = parser.parse_args(arguments)
     from engine.runs.checkpoints import find_policy
     from mario_tui.evaluate import evaluate
@@ -276,12 +280,12 @@ def _eval(arguments: list[str]) -> int:
 def _play(arguments: list[str]) -> int:
     parser = _Parser(prog="mario-tui play", description="Watch a policy play in real time, or play yourself.")
     parser.add_argument("--human", action="store_true", help="play yourself: arrows or WASD, x jumps, z runs")
-    parser.add_argument("--game", choices=GAMES, help="without CHECKPOINT (default: mario)")
-    parser.add_argument("--board", metavar="WxH", help="without CHECKPOINT: the size of Snake's or Tetris's board")
+    parser.add_argument("--game", choices=GAMES, help="game to play without CHECKPOINT (default: mario)")
+    parser.add_argument("--board", metavar="WxH", help="board size of Snake or Tetris, without CHECKPOINT")
     parser.add_argument("--hold", type=_whole("--hold", 20, 2000), default=250, metavar="MS",
-                        help="with --human: how long a key counts as held (default: 250)")  # fmt: skip
+                        help="with --human: how long a key press counts as held (default: 250)")  # fmt: skip
     parser.add_argument(
-        "--record", type=Path, metavar="FILE", help="film it, .gif or .mp4; without a terminal one episode"
+        "--record", type=Path, metavar="FILE", help="record to a .gif or .mp4 file; without a terminal, one episode"
     )
     _add_policy(parser, optional=True)
     options = parser.parse_args(arguments)
@@ -289,15 +293,15 @@ def _play(arguments: list[str]) -> int:
     if options.record is not None:
         chosen.append(f"--record={options.record.resolve()}")
     if options.human and options.checkpoint is not None:
-        raise UserError("CHECKPOINT: is not accepted with --human")
+        raise UserError("CHECKPOINT can't be combined with --human")
     for name in ("game", "board"):
         if options.checkpoint is not None and getattr(options, name) is not None:
-            raise UserError(f"--{name}: is not accepted with CHECKPOINT, which says what it plays")
+            raise UserError(f"--{name} can't be combined with CHECKPOINT, which determines the {name}")
     game = options.game or GAMES[0]
     title = f"stage {options.stage or '1-1'}" if game == "mario" else game
     if options.human:
         task = {"game": game, "board": options.board, "stage": options.stage, "emulator": options.emulator}
-        make_config({name: value for name, value in task.items() if value is not None})  # complains
+        make_config({name: value for name, value in task.items() if value is not None})  # validates
         chosen.append(f"--game={game}")
         if options.board is not None:
             chosen.append(f"--board={options.board}")
@@ -327,7 +331,7 @@ def _profile(arguments: list[str]) -> int:
     parser = _Parser(
         prog="mario-tui profile",
         usage="mario-tui profile [options of a run] [--duration S] [--report-file FILE] [--trace FILE.json] [--json]",
-        description="Where the time of a run goes, what limits it, and which options make it faster.",
+        description="Measure where a run spends its time, what limits it, and which options make it faster.",
         allow_abbrev=False,
     )
     add_profile_arguments(parser, _whole)
@@ -340,57 +344,63 @@ def _add_policy(parser: argparse.ArgumentParser, optional: bool = False) -> None
     parser.add_argument(
         "checkpoint",
         nargs="?" if optional else None,
-        help="a policy file, a checkpoint folder, a run's name or path, latest, or a policy of the package (mario-1-1)"
-        + ("; without one, the package's for --game and --stage" if optional else ""),
+        help="a policy file, a checkpoint folder, a run's name or path, latest, or an included policy (mario-1-1)"
+        + ("; if omitted, the included policy for --game and --stage" if optional else ""),
     )
-    parser.add_argument("--epsilon", type=_share, default=0.0, metavar="E", help="share of random actions (default: 0)")
+    parser.add_argument(
+        "--epsilon", type=_share, default=0.0, metavar="E", help="fraction of random actions (default: 0)"
+    )
     parser.add_argument(
         "--noop-max",
         type=_whole("--noop-max", 0, 255),
         default=30,
         metavar="N",
-        help="random start frames (default: 30)",
+        help="maximum number of random no-op frames at the start (default: 30)",
     )
-    parser.add_argument("--seed", type=_whole("--seed", 0, 2**32 - 1), default=0, metavar="N", help="default: 0")
-    parser.add_argument("--stage", metavar="NAME", help="another stage than the one it was trained on")
-    parser.add_argument("--emulator", metavar="native|nes-py", help="another console than the one it was trained on")
     parser.add_argument(
-        "--rom", type=expanded, metavar="FILE", help="cartridge (default: the one in gym-super-mario-bros)"
+        "--seed", type=_whole("--seed", 0, 2**32 - 1), default=0, metavar="N", help="random seed (default: 0)"
+    )
+    parser.add_argument("--stage", metavar="NAME", help="play this stage instead of the one it was trained on")
+    parser.add_argument(
+        "--emulator", metavar="native|nes-py", help="use this emulator instead of the one it was trained on"
+    )
+    parser.add_argument(
+        "--rom", type=expanded, metavar="FILE", help="cartridge file, iNES (default: the one in gym-super-mario-bros)"
     )
     _add_run_dir(parser)
 
 
 def _evaluation_options(options: argparse.Namespace) -> list[str]:
-    """What `eval` and `play` pass on to the engine, the names checked."""
+    """Arguments that `eval` and `play` pass on to the engine. Raises `ConfigError`."""
     chosen = [f"--epsilon={options.epsilon}", f"--noop-max={options.noop_max}", f"--seed={options.seed}"]
     for name in ("stage", "emulator"):
         value = getattr(options, name)
         if value is not None:
-            make_config({name: value})  # complains
+            make_config({name: value})  # validates
             chosen.append(f"--{name}={value}")
     if options.rom is not None:
-        chosen.append(f"--rom={options.rom.resolve()}")  # the engine looks inside and complains
+        chosen.append(f"--rom={options.rom.resolve()}")  # the engine checks the file
     return chosen
 
 
 def _check_policy(policy: Path, options: argparse.Namespace) -> None:
-    """Raises `UserError` for options of Mario where a policy plays another game."""
+    """Raise `UserError` for Mario's options if the policy plays another game."""
     from engine.runs.checkpoints import policy_metadata
 
     game = policy_metadata(policy)["game"]
     for name in ("stage", "emulator", "rom"):
         if game != "mario" and getattr(options, name) is not None:
-            raise UserError(f"--{name}: is not accepted with a policy for {game}")
+            raise UserError(f"--{name} can't be combined with a policy for {game}")
 
 
 def _add_run_dir(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--run-dir", type=_folder, metavar="DIR", help="the runs in this folder alone (default: all of yours)"
+        "--run-dir", type=_folder, metavar="DIR", help="only runs in this folder (default: all your runs)"
     )
 
 
 def _folder(text: str) -> str:
-    """A folder that is there, or may be made."""
+    """Path of a folder that exists or can be created. Raises `UserError` if it is a file."""
     folder = expanded(text)
     if folder.exists() and not folder.is_dir():
         raise UserError(f"--run-dir must be a folder, got the file {text!r}")
@@ -398,14 +408,14 @@ def _folder(text: str) -> str:
 
 
 def _existing(run_dir: str | None) -> str | None:
-    """Where nothing is started, a folder that is not there was mistyped."""
+    """The folder, if it exists. Raises `UserError` if not: a command that starts nothing does not create it."""
     if run_dir is not None and not Path(run_dir).is_dir():
         raise UserError(f"--run-dir must be an existing folder, got {run_dir!r}")
     return run_dir
 
 
 def _add_read_only(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--read-only", action="store_true", help="look only: start, change and remove nothing")
+    parser.add_argument("--read-only", action="store_true", help="start, change and delete nothing")
 
 
 def _whole(flag: str, low: int, high: int | None = None):  # type: ignore[no-untyped-def]
@@ -414,8 +424,7 @@ def _whole(flag: str, low: int, high: int | None = None):  # type: ignore[no-unt
         whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
         if whole and low <= int(value) and (high is None or int(value) <= high):
             return int(value)
-        accepted = f"{low} to {high}" if high is not None else f"{low} or more"
-        raise UserError(f"{flag}: {text!r} is not accepted; accepted: a whole number, {accepted}")
+        raise UserError(f"{flag} {must_be_within(low, high, text, whole=True)}")
 
     return parse
 
@@ -426,13 +435,13 @@ def _share(text: str) -> float:
     except ValueError:
         value = -1.0
     if not 0 <= value <= 1:
-        raise UserError(f"--epsilon: {text!r} is not accepted; accepted: a number from 0 to 1")
+        raise UserError(f"--epsilon {must_be_within(0, 1, text, whole=False)}")
     return value
 
 
 def _need_terminal(instead: str) -> None:
     if os.environ.get("TEXTUAL_DRIVER", "").startswith("textual.drivers.web_driver"):
         return  # in a browser
-    # Textual draws on stderr; stdout tells whether a person looks at all.
+    # Textual draws on stderr; a redirected stdout means that nobody is watching.
     if not all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)) or os.environ.get("TERM") == "dumb":
         raise UserError(f"the dashboard needs a terminal; use: {instead}")

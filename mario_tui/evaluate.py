@@ -1,4 +1,4 @@
-"""`mario-tui eval`: runs the engine's evaluation in a process of its own and shows what it finds."""
+"""`mario-tui eval`: runs the engine's evaluation in a separate process and prints the result."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from engine.errors import UserError
 from engine.protocol.framing import HEADER_BYTES, body_length, decode_evaluation
 from engine.protocol.messages import Episode, Evaluated, EvaluationReport, Failed
 from engine.runtime.text import json_line
+from mario_tui.data.format import counted
 from mario_tui.terminal.safe_console import SafeConsole
 
 
 @contextlib.contextmanager
 def evaluation_process(policy: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    """The engine's evaluation of a policy; ended when the block is left, and with this process, however that ends."""
+    """A process that evaluates a policy. It is killed when the block exits, and ends if this process dies."""
     command = [sys.executable, "-P", "-m", "engine.commands.evaluate", str(policy), *arguments]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     try:
@@ -31,14 +32,14 @@ def evaluation_process(policy: Path, *arguments: str) -> Iterator[subprocess.Pop
 
 
 def reports(process: subprocess.Popen[bytes]) -> Iterator[EvaluationReport]:
-    """Messages of the process until it ends."""
+    """Messages from the process until it ends."""
     assert process.stdout is not None
     while len(header := process.stdout.read(HEADER_BYTES)) == HEADER_BYTES:
         yield decode_evaluation(process.stdout.read(body_length(header)))
 
 
 def evaluate(policy: Path, episodes: int, options: Sequence[str], *, as_json: bool) -> int:
-    """Evaluate and print; the exit status. `options` are the engine's own."""
+    """Evaluate a policy and print the result. `options` go to the engine. Returns the exit status."""
     arguments = (f"--episodes={episodes}", *options)
     console = SafeConsole(stderr=True)
     progress = Progress(console=console, transient=True, disable=not console.is_terminal)
@@ -59,7 +60,7 @@ def evaluate(policy: Path, episodes: int, options: Sequence[str], *, as_json: bo
                     return 0
                 case _:
                     pass
-    print("mario-tui: the evaluation's process died", file=sys.stderr)
+    print("mario-tui: the evaluation process died", file=sys.stderr)
     return 1
 
 
@@ -70,7 +71,7 @@ def _as_json(result: Evaluated) -> str:
 def _as_text(r: Evaluated) -> str:
     if r.game != "mario":
         return (
-            f"{r.game}: {r.episodes} games, mean score {r.mean_score:,.2f} "
+            f"{r.game}: {counted(r.episodes, 'game')}, mean score {r.mean_score:,.2f} "
             f"(95 % interval {r.mean_score_low:,.2f} to {r.mean_score_high:,.2f})\n"
             f"mean return {r.mean_return:,.2f}, length {r.mean_length:,.0f} environment steps\n"
             f"epsilon {r.epsilon:g}, {r.seconds:.0f} s"

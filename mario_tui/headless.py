@@ -1,7 +1,7 @@
-"""A run without the dashboard: one more client of its host, with a progress display, plain lines or JSON lines.
+"""A run without the dashboard: a client of its host with a progress bar, plain lines or JSON lines.
 
-stdout carries the program's output, stderr what went wrong. Ctrl-C or SIGTERM: checkpoint, summary, exit 0; a second
-one: out at once, whatever the host does. SIGHUP is ignored.
+Output goes to stdout, errors go to stderr. Ctrl-C or SIGTERM writes a checkpoint and a summary and exits with 0; a
+second one ends the run at once, even if the host does not respond. SIGHUP is ignored.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ from engine.protocol.messages import (
 )
 from engine.runs.run import Run
 from engine.runtime.text import json_line, printable
-from mario_tui.data.format import duration, judged, number, reached
+from mario_tui.data.format import counted, duration, judged, number, reached
 from mario_tui.launch import Plan
 from mario_tui.terminal.safe_console import SafeConsole
 
 _PLAIN_EVERY_S = 10.0
 _JSON_EVERY_S = 1.0
-_LEAVE_S = 10.0
-"""Within this a host that was told to end at once, or never answered, has to end by itself."""
+_KILL_AFTER_S = 10.0
+"""A host that was told to end at once, or that never answered, is killed after this time."""
 
 
 class Display(Protocol):
@@ -63,36 +63,36 @@ class Display(Protocol):
         """Show one event."""
 
     def close(self) -> None:
-        """Leave the terminal as it was."""
+        """Restore the terminal."""
 
 
 def train_headless(plan: Plan, log_format: str) -> int:
-    """Start the run and follow it to its end in format "rich", "plain" or "json"; the exit status."""
+    """Start the run and follow it to its end in format "rich", "plain" or "json". Returns the exit status."""
     stopper = _Stopper()
     host = plan.start(foreground=True)
-    stopper.guard(host)
+    stopper.set_host(host)
     displays: dict[str, Callable[[Run], Display]] = {"rich": _Rich, "plain": _Plain, "json": _JSONLines}
     display = displays[log_format](host.run)
     end: Finished | Failed | None = None
     try:
         with host.connect() as client:
-            stopper.aim(client)
+            stopper.set_client(client)
             display.show(client.hello)
             while end is None:
                 event = client.receive()
                 end = event if isinstance(event, Finished | Failed) else None
                 try:
                     display.show(event)
-                except BrokenPipeError:  # the reader of our output left, as `| head` does, or `| tee` on Ctrl-C
-                    _say_no_more(sys.stdout)
-                    stopper.stop("nobody reads its output any more")
-                except OSError:  # the terminal was closed: the run is not
-                    _say_no_more(sys.stdout, sys.stderr)
+                except BrokenPipeError:  # the reader closed the pipe: `| head`, or `| tee` on Ctrl-C
+                    _discard_output(sys.stdout)
+                    stopper.stop("its output pipe was closed")
+                except OSError:  # the terminal was closed; the run continues
+                    _discard_output(sys.stdout, sys.stderr)
     except HostGone:
         pass
-    except UserError as error:  # the host did not come up
+    except UserError as error:  # the host did not start
         print(f"mario-tui: {error}", file=sys.stderr)
-        stopper.end_at_once()
+        stopper.kill_host_later()
         return 1
     finally:
         with contextlib.suppress(OSError):
@@ -102,17 +102,20 @@ def train_headless(plan: Plan, log_format: str) -> int:
     return exit_status(host.run, end)
 
 
-def _say_no_more(*streams: TextIO) -> None:
+def _discard_output(*streams: TextIO) -> None:
     for stream in streams:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def exit_status(run: Run, end: Finished | Failed | None) -> int:
-    """0 after an orderly end; otherwise the reason goes to stderr and 1 comes back, 2 for what could never work."""
+    """0 if the run finished or was stopped; otherwise 1, with the reason on stderr.
+
+    Raises `UserError` (exit status 2) if this machine can't do what was requested.
+    """
     if isinstance(end, Finished):
         return 0
     if end is None and run.record().state == "finished":
-        return 0  # it was read too slowly to hear of it
+        return 0  # this client was too slow to receive the last event
     if isinstance(end, Failed) and end.usage:
         raise UserError(end.reason)
     reason = end.reason if end is not None else "its host crashed"
@@ -121,50 +124,52 @@ def exit_status(run: Run, end: Finished | Failed | None) -> int:
 
 
 class _Stopper:
-    """Turns signals into Stop commands; one that comes before there is a connection waits for it. To the second one the
-    host has to answer in time, suspended or not; the third one kills it.
+    """Turns signals into Stop commands, and keeps those that arrive before there is a connection.
+
+    After the second signal the host is killed unless it ends in time, even if it is suspended. The third kills it at
+    once.
     """
 
     def __init__(self) -> None:
         self._host: HostProcess | None = None
         self._client: HostClient | None = None
         self._pending: list[str] = []
-        self._asked = 0
+        self._requests = 0
         for wanted in (signal.SIGINT, signal.SIGTERM):
             signal.signal(wanted, self._received)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
-    def guard(self, host: HostProcess) -> None:
+    def set_host(self, host: HostProcess) -> None:
         self._host = host
-        if self._asked > 1:
-            self.end_at_once()
+        if self._requests > 1:
+            self.kill_host_later()
 
-    def end_at_once(self) -> None:
-        """Kill the host, and with it all that it has started, if it is still there in a few seconds."""
+    def kill_host_later(self) -> None:
+        """Kill the host, and with it every process it has started, if it is still alive in a few seconds."""
         if self._host is not None:
-            timer = threading.Timer(_LEAVE_S, self._host.process.kill)
+            timer = threading.Timer(_KILL_AFTER_S, self._host.process.kill)
             timer.daemon = True
             timer.start()
 
-    def aim(self, client: HostClient) -> None:
+    def set_client(self, client: HostClient) -> None:
         self._client = client
         self._send()
 
     def stop(self, reason: str) -> None:
-        """Stop in order, unless that was asked for already."""
-        if not self._asked:
-            self._ask(reason)
+        """Stop the run, unless a stop was already requested."""
+        if not self._requests:
+            self._request(reason)
 
     def _received(self, signum: int, frame: FrameType | None) -> None:
-        self._ask(f"received {signal.Signals(signum).name}")
+        self._request(f"received {signal.Signals(signum).name}")
 
-    def _ask(self, reason: str) -> None:
-        self._asked += 1
+    def _request(self, reason: str) -> None:
+        self._requests += 1
         self._pending.append(reason)
         self._send()
-        if self._asked == 2:
-            self.end_at_once()
-        elif self._asked > 2 and self._host is not None:
+        if self._requests == 2:
+            self.kill_host_later()
+        elif self._requests > 2 and self._host is not None:
             self._host.process.kill()
 
     def _send(self) -> None:
@@ -172,11 +177,11 @@ class _Stopper:
             try:
                 self._client.send(Stop(reason=self._pending.pop(0)))
             except HostGone:
-                return  # the main loop notices, too
+                return  # the main loop handles it
 
 
 class _JSONLines:
-    """One JSON object a line; the last is the summary."""
+    """One JSON object per line; the last one is the summary."""
 
     def __init__(self, run: Run) -> None:
         self._next = 0.0
@@ -212,7 +217,7 @@ class _JSONLines:
 
 
 class _Plain:
-    """A line every ten seconds and one for what matters, for logs and pipes."""
+    """A progress line every ten seconds and a line per notable event, for logs and pipes."""
 
     def __init__(self, run: Run) -> None:
         self._next = 0.0
@@ -231,7 +236,7 @@ class _Plain:
 
 
 class _Rich:
-    """A bar that stays in place, with lines above it."""
+    """A progress bar, with a line above it per notable event."""
 
     def __init__(self, run: Run) -> None:
         self._console = SafeConsole()
@@ -278,13 +283,14 @@ def _rate(p: Progress) -> str:
 def _progress_line(p: Progress) -> str:
     left = "" if p.remaining_s is None or p.state == "paused" else f"  left {duration(p.remaining_s)}"
     return (
-        f"{p.state} {p.env_steps:,} steps  {_rate(p)}/s  {p.updates:,} updates  {p.episodes:,} episodes  "
+        f"{p.state} {counted(p.env_steps, 'step')}  {_rate(p)}/s  {counted(p.updates, 'update')}  "
+        f"{counted(p.episodes, 'episode')}  "
         f"return {number(p.mean_return)}  loss {number(p.loss)}  epsilon {p.epsilon:.3f}  beta {p.beta:.3f}{left}"
     )
 
 
 def _lines(event: Any) -> list[str]:
-    """What is printed of an event."""
+    """The lines to print for an event."""
     if isinstance(event, Finished):
         return [printable(_summary(event.summary)), printable(f"checkpoint {event.summary.checkpoint}")]
     line = _line(event)
@@ -294,11 +300,11 @@ def _lines(event: Any) -> list[str]:
 def _line(event: Any) -> str | None:
     match event:
         case Ready():
-            return f"ready: {event.device}, {event.precision}, {event.lane_threads} lane threads"
+            return f"ready: {event.device}, {event.precision}, {counted(event.lane_threads, 'lane thread')}"
         case Saved():
             return f"{event.kind} at {event.env_steps:,}: {event.path}"
         case Evaluation():
-            best = ", the best so far" if event.best else ""
+            best = ", best so far" if event.best else ""
             far = f", {reached(event.mean_x_pos, 0)}" if event.mean_x_pos else ""
             return f"evaluation at {event.env_steps:,}: {judged(event)}{far}{best}"
         case Phase():
@@ -313,7 +319,8 @@ def _line(event: Any) -> str | None:
 
 def _summary(s: Summary) -> str:
     return (
-        f"done ({s.reason}): {s.env_steps:,} environment steps, {s.frames:,} frames, {s.updates:,} updates, "
-        f"{s.episodes:,} episodes in {duration(s.wall_s)}; {s.env_steps_per_s:,.0f} steps/s, "
+        f"done ({s.reason}): {counted(s.env_steps, 'environment step')}, {counted(s.frames, 'frame')}, "
+        f"{counted(s.updates, 'update')}, {counted(s.episodes, 'episode')} in {duration(s.wall_s)}; "
+        f"{s.env_steps_per_s:,.0f} steps/s, "
         f"{s.updates_per_s:,.1f} updates/s; mean return {number(s.mean_return)}"
     )

@@ -1,4 +1,4 @@
-"""From options to a running host: merging option sources, new runs and resumed ones."""
+"""From options to a running host: merges the option sources, and starts new or resumed runs."""
 
 from __future__ import annotations
 
@@ -19,15 +19,17 @@ from engine.runs.run import CONFIG_FILE, Run, read_config
 
 @dataclass(frozen=True)
 class Plan:
-    """A validated request. `run` is the run it continues, `checkpoint` what it begins from."""
+    """A validated request to start a run. When resuming, `run` is that run and `checkpoint` its starting point."""
 
     config: RunConfig
     run: Run | None = None
     checkpoint: Path | None = None
 
     def start(self, *, foreground: bool = False) -> HostProcess:
-        """Make or reopen the run's folder and start its host. Raises `UserError` if this machine can't run it, before
-        anything is made, or if the folder can't be written."""
+        """Create or reopen the run's folder and start its host.
+
+        Raises `UserError` if this machine can't run it (nothing is created then), or if the folder can't be written.
+        """
         check_start(self.config, new=self.run is None)
         run = create_run(self.config) if self.run is None else self.run
         try:
@@ -40,21 +42,21 @@ class Plan:
 def make_plan(
     given: Mapping[str, Any], config_file: Path | None = None, resume: str | None = None, preset_name: str | None = None
 ) -> Plan:
-    """Options in rising order: defaults, the resumed run's, the preset's, the file's, the command line's.
+    """Merge the options. Later sources override earlier ones: defaults, resumed run, preset, file, command line.
 
-    Raises `UserError` in one line: which field or file, and what is accepted.
+    Raises `UserError` that names the field or file and what it must be.
     """
     given = _with_paths(given, Path.cwd())
     from_file = {} if config_file is None else _with_paths(load_toml(config_file), config_file.parent)
-    file_says = from_file.keys() - given.keys()
+    only_in_file = from_file.keys() - given.keys()
     if preset_name is not None:
         from_file = {**preset(preset_name), **from_file}
     asked = {**from_file, **given}
     try:
         return _plan(asked, resume)
     except ConfigError as error:
-        if error.field in file_says:
-            raise UserError(f"{config_file}: {error.field}: {error.reason}") from None
+        if error.field in only_in_file:
+            raise UserError(f"{config_file}: {error.field} {error.reason}") from None
         raise
 
 
@@ -67,26 +69,27 @@ def _plan(asked: Mapping[str, Any], resume: str | None) -> Plan:
     before = read_config(source.path / CONFIG_FILE)
     kept = before.options()
     for name in ("game", "board", "actions", "observation", "network"):
-        of_network = getattr(before, name)
-        if of_network is not None and asked.get(name, of_network) != of_network:
-            raise ConfigError(name, f"the checkpoint's network is for {of_network}; accepted: that, or a new run")
+        trained = getattr(before, name)
+        if trained is not None and asked.get(name, trained) != trained:
+            raise ConfigError(
+                name, f"must be {trained}, as in the checkpoint, got {asked[name]!r}; for another one start a new run"
+            )
     config = make_config({**carried_over(kept, before.game, asked.get("runner", before.runner)), **asked})
     if config.steps <= source.manifest.env_steps:
         raise ConfigError(
             "steps",
-            f"{config.steps:,} are done: the checkpoint is at {source.manifest.env_steps:,} environment steps; "
-            "accepted: a larger number",
+            f"must be above {source.manifest.env_steps:,}, the checkpoint's environment steps, got {config.steps:,}",
         )
     if source.run is not None and config.episodes is not None:
         done = source.run.record().episodes
         if done >= config.episodes:
-            raise ConfigError("episodes", f"{done:,} are done; accepted: a larger number")
+            raise ConfigError("episodes", f"must be above {done:,}, the episodes done, got {config.episodes:,}")
     return Plan(config, source.run, source.path)
 
 
 def _with_paths(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """With `~` as a shell takes it, and the cartridge's path as it was meant where it was written: the engine works in
-    the run's folder."""
+    """The values with `~` expanded, and the cartridge's path resolved against `folder`: the engine's working directory
+    is the run's folder."""
     paths = {
         name: str(expanded(values[name]))
         for name in ("rom", "run_dir")
@@ -98,7 +101,7 @@ def _with_paths(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def expanded(path: str) -> Path:
-    """With `~` as a shell takes it; of somebody unknown it stays."""
+    """A path with `~` expanded; `~name` of an unknown user is left as it is."""
     try:
         return Path(path).expanduser()
     except RuntimeError:

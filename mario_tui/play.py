@@ -21,7 +21,7 @@ from engine.config import joypad
 from engine.errors import UserError
 from engine.protocol.messages import Episode, Evaluated, EvaluationReport, Failed, Frame
 from mario_tui.data import themes
-from mario_tui.data.format import reached
+from mario_tui.data.format import counted, reached
 from mario_tui.data.settings import load_settings
 from mario_tui.evaluate import reports
 from mario_tui.terminal.safe_app import SafeApp
@@ -35,33 +35,34 @@ _BUTTONS = {
 }  # fmt: skip
 _HELP = {
     "mario": "arrows or WASD: move   x or p: jump (A)   z or o: run, fire (B)   enter: pause",
-    "snake": "arrows or WASD: where to",
-    "tetris": "left, right: move   up: turn   down or x: let it fall",
+    "snake": "arrows or WASD: steer",
+    "tetris": "left, right: move   up: rotate   down or x: drop",
 }
 
 
-_FILM_S, _LEAVE_S = 30.0, 2.0
+_RECORDING_TIMEOUT_S, _EXIT_TIMEOUT_S = 30.0, 2.0
 
 
 def start_game(*arguments: str) -> Popen[bytes]:
-    """The engine's game in a process; the end of its standard input, closed or with this process, ends it in order."""
+    """Start the engine's game process. It exits cleanly when its standard input is closed or this process ends."""
     command = [sys.executable, "-P", "-m", "engine.commands.play", *arguments]
     return Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
 
 
 def end_game(game: Popen[bytes], *arguments: str) -> None:
-    """Let it finish its film, if its arguments ask for one; it is killed if that takes too long."""
+    """End the game, after it has finished the recording if `arguments` request one; kill it if that takes too long."""
     assert game.stdin is not None
     game.stdin.close()
     try:
-        game.wait(_FILM_S if any(argument.startswith("--record") for argument in arguments) else _LEAVE_S)
+        records = any(argument.startswith("--record") for argument in arguments)
+        game.wait(_RECORDING_TIMEOUT_S if records else _EXIT_TIMEOUT_S)
     except subprocess.TimeoutExpired:
         game.kill()
         game.wait()
 
 
 def record(arguments: Sequence[str]) -> int:
-    """Play one episode into a file, without a screen; the exit status."""
+    """Record one episode to a file, without a screen. Returns the exit status."""
     game = start_game(*arguments, "--episodes=1")
     played = False
     try:
@@ -78,15 +79,14 @@ def record(arguments: Sequence[str]) -> int:
     finally:
         end_game(game, *arguments)
     if not played:
-        print("mario-tui: the game's process died", file=sys.stderr)
+        print("mario-tui: the game process died", file=sys.stderr)
     return 0 if played else 1
 
 
 class PlayApp(SafeApp[None]):
-    """The game full-screen, what its memory says, and how its episodes ended.
+    """The game full-screen, values from its memory, and the results of its episodes.
 
-    Terminals tell when a key is pressed, not when it is let go: a key counts as held for `hold_s` seconds after it was
-    last heard of.
+    Terminals report key presses but not releases: a key counts as held for `hold_s` seconds after its last press.
     """
 
     CSS = "#game { height: 1fr; } #memory, #episodes { height: 1; padding: 0 1; }"
@@ -101,7 +101,7 @@ class PlayApp(SafeApp[None]):
         self._episodes: list[Episode] = []
         self._failure: Failed | None = None
         self._leaving = False
-        self._until: dict[int, float] = {}  # button -> time at which it counts as let go
+        self._until: dict[int, float] = {}  # button -> time at which it counts as released
         self._sent = 0
         for theme in themes.load_themes()[0]:
             self.register_theme(theme)
@@ -117,13 +117,13 @@ class PlayApp(SafeApp[None]):
         yield Footer()
 
     def on_mount(self) -> None:
-        loop = asyncio.get_running_loop()  # Textual dies of these without restoring the terminal
+        loop = asyncio.get_running_loop()  # by default these kill Textual with the terminal unrestored
         for number in (signal.SIGHUP, signal.SIGTERM):
             loop.add_signal_handler(number, self.exit)
         self.set_interval(1 / 60, self._tick)
 
     def action_help_quit(self) -> None:
-        """Ctrl-C: there is nothing to lose."""
+        """Ctrl-C: quit without asking, because nothing can be lost."""
         self.exit()
 
     def on_key(self, event: Key) -> None:
@@ -138,7 +138,7 @@ class PlayApp(SafeApp[None]):
             event.prevent_default()
 
     def run_in_terminal(self) -> int:
-        """Play until the person leaves; the exit status."""
+        """Play until the user quits. Returns the exit status."""
         self._process = start_game(*self._arguments)
         threading.Thread(target=self._read, args=(reports(self._process),), daemon=True).start()
         try:
@@ -181,29 +181,30 @@ class PlayApp(SafeApp[None]):
             return
         self._game.show(frame)
         memory = "  ".join(f"{name} {value}" for name, value in frame.info.items() if name != "flag_get")
-        self._say("memory", memory)
+        self._set_line("memory", memory)
         if self._episodes:
-            self._say("episodes", _so_far(self._episodes))
+            self._set_line("episodes", _results(self._episodes))
 
     def _send(self, buttons: int) -> None:
         assert self._process.stdin is not None
-        with contextlib.suppress(OSError):  # the reader notices
+        with contextlib.suppress(OSError):  # `_read` handles it
             self._process.stdin.write(bytes((buttons,)))
             self._process.stdin.flush()
 
-    def _say(self, name: str, text: str) -> None:
+    def _set_line(self, name: str, text: str) -> None:
         line = self.query_one(f"#{name}", Static)
         if str(line.content) != text:
             line.update(text)
 
 
-def _so_far(episodes: Sequence[Episode]) -> str:
-    """How the episodes ended, in a line."""
+def _results(episodes: Sequence[Episode]) -> str:
+    """Results of the episodes, in one line."""
     last = episodes[-1]
     if not last.x_pos:
         scores = [episode.score for episode in episodes]
         return (
-            f"{len(scores)} games, mean score {sum(scores) / len(scores):.1f}, best {max(scores)}; last: {last.score}"
+            f"{counted(len(scores), 'game')}, mean score {sum(scores) / len(scores):.1f}, best {max(scores)}; "
+            f"last: {last.score}"
         )
     clears = sum(episode.flag for episode in episodes)
     how = "flag" if last.flag else "died or stuck"

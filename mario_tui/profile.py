@@ -1,4 +1,4 @@
-"""`mario-tui profile`: runs the engine's profiler in a process of its own and shows what it finds."""
+"""`mario-tui profile`: runs the engine's profiler in a separate process and prints its report."""
 
 from __future__ import annotations
 
@@ -22,43 +22,43 @@ from engine.runs.run import CONFIG_FILE
 from engine.runtime.text import json_line
 from mario_tui.launch import make_plan
 
-_LEAVE_S = 30.0
+_EXIT_TIMEOUT_S = 30.0
 _SHORTEST_S, _LONGEST_S = 2.0, 3600.0
 
 
 def add_profile_arguments(parser: argparse.ArgumentParser, whole: Callable[..., Callable[[str], int]]) -> None:
-    """The options of the command itself; those of the run come beside them. `whole` makes parsers of numbers."""
+    """Add the options of the command itself, besides those of a run. `whole` makes parsers for whole numbers."""
     group = parser.add_argument_group("profile")
     group.add_argument(
         "--duration", type=_seconds("--duration"), default=30.0, metavar="S",
-        help="seconds of learning to look at; the second half is measured (default: 30)",
+        help="seconds of learning; the second half is measured (default: 30)",
     )  # fmt: skip
     group.add_argument(
         "--trials", type=whole("--trials", 0, 100), default=6, metavar="N",
-        help="other options that are tried along what limits the run, 0 for none (default: 6)",
+        help="alternative options to try against the bottleneck; 0: none (default: 6)",
     )  # fmt: skip
     group.add_argument(
         "--trial-duration", type=_seconds("--trial-duration"), metavar="S",
-        help="seconds of learning in each (default: a third of --duration, at least 6)",
+        help="seconds of learning per trial (default: a third of --duration, at least 6)",
     )  # fmt: skip
     group.add_argument(
         "--report-file",
         type=Path,
         metavar="FILE",
-        help="the report, in Markdown (default: profile-RUN.md, and printed)",
+        help="where to write the report, in Markdown (default: print it, and write profile-RUN.md)",
     )
     group.add_argument(
-        "--trace", type=Path, metavar="FILE.json", help="two seconds of every stage, for https://ui.perfetto.dev"
+        "--trace", type=Path, metavar="FILE.json", help="write a two-second trace for https://ui.perfetto.dev"
     )
     group.add_argument("--json", action="store_true", help="print one JSON object instead of the report")
-    group.add_argument("--config", type=Path, metavar="FILE.toml", help="options from a file; given flags beat it")
-    group.add_argument("--preset", metavar="NAME", help="options of a known setup, beneath file and flags")
+    group.add_argument("--config", type=Path, metavar="FILE.toml", help="read options from a file; flags override it")
+    group.add_argument("--preset", metavar="NAME", help="start from a known setup; file and flags override it")
 
 
 def profile(options: argparse.Namespace) -> int:
-    """Profile and write the report; the exit status."""
+    """Profile a run and write the report. Returns the exit status."""
     for wanted in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(wanted, _leave)  # as Ctrl-C does: with everything tidied up
+        signal.signal(wanted, _exit)  # like Ctrl-C, it runs the cleanup
     config = make_plan(given(options), options.config, None, options.preset).config
     for name in ("report_file", "trace"):
         _check_writable(f"--{name.replace('_', '-')}", getattr(options, name))
@@ -80,11 +80,11 @@ def profile(options: argparse.Namespace) -> int:
                         return 1
                     case Profiled():
                         return _show(report, options)
-    print("mario-tui: the profile's process died", file=sys.stderr)
+    print("mario-tui: the profiler process died", file=sys.stderr)
     return 1
 
 
-def _leave(signum: int, frame: FrameType | None) -> None:
+def _exit(signum: int, frame: FrameType | None) -> None:
     raise SystemExit(128 + signum)
 
 
@@ -100,13 +100,13 @@ def _show(found: Profiled, options: argparse.Namespace) -> int:
         raise UserError(f"--report-file: {path}: can't be written ({error.strerror or error})") from None
     for written in (path, options.trace):
         if written is not None:
-            print(f"written: {written}", file=sys.stderr)
+            print(f"wrote {written}", file=sys.stderr)
     return 0
 
 
 @contextlib.contextmanager
 def _folder(config: RunConfig) -> Iterator[Path]:
-    """Where the runs are that are measured; a replay in a file stays on the disk that it is meant for."""
+    """A temporary folder for the measured runs; in the run folder if the replay is in a file, to use the same disk."""
     parent = None
     if config.use_mmap_buffer:
         parent = Path(config.run_dir)
@@ -117,7 +117,7 @@ def _folder(config: RunConfig) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _profiler(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    """The engine's profiler; told to end when the block is left, and waited for."""
+    """The engine's profiler process; it is asked to end, and waited for, when the block exits."""
     command = [sys.executable, "-P", "-m", "engine.commands.profile", str(folder), *arguments]
     with (folder / "profiler.log").open("wb") as log:
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log)
@@ -127,7 +127,7 @@ def _profiler(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]
         assert process.stdin is not None
         process.stdin.close()
         try:
-            process.wait(_LEAVE_S)
+            process.wait(_EXIT_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
@@ -140,7 +140,7 @@ def _reports(process: subprocess.Popen[bytes]) -> Iterator[ProfileReport]:
 
 
 def _check_writable(name: str, path: Path | None) -> None:
-    """Before minutes are spent on what can't be written."""
+    """Raise `UserError` if the file can't be written, before minutes are spent on measuring."""
     if path is None:
         return
     try:
@@ -157,8 +157,7 @@ def _seconds(name: str) -> Callable[[str], float]:
         except ValueError:
             value = math.nan
         if not _SHORTEST_S <= value <= _LONGEST_S:
-            accepted = f"{_SHORTEST_S:g} to {_LONGEST_S:g} seconds"
-            raise UserError(f"{name}: {text!r} is not accepted; accepted: {accepted}")
+            raise UserError(f"{name} must be between {_SHORTEST_S:g} and {_LONGEST_S:g} seconds, got {text!r}")
         return value
 
     return parse

@@ -1,7 +1,7 @@
-"""The terminal UI in a browser, through textual-serve: every visitor gets a client of their own.
+"""The terminal UI in a browser, through textual-serve: each visitor gets a separate client.
 
-A visitor acts as this user. The port is open to every user of the machine, and to every page in their browsers, so a
-request must carry the token that is printed at the start, and name a host that is ours.
+A visitor has the rights of the user who started the server. Every user of the machine can reach the port, and so can
+every page in their browsers, so a request must carry the token printed at the start and name one of our hosts.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ TOKEN_VARIABLE = "MARIO_TUI_TOKEN"
 _SHUTDOWN_S = 2.0
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{16,}")
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.-]+)(?::(\d{1,5}))?")
-"""What a `Host` header may be: a name or an address, and a port."""
+"""Valid `Host` headers: a name or an address, and an optional port."""
 _FONT_LINK = re.compile(r"<link[^>]*//fonts\.[^>]*>")
-"""Without it the page takes the browser's own monospace font."""
+"""Removed, so the page uses the browser's own monospace font and loads nothing from elsewhere."""
 _OWN_FILES_ONLY = (
     "default-src 'self'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
     "connect-src 'self' ws://{host} wss://{host}; object-src 'none'; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'"
 )
-"""What the browser may load, whatever the page of another textual-serve asks for: nothing from elsewhere. Nor may a
-page of another site frame this one."""
+"""Nothing may be loaded from other sites, whatever a later version of textual-serve's page asks for, and pages of other
+sites may not frame this one."""
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
     "X-Frame-Options": "DENY",
     "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",  # the address holds the token
+    "Referrer-Policy": "no-referrer",  # the address contains the token
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
@@ -51,7 +51,7 @@ _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def serve(host: str, port: int, run_dir: str | None, *, read_only: bool) -> int:
-    """Serve until SIGINT or SIGTERM; the exit status. Raises `UserError` if the address can't be had."""
+    """Serve until SIGINT or SIGTERM. Returns the exit status. Raises `UserError` if the address is unavailable."""
     token = _token()
     listening = _listen(host, port)
     words = [sys.executable, "-P", "-m", "mario_tui"]
@@ -64,10 +64,10 @@ def serve(host: str, port: int, run_dir: str | None, *, read_only: bool) -> int:
 
 
 def _token() -> str:
-    """The user's own, or a new one for every start. Apps and the hosts they start need not know it."""
+    """The token from the environment, or a new one. Child processes don't need it, so the variable is removed."""
     given = os.environ.pop(TOKEN_VARIABLE, "")
     if given and not _TOKEN.fullmatch(given):
-        raise UserError(f"{TOKEN_VARIABLE}: is not accepted; accepted: 16 or more letters, digits, - and _")
+        raise UserError(f"{TOKEN_VARIABLE} must be at least 16 letters, digits, - or _")
     return given or secrets.token_urlsafe()
 
 
@@ -75,17 +75,16 @@ def _listen(host: str, port: int) -> socket.socket:
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
     except (socket.gaierror, UnicodeError) as error:
-        raise UserError(f"--host: {host!r}: {error.args[-1]}; accepted: an address of this machine") from None
+        raise UserError(f"--host must be an address of this machine, got {host!r} ({error.args[-1]})") from None
     try:
         return socket.create_server(address[:2], family=family)
     except OSError as error:
-        raise UserError(
-            f"--port: {host}:{port}: {os.strerror(error.errno or 0)}; accepted: a free port, or 0 for any"
-        ) from None
+        reason = os.strerror(error.errno or 0)
+        raise UserError(f"--port must be a free port, or 0 for any, got {host}:{port} ({reason})") from None
 
 
 class _Server(Server):
-    """textual-serve's, on a socket that is open already, and careful about who asks."""
+    """textual-serve's server on an open socket; it rejects requests without the token or from other sites."""
 
     def __init__(self, command: str, host: str, listening: socket.socket, token: str) -> None:
         super().__init__(command, host=host, port=listening.getsockname()[1], title="mario-tui")
@@ -99,7 +98,7 @@ class _Server(Server):
         loop = asyncio.new_event_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self.request_exit)
-        # SIGHUP keeps its meaning: a server in a terminal ends with it.
+        # SIGHUP keeps its default action: a server started in a terminal ends with it.
         web.run_app(
             self._make_app(),
             sock=self._listening,
@@ -111,7 +110,7 @@ class _Server(Server):
         )
 
     async def _make_app(self) -> web.Application:
-        """Whatever textual-serve answers, now and in later versions, is answered to no one without the token."""
+        """The application with a guard on every route, including those of later textual-serve versions."""
         app = await super()._make_app()
         app.middlewares.append(self._guard)
         app.on_response_prepare.append(self._add_headers)
@@ -121,14 +120,14 @@ class _Server(Server):
         name = socket.gethostname() if self._bound_to.is_unspecified else self.host
         name = f"[{name}]" if ":" in name else name
         address = f"http://{name}:{self.port}/?token={self._token}"
-        print(f"mario-tui in a browser: {address}  (Ctrl-C ends it; runs go on)", flush=True)
+        print(f"mario-tui in a browser: {address}  (Ctrl-C stops the server; runs keep running)", flush=True)
 
     async def on_shutdown(self, app: web.Application) -> None:
         for visitor in list(self._visitors):
             await visitor.close(code=WSCloseCode.GOING_AWAY)
 
     async def handle_index(self, request: web.Request) -> Any:
-        """The page, with addresses as the visitor writes them: a forwarded port has another number."""
+        """The page, with the addresses that the visitor used: a forwarded port has a different number."""
         self.public_url = f"{request.scheme}://{request.host}"
         page: Any = await super().handle_index(request)
         page.text = _FONT_LINK.sub("", page.text)
@@ -145,28 +144,26 @@ class _Server(Server):
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
-        """Refuse who has no business here, before anything is done for them."""
+        """Reject requests without the token, from other sites, or for files that don't exist."""
         self._check_host(request.headers.get("Host", ""))
         if request.headers.get("Origin") not in (None, f"http://{request.host}", f"https://{request.host}"):
             raise web.HTTPForbidden(text="Pages of other sites have no access.")
         given = request.query.get("token", ""), request.cookies.get(_cookie(request), "")
         if not any(secrets.compare_digest(each.encode(errors="replace"), self._token.encode()) for each in given):
-            raise web.HTTPForbidden(text="Open the whole address that mario-tui serve has printed, with its token.")
+            raise web.HTTPForbidden(text="Open the whole address printed by mario-tui serve, including its token.")
         static = request.match_info.get("filename")
         if static is not None and not (self.statics_path / static).is_file():
-            raise web.HTTPNotFound  # no lists of folders
+            raise web.HTTPNotFound  # no directory listings
         return await handler(request)
 
     def _check_host(self, header: str) -> None:
-        """A name that leads here only by the visitor's resolver (DNS rebinding) is not ours; a number always does."""
+        """Reject names that only the visitor's resolver maps to this machine (DNS rebinding); numbers are safe."""
         asked = _HOST.fullmatch(header)
         name = asked[1].strip("[]").lower() if asked else ""
         address = _number(name)
         if not (name in self._names if address is None else address.is_loopback or not self._bound_to.is_loopback):
             number = "127.0.0.1" if self._bound_to.is_loopback else "a numeric address"
-            raise web.HTTPForbidden(
-                text=f"This machine is not known by that name; accepted: {', '.join((number, *self._names))}."
-            )
+            raise web.HTTPForbidden(text=f"The host name must be one of {', '.join((number, *self._names))}.")
 
     async def _add_headers(self, request: web.Request, response: web.StreamResponse) -> None:
         for name, value in _HEADERS.items():
@@ -174,7 +171,7 @@ class _Server(Server):
 
 
 def _names(host: str, *, loopback: bool) -> list[str]:
-    """What this machine is called, where it listens."""
+    """Names of this machine at the address it listens on."""
     if loopback:
         return ["localhost"]
     own = socket.gethostname().lower()
@@ -191,6 +188,6 @@ def _number(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 
 
 def _cookie(request: web.Request) -> str:
-    """The cookie's name: a browser sends the cookies of a machine to all its ports."""
+    """The cookie's name. It contains the port, because browsers send a machine's cookies to all its ports."""
     asked = _HOST.fullmatch(request.host)
     return f"mario-tui-{asked[2] or 80}" if asked else "mario-tui"

@@ -1,1 +1,1 @@
-"""What a run is told: options, presets, the command line, Mario's stages and action sets."""
+"""Configuration of a run: options, presets, the command line, Mario's stages and action sets."""

@@ -1,4 +1,4 @@
-"""Run options as command-line flags: parsed from them, and written back as the command that gives them."""
+"""Run options as command-line flags: parsing them, and writing them back as a command."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from engine.config.run_config import RunConfig, belongs, defaults, make_config
 def add_arguments(parser: argparse.ArgumentParser, game: str = GAMES[0], runner: str = RUNNERS[0]) -> None:
     """Add a flag for every field. Only flags that were given appear in the parsed namespace.
 
-    The help has the options of `game` and `runner` and their defaults.
+    The help shows the options and defaults of `game` and `runner`.
     """
     groups: dict[str, Any] = {}
     for spec in fields(RunConfig):
@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser, game: str = GAMES[0], runner:
 
 
 def given(namespace: argparse.Namespace) -> dict[str, Any]:
-    """The run options that were really on the command line, by field name."""
+    """The run options that were given on the command line, by field name."""
     names = {spec.name for spec in fields(RunConfig)}
     return {name: value for name, value in vars(namespace).items() if name in names}
 
@@ -49,7 +49,7 @@ def _unit(spec: FieldSpec) -> str:
 
 
 def command_line(config: RunConfig) -> str:
-    """The command that starts a run like this one: what differs from the defaults of its game and runner."""
+    """The command that starts a run with these options; only what differs from the defaults is written out."""
     words = ["mario-tui", "--game", config.game]
     if config.runner != RunConfig.runner:
         words += ["--runner", config.runner]

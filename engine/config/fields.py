@@ -1,12 +1,13 @@
-"""One option of a run: what the command line, the file and the form need to know of it, and what it accepts.
+"""One option of a run: its metadata for the command line, the file and the form, and its validation.
 
-An option is a field of a dataclass whose default says its type. Imports without torch.
+An option is a dataclass field; its default tells its type. Importing this does not import torch.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+from collections.abc import Iterable
 from typing import Any
 
 from engine.errors import UserError
@@ -14,7 +15,7 @@ from engine.errors import UserError
 GAMES = ("mario", "snake", "tetris")
 RUNNERS = ("single", "parallel", "ddp", "apex")
 AUTO = 0
-"""As a batch size: found by a short measurement when the run starts."""
+"""Stands for the batch size `auto`: chosen by a short benchmark when the run starts."""
 
 FieldSpec = dataclasses.Field[Any]
 
@@ -31,7 +32,7 @@ def option(
     games: tuple[str, ...] = GAMES,
     runners: tuple[str, ...] = RUNNERS,
 ) -> Any:
-    """A dataclass field with what the command line and the validation need to know about it."""
+    """A dataclass field with the metadata that the command line, the form and the validation read."""
     meta = {
         "group": group, "help": help, "choices": choices, "low": low, "high": high, "metavar": metavar,
         "games": games, "runners": runners,
@@ -40,14 +41,14 @@ def option(
 
 
 LARGEST = 2**53
-"""Of a number without a bound of its own: larger ones don't fit everywhere they pass through."""
+"""Upper bound of a number without one of its own: a larger one is not exact in every type that it passes through."""
 
 
 class ConfigError(UserError):
-    """A value that a field does not accept; `field` is its name, `reason` says what would be accepted."""
+    """An invalid value. `field` is the option's name; `reason` continues it: `must be between 0 and 1, got 2.0`."""
 
     def __init__(self, field: str, reason: str) -> None:
-        super().__init__(f"{flag(field)}: {reason}")
+        super().__init__(f"{flag(field)} {reason}")
         self.field = field
         self.reason = reason
 
@@ -58,11 +59,11 @@ def flag(name: str) -> str:
 
 
 def coerce(spec: FieldSpec, value: Any) -> Any:
-    """TOML and `1e5`-style numbers: a whole float is accepted where an int is asked for, and an int as a float."""
+    """The value in its field's type: a whole float (`1e5`) becomes an int, and an int a float. Raises `ConfigError`."""
     if spec.name == "batch_size" and value == "auto":
         return AUTO
     if spec.name == "batch_size" and value == AUTO:
-        raise ConfigError(spec.name, "0 is not accepted; accepted: auto, or a whole number from 1 to 65,536")
+        raise ConfigError(spec.name, "must be auto, or a whole number between 1 and 65,536, got 0")
     if is_int(spec) and isinstance(value, float) and value.is_integer() and abs(value) <= LARGEST:
         return int(value)
     if isinstance(spec.default, float) and isinstance(value, int) and not isinstance(value, bool):
@@ -79,19 +80,19 @@ def is_int(spec: FieldSpec) -> bool:
 
 
 def check(spec: FieldSpec, value: Any) -> None:
-    """Raises `ConfigError` if an option does not accept a value."""
+    """Raise `ConfigError` if `value` is invalid for the option."""
     meta = spec.metadata
     if value is None and spec.default is None:
         return
     if isinstance(spec.default, bool):
         if not isinstance(value, bool):
-            raise ConfigError(spec.name, f"{value!r} is not accepted; accepted: true, false")
+            raise ConfigError(spec.name, f"must be true or false, got {value!r}")
         return
     if is_text(spec):
         if not isinstance(value, str) or not value:
-            raise ConfigError(spec.name, f"{value!r} is not accepted; accepted: a text")
+            raise ConfigError(spec.name, f"must be text, got {value!r}")
         if meta["choices"] and value not in meta["choices"]:
-            raise ConfigError(spec.name, f"{value!r} is not accepted; accepted: {', '.join(meta['choices'])}")
+            raise ConfigError(spec.name, must_be_one_of(meta["choices"], value))
         return
     kind: tuple[type, ...] = (int,) if is_int(spec) else (int, float)
     low, high = meta["low"], meta["high"]
@@ -103,13 +104,34 @@ def check(spec: FieldSpec, value: Any) -> None:
         and value <= (LARGEST if high is None else high)
     )
     if not in_range:
-        accepted = f"up to {LARGEST:,}" if high is None and _is_too_large(value) else _range(spec)
-        raise ConfigError(spec.name, f"{value!r} is not accepted; accepted: {accepted}")
+        if high is None and _is_too_large(value):
+            raise ConfigError(spec.name, f"must be at most {LARGEST:,}, got {value!r}")
+        raise ConfigError(spec.name, must_be_within(low, high, value, whole=is_int(spec)))
+
+
+def must_be_one_of(choices: Iterable[str], value: Any) -> str:
+    """`must be one of a, b, got 'x'`."""
+    choices = list(choices)
+    return f"must be {'one of ' * (len(choices) > 1)}{', '.join(choices)}, got {value!r}"
+
+
+def must_be_within(low: float, high: float | None, value: Any, *, whole: bool) -> str:
+    """`must be between 0 and 1, got 2`; without an upper bound `must be a whole number of at least 1, got 0`."""
+    between = f"at least {bound(low)}" if high is None else f"between {bound(low)} and {bound(high)}"
+    noun = "" if not whole else "a whole number of " if high is None else "a whole number "
+    return f"must be {noun}{between}, got {value!r}"
+
+
+def bound(value: float) -> str:
+    """A bound as people write it: `1e-08`, `0.5`, `1`, `65,536`."""
+    return f"{value:,}" if isinstance(value, int) else f"{value:g}"
 
 
 def read_number(text: str) -> int | float | str:
-    """What `100_000`, `1e5` or `0.4` mean. What is no number stays a text, and so does one that is too large for every
-    option: an error then shows it as it was typed."""
+    """The number that `100_000`, `1e5` or `0.4` stands for.
+
+    Text that is not a number, or too large for every option, is returned as it is: the error then shows what was typed.
+    """
     for convert in (int, float):
         with contextlib.suppress(ValueError):
             value = convert(text)
@@ -124,10 +146,3 @@ def _is_too_large(value: Any) -> bool:
         return True
     except (TypeError, ValueError):
         return False
-
-
-def _range(spec: FieldSpec) -> str:
-    meta = spec.metadata
-    noun = "a whole number" if is_int(spec) else "a number"
-    low, high = (None if bound is None else f"{bound:,}" for bound in (meta["low"], meta["high"]))
-    return f"{noun} from {low} to {high}" if high is not None else f"{noun} of {low} or more"

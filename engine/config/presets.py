@@ -1,12 +1,13 @@
-"""Named sets of options: what earlier programs and a paper trained with, to compare with the defaults.
+"""Named sets of options, from earlier programs and a paper, to compare with the defaults.
 
-A preset lies under a configuration file and the command line: whatever those say counts.
+The configuration file and the command line override a preset.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from engine.config.fields import must_be_one_of
 from engine.errors import UserError
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -36,8 +37,8 @@ PRESETS: dict[str, dict[str, Any]] = {
         "tau": 1.0,
         "save_every": 5_000,
     },
-    # Horgan et al. 2018, appendix C: actors pull weights every 400 steps, which is --sync-every here; the paper moves
-    # the target network every 2,500 updates. 9.7k samples for 12.5k inserts a second.
+    # Horgan et al. 2018, appendix C: actors pull weights every 400 steps, which is --sync-every here; the paper updates
+    # the target network every 2,500 updates. 9.7k samples and 12.5k inserts per second.
     "apex-paper": {
         "runner": "apex",
         "num_actors": 14,
@@ -55,11 +56,11 @@ PRESETS: dict[str, dict[str, Any]] = {
         "tau": 1.0,
     },
 }
-"""parallel-classic and apex-classic: the defaults of earlier Mario trainers with those architectures."""
+"""`parallel-classic` and `apex-classic` are the defaults of earlier Mario trainers with those architectures."""
 
 
 def preset(name: str) -> dict[str, Any]:
-    """The options of a preset. Raises `UserError` if there is none of that name."""
+    """The options of a preset. Raises `UserError` if the name is unknown."""
     if name not in PRESETS:
-        raise UserError(f"--preset: {name!r} is not accepted; accepted: {', '.join(PRESETS)}")
+        raise UserError(f"--preset {must_be_one_of(PRESETS, name)}")
     return dict(PRESETS[name])

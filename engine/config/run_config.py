@@ -1,8 +1,8 @@
-"""A run's options: one frozen dataclass that is also the command line (`engine.config.command_line`) and the TOML file.
+"""A run's options: one frozen dataclass that defines both the command line (`engine.config.command_line`) and the file.
 
-Every field carries its help, its accepted values and where its default comes from, so `--help`, validation and the
-stored `config.toml` can't drift apart. Imports without torch. Of sources, "table" is the README's of recipes on World
-1-1, and "trial" a measured run of Double DQN there that those recipes started from (32 lanes, 2 CPU cores).
+Every field carries its help and its accepted values, so `--help`, validation and the stored `config.toml` can't drift
+apart. Importing this does not import torch. Comments name the source of a default: "table" is the README's table of
+recipes on World 1-1, "trial" a measured Double DQN run on it that those recipes started from (32 lanes, 2 CPU cores).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any
 
 import tomli_w
 
-from engine.config.fields import AUTO, GAMES, RUNNERS, ConfigError, check, coerce, flag, option
-from engine.config.joypad import action_buttons
+from engine.config.fields import AUTO, GAMES, RUNNERS, ConfigError, check, coerce, flag, must_be_one_of, option
+from engine.config.joypad import why_invalid
 from engine.config.stages import stages_of
 from engine.errors import UserError
 from engine.runtime.files import read_bounded
@@ -32,7 +32,7 @@ REWARDS = {"mario": ("progress", "classic"), "snake": ("fruits",), "tetris": ("l
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
-    """Options of a training run. Raises `ConfigError` on construction if a value is not accepted.
+    """Options of a training run. Raises `ConfigError` on construction if a value is invalid.
 
     Units: an *environment step* is one agent decision in one lane (4 emulated frames); an *update* is one optimiser
     step; a *lane* is one game.
@@ -41,83 +41,82 @@ class RunConfig:
     game: str = option(
         "mario",
         "run",
-        "what to play; the help is for that game and runner: --game snake --runner apex --help",
+        "game to train on; --help lists the options of a game and runner: --game snake --runner apex --help",
         choices=GAMES,
     )
     stage: str = option(
         "1-1",
         "run",
-        "1-1 to 8-4; several (1-1,1-2): each episode any of them; random: of all; game: all of it with three lives",
+        "1-1 to 8-4; several (1-1,1-2): each episode plays one of them; random: any stage; game: the whole game with "
+        "three lives",
         games=("mario",),
     )
-    emulator: str = option(
-        "native", "run", "the console behind the game", choices=("native", "nes-py"), games=("mario",)
-    )
+    emulator: str = option("native", "run", "NES emulator", choices=("native", "nes-py"), games=("mario",))
     rom: str | None = option(
-        None, "run", "cartridge (default: the one in gym-super-mario-bros)", metavar="FILE", games=("mario",)
+        None,
+        "run",
+        "cartridge file (iNES); if unset, the one in gym-super-mario-bros",
+        metavar="FILE",
+        games=("mario",),
     )
     runner: str = option(
         "single",
         "run",
-        "single: one process; parallel: workers on a shared model; ddp: a rank per device, gradients averaged; apex: "
-        "actors and a learner",
+        "single: one process; parallel: workers that share a model; ddp: one rank per device, gradients averaged; "
+        "apex: actors and a learner",
         choices=RUNNERS,
     )
     num_processes: int = option(
         2,
         "run",
-        "processes that play and learn: workers, or ranks",
+        "processes that play and learn (workers or ranks)",
         low=1,
         high=256,
         runners=("parallel", "ddp"),
     )
-    num_actors: int = option(2, "run", "processes that play", low=1, high=1024, runners=("apex",))
-    steps: int = option(
-        2_000_000, "run", "environment steps; stops at the first whole batch of lanes at or after N", low=1
-    )
-    episodes: int | None = option(None, "run", "stop after this many episodes too", low=1)
-    seed: int = option(0, "run", "seed of every random number", low=0, high=2**32 - 1)
-    device: str = option("auto", "run", "auto, cpu, mps, cuda or cuda:N; auto takes CUDA, then MPS, then CPU")
-    parallel_envs: int = option(
-        32, "run", "lanes: games that each process plays side by side (trial)", low=1, high=1024
-    )
+    num_actors: int = option(2, "run", "actor processes", low=1, high=1024, runners=("apex",))
+    steps: int = option(2_000_000, "run", "total environment steps (rounded up to a multiple of the lane count)", low=1)
+    episodes: int | None = option(None, "run", "also stop after this many episodes", low=1)
+    seed: int = option(0, "run", "random seed", low=0, high=2**32 - 1)
+    device: str = option("auto", "run", "auto, cpu, mps, cuda or cuda:N; auto prefers CUDA, then MPS, then CPU")
+    parallel_envs: int = option(32, "run", "lanes (parallel games) per process", low=1, high=1024)  # trial
     async_envs: bool = option(True, "run", "learn while the lanes emulate", runners=("single", "parallel", "ddp"))
 
     reward: str = option(
         "progress",
         "environment",
-        "Mario: progress, or classic: gym-super-mario-bros 7.4's; Snake: fruits; Tetris: lines: 1 + width x lines^2 "
-        "a piece, or jumanji: 0, 40, 100, 300, 1200",
+        "Mario: progress, or classic (as in gym-super-mario-bros 7.4); Snake: fruits; Tetris: lines (1 + width x "
+        "lines^2 per piece) or jumanji (0, 40, 100, 300 or 1200 for 0 to 4 lines)",
         metavar="NAME",
     )
     board: str | None = option(
         None,
         "environment",
-        "width x height in cells",
+        "board size in cells, width x height",
         metavar="WxH",
         games=BOARD_GAMES,
     )
     death_penalty: float = option(
-        0.0, "environment", "what Snake's death takes from the reward", low=0.0, high=100.0, games=("snake",)
+        0.0, "environment", "reward subtracted when the snake dies", low=0.0, high=100.0, games=("snake",)
     )
     pieces: str = option(
         "uniform",
         "environment",
-        "Tetris: every piece with the same probability, or bag: all seven before one comes again",
+        "uniform: every piece equally likely; bag: all seven pieces before any of them repeats",
         choices=("uniform", "bag"),
         games=("tetris",),
     )
     curriculum: bool = option(
         False,
         "environment",
-        "Mario: the stages of --stage join one after the other; Tetris: height, holes and bumpiness of the board count "
-        "from phase to phase more; evaluations are the same with and without",
+        "Mario: stages of --stage unlocked one at a time; Tetris: penalties for height, holes and bumpiness that grow "
+        "with each phase; evaluations are not affected",
         games=("mario", "tetris"),
     )
     curriculum_rate: float = option(
         0.5,
         "environment",
-        "the next stage joins when this share of episodes at the newest one reached the flag",
+        "clear rate on the newest stage that unlocks the next one",
         low=0.01,
         high=1.0,
         games=("mario",),
@@ -125,7 +124,7 @@ class RunConfig:
     curriculum_episodes: int = option(
         50,
         "environment",
-        "of that many last episodes, in the quarter of the lanes that explores least",
+        "window, in episodes, for that clear rate (least-exploring quarter of the lanes)",
         low=1,
         high=10_000,
         games=("mario",),
@@ -133,30 +132,28 @@ class RunConfig:
     curriculum_steps: int = option(
         100_000,
         "environment",
-        "environment steps of each phase; in its second half the next is blended in",
+        "environment steps per phase; the second half blends in the next phase",
         low=1,
         games=("tetris",),
     )
     actions: str = option(
         "right-only",
         "environment",
-        "right-only, simple, complex, or a list: noop,right,right+A",
+        "right-only, simple, complex, or a list such as noop,right,right+A",
         games=("mario",),
     )
     observation: str = option(
         "50x60",
         "environment",
-        "50x60: without the status bar, and a mark that tells whether A is held; 84x84: the whole screen",
+        "50x60: no status bar, plus a mark that shows whether A is held; 84x84: the whole screen",
         choices=("50x60", "84x84"),
         games=("mario",),
     )
-    frame_skip: int = option(
-        4, "environment", "frames that an action is held (Mnih et al. 2015)", low=1, high=60, games=("mario",)
-    )
+    frame_skip: int = option(4, "environment", "frames per action (Mnih et al. 2015)", low=1, high=60, games=("mario",))
     sticky_actions: float = option(
         0.0,
         "environment",
-        "probability to repeat the last action (Machado et al. 2018: 0.25)",
+        "probability of repeating the previous action (Machado et al. 2018: 0.25)",
         low=0.0,
         high=0.99,
         games=("mario",),
@@ -164,7 +161,7 @@ class RunConfig:
     noop_max: int = option(
         30,
         "environment",
-        "random no-op frames at an episode's start, 0 to N (Mnih et al. 2015)",
+        "maximum number of random no-op frames at the start of an episode (Mnih et al. 2015)",
         low=0,
         high=255,
         games=("mario",),
@@ -173,102 +170,100 @@ class RunConfig:
     network: str = option(
         "small",
         "learning",
-        "nature: Mnih et al. 2015; small: half its filters, updates cost 0.6 of it",
+        "nature: Mnih et al. 2015; small: half the filters, 0.6 times the cost per update",
         choices=("nature", "small"),
         games=("mario",),
     )
     batch_size: int = option(
-        128,
+        128,  # table
         "learning",
-        "transitions per update, per rank under ddp: a number (table), or auto for the largest that pays here",
+        "transitions per update (per rank under ddp), or auto for the largest that pays off on this machine",
         low=0,
         high=65_536,
     )
     accumulate: int = option(
-        1, "learning", "parts of a batch computed one after the other: the same update in less memory", low=1, high=4096
+        1, "learning", "split each batch into this many parts: the same update in less memory", low=1, high=4096
     )
-    replay_ratio: float = option(
-        4.0, "learning", "learned samples for each environment step (table)", low=0.01, high=1024
-    )
-    burnin: int = option(10_000, "learning", "environment steps before the first update (table)", low=1)
-    learning_rate: float = option(5e-4, "learning", "step size of Adam (table)", low=1e-8, high=1.0)
-    gamma: float = option(0.95, "learning", "discount of one environment step (trial)", low=0.0, high=1.0)
-    n_step: int = option(5, "learning", "steps in the n-step return (trial)", low=1, high=64)
+    replay_ratio: float = option(4.0, "learning", "samples learned per environment step", low=0.01, high=1024)  # table
+    burnin: int = option(10_000, "learning", "environment steps before the first update", low=1)  # table
+    learning_rate: float = option(5e-4, "learning", "Adam step size", low=1e-8, high=1.0)  # table
+    gamma: float = option(0.95, "learning", "discount factor per environment step", low=0.0, high=1.0)  # trial
+    n_step: int = option(5, "learning", "steps in the n-step return", low=1, high=64)  # trial
     sync_every: int = option(
         1,
         "learning",
-        "updates between two moves of the target network; also environment steps of a worker or actor between "
-        "two looks for new weights",
+        "learner updates between target-network updates; also environment steps between a worker's or actor's checks "
+        "for new weights",
         low=1,
     )
     tau: float = option(
-        0.002,
+        0.002,  # table
         "learning",
-        "how far it moves (table); 1 copies the online network, with --sync-every 1000 or so",
+        "target-network update rate; 1 is a hard copy, with --sync-every around 1000",
         low=1e-6,
         high=1.0,
     )
     actors_ahead: int = option(
         2_000,
         "learning",
-        "environment steps that actors may be ahead of the replay ratio before they wait",
+        "environment steps that actors may run ahead of the replay ratio before they wait",
         low=1,
         runners=("apex",),
     )
     learner_ahead: int = option(
         0,
         "learning",
-        "environment steps that the learner may be ahead of the replay ratio before it waits",
+        "environment steps that the learner may run ahead of the replay ratio before it waits",
         low=0,
         runners=("apex",),
     )
-    amp: bool = option(True, "learning", "mixed precision where the device is faster with it")
+    amp: bool = option(True, "learning", "mixed precision if it is faster on this device")
 
     epsilon: float = option(
-        0.2,
+        0.2,  # table
         "exploration",
-        "of the boldest lane; lane i of N keeps epsilon^(1 + 7 i / (N - 1)) (table; Horgan et al. 2018: 0.4)",
+        "exploration rate of the most exploratory lane; lane i of N uses epsilon^(1 + 7 i / (N - 1)) (Horgan et al. "
+        "2018: 0.4)",
         low=0.0,
         high=1.0,
     )
     epsilon_steps: int = option(
-        50_000,
+        50_000,  # table
         "exploration",
-        "environment steps over which epsilon falls from 1 to each lane's own (table)",
+        "environment steps over which epsilon decays from 1 to each lane's own value",
         low=1,
     )
 
-    buffer_size: int = option(400_000, "replay", "transitions kept; 3 KB each at 50x60 (trial)", low=100)
+    buffer_size: int = option(400_000, "replay", "replay capacity in transitions; 3 KB each at 50x60", low=100)  # trial
     use_mmap_buffer: bool = option(
         False,
         "replay",
-        "keep the replay in a file of the run's folder: larger than memory, reopened on resume",
+        "keep the replay in a file in the run's folder: it may exceed memory and is reopened on resume",
         runners=("single", "parallel", "ddp"),
     )
     replay_device: str = option(
         "auto",
         "replay",
-        "where it is kept: host, or device: the GPU that learns; auto: there if half of the free memory is enough",
+        "where the replay is kept: host, or device (the GPU that learns); auto: device if half of its free memory is "
+        "enough",
         choices=("auto", "host", "device"),
         runners=("single", "parallel", "ddp"),
     )
     prioritized_replay: bool = option(
-        True, "replay", "sample by TD error (Schaul et al. 2016); pays on Mario, not on Tetris (README)"
+        True, "replay", "sample by TD error (Schaul et al. 2016); helps on Mario, not on Tetris (see the README)"
     )
     alpha: float = option(
-        0.6, "replay", "how much priorities count, 0 is uniform (Schaul et al. 2016)", low=0.0, high=1.0
+        0.6, "replay", "priority exponent; 0 samples uniformly (Schaul et al. 2016)", low=0.0, high=1.0
     )
-    beta: float = option(
-        0.4, "replay", "importance-sampling exponent at the start (Schaul et al. 2016)", low=0.0, high=1.0
-    )
-    beta_annealing: float = option(1e-5, "replay", "added to beta at every update, up to 1", low=0.0, high=1.0)
+    beta: float = option(0.4, "replay", "initial importance-sampling exponent (Schaul et al. 2016)", low=0.0, high=1.0)
+    beta_annealing: float = option(1e-5, "replay", "added to beta at each update, up to 1", low=0.0, high=1.0)
 
     render: bool = option(False, "output", "show the rank-0 game from the start")
-    eval_every: int = option(50_000, "output", "environment steps between evaluations, 0 for none", low=0)
+    eval_every: int = option(50_000, "output", "environment steps between evaluations; 0: never", low=0)
     eval_episodes: int = option(
-        31,  # as many starts as 0 to 30 frames of doing nothing give
+        31,  # 0 to 30 no-ops give 31 distinct starts
         "output",
-        "greedy episodes in each, rounded up to as many of every stage; the best policy is kept",
+        "greedy episodes per evaluation, rounded up to the same number for every stage; the best policy is kept",
         low=1,
         high=1000,
     )
@@ -276,13 +271,13 @@ class RunConfig:
     checkpoint_replay: bool = option(
         False,
         "output",
-        "checkpoints hold the replay, too: a resumed run equals an uninterrupted one, bit for bit",
+        "include the replay in checkpoints, so that a resumed run matches an uninterrupted one bit for bit",
         runners=("single",),
     )
     restarts: int = option(
         3,
         "output",
-        "times in a row that a run begins again from its newest checkpoint after the process that learns was lost",
+        "times in a row that a run restarts from its newest checkpoint after the process that learns was lost",
         low=0,
         high=1000,
     )
@@ -294,53 +289,52 @@ class RunConfig:
             check(spec, getattr(self, spec.name))
         _check_device(self.device)
         if self.reward not in REWARDS[self.game]:
-            raise ConfigError("reward", f"{self.reward!r} is not accepted; accepted: {', '.join(REWARDS[self.game])}")
+            raise ConfigError("reward", must_be_one_of(REWARDS[self.game], self.reward))
         if self.game in BOARD_GAMES:
             _check_board(self.game, self.board)
-        for name, read in (("actions", action_buttons), ("stage", stages_of)):
-            try:
-                read(getattr(self, name))
-            except UserError as error:
-                raise ConfigError(name, str(error)) from None
-        if self.curriculum and self.game == "mario" and len(stages_of(self.stage)) == 1:
-            raise ConfigError(
-                "curriculum", f"needs stages in order, and {self.stage} is one; accepted with: --stage 1-1,1-2"
-            )
+        if reason := why_invalid(self.actions):
+            raise ConfigError("actions", reason)
+        try:
+            stages = stages_of(self.stage)
+        except UserError as error:
+            raise ConfigError("stage", str(error)) from None
+        if self.curriculum and self.game == "mario" and len(stages) == 1:
+            raise ConfigError("curriculum", f"needs several stages, such as --stage 1-1,1-2, got {self.stage}")
         lanes = self.processes * self.parallel_envs
         if self.buffer_size < lanes * (self.n_step + 8):
             raise ConfigError(
                 "buffer_size",
-                f"{self.buffer_size} is too small for {lanes} lanes of n-step {self.n_step}; "
-                f"accepted: {lanes * (self.n_step + 8)} or more",
+                f"must be at least {lanes * (self.n_step + 8):,} for {lanes:,} lanes and n-step {self.n_step}, "
+                f"got {self.buffer_size:,}",
             )
         if self.use_mmap_buffer and self.replay_device == "device":
-            raise ConfigError("replay_device", "'device' is not accepted with --use-mmap-buffer; accepted: auto, host")
+            raise ConfigError("replay_device", "must be auto or host with --use-mmap-buffer, got 'device'")
         if self.burnin > self.buffer_size:
-            raise ConfigError("burnin", f"{self.burnin} never fits; accepted: 1 to buffer-size ({self.buffer_size})")
+            raise ConfigError("burnin", f"must be at most --buffer-size ({self.buffer_size:,}), got {self.burnin:,}")
         if self.batch_size > self.largest_batch:
             share = "" if self.largest_batch == self.buffer_size else f" / {self.processes} processes"
             raise ConfigError(
                 "batch_size",
-                f"{self.batch_size} never fits; accepted: auto, or 1 to {self.largest_batch} "
-                f"(buffer-size {self.buffer_size}{share})",
+                f"must be auto, or at most {self.largest_batch:,} (--buffer-size {self.buffer_size:,}{share}), "
+                f"got {self.batch_size:,}",
             )
         if self.batch_size != AUTO and self.accumulate > self.batch_size:
             raise ConfigError(
-                "accumulate", f"must not exceed the batch size ({self.batch_size:,}), got {self.accumulate:,}"
+                "accumulate", f"must be at most --batch-size ({self.batch_size:,}), got {self.accumulate:,}"
             )
         self._check_target()
 
     def _check_target(self) -> None:
-        """Nobody wants a target network that stands still, or none: one of two options was forgotten."""
+        """Refuse a target network that hardly moves, or that always equals the online one: an option was forgotten."""
         if self.tau == 1 and self.sync_every == 1:
             raise ConfigError(
-                "tau", "1 after every update leaves no target network; accepted with: --sync-every 2 or more"
+                "tau", "must be below 1 with --sync-every 1: a copy after every update leaves no target network"
             )
         if self.tau < 1 and self.sync_every > _SLOWEST_TARGET * self.tau:
             raise ConfigError(
                 "tau",
-                f"{self.tau:g} every {self.sync_every:,} updates would hardly move the target network; accepted: "
-                f"{min(self.sync_every / _SLOWEST_TARGET, 1):g} or more",
+                f"must be at least {min(self.sync_every / _SLOWEST_TARGET, 1):g} with --sync-every "
+                f"{self.sync_every:,}, got {self.tau:g}: the target network would hardly move",
             )
 
     @property
@@ -350,15 +344,15 @@ class RunConfig:
 
     @property
     def largest_batch(self) -> int:
-        """Transitions in a replay: workers and ranks have one each, actors one together."""
+        """Largest batch in transitions, which is one replay: workers and ranks have one each, actors share one."""
         return self.buffer_size // (1 if self.runner == "apex" else self.processes)
 
     def to_toml(self) -> str:
-        """The options as TOML, one key a field; what is unset (None) or another game's is left out."""
+        """The options as TOML, one key per field, without those that are unset (None) or of another game."""
         return tomli_w.dumps(self.options())
 
     def options(self) -> dict[str, Any]:
-        """The options that are set and belong to game and runner, by field name."""
+        """The options that are set and apply to the game and runner, by field name."""
         values = {
             spec.name: getattr(self, spec.name) for spec in fields(self) if belongs(spec.name, self.game, self.runner)
         }
@@ -367,12 +361,12 @@ class RunConfig:
         return {name: value for name, value in values.items() if value is not None}
 
 
-_MOST_BYTES = 2**20
-"""Of a file of options."""
+_MAX_FILE_BYTES = 2**20
+"""Largest options file that is read."""
 _SLOWEST_TARGET = 10_000
-"""Updates in which a moving average's time constant must lie: what Mnih et al. 2015 leave between two copies."""
+"""Longest time constant of the target network, in updates: the copy interval of Mnih et al. 2015."""
 BOARD_LIMITS = {"snake": ((3, 30), (3, 30)), "tetris": ((4, 12), (4, 26))}
-"""Least and most of width and height."""
+"""Smallest and largest width, then height, in cells."""
 _BOARD_DEFAULTS: dict[str, Any] = {
     "parallel_envs": 64,
     "gamma": 0.97,
@@ -395,9 +389,9 @@ GAME_DEFAULTS: dict[str, dict[str, Any]] = {
 
 
 def defaults(game: str, runner: str) -> dict[str, Any]:
-    """Where the defaults of a game under a runner differ from those of `RunConfig`.
+    """Defaults of a game and runner that differ from those of `RunConfig`.
 
-    Two processes together play as many lanes and learn from as many transitions as one would.
+    Two processes together play as many lanes, and learn from as many transitions, as one process does.
     """
     values = dict(GAME_DEFAULTS.get(game, {}))
     if runner != "single":
@@ -408,25 +402,28 @@ def defaults(game: str, runner: str) -> dict[str, Any]:
 
 
 def carried_over(kept: Mapping[str, Any], game: str, runner: str) -> dict[str, Any]:
-    """Of a run's options those that it keeps under `runner`: another one has its own for what its processes share."""
+    """Options of an earlier run that still hold under `game` and `runner`.
+
+    With another runner the number of lanes per process is not kept: it depends on how many processes share them.
+    """
     if runner == kept["runner"]:
         return dict(kept)
     return {name: kept[name] for name in kept if name != "parallel_envs" and belongs(name, game, runner)}
 
 
 def belongs(name: str, game: str, runner: str) -> bool:
-    """Whether an option is one of a game and a runner."""
+    """Whether an option applies to a game and runner."""
     meta = RunConfig.__dataclass_fields__[name].metadata
     return game in meta["games"] and runner in meta["runners"]
 
 
 def load_toml(path: Path) -> dict[str, Any]:
-    """Options from a TOML file, not yet validated as a whole.
+    """Options from a TOML file, not yet validated.
 
-    Raises `UserError` naming the file, and the key with the accepted ones if a key is unknown.
+    Raises `UserError` naming the file, and the accepted keys if one is unknown.
     """
     try:
-        values = tomllib.loads(read_bounded(path, _MOST_BYTES, links=True).decode("utf-8"))
+        values = tomllib.loads(read_bounded(path, _MAX_FILE_BYTES, links=True).decode("utf-8"))
     except OSError as error:
         raise UserError(f"{path}: can't be read ({error.strerror or error})") from None
     except (tomllib.TOMLDecodeError, ValueError, RecursionError) as error:  # a number of 5,000 digits is a ValueError
@@ -435,9 +432,9 @@ def load_toml(path: Path) -> dict[str, Any]:
 
 
 def make_config(values: Mapping[str, Any], source: str | None = None) -> RunConfig:
-    """A validated `RunConfig` from field values; `source` (a file) is named in front of an error.
+    """A validated `RunConfig` from field values; missing ones take the defaults of the game and runner.
 
-    What is not given is the default of the game and the runner.
+    Raises `ConfigError`, or `UserError` that starts with `source` (a file) if it is given.
     """
     game, runner = values.get("game", RunConfig.game), values.get("runner", RunConfig.runner)
     specs = RunConfig.__dataclass_fields__
@@ -449,20 +446,20 @@ def make_config(values: Mapping[str, Any], source: str | None = None) -> RunConf
             for kind, chosen, all_of_them in (("game", game, GAMES), ("runner", runner, RUNNERS)):
                 accepted = spec.metadata[f"{kind}s"]
                 if spec.name in known and chosen in all_of_them and chosen not in accepted:
-                    flags = " and ".join(f"--{kind} {each}" for each in accepted)
-                    raise ConfigError(spec.name, f"is not an option of {chosen}; accepted with: {flags}")
+                    flags = " or ".join(f"--{kind} {each}" for each in accepted)
+                    raise ConfigError(spec.name, f"is not an option of {chosen}; it needs {flags}")
         return RunConfig(**{**defaults(game, runner), **known})
     except ConfigError as error:
         if source is None:
             raise
-        raise UserError(f"{source}: {error.field}: {error.reason}") from None
+        raise UserError(f"{source}: {error.field} {error.reason}") from None
 
 
 def _known(values: Mapping[str, Any], source: str) -> dict[str, Any]:
     names = [spec.name for spec in fields(RunConfig)]
     for key in values:
         if key not in names:
-            raise UserError(f"{source}: unknown key {key!r}; accepted: {', '.join(names)}")
+            raise UserError(f"{source}: unknown key {key!r}; must be one of {', '.join(names)}")
     return dict(values)
 
 
@@ -472,12 +469,12 @@ def _check_board(game: str, board: str | None) -> None:
     if len(sides) != 2 or not all(
         side.isdecimal() and low <= int(side) <= high for side, (low, high) in zip(sides, limits, strict=True)
     ):
-        accepted = "x".join(f"{low}..{high}" for low, high in limits)
-        raise ConfigError("board", f"{board!r} is not accepted; accepted: WIDTHxHEIGHT within {accepted}")
+        width, height = (f"{low} to {high}" for low, high in limits)
+        raise ConfigError("board", f"must be WIDTHxHEIGHT, width {width} and height {height}, got {board!r}")
 
 
 def _check_device(device: str) -> None:
     name, _, index = device.partition(":")
     if device in ("auto", "cpu", "mps", "cuda") or (name == "cuda" and index.isdecimal()):
         return
-    raise ConfigError("device", f"{device!r} is not accepted; accepted: auto, cpu, mps, cuda, cuda:N")
+    raise ConfigError("device", must_be_one_of(("auto", "cpu", "mps", "cuda", "cuda:N"), device))

@@ -1,4 +1,4 @@
-"""Messages on a stream: 4 bytes of length (big-endian), then MessagePack. Decoding never executes anything."""
+"""Messages on a stream: 4 bytes of length (big-endian), then MessagePack. Decoding never executes code."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ decode_report = msgspec.msgpack.Decoder(Report).decode
 
 
 def encode(message: Message) -> bytes:
-    """A message as MessagePack, without the length in front."""
+    """A message as MessagePack, without the length prefix."""
     return _ENCODER.encode(message)
 
 
 def pack(message: Message) -> bytes:
-    """A message as it goes over a stream: 4 bytes of length (big-endian), then MessagePack."""
+    """A message as sent on a stream: 4 bytes of length (big-endian), then MessagePack."""
     body = _ENCODER.encode(message)
     return _HEADER.pack(len(body)) + body
 
 
 def body_length(header: bytes, most: int = MAX_MESSAGE_BYTES) -> int:
-    """Length in bytes of the message behind a header. Raises `ValueError` if it is more than `most`."""
+    """Length in bytes of the message after a header. Raises `ValueError` if it exceeds `most`."""
     (length,) = _HEADER.unpack(header)
     if length > most:
         raise ValueError(f"message must be at most {most} bytes, got {length}")

@@ -109,7 +109,7 @@ class Progress(Message, frozen=True):
 
 
 class Lane(msgspec.Struct, frozen=True):
-    """One game of one actor. Mario's returns are sums of gym-super-mario-bros 7.4 rewards."""
+    """Statistics of one lane. Mario's returns are sums of gym-super-mario-bros 7.4 rewards."""
 
     actor: int
     lane: int
@@ -118,7 +118,7 @@ class Lane(msgspec.Struct, frozen=True):
     last_return: float
     mean_return: float  # over the last 20 episodes
     best_return: float
-    best_x: int  # Mario's; 0 in other games
+    best_x: int  # Mario only; 0 in other games
     clears: int
     returns: list[float]  # the last 20, oldest first
     best_score: int = 0
@@ -147,7 +147,7 @@ class Member(msgspec.Struct, frozen=True):
 
     role: Literal["actor", "worker", "rank"]
     index: int
-    ready: bool  # False while it starts
+    ready: bool  # False while starting
     lanes: int
     env_steps: int  # since the run was started or resumed
     env_steps_per_s: float
@@ -254,13 +254,13 @@ class Frame(Message, frozen=True):
 
 
 class Episode(Message, frozen=True):
-    """An episode that ended in a lane."""
+    """A finished episode."""
 
     actor: int
     lane: int
-    env_steps: int  # of the run, when it ended
-    episode: int  # of the run, counted from 1
-    episode_return: float  # in Mario: sum of gym-super-mario-bros 7.4 rewards
+    env_steps: int  # of the run, at the episode's end
+    episode: int  # number within the run, from 1
+    episode_return: float  # Mario: sum of gym-super-mario-bros 7.4 rewards
     length: int  # environment steps
     x_pos: int  # furthest x position; 0 in other games
     flag: bool
@@ -331,6 +331,8 @@ class Saved(Message, frozen=True):
 
 
 class Log(Message, frozen=True):
+    """A line of the run's log."""
+
     at: float  # unix time
     level: Literal["info", "warning", "error"]
     text: str
@@ -353,6 +355,8 @@ class Summary(msgspec.Struct, frozen=True):
 
 
 class Finished(Message, frozen=True):
+    """The run ended as requested: its steps are done, or it was stopped."""
+
     summary: Summary
 
 
@@ -388,7 +392,7 @@ class Hello(Message, frozen=True):
     render: bool  # the run was started with --render
     points: list[Point]
     events: list[Noted]
-    actions: list[str] = []  # their names, in the order of Q-values
+    actions: list[str] = []  # names, in the order of the Q-values
 
 
 # ---------------------------------------------------------------------------------------------- runner to host only
@@ -434,7 +438,7 @@ class Evaluated(Message, frozen=True):
     mean_return: float  # gym-super-mario-bros 7.4 rewards
     mean_x_pos: float
     mean_length: float  # environment steps
-    mean_time_left: float  # of the game's clock
+    mean_time_left: float  # on the game's clock
     mean_score: float
     mean_score_low: float  # 95 % interval (normal)
     mean_score_high: float

@@ -1,1 +1,1 @@
-"""What screens show and edit, without drawing it: events, event files, forms, settings, keys, themes."""
+"""The data behind the screens, without drawing: events, event files, forms, settings, keys, themes."""

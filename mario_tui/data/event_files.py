@@ -1,7 +1,7 @@
-"""Scalars out of TensorBoard event files, whoever wrote them. Imports without torch and NumPy.
+"""Reads scalars from TensorBoard event files of any program. Imports neither torch nor NumPy.
 
 A file is a sequence of records: length (uint64), its CRC, the data (a serialised `Event`), its CRC, all little-endian.
-TensorBoard's own loader is not used: it brings a second of imports and follows one file only.
+TensorBoard's own loader is not used: it takes a second to import and follows a single file.
 """
 
 from __future__ import annotations
@@ -19,26 +19,25 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 
 _HEAD = struct.Struct("<QI")
 _TAIL_BYTES = 4
-_LONGEST = 2**40
-_MOST_BYTES = 2**20
-"""A longer record holds pictures or a graph; it is passed over."""
+_MAX_LENGTH = 2**40
+_MAX_BYTES = 2**20
+"""A longer record contains images or a graph; it is skipped."""
 _FLOATS = {1: "<f", 2: "<d"}
 """By TensorFlow's DataType: float and double."""
 MOST_POINTS = 4096
 MOST_IN_ALL = 2_000_000
-"""Points of all tags together, some 300 MB."""
+"""Maximum number of points of all tags together, about 300 MB."""
 MOST_SERIES = 10_000
-"""Tags, each in each of its subfolders."""
-_LONGEST_TAG = 500
-_MOST_AT_ONCE = 200_000
-"""Scalars that are read before they are shown."""
-_DEEPEST = 32
-"""Folders within each other that are looked into."""
+"""Maximum number of series (a tag in one subfolder)."""
+_MAX_TAG_LENGTH = 500
+_BATCH = 200_000
+"""Maximum number of scalars read before they are shown."""
+_MAX_DEPTH = 32
+"""Maximum depth of nested folders."""
 
 
 class History:
-    """Points (step, seconds since the first, value) of a tag, oldest first: all until there are `MOST_POINTS`, then
-    evenly thinned."""
+    """Points (step, seconds since the first, value) of a series, oldest first; thinned evenly at `MOST_POINTS`."""
 
     def __init__(self) -> None:
         self.points: list[tuple[int, float, float]] = []
@@ -57,7 +56,7 @@ class History:
             self.thin()
 
     def thin(self) -> None:
-        """Leave every second point out, of those to come, too."""
+        """Drop every second point, and keep only half as many of those to come."""
         if len(self.points) > 1:
             del self.points[::2]
             self._stride *= 2
@@ -69,8 +68,8 @@ Scalar = tuple[str, str, int, float, float]
 
 @dataclass
 class News:
-    """What was written since the last time, and what is wrong with files that can't be read on. With `more` there was
-    too much for one time."""
+    """Scalars written since the last call, and errors of files that can't be read any further. `more`: the batch was
+    full, so more can be read at once."""
 
     scalars: list[Scalar] = field(default_factory=list)
     broken: dict[Path, str] = field(default_factory=dict)
@@ -78,29 +77,29 @@ class News:
 
 
 def event_files(path: Path) -> list[Path]:
-    """The event files under a folder by their names, whatever they are; a file stands for itself."""
+    """Paths under a folder that are named like event files; for a file, its own path."""
     if not path.is_dir():
         return [path] if path.exists() else []
     found: list[Path] = []
     for folder, folders, names in os.walk(path):  # links to folders are not followed
         found += [Path(folder, name) for name in names if "tfevents" in name]
-        if len(Path(folder).parts) >= len(path.parts) + _DEEPEST:
+        if len(Path(folder).parts) >= len(path.parts) + _MAX_DEPTH:
             folders.clear()
     return sorted(found)
 
 
 def is_event_file(path: Path) -> bool:
-    """Whether a file is one by its name or by how it begins."""
+    """Whether a file is an event file, by its name or its first record."""
     try:
         with _opened(path) as file:
             first = next(_records(file, os.fstat(file.fileno()).st_size), None)
         return "tfevents" in path.name or (first is not None and Event.FromString(first).file_version != "")
-    except Exception:  # protobuf's DecodeError is another class in each of its implementations
+    except Exception:  # protobuf's DecodeError is a different class in each implementation
         return "tfevents" in path.name
 
 
 def _opened(path: Path) -> BinaryIO:
-    """A file for reading. Raises `ValueError` for what is none: a pipe would be waited for, and a device may do
+    """Open a file for reading. Raises `ValueError` if it is not a regular file: a pipe could block, and a device may do
     anything."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     file = os.fdopen(descriptor, "rb")
@@ -111,25 +110,25 @@ def _opened(path: Path) -> BinaryIO:
 
 
 class EventFolder:
-    """Every event file under a folder, or one alone. `collect` may run in a thread; what it brings is taken in where it
-    is shown."""
+    """All event files under a folder, or a single file. `collect` may run in a thread; `take_in` adds its result in the
+    thread that draws."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.root = path if path.is_dir() else path.parent
-        """What names of files are relative to."""
+        """Base folder for the displayed file names."""
         self.tags: dict[str, dict[str, History]] = {}
-        """By tag, then by the subfolder that its file is in ("." is the folder itself)."""
+        """By tag, then by the file's subfolder ("." for the folder itself)."""
         self.broken: dict[Path, str] = {}
-        """What is wrong with files that can't be read on."""
+        """Errors of files that can't be read any further."""
         self.left_out = False
-        """Whether there are more scalars than are kept."""
+        """Whether series were dropped because there are more than `MOST_SERIES`."""
         self._at: dict[Path, int] = {}
         self._series = 0
-        self._points = 0  # that were added; what was thinned is found when they are too many
+        self._points = 0  # added since the last recount, which also subtracts those that were thinned
 
     def collect(self) -> News:
-        """Read what was written since the last time."""
+        """Read what was written since the last call."""
         news = News()
         for path in event_files(self.path):
             if path in self.broken:
@@ -138,18 +137,18 @@ class EventFolder:
             try:
                 for scalars in self._rest_of(path):
                     news.scalars += [(tag, inside, step, at, value) for tag, step, at, value in scalars]
-                    if len(news.scalars) >= _MOST_AT_ONCE:
+                    if len(news.scalars) >= _BATCH:
                         news.more = True
                         return news
             except OSError as error:
-                if path.is_symlink() or path.exists():  # it was not removed just now
+                if path.is_symlink() or path.exists():  # not deleted in the meantime
                     news.broken[path] = error.strerror or str(error)
             except ValueError as error:
                 news.broken[path] = str(error)
         return news
 
     def take_in(self, news: News) -> bool:
-        """Whether there was anything new."""
+        """Add the result of `collect`; returns whether it contained anything."""
         for tag, inside, step, wall_time, value in news.scalars:
             history = self._history(tag, inside)
             if history is not None:
@@ -159,8 +158,8 @@ class EventFolder:
         return bool(news.scalars or news.broken)
 
     def _history(self, tag: str, inside: str) -> History | None:
-        """That of a tag; None if there are too many."""
-        tag = tag[-_LONGEST_TAG:]
+        """The history of a series; None if there are too many series."""
+        tag = tag[-_MAX_TAG_LENGTH:]
         histories = self.tags.get(tag, {})
         if inside not in histories:
             if self._series >= MOST_SERIES:
@@ -171,7 +170,7 @@ class EventFolder:
         return self.tags[tag][inside]
 
     def _thin(self, added: int) -> None:
-        """So that all points together stay within `MOST_IN_ALL`."""
+        """Keep the total number of points within `MOST_IN_ALL`."""
         self._points += added
         if self._points <= MOST_IN_ALL:
             return
@@ -182,7 +181,7 @@ class EventFolder:
         self._points = points
 
     def _rest_of(self, path: Path) -> Iterator[list[tuple[str, int, float, float]]]:
-        """The scalars of a file that are new, record by record: after each, the rest may be left for the next time."""
+        """New scalars of a file, record by record. The caller may stop after any record and continue later."""
         with _opened(path) as file:
             size = os.fstat(file.fileno()).st_size
             file.seek(self._at.get(path, 0))
@@ -192,17 +191,17 @@ class EventFolder:
 
 
 def _records(file: BinaryIO, size: int) -> Iterator[bytes]:
-    """The data of each complete record from here on; empty if it is too long to be of interest.
+    """Data of each complete record from the current position; empty for records that are too long.
 
-    Raises `ValueError` if these are no records.
+    Raises `ValueError` if the file does not contain records.
     """
     while len(head := file.read(_HEAD.size)) == _HEAD.size:
         length, _ = _HEAD.unpack(head)
-        if not 0 < length <= _LONGEST:
-            raise ValueError("not an event file of TensorBoard")
+        if not 0 < length <= _MAX_LENGTH:
+            raise ValueError("not a TensorBoard event file")
         if file.tell() + length + _TAIL_BYTES > size:
             return  # still being written
-        if length > _MOST_BYTES:
+        if length > _MAX_BYTES:
             file.seek(length + _TAIL_BYTES, 1)
             yield b""
         else:
@@ -210,11 +209,11 @@ def _records(file: BinaryIO, size: int) -> Iterator[bytes]:
 
 
 def scalars_of(data: bytes) -> Iterator[tuple[str, int, float, float]]:
-    """Tag, step, unix time and value of each scalar in a serialised `Event`. Raises `ValueError` if it is none."""
+    """Tag, step, unix time and value of each scalar in a serialised `Event`. Raises `ValueError` if it is not one."""
     try:
         event = Event.FromString(data)
-    except Exception as error:  # protobuf's DecodeError is another class in each of its implementations
-        raise ValueError(f"not an event of TensorBoard ({error})") from None
+    except Exception as error:  # protobuf's DecodeError is a different class in each implementation
+        raise ValueError(f"not a TensorBoard event ({error})") from None
     for value in event.summary.value:
         number = _number(value)
         if number is not None:
@@ -222,7 +221,7 @@ def scalars_of(data: bytes) -> Iterator[tuple[str, int, float, float]]:
 
 
 def _number(value: Summary.Value) -> float | None:
-    """As PyTorch and TensorFlow 1 write it, or as a tensor with one element, as TensorFlow 2 and JAX do."""
+    """A scalar: a simple value (PyTorch, TensorFlow 1) or a tensor with one element (TensorFlow 2, JAX); else None."""
     if value.HasField("simple_value"):
         return float(value.simple_value)
     if not value.HasField("tensor") or any(side.size != 1 for side in value.tensor.tensor_shape.dim):

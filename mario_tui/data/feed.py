@@ -1,4 +1,4 @@
-"""Events from a host to the screen: a reader thread folds them, the app takes the newest picture at its own tick."""
+"""Events from a host to the screen: a reader thread folds them, and the app takes a snapshot at each tick."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from engine.runs.run import Run
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What is known of a run at one instant; nothing in it changes any more."""
+    """Immutable state of a run at one instant."""
 
     hello: Hello | None = None
     ready: Ready | None = None
@@ -45,28 +45,28 @@ class Snapshot:
     system: System | None = None
     points: tuple[Point, ...] = ()
     events: tuple[Noted, ...] = ()
-    """Newest episodes and everything else, in order."""
+    """The newest episodes and all other events, in order."""
     episodes: tuple[Noted, ...] = ()
     others: tuple[Noted, ...] = ()
-    """Evaluations, checkpoints, log lines, the first clear ...; the same object while nothing was added."""
+    """Evaluations, checkpoints, log lines, the first clear ...; the same object until something is added."""
     end: Finished | Failed | None = None
     connected: bool = False
     problem: str = ""
-    """Why there is neither a host nor a recording."""
+    """Why neither a host nor a recording could be read."""
 
     @property
     def live(self) -> bool:
-        """Whether there is somebody to command, and what is shown is of now."""
+        """Whether a host is connected, so that the data is current and commands can be sent."""
         return self.connected and self.end is None
 
     @property
     def running(self) -> bool:
-        """Whether its rates are of now."""
+        """Whether the run is running, so that its rates are current."""
         return self.live and self.progress is not None and self.progress.state == "running"
 
 
 class Feed:
-    """The newest of a run, from a live connection or from a recording."""
+    """The newest state of a run, from a live connection or from a recording."""
 
     def __init__(self) -> None:
         self._view = RunState()
@@ -80,8 +80,10 @@ class Feed:
 
     def connect(self, run: Run, host: HostProcess | None = None) -> None:
         """Follow a run through `host`, if this process has just started it, else by attaching; replay its recording if
-        it has no host. Returns at once: a host may take seconds to answer, and one that is suspended says nothing. The
-        thread that waits for it holds up nobody who leaves.
+        it has no host.
+
+        Returns at once: a host may take seconds to answer, and a suspended one never does. The waiting thread is a
+        daemon, so it does not delay the exit.
         """
         threading.Thread(target=self._connect, args=(run, host), daemon=True, name="connect").start()
 
@@ -98,7 +100,7 @@ class Feed:
                 self._changed = True
 
     def follow(self, client: HostClient) -> None:
-        """Read from a connection, in a thread of its own, until it ends."""
+        """Read from a connection in a separate thread until it closes."""
         with self._lock:
             if self._closed:
                 client.close()
@@ -108,14 +110,14 @@ class Feed:
         threading.Thread(target=self._read, args=(client,), daemon=True, name="feed").start()
 
     def replay(self, events: Iterable[Event]) -> None:
-        """Fold in events that are at hand."""
+        """Apply events."""
         with self._lock:
             for event in events:
                 self._view.apply(event)
             self._changed = True
 
     def send(self, command: Command) -> bool:
-        """Whether the command could be sent."""
+        """Send a command; returns whether it could be sent."""
         if self._client is None:
             return False
         try:
@@ -125,7 +127,7 @@ class Feed:
         return True
 
     def snapshot(self) -> Snapshot:
-        """The newest picture; the same object as before if nothing changed."""
+        """The newest snapshot; the same object as before if nothing changed."""
         with self._lock:
             if self._changed:
                 self._changed = False
@@ -157,7 +159,7 @@ class Feed:
             return self._snapshot
 
     def frame(self) -> Frame | None:
-        """The newest picture of the game."""
+        """The newest frame of the game."""
         return self._view.frame
 
     def episodes_of(self, actor: int, lane: int) -> list[Episode]:
@@ -166,7 +168,7 @@ class Feed:
             return list(self._view.lane_episodes.get((actor, lane), ()))
 
     def close(self) -> None:
-        """End the connection; one that is made later is ended at once."""
+        """Close the connection; one that opens later is closed at once."""
         with self._lock:
             self._closed = True
             if self._client is not None:
@@ -177,7 +179,7 @@ class Feed:
             while True:
                 event = client.receive()
                 if isinstance(event, Frame):
-                    self._view.frame = event  # up to 15 a second; not a reason to look at everything else again
+                    self._view.frame = event  # up to 15 per second; nothing else has changed
                 else:
                     self.replay([event])
         except HostGone:

@@ -1,4 +1,4 @@
-"""Numbers, durations and dates as people read them; whatever a file says they are, they become a short text."""
+"""Numbers, durations and dates as short text; every value that a file may contain is handled."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from engine.protocol.messages import Evaluation
 
 
 def number(value: float | None) -> str:
-    """Three significant digits or so, as a power of ten where they are far from 1; a dash for what is not known."""
+    """About three significant digits, in scientific notation far from 1; a dash for None, NaN and infinity."""
     if value is None or not _is_finite(value):
         return "–"
     if 0 < abs(value) < 0.001:
@@ -22,7 +22,7 @@ def number(value: float | None) -> str:
 
 
 def short(value: float) -> str:
-    """A count in four characters or so: 950, 12.3k, 1.2M, 3e15; a dash for what is no number."""
+    """A count in about four characters: 950, 12.3k, 1.2M, 3e15; a dash for NaN and infinity."""
     if not _is_finite(value):
         return "–"
     if value < 0:
@@ -34,13 +34,18 @@ def short(value: float) -> str:
     return _power(value, 0)
 
 
+def counted(count: int, noun: str) -> str:
+    """`1 run`, `2 runs`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def steps(value: float) -> str:
-    """A place on an axis of environment steps."""
+    """A position on an axis of environment steps."""
     return f"{short(value)} steps"
 
 
 def fitting(value: float, cells: int) -> str:
-    """`number`, or something coarser that has room in so many cells; seven are enough for every number."""
+    """`number`, or a coarser form that fits in `cells` cells; seven are enough for every number."""
     text = number(value)
     if len(text) <= cells:
         return text
@@ -49,43 +54,43 @@ def fitting(value: float, cells: int) -> str:
 
 
 def _power(value: float, decimals: int) -> str:
-    """1.2e-5, 1.2e40: without the plus sign and the zero that Python writes."""
+    """1.2e-5, 1.2e40: without Python's plus sign and leading zero."""
     digits, _, exponent = f"{value:.{decimals}e}".partition("e")
     return f"{digits}e{int(exponent)}"
 
 
 def shortened(text: str, cells: int) -> str:
-    """Without its beginning if there is no room for it: paths and tags differ at their ends."""
+    """The text, cut at its start if it is too long: paths and tags differ at their ends."""
     return text if len(text) <= cells else f"…{text[len(text) - max(0, cells - 1) :]}"
 
 
 def whole(value: float) -> str:
-    """A number without decimals, as a power of ten where it is very large."""
+    """A number without decimals, in scientific notation if it is very large."""
     return f"{value:.0f}" if _is_finite(value) and abs(value) < 1e9 else number(value)
 
 
 def _is_finite(value: float) -> bool:
-    """Whether it is a number that a float can hold."""
+    """Whether the value is finite as a float."""
     try:
         return math.isfinite(value)
-    except OverflowError:  # an integer too large for that
+    except OverflowError:  # an integer too large for a float
         return False
 
 
 def reached(x_pos: float, score: float) -> str:
-    """How far an episode came: x in Mario, where it is never 0, and the score in other games."""
+    """Result of an episode: x in Mario, where it is never 0; the score in other games."""
     return f"x {whole(x_pos)}" if x_pos else f"score {number(score) if score % 1 else whole(score)}"
 
 
 def judged(evaluation: Evaluation) -> str:
-    """What an evaluation found, in a few words."""
+    """Result of an evaluation, in a few words."""
     if evaluation.mean_x_pos:
         return f"{evaluation.clears}/{evaluation.episodes} cleared, return {whole(evaluation.mean_return)}"
-    return f"{evaluation.episodes} games, mean score {number(evaluation.mean_score)}"
+    return f"{counted(evaluation.episodes, 'game')}, mean score {number(evaluation.mean_score)}"
 
 
 def duration(seconds: float | None) -> str:
-    """1:02:03, or 2d 03:04 for what takes days."""
+    """1:02:03, or 2d 03:04 from two days on."""
     if seconds is None or not _is_finite(seconds):
         return "–"
     if abs(seconds) >= 1e9:
@@ -98,13 +103,13 @@ def duration(seconds: float | None) -> str:
 
 
 def fraction(part: float, whole: float) -> float:
-    """A part of a whole, 0 to 1; 0 where that can't be said: recordings may come from anywhere."""
+    """`part / whole` within 0 to 1; 0 if it is undefined, because recordings may contain any value."""
     found = part / whole if whole else 0.0
     return min(max(found, 0.0), 1.0) if math.isfinite(found) else 0.0
 
 
 def moment(at: float) -> str:
-    """Day and time of a unix time: 03-31 12:59; a dash where there is no such day."""
+    """Day and time of a unix time: 03-31 12:59; a dash for times out of range."""
     try:
         return time.strftime("%m-%d %H:%M", time.localtime(at))
     except (ValueError, OverflowError, OSError):

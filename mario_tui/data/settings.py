@@ -1,8 +1,8 @@
-"""What a person prefers: theme, speed of the game view and key map, from one file,
+"""The user's settings: theme, frame rate of the game view and key map, in
 `$XDG_CONFIG_HOME/mario-tui/settings.toml`.
 
-A value that can't be used is reported with file, key and accepted values, and its default holds; nothing of it stops
-the start. The only thing that is ever written is the line of the theme, when another one is chosen.
+An invalid value is reported with file, key and accepted values, and replaced by its default; it never prevents the
+start. The program writes only the theme's line, when the user chooses another theme.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from mario_tui.data.keys import KEYS, PLACES
 
 DEFAULT_THEME = "mario"
 GAME_FPS = (1, 15)
-"""Least and most pictures of the game view a second."""
+"""Minimum and maximum frame rate of the game view, in frames per second."""
 _ACCEPTED = ("theme", "game_fps", "keys")
 _NAMED = {str(key.value) for key in Keys}
 _THEME_LINE = re.compile(r"""^[ \t]*theme[ \t]*=[ \t]*("[^"\n]*"|'[^'\n]*')""", re.MULTILINE)
 
 
 class SettingsError(ValueError):
-    """The settings can't be read or written; the message names the file."""
+    """The settings file can't be read or written; the message names it."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What holds. `keys` is by the key's id: `dashboard.save` -> `w,f2`."""
+    """The settings in effect. `keys` maps action ids to keys: `dashboard.save` -> `w,f2`."""
 
     theme: str = DEFAULT_THEME
     game_fps: float = 10.0
@@ -42,7 +42,7 @@ class Settings:
 
 
 def config_folder() -> Path:
-    """Where the settings and the user's themes are."""
+    """Folder of the settings and the user's themes."""
     config = os.environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
     return Path(config) / "mario-tui"
 
@@ -52,43 +52,43 @@ def settings_path() -> Path:
 
 
 def load_settings() -> tuple[Settings, list[str]]:
-    """The settings, and what was wrong with those that were left out. Never raises."""
+    """The settings, and a message for each invalid one. Never raises."""
     path = settings_path()
     try:
         values = _read(path)
     except SettingsError as error:
         return Settings(), [str(error)]
     good: dict[str, Any] = {}
-    complaints: list[str] = []
+    errors: list[str] = []
 
-    def complain(key: str, value: object, accepted: str) -> None:
-        complaints.append(f"{path}: {key}: {value!r} is not accepted; accepted: {accepted}")
+    def reject(key: str, value: object, expected: str) -> None:
+        errors.append(f"{path}: {key} must be {expected}, got {value!r}")
 
     for key, value in values.items():
         if key == "theme":
             if isinstance(value, str) and value:
                 good[key] = value
             else:
-                complain(key, value, "a theme's name")
+                reject(key, value, "a theme's name")
         elif key == "game_fps":
             low, high = GAME_FPS
             if isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high:
                 good[key] = float(value)
             else:
-                complain(key, value, f"a number from {low} to {high}")
+                reject(key, value, f"between {low} and {high}")
         elif key == "keys":
             if isinstance(value, dict):
                 good[key], wrong = _key_map(value, path)
-                complaints += wrong
+                errors += wrong
             else:
-                complain(key, value, 'a table: [keys], then lines like "dashboard.save" = "a"')
+                reject(key, value, 'a table: [keys], then lines such as "dashboard.save" = "a"')
         else:
-            complaints.append(f"{path}: unknown key {key!r}; accepted: {', '.join(_ACCEPTED)}")
-    return Settings(**good), complaints
+            errors.append(f"{path}: unknown key {key!r}; must be one of {', '.join(_ACCEPTED)}")
+    return Settings(**good), errors
 
 
 def remember_theme(name: str) -> None:
-    """Write the theme's line and leave every other one as it is. Raises `SettingsError` if that can't be done."""
+    """Write the theme's line and leave all others unchanged. Raises `SettingsError` if that is not possible."""
     path = settings_path()
     try:
         before = path.read_text(encoding="utf-8") if path.exists() else ""
@@ -98,13 +98,13 @@ def remember_theme(name: str) -> None:
         line = f'theme = "{name}"'
         after, count = _THEME_LINE.subn(lambda found: line, before, count=1)
         if not count or tomllib.loads(after) != {**values, "theme": name}:
-            after = f"{line}\n{before}"  # above every table
+            after = f"{line}\n{before}"  # before the first table
         if tomllib.loads(after) != {**values, "theme": name}:
-            raise SettingsError(f"{path}: theme: can't be changed there; put {line} into it")
+            raise SettingsError(f"{path}: theme can't be changed automatically; add the line {line}")
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path.resolve(), after.encode())  # a link stays a link
     except tomllib.TOMLDecodeError:
-        raise SettingsError(f"{path}: theme: can't be changed there; put {line} into it") from None
+        raise SettingsError(f"{path}: theme can't be changed automatically; add the line {line}") from None
     except OSError as error:
         raise SettingsError(f"{path}: can't be written ({error.strerror or error})") from None
 
@@ -119,32 +119,32 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _key_map(values: Mapping[str, object], path: Path) -> tuple[dict[str, str], list[str]]:
-    """The usable part of a key map, with Textual's names of the keys, and what is wrong with the rest."""
+    """The valid part of a key map, with Textual's key names, and an error message for each other entry."""
     defaults = {key.id: key.keys for key in KEYS}
     good: dict[str, str] = {}
-    complaints: list[str] = []
+    errors: list[str] = []
     for name, value in _flat(values):
         where = f"{path}: keys.{name}"
         if name not in defaults:
             place = name.partition(".")[0]
             here = [key.id for key in KEYS if key.place == place] or [f"{place}. ..." for place in PLACES]
-            complaints.append(f"{where}: is not an action; accepted: {', '.join(here)}")
+            errors.append(f"{where}: no such action; must be one of {', '.join(here)}")
             continue
         names = [_key_name(part.strip()) for part in value.split(",")] if isinstance(value, str) else [None]
         if None in names:
-            accepted = "one key or several with commas: a character, or a name like f2, ctrl+g, space, left"
-            complaints.append(f"{where}: {value!r} is not accepted; accepted: {accepted}")
+            expected = "one or more keys separated by commas, such as a, f2, ctrl+g, space, left"
+            errors.append(f"{where} must be {expected}, got {value!r}")
             continue
         good[name] = ",".join(str(part) for part in names)
     for name in list(good):
-        rival = _rival(name, {**defaults, **good})
-        if rival is not None:
-            complaints.append(f"{path}: keys.{name}: {good.pop(name)!r} is a key of {rival}; give that one another")
-    return good, complaints
+        other = _conflict(name, {**defaults, **good})
+        if other is not None:
+            errors.append(f"{path}: keys.{name}: {good.pop(name)!r} is already used by {other}; give that another key")
+    return good, errors
 
 
 def _flat(values: Mapping[str, object], prefix: str = "") -> list[tuple[str, object]]:
-    """`"home.new" = "a"` and `home.new = "a"` say the same."""
+    """Entries with dotted names: `"home.new" = "a"` and `home.new = "a"` are the same."""
     found: list[tuple[str, object]] = []
     for name, value in values.items():
         found += _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else [(prefix + name, value)]
@@ -152,7 +152,7 @@ def _flat(values: Mapping[str, object], prefix: str = "") -> list[tuple[str, obj
 
 
 def _key_name(text: str) -> str | None:
-    """Textual's name of a key; None if there is no such key."""
+    """Textual's name of a key; None if the key does not exist."""
     if len(text) == 1:
         return _character_to_key(text)
     bare = text
@@ -163,8 +163,8 @@ def _key_name(text: str) -> str | None:
     return text if known or text in named or bare in named else None
 
 
-def _rival(name: str, keys: Mapping[str, str]) -> str | None:
-    """Another action that the same key would call at the same place."""
+def _conflict(name: str, keys: Mapping[str, str]) -> str | None:
+    """Another action with one of the same keys at the same place; None if there is none."""
     place = name.partition(".")[0]
     wanted = set(keys[name].split(","))
     for other, theirs in keys.items():

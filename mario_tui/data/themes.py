@@ -1,7 +1,6 @@
 """Colour themes from TOML files: those of the package, then the user's own in `$XDG_CONFIG_HOME/mario-tui/themes`.
 
-A file that can't be used is reported and left out; it never stops the start. `ThemeWatch` tells when one
-has changed.
+An invalid file is reported and skipped; it never prevents the start. `ThemeWatch` detects changed files.
 """
 
 from __future__ import annotations
@@ -13,11 +12,12 @@ from typing import Any
 from textual.color import Color, ColorParseError
 from textual.theme import Theme
 
+from engine.config.fields import must_be_one_of
 from mario_tui.data.settings import DEFAULT_THEME, config_folder
 
 DEFAULT = DEFAULT_THEME
 WITHOUT_COLOUR = "ansi"
-"""The theme where NO_COLOR is set: what it shows does without colours."""
+"""The theme used with NO_COLOR: it does not depend on colours."""
 _COLOURS = (
     "primary", "secondary", "accent", "warning", "error", "success", "foreground", "background", "surface", "panel",
 )  # fmt: skip
@@ -28,7 +28,7 @@ _ACCEPTED = ("name", *_FLAGS, *_COLOURS, "variables")
 
 
 class ThemeError(ValueError):
-    """A theme file says something that is not accepted; the message names file and key."""
+    """A theme file is invalid; the message names file and key."""
 
 
 def user_folder() -> Path:
@@ -42,16 +42,16 @@ def package_folder() -> Path:
 
 
 def load_themes() -> tuple[list[Theme], list[str]]:
-    """All themes, the user's after the package's, and what was wrong with files that were left out."""
+    """All themes, the package's first, and an error message for each invalid file."""
     themes: list[Theme] = []
-    complaints: list[str] = []
+    errors: list[str] = []
     for folder in (package_folder(), user_folder()):
         for path in sorted(folder.glob("*.toml")):
             try:
                 themes.append(load_theme(path))
             except ThemeError as error:
-                complaints.append(str(error))
-    return themes, complaints
+                errors.append(str(error))
+    return themes, errors
 
 
 def load_theme(path: Path) -> Theme:
@@ -62,33 +62,33 @@ def load_theme(path: Path) -> Theme:
         raise ThemeError(f"{path}: {str(error).splitlines()[0]}") from None
     for key, value in values.items():
         if key not in _ACCEPTED:
-            raise ThemeError(f"{path}: unknown key {key!r}; accepted: {', '.join(_ACCEPTED)}")
+            raise ThemeError(f"{path}: unknown key {key!r}; must be one of {', '.join(_ACCEPTED)}")
         if key in _COLOURS:
             _check_colour(path, key, value)
         elif key == "variables":
             _check_variables(path, value)
         elif not isinstance(value, bool if key in _FLAGS else str):
-            kind = "bool" if key in _FLAGS else "text"
-            raise ThemeError(f"{path}: {key}: {value!r} is not accepted; accepted: a {kind}")
+            kind = "true or false" if key in _FLAGS else "text"
+            raise ThemeError(f"{path}: {key} must be {kind}, got {value!r}")
     for key in _REQUIRED:
         if not values.get(key):
-            raise ThemeError(f"{path}: {key}: is missing")
+            raise ThemeError(f"{path}: {key} is missing")
     theme = Theme(**values)
     known = theme.to_color_system().generate()
     for name in theme.variables:
         if name not in known and name not in _variables():
-            raise ThemeError(f"{path}: variables.{name}: is not a variable of Textual's themes")
+            raise ThemeError(f"{path}: variables.{name} is not a variable of Textual's themes")
     return theme
 
 
 class ThemeWatch:
-    """Looks at the user's theme files: one `stat` a file."""
+    """Detects changes of the user's theme files, with one `stat` per file."""
 
     def __init__(self) -> None:
         self._seen = self._look()
 
     def changed(self) -> bool:
-        """Whether a file came, went or was written since the last time."""
+        """Whether a file was added, removed or written since the last call."""
         before, self._seen = self._seen, self._look()
         return before != self._seen
 
@@ -98,7 +98,7 @@ class ThemeWatch:
             try:
                 status = path.stat()
             except OSError:
-                continue  # gone between the two calls
+                continue  # deleted in the meantime
             found[str(path)] = (status.st_mtime_ns, status.st_size)
         return found
 
@@ -107,21 +107,21 @@ def _check_colour(path: Path, key: str, value: object) -> None:
     try:
         Color.parse(value)
     except (ColorParseError, TypeError, AttributeError):
-        raise ThemeError(f"{path}: {key}: {value!r} is not a colour; accepted: #rrggbb or a name") from None
+        raise ThemeError(f"{path}: {key} must be a colour (#rrggbb or a name), got {value!r}") from None
 
 
 def _check_variables(path: Path, values: object) -> None:
     if not isinstance(values, dict):
-        raise ThemeError(f"{path}: variables: {values!r} is not accepted; accepted: a table")
+        raise ThemeError(f"{path}: variables must be a table, got {values!r}")
     for name, value in values.items():
         if not name.endswith("-style"):
             _check_colour(path, f"variables.{name}", value)
         elif not isinstance(value, str) or not set(value.split()) <= set(_STYLES):
-            raise ThemeError(f"{path}: variables.{name}: {value!r} is not accepted; accepted: {', '.join(_STYLES)}")
+            raise ThemeError(f"{path}: variables.{name} {must_be_one_of(_STYLES, value)}")
 
 
 def _variables() -> set[str]:
-    """Names that themes of Textual itself set."""
+    """Names of the variables in Textual's built-in themes."""
     from textual.theme import BUILTIN_THEMES
 
     return {name for theme in BUILTIN_THEMES.values() for name in theme.variables}

@@ -1,1 +1,1 @@
-"""Screens: home with the runs, the dashboard of one, and small dialogs."""
+"""Screens: home with the list of runs, the dashboard of a run, and dialogs."""

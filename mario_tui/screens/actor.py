@@ -1,4 +1,4 @@
-"""One lane of an actor: its returns so far and its last episodes, followed while they come."""
+"""Dialog for one lane of an actor: its returns and its last episodes, updated live."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from textual.containers import VerticalScroll
 from textual.widgets import Static
 
 from engine.protocol.messages import Episode, Lane
-from mario_tui.data.format import number, reached, short
+from mario_tui.data.format import counted, number, reached, short
 from mario_tui.screens.base import Modal
 from mario_tui.widgets.base.panel import sparkline
 
@@ -19,7 +19,7 @@ _TICK_S = 0.5
 
 
 class ActorScreen(Modal[None]):
-    """`lane` gives the newest of the lane, `episodes` its last episodes, oldest first."""
+    """`lane` returns the lane's newest statistics, `episodes` its last episodes, oldest first."""
 
     BINDINGS = [Binding("escape,q,enter", "dismiss", "Close")]
 
@@ -48,20 +48,21 @@ class ActorScreen(Modal[None]):
 
 
 def describe(lane: Lane, episodes: Sequence[Episode]) -> Text:
-    """The lane in a page."""
+    """The text of the dialog."""
     text = Text(no_wrap=True, overflow="ellipsis")
-    text.append(f"{lane.episodes:,} episodes, epsilon {lane.epsilon:.3f}")
-    text.append(f", {lane.clears:,} flags\n" if lane.clears else "\n")
+    text.append(f"{counted(lane.episodes, 'episode')}, epsilon {lane.epsilon:.3f}")
+    text.append(f", {counted(lane.clears, 'flag')}\n" if lane.clears else "\n")
     for name, value in (("last", lane.last_return), ("mean of 20", lane.mean_return), ("best", lane.best_return)):
         text.append(f"{name} ", style="dim").append(f"{number(value)}   ", style="bold")
-    text.append(f"{reached(lane.best_x, lane.best_score)} at best\n\n")
+    text.append(f"best {reached(lane.best_x, lane.best_score)}\n\n")
     if lane.returns:
         text.append(sparkline(lane.returns, 20), style="cyan")
         text.append(
-            f"  the last {len(lane.returns)} returns, {number(min(lane.returns))} to {number(max(lane.returns))}\n\n"
+            f"  last {counted(len(lane.returns), 'return')}, {number(min(lane.returns))} to "
+            f"{number(max(lane.returns))}\n\n"
         )
     if not episodes:
-        return text.append("no episode since this screen was opened; they are listed as they end", style="dim")
+        return text.append("no finished episode since the dashboard was opened", style="dim")
     text.append(f"{'at step':>8} {'episode':>8} {'return':>8} {'steps':>6} {'epsilon':>8}  reached", style="bold")
     for episode in reversed(episodes):
         text.append(

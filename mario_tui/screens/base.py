@@ -1,4 +1,4 @@
-"""What all screens have in common: their part of the key table, and the application they belong to."""
+"""Base classes of screens: access to the key table and to the application."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 class PlaceScreen(Screen[ScreenResultType]):
-    """A screen whose keys are those of `PLACE`. In read-only mode keys that change something are not there."""
+    """A screen with the keys of `PLACE`. In read-only mode, keys that change something are disabled."""
 
     PLACE: ClassVar[Place]
 
     @property
     def mario(self) -> MarioApp:
-        """The application, by its own type."""
+        """The application, with its type."""
         from mario_tui.app import MarioApp
 
         assert isinstance(self.app, MarioApp)
@@ -29,23 +29,24 @@ class PlaceScreen(Screen[ScreenResultType]):
 
     @property
     def is_current(self) -> bool:
-        """Whether the user sees it. Textual also says so of a screen under an opaque one, and then draws both."""
+        """Whether the screen is visible. Textual's own property is also true for a screen under an opaque one, and both
+        would be drawn."""
         return super().is_current and (self.app.screen is self or self.app.screen.styles.background.a < 1)
 
     def hold(self, key: Key) -> bool:
-        """Whether a key that no widget took is kept from the bindings."""
+        """Handle a key that no widget consumed; return True to skip its bindings."""
         return False
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Whether an action is offered now; asked by keys, footer and palette."""
+        """Whether an action is available; called for keys, footer and palette."""
         return not (self.mario.read_only and any(key.changes and key.action == action for key in keys_in(self.PLACE)))
 
 
 class Modal(ModalScreen[ScreenResultType]):
-    """A dialog over a screen. Keys of the application end at it; Ctrl-C means what it means everywhere."""
+    """A dialog over a screen. It blocks the application's keys, except Ctrl-C."""
 
     def action_copy_text(self) -> None:
-        """Ctrl-C copies what is selected, as anywhere in Textual, and else is the way out."""
+        """Ctrl-C copies the selected text, as everywhere in Textual; without a selection it quits."""
         try:
             super().action_copy_text()
         except SkipAction:

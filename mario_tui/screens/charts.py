@@ -1,4 +1,4 @@
-"""Charts of TensorBoard event files, one or a folder: one for each scalar, one series for each subfolder, live."""
+"""Live charts of one event file or a folder of them: one chart per scalar, one series per subfolder."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from textual.widgets import Footer, Input, Static
 
 from engine.runtime.text import printable
 from mario_tui.data.event_files import MOST_SERIES, EventFolder
-from mario_tui.data.format import duration, number, steps
+from mario_tui.data.format import counted, duration, number, steps
 from mario_tui.data.keys import bindings
 from mario_tui.screens.base import PlaceScreen
 from mario_tui.widgets.charts.comparison import Comparison, Series
@@ -22,11 +22,11 @@ from mario_tui.widgets.charts.comparison import Comparison, Series
 _READ_S = 2.0
 _MOST_CHARTS = 60
 _MOST_SUBFOLDERS, _MOST_BROKEN = 40, 10
-"""That are named on the screen."""
+"""Maximum number of subfolders, and of broken files, named on the screen."""
 
 
 class ChartsScreen(PlaceScreen[None]):
-    """Reads on every two seconds, in a thread."""
+    """Reads new scalars every two seconds, in a thread."""
 
     PLACE = "charts"
     BINDINGS = bindings("charts")
@@ -37,14 +37,14 @@ class ChartsScreen(PlaceScreen[None]):
         super().__init__()
         self.events = EventFolder(folder)
         self._over_time = False
-        self._wanted = ""
-        self._showing = asyncio.Lock()  # a key and the reader may want it at the same time
+        self._filter_text = ""
+        self._showing = asyncio.Lock()  # a key and the reader may call `_show` at the same time
 
     def compose(self) -> ComposeResult:
         yield Static(id="title")
         yield Static(id="broken")
         yield VerticalScroll(id="grid")
-        yield Input(id="filter", placeholder="words to look for; enter: keep, esc: all charts", compact=True)
+        yield Input(id="filter", placeholder="filter words; enter: keep, esc: clear", compact=True)
         yield Footer(show_command_palette=False, compact=True)
 
     def on_mount(self) -> None:
@@ -64,12 +64,12 @@ class ChartsScreen(PlaceScreen[None]):
             await asyncio.sleep(0 if news.more else _READ_S)
 
     async def _show(self) -> None:
-        """Make the charts that are wanted, and draw what has changed."""
+        """Create the charts that match the filter, and draw what has changed."""
         async with self._showing:
             await self._make_and_draw()
 
     async def _make_and_draw(self) -> None:
-        words = self._wanted.lower().split()
+        words = self._filter_text.lower().split()
         found = [tag for tag in sorted(self.events.tags) if all(word in tag.lower() for word in words)]
         shown = found[:_MOST_CHARTS]
         grid = self.query_one("#grid")
@@ -104,11 +104,11 @@ class ChartsScreen(PlaceScreen[None]):
         over = "time" if self._over_time else "steps"
         text = Text(no_wrap=True, overflow="ellipsis")
         text.append(printable(str(self.events.path)), style="bold")
-        text.append(f"  {found} scalars over {over}")
+        text.append(f"  {counted(found, 'scalar')} over {over}")
         if found > _MOST_CHARTS:
-            text.append(f", the first {_MOST_CHARTS} shown; / finds the others")
+            text.append(f", first {_MOST_CHARTS} shown; / filters")
         if self.events.left_out:
-            text.append(f", beyond {MOST_SERIES:,} left out")
+            text.append(f", more than {MOST_SERIES:,} series: the rest is skipped")
         if not self.events.tags:
             text.append(": none yet", style="dim")
         if subfolders not in ([], ["."]):
@@ -119,7 +119,7 @@ class ChartsScreen(PlaceScreen[None]):
         return text
 
     def _broken(self) -> Text:
-        """The files that can't be read on, and why."""
+        """The files that can't be read any further, and why."""
         files = [
             printable(f"✗\N{NO-BREAK SPACE}{path.relative_to(self.events.root)}: {why}")
             for path, why in islice(self.events.broken.items(), _MOST_BROKEN)
@@ -139,14 +139,14 @@ class ChartsScreen(PlaceScreen[None]):
         self._filter.focus()
 
     async def on_input_changed(self, event: Input.Changed) -> None:
-        self._wanted = event.value
+        self._filter_text = event.value
         await self._show()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         self.query_one("#grid").focus()
 
     async def action_back(self) -> None:
-        """First without the filter, then home."""
+        """Clear the filter; without one, go home."""
         if self._filter.display:
             self._filter.value = ""
             self._filter.display = False

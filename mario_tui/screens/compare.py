@@ -1,4 +1,4 @@
-"""Several runs in one chart, live."""
+"""Live comparison of several runs in one chart."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _METRICS = (
 
 @dataclass
 class _Followed:
-    """A run, where its events come from, and what was seen of it last."""
+    """A run, the source of its events, and its last snapshot."""
 
     run: Run
     feed: Feed
@@ -36,7 +36,7 @@ class _Followed:
 
 
 class CompareScreen(PlaceScreen[None]):
-    """Follows every run that is alive, and shows what is recorded of the others."""
+    """Follows active runs, and shows the recordings of the others."""
 
     PLACE = "compare"
     BINDINGS = bindings("compare")

@@ -1,4 +1,4 @@
-"""The dashboard of one run: panels fed from one snapshot a tick, and the keys that command the run."""
+"""The dashboard of a run: panels that show one snapshot per tick, and keys that control the run."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ from engine.protocol.messages import (
 from engine.runs.run import ACTIVE, Run
 from mario_tui.data.feed import Feed, Snapshot
 from mario_tui.data.keys import bindings
+from mario_tui.data.standing import Standing, is_complete, standing
 from mario_tui.screens.actor import ActorScreen
 from mario_tui.screens.dialogs import ConfirmScreen
 from mario_tui.screens.panel_grid import DIGITS, PanelGrid
@@ -45,7 +46,7 @@ from mario_tui.widgets.panels.actors import ActorsPanel
 from mario_tui.widgets.panels.curriculum import CurriculumPanel
 from mario_tui.widgets.panels.evaluations import EvaluationsPanel
 from mario_tui.widgets.panels.game import GameView, save_picture
-from mario_tui.widgets.panels.header import RunHeader, Standing, is_complete, standing
+from mario_tui.widgets.panels.header import RunHeader
 from mario_tui.widgets.panels.log import LogPanel
 from mario_tui.widgets.panels.machine import MachinePanel
 from mario_tui.widgets.panels.processes import ProcessesPanel
@@ -53,12 +54,12 @@ from mario_tui.widgets.panels.replay import ReplayPanel
 from mario_tui.widgets.panels.stages import StagesPanel
 
 TICK_S = 0.25
-_LOOK_EVERY_S = 2.0
+_RECONNECT_EVERY_S = 2.0
 NOT_RUNNING = "The run is not running; resume it from home."
 
 
 class DashboardScreen(PanelGrid):
-    """Follows `run`: through `host` if this process has just started it, else by attaching, else from its recording."""
+    """Shows `run`: through `host` if this process has just started it, else by attaching, else from its recording."""
 
     PLACE = "dashboard"
     BINDINGS = [*DIGITS, *bindings("dashboard")]
@@ -71,28 +72,28 @@ class DashboardScreen(PanelGrid):
         self._host = host
         self.feed = Feed()
         self.shown = Snapshot()
-        """What the panels show."""
+        """The snapshot that the panels show."""
         self._texts: list[Panel | ActorsPanel] = []
-        self._told_end = False
+        self._end_announced = False
         self._was_gone = False
-        self._looked_at = 0.0
+        self._checked_at = 0.0
         self._stopping = False
-        self._asked: State | None = None
-        """The state that a key has asked for, until the run is in it."""
+        self._requested: State | None = None
+        """The state requested by a key, until the run has reached it."""
 
     def compose(self) -> ComposeResult:
         self._header = RunHeader(self.mario.read_only)
-        self._fall_back()
+        self._set_fallback()
         self.actors = ActorsPanel()
         evaluate = "" if self.mario.read_only else self.mario.key("dashboard.evaluate")
         replay, machine, evaluations, log = ReplayPanel(), MachinePanel(), EvaluationsPanel(evaluate), LogPanel()
         processes, stages, curriculum = ProcessesPanel(), StagesPanel(), CurriculumPanel()
-        look = self.outlook
+        view = self.view
         self.charts = (
-            Chart("Mean return", "mean_return", look, id="chart-return", number=4, short="Return", best="high",
+            Chart("Mean return", "mean_return", view, id="chart-return", number=4, short="Return", best="high",
                   evaluated=True),
-            Chart("TD loss", "loss", look, id="chart-loss", number=5, short="Loss", best="low"),
-            Chart("Q estimate", "q_mean", look, id="chart-q", number=6, short="Q", best="high"),
+            Chart("TD loss", "loss", view, id="chart-loss", number=5, short="Loss", best="low"),
+            Chart("Q estimate", "q_mean", view, id="chart-q", number=6, short="Q", best="high"),
         )  # fmt: skip
         self._game = GameView()
         self._texts = [self._header, self.actors, processes, replay, machine, evaluations, log, stages, curriculum]
@@ -129,15 +130,18 @@ class DashboardScreen(PanelGrid):
     def on_unmount(self) -> None:
         self.feed.close()
 
-    def _fall_back(self, problem: str = "") -> None:
-        """What the header says while no host answers: never that a run can be commanded. `problem`: why none will."""
+    def _set_fallback(self, problem: str = "") -> None:
+        """Set the header's text for a run without a connected host; it never claims that the run is reachable.
+
+        `problem`: why the host can't be reached.
+        """
         state: Standing
         try:
             record = self.run.record()
-            state, reason = standing(record.state, record.env_steps, record.steps, record.reason), record.reason
+            state, reason = standing(record), record.reason
         except UserError as error:
             state, reason = "lost", str(error)
-        if state in ACTIVE and (problem or self._told_end):
+        if state in ACTIVE and (problem or self._end_announced):
             state, reason = "unreachable", problem
         elif state not in ACTIVE and self._host is not None and self._host.process.poll() is None:
             state = "starting"
@@ -146,23 +150,23 @@ class DashboardScreen(PanelGrid):
         self._header.fallback = (self.run.name, state, reason or problem)
 
     def tick(self) -> None:
-        """Show the newest snapshot; nothing else touches the panels. A link that is behind is given nothing to do."""
+        """Show the newest snapshot; nothing else updates the panels. Skipped while a slow link is still busy."""
         survive_hang_up(self.app)
         if busy(self.app):
             return
-        self._look_for_another_host()
+        self._reconnect()
         snapshot = self.feed.snapshot()
         if snapshot is self.shown:
             return
         before, self.shown = self.shown, snapshot
         if snapshot.problem and snapshot.problem != before.problem:
-            self._fall_back(snapshot.problem)
+            self._set_fallback(snapshot.problem)
             self.notify(snapshot.problem, severity="error", timeout=30)
         present = self.present()
         if snapshot.hello is not None:
             self._game.names = snapshot.hello.actions
             if snapshot.connected and snapshot.hello is not before.hello:
-                self._greeted(snapshot.hello)
+                self._on_hello(snapshot.hello)
         for panel in self._texts:
             panel.show(snapshot)
         if self.present() != present:
@@ -171,33 +175,33 @@ class DashboardScreen(PanelGrid):
             self.curves = Curves(snapshot.points, snapshot.others)
             for chart in self.charts:
                 chart.show_curves(self.curves)
-        self._tell_end(snapshot)
+        self._announce_end(snapshot)
 
-    def _greeted(self, hello: Hello) -> None:
-        """A host has answered: it is asked for the game if it was to be shown, or is still shown from before."""
+    def _on_hello(self, hello: Hello) -> None:
+        """A host has connected: request frames if the run was started with --render, or if the game is shown."""
         if hello.render or not self._game.has_class("-off"):
             self._set_game(True)
 
-    def _look_for_another_host(self) -> None:
-        """A run that has ended may go on: somebody has resumed it elsewhere."""
+    def _reconnect(self) -> None:
+        """Follow the run again if it has ended here and was resumed elsewhere."""
         now = time.monotonic()
-        if not self._told_end or now - self._looked_at < _LOOK_EVERY_S:
+        if not self._end_announced or now - self._checked_at < _RECONNECT_EVERY_S:
             return
-        self._looked_at = now
+        self._checked_at = now
         if not self.run.is_alive():
             self._was_gone = True
-            self._fall_back()  # a host's connection ends an instant before its lock
+            self._set_fallback()  # a host closes its connections shortly before it releases its lock
             self._header.show(self.shown)
-        elif self._was_gone:  # else it is the old one, on its way out
+        elif self._was_gone:  # otherwise it is the old host, still exiting
             self.feed.close()
             self.feed, self._host = Feed(), None
-            self._told_end = self._stopping = self._was_gone = False
-            self._asked = None
-            self._fall_back()
+            self._end_announced = self._stopping = self._was_gone = False
+            self._requested = None
+            self._set_fallback()
             self.feed.connect(self.run)
 
     def _show_frame(self) -> None:
-        """The newest picture, unless an earlier one is still on its way: none is ever queued."""
+        """Draw the newest frame; it is dropped if an earlier one is still being written, so frames never queue."""
         frame = self.feed.frame()
         if not self._game.display or not self._game.is_new(frame):
             return
@@ -209,9 +213,9 @@ class DashboardScreen(PanelGrid):
         if not behind:
             self._game.show(frame)
 
-    def _tell_end(self, snapshot: Snapshot) -> None:
-        """Once: how the run ended, or that its host is gone."""
-        if self._told_end or snapshot.hello is None:
+    def _announce_end(self, snapshot: Snapshot) -> None:
+        """Notify once how the run ended, or that its host is gone."""
+        if self._end_announced or snapshot.hello is None:
             return
         if isinstance(snapshot.end, Failed):
             self.notify(
@@ -220,24 +224,24 @@ class DashboardScreen(PanelGrid):
         elif isinstance(snapshot.end, Finished):
             summary = snapshot.end.summary
             stopped = f"stopped at {summary.env_steps:,} of {snapshot.hello.steps:,} steps"
-            self.notify(f"The run {'is finished' if is_complete(summary.reason) else stopped}: {summary.reason}")
+            self.notify(f"The run {'finished' if is_complete(summary.reason) else stopped}: {summary.reason}")
         elif not snapshot.connected:
-            self._told_end = True
-            self._fall_back()
+            self._end_announced = True
+            self._set_fallback()
             self._header.show(snapshot)
             self.notify(
-                f"The run has no host any more; resume it from home.\nLog: {self.run.log_path}", severity="warning"
+                f"The run's host is gone; resume the run from home.\nLog: {self.run.log_path}", severity="warning"
             )
         else:
             return
-        self._told_end = True
+        self._end_announced = True
 
     # ------------------------------------------------------------------------------------------ actions
 
     def action_toggle_pause(self) -> None:
         paused = self.state == "paused"
         if self._send(Resume() if paused else Pause(), "resuming" if paused else "pausing"):
-            self._asked = "running" if paused else "paused"
+            self._requested = "running" if paused else "paused"
 
     def action_save(self) -> None:
         self._send(Save(), "saving the policy")
@@ -251,27 +255,27 @@ class DashboardScreen(PanelGrid):
     def action_tune(self) -> None:
         def answered(changes: list[Set] | None) -> None:
             for change in changes or ():
-                self._send(change, f"{change.name.replace('_', ' ')}: {change.value:g} asked for")
+                self._send(change, f"setting {change.name.replace('_', ' ')} to {change.value:g}")
 
-        self.app.push_screen(TuneScreen(self._numbers()), answered)
+        self.app.push_screen(TuneScreen(self._current_settings()), answered)
 
     def action_toggle_game(self) -> None:
         self._set_game(self._game.has_class("-off"))
 
-    def bring(self, panel: LineWidget) -> bool:
+    def make_present(self, panel: LineWidget) -> bool:
         if panel is self._game and panel not in self.present():
             return self._set_game(True)
-        return super().bring(panel)
+        return super().make_present(panel)
 
     def action_hide(self) -> None:
-        """The game's panel is not only hidden: its pictures are not asked for any more."""
-        if self.panel_in_hand() is self._game and self._set_game(False):
+        """Hide the active panel; for the game, also stop its frames."""
+        if self.active_panel() is self._game and self._set_game(False):
             self.set_focus(None)
         else:
             super().action_hide()
 
     def _set_game(self, show: bool) -> bool:
-        """Ask the host for pictures, or for none any more; whether it could be asked, or need not be: to hide them."""
+        """Show or hide the game, and start or stop its frames; False if the command to start them can't be sent."""
         if (show or self._is_live()) and not self._send(
             Render(on=show, fps=self._pace.fps), "game on" if show else "game off"
         ):
@@ -286,18 +290,18 @@ class DashboardScreen(PanelGrid):
         return True
 
     def action_hold_game(self) -> None:
-        self._game.hold(not self._game.held)
+        self._game.freeze(not self._game.frozen)
 
     def action_eyes(self) -> None:
         if self._game.has_class("-off"):
-            self.notify(f"The game is not shown; {self._game_key} shows it", severity="warning", timeout=4)
+            self.notify(f"The game is hidden; press {self._game_key} to show it", severity="warning", timeout=4)
             return
-        self._game.look_through(not self._game.eyes)
+        self._game.set_agent_view(not self._game.agent_view)
 
     def action_save_picture(self) -> None:
         frame = self._game.frame
         if frame is None or self._game.has_class("-off"):
-            self.notify(f"There is no picture of the game; {self._game_key} shows it", severity="warning", timeout=4)
+            self.notify(f"No picture to save; press {self._game_key} to show the game", severity="warning", timeout=4)
             return
         try:
             path = save_picture(frame, self.run.path / "pictures")
@@ -307,8 +311,8 @@ class DashboardScreen(PanelGrid):
         self.notify(f"Saved {path}", timeout=6)
 
     def action_open_selected(self) -> None:
-        """Enter: the selected actor, or the panel alone."""
-        if self.panel_in_hand() is not self.actors:
+        """Enter: open the selected actor, or maximise the active panel."""
+        if self.active_panel() is not self.actors:
             self.action_maximise()
             return
         selected = self.actors.selected
@@ -326,28 +330,28 @@ class DashboardScreen(PanelGrid):
         await self.run_action("open_selected")
 
     def action_stop(self) -> None:
-        """The first time in order; the host takes a second Stop as an end at once."""
+        """Stop the run after a checkpoint; the second time, end it at once (the host treats a second Stop so)."""
 
         def answered(yes: bool | None) -> None:
             if yes:
-                done = "ending at once" if self._is_stopping() else "stopping after a last checkpoint"
+                done = "ending at once" if self._is_stopping() else "stopping after a final checkpoint"
                 self._stopping = self._send(Stop(reason="stopped from the dashboard"), done)
 
         if not self._is_live():
             self._send(Stop(), "")
         elif self._is_stopping():
-            lost = "It is stopping already. At once means: no last checkpoint, what came after the newest is lost."
+            lost = "It is already stopping. No final checkpoint is written; progress since the newest one is lost."
             self.app.push_screen(ConfirmScreen(f"End {self.run.name} at once?", lost), answered)
         else:
-            kept = "It writes a checkpoint and ends; it can be resumed."
+            kept = "It writes a checkpoint and ends. You can resume it later."
             self.app.push_screen(ConfirmScreen(f"Stop {self.run.name}?", kept), answered)
 
     def action_back(self) -> None:
-        """From the crosshair to none, from one panel to all, from the dashboard home."""
-        if self.outlook.cursor is not None:
-            self.outlook.cursor = None
+        """Hide the crosshair, else restore all panels, else go home."""
+        if self.view.cursor is not None:
+            self.view.cursor = None
             self.draw_charts()
-        elif self.alone is not None:
+        elif self.maximised is not None:
             self.action_maximise()
         else:
             self.action_home()
@@ -364,17 +368,17 @@ class DashboardScreen(PanelGrid):
 
     @property
     def state(self) -> State | None:
-        """The run's state as its host tells it, or as it was asked for here a moment ago; None without a host."""
-        snapshot = self.feed.snapshot()  # the newest, not the one on the screen: keys come faster than ticks
+        """The run's state as reported by its host, or as just requested here; None without a host."""
+        snapshot = self.feed.snapshot()  # not `shown`: keys arrive faster than ticks
         if not snapshot.live or snapshot.progress is None:
             return None
         state = snapshot.progress.state
-        if state == self._asked or state not in ("running", "paused"):
-            self._asked = None
-        return self._asked or state
+        if state == self._requested or state not in ("running", "paused"):
+            self._requested = None
+        return self._requested or state
 
-    def _numbers(self) -> dict[Tunable, float]:
-        """What is in force, as far as it is known here."""
+    def _current_settings(self) -> dict[Tunable, float]:
+        """The training settings in effect, as far as they are known."""
         now: dict[Tunable, float] = {"epsilon_scale": 1.0}
         with contextlib.suppress(UserError):
             now["replay_ratio"] = self.run.config().replay_ratio
@@ -399,13 +403,13 @@ class DashboardScreen(PanelGrid):
         return self.feed.snapshot().live
 
     def _why_not(self) -> str:
-        """Why a command can't be sent, as the header has it."""
+        """Why a command can't be sent, consistent with the header."""
         _, state, reason = self._header.fallback
         if self.feed.snapshot().hello is None and state in ("starting", "connecting"):
-            return "The run's host has not answered yet; try again in a moment."
+            return "The run's host has not responded yet; try again in a moment."
         return f"The run can't be reached: {reason}" if state == "unreachable" else NOT_RUNNING
 
     def _is_stopping(self) -> bool:
-        """Whether this or another client has asked for it."""
+        """Whether this or another client has requested a stop."""
         progress = self.feed.snapshot().progress
         return self._stopping or (progress is not None and progress.state == "stopping")

@@ -1,4 +1,4 @@
-"""Dialogs over a screen: a question, a text to take along, the help."""
+"""Dialogs: a question, a text to copy, the help."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from mario_tui.screens.base import Modal
 
 
 class ConfirmScreen(Modal[bool]):
-    """A question that Enter or y answers with yes, Escape or n with no; or a click."""
+    """A yes/no question: Enter or y means yes, Escape or n means no; or click a button."""
 
     BINDINGS = [Binding("y", "answer(True)", "Yes"), Binding("escape,n", "answer(False)", "No")]
-    AUTO_FOCUS = "#yes"  # Enter is the button's
+    AUTO_FOCUS = "#yes"  # so that Enter presses this button
 
     def __init__(self, question: str, consequence: str) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class ConfirmScreen(Modal[bool]):
 
 
 class TextScreen(Modal[None]):
-    """A text that can be read, selected with the mouse, and was copied if the terminal lets us."""
+    """A text, also copied to the clipboard if the terminal supports it."""
 
     BINDINGS = [Binding("escape,q,y,enter", "dismiss", "Close")]
 
@@ -52,16 +52,16 @@ class TextScreen(Modal[None]):
 
     def compose(self) -> ComposeResult:
         with VerticalScroll(classes="dialog") as dialog:
-            dialog.border_title = Text(printable(self._heading))  # as a Text: it may have square brackets
+            dialog.border_title = Text(printable(self._heading))  # as a Text: it may contain square brackets
             yield Static(Text(self._text), id="text")
-            yield Static(Text("copied, if your terminal takes OSC 52      esc: close", style="dim"))
+            yield Static(Text("copied, if your terminal supports OSC 52      esc: close", style="dim"))
 
     def on_mount(self) -> None:
         self.app.copy_to_clipboard(self._text)
 
 
 class HelpScreen(Modal[None]):
-    """Every key and what it does, from the key table and the user's key map; `place` comes first."""
+    """All keys and their actions, from the key table and the user's key map; those of `place` come first."""
 
     BINDINGS = [Binding("escape,q,question_mark,f1,enter", "dismiss", "Close")]
 
@@ -75,11 +75,11 @@ class HelpScreen(Modal[None]):
         with VerticalScroll(classes="dialog") as dialog:
             dialog.border_title = "Help"
             yield Static(id="keys")
-            yield Static(Text(f'other keys: {settings_path()}\n[keys]\n"home.new" = "a,f2"', style="dim"))
-            yield Static(Text("esc closes this", style="dim"))
+            yield Static(Text(f'change keys in {settings_path()}:\n[keys]\n"home.new" = "a,f2"', style="dim"))
+            yield Static(Text("esc: close", style="dim"))
 
     def on_resize(self, event: Resize) -> None:
-        """Two columns, or what a key does below its name where there is no room for both."""
+        """Two columns; on a narrow screen the description goes below the key."""
         narrow = event.size.width < 64
         self.query_one("#keys", Static).update(Group(*(self._under() if narrow else self._beside())))
 

@@ -1,4 +1,4 @@
-"""Home: the runs of this user with their state; start, resume, open, compare, delete."""
+"""Home: the user's runs with their states; starts, resumes, opens, compares and deletes them."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from engine.errors import UserError
 from engine.host.client import HostProcess
 from engine.runs.registry import delete_run, list_runs
 from engine.runs.run import ACTIVE, Run
+from mario_tui.data.format import counted
 from mario_tui.data.keys import bindings
 from mario_tui.launch import make_plan
 from mario_tui.screens.base import PlaceScreen
@@ -26,11 +27,11 @@ from mario_tui.widgets.runs_table import Listed, RunsTable
 
 _REFRESH_S = 1.0
 _SHARE = 20
-"""Reading takes at most one part in so many of the time, however many runs there are."""
+"""Reading the runs takes at most 1 / `_SHARE` of the time, however many there are."""
 
 
 class HomeScreen(PlaceScreen[None]):
-    """Reads the run records every second, in a thread, for as long as it is what one sees."""
+    """Reads the run records every second, in a thread, while it is visible."""
 
     PLACE = "home"
     BINDINGS = bindings("home")
@@ -47,11 +48,11 @@ class HomeScreen(PlaceScreen[None]):
         yield Preview()
         yield Static(id="hint")
         clear = self.mario.key("home.clear")
-        yield Input(id="filter", placeholder=f"words to look for; enter: keep, {clear}: all runs", compact=True)
+        yield Input(id="filter", placeholder=f"filter words; enter: keep, {clear}: clear", compact=True)
         yield Footer(show_command_palette=False, compact=True)
 
     def on_mount(self) -> None:
-        self._said = ""
+        self._hint = ""
         self._filter.display = False
         self.table.show(_read(self.mario.run_dir))
         self.table.focus()
@@ -71,7 +72,7 @@ class HomeScreen(PlaceScreen[None]):
         return self.query_one("#filter", Input)
 
     async def _follow(self) -> None:
-        """Keep the table true."""
+        """Keep the table up to date."""
         took_s = 0.0
         while True:
             with contextlib.suppress(TimeoutError):
@@ -80,30 +81,29 @@ class HomeScreen(PlaceScreen[None]):
             if self.is_current:
                 began = time.monotonic()
                 runs = await asyncio.to_thread(_read, self.mario.run_dir)
-                for table in self.query(RunsTable):  # gone if the application is closing meanwhile
+                for table in self.query(RunsTable):  # none if the application is closing
                     table.show(runs)
                 took_s = time.monotonic() - began
 
     def on_runs_table_changed(self) -> None:
-        """Say what the table shows and what it does not."""
+        """Update the hint: the number of runs, the filter and the marks."""
         table = self.table
         self.query_one(Preview).show(table.current())
         if not table.listed:
-            start = f" Press {self.mario.key('home.new')}, then Enter: the default run trains Mario on stage 1-1."
-            self._say("No runs yet." + start * (not self.mario.read_only))
+            start = f" Press {self.mario.key('home.new')}, then Enter to train Mario on stage 1-1, the default."
+            self._show_hint("No runs yet." + start * (not self.mario.read_only))
             return
         active = sum(listed.record.state in ACTIVE for listed in table.listed)
-        count = len(table.listed)
-        parts = [f"{count} {'run' if count == 1 else 'runs'}, {active} active"]
+        parts = [f"{counted(len(table.listed), 'run')}, {active} active"]
         if table.wanted:
-            parts.append(f"{table.row_count} with “{table.wanted}” ({self.mario.key('home.clear')}: all)")
+            parts.append(f"{table.row_count} match “{table.wanted}” ({self.mario.key('home.clear')}: clear)")
         if table.marked:
             parts.append(f"{len(table.marked)} marked")
-        self._say("  ·  ".join(parts))
+        self._show_hint("  ·  ".join(parts))
 
-    def _say(self, text: str) -> None:
-        if text != self._said:
-            self._said = text
+    def _show_hint(self, text: str) -> None:
+        if text != self._hint:
+            self._hint = text
             self.query_one("#hint", Static).update(Text(text))
 
     # ------------------------------------------------------------------------------------------ one run
@@ -115,7 +115,7 @@ class HomeScreen(PlaceScreen[None]):
         await self.run_action("open")
 
     def action_open(self) -> None:
-        """Open the dashboard of the selected run; with no run yet, offer a new one (Enter again starts it)."""
+        """Open the dashboard of the selected run; without any run, open the new-run form."""
         current = self.table.current()
         if current is not None:
             self.mario.open_dashboard(current.run)
@@ -126,7 +126,7 @@ class HomeScreen(PlaceScreen[None]):
         self.app.push_screen(NewRunScreen(self.mario.run_dir), self._started)
 
     def action_resume_run(self) -> None:
-        """Go on with the selected run; one that has done all its steps is asked for a new number."""
+        """Resume the selected run; if its steps or episodes are done, ask for a new number of them."""
         current = self.table.current()
         if current is None:
             return
@@ -146,22 +146,22 @@ class HomeScreen(PlaceScreen[None]):
             else:
                 self._started(make_plan({}, resume=str(run.path)).start())
         except UserError as error:
-            self._complain(error)
+            self._show_error(error)
 
     def action_copy(self) -> None:
-        """Show and copy how the selected run was started."""
+        """Show and copy the command that starts a run like the selected one."""
         current = self.table.current()
         if current is not None:
             try:
                 self.app.push_screen(TextScreen(current.record.name, command_line(current.run.config())))
             except UserError as error:
-                self._complain(error)
+                self._show_error(error)
 
     def _started(self, host: HostProcess | None) -> None:
         if host is not None:
             self.mario.open_dashboard(host.run, host)
 
-    def _complain(self, error: UserError) -> None:
+    def _show_error(self, error: UserError) -> None:
         self.notify(str(error), severity="error", timeout=10)
 
     # ------------------------------------------------------------------------------------------ several
@@ -179,7 +179,7 @@ class HomeScreen(PlaceScreen[None]):
         chosen = [listed.run for listed in self.table.chosen()]
         alive = [run.name for run in chosen if run.is_alive()]
         if alive:
-            self.notify(f"Running, so not deleted: {', '.join(alive)}. Stop it first.", severity="warning")
+            self.notify(f"Stop before deleting: {', '.join(alive)}", severity="warning")
             return
         if not chosen:
             return
@@ -188,9 +188,11 @@ class HomeScreen(PlaceScreen[None]):
             if yes:
                 self.run_worker(self._delete(chosen), name="delete")
 
-        what = chosen[0].name if len(chosen) == 1 else f"{len(chosen)} runs"
-        names = "" if len(chosen) == 1 else ", ".join(run.name for run in chosen) + "\n"
-        lost = "Their folders go, with checkpoints, policies and logs; there is no way back."
+        one = len(chosen) == 1
+        what = chosen[0].name if one else f"{len(chosen)} runs"
+        names = "" if one else ", ".join(run.name for run in chosen) + "\n"
+        folder = "Its folder" if one else "Their folders"
+        lost = f"{folder}, with checkpoints, policies and logs, will be deleted. This can't be undone."
         self.app.push_screen(ConfirmScreen(f"Delete {what}?", names + lost), answered)
 
     async def _delete(self, runs: list[Run]) -> None:
@@ -198,7 +200,7 @@ class HomeScreen(PlaceScreen[None]):
             try:
                 await asyncio.to_thread(delete_run, run)
             except UserError as error:
-                self._complain(error)
+                self._show_error(error)
         self._wake.set()
 
     # ------------------------------------------------------------------------------------------ the table
@@ -221,7 +223,7 @@ class HomeScreen(PlaceScreen[None]):
         self._filter.display = bool(self.table.wanted)
 
     def action_clear(self) -> None:
-        """First the filter, then the marks."""
+        """Clear the filter; without one, clear the marks."""
         if self._filter.display:
             self._filter.value = ""
             self._filter.display = False
@@ -230,7 +232,7 @@ class HomeScreen(PlaceScreen[None]):
             self.table.clear_marks()
 
     def action_refresh(self) -> None:
-        """Read the runs again."""
+        """Reload the list of runs."""
         self._wake.set()
 
     def action_quit_app(self) -> None:
@@ -240,6 +242,6 @@ class HomeScreen(PlaceScreen[None]):
 def _read(run_dir: str | None) -> list[Listed]:
     found = []
     for run in list_runs(run_dir):
-        with contextlib.suppress(UserError):  # removed a moment ago
+        with contextlib.suppress(UserError):  # deleted in the meantime
             found.append(Listed(run, run.record()))
     return found

@@ -1,4 +1,4 @@
-"""A new run as a form: made from the configuration's fields, checked while it is filled in."""
+"""The new-run form: generated from the configuration's fields and validated while the user types."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _FIRST = "*"
 
 
 class NewRunScreen(PlaceScreen[HostProcess | None]):
-    """Opens on the Start button, so that Enter starts what is there; `resume`: go on with this run, with its options.
-    It gives the host of the run that it has started.
+    """Returns the host of the started run, or None. `resume`: the run to resume; its options are the defaults.
 
-    A group's rows are built when it is first looked at: the form is there at once.
+    The Start button has the focus first, so that Enter starts a run with the defaults. A group's rows are built when it
+    is first shown, so that the form opens at once.
     """
 
     PLACE = "form"
@@ -38,7 +38,7 @@ class NewRunScreen(PlaceScreen[HostProcess | None]):
         ("down", "move(1)"),
         ("left", "other_button"),
         ("right", "other_button"),
-        ("enter", "start"),  # typed before the Start button had the focus
+        ("enter", "start"),  # pressed before the Start button had the focus
     ]
     CSS_PATH = "new_run.tcss"
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (64, "-normal")]
@@ -52,13 +52,13 @@ class NewRunScreen(PlaceScreen[HostProcess | None]):
         self.form = Form() if resume is None else Form(resume.config().options(), resume.name)
         self._given = dict(options or {})
         self._errors: dict[str, str] = {}
-        self._refused = ""
-        """The field for which the run was not started, until something is changed."""
-        self._sought = ""
-        """The field to go to as soon as its group is built; `_FIRST` is the first of them."""
+        self._rejected = ""
+        """The invalid field that prevented the start, until something is changed."""
+        self._pending_focus = ""
+        """The field to focus as soon as its group is built; `_FIRST` stands for the group's first field."""
         self._ready = False
         self._early: list[Key] = []
-        """Keys that came while a group was being built: what is half built can't be left, nor typed into."""
+        """Keys that arrived while a group was being built; they are replayed afterwards."""
         if run_dir is not None:
             self._given["run_dir"] = run_dir
         self._fill()
@@ -96,56 +96,56 @@ class NewRunScreen(PlaceScreen[HostProcess | None]):
             await pane.query_one(VerticalScroll).mount_all(FieldRow(self.form, name) for name in names)
             self._sync()
         if self.focused is not None and not self._in_sight(self.focused):
-            self._sought = _FIRST  # the tab was chosen with the mouse
-        self.call_after_refresh(self._be_ready)
+            self._pending_focus = _FIRST  # the tab was clicked
+        self.call_after_refresh(self._set_ready)
 
-    def _be_ready(self) -> None:
-        """Keys that came too early count now."""
+    def _set_ready(self) -> None:
+        """Replay the keys that arrived too early."""
         if not self._fields():
-            return  # another group has been chosen meanwhile, and is being built
+            return  # another group was selected in the meantime and is being built
         self._ready = True
-        if self._sought:
-            self._focus(self._sought)
+        if self._pending_focus:
+            self._focus(self._pending_focus)
         early, self._early = self._early, []
         for key in early:
             again = Key(key.key, key.character)
-            again.set_sender(self.app)  # else it would end here, and not be looked up as a binding
+            again.set_sender(self.app)  # otherwise its bindings would not be looked up
             self.app.post_message(again)
 
     def hold(self, key: Key) -> bool:
-        """Keys come here in the order in which they were typed. They wait for fields that are being built; letters go
-        to the field that has the focus now."""
+        """Receive keys in the order in which they were typed: keep them while fields are being built, and pass letters
+        to the focused field."""
         if not self._ready:
             self._early.append(key)
         elif isinstance(self.focused, TextField) and key.is_printable and key.character is not None:
-            self.focused.call_later(self.focused.put_in, key.character)  # after it has heard of its focus
+            self.focused.call_later(self.focused.put_in, key.character)  # after it has handled its focus event
         else:
             return False
         return True
 
     def on_field_row_changed(self) -> None:
-        self._refused = ""
+        self._rejected = ""
         self._sync()
 
     def on_field_row_entered(self, event: FieldRow.Entered) -> None:
-        self._say_about(event.field)
+        self._describe(event.field)
 
-    def _say_about(self, field: str) -> None:
-        """The line below the fields: all of what the row has no room for."""
+    def _describe(self, field: str) -> None:
+        """Show the field's full help or error in the line below the fields."""
         wrong = field in self._errors
         if wrong:
-            refused = f"Not started. {flag(field)}: " if field == self._refused else ""
-            self._say(Text(f"✗ {refused}{self._errors[field]}"), wrong=True)
+            name = f"Not started: {flag(field)} " if field == self._rejected else ""
+            self._show_about(Text(f"✗ {name}{self._errors[field]}"), wrong=True)
         else:
-            self._say(self.query_one(f"#row-{field}", FieldRow).about, wrong=False)
+            self._show_about(self.query_one(f"#row-{field}", FieldRow).about, wrong=False)
 
-    def _say(self, text: Text, *, wrong: bool) -> None:
+    def _show_about(self, text: Text, *, wrong: bool) -> None:
         about = self.query_one("#about", Static)
         about.set_class(wrong, "-wrong")
         about.update(text)
 
     def _sync(self) -> None:
-        """Everything that follows from what was typed."""
+        """Update everything that depends on the typed values."""
         errors = self.form.errors()
         for row in self.query(FieldRow):
             if row.is_mounted:
@@ -164,7 +164,7 @@ class NewRunScreen(PlaceScreen[HostProcess | None]):
         self._errors = errors
         for row in self.query(FieldRow):
             if row.has_focus_within:
-                self._say_about(row.field)
+                self._describe(row.field)
 
     # ------------------------------------------------------------------------------------------ what it does
 
@@ -175,29 +175,29 @@ class NewRunScreen(PlaceScreen[HostProcess | None]):
         await self.run_action("start")
 
     def action_start(self) -> None:
-        """Start; or go to the first field that is wrong."""
-        if self._ready:  # else by a click
-            (self.focused or self).call_later(self._start_run)  # when what was typed before is in its field
+        """Start the run, or go to the first invalid field."""
+        if self._ready:  # a click may come earlier
+            (self.focused or self).call_later(self._start_run)  # after the field has handled earlier keys
 
     def _start_run(self) -> None:
         for field in self.query(FieldRow).results(FieldRow):
-            field.take()  # what the screen shows, also if it was typed an instant ago
+            field.take()  # the value on the screen, even if its change event is still queued
         self._sync()
         if self._errors:
             name, reason = next(iter(self._errors.items()))
-            if self.form.offered(name):  # else a preset's, of another runner
+            if self.form.offered(name):  # not a preset's option for another runner
                 self._go_to(name)
-            self._refused = name
-            self._say(Text(f"✗ Not started. {flag(name)}: {reason}"), wrong=True)
+            self._rejected = name
+            self._show_about(Text(f"✗ Not started: {flag(name)} {reason}"), wrong=True)
             return
         try:
             resume = None if self._resume is None else str(self._resume.path)
             self.dismiss(make_plan(self.form.values(), resume=resume, preset_name=self.form.preset).start())
         except UserError as error:
-            self._say(Text(str(error)), wrong=True)
+            self._show_about(Text(str(error)), wrong=True)
 
     def _go_to(self, name: str) -> None:
-        """Focus a field, in whatever group it is."""
+        """Focus a field in any group."""
         group = f"group-{ROWS[name].metadata['group']}"
         if self.query_one(TabbedContent).active == group:
             self._focus(name)
@@ -206,18 +206,18 @@ class NewRunScreen(PlaceScreen[HostProcess | None]):
 
     def _focus(self, name: str) -> None:
         fields = self._fields()
-        self._sought = "" if fields else name  # as soon as they are built
+        self._pending_focus = "" if fields else name  # focus it when its group is built
         if fields:
             self.set_focus(next((field for field in fields if field.id == f"edit-{name}"), fields[0]))
 
     def _open(self, group: str, field: str) -> None:
-        """Show a group, then focus a field of it. Nothing has the focus meanwhile: what is typed waits."""
-        self._sought, self._ready = field, False
+        """Show a group, then focus one of its fields. Nothing has the focus until then, so that keys wait."""
+        self._pending_focus, self._ready = field, False
         self.set_focus(None)
         self.query_one(TabbedContent).active = group
 
     def _fields(self) -> list[Widget]:
-        """Editors of the group that is shown, from top to bottom."""
+        """Editors of the visible group, from top to bottom."""
         pane = self.query_one(TabbedContent).active_pane
         rows = pane.query(FieldRow) if pane is not None else ()
         return [row.editor for row in rows if row.display and row.is_mounted]
@@ -226,7 +226,7 @@ class NewRunScreen(PlaceScreen[HostProcess | None]):
         return all(node.display for node in widget.ancestors_with_self if isinstance(node, Widget))
 
     def action_move(self, by: int) -> None:
-        """Up and down: the fields, then the buttons, and round again."""
+        """Move the focus up or down through the fields and the buttons, wrapping around."""
         stops: list[Widget] = [*self._fields(), self.query_one("#start")]
         focused = self.query_one("#start") if self.focused is self.query_one("#cancel") else self.focused
         at = stops.index(focused) if focused in stops else (-1 if by > 0 else 0)  # -1: on the tabs above

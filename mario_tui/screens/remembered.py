@@ -1,4 +1,4 @@
-"""How a person left the dashboard: which panels, which axes. Kept in `$XDG_STATE_HOME/mario-tui/dashboard.json`."""
+"""The dashboard's layout and axes, saved in `$XDG_STATE_HOME/mario-tui/dashboard.json`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SORTS = [column.name for column in COLUMNS]
 
 
 class Remembered(msgspec.Struct):
-    """Unknown keys are ignored, so that an older program can read a newer file."""
+    """The saved layout. Unknown keys are ignored, so that an older version can read a newer file."""
 
     hidden: list[str] = []
     maximised: str = ""
@@ -33,7 +33,7 @@ def file() -> Path:
 
 
 def recall() -> Remembered:
-    """What was kept; a file that is absent or makes no sense counts as nothing kept."""
+    """Load the saved layout; the default if the file is missing or invalid."""
     try:
         found = msgspec.json.decode(file().read_bytes(), type=Remembered)
     except (OSError, msgspec.DecodeError):
@@ -44,7 +44,7 @@ def recall() -> Remembered:
 
 
 def remember(state: Remembered) -> None:
-    """Keep it; a folder that can't be written to is no reason to disturb anybody."""
+    """Save the layout; a failure to write is ignored."""
     with contextlib.suppress(OSError):
         file().parent.mkdir(parents=True, exist_ok=True)
         write_atomically(file(), msgspec.json.encode(state))

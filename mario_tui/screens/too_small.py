@@ -1,4 +1,4 @@
-"""What a terminal shows that has no room for anything else."""
+"""The notice for a terminal that is too small."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from textual.widgets import Static
 from mario_tui.screens.base import Modal
 
 LEAST = Size(40, 12)
-"""Columns and rows that every screen gets along with."""
+"""Smallest supported size, in columns and rows."""
 
 
 def too_small(size: Size) -> bool:
@@ -20,9 +20,9 @@ def too_small(size: Size) -> bool:
 
 
 class TooSmallScreen(Modal[None]):
-    """Lies over everything for as long as the terminal is too small."""
+    """Covers all screens while the terminal is too small."""
 
-    BINDINGS = [Binding("q", "app.quit", "Leave")]
+    BINDINGS = [Binding("q", "app.quit", "Quit")]
 
     def compose(self) -> ComposeResult:
         yield Static(id="too-small")
@@ -30,8 +30,8 @@ class TooSmallScreen(Modal[None]):
     def on_resize(self, event: Resize) -> None:
         self.query_one("#too-small", Static).update(
             Text(
-                f"{event.size.width}x{event.size.height} is too small; {LEAST.width}x{LEAST.height} is enough.\n"
-                "Runs go on. q: leave",
+                f"The terminal must be at least {LEAST.width}x{LEAST.height}, got "
+                f"{event.size.width}x{event.size.height}.\nRuns keep running. q: quit",
                 justify="center",
             )
         )

@@ -1,4 +1,4 @@
-"""Change a run's numbers while it goes on: learning rate, epsilon, beta, replay ratio."""
+"""Dialog to change training settings of a live run: learning rate, epsilon, beta, replay ratio."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ from textual.binding import Binding
 from textual.containers import Horizontal, Vertical
 from textual.widgets import Input, Label, Static
 
+from engine.config.fields import must_be_within
 from engine.protocol.messages import Set, Tunable
 from mario_tui.screens.base import Modal
 
-NUMBERS: dict[Tunable, tuple[str, float, float]] = {
+SETTINGS: dict[Tunable, tuple[str, float, float]] = {
     "learning_rate": ("learning rate", 1e-8, 1.0),
     "epsilon_scale": ("epsilon scale", 0.0, 10.0),
     "beta": ("beta", 0.0, 1.0),
     "replay_ratio": ("replay ratio", 0.01, 1024.0),
 }
-"""What each is called, and the accepted values; the engine has the last word."""
+"""Label and range of each setting; the engine validates the values again."""
 
 
 class TuneScreen(Modal[list[Set]]):
-    """A field for each number, holding what is in force. Enter gives back those that were changed."""
+    """One field per setting, filled with its current value. Enter returns the changed ones."""
 
     BINDINGS = [
         Binding("escape", "cancel", "Cancel"),
@@ -37,28 +38,28 @@ class TuneScreen(Modal[list[Set]]):
 
     def __init__(self, now: Mapping[Tunable, float]) -> None:
         super().__init__()
-        self._now = {name: f"{now[name]:g}" if name in now else "" for name in NUMBERS}
+        self._now = {name: f"{now[name]:g}" if name in now else "" for name in SETTINGS}
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog") as dialog:
-            dialog.border_title = "Change the run's numbers"
-            for name, (title, low, high) in NUMBERS.items():
+            dialog.border_title = "Change training settings"
+            for name, (title, low, high) in SETTINGS.items():
                 with Horizontal(classes="field"):
                     yield Label(f"{title:<14}")
                     yield Input(self._now[name], id=name, compact=True)
                     yield Label(f" {low:g} to {high:g}", classes="range")
-            yield Static(id="complaint")
+            yield Static(id="error")
             yield Static(Text("enter: change      tab: next field      esc: cancel", style="dim"))
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        self.query_one("#complaint", Static).update(Text(self._complaint(), style="bold red"))
+        self.query_one("#error", Static).update(Text(self._error(), style="bold red"))
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        if not self._complaint():
+        if not self._error():
             self.dismiss(
                 [
                     Set(name=name, value=float(self._typed(name)))
-                    for name in NUMBERS
+                    for name in SETTINGS
                     if self._typed(name) not in ("", self._now[name])
                 ]
             )
@@ -69,12 +70,12 @@ class TuneScreen(Modal[list[Set]]):
     def _typed(self, name: Tunable) -> str:
         return self.query_one(f"#{name}", Input).value.strip()
 
-    def _complaint(self) -> str:
-        """The first field that can't be accepted, and what can."""
-        for name, (title, low, high) in NUMBERS.items():
+    def _error(self) -> str:
+        """What is wrong with the first invalid field; empty if all are valid."""
+        for name, (title, low, high) in SETTINGS.items():
             text = self._typed(name)
             if (text or self._now[name]) and not low <= _number(text) <= high:
-                return f"{title} must be between {low:g} and {high:g}, got {text!r}"
+                return f"{title} {must_be_within(low, high, text, whole=False)}"
         return ""
 
 

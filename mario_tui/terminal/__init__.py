@@ -1,1 +1,1 @@
-"""The terminal itself: safe output, and how much a slow link can take."""
+"""The terminal: safe output, and adapting to slow links."""

@@ -1,5 +1,4 @@
-"""What Textual draws holds no control sequence but its own, whatever the strings on the screen say: names of runs,
-reasons, log lines, tags of event files."""
+"""A Textual app that strips foreign control sequences from all it draws: names of runs, reasons, log lines, tags."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ Result = TypeVar("Result")
 
 
 class DrawableOnly(LineFilter):
-    """Textual keeps what it makes of a line: only lines that changed come here."""
+    """Makes every character of a line printable. Textual caches lines, so only changed ones are filtered."""
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
         for segment in segments:
@@ -28,7 +27,7 @@ class DrawableOnly(LineFilter):
 
 
 class SafeApp(App[Result]):
-    """The base of our applications."""
+    """Base class of the applications."""
 
     _drawable_only = DrawableOnly()
 
@@ -40,5 +39,5 @@ class SafeApp(App[Result]):
         return [self._drawable_only, *super().get_line_filters()]
 
     def copy_to_clipboard(self, text: str) -> None:
-        """As one line: what is pasted into a shell must not act before it was read."""
+        """Copy as one line: text pasted into a shell must not run before the user presses Enter."""
         super().copy_to_clipboard(printable(text))

@@ -1,4 +1,4 @@
-"""What Rich prints holds no control sequence but its own; imports without Textual, which scripts need not wait for."""
+"""A Rich console that strips foreign control sequences. It does not import Textual, so that scripts start fast."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from engine.runtime.text import drawable
 
 
 class SafeConsole(Console):
-    """Rich's console; what it prints by itself, colours and movements of the cursor, stays."""
+    """Rich's console; its own control codes (colours, cursor movements) are kept."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         for segment in super().render(renderable, options):

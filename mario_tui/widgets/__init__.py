@@ -1,1 +1,1 @@
-"""Panels of the dashboard, one to a file. Each takes a snapshot and refreshes only if what it shows has changed."""
+"""Widgets: panels, charts, the table of runs, rows of the form. Each redraws only what has changed."""

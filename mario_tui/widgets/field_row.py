@@ -1,4 +1,4 @@
-"""One option of a form: its name, something to change it with, and what it means or what is wrong with it."""
+"""One row of the form: the option's name, its editor, and its help or error."""
 
 from __future__ import annotations
 
@@ -14,20 +14,23 @@ from mario_tui.data.form import ROWS, Form, accepted
 
 
 class Choice(Select[str], inherit_bindings=False):
-    """A select that leaves the arrow keys to the form."""
+    """A select without arrow-key bindings, which belong to the form."""
 
     BINDINGS = [Binding("enter,space", "show_overlay", "Choose", show=False)]
 
 
 class TextField(Input):
-    """An input whose letters come from the screen. A key that moves the focus goes to the application first; what was
-    typed behind it, in the same batch, would stay here if the letters were taken from this widget's own queue."""
+    """An input that receives letters from the screen instead of its own queue.
+
+    A key that moves the focus goes through the application first. Letters typed after it in the same batch would
+    otherwise still reach this widget.
+    """
 
     async def _on_key(self, event: Key) -> None:
         event.prevent_default()
 
     def put_in(self, character: str) -> None:
-        """As if it had been typed here."""
+        """Insert a character as if it had been typed here."""
         if self.selection.is_empty:
             self.insert_text_at_cursor(character)
         else:
@@ -35,13 +38,13 @@ class TextField(Input):
 
 
 class FieldRow(Horizontal):
-    """Shows a field of `form` and writes what is changed into it."""
+    """Shows a field of `form` and writes changes to it."""
 
     class Changed(Message):
-        """The person changed the field."""
+        """The user changed the field."""
 
     class Entered(Message):
-        """The person is at the field now."""
+        """The field got the focus."""
 
         def __init__(self, name: str) -> None:
             super().__init__()
@@ -52,7 +55,7 @@ class FieldRow(Horizontal):
         self._form, self.field = form, field
         self._spec = ROWS[field]
         self.about = Text()
-        """What is said of the field, in full."""
+        """The full help or error."""
 
     def compose(self) -> ComposeResult:
         form, field = self._form, self.field
@@ -81,7 +84,7 @@ class FieldRow(Horizontal):
         return editor
 
     def sync(self, error: str) -> None:
-        """Show what the form says now, and `error`."""
+        """Show the form's current value, and `error` if it is not empty."""
         form, editor = self._form, self.editor
         self.display = form.offered(self.field)
         with self.prevent(Input.Changed, Select.Changed):
@@ -102,7 +105,7 @@ class FieldRow(Horizontal):
         self.tooltip = self.about
 
     def take(self) -> bool:
-        """Write what the editor holds into the form; whether that is news."""
+        """Write the editor's value into the form; returns whether it changed."""
         form, value = self._form, str(self.editor.value)
         known = form.typed(self.field) if isinstance(self.editor, Input) else form.text(self.field)
         if value.strip() == known:

@@ -1,4 +1,4 @@
-"""What the run under the cursor is and how it learned, where the terminal is tall enough for it."""
+"""Details and learning curve of the selected run, shown if the terminal is tall enough."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from mario_tui.widgets.panels.header import state_text
 from mario_tui.widgets.runs_table import Listed
 
 _SETTLE_S = 0.1
-"""Nothing is read for runs that the cursor only passes."""
+"""Delay before reading, so that runs the cursor only passes are not read."""
 
 
 class Preview(Horizontal):
-    """Reads the run's recording when the cursor rests on it. Hosts write theirs every half minute; the end of the line
-    is what the run's record has said since then."""
+    """Reads the run's recording when the cursor rests on the run. Hosts write it every half minute; newer points come
+    from the run's record."""
 
     def __init__(self) -> None:
         super().__init__(id="preview")
         self._text, self._chart = Static(id="preview-text", classes="plot"), Comparison(id="preview-chart")
         self._listed: Listed | None = None
         self._read: tuple[str, int] = ("", 0)
-        """Path of the recording that is shown, and when it was written."""
+        """Path of the loaded recording, and its modification time in ns."""
         self._points: list[tuple[float, float]] = []
-        """Environment steps and mean return, of the recording and of the records seen since."""
+        """(environment steps, mean return), from the recording and from the records read since."""
 
     def compose(self) -> ComposeResult:
         yield self._text
@@ -48,7 +48,7 @@ class Preview(Horizontal):
         self._chart.border_title = "Mean return"
 
     def show(self, listed: Listed | None) -> None:
-        """Show this run; None: there is none."""
+        """Show a run; None clears the preview."""
         self._listed = listed
         if self.display:
             self._load()
@@ -66,7 +66,7 @@ class Preview(Horizontal):
             text.update("")
             chart.show([])
             return
-        text.update(await asyncio.to_thread(describe, listed), layout=False)  # its size does not follow from the text
+        text.update(await asyncio.to_thread(describe, listed), layout=False)  # its size does not depend on the text
         path = listed.run.history_path
         try:
             version = (str(path), path.stat().st_mtime_ns)
@@ -81,13 +81,13 @@ class Preview(Horizontal):
             self._points = recorded + [point for point in seen if point[0] > (xs[-1] if xs else 0)]
         record = listed.record
         if record.mean_return is not None and record.state in ACTIVE:
-            kept = [point for point in self._points if point[0] < record.env_steps]  # a restart begins further back
+            kept = [point for point in self._points if point[0] < record.env_steps]  # a restart goes back
             self._points = [*kept, (float(record.env_steps), record.mean_return)]
         chart.show([Series(record.name, 0, self._points)])
 
 
 def points_of(run: Run) -> list[Point]:
-    """What a run's recording holds for charts; nothing if there is none yet."""
+    """Chart points from a run's recording; empty if there is none yet."""
     view = RunState()
     try:
         for event in read_recording(run.history_path):
@@ -98,7 +98,7 @@ def points_of(run: Run) -> list[Point]:
 
 
 def describe(listed: Listed) -> Text:
-    """A run in a few lines."""
+    """Details of a run, in a few lines."""
     record = listed.record
     text = Text(overflow="fold")
     text.append(printable(record.name), style="bold")
@@ -118,7 +118,7 @@ def describe(listed: Listed) -> Text:
 
 
 def _short_path(path: Path) -> str:
-    """As one would type it from here."""
+    """The path relative to the current or home folder, if possible."""
     for folder, sign in ((Path.cwd(), ""), (Path.home(), "~/")):
         if path.is_relative_to(folder):
             return f"{sign}{path.relative_to(folder)}"

@@ -1,4 +1,4 @@
-"""The table of runs: sorted, filtered, with marks. A cell is touched only if what it says has changed."""
+"""The table of runs, with sorting, filter and marks. Only cells whose content has changed are updated."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from textual.widgets import DataTable
 from engine.runs.run import Run, RunRecord
 from engine.runtime.text import printable
 from mario_tui.data.format import duration, moment, number, short
-from mario_tui.widgets.panels.header import SYMBOLS, Standing, standing, state_text
+from mario_tui.data.standing import Standing, standing
+from mario_tui.widgets.panels.header import SYMBOLS, state_text
 
 _STATE_ORDER = ("running", "starting", "stopping", "paused", "lost", "failed", "damaged", "stopped", "finished")
 _MARK = "◆"
@@ -21,7 +22,7 @@ _MARK = "◆"
 
 @dataclass(frozen=True)
 class Listed:
-    """A run and what its record said when it was read."""
+    """A run and its record at the time of reading."""
 
     run: Run
     record: RunRecord
@@ -32,13 +33,12 @@ class Listed:
 
     @property
     def standing(self) -> Standing:
-        record = self.record
-        return standing(record.state, record.env_steps, record.steps, record.reason)
+        return standing(self.record)
 
 
 @dataclass(frozen=True)
 class Column:
-    """What a column shows and how it sorts; `room` is the least width of the table that has it."""
+    """Content and sort order of a column; it is shown if the table is at least `room` cells wide."""
 
     key: str
     label: str
@@ -68,7 +68,7 @@ def _symbol(listed: Listed) -> Text:
 
 _NAME_WIDTH = 25
 _LONGEST_NAME = 255
-"""What a folder's name can have; a record may say anything."""
+"""Longest folder name; a record may contain any name."""
 COLUMNS = (
     Column("state", "state", 10, 64, lambda x: state_text(x.standing), lambda x: _STATE_ORDER.index(x.standing)),
     Column("run", "run", _NAME_WIDTH, 0, lambda x: Text(printable(x.record.name)), lambda x: x.record.name),
@@ -88,29 +88,29 @@ _NARROW_STATE = Column("state", "", 1, 0, _symbol, _BY_KEY["state"].order)
 
 
 class RunsTable(DataTable[Text], inherit_bindings=False):
-    """Shows what `show` is given. The newest run is first until somebody sorts otherwise.
+    """The newest run comes first by default.
 
-    Enter is the screen's: a table keeps it to itself, even when it has no row.
+    The Enter binding is removed, because a table would consume the key even without rows; the screen handles it.
     """
 
     BINDINGS = [binding for binding in DataTable.BINDINGS if "enter" not in str(binding)]
 
     class Changed(Message):
-        """What is shown, marked or sorted has changed."""
+        """The rows, the marks or the order have changed."""
 
     def __init__(self) -> None:
         super().__init__(id="runs", cursor_type="row", zebra_stripes=True)
         self.border_title = "Runs"
         self.sorting: tuple[str, bool] = ("started", True)
-        """Key of the column, and whether the largest is first."""
+        """Key of the column, and whether the largest value comes first."""
         self.wanted = ""
-        """Words that a run must all have to be shown."""
+        """Filter: a run is shown if it contains all these words."""
         self.marked: set[str] = set()
         self._all: list[Listed] = []
         self._shown: dict[str, tuple[Text, ...]] = {}
         self._columns_shown: list[tuple[str, str, int]] = []
 
-    # ------------------------------------------------------------------------------------------ what is there
+    # ------------------------------------------------------------------------------------------ content
 
     @property
     def listed(self) -> list[Listed]:
@@ -125,16 +125,16 @@ class RunsTable(DataTable[Text], inherit_bindings=False):
         return next((listed for listed in self._all if listed.key == key), None)
 
     def chosen(self) -> list[Listed]:
-        """The marked runs, as they are sorted; without marks the one under the cursor."""
+        """The marked runs in table order; without marks, the one under the cursor."""
         if self.marked:
             return [listed for listed in self._arranged(self._all) if listed.key in self.marked]
         current = self.current()
         return [] if current is None else [current]
 
-    # ------------------------------------------------------------------------------------------ what changes it
+    # ------------------------------------------------------------------------------------------ changes
 
     def show(self, runs: Iterable[Listed]) -> None:
-        """Show these runs; marks of those that are gone go, too."""
+        """Show these runs; drop the marks of runs that no longer exist."""
         before, self._all = self._all, list(runs)
         if before and [(x.key, x.record) for x in before] == [(x.key, x.record) for x in self._all]:
             return
@@ -146,7 +146,7 @@ class RunsTable(DataTable[Text], inherit_bindings=False):
         self._update()
 
     def toggle_mark(self) -> None:
-        """Mark the run under the cursor, or take its mark away, and go down a row."""
+        """Mark or unmark the run under the cursor, and move down a row."""
         current = self.current()
         if current is not None:
             self.marked ^= {current.key}
@@ -158,7 +158,7 @@ class RunsTable(DataTable[Text], inherit_bindings=False):
         self._update()
 
     def sort_by(self, key: str) -> None:
-        """By this column; the same one again: the other way round."""
+        """Sort by this column; if it is the current one, reverse the order."""
         before, largest_first = self.sorting
         self.sorting = (key, not largest_first) if key == before else (key, key not in ("state", "run", "folder"))
         self._update()
@@ -179,7 +179,7 @@ class RunsTable(DataTable[Text], inherit_bindings=False):
     def on_resize(self) -> None:
         self._update()
 
-    # ------------------------------------------------------------------------------------------ painting
+    # ------------------------------------------------------------------------------------------ drawing
 
     def _visible_columns(self) -> list[Column]:
         room = (self.size.width or self.app.size.width) - max(0, self._longest_name() - _NAME_WIDTH)

@@ -98,7 +98,7 @@ async def test_a_run_from_home_detach_and_attach_with_history(tmp_path: Path, mo
         await pilot.press("enter")
         assert isinstance(app.screen, NewRunScreen)  # refused, with the reason at the field
         row = app.screen.query_one("#row-seed")
-        assert "✗ -1 is not accepted; accepted: a whole number from 0 to" in str(row.query_one(".about").render())
+        assert "✗ must be a whole number between 0 and 4,294,967,295, got -1" in str(row.query_one(".about").render())
         await pilot.press("ctrl+u", *"5", "f3", "f3")  # Learning
         await until(pilot, lambda: app.screen.query("#edit-burnin"), "the group")
         app.screen.query_one("#edit-burnin", Input).value = "100"

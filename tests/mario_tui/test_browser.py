@@ -94,7 +94,7 @@ async def test_a_browser_that_has_visited_needs_no_token_and_another_one_does(sc
     answer = await other.goto(served.address)
     assert answer is not None
     assert answer.status == 403
-    assert await other.inner_text("body") == "Open the whole address that mario-tui serve has printed, with its token."
+    assert await other.inner_text("body") == "Open the whole address printed by mario-tui serve, including its token."
 
 
 async def test_the_terminal_follows_the_window(screen: Screen) -> None:

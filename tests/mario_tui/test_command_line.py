@@ -81,15 +81,15 @@ def test_a_run_dir_that_is_not_there_is_refused(
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["--no-ui", "--accumulate", "200"], "--accumulate: must not exceed the batch size (128), got 200"),
-        (["--no-ui", "--steps", "1e99"], "--steps: '1e99' is not accepted; accepted: up to 9,007,199,254,740,992"),
-        (["--no-ui", "--steps", "9" * 30], f"--steps: '{'9' * 30}' is not accepted; accepted: up to"),
-        (["--no-ui", "--seed", "inf"], "--seed: 'inf' is not accepted; accepted: a whole number from 0 to"),
-        (["--read-only", "--no-ui"], "--read-only is not accepted with --no-ui, which starts a run; accepted: alone"),
-        (["--run-dir", "x", "--read-only", "--game", "snake"], "--read-only is not accepted with --game"),
-        (["--read-only", "--resume", "latest"], "--read-only is not accepted with --resume"),
-        (["eval", "mario-1-1", "--episodes", "1.5"], "--episodes: '1.5' is not accepted; accepted: a whole number"),
-        (["eval", "mario-1-1", "--episodes", "nan"], "--episodes: 'nan' is not accepted; accepted: a whole number"),
+        (["--no-ui", "--accumulate", "200"], "--accumulate must be at most --batch-size (128), got 200"),
+        (["--no-ui", "--steps", "1e99"], "--steps must be at most 9,007,199,254,740,992, got '1e99'"),
+        (["--no-ui", "--steps", "9" * 30], f"--steps must be at most 9,007,199,254,740,992, got '{'9' * 30}'"),
+        (["--no-ui", "--seed", "inf"], "--seed must be a whole number between 0 and 4,294,967,295, got 'inf'"),
+        (["--read-only", "--no-ui"], "--read-only can't be combined with --no-ui, which starts a run; use it alone"),
+        (["--run-dir", "x", "--read-only", "--game", "snake"], "--read-only can't be combined with --game"),
+        (["--read-only", "--resume", "latest"], "--read-only can't be combined with --resume"),
+        (["eval", "mario-1-1", "--episodes", "1.5"], "--episodes must be a whole number of at least 1, got '1.5'"),
+        (["eval", "mario-1-1", "--episodes", "nan"], "--episodes must be a whole number of at least 1, got 'nan'"),
     ],
 )
 def test_an_error_names_the_field_and_shows_what_was_typed(arguments: list[str], complaint: str) -> None:

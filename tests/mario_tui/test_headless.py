@@ -238,10 +238,10 @@ def test_plain_lines_where_there_is_no_terminal(tmp_path: Path) -> None:
     [
         (("--no-ui", "--stepps", "3"), "unrecognized arguments: --stepps 3"),
         (("--no-ui", "--rom", "/etc/hostname"), "--rom: /etc/hostname: not an iNES file"),
-        (("--no-ui", "--actions", "fly"), "--actions: 'fly' is not accepted; accepted: right-only, simple"),
-        (("eval", "latest", "--stage", "0-1"), "--stage: '0-1' is not accepted"),
-        (("--no-ui", "--steps", "-1"), "--steps: -1 is not accepted"),
-        (("--no-ui", "--stage", "1-1,0-1", "--curriculum"), "--stage: '1-1,0-1' is not accepted; accepted: 1-1 to 8-4"),
+        (("--no-ui", "--actions", "fly"), "--actions must be one of right-only, simple"),
+        (("eval", "latest", "--stage", "0-1"), "--stage must be 1-1 to 8-4, game, random"),
+        (("--no-ui", "--steps", "-1"), "--steps must be a whole number of at least 1, got -1"),
+        (("--no-ui", "--stage", "1-1,0-1", "--curriculum"), "--stage must be 1-1 to 8-4, game, random"),
         (("--no-ui", "--resume", "nothing"), "--resume: nothing: no such run"),
         (("--no-ui", "--resume", "latest"), "--resume latest: no run has a checkpoint yet"),
         (("--no-ui", "--resume", "/etc"), "--resume: /etc: not a checkpoint of mario-tui"),
@@ -250,18 +250,21 @@ def test_plain_lines_where_there_is_no_terminal(tmp_path: Path) -> None:
         (("--no-ui", "--run-dir", "/proc/nowhere"), "--run-dir: /proc/nowhere: can't be written"),
         (("eval", "nothing"), "nothing: no such checkpoint; accepted: a policy file"),
         (("eval", "/etc/hostname"), "/etc/hostname: not a policy of mario-tui"),
-        (("eval", "x", "--episodes", "0"), "--episodes: '0' is not accepted; accepted: a whole number, 1 or more"),
+        (("eval", "x", "--episodes", "0"), "--episodes must be a whole number of at least 1, got '0'"),
         (("play", "nothing"), "nothing: no such checkpoint"),
         (("play", "--stage", "8-3"), "CHECKPOINT: no policy comes with the package for mario 8-3; accepted: "),
-        (("play", "latest", "--human"), "CHECKPOINT: is not accepted with --human"),
+        (("play", "latest", "--human"), "CHECKPOINT can't be combined with --human"),
         (("attach", "nothing"), "nothing: no such run"),
         (("--game", "mario"), "the dashboard needs a terminal; use: mario-tui --no-ui"),
         ((), "the dashboard needs a terminal"),
-        (("--log-format", "json"), "--log-format: is for headless runs"),
-        (("--no-ui", "--steps", "1e30"), "--steps: '1e30' is not accepted; accepted: up to "),
-        (("eval", "mario-1-1", "--seed", "18446744073709551616"), "--seed: '18446744073709551616' is not accepted"),
-        (("eval", "snake-12x12", "--stage", "1-2"), "--stage: is not accepted with a policy for snake"),
-        (("play", "mario-1-1", "--board", "10x10"), "--board: is not accepted with CHECKPOINT, which says what it"),
+        (("--log-format", "json"), "--log-format needs --no-ui"),
+        (("--no-ui", "--steps", "1e30"), "--steps must be at most 9,007,199,254,740,992, got '1e30'"),
+        (("eval", "mario-1-1", "--seed", "18446744073709551616"), "--seed must be a whole number between 0"),
+        (("eval", "snake-12x12", "--stage", "1-2"), "--stage can't be combined with a policy for snake"),
+        (
+            ("play", "mario-1-1", "--board", "10x10"),
+            "--board can't be combined with CHECKPOINT, which determines the board",
+        ),
     ],
 )
 def test_wrong_usage_is_one_line_and_status_2(arguments: tuple[str, ...], complaint: str, tmp_path: Path) -> None:
@@ -275,19 +278,22 @@ def test_wrong_usage_is_one_line_and_status_2(arguments: tuple[str, ...], compla
 def test_resume_of_a_finished_number_of_steps_is_refused(finished_run: FinishedRun) -> None:
     done = run_program("--no-ui", "--resume", str(finished_run.checkpoint), "--steps", "10",
                        cwd=finished_run.folder, check=2)  # fmt: skip
-    assert re.search(r"--steps: 10 are done: the checkpoint is at 2,\d+ environment steps", done.stderr)
+    assert re.search(r"--steps must be above 2,\d+, the checkpoint's environment steps, got 10", done.stderr)
 
 
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        (("--game", "snake"), "--game: the checkpoint's network is for mario; accepted: that, or a new run"),
+        (
+            ("--game", "snake"),
+            "--game must be mario, as in the checkpoint, got 'snake'; for another one start a new run",
+        ),
         (
             ("--actions", "complex"),
-            "--actions: the checkpoint's network is for right-only; accepted: that, or a new run",
+            "--actions must be right-only, as in the checkpoint, got 'complex'; for another one start a new run",
         ),
-        (("--episodes", "1"), "--episodes: "),
-        (("--observation", "84x84"), "--observation: the checkpoint's network is for 50x60; accepted: that, or a new"),
+        (("--episodes", "1"), "--episodes must be above "),
+        (("--observation", "84x84"), "--observation must be 50x60, as in the checkpoint, got '84x84'"),
     ],
 )
 def test_a_resume_for_another_network_is_refused(

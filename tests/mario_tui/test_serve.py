@@ -44,7 +44,7 @@ async def test_visitors_of_a_read_only_server_change_nothing(served: Served, tmp
     visitor = await served.visit()
     await visitor.wait_for("read-only")
     await visitor.send("d")
-    await visitor.wait_for("Read-only: this one only looks.")
+    await visitor.wait_for("Read-only: this key is disabled.")
     assert Run(run.path).record().state == "finished"
 
 
@@ -66,9 +66,9 @@ async def test_apps_of_a_killed_server_end(served: Served) -> None:
 async def test_a_taken_port_and_wrong_addresses_are_one_line(served: Served, tmp_path: Path) -> None:
     port = served.address.rpartition(":")[2]
     for arguments, complaint in (
-        (["--port", port], f"--port: 127.0.0.1:{port}: Address already in use; accepted: a free port, or 0 for any"),
-        (["--port", "99999"], "--port: '99999' is not accepted; accepted: a whole number, 0 to 65535"),
-        (["--host", "nowhere.invalid"], "--host: 'nowhere.invalid': Name or service not known; accepted: an address"),
+        (["--port", port], f"--port must be a free port, or 0 for any, got 127.0.0.1:{port} (Address already in use)"),
+        (["--port", "99999"], "--port must be a whole number between 0 and 65,535, got '99999'"),
+        (["--host", "nowhere.invalid"], "--host must be an address of this machine, got 'nowhere.invalid' (Name"),
     ):
         done = await asyncio.to_thread(run_program, "serve", *arguments, cwd=tmp_path, check=2)
         assert done.stderr.startswith(f"mario-tui: error: {complaint}")

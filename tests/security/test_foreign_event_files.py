@@ -58,11 +58,11 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
     "terminal": (lambda path: path.symlink_to("/dev/tty"), ""),
     "nowhere": (lambda path: path.symlink_to("nowhere"), "No such file or directory"),
     "itself": (lambda path: path.symlink_to(path.name), "Too many levels of symbolic links"),
-    "noise": (lambda path: path.write_bytes(b"x" * 100), "not an event file of TensorBoard"),
-    "zeros": (lambda path: sparse(path, b"", 6 * GIB), "not an event file of TensorBoard"),
-    "no event": (lambda path: path.write_bytes(record(b"\xff" * 30)), "not an event of TensorBoard"),
-    "endless nesting": (lambda path: path.write_bytes(record(b"\x2b" * 100_000)), "not an event of TensorBoard"),
-    "too long": (lambda path: path.write_bytes(record(b"", 2**60)), "not an event file of TensorBoard"),
+    "noise": (lambda path: path.write_bytes(b"x" * 100), "not a TensorBoard event file"),
+    "zeros": (lambda path: sparse(path, b"", 6 * GIB), "not a TensorBoard event file"),
+    "no event": (lambda path: path.write_bytes(record(b"\xff" * 30)), "not a TensorBoard event"),
+    "endless nesting": (lambda path: path.write_bytes(record(b"\x2b" * 100_000)), "not a TensorBoard event"),
+    "too long": (lambda path: path.write_bytes(record(b"", 2**60)), "not a TensorBoard event file"),
 }
 POOR = {
     "nothing": lambda path: path.write_bytes(b""),
@@ -108,19 +108,19 @@ def test_what_is_no_file_is_not_waited_for(kind: str, tmp_path: Path) -> None:
 def test_folders_without_end_are_left_at_some_depth(tmp_path: Path) -> None:
     (tmp_path / "0.tfevents").write_bytes(scalar("loss", 1.0))
     folder = tmp_path
-    for _ in range(2 * reader._DEEPEST):
+    for _ in range(2 * reader._MAX_DEPTH):
         folder /= "d"
         folder.mkdir()
         (folder / "x.tfevents").touch()
     (tmp_path / "d" / "back").symlink_to(tmp_path)
     found = event_files(tmp_path)
     assert found[0].name == "0.tfevents"
-    assert len(found) == 1 + reader._DEEPEST
+    assert len(found) == 1 + reader._MAX_DEPTH
 
 
 def test_memory_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many scalars there are: they are read in portions, and kept are so many tags and so many points."""
-    monkeypatch.setattr(reader, "_MOST_AT_ONCE", 100)
+    monkeypatch.setattr(reader, "_BATCH", 100)
     monkeypatch.setattr(reader, "MOST_SERIES", 30)
     monkeypatch.setattr(reader, "MOST_IN_ALL", 500)
     (tmp_path / "x.tfevents").write_bytes(
@@ -135,7 +135,7 @@ def test_memory_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         assert sum(len(history.points) for history in kept) <= 600
     assert (portions, seen) == (16, 1600)
     assert events.left_out
-    assert {len(tag) for tag in events.tags} == {reader._LONGEST_TAG}
+    assert {len(tag) for tag in events.tags} == {reader._MAX_TAG_LENGTH}
 
 
 async def test_the_screen_shows_what_numbers_can_be(tmp_path: Path) -> None:

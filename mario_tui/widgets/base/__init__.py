@@ -1,1 +1,1 @@
-"""What panels and charts are built on."""
+"""Base classes and drawing helpers of panels and charts."""

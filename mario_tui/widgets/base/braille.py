@@ -1,4 +1,4 @@
-"""Lines in braille dots, 2 x 4 of them to a cell, thinned to the extremes of each dot column before they are drawn."""
+"""Line plots in braille dots, 2 x 4 per cell; points are reduced to the extremes of each dot column before drawing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))  # [row][column
 
 
 class Canvas:
-    """`rows` x `columns` cells. A cell shows the style of the last series that touched it; glyphs replace its dots."""
+    """`rows` x `columns` cells. A cell has the style of the last series drawn in it; glyphs replace its dots."""
 
     def __init__(self, columns: int, rows: int, x: tuple[float, float], y: tuple[float, float]) -> None:
         self.columns, self.rows = columns, rows
@@ -21,12 +21,12 @@ class Canvas:
         self._glyphs: dict[tuple[int, int], tuple[str, int]] = {}
 
     def column(self, x: float) -> int:
-        """The cell column of x; may lie outside."""
+        """The cell column of x; may be outside the canvas."""
         dot = (x - self._x[0]) * self._x_scale
         return math.floor(min(max(dot, -2.0), 2.0 * self.columns)) // 2
 
     def line(self, xs: Sequence[float], ys: Sequence[float], ink: int) -> None:
-        """Points sorted by x, joined; those that are not finite or lie outside in x are left out."""
+        """Draw a line through points sorted by x; skip those that are not finite or outside the x-range."""
         extent: dict[int, list[int]] = {}  # dot column -> [lowest, highest, first, last] dot row, from the bottom
         (x_low, x_high), (y_low, _) = self._x, self._y
         right, top = self.columns * 2 - 1, self.rows * 4 - 1
@@ -43,7 +43,7 @@ class Canvas:
         before: tuple[int, int] | None = None
         for column, (bottom, high, first_dot, last_dot) in extent.items():
             self._fill(column, bottom, high, ink)
-            if before is not None:  # a straight line over the columns between
+            if before is not None:  # interpolate over the columns in between
                 then, level = before
                 for step in range(then + 1, column):
                     dot = round(level + (first_dot - level) * (step - then) / (column - then))
@@ -53,14 +53,14 @@ class Canvas:
             before = (column, last_dot)
 
     def glyph(self, x: float, y: float, character: str, ink: int) -> None:
-        """A character in the cell of a point, if that lies inside."""
+        """Put a character in the cell of a point, if it is inside the x-range."""
         if not self._x[0] <= x <= self._x[1] or not math.isfinite(y):
             return
         dot = int(min(max((y - self._y[0]) * self._y_scale, 0), self.rows * 4 - 1))
         self._glyphs[self.rows - 1 - dot // 4, self.column(x)] = (character, ink)
 
-    def upright(self, x: float, ink: int) -> None:
-        """A vertical line through the empty cells of a column."""
+    def vertical_line(self, x: float, ink: int) -> None:
+        """Draw a vertical line through the empty cells of a column."""
         column = self.column(x)
         if not 0 <= column < self.columns:
             return
@@ -72,7 +72,7 @@ class Canvas:
                     self._glyphs[row, column] = ("│", ink)
 
     def runs(self, row: int) -> list[tuple[str, int]]:
-        """A row as pieces of equal ink."""
+        """A row as (text, ink) pieces of equal ink."""
         pieces: list[tuple[str, int]] = []
         text, ink = "", 0
         for column, bits in enumerate(self._bits[row]):
@@ -98,5 +98,5 @@ class Canvas:
 
 
 def _scale(dots: int, low: float, high: float) -> float:
-    """Dots for each unit; finite also where the range is wider than a float can tell, or next to nothing."""
+    """Dots per unit; finite even if the range overflows a float or is close to zero."""
     return dots / min(max((high - low) or 1.0, 1e-300), sys.float_info.max)

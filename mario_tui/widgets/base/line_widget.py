@@ -1,7 +1,7 @@
-"""The base of every panel: a rule with number and title, then lines of cells; only lines that changed are sent.
+"""Base class of all panels: a rule with number and title, then lines of cells; only changed lines are sent.
 
-Refreshing a Textual widget sends all its cells again, which is what a slow SSH link notices first. Lines are compared
-here, and of one that differs nothing behind its last changed cell is sent.
+A refreshed Textual widget sends all its cells again, which is slow over SSH. So lines are compared here, and a changed
+line is sent only up to its last changed cell.
 """
 
 from __future__ import annotations
@@ -19,46 +19,48 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 LETTERS = {10: "i", 11: "n", 12: "u"}
-"""Keys of the panels for which there is no digit."""
+"""Keys of the panels with numbers above 9."""
 
 
 class LineWidget(Widget, can_focus=True):
-    """Subclasses draw in `repaint`, whole; what did not change costs nothing. `number` is the digit that selects it,
-    above 9 a letter."""
+    """Subclasses draw all lines in `repaint`; unchanged lines are not sent again.
 
-    COMPONENT_CLASSES = {"painted--title", "painted--muted"}
+    `number` is the digit that selects the panel; numbers above 9 have a letter.
+    """
+
+    COMPONENT_CLASSES = {"line-widget--title", "line-widget--muted"}
 
     def __init__(self, title: str, *, id: str, number: int = 0, classes: str = "panel") -> None:
         super().__init__(id=id, classes=classes)
         self.title, self.number = title, number
-        self.short_title = title  # where the value would have no room
+        self.short_title = title  # used when there is no room for the title and the value
         self.framed = True
         self._lines: list[Strip] = []
         self._bodies: list[Strip] = []
-        """Those of `_lines` below the rule, as they were given."""
+        """The body lines as passed to `paint`."""
         self._base: Style | None = None
 
     @property
     def key(self) -> str:
-        """What selects it."""
+        """The key that selects the panel."""
         return LETTERS.get(self.number, str(self.number))
 
     # ------------------------------------------------------------------------------------------ for subclasses
 
     @property
     def body(self) -> tuple[int, int]:
-        """Columns and rows below the rule, a cell of margin left out on either side; (0, 0) while out of sight."""
+        """Columns and rows below the rule, without the one-cell margins; (0, 0) while not displayed."""
         width, height = self.content_size
         return (max(0, width - 2), max(0, height - self.framed)) if self.display and width > 2 else (0, 0)
 
     def repaint(self) -> None:
-        """Draw everything anew from what is known; ends in `paint`."""
+        """Draw all lines and pass them to `paint`."""
         raise NotImplementedError
 
     def paint(self, body: Sequence[Strip], value: str = "", note: str = "") -> None:
-        """Put lines on the screen, under a rule with the title, a value beside it and a note on the right.
+        """Show lines under a rule with the title, a value after it and a note on the right.
 
-        Lines bring their background with them, as those of `text_lines` and styles of `ink` do.
+        Lines must include the background, as `text_lines` and the styles of `ink` do.
         """
         width, height = self.content_size
         base = self.rich_style
@@ -68,7 +70,7 @@ class LineWidget(Widget, can_focus=True):
         known = zip(self._bodies, self._lines[len(rule) :], strict=False)
         lines = rule.copy()
         for strip, (same, line) in zip(bodies, chain(known, repeat((None, None))), strict=False):
-            # A line that stays is the same object: making one is dear, and Textual keeps with it what it made of it.
+            # An unchanged line stays the same object: creating one is expensive, and Textual caches data on it.
             if line is None or strip != same:
                 line = Strip([margin, *strip, margin], strip.cell_length + 2)
             lines.append(line.adjust_cell_length(width, base))
@@ -83,7 +85,7 @@ class LineWidget(Widget, can_focus=True):
             self.refresh(*changed)
 
     def text_lines(self, text: Text, width: int) -> list[Strip]:
-        """A text as strips, a line each, cut to a width."""
+        """A text as strips, one per line, truncated to `width` cells."""
         strips, base = [], self.rich_style
         for line in text.split("\n", allow_blank=True):
             line.truncate(width, overflow="ellipsis")
@@ -91,20 +93,20 @@ class LineWidget(Widget, can_focus=True):
         return strips
 
     def ink(self, name: str) -> Style:
-        """A style of this panel's component classes, for what is drawn on its background."""
+        """The style of a component class, including this panel's background."""
         return self.get_component_rich_style(name)
 
     # ------------------------------------------------------------------------------------------ the widget
 
     @property
     def rich_style(self) -> Style:
-        """Kept until the styles change: to find it, Textual goes through all ancestors."""
+        """Cached until the styles change, because Textual computes it from all ancestors."""
         if self._base is None:
             self._base = super().rich_style
         return self._base
 
     def render(self) -> Text:
-        """What is shown, as text; the screen is drawn from `render_line`."""
+        """The content as text; the screen itself is drawn from `render_line`."""
         return Text("\n".join(line.text for line in self._lines))
 
     def render_line(self, y: int) -> Strip:
@@ -113,27 +115,27 @@ class LineWidget(Widget, can_focus=True):
         return Strip.blank(self.content_size.width, self.rich_style)
 
     def on_resize(self, event: Resize) -> None:
-        self._again()
+        self._redraw()
 
     def on_show(self, event: Show) -> None:
-        self._again()
+        self._redraw()
 
     def notify_style_update(self) -> None:
-        """The theme changed, or the focus."""
+        """Called when the theme or the focus has changed."""
         super().notify_style_update()
         self._base = None
         if self.is_mounted:
-            self.call_after_refresh(self._again)
+            self.call_after_refresh(self._redraw)
 
-    def _again(self) -> None:
-        if self.is_attached:  # it may have been taken off the screen meanwhile
+    def _redraw(self) -> None:
+        if self.is_attached:  # it may have been removed in the meantime
             self._lines, self._bodies, self._base = [], [], None
             self.repaint()
 
     def _rule(self, width: int, value: str, note: str, base: Style) -> Strip:
-        """`─ 4 Mean return ── 632 ────── 0 – 19.8k ─`; a heavy line where the focus is."""
+        """`─ 4 Mean return ── 632 ────── 0 – 19.8k ─`; a heavy line if the panel has the focus."""
         line = "━" if self.has_focus else "─"
-        colour = self.ink("painted--title")
+        colour = self.ink("line-widget--title")
         title = self.title if len(self.title) + len(value) + 9 <= width else self.short_title
         name = f"{self.key} {title}" if self.number else title
         text = Text(f"{line} ", style=colour, end="")
@@ -150,7 +152,7 @@ class LineWidget(Widget, can_focus=True):
 
 
 def _last_difference(old: Strip | None, new: Strip) -> int:
-    """The first cell behind the last one that differs; 0 if none does."""
+    """One past the last cell that differs; 0 if none does."""
     if old is None or old.cell_length != new.cell_length:
         return new.cell_length
     if old == new:

@@ -1,4 +1,4 @@
-"""Panels whose content is a text made from a snapshot, and the bars and sparklines in them."""
+"""Panels that show text made from a snapshot, with bars and sparklines."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from mario_tui.widgets.base.line_widget import LineWidget
 
 
 class Panel(LineWidget):
-    """Subclasses write `compose_text`."""
+    """Subclasses implement `compose_text`."""
 
     def __init__(self, title: str, *, id: str, number: int = 0, classes: str = "panel") -> None:
         super().__init__(title, id=id, number=number, classes=classes)
         self._snapshot = Snapshot()
         self._natural = self._laid_out = 0  # lines
-        self._drawn: object = None  # what the lines show; text made into lines is dear
+        self._drawn: object = None  # content of the lines; converting text to lines is expensive
 
     def show(self, snapshot: Snapshot) -> None:
         """Show a snapshot."""
@@ -44,25 +44,25 @@ class Panel(LineWidget):
         raise NotImplementedError
 
     def note(self) -> str:
-        """What stands on the right of the rule."""
+        """Text at the right end of the rule."""
         return ""
 
     def get_content_height(self, container: object, viewport: object, width: int) -> int:
-        """Where the style says `height: auto`: as many lines as there are."""
+        """Height for the style `height: auto`: the number of lines."""
         self._natural = self.compose_text(self._snapshot, max(1, width - 2)).plain.count("\n") + 1
         self._laid_out = self._natural
         return self._natural + self.framed
 
 
 def bar(share: float, width: int) -> str:
-    """A horizontal bar with eighths of cells."""
+    """A horizontal bar with a resolution of an eighth of a cell."""
     eighths = round(min(max(share, 0.0), 1.0) * width * 8) if math.isfinite(share) else 0
     full, rest = divmod(eighths, 8)
     return ("█" * full + (" ▏▎▍▌▋▊▉"[rest] if rest else "")).ljust(width, "·")
 
 
 def sparkline(values: Sequence[float], width: int, low: float | None = None, high: float | None = None) -> str:
-    """The last values as block characters, lowest to highest unless bounds are given; blanks where not finite."""
+    """The last `width` values as block characters, scaled to their range or to the bounds; blank if not finite."""
     values = values[-width:]
     finite = [value for value in values if math.isfinite(value)]
     if not finite:

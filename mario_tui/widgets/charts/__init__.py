@@ -1,1 +1,1 @@
-"""Charts: curves, their axes, and comparisons of runs."""
+"""Charts: curves, axes, and comparisons of runs."""

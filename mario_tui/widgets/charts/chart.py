@@ -1,6 +1,6 @@
-"""A chart of one number of the run, with its evaluations where it has some, in braille dots.
+"""A chart of one metric of the run in braille dots, with evaluations if it has any.
 
-All charts of a dashboard look at the same stretch of the run and share a crosshair: they hold the same `Outlook`.
+All charts of a dashboard share one x-range and crosshair, through a common `ChartView`.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from textual.strip import Strip
 from mario_tui.data.format import fitting, number
 from mario_tui.widgets.base.braille import Canvas
 from mario_tui.widgets.base.line_widget import LineWidget
-from mario_tui.widgets.charts.curves import AXIS_NAMES, MARKS, ZOOM, Curves, Outlook, nearest, smooth, x_text
+from mario_tui.widgets.charts.curves import AXIS_NAMES, MARKS, ZOOM, ChartView, Curves, nearest, smooth, x_text
 
 _LABEL = 7
 _NARROW = 50
 _BASE, _MUTED, _LINE, _RAW, _EVALUATION, _CURSOR = range(6)
-_CLASSES = ("painted--muted", "chart--line", "chart--raw", "chart--evaluation", "chart--cursor")
+_CLASSES = ("line-widget--muted", "chart--line", "chart--raw", "chart--evaluation", "chart--cursor")
 
 
 class Chart(LineWidget):
-    """`values` names the field of `Point`; `best` says which end of it is marked with ▲ or ▼."""
+    """`values` names a field of `Point`; `best` tells whether its highest (▲) or lowest (▼) value is marked."""
 
     COMPONENT_CLASSES = {"chart--line", "chart--raw", "chart--evaluation", "chart--cursor"}
 
     class Moved(Message):
-        """The mouse changed the outlook; every chart has to be drawn."""
+        """The mouse changed the view; all charts must be redrawn."""
 
     def __init__(
         self,
         title: str,
         values: str,
-        outlook: Outlook,
+        view: ChartView,
         *,
         id: str,
         number: int,
@@ -50,20 +50,20 @@ class Chart(LineWidget):
         super().__init__(title, id=id, number=number, classes="panel chart")
         self.short_title = short
         self.logarithmic = False
-        self._values, self._outlook, self._best, self._evaluated = values, outlook, best, evaluated
+        self._values, self._view, self._best, self._evaluated = values, view, best, evaluated
         self._curves = Curves()
         self._ys: list[float] = []
         self._dragged_from: float | None = None
 
     def show_curves(self, curves: Curves) -> None:
-        """Show other data; the same are not drawn again."""
+        """Show new data; the same object is not drawn again."""
         if curves is not self._curves:
             self._curves, self._ys = curves, curves.values(self._values)
             self.repaint()
 
     @property
     def columns(self) -> int:
-        """Cells between the left and the right end of the x axis; none or less while out of sight."""
+        """Width of the x-axis in cells; zero or negative while not displayed."""
         return self.body[0] - _LABEL
 
     # ------------------------------------------------------------------------------------------ drawing
@@ -73,12 +73,12 @@ class Chart(LineWidget):
         if columns < 4 or rows < 1:
             self.paint([])
             return
-        look, curves = self._outlook, self._curves
-        xs = curves.xs(look.axis)
-        ys = smooth(self._ys, look.smoothing)
-        low_x, high_x = look.window.bounds(*curves.reach(look.axis))
+        view, curves = self._view, self._curves
+        xs = curves.xs(view.axis)
+        ys = smooth(self._ys, view.smoothing)
+        low_x, high_x = view.window.bounds(*curves.reach(view.axis))
         evaluations = [
-            (curves.x_of(event.env_steps, look.axis), event.mean_return, event is curves.best)
+            (curves.x_of(event.env_steps, view.axis), event.mean_return, event is curves.best)
             for event in (curves.evaluations if self._evaluated else ())
         ]
         inside = [y for x, y in zip(xs, ys, strict=True) if low_x <= x <= high_x]
@@ -90,14 +90,14 @@ class Chart(LineWidget):
         body = rows - with_marks - with_ticks
         low, high = self._scale(min(shown)), self._scale(max(shown))
         canvas = Canvas(columns, body, (low_x, high_x), (low, high))
-        if look.smoothing:
+        if view.smoothing:
             canvas.line(xs, [self._scale(y) for y in self._ys], _RAW)
         canvas.line(xs, [self._scale(y) for y in ys], _LINE)
         for x, y, best in evaluations:
             canvas.glyph(x, self._scale(y), "★" if best else "◆", _EVALUATION)
         self._mark_best_and_last(canvas, xs, ys, low_x, high_x)
-        if look.cursor is not None:
-            canvas.upright(look.cursor, _CURSOR)
+        if view.cursor is not None:
+            canvas.vertical_line(view.cursor, _CURSOR)
         inks = [self.rich_style, *(self.ink(name) for name in _CLASSES)]
         lines = [
             self._strip([(self._y_label(row, body, low, high), _MUTED), *canvas.runs(row)], inks) for row in range(body)
@@ -134,7 +134,7 @@ class Chart(LineWidget):
             canvas.glyph(x, self._scale(y), "▼", _LINE)
 
     def _y_label(self, row: int, rows: int, low: float, high: float) -> str:
-        """At the top, at the bottom, and between where there is room."""
+        """The label of a row: at the top, at the bottom, and in between if there is room; else blank."""
         step = max(1, (rows - 1) // max(1, rows // 5))
         if row not in (0, rows - 1) and (row % step or rows - 1 - row < max(3, step // 2)):
             return " " * _LABEL
@@ -142,30 +142,30 @@ class Chart(LineWidget):
         return f"{fitting(10**value if self.logarithmic else value, _LABEL - 1):>{_LABEL - 1}} "
 
     def _marks(self, canvas: Canvas, columns: int, low_x: float, high_x: float) -> list[tuple[str, int]]:
-        """The x axis as a line, events of the run as letters on it; the rare ones win a cell."""
+        """The x-axis as a line with letters for events; in a shared cell the rarest kind wins."""
         cells = ["─"] * columns
         order = "".join(MARKS)
         for step, letter in self._curves.marks:
-            x = self._curves.x_of(step, self._outlook.axis)
+            x = self._curves.x_of(step, self._view.axis)
             column = canvas.column(x)
             if low_x <= x <= high_x and order.index(letter) >= order.find(cells[column]):
                 cells[column] = letter
         return [("".join(run), _MUTED if line else _BASE) for line, run in groupby(cells, lambda cell: cell == "─")]
 
     def _ticks(self, columns: int, low_x: float, high_x: float) -> str:
-        """Labels below the axis, about every 20 cells."""
+        """Labels below the x-axis, about every 20 cells."""
         count = max(1, columns // 20)
         line = [" "] * (_LABEL + columns)
         for index in range(count + 1):
-            text = x_text(low_x + (high_x - low_x) * index / count, self._outlook.axis)
+            text = x_text(low_x + (high_x - low_x) * index / count, self._view.axis)
             at = _LABEL + min(max(0, round((columns - 1) * index / count) - len(text) // 2), columns - len(text))
             line[at : at + len(text)] = text
         return "".join(line)
 
     def _value_text(self, xs: Sequence[float], ys: Sequence[float]) -> str:
-        """The last and the best value, or what the crosshair stands on."""
+        """The last and the best value, or the value at the crosshair."""
         known = [(x, y) for x, y in zip(xs, ys, strict=True) if math.isfinite(y)]
-        cursor = self._outlook.cursor
+        cursor = self._view.cursor
         if not known:
             return ""
         if cursor is None:
@@ -173,23 +173,23 @@ class Chart(LineWidget):
             last = number(known[-1][1])
             return f"{last} {'▲' if self._best == 'high' else '▼'}{number(best[1])}" if self.columns > 16 else last
         x, y = known[nearest([x for x, _ in known], cursor)]
-        text = f"{number(y)} at {x_text(x, self._outlook.axis)}"
+        text = f"{number(y)} at {x_text(x, self._view.axis)}"
         if self._evaluated and self._curves.evaluations:
-            places = [self._curves.x_of(event.env_steps, self._outlook.axis) for event in self._curves.evaluations]
+            places = [self._curves.x_of(event.env_steps, self._view.axis) for event in self._curves.evaluations]
             text += f" ◆{number(self._curves.evaluations[nearest(places, cursor)].mean_return)}"
         return text
 
     def _note(self, low_x: float, high_x: float, taken: int = 0) -> str:
-        """How the chart is drawn; where there is room, what the letters on the axis mean."""
-        look = self._outlook
+        """Scale, smoothing, zoom and x-range; if there is room, also a legend for the letters."""
+        view = self._view
         if not self._curves.points:
             return ""
         parts = ["log"] if self.logarithmic else []
-        if look.smoothing:
-            parts.append(f"ema {look.smoothing:g}")
-        if look.window.span is not None:
+        if view.smoothing:
+            parts.append(f"ema {view.smoothing:g}")
+        if view.window.span is not None:
             parts.append("zoom")
-        reach = f"to {x_text(high_x, look.axis)}" + (f" {AXIS_NAMES[look.axis]}" if look.axis == "time" else "")
+        reach = f"to {x_text(high_x, view.axis)}" + (f" {AXIS_NAMES[view.axis]}" if view.axis == "time" else "")
         if self.content_size.width < _NARROW:
             reach = reach.removesuffix(" steps")
         text = ", ".join([*parts, reach])
@@ -199,11 +199,11 @@ class Chart(LineWidget):
 
     def _nothing_text(self) -> str:
         if any(math.isfinite(y) for y in self._ys):
-            return "nothing in this stretch that a log axis can show" if self.logarithmic else "nothing in this stretch"
+            return "no positive values in this range" if self.logarithmic else "no data in this range"
         return "no data yet"
 
     def _plain(self, text: str) -> Strip:
-        return Strip([Segment(text, self.ink("painted--muted"))])
+        return Strip([Segment(text, self.ink("line-widget--muted"))])
 
     def _strip(self, pieces: Sequence[tuple[str, int]], inks: Sequence[Style]) -> Strip:
         return Strip([Segment(text, inks[ink]) for text, ink in pieces])
@@ -211,15 +211,15 @@ class Chart(LineWidget):
     # ------------------------------------------------------------------------------------------ the mouse
 
     def _x_at(self, event: MouseEvent) -> float | None:
-        """x under the pointer."""
+        """x at the pointer; None outside the plot."""
         columns = self.columns
         column = event.x - 1 - _LABEL
-        low, high = self._outlook.window.bounds(*self._curves.reach(self._outlook.axis))
+        low, high = self._view.window.bounds(*self._curves.reach(self._view.axis))
         return low + (high - low) * (column + 0.5) / columns if 0 <= column < columns and high > low else None
 
     def _zoom(self, event: MouseEvent, factor: float) -> None:
         event.stop()
-        self._outlook.window.zoom(factor, self._x_at(event), *self._curves.reach(self._outlook.axis))
+        self._view.window.zoom(factor, self._x_at(event), *self._curves.reach(self._view.axis))
         self.post_message(self.Moved())
 
     def on_mouse_scroll_up(self, event: MouseScrollUp) -> None:
@@ -242,15 +242,15 @@ class Chart(LineWidget):
             share = (self._dragged_from - event.x) / columns
             self._dragged_from = event.x
             if share:
-                self._outlook.window.pan(share, *self._curves.reach(self._outlook.axis))
+                self._view.window.pan(share, *self._curves.reach(self._view.axis))
                 self.post_message(self.Moved())
             return
         x = self._x_at(event)
-        if x != self._outlook.cursor:
-            self._outlook.cursor = x
+        if x != self._view.cursor:
+            self._view.cursor = x
             self.post_message(self.Moved())
 
     def on_leave(self, event: Leave) -> None:
-        if self._outlook.cursor is not None:
-            self._outlook.cursor = None
+        if self._view.cursor is not None:
+            self._view.cursor = None
             self.post_message(self.Moved())

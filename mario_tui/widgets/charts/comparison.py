@@ -1,5 +1,5 @@
-"""Several series in one chart, in braille dots. Each has a colour and a marker of its own: nothing depends on colour
-alone."""
+"""Several series in one chart, in braille dots. Each has its own colour and marker, so that no information depends on
+colour alone."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from mario_tui.widgets.base.braille import Canvas
 
 MARKERS = "●▲■◆✚★○△□◇"
 COLOURS = ("cyan", "yellow", "magenta", "green", "red", "bright_blue", "white")
-"""Of different lengths without a common divisor: 70 series differ."""
+"""The numbers of markers and colours have no common divisor, so 70 series are distinct."""
 _LABEL = 8
 _BETWEEN = 14
-"""Columns between two markers of a series."""
+"""Columns between two markers of the same series."""
 
 
 @dataclass(frozen=True)
 class Series:
-    """A named line; `points` are (x, y), x rising and finite. Where y is not finite, the line has a gap."""
+    """A named line; `points` are (x, y) with finite, increasing x. The line has gaps where y is not finite."""
 
     name: str
     index: int
@@ -40,17 +40,17 @@ class Series:
 
     @property
     def drawable(self) -> list[tuple[float, float]]:
-        """Points without the gaps."""
+        """The points with finite y."""
         return [(x, y) for x, y in self.points if math.isfinite(y)]
 
 
 def finite(xs: Sequence[float], ys: Sequence[float]) -> list[tuple[float, float]]:
-    """Points without those that are not a number."""
+    """The points (x, y) with finite coordinates."""
     return [(x, y) for x, y in zip(xs, ys, strict=True) if math.isfinite(x) and math.isfinite(y)]
 
 
 class Comparison(Static):
-    """The chart. Draws only when a series or its size has changed."""
+    """The chart. It is redrawn only if a series or the size has changed."""
 
     def __init__(self, *, id: str | None = None, name: str | None = None) -> None:
         super().__init__(id=id, name=name, classes="plot")
@@ -61,7 +61,7 @@ class Comparison(Static):
     def show(
         self, series: Sequence[Series], x_name: Callable[[float], str] = steps, *, title: str = "", value: str = ""
     ) -> None:
-        """Show these; `x_name` writes a number of the x axis. Of a long title the value behind it stays."""
+        """Show the series; `x_name` formats a number on the x-axis. A long title is cut, the value after it is not."""
         if series != self._series or x_name is not self._x_name or (title, value) != self._title:
             self._series, self._x_name, self._title = series, x_name, (title, value)
             self._draw()
@@ -71,7 +71,7 @@ class Comparison(Static):
 
     def _draw(self) -> None:
         title, value = self._title
-        if title:  # as a Text: it may have square brackets
+        if title:  # as a Text: it may contain square brackets
             room = max(8, self.size.width - 3 - len(value))
             self.border_title = Text(f"{shortened(title, room)} {value}".rstrip())
         columns, rows = self.content_size.width - _LABEL, self.content_size.height
@@ -80,13 +80,13 @@ class Comparison(Static):
         drawn = [series for series in self._series if series.drawable]
         if not drawn:
             empty = not any(series.points for series in self._series)
-            self.update(Text("no data yet" if empty else "no finite number yet", style="dim"))
+            self.update(Text("no data yet" if empty else "no finite values yet", style="dim"))
             return
         self.update(plot(drawn, columns, rows, self._x_name))
 
 
 def plot(drawn: Sequence[Series], columns: int, rows: int, x_name: Callable[[float], str]) -> Text:
-    """The lines in `columns` cells beside the labels, and below them the x axis."""
+    """The plot: labels, lines in `columns` cells, and below them the ends of the x-axis; `rows` rows in all."""
     xs = [x for series in drawn for x, _ in series.points]
     ys = [y for series in drawn for _, y in series.drawable]
     body = rows - 1
@@ -113,7 +113,7 @@ def plot(drawn: Sequence[Series], columns: int, rows: int, x_name: Callable[[flo
 
 
 def _mark(canvas: Canvas, series: Series, ink: int) -> None:
-    """The series' marker along its line and at its end; those of several series stand beside each other."""
+    """Put markers along the line and at its end, offset so that those of several series do not overlap."""
     free = (5 * series.index) % _BETWEEN
     for x, y in series.drawable[:-1]:
         if canvas.column(x) >= free:

@@ -1,4 +1,4 @@
-"""What charts draw: a run's points over one of three x axes, the window that is looked at, smoothing."""
+"""The data of charts: points over one of three x-axes, the visible window, smoothing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mario_tui.data.format import duration, steps
 
 Axis = Literal["steps", "time", "ago"]
 AXES: tuple[Axis, ...] = ("steps", "time", "ago")
-AXIS_NAMES: dict[Axis, str] = {"steps": "steps", "time": "trained time", "ago": "time ago"}
+AXIS_NAMES: dict[Axis, str] = {"steps": "steps", "time": "training time", "ago": "time ago"}
 SMOOTHINGS = (0.0, 0.6, 0.9, 0.97)
 ZOOM = 2.0
 MARKS = {
@@ -21,16 +21,16 @@ MARKS = {
     "e": "evaluation",
     "b": "best evaluation",
     "!": "warning",
-    "d": "number changed",
+    "d": "setting changed",
     "p": "new phase",
     "r": "restart",
 }
-"""Letters on the x axis, the commonest first."""
+"""Letters on the x-axis, the most common first."""
 
 
 @dataclass
 class Window:
-    """The stretch of the x axis that is shown. Without a span all of it; without an end it follows the newest."""
+    """The visible range of the x-axis. Without a span: the whole range; without an end: follows the newest point."""
 
     span: float | None = None
     end: float | None = None
@@ -42,7 +42,7 @@ class Window:
         return end - self.span, end
 
     def zoom(self, factor: float, around: float | None, first: float, last: float) -> None:
-        """Show `factor` times as much; `around` keeps its place. Not closer than a thousandth of the whole."""
+        """Multiply the span by `factor`, with `around` as the fixed point. The minimum is 1/1000 of the whole range."""
         low, high = self.bounds(first, last)
         whole = last - first
         span = max((high - low) * factor, whole / 1000)
@@ -55,7 +55,7 @@ class Window:
         self.span, self.end = span, None if end >= last - whole * 1e-9 else max(end, first + span)
 
     def pan(self, share: float, first: float, last: float) -> None:
-        """Move by a share of what is shown; at the right end it follows the newest again."""
+        """Move by a share of the visible range; at the right end it follows the newest point again."""
         if self.span is None:
             return
         _, high = self.bounds(first, last)
@@ -64,20 +64,20 @@ class Window:
 
 
 @dataclass
-class Outlook:
-    """How all charts of a dashboard look at a run: they share axis, window, smoothing and crosshair."""
+class ChartView:
+    """The view that all charts of a dashboard share: axis, window, smoothing and crosshair."""
 
     axis: Axis = "steps"
     smoothing: float = 0.0
     window: Window = field(default_factory=Window)
     cursor: float | None = None
-    """Where the crosshair stands, in units of the axis."""
+    """Position of the crosshair in units of the axis; None: hidden."""
 
 
 class Curves:
-    """A run's points and marks, made once for a snapshot and drawn by every chart.
+    """A run's points and marks, computed once per snapshot for all charts.
 
-    After a resume steps may start before the last ones: what they replace is left out, so that x only grows.
+    A resumed run may restart at an earlier step; the points it replaces are dropped, so that x only increases.
     """
 
     def __init__(self, points: Sequence[Point] = (), others: Sequence[Noted] = ()) -> None:
@@ -91,7 +91,7 @@ class Curves:
         self._steps = [float(point.env_steps) for point in self.points]
         self._wall = [point.wall_s for point in self.points]
         self.marks = _marks(others)
-        """(environment steps, letter), in order; letters as in `MARKS`."""
+        """(environment steps, letter of `MARKS`), in order."""
         self.evaluations = [event for event in others if isinstance(event, Evaluation)]
         self.best = best_of(self.evaluations)
 
@@ -104,14 +104,14 @@ class Curves:
         return [wall - self._wall[-1] for wall in self._wall]
 
     def reach(self, axis: Axis) -> tuple[float, float]:
-        """First and last x of all."""
+        """First and last x of all points and marks."""
         xs = self.xs(axis)
         if not xs:
             return 0.0, 0.0
         return xs[0], max(xs[-1], *(self.x_of(step, axis) for step, _ in self.marks[-1:]), xs[0])
 
     def x_of(self, env_steps: float, axis: Axis) -> float:
-        """x of something that happened at a step; between two points on the line that joins them."""
+        """x of an event at a step; interpolated between points."""
         if axis == "steps" or not self._steps:
             return env_steps
         wall = self._wall_at(env_steps)
@@ -132,7 +132,7 @@ class Curves:
 
 
 def best_of(evaluations: Sequence[Evaluation]) -> Evaluation | None:
-    """The best one: the newest of those that were the best in their time."""
+    """The best evaluation: the newest one that was the best so far when it ran."""
     return next((event for event in reversed(evaluations) if event.best), None)
 
 
@@ -163,7 +163,7 @@ def _marks(others: Sequence[Noted]) -> list[tuple[float, str]]:
 
 
 def smooth(ys: Sequence[float], weight: float) -> list[float]:
-    """Exponential moving average, corrected at its start as in Adam; passes over what is not finite."""
+    """Exponential moving average with bias correction as in Adam; values that are not finite become NaN."""
     if not weight:
         return list(ys)
     mean, total, smoothed = 0.0, 0.0, []
@@ -178,7 +178,7 @@ def smooth(ys: Sequence[float], weight: float) -> list[float]:
 
 
 def nearest(xs: Sequence[float], x: float) -> int:
-    """Index of the value nearest to x in a sorted sequence that is not empty."""
+    """Index of the value nearest to x in a sorted, non-empty sequence."""
     after = bisect_left(xs, x)
     if after == 0:
         return 0
@@ -188,7 +188,7 @@ def nearest(xs: Sequence[float], x: float) -> int:
 
 
 def x_text(x: float, axis: Axis) -> str:
-    """A place on the axis as people read it, with its unit: it must not be taken for a value of the chart."""
+    """A position on the axis with its unit, so that it is not mistaken for a value of the chart."""
     if axis == "steps":
         return steps(x)
     return duration(x) if axis == "time" else f"{duration(-x)} ago" if x < 0 else "now"

@@ -1,6 +1,6 @@
-"""Rewards per actor, a row for each lane: returns, epsilon, how far it came, and a sparkline. Sortable.
+"""Table of lanes, sortable: returns, epsilon, furthest position and a sparkline.
 
-Only the rows that are in sight are drawn, so that 256 lanes cost what fits on the screen.
+Only visible rows are drawn, so the cost does not grow with the number of lanes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from mario_tui.widgets.base.panel import sparkline
 
 @dataclass(frozen=True)
 class Column:
-    """`text` writes a cell, `key` orders rows; lanes that have no value yet come last."""
+    """`text` formats a cell, `key` sorts the rows; lanes without a value yet come last."""
 
     name: str
     title: str
@@ -31,7 +31,7 @@ class Column:
     key: Callable[[Lane], float]
     text: Callable[[Lane], str]
     style: str = ""
-    rising: bool = False  # sorted from the smallest at first
+    rising: bool = False  # smallest value first by default
 
 
 def _whole(value: float) -> str:
@@ -39,7 +39,7 @@ def _whole(value: float) -> str:
 
 
 def _mean(value: float) -> str:
-    """With a decimal where it says something: Snake's means are between 0 and 20."""
+    """With one decimal for small values: Snake's means are between 0 and 20."""
     return "–" if math.isnan(value) else f"{value:.1f}" if abs(value) < 100 else f"{value:.0f}"
 
 
@@ -59,7 +59,7 @@ COLUMNS = (
 
 
 class ActorsPanel(LineWidget):
-    """A table that scrolls by itself; the cursor stays with its lane when the order changes."""
+    """A scrollable table; the cursor stays on its lane when the order changes."""
 
     BINDINGS = [
         Binding("up,k", "move(-1)", "Up", show=False),
@@ -71,10 +71,10 @@ class ActorsPanel(LineWidget):
     ]
 
     class Opened(Message):
-        """A row was asked for with the mouse."""
+        """A row was double-clicked."""
 
     class Sorted(Message):
-        """The order was changed with the mouse."""
+        """The sort order was changed with the mouse."""
 
     def __init__(self) -> None:
         super().__init__("Actors", id="actors", number=1)
@@ -94,7 +94,7 @@ class ActorsPanel(LineWidget):
         return self._rows[self._index()] if self._rows else None
 
     def next_sort(self) -> None:
-        """Order by the next column."""
+        """Sort by the next column."""
         names = [column.name for column in self._columns()]
         at = names.index(self.sort) if self.sort in names else -1
         self.sort, self.reverse = names[(at + 1) % len(names)], False
@@ -123,14 +123,14 @@ class ActorsPanel(LineWidget):
         lanes = self._snapshot.lanes.lanes if self._snapshot.lanes is not None else []
         column = next(column for column in COLUMNS if column.name == self.sort)
         falling = column.rising == self.reverse
-        # What has no value yet stays below, whichever way the others are turned.
+        # Lanes without a value stay at the bottom in either direction.
         self._rows = sorted(
             lanes, key=lambda lane: math.inf if math.isnan(k := column.key(lane)) else -k if falling else k
         )
         if not height:
             return
         if not self._rows:
-            self.paint(self.text_lines(Text("no lane has reported yet", style="dim"), width))
+            self.paint(self.text_lines(Text("no lanes reported yet", style="dim"), width))
             return
         visible = max(1, height - 1)
         index = self._index()
@@ -193,7 +193,7 @@ class ActorsPanel(LineWidget):
         self._go(self._index() + 3)
 
     def on_click(self, event: Click) -> None:
-        """On the head: order by that column, again: turn it. On a row: select it, twice: open it."""
+        """A title: sort by that column, or reverse it. A row: select it; a double click opens it."""
         if event.y == 1:
             at = 1
             for column in self._columns():

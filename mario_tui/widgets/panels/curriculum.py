@@ -1,4 +1,4 @@
-"""How far a run's curriculum has come: the phase, the mix of stages or weights of the reward, and what comes next."""
+"""State of a run's curriculum: phase, share of stages or reward weights, and the condition for the next phase."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ _MOST = 6
 
 
 class CurriculumPanel(Panel):
-    """A line for each stage or term that counts, the newest ones if there are many. Out of sight in runs without a
-    curriculum."""
+    """One line per stage or reward term in use, the newest if there are many. Hidden in runs without a curriculum."""
 
     def __init__(self) -> None:
         super().__init__("Curriculum", id="curriculum", number=12)

@@ -1,4 +1,4 @@
-"""How good the policy is: clear rates of the stages while training, first clears, and every greedy evaluation."""
+"""Performance of the policy: clear rates of stages during training, first clears, and greedy evaluations."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from rich.text import Text
 
 from engine.protocol.messages import Episode, Evaluation, StageRecord
 from mario_tui.data.feed import Snapshot
-from mario_tui.data.format import number, short
+from mario_tui.data.format import counted, number, short
 from mario_tui.widgets.base.panel import Panel, bar
 from mario_tui.widgets.charts.curves import best_of
 
@@ -15,10 +15,10 @@ _SEVERAL = {"game": "whole game", "random": "random stages"}
 
 
 class EvaluationsPanel(Panel):
-    """Mario: the stage or the stages with their clear rates; then the evaluations, newest first."""
+    """Clear rates of Mario's stages, then the evaluations, newest first."""
 
     def __init__(self, evaluate_key: str = "") -> None:
-        """`evaluate_key` plays an evaluation; empty where none can be asked for."""
+        """`evaluate_key`: the key that starts an evaluation; empty if none can be started."""
         super().__init__("Stages and evaluations", id="evaluations", number=7)
         self._evaluate_key = evaluate_key
 
@@ -32,7 +32,7 @@ class EvaluationsPanel(Panel):
                 self._stage(text, snapshot, hello.stage, width)
         evaluations = [event for event in snapshot.others if isinstance(event, Evaluation)]
         if not evaluations:
-            hint = f"; {self._evaluate_key} plays one now" if self._evaluate_key and snapshot.live else ""
+            hint = f"; press {self._evaluate_key} to run one" if self._evaluate_key and snapshot.live else ""
             return text.append(f"no evaluation yet{hint}", style="dim")
         best = best_of(evaluations)
         console = any(event.mean_x_pos for event in evaluations)
@@ -47,7 +47,7 @@ class EvaluationsPanel(Panel):
 
     def note(self) -> str:
         count = sum(isinstance(event, Evaluation) for event in self._snapshot.others)
-        return f"{count} evaluations" if count > 1 else ""
+        return counted(count, "evaluation") if count > 1 else ""
 
     def _stage(self, text: Text, snapshot: Snapshot, stage: str, width: int) -> None:
         recent = [event for event in snapshot.events if isinstance(event, Episode)][-_RECENT:]
@@ -61,20 +61,21 @@ class EvaluationsPanel(Panel):
         if first is not None:
             lane = f"{first.actor}.{first.lane}"
             text.append(
-                f"first clear at step {first.env_steps:,}, lane {lane}" + (f"; {clears:,} in all\n" if clears else "\n")
+                f"first clear at step {first.env_steps:,}, lane {lane}"
+                + (f"; {clears:,} in total\n" if clears else "\n")
             )
         else:
             furthest = max((lane.best_x for lane in snapshot.lanes.lanes), default=0) if snapshot.lanes else 0
             text.append(f"not cleared yet; furthest x {furthest:,}\n" if furthest else "not cleared yet\n")
 
     def _stages(self, text: Text, snapshot: Snapshot, mode: str, width: int) -> None:
-        """A line for each stage that was played; where there is no room for all, those that go best."""
+        """One line per stage played; those with the highest clear rates if there is no room for all."""
         records = snapshot.lanes.stages if snapshot.lanes is not None else []
         cleared = sum(record.clears > 0 for record in records)
         text.append(f"{_SEVERAL[mode]}: ", style="bold").append(f"{cleared} of {len(records)} stages cleared\n")
         evaluations = sum(isinstance(event, Evaluation) for event in snapshot.others)
         room = max(2, self.body[1] - 2 - min(evaluations + 1, self.body[1] // 2))
-        shown = records if len(records) <= room else sorted(records, key=_how_well)[: room - 1]
+        shown = records if len(records) <= room else sorted(records, key=_rank)[: room - 1]
         for record in shown:
             text.append(f"{record.stage} ", style="bold")
             text.append(bar(_share(record), max(4, min(16, width - 35))), style="green")
@@ -89,5 +90,5 @@ def _share(record: StageRecord) -> float:
     return record.recent_clears / max(1, record.recent)
 
 
-def _how_well(record: StageRecord) -> tuple[float, bool]:
+def _rank(record: StageRecord) -> tuple[float, bool]:
     return -_share(record), record.first_clear is None

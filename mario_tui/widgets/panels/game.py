@@ -1,6 +1,6 @@
-"""The rank-0 game in half blocks: two pixels to a cell, neighbours of equal colour merged into one segment.
+"""The rank-0 game in half blocks: two pixels per cell, with neighbours of equal colour merged into one segment.
 
-Beside or below it, wherever the picture stays larger, stands what the agent makes of it.
+The Q-values are shown beside or below the picture, wherever the picture stays larger.
 """
 
 from __future__ import annotations
@@ -18,57 +18,57 @@ from textual.strip import Strip
 
 from engine.protocol.messages import Frame, Thought
 from mario_tui.widgets.base.line_widget import LineWidget
-from mario_tui.widgets.panels import q_values as thinking
+from mario_tui.widgets.panels import q_values
 
 _PIXEL_ASPECT = 8 / 7  # of the NES on a television
 _BESIDE = 30
-"""Columns for Q-values beside the picture, the gap included."""
+"""Columns for Q-values beside the picture, including the gap."""
 _LEAST = 12, 6
-"""Columns and rows below which the picture gets all there is."""
+"""Minimum columns and rows of the picture beside Q-values; below that, only the picture is shown."""
 
 
 class GameView(LineWidget):
-    """Shows the newest picture it was given, scaled to its size, until it is told to hold one.
+    """Shows the newest frame, scaled to its size, unless it is frozen.
 
-    `names` are the actions'; `eyes` shows what the agent sees in place of the game.
+    `names` are the names of the actions; `agent_view` shows the agent's observation instead of the game.
     """
 
     def __init__(self, *, id: str = "game") -> None:
         super().__init__("Game, lane 0.0", id=id, number=9)
         self.short_title = "Game"
-        self.held = False
-        self.eyes = False
+        self.frozen = False
+        self.agent_view = False
         self.names: Sequence[str] = ()
         self.remark = ""
-        """Stands on the right of the rule."""
+        """Text at the right end of the rule."""
         self._frame: Frame | None = None
         self._drawn: tuple[int, int, int] | None = None
 
     @property
     def frame(self) -> Frame | None:
-        """What is on the screen."""
+        """The frame on the screen."""
         return self._frame
 
     def is_new(self, frame: Frame | None) -> bool:
-        """Whether a picture is another one than that on the screen, and wanted."""
-        return frame is not None and not self.held and (self._frame is None or frame.index != self._frame.index)
+        """Whether a frame differs from the one on the screen and should be drawn."""
+        return frame is not None and not self.frozen and (self._frame is None or frame.index != self._frame.index)
 
     def show(self, frame: Frame | None) -> None:
-        """Show a picture; the same one is not drawn twice."""
-        if frame is None or self.held:
+        """Show a frame; the same one is not drawn twice."""
+        if frame is None or self.frozen:
             return
         self._frame = frame
         if self._drawn != (frame.index, *self.body):
             self.repaint()
 
-    def hold(self, held: bool) -> None:
-        """Keep the picture that is shown, or go on."""
-        self.held = held
+    def freeze(self, frozen: bool) -> None:
+        """Freeze or unfreeze the picture."""
+        self.frozen = frozen
         self.repaint()
 
-    def look_through(self, eyes: bool) -> None:
-        """Show what the agent sees, or what people do."""
-        self.eyes = eyes
+    def set_agent_view(self, agent_view: bool) -> None:
+        """Show the agent's observation, or the game."""
+        self.agent_view = agent_view
         self.repaint()
 
     def repaint(self) -> None:
@@ -76,34 +76,34 @@ class GameView(LineWidget):
         if width < 4 or height < 2:
             return
         frame = self._frame
-        note = "held; f goes on" if self.held else self.remark or ("the agent's eyes" if self.eyes else "")
+        note = "frozen; f: unfreeze" if self.frozen else self.remark or ("agent view" if self.agent_view else "")
         if frame is None:
             self.paint(self._waiting(width, height), note=note)
             return
         self._drawn = (frame.index, width, height)
         thought = frame.thought
-        value = "" if thought is None or note else thinking.chosen(thought, self.names)
+        value = "" if thought is None or note else q_values.chosen(thought, self.names)
         body = self._picture(frame, width, height) if thought is None else self._with_thought(frame, thought)
         self.paint(body, value=value, note=note)
 
     def _with_thought(self, frame: Frame, thought: Thought) -> list[Strip]:
         width, height = self.body
-        rows = min(len(thought.q_values), thinking.MOST_ROWS, max(thinking.LEAST_ROWS, height // 3))
+        rows = min(len(thought.q_values), q_values.MOST_ROWS, max(q_values.LEAST_ROWS, height // 3))
         below, beside = _scale(width, height - rows), _scale(width - _BESIDE, height)
         if below >= beside and height - rows >= _LEAST[1]:
-            said = self.text_lines(thinking.describe(thought, self.names, width, rows), width)
-            return [*self._picture(frame, width, height - rows), *said]
+            lines = self.text_lines(q_values.describe(thought, self.names, width, rows), width)
+            return [*self._picture(frame, width, height - rows), *lines]
         if width - _BESIDE >= _LEAST[0]:
-            rows = min(height, thinking.MOST_ROWS)
-            said = self.text_lines(thinking.describe(thought, self.names, _BESIDE - 2, rows), _BESIDE - 2)
-            return self._side_by_side(self._picture(frame, width - _BESIDE, height), said, height)
+            rows = min(height, q_values.MOST_ROWS)
+            lines = self.text_lines(q_values.describe(thought, self.names, _BESIDE - 2, rows), _BESIDE - 2)
+            return self._side_by_side(self._picture(frame, width - _BESIDE, height), lines, height)
         return self._picture(frame, width, height)
 
-    def _side_by_side(self, picture: list[Strip], said: list[Strip], height: int) -> list[Strip]:
-        """The text in the middle of the picture's right."""
+    def _side_by_side(self, picture: list[Strip], lines: list[Strip], height: int) -> list[Strip]:
+        """The text lines to the right of the picture, vertically centred."""
         gap, nothing = Segment("  ", self.rich_style), Strip.blank(_BESIDE - 2, self.rich_style)
-        above = (height - len(said)) // 2
-        texts = [nothing] * above + [line.adjust_cell_length(_BESIDE - 2, self.rich_style) for line in said]
+        above = (height - len(lines)) // 2
+        texts = [nothing] * above + [line.adjust_cell_length(_BESIDE - 2, self.rich_style) for line in lines]
         texts += [nothing] * (height - len(texts))
         width = picture[0].cell_length
         pictures = picture + [Strip.blank(width, self.rich_style)] * (height - len(picture))
@@ -113,12 +113,12 @@ class GameView(LineWidget):
         return self.text_lines(Text("\n" * (height // 2) + "waiting for a picture".center(width)), width)
 
     def _picture(self, frame: Frame, width: int, height: int) -> list[Strip]:
-        """The game or what the agent sees of it, in the middle of so many cells."""
-        if not self.eyes:
+        """The game, or the agent's observation of it, centred in `width` x `height` cells."""
+        if not self.agent_view:
             return self._draw(_pixels(frame), _PIXEL_ASPECT, width, height)
         if frame.thought is None or not frame.thought.seen:
             return self._waiting(width, height)
-        return self._draw(thinking.eyes(frame.thought, width, 2 * height), 1.0, width, height)
+        return self._draw(q_values.observation_image(frame.thought, width, 2 * height), 1.0, width, height)
 
     def _draw(self, rgb: Any, aspect: float, width: int, height: int) -> list[Strip]:
         tall, wide = rgb.shape[:2]
@@ -135,7 +135,7 @@ class GameView(LineWidget):
 
 
 def _segments(upper: list[int], lower: list[int]) -> list[Segment]:
-    """A row of cells from the colours above and below."""
+    """A row of cells from the colours of its upper and lower pixels."""
     segments: list[Segment] = []
     count, before = 0, (upper[0], lower[0])
     for pair in zip(upper, lower, strict=True):
@@ -151,32 +151,32 @@ def _segment(upper: int, lower: int, count: int) -> Segment:
     return Segment(("▀" if upper != lower else " ") * count, _style(upper, lower))
 
 
-@lru_cache(8192)  # what Textual makes of a style stays with it
+@lru_cache(8192)  # Textual caches data on a style
 def _style(upper: int, lower: int) -> Style:
     return Style(color=_rich(upper), bgcolor=_rich(lower))
 
 
 def _scale(width: int, height: int) -> float:
-    """How large the game becomes on so many cells."""
+    """Scale of the game on `width` x `height` cells."""
     screen_height, screen_width = 240, 256
     return min(width / (screen_width * _PIXEL_ASPECT), 2 * height / screen_height)
 
 
 def _pixels(frame: Frame) -> Any:
-    """uint8 [height, width, 3]."""
+    """The frame as uint8 [height, width, 3]."""
     import numpy as np  # here, so that a dashboard without a game starts without it
 
     return np.frombuffer(frame.rgb, np.uint8).reshape(frame.height, frame.width, 3)
 
 
 def _colours(rgb: Any, columns: int, rows: int) -> list[list[int]]:
-    """0xRRGGBB of `rows` x `columns` area means, five bits a channel: fewer colours, longer equal runs."""
+    """Mean colours of `rows` x `columns` areas as 0xRRGGBB; five bits per channel, for longer runs of equal colour."""
     import numpy as np
 
     height, width = rgb.shape[:2]
     ys = np.linspace(0, height, rows + 1).astype(int)
     xs = np.linspace(0, width, columns + 1).astype(int)
-    # A cell takes at least one pixel, also where the picture is blown up and borders fall together.
+    # Each cell covers at least one pixel, even if the picture is enlarged and borders coincide.
     sums = np.add.reduceat(np.add.reduceat(rgb.astype(np.int64), ys[:-1], axis=0), xs[:-1], axis=1)
     areas = np.maximum(np.diff(ys), 1)[:, None] * np.maximum(np.diff(xs), 1)[None]
     means = (sums // areas[..., None]) & 0xF8
@@ -189,8 +189,8 @@ def _rich(colour: int) -> Color:
 
 
 def save_picture(frame: Frame, folder: Path) -> Path:
-    """A picture as PNG, in its own size; where it was written. Raises `OSError`."""
-    from PIL import Image  # here: nobody else on this side needs it
+    """Save a frame as PNG in its original size; returns the path. Raises `OSError`."""
+    from PIL import Image  # imported here because nothing else in the UI needs it
 
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"game-{frame.index:012}.png"

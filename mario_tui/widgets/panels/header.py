@@ -1,18 +1,15 @@
-"""The two lines on top: which run this is and how far it has come."""
+"""The header: two lines with the run, its state and its progress."""
 
 from __future__ import annotations
 
-from typing import Literal
-
 from rich.text import Text
 
-from engine.protocol.messages import Failed, Finished, State
+from engine.protocol.messages import Failed, Finished
 from mario_tui.data.feed import Snapshot
 from mario_tui.data.format import duration, fraction
+from mario_tui.data.standing import Standing, end_state
 from mario_tui.widgets.base.panel import Panel, bar
 
-Standing = State | Literal["stopped", "connecting", "unreachable"]
-"""What the screen says of a run: its state, or why that is not the whole truth."""
 SYMBOLS: dict[Standing, tuple[str, str]] = {
     "connecting": ("◌", "cyan"),
     "unreachable": ("?", "red"),
@@ -28,33 +25,21 @@ SYMBOLS: dict[Standing, tuple[str, str]] = {
 }
 
 
-def standing(state: State, env_steps: int, steps: int, reason: str) -> Standing:
-    """A run that ended in order before it had done what it was asked for has been stopped."""
-    if state == "finished" and env_steps < steps and not is_complete(reason):
-        return "stopped"
-    return state
-
-
-def is_complete(reason: str) -> bool:
-    """Whether a run ended because its steps or its episodes are done."""
-    return reason.endswith("are done")
-
-
 def state_text(state: Standing) -> Text:
-    """A state as symbol and word; never as colour alone."""
+    """A state as symbol and word, so that it does not depend on colour."""
     symbol, colour = SYMBOLS[state]
     return Text(f"{symbol} {state}", style=f"bold {colour}")
 
 
 class RunHeader(Panel):
-    """Run, runner, device and state; step, rate, elapsed and remaining time."""
+    """Run, runner, device and state; steps, rate, elapsed and remaining time."""
 
     def __init__(self, read_only: bool = False) -> None:
         super().__init__("", id="header", classes="")
         self.framed, self.can_focus = False, False
         self._read_only = read_only
         self.fallback: tuple[str, Standing, str] = ("", "starting", "")
-        """Name, standing and reason while no host answers."""
+        """Name, state and reason to show without a connected host."""
 
     def compose_text(self, snapshot: Snapshot, width: int) -> Text:
         hello, progress, end = snapshot.hello, snapshot.progress, snapshot.end
@@ -63,7 +48,7 @@ class RunHeader(Panel):
             state, reason = "failed", end.reason
         elif hello is not None and isinstance(end, Finished):
             reason = end.summary.reason
-            state = standing("finished", end.summary.env_steps, hello.steps, reason)
+            state = end_state(end.summary.env_steps, hello.steps, reason)
         elif snapshot.connected:
             state, reason = ("starting" if progress is None else progress.state), ""
         line = Text(no_wrap=True, overflow="ellipsis")
@@ -77,14 +62,18 @@ class RunHeader(Panel):
             line.append(f"  {snapshot.ready.device} {snapshot.ready.precision}", style="dim")
         line.append("\n")
         if state == "failed" and reason:
-            at = f"at step {progress.env_steps:,} of {hello.steps:,}: " if hello and progress else ""
-            return line.append(f"{at}{' '.join(reason.split())}", style="red")
+            reason = " ".join(reason.split())
+            if hello is not None and progress is not None:
+                reason = f"at step {progress.env_steps:,} of {hello.steps:,}: {reason}"
+            elif hello is not None:
+                reason = f"Failed before the first step: {reason.rstrip('.')}. See run.log."
+            return line.append(reason, style="red")
         if hello is None or progress is None:
             waiting = {
                 "starting": "waiting for the engine" if hello is None else "building networks and starting lanes",
                 "connecting": "waiting for the run's host",
             }
-            ended = reason or "nothing was recorded; its run.log says what there is to say"
+            ended = reason or "Nothing was recorded. See run.log."
             return line.append(waiting.get(state, ended), style="dim")
         if state == "stopped":
             counts = f"stopped at {progress.env_steps:,} of {hello.steps:,} steps "

@@ -1,4 +1,4 @@
-"""What happened: checkpoints, warnings, cleared stages, the end."""
+"""The run's log: checkpoints, warnings, cleared stages, the end."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from rich.text import Text
 from engine.protocol.messages import Changed, Episode, Evaluation, Failed, Finished, Log, Noted, Phase, Ready, Saved
 from engine.runtime.text import printable
 from mario_tui.data.feed import Snapshot
-from mario_tui.data.format import judged, reached, short, whole
+from mario_tui.data.format import counted, judged, reached, short, whole
+from mario_tui.data.standing import is_complete
 from mario_tui.widgets.base.panel import Panel
-from mario_tui.widgets.panels.header import is_complete
 
 _STYLES = {"info": "", "warning": "yellow", "error": "bold red"}
 
 
 class LogPanel(Panel):
-    """The newest lines that fit, newest at the bottom; where episodes come fast, half of them stay for all else."""
+    """The newest lines that fit, newest last; half of them are reserved for events other than episodes."""
 
     def __init__(self) -> None:
         super().__init__("Log", id="log", number=8)
@@ -33,7 +33,7 @@ class LogPanel(Panel):
                     continue
             lines.append(describe(event))
         if not lines:
-            return Text("quiet so far", style="dim")
+            return Text("no events yet", style="dim")
         return Text("\n", no_wrap=True, overflow="ellipsis").join(reversed(lines))
 
 
@@ -41,15 +41,19 @@ def describe(event: Noted) -> Text:
     """One line for an event."""
     match event:
         case Ready():
-            return Text(f"ready: {event.device}, {event.precision}, {event.lane_threads} lane threads", style="dim")
+            return Text(
+                f"ready: {event.device}, {event.precision}, {counted(event.lane_threads, 'lane thread')}", style="dim"
+            )
         case Episode():
             text = Text(f"{short(event.env_steps):>6}  lane {event.actor}.{event.lane}: return ")
-            text.append(f"{whole(event.episode_return)}, {reached(event.x_pos, event.score)}, {event.length} steps")
+            text.append(
+                f"{whole(event.episode_return)}, {reached(event.x_pos, event.score)}, {counted(event.length, 'step')}"
+            )
             if event.flag:
                 text.append("  ⚑ flag!", style="bold yellow")
             return text
         case Evaluation():
-            best = ", the best so far" if event.best else ""
+            best = ", best so far" if event.best else ""
             return Text(f"{short(event.env_steps):>6}  evaluation: {judged(event)}{best}", style="bold")
         case Changed():
             change = f"{event.name.replace('_', ' ')}: {event.before:g} → {event.value:g}"

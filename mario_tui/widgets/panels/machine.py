@@ -1,4 +1,4 @@
-"""Processor, memory and GPUs, with the last minutes as sparklines."""
+"""Load of CPU, memory and GPUs, with sparklines of the last minutes."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from mario_tui.data.feed import Snapshot
 from mario_tui.data.format import fraction, gibibytes
 from mario_tui.widgets.base.panel import Panel, bar, sparkline
 
-_KEPT = 240  # samples, one a second
-_NAMED = 9  # columns of the names on the left
+_KEPT = 240  # samples, one per second
+_NAMED = 9  # width of the name column
 
 
 class MachinePanel(Panel):
-    """A block for each core, memory, the run's share; of each GPU use, memory and temperature, or one honest line.
+    """Cores, memory and the run's share of them; utilisation, memory and temperature of each GPU, or why there is none.
 
-    Alone on the screen it shows each core with a bar of its own and a longer past.
+    When maximised, it shows a bar per core and a longer history.
     """
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class MachinePanel(Panel):
     def compose_text(self, snapshot: Snapshot, width: int) -> Text:
         system = snapshot.system
         if snapshot.hello is not None and not snapshot.live:
-            return Text("measured only while the run goes on", style="dim")
+            return Text("measured only during the run", style="dim")
         if system is None:
             return Text("not measured yet", style="dim")
         large = self.has_class("-alone")
@@ -57,7 +57,7 @@ class MachinePanel(Panel):
         self._line(text, "memory", share, used, room, past, shares)
         text.append(
             f"run: {system.run_cpu_percent:.0f}% of a core, {gibibytes(system.run_memory_bytes)}G, "
-            f"{system.processes} processes",
+            f"{system.processes} {'process' if system.processes == 1 else 'processes'}",
             style="dim",
         )
         if not system.gpus:
@@ -75,7 +75,7 @@ class MachinePanel(Panel):
             text.append(f"{'':<{_NAMED}}{gpu.name}\n", style="dim")
 
     def _cores(self, text: Text, system: System, width: int, large: bool) -> None:
-        """A block for each core; with the whole screen, a bar and a number."""
+        """One block per core; when maximised, a bar and a number per core."""
         cores = system.cpu_percent
         if not large:
             blocks = sparkline([percent / 100 for percent in cores], width - _NAMED, 0.0, 1.0)
@@ -110,7 +110,7 @@ def _mean(values: list[float]) -> float:
 
 
 def _gpu_in_a_line(text: Text, index: int, gpu: GPU, width: int) -> None:
-    """Where there are many: `gpu 3  ███▌··  61%  64°C  31.2/80.0G`."""
+    """One line per GPU if there are many: `gpu 3  ███▌··  61%  64°C  31.2/80.0G`."""
     heat = "" if gpu.temperature_c is None else f"{gpu.temperature_c:.0f}°C"
     text.append(f"{f'gpu {index}':<{_NAMED}}")
     text.append(bar(_utilisation(gpu), max(2, min(24, width - _NAMED - 22))), style="green")
@@ -118,12 +118,12 @@ def _gpu_in_a_line(text: Text, index: int, gpu: GPU, width: int) -> None:
 
 
 def _utilisation(gpu: GPU) -> float:
-    """As a share; 0 where it is not known."""
+    """Utilisation as a share; 0 if unknown."""
     return (gpu.utilisation_percent or 0.0) / 100
 
 
 def _memory(gpu: GPU) -> float:
-    """Used memory as a share; 0 where it is not known."""
+    """Used memory as a share; 0 if unknown."""
     return fraction(gpu.memory_used_bytes or 0, gpu.memory_total_bytes or 0)
 
 

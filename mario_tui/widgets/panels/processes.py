@@ -1,4 +1,4 @@
-"""The processes of a run that has several: what each plays, how often it was replaced, and who waits for whom."""
+"""The members of a run with several processes: speed, returns, waiting time and restarts."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from rich.text import Text
 
 from engine.protocol.messages import Member
 from mario_tui.data.feed import Snapshot
-from mario_tui.data.format import number, short
+from mario_tui.data.format import counted, number, short
 from mario_tui.widgets.base.panel import Panel
 
 
 class ProcessesPanel(Panel):
-    """A row for each actor, worker or rank. Out of sight in runs of one process, and of those that have ended."""
+    """One row per actor, worker or rank. Hidden in runs with one process, and after the end of a run."""
 
     def __init__(self) -> None:
         super().__init__("Processes", id="processes", number=11)
@@ -47,7 +47,8 @@ class ProcessesPanel(Panel):
 
 def _row(member: Member, wide: bool, running: bool) -> Text:
     if not member.ready:
-        return Text(f"{member.index:<6} starting{f', lost {member.restarts} times' if member.restarts else ''}", "dim")
+        lost = f", lost {counted(member.restarts, 'time')}" if member.restarts else ""
+        return Text(f"{member.index:<6} starting{lost}", "dim")
     rate = number(member.env_steps_per_s if running else None)
     text = Text(f"{member.index:<6} {rate:>7} {number(member.mean_return):>5} ")
     text.append(f"{short(member.lag):>4} {member.waiting_percent:>4.0f}% ", style="dim")

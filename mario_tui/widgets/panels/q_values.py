@@ -1,4 +1,4 @@
-"""What the agent makes of a game: its Q-values as bars with the chosen action marked, and the picture that it sees."""
+"""The agent's decision: Q-values as bars with the chosen action marked, and its observation as an image."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _LEAST_SCALE = 0.5
 
 
 def chosen(thought: Thought, names: Sequence[str]) -> str:
-    """The action in a few words: `right+A`, `left at random`."""
-    return _name(names, thought.action) + (" at random" if thought.random else "")
+    """The action in a few words: `right+A`, `left (random)`."""
+    return _name(names, thought.action) + (" (random)" if thought.random else "")
 
 
 def describe(thought: Thought, names: Sequence[str], width: int, rows: int) -> Text:
-    """A line for each action, in their order; where that are too many, the best few and the chosen one.
+    """One line per action, in their order; if there are more than `rows`, the best ones and the chosen one.
 
-    A bar is empty for the worst and full for the best of the legal actions.
+    The bar is empty for the worst legal action and full for the best.
     """
     values = thought.q_values
     legal = [action for action, value in enumerate(values) if math.isfinite(value)]
@@ -51,9 +51,11 @@ def describe(thought: Thought, names: Sequence[str], width: int, rows: int) -> T
     return text
 
 
-def eyes(thought: Thought, width: int, height: int) -> Any:
-    """What the agent sees, uint8 [height, width, 3]: all of its frames side by side if they come out in half their
-    size at least on `width` x `height` square pixels, otherwise the newest one."""
+def observation_image(thought: Thought, width: int, height: int) -> Any:
+    """The agent's observation, uint8 [height, width, 3], for `width` x `height` square pixels.
+
+    It shows all frames side by side if that keeps at least half their size, otherwise the newest one.
+    """
     import numpy as np  # here, so that a dashboard without a game starts without it
 
     frames, planes, high, wide = thought.shape
@@ -64,7 +66,7 @@ def eyes(thought: Thought, width: int, height: int) -> Any:
         return rows * (high + gap) - gap, columns * (wide + gap) - gap
 
     def arranged(count: int) -> tuple[float, int]:
-        """The scale at which so many are shown in the best number of columns, and that number."""
+        """The largest scale for `count` planes, and the number of columns that gives it."""
         extents = {columns: extent(count, columns) for columns in range(1, count + 1)}
         return max((min(height / tall, width / broad), columns) for columns, (tall, broad) in extents.items())
 

@@ -1,11 +1,11 @@
-"""How full the replay is, and how far beta and epsilon have come."""
+"""Replay size and the schedules of beta and epsilon."""
 
 from __future__ import annotations
 
 from rich.text import Text
 
 from mario_tui.data.feed import Snapshot
-from mario_tui.data.format import fraction, short
+from mario_tui.data.format import counted, fraction, short
 from mario_tui.widgets.base.panel import Panel, bar
 
 
@@ -26,8 +26,8 @@ class ReplayPanel(Panel):
         text.append("beta    ").append(bar(p.beta, room), style="magenta").append(f" {p.beta:.3f}\n")
         text.append("epsilon ").append(bar(p.epsilon, room), style="yellow").append(f" {p.epsilon:.3f}\n")
         if p.burnin_left and snapshot.live:
-            text.append(f"burn-in: learning starts in {p.burnin_left:,} steps", style="dim")
+            text.append(f"burn-in: learning starts in {counted(p.burnin_left, 'step')}", style="dim")
         else:
             rate = f", {p.updates_per_s:.1f}/s" if snapshot.running else ""
-            text.append(f"{p.updates:,} updates{rate}, lr {p.learning_rate:.1e}", style="dim")
+            text.append(f"{counted(p.updates, 'update')}{rate}, lr {p.learning_rate:.1e}", style="dim")
         return text

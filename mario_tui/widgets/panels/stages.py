@@ -1,4 +1,4 @@
-"""Where the time of each of a run's processes goes, stage by stage."""
+"""Time of a run's processes by stopwatch stage."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _LEAST = 0.005
 
 
 class StagesPanel(Panel):
-    """Shares of the leading process's loop as bars, then a line for each other process."""
+    """Shares of the coordinator's loop as bars, then one line per other process."""
 
     def __init__(self) -> None:
-        super().__init__("Where the time goes", id="stages", number=10)
+        super().__init__("Time per stage", id="stages", number=10)
         self.add_class("-off")
 
     def show(self, snapshot: Snapshot) -> None:
-        self.set_class(snapshot.stages is None, "-off")  # in a recording without
+        self.set_class(snapshot.stages is None, "-off")  # a recording may not contain them
         super().show(snapshot)
 
     def compose_text(self, snapshot: Snapshot, width: int) -> Text:
@@ -34,7 +34,7 @@ class StagesPanel(Panel):
             text.append(f"\n{stage:<12}").append(bar(share, room), style="blue")
             text.append(f"{share:>5.0%}{leader.busy.get(stage, 0.0):>8.2f}")
         rest = 1 - sum(leader.loop.values())
-        text.append(f"\n{'the rest':<12}{bar(rest, room)}{max(0.0, rest):>5.0%}", style="dim")
+        text.append(f"\n{'other':<12}{bar(rest, room)}{max(0.0, rest):>5.0%}", style="dim")
         for split in others:
             text.append(f"\n{split.process:<12}", style="bold")
             text.append("  ".join(f"{stage} {share:.0%}" for stage, share in _largest(split)))
@@ -42,6 +42,6 @@ class StagesPanel(Panel):
 
 
 def _largest(split: Split) -> list[tuple[str, float]]:
-    """Stages of a loop, the longest first."""
+    """Stages of the loop, longest first."""
     shares = [(stage, share) for stage, share in split.loop.items() if share >= _LEAST]
     return sorted(shares, key=lambda each: -each[1])

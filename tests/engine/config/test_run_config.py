@@ -27,38 +27,38 @@ def test_only_given_flags_are_given() -> None:
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (("--steps", "0"), "--steps: 0 is not accepted; accepted: a whole number of 1 or more"),
-        (("--steps", "many"), "--steps: 'many' is not accepted"),
-        (("--steps", "1.5"), "--steps: 1.5 is not accepted"),
-        (("--stage", "9-1"), "--stage: '9-1' is not accepted; accepted: 1-1 to 8-4"),
-        (("--stage", "1-1,9-9"), "--stage: '1-1,9-9' is not accepted; accepted: 1-1 to 8-4, game, random, or several"),
-        (("--stage", "1-1,1-2,1-1"), "--stage: '1-1,1-2,1-1' is not accepted; accepted: 1-1 to 8-4"),
-        (("--stage", "1-1,random"), "--stage: '1-1,random' is not accepted; accepted: 1-1 to 8-4"),
-        (("--curriculum",), "--curriculum: needs stages in order, and 1-1 is one; accepted with: --stage 1-1,1-2"),
-        (("--curriculum-rate", "0"), "--curriculum-rate: 0.0 is not accepted; accepted: a number from 0.01 to 1.0"),
-        (("--game", "tetris", "--curriculum-steps", "0"), "--curriculum-steps: 0 is not accepted; accepted: a whole"),
+        (("--steps", "0"), "--steps must be a whole number of at least 1, got 0"),
+        (("--steps", "many"), "--steps must be a whole number of at least 1, got 'many'"),
+        (("--steps", "1.5"), "--steps must be a whole number of at least 1, got 1.5"),
+        (("--stage", "9-1"), "--stage must be 1-1 to 8-4, game, random, or different stages such as 1-1,1-2"),
+        (("--stage", "1-1,9-9"), "--stage must be 1-1 to 8-4"),
+        (("--stage", "1-1,1-2,1-1"), "--stage must be 1-1 to 8-4"),
+        (("--stage", "1-1,random"), "--stage must be 1-1 to 8-4"),
+        (("--curriculum",), "--curriculum needs several stages, such as --stage 1-1,1-2, got 1-1"),
+        (("--curriculum-rate", "0"), "--curriculum-rate must be between 0.01 and 1, got 0.0"),
+        (("--game", "tetris", "--curriculum-steps", "0"), "--curriculum-steps must be a whole number"),
         (("--game", "snake", "--curriculum"),
-         "--curriculum: is not an option of snake; accepted with: --game mario and --game tetris"),
-        (("--game", "pong"), "--game: 'pong' is not accepted; accepted: mario, snake, tetris"),
-        (("--game", "snake", "--stage", "1-2"), "--stage: is not an option of snake; accepted with: --game mario"),
-        (("--board", "7x14"), "--board: is not an option of mario; accepted with: --game snake and --game tetris"),
-        (("--game", "tetris", "--board", "14"), "--board: '14' is not accepted; accepted: WIDTHxHEIGHT within 4..12x"),
-        (("--game", "tetris", "--board", "7x99"), "--board: '7x99' is not accepted"),
-        (("--game", "snake", "--reward", "lines"), "--reward: 'lines' is not accepted; accepted: fruits"),
-        (("--alpha", "nan"), "--alpha: nan is not accepted; accepted: a number from 0.0 to 1.0"),
-        (("--device", "tpu"), "--device: 'tpu' is not accepted; accepted: auto, cpu, mps, cuda, cuda:N"),
-        (("--burnin", "500000"), "--burnin: 500000 never fits; accepted: 1 to buffer-size (400000)"),
+         "--curriculum is not an option of snake; it needs --game mario or --game tetris"),
+        (("--game", "pong"), "--game must be one of mario, snake, tetris, got 'pong'"),
+        (("--game", "snake", "--stage", "1-2"), "--stage is not an option of snake; it needs --game mario"),
+        (("--board", "7x14"), "--board is not an option of mario; it needs --game snake or --game tetris"),
+        (("--game", "tetris", "--board", "14"), "--board must be WIDTHxHEIGHT, width 4 to 12 and height"),
+        (("--game", "tetris", "--board", "7x99"), "--board must be WIDTHxHEIGHT"),
+        (("--game", "snake", "--reward", "lines"), "--reward must be fruits, got 'lines'"),
+        (("--alpha", "nan"), "--alpha must be between 0 and 1, got nan"),
+        (("--device", "tpu"), "--device must be one of auto, cpu, mps, cuda, cuda:N, got 'tpu'"),
+        (("--burnin", "500000"), "--burnin must be at most --buffer-size (400,000), got 500,000"),
         (("--batch-size", "4096", "--buffer-size", "4000", "--burnin", "100"),
-         "--batch-size: 4096 never fits; accepted: auto, or 1 to 4000 (buffer-size 4000)"),
+         "--batch-size must be auto, or at most 4,000 (--buffer-size 4,000), got 4,096"),
         (("--batch-size", "2048", "--buffer-size", "4000", "--burnin", "9", "--runner", "ddp", "--num-processes", "4"),
-         "--batch-size: 2048 never fits; accepted: auto, or 1 to 1000 (buffer-size 4000 / 4 processes)"),
+         "--batch-size must be auto, or at most 1,000 (--buffer-size 4,000 / 4 processes), got 2,048"),
         (("--sync-every", "1000"),
-         "--tau: 0.002 every 1,000 updates would hardly move the target network; accepted: 0.1 or more"),
-        (("--tau", "1"), "--tau: 1 after every update leaves no target network; accepted with: --sync-every 2 or more"),
-        (("--buffer-size", "100", "--burnin", "50", "--parallel-envs", "64"), "--buffer-size: 100 is too small"),
+         "--tau must be at least 0.1 with --sync-every 1,000, got 0.002: the target network would hardly move"),
+        (("--tau", "1"), "--tau must be below 1 with --sync-every 1"),
+        (("--buffer-size", "100", "--burnin", "50", "--parallel-envs", "64"), "--buffer-size must be at least 832"),
     ],
 )  # fmt: skip
-def test_impossible_values_name_the_flag_and_what_is_accepted(arguments: tuple[str, ...], complaint: str) -> None:
+def test_an_invalid_value_names_the_flag_and_what_it_must_be(arguments: tuple[str, ...], complaint: str) -> None:
     with pytest.raises(ConfigError, match="^" + re.escape(complaint)):
         make_plan(parse(*arguments))
 
@@ -67,7 +67,7 @@ def test_impossible_values_name_the_flag_and_what_is_accepted(arguments: tuple[s
 def test_a_batch_may_be_as_large_as_the_replay_that_it_is_drawn_from(runner: str, most: int) -> None:
     options = {"runner": runner, "buffer_size": 4000, "burnin": 100}
     assert make_config({**options, "batch_size": most}).largest_batch == most
-    with pytest.raises(ConfigError, match=f"^--batch-size: {most + 1} never fits"):
+    with pytest.raises(ConfigError, match=f"^--batch-size must be auto, or at most {most:,} .*, got {most + 1:,}$"):
         make_config({**options, "batch_size": most + 1})
     assert make_config({**options, "batch_size": "auto"}).batch_size == AUTO
 
@@ -108,9 +108,9 @@ def test_a_file_may_hold_what_the_command_line_makes_possible(tmp_path: Path) ->
     file.write_text("num_actors = 3\n")
     assert make_plan(parse("--runner", "apex"), file).config.num_actors == 3
     assert make_plan({}, file, preset_name="apex-classic").config.num_actors == 3
-    with pytest.raises(UserError, match=r"mine\.toml: num_actors: is not an option of single"):
+    with pytest.raises(UserError, match=r"mine\.toml: num_actors is not an option of single"):
         make_plan({}, file)
-    with pytest.raises(ConfigError, match=r"^--num-actors: is not an option of single"):
+    with pytest.raises(ConfigError, match=r"^--num-actors is not an option of single"):
         make_plan(parse("--num-actors", "2"), file)
 
 
@@ -127,10 +127,10 @@ def test_a_relative_cartridge_means_what_it_meant_where_it_was_written(
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [
-        ("stepps = 1", "unknown key 'stepps'; accepted: game, stage"),
-        ("steps = 'x'", "steps: 'x' is not accepted"),
+        ("stepps = 1", "unknown key 'stepps'; must be one of game, stage"),
+        ("steps = 'x'", "steps must be a whole number of at least 1, got 'x'"),
         ("steps = ", "not valid TOML"),
-        ("render = 1", "render: 1 is not accepted; accepted: true, false"),
+        ("render = 1", "render must be true or false, got 1"),
     ],
 )
 def test_a_bad_file_is_named(tmp_path: Path, content: str, complaint: str) -> None:
@@ -154,6 +154,6 @@ def test_a_home_folder_is_meant_by_its_sign(tmp_path: Path) -> None:
     assert make_plan({"run_dir": "~nobody-of-that-name/runs"}).config.run_dir == "~nobody-of-that-name/runs"
 
 
-def test_a_game_that_is_no_text_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"--game: \['mario'\] is not accepted"):
+def test_a_game_that_is_not_text_is_rejected() -> None:
+    with pytest.raises(ConfigError, match=r"--game must be text, got \['mario'\]"):
         make_config({"game": ["mario"]})

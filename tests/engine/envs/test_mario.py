@@ -373,9 +373,9 @@ def test_the_random_state_of_the_lanes_goes_on() -> None:
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        ({"stage": "9-1"}, "stage: '9-1' is not accepted; accepted: 1-1 to 8-4, game, random"),
+        ({"stage": "9-1"}, "stage: must be 1-1 to 8-4, game, random"),
         ({"reward": "x"}, "reward must be one of progress, classic, got 'x'"),
-        ({"actions": "right,jump"}, "'jump' is not accepted; accepted: right-only, simple, complex, or a list like"),
+        ({"actions": "right,jump"}, "actions must be one of right-only, simple, complex, or a list such as"),
         ({"frame_skip": 0}, "frame_skip must be between 1 and 60, got 0"),
     ],
 )

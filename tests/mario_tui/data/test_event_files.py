@@ -217,7 +217,7 @@ def test_one_file_is_attached_to_like_a_folder(tmp_path: Path) -> None:
         assert [list(inside) for inside in events.tags.values()] == [["."]]
     for content in (b"", b"x" * 100, b"\x00" * 100):
         (tmp_path / "other").write_bytes(content)
-        with pytest.raises(UserError, match=r"other: not an event file of TensorBoard$"):
+        with pytest.raises(UserError, match=r"other: not a TensorBoard event file$"):
             run(["attach", str(tmp_path / "other")])
 
 
@@ -248,7 +248,7 @@ async def test_a_line_has_gaps_where_there_is_no_finite_number(tmp_path: Path) -
         assert title.startswith("…") and title.endswith("x/end 1.00 · 6 NaN/inf")
         assert len(title) <= long.size.width
         assert re.search("●\\S* {10,}●", str(long.render()))
-        assert str(none.render()) == "no finite number yet"
+        assert str(none.render()) == "no finite values yet"
         assert none.border_title == "none · 2 NaN/inf"
 
 

@@ -20,10 +20,10 @@ def test_package_themes_load_without_complaint() -> None:
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [
-        ("name = 'x'\nprimary = 'rot'", "primary: 'rot' is not a colour"),
-        ("name = 'x'\nprimari = '#fff'", "unknown key 'primari'; accepted: name, dark, ansi, primary"),
-        ("primary = '#fff'", "name: is missing"),
-        ("name = 'x'\nprimary = '#fff'\ndark = 1", "dark: 1 is not accepted"),
+        ("name = 'x'\nprimary = 'rot'", "primary must be a colour"),
+        ("name = 'x'\nprimari = '#fff'", "unknown key 'primari'; must be one of name, dark, ansi, primary"),
+        ("primary = '#fff'", "name is missing"),
+        ("name = 'x'\nprimary = '#fff'\ndark = 1", "dark must be true or false, got 1"),
         ("name = ", "Invalid value"),
     ],
 )

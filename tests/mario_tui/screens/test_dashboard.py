@@ -103,8 +103,8 @@ async def test_hidden_panels_come_back_by_their_digit_and_are_remembered(served:
         dashboard = await opened(pilot)
         await until(pilot, lambda: in_sight(dashboard) == {"chart-loss"}, "the chart alone after a new start")
         assert [chart.logarithmic for chart in dashboard.charts] == [False, True, False]
-        assert dashboard.outlook.smoothing == 0.6
-        assert dashboard.outlook.axis == "time"
+        assert dashboard.view.smoothing == 0.6
+        assert dashboard.view.axis == "time"
         assert (dashboard.actors.sort, dashboard.actors.reverse) == ("last", True)
         await pilot.press("z")
         await until(pilot, lambda: len(in_sight(dashboard)) > 1, "the others")
@@ -138,7 +138,7 @@ async def test_a_second_stop_says_what_it_costs(served: Run) -> None:
         assert sent == [Stop(reason="stopped from the dashboard")]
         await pilot.press("x")
         question = " ".join(str(widget.render()) for widget in pilot.app.screen.query("Static"))
-        assert "at once?" in question and "no last checkpoint" in question
+        assert "at once?" in question and "No final checkpoint" in question
         await pilot.press("escape")
         assert len(sent) == 1
 
@@ -184,7 +184,7 @@ async def test_every_kind_of_event_is_marked(still: Run) -> None:
 async def test_keys_of_the_charts(still: Run) -> None:
     async with MarioApp(open_run=still).run_test(size=(120, 40)) as pilot:
         dashboard = await paused(pilot)
-        look, chart = dashboard.outlook, dashboard.charts[0]
+        look, chart = dashboard.view, dashboard.charts[0]
         await pilot.press("plus")
         first, last = dashboard.curves.reach("steps")
         assert look.window.span == pytest.approx((last - first) / 2, rel=0.1)
@@ -227,7 +227,7 @@ async def test_keys_of_the_charts(still: Run) -> None:
         await pilot.press("l")
         assert not any(chart.logarithmic for chart in dashboard.charts)
         await pilot.press("t")
-        assert "trained time" in text(dashboard, "chart-q")
+        assert "training time" in text(dashboard, "chart-q")
         await pilot.press("t")
         assert "to now" in text(dashboard, "chart-q")
         await pilot.press("t")
@@ -241,7 +241,7 @@ def app_is_there(dashboard: Any) -> bool:
 async def test_the_mouse_on_a_chart(still: Run) -> None:
     async with MarioApp(open_run=still).run_test(size=(120, 40)) as pilot:
         dashboard = await paused(pilot)
-        look, chart = dashboard.outlook, dashboard.charts[0]
+        look, chart = dashboard.view, dashboard.charts[0]
         first, last = dashboard.curves.reach("steps")
         middle = 8 + chart.columns // 2
         await pilot.hover(chart, offset=(middle, 3))
@@ -337,8 +337,8 @@ async def test_numbers_are_checked_at_the_field_and_changed(served: Run) -> None
             dialog.query_one("#learning_rate", Input).value = value
             await pilot.press("enter")
             assert pilot.app.screen is dialog
-            assert "learning rate" in str(dialog.query_one("#complaint").render())
-            assert "between 1e-08 and 1" in str(dialog.query_one("#complaint").render())
+            assert "learning rate" in str(dialog.query_one("#error").render())
+            assert "between 1e-08 and 1" in str(dialog.query_one("#error").render())
         dialog.query_one("#learning_rate", Input).value = "1e-4"
         dialog.query_one("#replay_ratio", Input).value = "2"
         await pilot.press("enter")
@@ -374,16 +374,16 @@ async def test_v_asks_for_an_evaluation(served: Run) -> None:
 # ---------------------------------------------------------------------------------------------- the game
 
 
-async def test_the_game_is_held_and_saved(served: Run, notices: list[str]) -> None:
+async def test_the_game_is_frozen_and_saved(served: Run, notices: list[str]) -> None:
     async with MarioApp(open_run=served).run_test(size=(120, 40)) as pilot:
         dashboard = await opened(pilot)
         game = dashboard.query_one(GameView)
         await pilot.press("f12")
-        await until(pilot, lambda: any("no picture" in notice for notice in notices), "the notice")
+        await until(pilot, lambda: any("No picture" in notice for notice in notices), "the notice")
         await pilot.press("g")
         await until(pilot, lambda: game.frame, "a picture")
         await pilot.press("f")
-        assert "held" in text(dashboard, "game").splitlines()[0]
+        assert "frozen" in text(dashboard, "game").splitlines()[0]
         held = game.frame
         assert held is not None
         await until(pilot, lambda: dashboard.feed.frame().index > held.index + 4, "later pictures")
@@ -404,7 +404,7 @@ async def test_the_game_is_held_and_saved(served: Run, notices: list[str]) -> No
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)])
-async def test_q_values_and_the_agents_eyes(served: Run, size: tuple[int, int], notices: list[str]) -> None:
+async def test_q_values_and_the_agents_view(served: Run, size: tuple[int, int], notices: list[str]) -> None:
     async with MarioApp(open_run=served).run_test(size=size) as pilot:
         dashboard = await opened(pilot)
         game = dashboard.query_one(GameView)
@@ -425,7 +425,7 @@ async def test_q_values_and_the_agents_eyes(served: Run, size: tuple[int, int], 
         assert game._lines != seen_before
         assert sum(f" {name} " in text(dashboard, "game") for name in dashboard.shown.hello.actions) >= 3
         await pilot.press("f", "y")
-        await until(pilot, lambda: " at random" in text(dashboard, "game").splitlines()[0], "a random action")
+        await until(pilot, lambda: "(random)" in text(dashboard, "game").splitlines()[0], "a random action")
 
 
 # ---------------------------------------------------------------------------------------------- sizes

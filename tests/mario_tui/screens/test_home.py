@@ -128,7 +128,7 @@ async def test_filter_and_clear(tmp_path: Path) -> None:
     async with app.run_test(size=(80, 24)) as pilot:
         await pilot.press("slash", *"fail sec")
         await until(pilot, lambda: names(app) == ["second"], "the filter")
-        assert "1 with “fail sec”" in str(app.screen.query_one("#hint", Static).render())
+        assert "1 match “fail sec”" in str(app.screen.query_one("#hint", Static).render())
         await pilot.press("enter")  # keeps it, and keys are the table's again
         assert isinstance(app.screen, HomeScreen)
         assert app.focused is table_of(app)
@@ -171,7 +171,7 @@ async def test_delete_asks_and_refuses_what_runs(tmp_path: Path) -> None:
         async with app.run_test(size=(80, 24)) as pilot:
             await pilot.press("d")  # on the newest
             assert isinstance(app.screen, HomeScreen)
-            assert "Running, so not deleted: alive" in said(app)
+            assert "Stop before deleting: alive" in said(app)
             await pilot.press("down", "d")
             assert isinstance(app.screen, ConfirmScreen)
             await pilot.press("n")
@@ -398,7 +398,7 @@ async def test_sizes(tmp_path: Path) -> None:
         table = table_of(app)
         assert table.virtual_size.width <= 50  # all of it is there without scrolling
         await pilot.resize_terminal(39, 12)
-        assert "39x12 is too small; 40x12 is enough" in str(app.screen.query_one("#too-small").render())
+        assert "must be at least 40x12, got 39x12" in str(app.screen.query_one("#too-small").render())
         await pilot.resize_terminal(250, 70)
         assert isinstance(app.screen, HomeScreen)
         assert [str(key.value) for key in table.columns][-1] == "folder"
@@ -417,11 +417,11 @@ async def test_sizes(tmp_path: Path) -> None:
 
 
 async def test_ctrl_c_twice_leaves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mario_tui.app._TWICE_S", PATIENCE_S)
+    monkeypatch.setattr("mario_tui.app._DOUBLE_PRESS_S", PATIENCE_S)
     app = MarioApp(run_dir=str(tmp_path))
     async with app.run_test(size=(80, 24)) as pilot:
         await pilot.press("ctrl+c")
-        assert "Ctrl-C again leaves" in said(app)
+        assert "Press Ctrl-C again to quit" in said(app)
         assert app.is_running
         await pilot.press("ctrl+c")
         await until(pilot, lambda: app._exit, "the exit")

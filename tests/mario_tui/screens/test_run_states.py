@@ -142,14 +142,14 @@ async def test_a_paused_run_is_called_paused_everywhere(tmp_path: Path, capsys: 
             assert "paused" in _progress_line(dashboard.shown.progress)
             assert "–/s" in _progress_line(dashboard.shown.progress)
             await pilot.press("q")
-        assert app._farewell() == 0
+        assert app._print_outcome() == 0
         assert f"{run.name} is paused. Reattach with: mario-tui attach {run.name}" in capsys.readouterr().out
         app = MarioApp(run)
         async with app.run_test(size=(120, 40)) as pilot:
             await opened(pilot)
             type_at_once(app, "p", "q")  # the host has not yet said that it goes on
             await until(pilot, lambda: app.leaving, "the exit")
-        assert app._farewell() == 0
+        assert app._print_outcome() == 0
         assert f"{run.name} keeps running." in capsys.readouterr().out
 
 
@@ -161,7 +161,7 @@ async def test_hints_name_the_keys_of_the_settings(tmp_path: Path) -> None:
         app.open_dashboard(recorded_run(tmp_path))
         await until(pilot, lambda: app.screen.shown.end, "the recording")  # type: ignore[attr-defined]
         await pilot.press("y")
-        assert "f7 shows it" in said(app)
+        assert "press f7 to show it" in said(app)
     visitor = MarioApp(run_dir=str(tmp_path / "none"), read_only=True)
     async with visitor.run_test(size=(80, 24)):
         assert "Press" not in str(visitor.screen.query_one("#hint").render())

@@ -15,7 +15,7 @@ async def test_an_emptied_field_is_complained_about_and_one_that_was_empty_is_no
         app.push_screen(TuneScreen({"learning_rate": 5e-4, "beta": 0.4}), answers.append)
         await pilot.pause()
         dialog = app.screen
-        field, complaint = dialog.query_one("#learning_rate", Input), dialog.query_one("#complaint", Static)
+        field, complaint = dialog.query_one("#learning_rate", Input), dialog.query_one("#error", Static)
         field.value = ""
         await pilot.press("enter")
         await pilot.pause()

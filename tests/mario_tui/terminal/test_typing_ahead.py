@@ -33,7 +33,7 @@ def test_ctrl_c_twice_leaves_a_restored_terminal(keys: str, tmp_path: Path) -> N
     terminal.send(keys)
     terminal.wait_for("Start a new run" if keys else "No runs yet")
     terminal.send("\x03")
-    terminal.wait_for("Ctrl-C again leaves")
+    terminal.wait_for("Press Ctrl-C again to quit")
     terminal.send("\x03\x03")  # two of them within two seconds, also where the first is too old by now
     assert terminal.wait() == 0
     assert b"\x1b[?1049l" in terminal.raw

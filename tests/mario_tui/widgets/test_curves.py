@@ -157,8 +157,8 @@ def test_glyphs_and_the_crosshair_lie_over_the_line() -> None:
     canvas.line([0, 4], [0, 0], 1)
     canvas.glyph(4, 1, "★", 3)
     canvas.glyph(4, math.nan, "★", 3)
-    canvas.upright(0, 5)
-    canvas.upright(99, 5)
+    canvas.vertical_line(0, 5)
+    canvas.vertical_line(99, 5)
     assert "".join(piece for piece, _ in canvas.runs(0)) == "│   ★"
     assert canvas.runs(1)[0][1] == 5  # the line's dots stay, in the crosshair's ink
 

@@ -16,7 +16,7 @@ from engine.envs.factory import make_lanes
 from engine.protocol.messages import Thought
 from engine.runners.actor import Actor
 from engine.runners.frame_mailbox import FrameMailbox
-from mario_tui.widgets.panels.q_values import chosen, describe, eyes
+from mario_tui.widgets.panels.q_values import chosen, describe, observation_image
 
 MARIO = ["noop", "right", "right+A", "right+B", "right+A+B"]
 
@@ -86,7 +86,7 @@ def test_of_many_actions_the_best_few_and_the_chosen_one() -> None:
     assert [line[2:14].strip() for line in lines[:3]] == ["270° col 10", "270° col 7", "270° col 4"]
     assert "39.0" in lines[0] and "36.0" in lines[1] and "33.0" in lines[2]
     assert lines[3].startswith("? 0° col 7") and "6.00" in lines[3]
-    assert chosen(told, names) == "0° col 7 at random"
+    assert chosen(told, names) == "0° col 7 (random)"
 
 
 def test_equal_values_and_no_legal_action_are_drawn_too() -> None:
@@ -97,11 +97,11 @@ def test_equal_values_and_no_legal_action_are_drawn_too() -> None:
 def test_the_agents_pictures_side_by_side() -> None:
     planes = np.arange(4 * 5 * 6, dtype=np.uint8).reshape(4, 5, 6)
     told = Thought(q_values=[0.0], action=0, random=False, shape=(4, 1, 5, 6), seen=planes.tobytes())
-    square = eyes(told, 40, 40)
+    square = observation_image(told, 40, 40)
     assert square.shape == (11, 13, 3)
     assert (square[6:, 7:, 0] == planes[3]).all()
-    assert eyes(told, 400, 20).shape == (5, 27, 3)
-    assert eyes(told, 10, 200).shape == (23, 6, 3)
-    assert (eyes(told, 5, 5)[..., 0] == planes[3]).all()  # too small for all: the newest
+    assert observation_image(told, 400, 20).shape == (5, 27, 3)
+    assert observation_image(told, 10, 200).shape == (23, 6, 3)
+    assert (observation_image(told, 5, 5)[..., 0] == planes[3]).all()  # too small for all: the newest
     board = Thought(q_values=[0.0], action=0, random=False, shape=(1, 4, 5, 6), seen=planes.tobytes())
-    assert eyes(board, 5, 5).shape == (11, 13, 3)  # its planes belong together
+    assert observation_image(board, 5, 5).shape == (11, 13, 3)  # its planes belong together
