@@ -283,6 +283,6 @@ class MarioApp(SafeApp[None]):
             how = {"paused": "is paused", "stopping": "is stopping"}.get(state, "keeps running")
             print(printable(f"{run.name} {how}. Reattach with: mario-tui attach {run.name}"))
         if record.state == "lost" and self._host is not None and self._host.run.path == run.path and self._host.ended:
-            print(f"mario-tui: {run.name} failed: its host process died; log: {run.log_path}", file=sys.stderr)
+            print(f"mario-tui: {run.name} failed: its host crashed; log: {run.log_path}", file=sys.stderr)
             return 1
         return 0

@@ -2,50 +2,30 @@
 
 from __future__ import annotations
 
-import contextlib
-import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 from rich.progress import Progress
 
 from engine.errors import UserError
-from engine.protocol.framing import HEADER_BYTES, body_length, decode_evaluation
-from engine.protocol.messages import Episode, Evaluated, EvaluationReport, Failed
+from engine.protocol.framing import decode_evaluation
+from engine.protocol.messages import Episode, Evaluated, Failed
 from engine.runtime.text import json_line
 from mario_tui.data.format import counted
+from mario_tui.engine_command import EngineCommand
 from mario_tui.terminal.safe_console import SafeConsole
-
-
-@contextlib.contextmanager
-def evaluation_process(policy: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that evaluates a policy. It is killed when the block exits, and ends if this process dies."""
-    command = [sys.executable, "-P", "-m", "engine.commands.evaluate", str(policy), *arguments]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait()
-
-
-def reports(process: subprocess.Popen[bytes]) -> Iterator[EvaluationReport]:
-    """Messages from the process until it ends."""
-    assert process.stdout is not None
-    while len(header := process.stdout.read(HEADER_BYTES)) == HEADER_BYTES:
-        yield decode_evaluation(process.stdout.read(body_length(header)))
 
 
 def evaluate(policy: Path, episodes: int, options: Sequence[str], *, as_json: bool) -> int:
     """Evaluate a policy and print the result. `options` go to the engine. Returns the exit status."""
-    arguments = (f"--episodes={episodes}", *options)
     console = SafeConsole(stderr=True)
     progress = Progress(console=console, transient=True, disable=not console.is_terminal)
-    with evaluation_process(policy, *arguments) as process, progress:
+    command = EngineCommand("evaluate", str(policy), f"--episodes={episodes}", *options, decode=decode_evaluation)
+    with command, progress:
         task = progress.add_task(f"evaluating {policy.name}", total=episodes)
-        for report in reports(process):
+        for report in command.messages():
             match report:
                 case Episode():
                     progress.update(task, completed=report.episode)
@@ -60,7 +40,7 @@ def evaluate(policy: Path, episodes: int, options: Sequence[str], *, as_json: bo
                     return 0
                 case _:
                     pass
-    print("mario-tui: the evaluation process died", file=sys.stderr)
+        print(f"mario-tui: {command.crash()}", file=sys.stderr)
     return 1
 
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Sequence
-from subprocess import Popen
 
 from textual.app import ComposeResult
 from textual.binding import Binding
@@ -19,11 +17,12 @@ from textual.widgets import Footer, Static
 
 from engine.config import joypad
 from engine.errors import UserError
+from engine.protocol.framing import decode_evaluation
 from engine.protocol.messages import Episode, Evaluated, EvaluationReport, Failed, Frame
 from mario_tui.data import themes
 from mario_tui.data.format import counted, reached
 from mario_tui.data.settings import load_settings
-from mario_tui.evaluate import reports
+from mario_tui.engine_command import EngineCommand
 from mario_tui.terminal.safe_app import SafeApp
 from mario_tui.widgets.panels.game import GameView
 
@@ -43,30 +42,18 @@ _HELP = {
 _RECORDING_TIMEOUT_S, _EXIT_TIMEOUT_S = 30.0, 2.0
 
 
-def start_game(*arguments: str) -> Popen[bytes]:
-    """Start the engine's game process. It exits cleanly when its standard input is closed or this process ends."""
-    command = [sys.executable, "-P", "-m", "engine.commands.play", *arguments]
-    return Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-
-
-def end_game(game: Popen[bytes], *arguments: str) -> None:
-    """End the game, after it has finished the recording if `arguments` request one; kill it if that takes too long."""
-    assert game.stdin is not None
-    game.stdin.close()
-    try:
-        records = any(argument.startswith("--record") for argument in arguments)
-        game.wait(_RECORDING_TIMEOUT_S if records else _EXIT_TIMEOUT_S)
-    except subprocess.TimeoutExpired:
-        game.kill()
-        game.wait()
+def start_game(*arguments: str) -> EngineCommand[EvaluationReport]:
+    """Start the engine's game. At its end it gets time to finish the recording, if `arguments` request one."""
+    records = any(argument.startswith("--record") for argument in arguments)
+    leave_s = _RECORDING_TIMEOUT_S if records else _EXIT_TIMEOUT_S
+    return EngineCommand("play", *arguments, decode=decode_evaluation, leave_s=leave_s)
 
 
 def record(arguments: Sequence[str]) -> int:
     """Record one episode to a file, without a screen. Returns the exit status."""
-    game = start_game(*arguments, "--episodes=1")
     played = False
-    try:
-        for report in reports(game):
+    with start_game(*arguments, "--episodes=1") as game:
+        for report in game.messages():
             if isinstance(report, Failed):
                 if report.usage:
                     raise UserError(report.reason)
@@ -76,10 +63,8 @@ def record(arguments: Sequence[str]) -> int:
                 played = True
                 flag = f", {'flag' if report.flag else 'no flag'}" if report.x_pos else ""
                 print(f"return {report.episode_return:.0f}, {reached(report.x_pos, report.score)}{flag}")
-    finally:
-        end_game(game, *arguments)
-    if not played:
-        print("mario-tui: the game process died", file=sys.stderr)
+        if not played:
+            print(f"mario-tui: {game.crash()}", file=sys.stderr)
     return 0 if played else 1
 
 
@@ -139,13 +124,13 @@ class PlayApp(SafeApp[None]):
 
     def run_in_terminal(self) -> int:
         """Play until the user quits. Returns the exit status."""
-        self._process = start_game(*self._arguments)
-        threading.Thread(target=self._read, args=(reports(self._process),), daemon=True).start()
+        self._game_process = start_game(*self._arguments)
+        threading.Thread(target=self._read, daemon=True).start()
         try:
             self.run()
         finally:
             self._leaving = True
-            end_game(self._process, *self._arguments)
+            self._game_process.close()
         if self._failure is not None:
             if self._failure.usage:
                 raise UserError(self._failure.reason)
@@ -153,8 +138,8 @@ class PlayApp(SafeApp[None]):
             return 1
         return self.return_code or 0
 
-    def _read(self, messages: Sequence[EvaluationReport]) -> None:
-        for report in messages:
+    def _read(self) -> None:
+        for report in self._game_process.messages():
             match report:
                 case Frame():
                     self._frame = report
@@ -165,7 +150,7 @@ class PlayApp(SafeApp[None]):
                 case Evaluated():
                     pass
         if not self._leaving and self._failure is None:
-            self._failure = Failed(reason="its process died", traceback="", log_path="", checkpoint=None)
+            self._failure = Failed(reason=self._game_process.crash(), traceback="", log_path="", checkpoint=None)
 
     def _tick(self) -> None:
         if self._failure is not None:
@@ -186,10 +171,8 @@ class PlayApp(SafeApp[None]):
             self._set_line("episodes", _results(self._episodes))
 
     def _send(self, buttons: int) -> None:
-        assert self._process.stdin is not None
         with contextlib.suppress(OSError):  # `_read` handles it
-            self._process.stdin.write(bytes((buttons,)))
-            self._process.stdin.flush()
+            self._game_process.send(bytes((buttons,)))
 
     def _set_line(self, name: str, text: str) -> None:
         line = self.query_one(f"#{name}", Static)

@@ -6,7 +6,6 @@ import argparse
 import contextlib
 import math
 import signal
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -16,10 +15,11 @@ from types import FrameType
 from engine.config.command_line import given
 from engine.config.run_config import RunConfig
 from engine.errors import UserError
-from engine.protocol.framing import HEADER_BYTES, body_length, decode_profile
-from engine.protocol.messages import Failed, Log, Profiled, ProfileReport
+from engine.protocol.framing import decode_profile
+from engine.protocol.messages import Failed, Log, Profiled
 from engine.runs.run import CONFIG_FILE
 from engine.runtime.text import json_line
+from mario_tui.engine_command import EngineCommand
 from mario_tui.launch import make_plan
 
 _EXIT_TIMEOUT_S = 30.0
@@ -68,8 +68,9 @@ def profile(options: argparse.Namespace) -> int:
         arguments.append(f"--trace={options.trace.resolve()}")
     with _folder(config) as folder:
         (folder / CONFIG_FILE).write_text(config.to_toml(), encoding="utf-8")
-        with _profiler(folder, *arguments) as process:
-            for report in _reports(process):
+        command = EngineCommand("profile", str(folder), *arguments, decode=decode_profile, leave_s=_EXIT_TIMEOUT_S)
+        with command:
+            for report in command.messages():
                 match report:
                     case Log():
                         print(report.text, file=sys.stderr, flush=True)
@@ -80,7 +81,7 @@ def profile(options: argparse.Namespace) -> int:
                         return 1
                     case Profiled():
                         return _show(report, options)
-    print("mario-tui: the profiler process died", file=sys.stderr)
+            print(f"mario-tui: {command.crash()}", file=sys.stderr)
     return 1
 
 
@@ -113,30 +114,6 @@ def _folder(config: RunConfig) -> Iterator[Path]:
         parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="mario-tui-profile-", dir=parent) as folder:
         yield Path(folder).resolve()
-
-
-@contextlib.contextmanager
-def _profiler(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    """The engine's profiler process; it is asked to end, and waited for, when the block exits."""
-    command = [sys.executable, "-P", "-m", "engine.commands.profile", str(folder), *arguments]
-    with (folder / "profiler.log").open("wb") as log:
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log)
-    try:
-        yield process
-    finally:
-        assert process.stdin is not None
-        process.stdin.close()
-        try:
-            process.wait(_EXIT_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
-def _reports(process: subprocess.Popen[bytes]) -> Iterator[ProfileReport]:
-    assert process.stdout is not None
-    while len(header := process.stdout.read(HEADER_BYTES)) == HEADER_BYTES:
-        yield decode_profile(process.stdout.read(body_length(header)))
 
 
 def _check_writable(name: str, path: Path | None) -> None:

@@ -7,6 +7,7 @@ episode that ends, then `Evaluated` or `Failed`. It exits when its standard inpu
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import sys
 import time
@@ -16,13 +17,14 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from engine.envs.episode import EpisodeRecord
 from engine.envs.factory import lanes_of_policy
-from engine.evaluation.episodes import PlayedEpisode, play_episodes
+from engine.evaluation.episodes import play_episodes
 from engine.evaluation.policy import greedy_act, load_policy
 from engine.evaluation.statistics import mean_interval, wilson
 from engine.protocol.failures import describe
 from engine.protocol.framing import pack
-from engine.protocol.messages import Episode, Evaluated, EvaluationReport
+from engine.protocol.messages import Evaluated, EvaluationReport
 from engine.runs import checkpoints
 from engine.runtime.parent import end_with_stdin, killed_with_parent
 from engine.runtime.threads import thread_budget
@@ -73,8 +75,10 @@ def _evaluate(options: argparse.Namespace, send: Callable[[EvaluationReport], No
         rom=options.rom,
     )
 
-    def report_episode(played: PlayedEpisode) -> None:
-        send(Episode(**{name: getattr(played, name) for name in Episode.__struct_fields__}))
+    numbers = itertools.count(1)
+
+    def report_episode(episode: EpisodeRecord, env_steps: int) -> None:
+        send(episode.message(env_steps=env_steps, episode=next(numbers), epsilon=options.epsilon))
 
     played = play_episodes(
         env,

@@ -8,6 +8,7 @@ per change; when it closes, the game ends.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import os
 import sys
 import time
@@ -24,13 +25,14 @@ from engine.commands.recorder import PICTURES_PER_S, Video, open_video
 from engine.config.joypad import action_buttons
 from engine.config.run_config import make_config
 from engine.envs.emulators.protocol import SCREEN_SHAPE
+from engine.envs.episode import ended_episodes
 from engine.envs.factory import describe_task, task_of_policy
 from engine.envs.frame_stack import FrameStack
 from engine.envs.mario import MarioLanes, MarioTask
 from engine.envs.mario.rules import INFO_NAMES
 from engine.evaluation.policy import load_policy
 from engine.protocol.failures import describe
-from engine.protocol.messages import Episode, EvaluationReport, Frame
+from engine.protocol.messages import EvaluationReport, Frame
 from engine.runs import checkpoints
 from engine.runtime.parent import end_with_stdin, killed_with_parent
 
@@ -74,6 +76,7 @@ def play(
     send: Callable[[EvaluationReport], None],
     *,
     hold: int,
+    epsilon: float,
     seed: int,
     episodes: int | None,
     video: Video | None,
@@ -101,19 +104,10 @@ def play(
                 video.add(screen)
         if over[0]:
             finished, since_start = finished + 1, 0
-            send(
-                Episode(
-                    actor=0,
-                    lane=0,
-                    env_steps=frame,
-                    episode=finished,
-                    episode_return=float(step.returns[0]),
-                    length=int(step.lengths[0]),
-                    x_pos=int(step.furthest[0]),
-                    flag=bool(step.clears[0]),
-                    epsilon=0.0,
-                )
-            )
+            (episode,) = ended_episodes(step)
+            # The environment is stepped frame by frame here, so its length is in frames.
+            episode = dataclasses.replace(episode, length=-(-episode.length // hold))
+            send(episode.message(env_steps=-(-frame // hold), episode=finished, epsilon=epsilon))
         time.sleep(max(0.0, started + frame / _FRAMES_PER_S - time.monotonic()))
 
 
@@ -185,7 +179,7 @@ def _play_mario(
         act = _policy_buttons(options.policy, metadata["actions"], options.epsilon, options.seed)
     play(
         task, emulator, options.rom, act, person, send,
-        hold=hold, seed=options.seed, episodes=options.episodes, video=video,
+        hold=hold, epsilon=options.epsilon, seed=options.seed, episodes=options.episodes, video=video,
     )  # fmt: skip
 
 

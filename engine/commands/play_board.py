@@ -22,9 +22,10 @@ from engine.commands.recorder import PICTURES_PER_S, Video
 from engine.config import joypad
 from engine.envs.boards.tetris import ROTATIONS
 from engine.envs.emulators.protocol import SCREEN_SHAPE
+from engine.envs.episode import ended_episodes
 from engine.envs.factory import boards_of_policy
 from engine.evaluation.policy import load_policy
-from engine.protocol.messages import Episode, EvaluationReport, Frame
+from engine.protocol.messages import EvaluationReport, Frame
 
 _STEPS_PER_S = {"snake": 8.0, "tetris": 2.5}
 _SNAKE_MOVES = {joypad.UP: 0, joypad.RIGHT: 1, joypad.DOWN: 2, joypad.LEFT: 3}
@@ -168,20 +169,8 @@ def play_board(
             frames, env_steps, score = step.frames, env_steps + 1, int(step.scores[0])
             if step.terminated[0] or step.truncated[0]:
                 finished += 1
-                send(
-                    Episode(
-                        actor=0,
-                        lane=0,
-                        env_steps=env_steps,
-                        episode=finished,
-                        episode_return=float(step.returns[0]),
-                        length=int(step.lengths[0]),
-                        x_pos=0,
-                        flag=False,
-                        epsilon=epsilon,
-                        score=score,
-                    )
-                )
+                (episode,) = ended_episodes(step)
+                send(episode.message(env_steps=env_steps, episode=finished, epsilon=epsilon))
                 score = 0
         picture = env.screen(0, player.shown)
         send(Frame(index=index, height=height, width=width, rgb=picture.tobytes(), info={"score": score}))

@@ -462,7 +462,7 @@ class Host:
     def _restore_history(self, checkpoint: Path) -> None:
         """On resume: restore charts and log of earlier sessions, up to the checkpoint."""
         with contextlib.suppress(UserError):  # the runner will report a bad checkpoint
-            self._checkpoint_steps = checkpoints.verify(checkpoint).env_steps
+            self._checkpoint_steps = checkpoints.read_manifest(checkpoint).env_steps
             for event in read_recording(self._run.history_path):
                 if isinstance(event, Hello):
                     for past in (*event.points, *event.events):

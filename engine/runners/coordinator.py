@@ -373,7 +373,7 @@ def _curriculum_at(config: RunConfig, extra: Mapping[str, Any]) -> Curriculum | 
 
 def env_steps_of(checkpoint: Path | None) -> int:
     """Environment steps of the run at a checkpoint; 0 without one."""
-    return 0 if checkpoint is None else checkpoints.verify(checkpoint).env_steps
+    return 0 if checkpoint is None else checkpoints.read_manifest(checkpoint).env_steps
 
 
 def _next_multiple(env_steps: int, every: int) -> float:

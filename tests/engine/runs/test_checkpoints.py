@@ -51,6 +51,18 @@ def test_committing_the_same_step_again_replaces_it(run: Run) -> None:
     assert (write(run, 8, b"new") / "policy.safetensors").read_bytes() == b"new"
 
 
+@pytest.mark.parametrize("damage", [b"weightz", b"weigh", None])
+def test_a_damaged_partial_checkpoint_is_not_recovered(run: Run, damage: bytes | None) -> None:
+    partial = run.path / f".{checkpoints.folder_name(8)}.partial"
+    partial.mkdir()
+    (partial / "policy.safetensors").write_bytes(b"weights")
+    checkpoints.seal(partial, 8, updates=1)
+    if damage is not None:
+        (partial / "policy.safetensors").write_bytes(damage)
+    assert checkpoints.recover(run) == ([run.path / checkpoints.folder_name(8)] if damage is None else [])
+    assert not partial.exists()
+
+
 @pytest.mark.parametrize("damage", ["truncate", "flip", "remove", "no manifest", "foreign manifest", "escape"])
 def test_damage_is_named_and_the_older_checkpoint_is_taken(run: Run, damage: str) -> None:
     older, newer = write(run, 8), write(run, 16)
