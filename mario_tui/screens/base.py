@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar, Protocol, cast
 
 from textual.actions import SkipAction
 from textual.events import Key
 from textual.screen import ModalScreen, Screen, ScreenResultType
 
+from engine.host.client import HostProcess
+from engine.runs.run import Run
 from mario_tui.data.keys import Place, keys_in
+from mario_tui.data.settings import Settings
 
-if TYPE_CHECKING:
-    from mario_tui.app import MarioApp
+
+class Application(Protocol):
+    """What screens use of the application (`mario_tui.app.MarioApp`, which knows the screens)."""
+
+    run_dir: str | None
+    read_only: bool
+    settings: Settings
+
+    def key(self, name: str) -> str:
+        """The key of an action, such as `home.new`, for hints."""
+
+    def open_dashboard(self, run: Run, host: HostProcess | None = None) -> None:
+        """Show the dashboard of a run on top of home."""
+
+    def go_home(self) -> None:
+        """Close the dashboard; its run continues."""
 
 
 class PlaceScreen(Screen[ScreenResultType]):
@@ -20,12 +37,9 @@ class PlaceScreen(Screen[ScreenResultType]):
     PLACE: ClassVar[Place]
 
     @property
-    def mario(self) -> MarioApp:
-        """The application, with its type."""
-        from mario_tui.app import MarioApp
-
-        assert isinstance(self.app, MarioApp)
-        return self.app
+    def mario(self) -> Application:
+        """The application, by its own type."""
+        return cast(Application, self.app)
 
     @property
     def is_current(self) -> bool:

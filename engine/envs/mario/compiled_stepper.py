@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,19 +27,17 @@ from engine.envs.emulators.nes import (
 from engine.envs.emulators.view import reduce_screen
 from engine.envs.mario import rules
 from engine.envs.mario.reference_stepper import all_starts, sticky_threshold
+from engine.envs.mario.stepper import Outcome
 from engine.envs.mario.task import MarioTask
 from engine.runtime.jit import helper, kernel
 from engine.runtime.stopwatch import stages
-
-if TYPE_CHECKING:
-    from engine.envs.mario.lanes import Outcome
 
 # Indices of the kernel's options in one int64 array
 _FRAME_SKIP, _STALL_STEPS, _NOOP_MAX, _STICKY, _WHOLE_GAME, _RESTART, _DRAW = range(7)
 
 
 class CompiledStepper:
-    """`engine.envs.mario.lanes.Stepper` for the native console. Each thread of the console steps a slice of lanes."""
+    """`engine.envs.mario.stepper.Stepper` for the native console. Each thread of the console steps a slice of lanes."""
 
     def __init__(
         self, console: NesBatch, task: MarioTask, book: NDArray[np.int64], starts: Sequence[bytes], restart: bool

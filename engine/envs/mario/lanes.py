@@ -10,10 +10,9 @@ import functools
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +27,7 @@ from engine.envs.frame_stack import STACK
 from engine.envs.mario import rules
 from engine.envs.mario.compiled_stepper import CompiledStepper
 from engine.envs.mario.reference_stepper import ReferenceStepper
+from engine.envs.mario.stepper import Outcome, Stepper
 from engine.envs.mario.task import MarioTask
 from engine.envs.vec_env import Spec, VectorStep
 from engine.errors import UserError
@@ -42,31 +42,6 @@ _MAX_START_FRAMES = 5000
 _MAX_HOLD = 8
 """Maximum number of environment steps for which a random action is held. Held buttons explore a platform game better
 than single random presses: a full jump needs A for half a second."""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """Arrays that a stepper fills in a step, with a row for each lane."""
-
-    frames: NDArray[np.uint8]
-    final_frames: NDArray[np.uint8]
-    ended: NDArray[np.int64]  # [lanes, 2]: terminated, truncated
-    held: NDArray[np.uint8]  # [lanes], joypad bytes of the step: with sticky actions maybe those of the previous step
-    episode: NDArray[np.int64]  # [lanes, 3]: return, length, furthest x
-    info: NDArray[np.int64]  # [lanes, 10]
-
-
-class Stepper(Protocol):
-    """Steps all lanes of a console according to the rules."""
-
-    start_choices: NDArray[np.int64]
-    """Indices of start states [lanes, n]; a lane's next episode draws one of its row, all with the same probability."""
-
-    def reset(self, frames: NDArray[np.uint8], which: NDArray[np.bool_]) -> None:
-        """Begin an episode in the lanes where `which` [lanes] is set, and write their first frames to `frames`."""
-
-    def step(self, buttons: NDArray[np.uint8], outcome: Outcome) -> None:
-        """Hold the joypad bytes `buttons` [lanes] for one environment step and fill `outcome`."""
 
 
 class MarioLanes:

@@ -6,21 +6,18 @@ The reference for `compiled_stepper`, which does the same in one compiled call: 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from engine.envs.emulators.protocol import Emulator
 from engine.envs.mario import rules
+from engine.envs.mario.stepper import Outcome
 from engine.envs.mario.task import MarioTask
-
-if TYPE_CHECKING:
-    from engine.envs.mario.lanes import Outcome
 
 
 class ReferenceStepper:
-    """`engine.envs.mario.lanes.Stepper` for any console."""
+    """`engine.envs.mario.stepper.Stepper` for any console."""
 
     def __init__(
         self, console: Emulator, task: MarioTask, book: NDArray[np.int64], starts: Sequence[bytes], restart: bool
