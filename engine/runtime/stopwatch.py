@@ -109,7 +109,7 @@ class Stopwatch:
             found += [Recorded(thread.ident, thread.name, names[slot], begin, end) for slot, begin, end in events]
         return found
 
-    def _meet(self) -> _Thread:
+    def _register_thread(self) -> _Thread:
         thread = self._local.thread = _Thread(2 * len(self.stages) + 1)
         self._threads.append(thread)
         return thread
@@ -149,7 +149,7 @@ class _Mark:
         try:
             thread: _Thread = self._watch._local.thread
         except AttributeError:
-            thread = self._watch._meet()
+            thread = self._watch._register_thread()
         wall, cpu = time.perf_counter_ns(), time.thread_time_ns()
         if thread.stack:
             slot = thread.stack[-1][0]

@@ -1,4 +1,4 @@
-"""Adam: PyTorch's to the bit, under float16's scaler, and without PyTorch's compiler."""
+"""Adam: bit-identical to PyTorch's, with float16's scaler, and without importing PyTorch's compiler."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from engine.agents.adam import EPSILON, SLOTS, Adam
 from tests.support.program import PATIENCE_S
 
 
-def test_adam_is_pytorchs() -> None:
+def test_adam_equals_pytorchs() -> None:
     networks = [DuelingQNetwork(stack=4, frame_shape=(50, 60), actions=5) for _ in range(2)]
     networks[1].load_state_dict(networks[0].state_dict())
     ours, theirs = (list(network.parameters()) for network in networks)
@@ -32,7 +32,7 @@ def test_adam_is_pytorchs() -> None:
         assert all(torch.equal(held[name], other.state[same][name]) for name in SLOTS)
 
 
-def test_adam_leaves_out_a_step_that_overflows_in_float16() -> None:
+def test_adam_skips_a_step_that_overflows_in_float16() -> None:
     parameters = [torch.ones(3, requires_grad=True)]
     agent: Any = Adam(parameters, learning_rate=0.1)
     scaler = torch.amp.GradScaler("cpu")
@@ -46,8 +46,8 @@ def test_adam_leaves_out_a_step_that_overflows_in_float16() -> None:
     assert torch.allclose(parameters[0], torch.tensor(0.8), atol=1e-4)
 
 
-def test_what_learns_never_imports_the_compiler() -> None:
-    """It takes a second at every start, in every process."""
+def test_learning_never_imports_the_compiler() -> None:
+    """The import takes a second in every process."""
     code = (
         "import sys\n"
         "from tests.engine.runners.test_shared_parts import agent_of, batch_of\n"

@@ -1,4 +1,4 @@
-"""The agent: its target by hand, its exploration, and what a checkpoint brings back."""
+"""The agent: its target, exploration, automatic choices, and what a checkpoint restores."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.support.learner import CONFIG, SPEC, feed, make_learner
 
 @pytest.fixture(autouse=True)
 def _one_thread() -> Iterator[None]:
-    """Small networks only wait for one another on more."""
+    """More threads only slow small networks down."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -93,8 +93,8 @@ def test_small_differences_between_large_values_outlive_bfloat16() -> None:
     assert (q[0] - q[0, 0]).tolist() == pytest.approx([0.0, 0.01, 0.02, 0.03, 0.04], abs=1e-5)
 
 
-def test_columns_are_judged_alike() -> None:
-    """A board moved by a column has its advantages moved by a column, away from the walls."""
+def test_columns_share_weights() -> None:
+    """Shifting a board by a column shifts its advantages by a column, away from the walls."""
     torch.manual_seed(0)
     network = ColumnsQNetwork(1, (4, 9, 24), 96)
     obs = torch.zeros(1, 1, 4, 9, 24)
@@ -112,7 +112,7 @@ def test_columns_are_judged_alike() -> None:
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_agent_learns_which_action_pays(precision: str) -> None:
-    """Two pictures, in each another action pays; from nothing to certain in a few updates."""
+    """Two observations with different best actions; the agent learns both in a few updates."""
     torch.manual_seed(0)
     networks = [DuelingQNetwork(4, (50, 60), 3) for _ in range(2)]
     agent = DoubleDQN(*networks, device=torch.device("cpu"), learning_rate=1e-3, precision=precision)  # type: ignore[arg-type]
@@ -128,7 +128,7 @@ def test_agent_learns_which_action_pays(precision: str) -> None:
 
 
 def test_mixed_precision_gives_every_weight_its_gradient() -> None:
-    """PyTorch before 2.10 lost most of them to autocast's cache of weights; so no pass may use it."""
+    """PyTorch before 2.10 lost most of them because of autocast's weight cache, so no pass may use it."""
     batch, weights = batch_of(32)
     expected, _ = make_agent().gradients(batch, weights)
     agent, caches = make_agent(precision="bfloat16"), list[bool]()
@@ -190,7 +190,7 @@ def test_a_shared_batch_gives_the_same_bits_every_time() -> None:
         RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
     ],
 )
-def test_an_update_that_runs_out_of_memory_is_done_in_smaller_shares(shortage: Exception) -> None:
+def test_an_update_that_runs_out_of_memory_is_repeated_in_smaller_shares(shortage: Exception) -> None:
     told: list[int] = []
     agent, plain = make_agent(on_out_of_memory=told.append), make_agent()
 
@@ -210,7 +210,7 @@ def test_an_update_that_runs_out_of_memory_is_done_in_smaller_shares(shortage: E
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """The probe's, which stands still but for what a test adds to it."""
+    """The clock of `autotune`, which only moves when a test advances it."""
     clock = Clock()
     monkeypatch.setattr(probe, "time", clock)
     return clock
@@ -223,7 +223,7 @@ class Clock:
         return self.now
 
 
-def test_the_largest_batch_that_pays_fits_and_is_faster_for_it(clock: Clock) -> None:
+def test_tuned_batch_size_fits_and_is_faster(clock: Clock) -> None:
     tables = [Table([[1.0, 2.0], [5.0, 4.0]]) for _ in range(2)]
     agent, most = DoubleDQN(*tables, device=torch.device("cpu"), learning_rate=1e-9, precision="float32"), 128
 
@@ -247,7 +247,7 @@ def test_the_largest_batch_that_pays_fits_and_is_faster_for_it(clock: Clock) -> 
     assert tune_batch_size(agent, batch, 4096) == 32
 
 
-def test_the_batch_that_is_chosen_fits_into_each_replay_also_into_a_smaller_one_on_resume() -> None:
+def test_tuned_batch_size_fits_the_replay_even_if_it_is_smaller_on_resume() -> None:
     tight = {"parallel_envs": 1, "num_processes": 5, "buffer_size": 100, "burnin": 40, "n_step": 2, "amp": False}
     config = make_config({**tight, "runner": "parallel", "batch_size": "auto"})
     chosen = choose(config, SPEC, torch.device("cpu"), 1, None, lambda text: None)
@@ -256,7 +256,7 @@ def test_the_batch_that_is_chosen_fits_into_each_replay_also_into_a_smaller_one_
     assert choose(config, SPEC, torch.device("cpu"), 1, kept, lambda text: None).batch_size == 20
 
 
-def test_precision_is_what_the_processor_is_faster_with(clock: Clock) -> None:
+def test_the_faster_precision_is_chosen(clock: Clock) -> None:
     slow: set[str] = set()
 
     def took(seconds: float) -> None:
@@ -298,7 +298,7 @@ def test_an_averaged_target_is_the_policy() -> None:
     assert (agent.play(obs) != agent.act(obs)).any()
 
 
-def test_a_failure_of_another_kind_is_not_taken_for_a_shortage() -> None:
+def test_other_errors_are_not_treated_as_out_of_memory() -> None:
     agent = make_agent()
 
     def fail(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
@@ -365,13 +365,13 @@ def test_an_update_that_finds_nothing_to_sample_stays_due() -> None:
 
 
 @pytest.mark.parametrize("where", ["host", "device"])  # which is the CPU, too
-def test_a_replay_that_memory_can_not_hold_is_refused_in_one_line(where: str) -> None:
+def test_a_replay_that_does_not_fit_in_memory_is_refused_in_one_line(where: str) -> None:
     with pytest.raises(UserError, match="--buffer-size: 1,000,000,000 transitions take"):
         make_learner(dataclasses.replace(CONFIG, replay_device=where, buffer_size=10**9))
 
 
 @pytest.mark.parametrize(("runner", "times"), [("ddp", 1), ("parallel", 3)])
-def test_beta_grows_by_the_updates_of_the_run_also_where_a_worker_has_a_part_of_them(runner: str, times: int) -> None:
+def test_beta_anneals_with_the_updates_of_the_whole_run(runner: str, times: int) -> None:
     config = dataclasses.replace(CONFIG, runner=runner, num_processes=3, beta_annealing=1e-3)
     learner = make_learner(config, share=3)
     feed(learner, 30, seed=0)
@@ -379,7 +379,7 @@ def test_beta_grows_by_the_updates_of_the_run_also_where_a_worker_has_a_part_of_
     assert learner.replay.beta == pytest.approx(0.4 + times * 1e-3 * learner.updates)
 
 
-def test_a_checkpoint_brings_back_weights_optimiser_counters_and_random_state(tmp_path: Path) -> None:
+def test_a_checkpoint_restores_weights_optimiser_counters_and_random_state(tmp_path: Path) -> None:
     learner = make_learner()
     feed(learner, 60, seed=0)
     config = make_config({"device": "auto"})  # the run's; a learner's may name a device of its own
@@ -414,13 +414,13 @@ def test_a_replay_in_files_with_a_checkpoint_of_its_own_is_learned_from_on_resum
     again.close()
 
 
-def test_a_loss_that_is_no_number_ends_the_run() -> None:
+def test_a_loss_that_is_not_finite_ends_the_run() -> None:
     learner = make_learner()
     with pytest.raises(DivergedError, match="try a lower --learning-rate"):
         feed(learner, 60, seed=0, reward=float("nan"))
 
 
-def test_counters_go_on_where_they_were() -> None:
+def test_counters_resume() -> None:
     counters = Counters()
     counters.env_steps, counters.frames = 800, 3200
     counters.book_episode(250.0)
@@ -432,7 +432,7 @@ def test_counters_go_on_where_they_were() -> None:
     assert again.wall_s == held
 
 
-def test_options_that_are_given_on_resume_beat_what_the_checkpoint_chose(tmp_path: Path) -> None:
+def test_options_on_resume_override_the_choices_of_the_checkpoint(tmp_path: Path) -> None:
     before = dataclasses.replace(CONFIG, amp=False)
     learner = make_learner(before)
     learner.agent.accumulate = 2  # memory had run out

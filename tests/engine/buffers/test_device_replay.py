@@ -1,4 +1,4 @@
-"""Replay on a torch device (here the CPU) answers as replay on the host does."""
+"""Replay on a torch device (here the CPU) gives the same results as replay on the host."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def assert_same_answers(ours: DeviceStorage, host: FrameStorage) -> None:
 @settings(max_examples=40, deadline=None)
 @given(lanes=st.integers(1, 4), capacity=st.integers(10, 40), n_step=st.integers(1, 5), steps=st.integers(1, 90),
        seed=st.integers(0, 10**6), cut=st.booleans())  # fmt: skip
-def test_device_storage_answers_as_host_storage(
+def test_device_storage_equals_host_storage(
     lanes: int, capacity: int, n_step: int, steps: int, seed: int, cut: bool
 ) -> None:
     host = FrameStorage(lanes, capacity, n_step=n_step, **OPTIONS)
@@ -170,7 +170,7 @@ def test_device_draws_follow_priorities_with_a_generator_of_the_device() -> None
 
 
 class NoWaiting(TorchDispatchMode):
-    """Fails where the host would have to wait for a GPU: values asked for, shapes that depend on them."""
+    """Fails if the host would have to wait for a GPU: for a tensor's value, or a shape that depends on one."""
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
         name = func.overloadpacket.__name__

@@ -1,4 +1,4 @@
-"""Where replay lives: shared between processes, and in files that a killed process leaves behind."""
+"""Memory of a replay: shared between processes, and in files that survive a killed process."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def _append_in_child(memory: SharedMemory) -> None:
     append(make_storage(memory), 200, writer=1, seed=0)
 
 
-def test_what_is_overwritten_while_it_is_read_comes_from_its_own_ring() -> None:
+def test_entries_overwritten_during_a_read_come_from_their_own_ring() -> None:
     storage = make_storage()
     append(storage, 100, writer=0, seed=0)
     lanes = np.repeat(np.arange(LANES), CAPACITY)
@@ -112,8 +112,8 @@ def test_what_is_overwritten_while_it_is_read_comes_from_its_own_ring() -> None:
         assert (stacks.reshape(lanes.size, -1).view(np.int64)[:, ::4] == lanes[:, None]).all()
 
 
-def test_a_killed_writer_leaves_a_replay_that_goes_on(tmp_path: Path) -> None:
-    """Five children append as fast as they can until SIGKILL; each goes on with what the last one left."""
+def test_a_killed_writer_leaves_a_usable_replay(tmp_path: Path) -> None:
+    """Five children append as fast as they can until SIGKILL; each continues with the files of the last one."""
     random, held = np.random.default_rng(), np.zeros(LANES, np.int64)
     for writer in range(5):
         with subprocess.Popen([sys.executable, "-m", "tests.engine.buffers.test_memory", tmp_path, str(writer)],
@@ -144,7 +144,7 @@ class _Stop(Exception):
 
 
 @pytest.mark.parametrize("moment", ["_claimed", "frames", "rewards", "episode_starts", "written", "_ended"])
-def test_an_append_that_stops_anywhere_is_not_seen(moment: str, tmp_path: Path) -> None:
+def test_an_interrupted_append_is_not_visible(moment: str, tmp_path: Path) -> None:
     memory = MappedMemory(tmp_path)
     storage = make_storage(memory)
     append(storage, 100, writer=0, seed=0)
@@ -167,7 +167,7 @@ def test_an_append_that_stops_anywhere_is_not_seen(moment: str, tmp_path: Path) 
         verify(again)
 
 
-def test_cut_truncates_at_the_last_known_frame() -> None:
+def test_end_episodes_truncates_at_the_last_known_frame() -> None:
     storage = make_storage()
     none = np.zeros(LANES, bool)
     for entry in range(6):
@@ -199,7 +199,7 @@ def test_priorities_cover_a_reopened_replay(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", [PrioritizedReplayBuffer, ReplayBuffer])
 @pytest.mark.parametrize("steps", [40, 500])  # with free slots left, and with none
-def test_a_state_replaces_what_the_files_hold(kind: type[ReplayBuffer], steps: int, tmp_path: Path) -> None:
+def test_a_state_replaces_the_contents_of_the_files(kind: type[ReplayBuffer], steps: int, tmp_path: Path) -> None:
     def reopened(kind: type[ReplayBuffer]) -> ReplayBuffer:
         return kind(LANES, CAPACITY, SHAPE, stack=STACK, n_step=N_STEP, gamma=GAMMA, memory=MappedMemory(tmp_path))
 
@@ -245,7 +245,7 @@ def test_mapped_files_reserve_their_disk_space(tmp_path: Path) -> None:
         assert file.stat().st_blocks * 512 >= file.stat().st_size > 0, file
 
 
-def test_disk_space_that_can_not_be_reserved_is_refused_by_name(tmp_path: Path) -> None:
+def test_an_error_names_the_folder_if_disk_space_can_not_be_reserved(tmp_path: Path) -> None:
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limit[1]))
     try:
@@ -258,7 +258,7 @@ def test_disk_space_that_can_not_be_reserved_is_refused_by_name(tmp_path: Path) 
 
 
 PRIVATE_DISK = ("unshare", "--map-root-user", "--mount", "sh", "-c", 'mount -t tmpfs -o size=1m none "$0" && exec "$@"')
-"""Runs a command that finds a disk of one MiB of its own at a folder, both of which follow."""
+"""Runs a command with a disk of one MiB mounted at a folder; arguments: the folder, then the command."""
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="of Linux")
@@ -290,7 +290,7 @@ def test_mapped_files_refuse_another_shape_or_a_second_owner(tmp_path: Path) -> 
         make_storage(MappedMemory(tmp_path))
 
 
-def test_mapped_files_of_another_shape_are_renewed_where_that_is_wanted(tmp_path: Path) -> None:
+def test_mapped_files_of_another_shape_are_replaced_on_request(tmp_path: Path) -> None:
     for capacity, told in ((2 * CAPACITY, 0), (CAPACITY, 1), (CAPACITY, 0)):
         said: list[str] = []
         memory = MappedMemory(tmp_path, renew=said.append)
@@ -303,7 +303,7 @@ def test_mapped_files_of_another_shape_are_renewed_where_that_is_wanted(tmp_path
         memory.close()
 
 
-def test_mapped_files_that_the_disk_can_not_hold_are_refused_before_they_begin(tmp_path: Path) -> None:
+def test_mapped_files_that_do_not_fit_on_the_disk_are_refused_at_once(tmp_path: Path) -> None:
     with pytest.raises(
         UserError, match=rf"{tmp_path}: the replay needs [0-9,.]+ GB more, but the disk has only [0-9.]+ GB"
     ):

@@ -1,4 +1,4 @@
-"""Replay against naive implementations that keep whole episodes and look things up the slow way."""
+"""Replay compared with naive implementations that store whole episodes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ GAMMA, STACK = 0.9, 3
 
 
 class Naive:
-    """Every lane's episodes as lists; answers for any entry number that was ever written."""
+    """The episodes of every lane as lists; knows every entry that was ever written."""
 
     def __init__(self, lanes: int) -> None:
         self.entries: list[list[dict[str, Any]]] = [[] for _ in range(lanes)]
@@ -65,7 +65,7 @@ def fill(storage: FrameStorage, sampler: Sampler, steps: int, seed: int, end_sha
 
 
 def numbers(stacks: np.ndarray) -> np.ndarray:
-    """Frame numbers back from pictures [..., 1, 2]."""
+    """The frame numbers in frames [..., 1, 2]."""
     return stacks[..., 0, 0].astype(int) * 256 + stacks[..., 0, 1]
 
 

@@ -1,4 +1,4 @@
-"""A checkpoint's replay is written and read in pieces: never as much memory again as the replay itself."""
+"""A checkpoint's replay is written and read in pieces, which never takes the memory of the replay twice."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def fill(replay: Replay, steps: int) -> None:
 
 
 class NoLargeCopies(TorchDispatchMode):
-    """Fails where a tensor of more than a piece is made that is not part of one that was there."""
+    """Fails if a tensor larger than a piece is created that is not a view of an existing one."""
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
         result = func(*args, **(kwargs or {}))
@@ -66,7 +66,7 @@ class NoLargeCopies(TorchDispatchMode):
 
 @contextlib.contextmanager
 def no_large_copies(replay: Replay) -> Iterator[None]:
-    """Fails where much more than a piece is taken of the memory in which the replay lies."""
+    """Fails if much more memory than a piece is allocated, on the host or on the device of the replay."""
     if isinstance(replay, DeviceReplayBuffer):
         with NoLargeCopies():
             yield

@@ -1,6 +1,6 @@
-"""A replay that other processes fill while it is read, and die in the middle of it.
+"""A replay that other processes fill while it is read, and that are killed while they write.
 
-Its writers import this module: it is light, so that they start fast.
+The writers import this module, so it has few imports, to let them start fast.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def scattered(lanes: Any, entries: Any) -> Any:
 
 
 def end_of(lanes: Any, entries: Any) -> np.ndarray:
-    """0 goes on, 1 terminated, 2 truncated: unless its writer is killed, an entry's number alone decides."""
+    """0 continues, 1 terminated, 2 truncated; depends only on the entry's number, unless its writer is killed."""
     drawn = scattered(lanes, entries) % 20
     return np.where(drawn == 0, 1, np.where(drawn == 1, 2, 0))
 
@@ -66,12 +66,12 @@ def shared_replay(memory: Memory, kind: type[ReplayBuffer] = PrioritizedReplayBu
 
 
 def allowed(memory: SharedMemory) -> np.ndarray:
-    """[WRITERS]: entries that each writer may have written in every lane; the reader raises it."""
+    """[WRITERS]: maximum number of entries that each writer may write in every lane; the reader raises it."""
     return memory.arrays({"allowed": ((WRITERS,), np.int64)})["allowed"]
 
 
 def _write(memory: SharedMemory, throttle: SharedMemory, index: int, writer: int) -> None:
-    """Appends to its part as fast as it may."""
+    """Append to a writer's part as fast as the throttle allows."""
     may = allowed(throttle)
     storage = shared_replay(memory).storage.part(index * LANES, LANES)
     storage.end_episodes()
@@ -83,7 +83,7 @@ def _write(memory: SharedMemory, throttle: SharedMemory, index: int, writer: int
 
 
 def append(storage: FrameStorage, lanes: np.ndarray, starts: np.ndarray, writer: int) -> np.ndarray:
-    """One step of a writer's lanes; where their next episodes begin."""
+    """Append one step of a writer's lanes; returns where their next episodes begin."""
     entries = storage.written.copy()
     ends = end_of(lanes, entries)
     storage.append(
@@ -96,7 +96,7 @@ def append(storage: FrameStorage, lanes: np.ndarray, starts: np.ndarray, writer:
 
 
 def verify(batch: Batch, sample: Sample) -> None:
-    """Everything in a batch is as its writers had it."""
+    """Check that everything in a batch is as its writers wrote it."""
     stacks = [
         each.reshape(len(each), STACK, -1).view(np.int64).reshape(len(each), STACK, -1, NUMBERS)
         for each in (batch.obs, batch.next_obs)

@@ -1,4 +1,4 @@
-"""Curricula: what they make of episodes and steps, what lanes make of them, and runs that go through them."""
+"""Curricula: how they set the level, how lanes apply it, and runs with curricula."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from engine.envs.mario import STAGES, MarioLanes, MarioTask
 from engine.envs.mario.lanes import start_states
 from engine.envs.mario.reference_stepper import ReferenceStepper
 from engine.envs.mario.rules import START
-from engine.protocol import messages
+from engine.protocol import framing, messages
 from engine.protocol.messages import Episode, Evaluation, Phase
 from engine.runners.evaluator import episodes_of
 from engine.runs import checkpoints
@@ -64,19 +64,19 @@ def test_a_stage_joins_when_the_newest_is_cleared_often_enough() -> None:
     ]  # fmt: skip
 
 
-def test_a_stage_joins_though_a_worse_episode_comes_with_the_one_that_lets_it() -> None:
+def test_a_stage_joins_even_if_a_worse_episode_is_recorded_at_the_same_time() -> None:
     curriculum = StageCurriculum(("1-1", "1-2"), rate=0.5, episodes=2)
-    book(curriculum, "1-1", True, False, False, False)  # of several processes, before anybody asks for the level
+    book(curriculum, "1-1", True, False, False, False)  # from several processes, before the level is read
     curriculum.advance(0)
     assert curriculum.level == 1
 
 
 @pytest.mark.parametrize(("level", "slots"), [(0, [0]), (1, [0, 1]), (2, [0, 1, 2, 2]), (3, [0, 1, 2, 3, 3, 3])])
-def test_the_newest_stage_has_half_of_the_mix_and_none_leaves(level: int, slots: list[int]) -> None:
+def test_half_of_the_episodes_are_of_the_newest_stage_and_none_is_removed(level: int, slots: list[int]) -> None:
     assert stage_slots(level) == slots
 
 
-def test_a_restored_curriculum_goes_on_also_with_a_stage_more() -> None:
+def test_a_restored_curriculum_resumes_even_with_an_additional_stage() -> None:
     before = StageCurriculum(("1-1", "1-2"), rate=0.5, episodes=2)
     book(before, "1-1", True, True)
     book(before, "1-2", True)
@@ -130,7 +130,7 @@ def test_the_panel_shows_phase_goal_mix_and_clear_rates() -> None:
 async def test_the_dashboard_has_the_panel_where_there_is_a_curriculum(tmp_path: Path) -> None:
     run = recorded_run(tmp_path)
     with run.history_path.open("ab") as recording:
-        recording.write(messages.pack(report(StageCurriculum(("1-1", "1-2"), rate=0.5, episodes=4))))
+        recording.write(framing.pack(report(StageCurriculum(("1-1", "1-2"), rate=0.5, episodes=4))))
     app = MarioApp(open_run=run)
     async with app.run_test(size=(120, 40)) as pilot:
         panel = app.screen.query_one(CurriculumPanel)
@@ -139,9 +139,9 @@ async def test_the_dashboard_has_the_panel_where_there_is_a_curriculum(tmp_path:
         assert panel.has_focus and "u Curriculum" in str(panel.render())
 
 
-def test_what_is_told_survives_the_wire() -> None:
+def test_the_message_survives_encoding() -> None:
     told = report(StageCurriculum(("1-1", "1-2"), rate=0.5, episodes=4))
-    decoded = messages.decode_event(messages.encode(told))
+    decoded = framing.decode_event(framing.encode(told))
     assert isinstance(decoded, messages.Curriculum)
     assert math.isnan(decoded.parts[0].clear_rate) and decoded.goal == told.goal
 
@@ -150,7 +150,7 @@ def test_what_is_told_survives_the_wire() -> None:
 
 
 def starts_of(env: MarioLanes, episodes: int) -> np.ndarray:
-    """Places of the stages at which new episodes begin, [episodes, lanes]."""
+    """Indices of the stages at which new episodes begin, [episodes, lanes]."""
     found = []
     for _ in range(episodes):
         env.reset()
@@ -176,7 +176,7 @@ def test_episodes_begin_at_the_stages_of_the_level(emulator: str) -> None:
     env.close()
 
 
-def test_the_compiled_step_begins_where_the_one_in_python_does() -> None:
+def test_compiled_and_reference_steppers_begin_at_the_same_stages() -> None:
     task = MarioTask(stage="1-1,1-2,1-3", stall_steps=20)
     ours, theirs = (MarioLanes(task, 4, seed=5) for _ in range(2))
     starts = start_states("native", task.stages, whole_game=False)
@@ -196,7 +196,7 @@ def test_the_compiled_step_begins_where_the_one_in_python_does() -> None:
     ("options", "each"),
     [({"stage": "1-1,1-2,1-3", "curriculum": True, "eval_episodes": 8}, 3), ({"stage": "random"}, 1), ({}, 31)],
 )
-def test_an_evaluation_plays_every_stage_as_often(options: dict[str, Any], each: int) -> None:
+def test_an_evaluation_plays_all_stages_equally_often(options: dict[str, Any], each: int) -> None:
     config = make_config(options)
     env = make_lanes(config, episodes_of(config), threads=1, seed=0, once=True)
     assert isinstance(env, MarioLanes)
@@ -205,7 +205,7 @@ def test_an_evaluation_plays_every_stage_as_often(options: dict[str, Any], each:
     assert np.bincount(starts[0]).tolist() == [each] * len(env.task.stages)
 
 
-def test_a_run_of_two_stages_evaluates_both_where_one_episode_is_asked_for(tmp_path: Path) -> None:
+def test_a_run_of_two_stages_evaluates_both_even_for_a_single_episode(tmp_path: Path) -> None:
     options = {"stage": "1-1,1-2", "parallel_envs": 2, "eval_every": 2, "eval_episodes": 1, "checkpoint_replay": False}
     (evaluation,) = of_kind(Evaluation, train(tmp_path, options, 2))
     assert evaluation.episodes == 2
@@ -222,7 +222,7 @@ def counts_of(grid: np.ndarray) -> tuple[int, int, int]:
 
 
 @pytest.mark.parametrize("options", [{}, {"reward": "jumanji", "height": 10, "width": 10}, {"truncate": True}])
-def test_a_piece_costs_what_it_adds_to_the_board(options: dict[str, Any]) -> None:
+def test_shaping_subtracts_what_a_piece_adds_to_the_board(options: dict[str, Any]) -> None:
     weights = np.array([0.5, 0.25, 0.125])
     plain, shaped = (TetrisLanes(8, seed=4, **options) for _ in range(2))
     shaped.set_shaping(weights.tolist())
@@ -252,7 +252,7 @@ MARIO = {"stage": "1-1,1-2,1-3", "curriculum": True, "curriculum_episodes": 2, "
 
 
 def assert_equal_ends(one: list[Any], other: list[Any]) -> None:
-    """Of the last checkpoints: weights, games, replay and the curriculum."""
+    """Compare the last checkpoints: weights, games, replay and curriculum."""
     ours, theirs = checkpoint_of(one), checkpoint_of(other)
     for name in (checkpoints.POLICY_FILE, "lanes.safetensors", "replay.safetensors"):
         found, wanted = load_file(ours / name), load_file(theirs / name)
@@ -262,7 +262,7 @@ def assert_equal_ends(one: list[Any], other: list[Any]) -> None:
     assert found["extra"]["curriculum"] == wanted["extra"]["curriculum"]
 
 
-def test_a_resume_while_the_reward_is_blended_goes_on_exactly(tmp_path: Path) -> None:
+def test_a_run_resumes_exactly_while_the_reward_is_blended(tmp_path: Path) -> None:
     whole = train(tmp_path / "whole", TETRIS, 960)
     phases = [(phase.env_steps, phase.phase, phase.phases) for phase in of_kind(Phase, whole)]
     assert phases == [(400, 2, 3), (800, 3, 3)]
@@ -291,7 +291,7 @@ def nearly(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return checkpoint
 
 
-def test_a_resume_between_two_stages_goes_on_exactly(nearly: Path, tmp_path: Path) -> None:
+def test_a_run_resumes_exactly_between_two_stages(nearly: Path, tmp_path: Path) -> None:
     whole = train(tmp_path / "whole", MARIO, 4800, nearly)
     first, second = of_kind(Phase, whole)
     assert (first.name, second.name) == ("1-2", "1-3")
@@ -310,7 +310,7 @@ def test_a_resume_between_two_stages_goes_on_exactly(nearly: Path, tmp_path: Pat
 @pytest.mark.parametrize(
     "runner", [*(pytest.param(name, marks=pytest.mark.long) for name in ("parallel", "ddp")), "apex"]
 )
-def test_every_process_follows_what_the_leading_one_decided(runner: str, nearly: Path, tmp_path: Path) -> None:
+def test_all_processes_apply_the_level_of_the_coordinator(runner: str, nearly: Path, tmp_path: Path) -> None:
     count = "--num-actors" if runner == "apex" else "--num-processes"
     options = ("--runner", runner, count, "2", "--parallel-envs", "4", "--burnin", "20000", "--batch-size", "32",
                "--eval-every", "0", "--steps", "100000000", "--resume", str(nearly))  # fmt: skip

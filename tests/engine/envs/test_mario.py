@@ -29,7 +29,7 @@ ARRAYS = ("frames", "rewards", "terminated", "truncated", "returns", "lengths", 
 
 @pytest.fixture
 def reference() -> Iterator[Any]:
-    """Makes 7.4's own environments, cured of what breaks them on NumPy 2 (uint8 arithmetic that overflows)."""
+    """Makes environments of version 7.4, patched for NumPy 2 (uint8 arithmetic that overflows)."""
     if sys.version_info >= (3, 13):
         pytest.skip("7.4 needs an older Python; 9.1 has other rewards")
     import nes_py._rom as rom_module
@@ -57,7 +57,7 @@ def reference() -> Iterator[Any]:
 
 
 def equals_the_package(theirs: Any, task: MarioTask, emulator: str, steps: int, episodes: int, seed: int) -> int:
-    """Play held random actions on both, frame for frame; the number of finished episodes."""
+    """Play held random actions on both and compare every frame; returns the number of finished episodes."""
     env = MarioLanes(task, 1, emulator=emulator)
     random, buttons = np.random.default_rng(seed), action_buttons(task.actions)
     env.reset()
@@ -113,7 +113,7 @@ def test_classic_equals_the_package_everywhere(reference: Any, world: int, numbe
 
 
 def stepped(task: MarioTask, lanes: int, seed: int) -> MarioLanes:
-    """Lanes on our console that are played frame by frame from Python instead of in one compiled call."""
+    """Lanes on the native console, stepped by the reference stepper in Python."""
     env = MarioLanes(task, lanes, seed=seed)
     starts = start_states("native", task.stages, whole_game=task.stage == "game")
     env._stepper = ReferenceStepper(env.emulator, task, env.book, starts, restart=True)
@@ -121,7 +121,7 @@ def stepped(task: MarioTask, lanes: int, seed: int) -> MarioLanes:
 
 
 def assert_equal_play(one: MarioLanes, other: MarioLanes, steps: int) -> int:
-    """Held random actions in both; the number of episodes that ended."""
+    """Play held random actions in both and compare every step; returns the number of episodes that ended."""
     random, ended = np.random.default_rng(1), 0
     assert np.array_equal(one.reset(), other.reset())
     for step in range(steps):
@@ -146,7 +146,7 @@ def assert_equal_play(one: MarioLanes, other: MarioLanes, steps: int) -> int:
     ],
     ids=lambda task: task.stage,
 )
-def test_the_compiled_step_equals_the_rules_played_from_python(task: MarioTask) -> None:
+def test_compiled_and_reference_steppers_are_equal(task: MarioTask) -> None:
     assert assert_equal_play(MarioLanes(task, 3, seed=5, threads=2), stepped(task, 3, 5), 150) > 0
 
 
@@ -204,7 +204,7 @@ def test_sticky_actions_repeat_the_last_one() -> None:
 
 
 @pytest.mark.parametrize("emulator", ["native", "nes-py"])
-def test_a_truncated_episode_ends_with_the_mark_of_the_button_that_was_held(emulator: str) -> None:
+def test_the_last_frame_of_a_truncated_episode_has_the_mark_of_the_held_button(emulator: str) -> None:
     task = MarioTask(actions="noop,A", sticky=0.5, stall_steps=3)
     goes_on, stands = (MarioLanes(task, 8, emulator=emulator, seed=1, restart=restart) for restart in (True, False))
     goes_on.reset()
@@ -213,8 +213,8 @@ def test_a_truncated_episode_ends_with_the_mark_of_the_button_that_was_held(emul
         intended = (np.arange(8) + step) % 2
         last, stood = goes_on.step(intended), stands.step(intended)
     assert last.truncated.all() and stood.truncated.all()
-    held = stands.book[:, BUTTONS] & A != 0  # a lane that stands still keeps it in its book
-    assert (held != (intended == 1)).any()  # in some lane the action before stuck
+    held = stands.book[:, BUTTONS] & A != 0  # a lane that waits keeps the buttons in its book
+    assert (held != (intended == 1)).any()  # in some lane the previous action was repeated
     for frames in (last.final_frames, stood.final_frames, stood.frames):
         assert np.array_equal(frames[:, 0, 0] == 255, held)
 
@@ -241,8 +241,8 @@ def test_final_picture_is_kept_and_the_next_is_a_new_start(emulator: str) -> Non
 
 
 def clear_by_search(env: MarioLanes, random: np.random.Generator) -> tuple[VectorStep, int]:
-    """Held random actions from saved states; the furthest survivor is the next start, and after failures an earlier one
-    is tried again. Gives the step and the lane of a clear."""
+    """Search for a clear by random actions from saved states: continue from the furthest survivor, and after failures from
+    an earlier state. Returns the step and the lane of a clear."""
     console, reached, failures = env.emulator, [(0, env.emulator.save(0))], 0
     for _ in range(600):
         start_x, start = reached[-1]
@@ -282,7 +282,7 @@ def test_reaching_the_flag_ends_the_episode_with_the_bonus() -> None:
 
 @pytest.mark.parametrize("emulator", ["native", "nes-py"])
 def test_the_game_ends_with_the_last_world(emulator: str) -> None:
-    """Then the console waits for a button, and its clock never moves on."""
+    """After it the game waits for a button, and its clock never moves again."""
     env = MarioLanes(MarioTask(stage="game"), 1, emulator=emulator)
     env.reset()
     for _ in range(10):
@@ -323,7 +323,7 @@ def test_picture_is_the_area_mean_of_the_screen(emulator: str, view: View) -> No
     luma = env.emulator.screen(0).astype(float) @ [0.299, 0.587, 0.114]
 
     def means(values: np.ndarray, first: int, last: int, cells: int) -> np.ndarray:
-        """Of the first axis, weighing pixels by their share in a cell."""
+        """Means over the first axis, in which pixels have the weight of their overlap with a cell."""
         borders = first + np.arange(cells + 1) * (last - first) / cells
         integral = np.concatenate([np.zeros((1, values.shape[1])), np.cumsum(values, axis=0)])
         whole = borders.astype(int)
@@ -357,7 +357,7 @@ def test_a_saved_state_continues_as_the_original_in_any_lane(name: str) -> None:
         emulator.load(1, b"\x07")
 
 
-def test_the_random_state_of_the_lanes_goes_on() -> None:
+def test_the_random_state_of_the_lanes_is_restored() -> None:
     env = MarioLanes(MarioTask(), 4, seed=9)
     env.reset()
     state = env.state()
@@ -394,7 +394,7 @@ def test_a_file_that_is_no_cartridge_is_refused(emulator: str, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("emulator", ["native", "nes-py"])
-def test_spread_lanes_begin_in_every_way_there_is(emulator: str) -> None:
+def test_spread_starts_cover_all_numbers_of_no_ops(emulator: str) -> None:
     env = MarioLanes(MarioTask(noop_max=5), 8, emulator=emulator, seed=3)
     env.spread_starts()
     for _ in range(2):
@@ -407,7 +407,7 @@ def test_spread_lanes_begin_in_every_way_there_is(emulator: str) -> None:
 
 @pytest.mark.parametrize("emulator", ["native", "nes-py"])
 def test_the_small_view_shows_whether_a_is_held(emulator: str) -> None:
-    """In each lane another action; the stage's beginning outlives all of them."""
+    """Each lane holds another action; no episode ends meanwhile."""
     env = MarioLanes(MarioTask(actions="noop,right+A,A", noop_max=0), 3, emulator=emulator)
     assert not env.reset()[:, :8, :8].any()
     step = env.step(np.array([0, 1, 2]))
