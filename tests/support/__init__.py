@@ -1,1 +1,1 @@
-"""Drives the real program, and what several test modules share."""
+"""Helpers that several test modules share, such as driving the real program."""

@@ -1,4 +1,4 @@
-"""The application under Textual's pilot: what several test modules wait for, type and read."""
+"""Helpers for the application under Textual's pilot: waiting, typing, reading the screen."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def until(pilot: Pilot[Any], condition: Any, what: str) -> Any:
 
 
 def type_at_once(app: MarioApp, *keys: str) -> None:
-    """Keys that all come before the first of them is handled, as over a slow link."""
+    """Send keys that all arrive before the first of them is handled, as over a slow link."""
     assert app._driver is not None
     for key in keys:
         event = events.Key(key, key if len(key) == 1 else None)
@@ -49,7 +49,7 @@ def start(tmp_path: Path, **options: Any) -> HostProcess:
 
 
 def recorded_run(folder: Path) -> Run:
-    """A run folder that holds a recorded stream and nothing that runs."""
+    """A run folder with a recording and no processes."""
     hello = read_recording(RECORDING)[0]
     assert isinstance(hello, Hello)
     progress = next(event for event in read_recording(RECORDING) if isinstance(event, Progress))
@@ -68,7 +68,7 @@ def record_of(name: str, state: Any, env_steps: int, steps: int) -> RunRecord:
 
 
 def folder_of_runs(folder: Path, **states: str) -> list[Run]:
-    """Runs a, b ... with these states, each with a recording; the first one is the oldest."""
+    """Runs with these names and states, each with a recording; the first one is the oldest."""
     runs = []
     for index, (name, state) in enumerate(states.items()):
         run = Run(folder / name)
@@ -83,7 +83,7 @@ def folder_of_runs(folder: Path, **states: str) -> list[Run]:
 
 
 def hold(run: Run) -> BinaryIO:
-    """Be the run's host, as far as the lock tells."""
+    """Lock a run as its host does."""
     file = (run.path / "run.lock").open("wb")
     fcntl.flock(file, fcntl.LOCK_EX)
     return file
@@ -107,5 +107,5 @@ async def opened(pilot: Pilot[Any]) -> Any:
 
 
 def text(dashboard: Any, panel: str) -> str:
-    """What a panel shows."""
+    """The text of a panel."""
     return str(dashboard.query_one(f"#{panel}").render())

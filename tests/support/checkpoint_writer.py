@@ -1,6 +1,6 @@
-"""A process that does nothing but write checkpoints of a small learner, for `test_killed_writer`.
+"""A process that only writes checkpoints of a small learner, for `test_killed_writer`.
 
-In a module of its own, so that a fork server imports torch once for all of them.
+It is a separate module, so that a fork server imports torch once for all of these processes.
 """
 
 from __future__ import annotations
@@ -31,13 +31,14 @@ def make_learner(config: RunConfig, resume_from: Path | None) -> Learner:
 
 
 def tensors(learner: Learner) -> list[torch.Tensor]:
-    """Of three of the files that a checkpoint consists of."""
+    """Tensors from three of the files of a checkpoint."""
     agent = learner.agent
     return [*agent.online.parameters(), *agent.target.parameters(), *agent.optimizer_tensors().values()]
 
 
 def write_forever(path: Path, announce: Connection) -> None:
-    """Go on from the newest checkpoint; in every one all numbers are its step, and every third replaces the last."""
+    """Resume from the newest checkpoint and write more. All numbers in a checkpoint are its step; every third one
+    replaces the last."""
     run = Run(path)
     checkpoints.recover(run)
     newest = checkpoints.newest(run)

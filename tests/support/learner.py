@@ -15,7 +15,7 @@ SPEC = Spec((50, 60), 5, stack=4, hold=8, masked=False)
 
 
 def feed(learner: Learner, steps: int, seed: int, reward: float = 1.0) -> None:
-    """Random pictures with random ends."""
+    """Append random frames with random ends of episodes."""
     random = np.random.default_rng(seed)
     for _ in range(steps):
         frames, finals = random.integers(0, 256, (2, 2, 50, 60)).astype(np.uint8)

@@ -30,11 +30,11 @@ from engine.runs.run import Run
 
 PROGRAM = [str(Path(sys.executable).with_name("mario-tui"))]
 PATIENCE_S = 240.0
-"""After which something hangs, on the slowest machine."""
+"""Time after which something must have hung, even on the slowest machine."""
 
 
 def wait_until(condition: Callable[[], Any], what: str, patience_s: float = PATIENCE_S) -> Any:
-    """The condition's first true value; fails naming `what` if there is none in time."""
+    """Wait for a condition and return its first true value. Fails with `what` if there is none in time."""
     deadline = time.monotonic() + patience_s
     while not (value := condition()):
         assert time.monotonic() < deadline, f"waited {patience_s:.0f} s for: {what}"
@@ -58,7 +58,7 @@ def json_lines(text: str) -> list[dict[str, Any]]:
 
 @contextlib.contextmanager
 def headless(*arguments: str, cwd: Path) -> Iterator[subprocess.Popen[str]]:
-    """A headless run in JSON lines, with two lanes (they start faster); killed if it outlives the block."""
+    """A headless run that prints JSON lines, with two lanes for a fast start; killed if it outlives the block."""
     command = [*PROGRAM, "--no-ui", "--log-format", "json", "--parallel-envs", "2", *arguments]
     process = subprocess.Popen(command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
@@ -89,7 +89,7 @@ def the_run(folder: Path) -> Run:
 
 
 def next_event(client: HostClient, kind: type[Event] | Any, where: Callable[[Any], bool] = lambda event: True) -> Any:
-    """The next event of a kind that fulfils a condition."""
+    """Receive the next event of a kind that fulfils a condition."""
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         try:
@@ -114,7 +114,7 @@ def child(work: Callable[..., None], *arguments: Any) -> Iterator[SpawnProcess]:
 
 
 def processes_of(folder: Path) -> list[psutil.Process]:
-    """Every process of ours that works in a folder: hosts, runners, evaluations."""
+    """All our processes that work in a folder: hosts, runners, evaluations."""
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
@@ -124,7 +124,7 @@ def processes_of(folder: Path) -> list[psutil.Process]:
 
 
 def nobody_is_left(folder: Path) -> None:
-    """Wait for the last of the processes there; helpers of multiprocessing end a moment after whom they help."""
+    """Wait until no process is left in a folder; helpers of multiprocessing end a moment after their parents."""
     wait_until(lambda: not processes_of(folder), f"everybody's end in {folder}")
 
 
@@ -137,14 +137,14 @@ def rest_of(process: subprocess.Popen[str]) -> list[dict[str, Any]]:
 
 
 def kill_hosts(folder: Path) -> None:
-    """So that a failed test leaves nothing running."""
+    """Kill all hosts in a folder, so that a failed test leaves nothing running."""
     for process in processes_of(folder):
         with contextlib.suppress(psutil.Error):
             process.send_signal(signal.SIGKILL)
 
 
 class Terminal:
-    """The program in a pseudo-terminal of its own, and what its screen shows."""
+    """The program in a pseudo-terminal, and its screen."""
 
     def __init__(
         self,
@@ -155,7 +155,7 @@ class Terminal:
         term: str = "xterm-256color",
         under: tuple[str, ...] = (),
     ) -> None:
-        """`under`: a command that starts what follows it."""
+        """`under`: a command that starts the program, prefixed to its command line."""
         self.screen = pyte.Screen(columns, rows)
         self._stream = pyte.ByteStream(self.screen)
         self.raw = bytearray()
@@ -181,7 +181,7 @@ class Terminal:
         return "\n".join(self.screen.display)
 
     def wait_for(self, *wanted: str) -> str:
-        """The screen as soon as it shows all that is wanted."""
+        """Wait until the screen shows all `wanted` texts, and return it."""
         try:
             wait_until(lambda: all(part in self.text() for part in wanted), f"{wanted} on the screen")
         except AssertionError as error:

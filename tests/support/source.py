@@ -1,8 +1,8 @@
-"""Serves a run that never ends on the real socket: recorded episodes over and over at any rate, with the real game.
+"""Serves a simulated run that never ends on a real socket: recorded episodes in a loop at any rate, with the real game.
 
     python -m tests.support.source FOLDER [--rate 10000] [--lanes 256] [--history 50000000] [--seconds 86400]
 
-For what a training run can't do on request: ten thousand events a second, hundreds of lanes, a long past.
+For situations that a training run can't produce on request: 10,000 events per second, hundreds of lanes, a long past.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _SLICE_S, _REPORT_S = 0.02, 0.5
 
 
 class Source:
-    """What a host does for its clients, without a runner behind it."""
+    """Does what a host does for its clients, without a runner."""
 
     def __init__(self, run: Run, rate: float, lanes: int, history: int) -> None:
         self.run, self.rate, self.lanes, self.history = run, rate, lanes, history
@@ -181,7 +181,7 @@ class Source:
         )  # fmt: skip
 
     async def _show(self) -> None:
-        """The real game, played at random to the right; two steps to a picture, as in a run."""
+        """Send frames of the real game, played randomly to the right, one every two steps as in a run."""
         games = MarioLanes(MarioTask(), 1)
         pictures = np.repeat(games.reset(), 4, axis=0)
         random = np.random.default_rng(0)
@@ -214,7 +214,7 @@ def _machine(random: np.random.Generator) -> System:
 
 @contextlib.contextmanager
 def serving(folder: Path, *arguments: str) -> Iterator[Run]:
-    """A source in a process of its own under a working directory, until the block is left."""
+    """A source in a separate process with a working directory, until the end of the block."""
     run = create_run(RunConfig(run_dir=str(folder / "checkpoints")))
     command = [sys.executable, "-m", "tests.support.source", str(run.path), *arguments]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)

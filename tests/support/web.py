@@ -1,4 +1,4 @@
-"""A server of the terminal UI, and a visitor that speaks its websocket."""
+"""A server of the terminal UI, and a client for its websocket."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.program import PATIENCE_S, PROGRAM
 
 
 class Visitor:
-    """What a browser does: show bytes, send keys."""
+    """Acts as a browser: receives output, sends keys."""
 
     def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
         self._socket = socket
@@ -52,11 +52,11 @@ class Served:
 
     @property
     def whole_address(self) -> str:
-        """As it is printed."""
+        """The address as the server prints it."""
         return f"{self.address}/?token={self.token}"
 
     async def visit(self) -> Visitor:
-        """A browser that has seen the page and has the cookie."""
+        """Connect as a browser that has loaded the page and has the cookie."""
         assert (await self.session.get(self.whole_address)).status == 200
         return Visitor(await self.session.ws_connect(f"{self.address}/ws?width=80&height=24"))
 
@@ -72,7 +72,7 @@ async def served(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterato
 
 @contextlib.asynccontextmanager
 async def serving(folder: Path, *arguments: str, environment: dict[str, str] | None = None) -> AsyncIterator[Served]:
-    """A server, and a browser that has not visited it yet."""
+    """A server, and a browser that has not loaded its page yet."""
     command = [*PROGRAM, "serve", "--port", "0", "--run-dir", "runs", *arguments]
     process = subprocess.Popen(
         command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,

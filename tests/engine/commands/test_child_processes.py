@@ -1,4 +1,4 @@
-"""What `eval`, `play` and `profile` start ends with them, even if they are killed."""
+"""Processes that `eval`, `play` and `profile` start end with them, even if they are killed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def started(*arguments: str, cwd: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def at_work(front_end: int) -> psutil.Process:
-    """The engine's process of a front end, as soon as its imports are over: its messages have left standard output."""
+    """The engine process of a front end, as soon as it has finished its imports and redirected standard output."""
     (child,) = wait_until(lambda: psutil.Process(front_end).children(), "the engine's process")
     assert isinstance(child, psutil.Process)
     wait_until(lambda: Path(f"/proc/{child.pid}/fd/1").readlink() == Path(os.devnull), "the engine at work")
@@ -59,7 +59,7 @@ def test_a_game_ends_with_its_front_end(tmp_path: Path) -> None:
     nobody_is_left(tmp_path)
 
 
-def test_q_leaves_a_game_that_hangs(tmp_path: Path) -> None:
+def test_q_quits_a_game_that_hangs(tmp_path: Path) -> None:
     terminal = Terminal("play", cwd=tmp_path)
     terminal.wait_for("x_pos")
     at_work(terminal.pid).suspend()
@@ -69,7 +69,7 @@ def test_q_leaves_a_game_that_hangs(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_film_is_finished_although_its_front_end_was_killed(tmp_path: Path) -> None:
+def test_a_video_is_finished_even_if_its_front_end_is_killed(tmp_path: Path) -> None:
     with started("play", "--record", "film.gif", cwd=tmp_path) as front_end:
         child = at_work(front_end.pid)
         wait_until(lambda: child.io_counters().write_chars > 500_000, "pictures")  # of 184,320 bytes each
@@ -79,7 +79,7 @@ def test_a_film_is_finished_although_its_front_end_was_killed(tmp_path: Path) ->
     assert (tmp_path / "film.gif").read_bytes()[-1:] == b";"  # how a GIF ends
 
 
-def test_a_profile_and_the_run_that_it_looks_at_end_with_their_front_end(tmp_path: Path) -> None:
+def test_a_profile_and_its_run_end_with_their_front_end(tmp_path: Path) -> None:
     with started("profile", "--game", "snake", "--board", "5x5", "--duration", "3600", cwd=tmp_path) as front_end:
         (folder,) = wait_until(lambda: list(tmp_path.glob("mario-tui-profile-*/runs")), "the run's folder")
         wait_until(lambda: list(folder.glob("*/run.lock")) and len(processes_of(folder)) > 1, "the run's processes")

@@ -1,4 +1,4 @@
-"""`mario-tui profile`: what it makes of measurements, report and trace of a real run, and whether its advice holds."""
+"""`mario-tui profile`: analysis of measurements, report and trace of a real run, and whether its advice is correct."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def measured(
     others: float = 0.0,
     members: tuple[Split, ...] = (),
 ) -> Measurement:
-    """A measurement as a quiet machine with two cores would give it."""
+    """A measurement on an idle machine with two cores."""
     leader = Split(process="player", seconds=5.0, loop=loop, busy=loop, cpu=loop)
     return Measurement(
         config=config,
@@ -74,7 +74,7 @@ def test_ideas_follow_the_limit() -> None:
     assert first_idea(RunConfig(emulator="nes-py"), {"emulate": 0.8, "forward": 0.2}) == {"emulator": "native"}
 
 
-def test_an_idea_keeps_the_rest_of_a_configuration() -> None:
+def test_an_idea_keeps_all_other_options() -> None:
     ranks = make_config({"game": "snake", "runner": "ddp", "num_processes": 2, "board": "4x4", "seed": 3})
     changed = {str(idea.changes.get("runner")): config for idea, config in ideas(measured(ranks, {"synchronise": 0.8}))}
     single = changed["single"]
@@ -82,7 +82,7 @@ def test_an_idea_keeps_the_rest_of_a_configuration() -> None:
     assert (single.board, single.seed, single.runner) == ("4x4", 3, "single")
 
 
-def test_on_a_busy_machine_processor_time_decides() -> None:
+def test_on_a_busy_machine_speeds_are_compared_by_cpu_time() -> None:
     config = RunConfig()
     slow, fast = measured(config, LEARNING, 100, 1.0), measured(config, LEARNING, 150, 1.0)
     assert gain([slow], [fast]).ratio == pytest.approx(1.5)
@@ -91,7 +91,7 @@ def test_on_a_busy_machine_processor_time_decides() -> None:
     assert found.by_processor_time and found.ratio == pytest.approx(1.8)
 
 
-def test_the_search_takes_what_is_faster_and_goes_on_from_there() -> None:
+def test_the_search_adopts_faster_options_and_continues_from_them() -> None:
     speeds = {8: 100.0, 32: 180.0, 128: 190.0}
 
     def again(config: RunConfig) -> Measurement:
@@ -137,7 +137,7 @@ def test_gpus_are_shown_over_time() -> None:
     assert not gain([dataclasses.replace(on_gpu, others=0.9)], [on_gpu]).by_processor_time
 
 
-def test_splits_are_averaged_by_their_length() -> None:
+def test_splits_are_averaged_weighted_by_their_seconds() -> None:
     one = Split(process="a", seconds=1.0, loop={"act": 0.4}, busy={}, cpu={})
     two = Split(process="a", seconds=3.0, loop={"act": 0.2, "log": 0.1}, busy={}, cpu={})
     found = mean_split([one, two])
@@ -187,7 +187,7 @@ def test_wrong_usage_is_one_line(arguments: tuple[str, ...], said: str, tmp_path
 
 
 @pytest.mark.long
-def test_a_profile_that_is_ended_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_aborted_profile_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     command = [*PROGRAM, "profile", *SNAKE, "--duration", "600"]
     process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
@@ -211,7 +211,7 @@ BAD = {
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", BAD)
 def test_following_the_advice_makes_a_bad_configuration_faster(name: str, tmp_path: Path) -> None:
-    """Measured again, in turns, after the profile."""
+    """Both configurations are measured again, in alternation, after the profile."""
     if name == "float32" and "avx512_bf16" not in Path("/proc/cpuinfo").read_text():
         pytest.skip("this processor does not multiply in bfloat16")
     done = run_program(

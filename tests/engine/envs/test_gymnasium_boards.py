@@ -19,14 +19,14 @@ GAMES = ("mario_tui/Snake-v1", "mario_tui/Tetris-v0")
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("game", GAMES)
-def test_gymnasium_finds_nothing_to_warn_of(game: str) -> None:
+def test_gymnasiums_checks_give_no_warnings(game: str) -> None:
     env = gymnasium.make(game, render_mode="rgb_array")
     check_env(env.unwrapped)
     env.close()
 
 
 @pytest.mark.parametrize("game", GAMES)
-def test_one_game_of_the_vector_environment_is_the_single_one(game: str) -> None:
+def test_one_game_of_the_vector_environment_equals_the_single_one(game: str) -> None:
     one = gymnasium.make(game)
     many = gymnasium.make_vec(game, num_envs=1, vectorization_mode="vector_entry_point")
     assert (one.observation_space, one.action_space) == (many.single_observation_space, many.single_action_space)

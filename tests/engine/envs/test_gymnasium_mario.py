@@ -42,7 +42,7 @@ def run_to_the_end(env: MarioEnv) -> tuple[np.ndarray, bool, bool, dict[str, Any
 
 
 def area_means(screen: np.ndarray) -> np.ndarray:
-    """What the view 50x60 shows of a screen, uint8 [240, 256, 3], while A is not held."""
+    """The view 50x60 of a screen, uint8 [240, 256, 3], while A is not held."""
     luma = screen.astype(float)[32:232, 8:248] @ [0.299, 0.587, 0.114]
     means: np.ndarray = luma.reshape(50, 4, 60, 4).mean(axis=(1, 3))
     means[:8, :8] = 0
@@ -55,7 +55,7 @@ def area_means(screen: np.ndarray) -> np.ndarray:
     [{}, {"observation": "rgb"}, {"view": "84x84", "actions": "complex", "sticky": 0.25}, {"emulator": "nes-py"}],
     ids=["stack", "rgb", "84x84", "nes-py"],
 )
-def test_gymnasium_finds_nothing_to_warn_of(options: dict[str, Any]) -> None:
+def test_gymnasiums_checks_give_no_warnings(options: dict[str, Any]) -> None:
     env = gymnasium.make(FIRST_STAGE, render_mode="rgb_array", **options)
     check_env(env.unwrapped)
     env.close()
@@ -84,7 +84,7 @@ def test_what_clients_import_does_not_import_gymnasium() -> None:
 @pytest.mark.parametrize(
     ("name", "world", "stage"), [("SuperMarioBros", 1, 1), ("SuperMarioBros-8-4", 8, 4), ("SuperMarioBros-1-2", 1, 2)]
 )
-def test_info_has_the_fields_of_the_package_and_tells_the_stage(name: str, world: int, stage: int) -> None:
+def test_info_has_the_fields_of_the_package_and_the_stage(name: str, world: int, stage: int) -> None:
     env = gymnasium.make(f"mario_tui/{name}-v0")
     _, first = env.reset(seed=1)
     *_, later = env.step(RUN)
@@ -120,7 +120,7 @@ def test_whole_game_ends_with_the_last_life() -> None:
     env.close()
 
 
-def test_last_observation_shows_the_last_screen_and_reset_begins_anew() -> None:
+def test_last_observation_shows_the_last_screen_and_reset_starts_a_new_episode() -> None:
     env = MarioEnv(noop_max=0, render_mode="rgb_array")
     first, _ = env.reset(seed=0)
     last, *_, info = run_to_the_end(env)
@@ -146,7 +146,7 @@ def test_rgb_observations_are_the_screen() -> None:
 
 
 def play(env: MarioEnv, seed: int | None) -> list[Any]:
-    """Everything that an episode's begin and some steps give."""
+    """All results of a reset and some steps."""
     return [env.reset(seed=seed), *(env.step(action) for action in (RUN, RUN, 4, NOOP) * 4)]
 
 
@@ -171,7 +171,7 @@ def test_both_emulators_play_the_same_game() -> None:
     theirs.close()
 
 
-def test_an_environment_without_a_seed_has_one_of_its_own_that_can_be_asked_for() -> None:
+def test_an_environment_without_a_seed_chooses_one_that_can_be_read() -> None:
     one, other = MarioEnv(sticky=0.25), MarioEnv(sticky=0.25)
     played = play(one, None)
     assert one.np_random_seed != other.np_random_seed
@@ -241,7 +241,7 @@ def test_games_can_be_seeded_one_by_one() -> None:
     env.close()
 
 
-def test_what_is_returned_is_the_callers_to_keep() -> None:
+def test_returned_arrays_are_not_overwritten() -> None:
     env = MarioVectorEnv(2, noop_max=0)
     first, _ = env.reset(seed=0)
     first[:] = 0

@@ -241,8 +241,8 @@ def test_final_picture_is_kept_and_the_next_is_a_new_start(emulator: str) -> Non
 
 
 def clear_by_search(env: MarioLanes, random: np.random.Generator) -> tuple[VectorStep, int]:
-    """Search for a clear by random actions from saved states: continue from the furthest survivor, and after failures from
-    an earlier state. Returns the step and the lane of a clear."""
+    """Search for a clear by random actions from saved states: continue from the furthest survivor, and after failures
+    from an earlier state. Returns the step and the lane of a clear."""
     console, reached, failures = env.emulator, [(0, env.emulator.save(0))], 0
     for _ in range(600):
         start_x, start = reached[-1]

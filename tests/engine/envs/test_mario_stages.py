@@ -1,4 +1,4 @@
-"""Which stages an episode was played on: from the console's memory to the table of stages."""
+"""The stages on which episodes are played, from the console's memory to the table of stages."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from mario_tui.widgets.panels.evaluations import EvaluationsPanel
 
 
 @pytest.mark.parametrize("emulator", ["native", pytest.param("nes-py", marks=pytest.mark.long)])
-def test_lanes_tell_the_stage_that_a_step_began_in(emulator: str) -> None:
+def test_lanes_report_the_stage_at_the_begin_of_a_step(emulator: str) -> None:
     lanes = 8 if emulator == "native" else 2
     env = MarioLanes(MarioTask(stage="random", noop_max=0), lanes, emulator=emulator, seed=1)
     env.reset()
@@ -45,7 +45,7 @@ def _named(info: Any) -> tuple[list[int], list[int]]:
     return info[:, INFO_WORLD].tolist(), info[:, INFO_STAGE].tolist()
 
 
-def test_an_episode_of_the_whole_game_tells_the_flags_it_reached() -> None:
+def test_an_episode_of_the_whole_game_reports_the_flags_it_reached() -> None:
     path = policies.path_of("mario-1-1")
     assert path is not None
     said, network = checkpoints.policy_metadata(path), load_policy(path)
@@ -73,7 +73,7 @@ def test_shared_state_carries_every_stage() -> None:
     assert every.cleared_stages == list(STAGES)
 
 
-def test_records_of_stages_go_into_a_checkpoint_and_back() -> None:
+def test_records_of_stages_are_saved_in_a_checkpoint_and_restored() -> None:
     board = LaneStats(1, 2)
     first, second = 1 << 0, 1 << 1
     for number in range(150):  # the whole game: ever more of them come to 1-2, few clear it
@@ -98,7 +98,7 @@ def test_games_without_stages_have_no_records() -> None:
 
 
 class Panel(EvaluationsPanel):
-    """Without a screen."""
+    """A panel without a screen."""
 
     rows = 8
 
@@ -123,7 +123,7 @@ def record(index: int, clears: int) -> StageRecord:
     )
 
 
-def test_every_stage_has_its_line_where_there_is_room() -> None:
+def test_every_stage_has_its_line_if_there_is_room() -> None:
     panel = Panel()
     panel.rows = 40
     shown = panel.compose_text(snapshot([record(index, index) for index in range(32)], 2), 50).plain.splitlines()
@@ -135,7 +135,7 @@ def test_every_stage_has_its_line_where_there_is_room() -> None:
     assert max(map(len, shown)) <= 50
 
 
-def test_where_there_is_no_room_the_best_ones_are_shown() -> None:
+def test_the_best_stages_are_shown_if_there_is_no_room_for_all() -> None:
     panel = Panel()
     shown = panel.compose_text(snapshot([record(index, index) for index in range(32)], 9), 50).plain.splitlines()
     assert len(shown) == panel.rows

@@ -1,4 +1,4 @@
-"""Batched Snake: against a plain model of one game, against Jumanji, and what makes its runs repeatable."""
+"""Batched Snake compared with a plain model of one game and with Jumanji; seeds and saved states."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ UP, RIGHT, DOWN, LEFT = range(4)
 
 
 def cell(plane: np.ndarray) -> Cell:
-    """The only cell that a plane marks."""
+    """The only cell that is set in a plane."""
     ((row, column),) = np.argwhere(plane)
     return int(row), int(column)
 
 
 def play(lanes: SnakeLanes, steps: int, seed: int = 0) -> list[TensorStep]:
-    """Random actions, mostly legal and often greedy, from whatever the lanes look like now."""
+    """Play random actions, mostly legal and often greedy, from the current state of the lanes."""
     rng, frames, found = np.random.default_rng(seed), None, []
     for _ in range(steps):
         if frames is None:
@@ -58,7 +58,7 @@ def assert_equal_steps(ours: list[TensorStep], theirs: list[TensorStep]) -> None
     ],
     ids=["default", "3x3", "2x2", "truncate", "penalty", "stall", "stall and truncate", "large"],
 )
-def test_games_are_those_of_a_plain_model(options: dict[str, Any], steps: int) -> None:
+def test_games_equal_those_of_a_plain_model(options: dict[str, Any], steps: int) -> None:
     lanes = SnakeLanes(12, seed=3, **options)
     _, height, width = lanes.frame_shape
     known = {"time_limit": 4000, "truncate": False, "stall_limit": 0, "death_penalty": 0.0, **options}
@@ -123,7 +123,7 @@ def test_a_seed_makes_games_repeatable_and_another_one_different() -> None:
     assert not torch.equal(one[0].frames, other[0].frames)
 
 
-def test_a_saved_state_goes_on_as_if_nothing_had_happened() -> None:
+def test_a_saved_state_continues_exactly() -> None:
     lanes, other = SnakeLanes(16, height=5, width=5, seed=1), SnakeLanes(16, height=5, width=5, seed=2)
     play(lanes, 150)
     saved = lanes.state()
@@ -134,7 +134,7 @@ def test_a_saved_state_goes_on_as_if_nothing_had_happened() -> None:
     assert_equal_steps(went_on, play(lanes, 150, seed=1))
 
 
-def test_lanes_do_not_see_one_another() -> None:
+def test_lanes_are_independent() -> None:
     one, other = SnakeLanes(8, seed=3), SnakeLanes(8, seed=3)
     rng = np.random.default_rng(0)
     for _ in range(200):
@@ -146,7 +146,7 @@ def test_lanes_do_not_see_one_another() -> None:
         assert torch.equal(ours.masks[4], theirs.masks[4])
 
 
-def test_what_a_step_gave_stays() -> None:
+def test_results_of_a_step_are_not_overwritten() -> None:
     lanes = SnakeLanes(4)
     step = lanes.step(torch.zeros(4, dtype=torch.int64))
     kept = {field.name: getattr(step, field.name).clone() for field in fields(step)}
@@ -173,7 +173,7 @@ def test_options_out_of_range_are_named(wrong: dict[str, Any]) -> None:
 @pytest.mark.skipif(
     find_spec("jumanji") is None, reason="jumanji is missing: .venv/bin/pip install -c constraints.txt -e '.[oracles]'"
 )
-def test_games_are_those_of_jumanji() -> None:
+def test_games_equal_those_of_jumanji() -> None:
     from tests.support.games.jumanji_snake import JumanjiSnake
 
     lanes = SnakeLanes(64, seed=11)

@@ -1,4 +1,4 @@
-"""Batched Tetris: against a plain model of one game, against Jumanji, and what makes its runs repeatable."""
+"""Batched Tetris compared with a plain model of one game and with Jumanji; seeds and saved states."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.games.tetris_oracle import BOXES, TetrisOracle
 
 
 def pieces(frames: np.ndarray) -> np.ndarray:
-    """Which piece each lane's plane shows, int64 [lanes]."""
+    """The piece in each lane's plane, int64 [lanes]."""
     boxes = frames[:, 2, :4, :4] > 0
     assert not (frames[:, 2, 4:].any() or frames[:, 2, :, 4:].any())
     same = (boxes[:, None] == BOXES[None, :, 0]).all((2, 3))
@@ -27,7 +27,7 @@ def pieces(frames: np.ndarray) -> np.ndarray:
 
 
 def play(lanes: TetrisLanes, steps: int, seed: int = 0) -> list[TensorStep]:
-    """Random actions, most of them legal, from whatever the lanes look like now."""
+    """Play random actions, most of them legal, from the current state of the lanes."""
     rng = np.random.default_rng(seed)
     return [lanes.step(torch.from_numpy(mostly_legal(rng, lanes.masks.numpy(), 0.05))) for _ in range(steps)]
 
@@ -50,7 +50,7 @@ def assert_equal_steps(ours: list[TensorStep], theirs: list[TensorStep]) -> None
     ],
     ids=["default", "jumanji", "standard", "truncate", "4x4", "large"],
 )
-def test_games_are_those_of_a_plain_model(options: dict[str, Any], steps: int) -> None:
+def test_games_equal_those_of_a_plain_model(options: dict[str, Any], steps: int) -> None:
     lanes = TetrisLanes(6, seed=3, **options)
     _, height, width = lanes.frame_shape
     known = {"reward": "lines", "time_limit": 400, "truncate": False, **options}
@@ -143,7 +143,7 @@ def test_a_seed_makes_games_repeatable_and_another_one_different() -> None:
 
 
 @pytest.mark.parametrize("bag", [False, True])
-def test_a_saved_state_goes_on_as_if_nothing_had_happened(bag: bool) -> None:
+def test_a_saved_state_continues_exactly(bag: bool) -> None:
     lanes, other = TetrisLanes(16, bag=bag, seed=1), TetrisLanes(16, bag=bag, seed=2)
     play(lanes, 100)
     saved = lanes.state()
@@ -152,7 +152,7 @@ def test_a_saved_state_goes_on_as_if_nothing_had_happened(bag: bool) -> None:
     assert_equal_steps(went_on, play(other, 100, seed=1))
 
 
-def test_lanes_do_not_see_one_another() -> None:
+def test_lanes_are_independent() -> None:
     one, other = TetrisLanes(8, seed=3), TetrisLanes(8, seed=3)
     rng = np.random.default_rng(0)
     for _ in range(100):
@@ -164,7 +164,7 @@ def test_lanes_do_not_see_one_another() -> None:
         assert torch.equal(ours.masks[4], theirs.masks[4])
 
 
-def test_what_a_step_gave_stays() -> None:
+def test_results_of_a_step_are_not_overwritten() -> None:
     lanes = TetrisLanes(4)
     (step,) = play(lanes, 1)
     kept = {field.name: getattr(step, field.name).clone() for field in fields(step)}
@@ -192,7 +192,7 @@ def test_options_that_are_not_accepted_are_named(wrong: dict[str, Any]) -> None:
 @pytest.mark.skipif(
     find_spec("jumanji") is None, reason="jumanji is missing: .venv/bin/pip install -c constraints.txt -e '.[oracles]'"
 )
-def test_games_are_those_of_jumanji() -> None:
+def test_games_equal_those_of_jumanji() -> None:
     from tests.support.games.jumanji_tetris import JumanjiTetris
 
     lanes = TetrisLanes(64, seed=11, **PRESETS["jumanji"])

@@ -1,4 +1,4 @@
-"""What the panel of the machine is told: GPUs that report only a part of what there is, and those that CUDA sees."""
+"""The machine sampler: GPUs that do not report every value, and the GPUs visible to CUDA."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from engine.monitoring.machine import gpu_of, visible_gpus
 
 
 class Nvml:
-    """NVML's answers on a machine with four GPUs; no machine that tests run on has any."""
+    """A fake NVML of a machine with four GPUs."""
 
     class NVMLError(Exception):
         pass
@@ -52,7 +52,7 @@ class Nvml:
 
 
 @pytest.mark.parametrize("what", ["utilisation_percent", "memory", "temperature_c", "name"])
-def test_what_a_gpu_does_not_report_hides_nothing_else(what: str) -> None:
+def test_a_value_that_a_gpu_does_not_report_hides_no_other_value(what: str) -> None:
     told, all_told = gpu_of(Nvml(what), 0), gpu_of(Nvml(), 0)
     for field in all_told.__struct_fields__:
         if not field.startswith(what):

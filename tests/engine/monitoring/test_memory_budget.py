@@ -1,4 +1,4 @@
-"""How much memory there is; and runs go on for weeks: what plays must not grow."""
+"""Available memory and estimates; and memory that must not grow, because runs may last for weeks."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from engine.monitoring.memory_budget import DeviceMemory, available_bytes, fits_
 from engine.runners.replay_factory import on_one_gpu
 from engine.runtime.threads import available_cores
 
-SETTLED = 1_000_000  # environment steps after which everything that is allocated once has been
+SETTLED = 1_000_000  # environment steps after which all one-time allocations are done
 
 
 def growth(env_steps: int) -> tuple[int, int]:
-    """Bytes of resident memory after so many environment steps more than after `SETTLED`; episodes played."""
+    """Growth of resident memory in bytes from `SETTLED` to `env_steps` further environment steps; episodes played."""
     env = MarioLanes(MarioTask(stage="random", actions="complex", frame_skip=1), 256, threads=2)
     process, random, episodes, settled = psutil.Process(), np.random.default_rng(0), 0, 0
     env.reset()
@@ -39,7 +39,7 @@ def growth(env_steps: int) -> tuple[int, int]:
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)  # 20 to 25 minutes on two threads
-def test_resident_memory_stands_still_over_20_million_environment_steps() -> None:
+def test_resident_memory_does_not_grow_over_20_million_environment_steps() -> None:
     grown, episodes = growth(20_000_000)
     assert grown < 4 * 2**20
     assert episodes > 10_000
@@ -49,7 +49,7 @@ MIB = 2**20
 
 
 def container(folder: Path, *, limit: str, used: int, active: int, inactive: int) -> Path:
-    """A folder as cgroup v2 shows a container's memory."""
+    """A folder with the files in which cgroup v2 reports a container's memory."""
     stat = f"anon {used - active - inactive}\nfile {active + inactive}\nshmem 0\ninactive_anon 0\nactive_anon 0\n"
     (folder / "memory.max").write_text(limit + "\n")
     (folder / "memory.current").write_text(f"{used}\n")
@@ -57,14 +57,14 @@ def container(folder: Path, *, limit: str, used: int, active: int, inactive: int
     return folder
 
 
-def test_files_that_a_container_keeps_in_memory_leave_room_for_programs(tmp_path: Path) -> None:
+def test_the_file_cache_of_a_container_counts_as_available(tmp_path: Path) -> None:
     full = container(tmp_path, limit=str(200 * MIB), used=195 * MIB, active=60 * MIB, inactive=80 * MIB)
     assert available_bytes(full) == 145 * MIB
     assert not is_low(full)
 
 
 @pytest.mark.parametrize(("used", "short"), [(90 * MIB, False), (97 * MIB, True)])
-def test_memory_is_short_by_what_the_container_has_and_not_the_machine(used: int, short: bool, tmp_path: Path) -> None:
+def test_low_memory_depends_on_the_container_not_on_the_machine(used: int, short: bool, tmp_path: Path) -> None:
     cgroup = container(tmp_path, limit=str(100 * MIB), used=used, active=0, inactive=0)
     assert available_bytes(cgroup) == 100 * MIB - used
     assert is_low(cgroup) == short
@@ -77,7 +77,7 @@ def test_without_a_limit_the_machine_counts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("limit", "cores"), [("50000 100000", 1), ("150000 100000", 2), ("max 100000", None)])
-def test_a_container_has_the_cores_that_it_is_given(limit: str, cores: int | None, tmp_path: Path) -> None:
+def test_cores_are_limited_by_the_quota_of_the_container(limit: str, cores: int | None, tmp_path: Path) -> None:
     (tmp_path / "cpu.max").write_text(limit + "\n")
     machine = available_cores(tmp_path / "no cgroup v2")
     assert available_cores(tmp_path) == min(cores or machine, machine)
@@ -108,7 +108,7 @@ assert (mapped, grown) == (0, 0), (mapped, grown)
 @pytest.mark.skipif(sys.platform != "linux", reason="of glibc")
 @pytest.mark.parametrize("highest", [2**40, 2**25, 0])  # newer versions; older ones; one that takes none of ours
 def test_freed_memory_is_kept_whichever_mmap_threshold_the_c_library_accepts(highest: int) -> None:
-    """A block of 16 MiB that was freed is found again, neither mapped anew nor taken from the system."""
+    """A freed block of 16 MiB is reused; the next allocation neither maps memory nor grows the heap."""
     subprocess.run([sys.executable, "-c", KEEPS, str(highest)], check=True)
 
 
@@ -117,17 +117,17 @@ H200 = DeviceMemory(free=100 * GIB, reserved=40 * GIB, allocated=10 * GIB)
 
 
 def transitions(gibibytes: float) -> int:
-    """That take so much on a GPU, of 50x60."""
+    """Number of transitions of 50x60 that take so many GiB on a GPU."""
     return int(gibibytes * GIB / (50 * 60 + 30))
 
 
 @pytest.mark.parametrize(("gibibytes", "fits"), [(60, True), (64, True), (66, False), (200, False)])
-def test_a_replay_goes_to_the_gpu_if_half_of_what_it_has_for_the_process_is_enough(gibibytes: int, fits: bool) -> None:
-    """130 GiB: what PyTorch's allocator has reserved and does not use is the process's own to take."""
+def test_a_replay_goes_to_the_gpu_if_it_fits_in_half_of_the_available_memory(gibibytes: int, fits: bool) -> None:
+    """130 GiB are available, including memory that PyTorch's allocator has reserved and does not use."""
     assert fits_device("auto", transitions(gibibytes), (50, 60), 0, H200) == fits
 
 
-def test_a_replay_that_has_to_be_on_the_gpu_is_refused_in_one_line_where_it_can_not_fit() -> None:
+def test_a_replay_that_does_not_fit_on_the_gpu_is_refused_in_one_line() -> None:
     assert fits_device("device", transitions(129), (50, 60), 0, H200)
     with pytest.raises(UserError) as refused:
         fits_device("device", transitions(140), (50, 60), 0, H200)
@@ -137,7 +137,7 @@ def test_a_replay_that_has_to_be_on_the_gpu_is_refused_in_one_line_where_it_can_
     )
 
 
-def test_a_transition_takes_on_a_device_what_it_is_counted_as() -> None:
+def test_the_estimate_for_a_transition_on_a_device_is_correct() -> None:
     replay = DeviceReplayBuffer(4, 1000, (5, 5), mask_actions=3, device=torch.device("cpu"))
     tensors = [*replay.storage._columns().values(), replay._tree._nodes]
     taken = sum(tensor.numel() * tensor.itemsize for tensor in tensors)

@@ -64,7 +64,7 @@ def test_a_damaged_partial_checkpoint_is_not_recovered(run: Run, damage: bytes |
 
 
 @pytest.mark.parametrize("damage", ["truncate", "flip", "remove", "no manifest", "foreign manifest", "escape"])
-def test_damage_is_named_and_the_older_checkpoint_is_taken(run: Run, damage: str) -> None:
+def test_damage_is_reported_and_the_older_checkpoint_is_used(run: Run, damage: str) -> None:
     older, newer = write(run, 8), write(run, 16)
     file, manifest = newer / "policy.safetensors", newer / checkpoints.MANIFEST
     if damage == "truncate":
@@ -111,7 +111,7 @@ def test_sources_by_name_path_and_latest(run: Run, tmp_path: Path) -> None:
     assert checkpoints.find_source(str(older), folder).run is None  # an older one begins a new run
 
 
-def test_a_pickle_is_no_policy(tmp_path: Path) -> None:
+def test_a_pickle_is_refused_as_policy(tmp_path: Path) -> None:
     class Bomb:
         def __reduce__(self) -> tuple[object, tuple[str]]:
             return (Path.touch, (str(tmp_path / "executed"),))
@@ -133,7 +133,7 @@ def test_runs_are_found_from_any_folder(run: Run, tmp_path: Path, monkeypatch: p
     assert list_runs() == []
 
 
-def test_arrays_that_stay_on_the_disk_are_those_that_were_saved(tmp_path: Path) -> None:
+def test_mapped_arrays_equal_the_saved_ones(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     saved = {
         name: random.integers(0, 2, shape).astype(name)
@@ -150,8 +150,8 @@ def test_arrays_that_stay_on_the_disk_are_those_that_were_saved(tmp_path: Path) 
     assert all(np.array_equal(array, saved[name]) for name, array in mapped_arrays(tmp_path / "arrays").items())
 
 
-def test_checkpoints_of_one_step_do_not_get_in_each_others_way(tmp_path: Path) -> None:
-    """The host commits while the next is written."""
+def test_checkpoints_of_the_same_step_do_not_interfere(tmp_path: Path) -> None:
+    """The host commits one while the next is being written."""
     options = {"game": "snake", "board": "5x5", "burnin": 100, "batch_size": 32}
     wanted: list[Command] = [*[Checkpoint()] * 7, Resume()]
     answer = lambda report: [wanted.pop(0)] if isinstance(report, Written) and wanted else []  # noqa: E731
@@ -163,8 +163,8 @@ def test_checkpoints_of_one_step_do_not_get_in_each_others_way(tmp_path: Path) -
         checkpoints.verify(Path(report.final))
 
 
-def test_a_checkpoint_that_takes_long_to_write_is_no_hang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Heartbeats come with every piece of the replay, when it is written and again when it is summed up."""
+def test_a_slow_checkpoint_is_not_taken_for_a_hang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A heartbeat is sent for every piece of the replay, when it is written and when its checksum is computed."""
     monkeypatch.setattr(saved, "PIECE_BYTES", 2**12)
     monkeypatch.setattr(checkpoints, "_PIECE_BYTES", 2**12)
     options = {"game": "snake", "board": "5x5", "burnin": 100, "batch_size": 32, "buffer_size": 2000}

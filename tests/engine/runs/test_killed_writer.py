@@ -1,4 +1,4 @@
-"""SIGKILL in the middle of writing a checkpoint: what is there is complete, and nothing that was announced is lost."""
+"""SIGKILL during the writing of a checkpoint: all checkpoints are complete, and no announced one is lost."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.program import PATIENCE_S
 
 
 def spread(number: int) -> float:
-    """Evenly over 0 to 1 however many are taken (van der Corput)."""
+    """Numbers spread evenly over 0 to 1, however many are used (van der Corput)."""
     share, part = 0.0, 0.5
     while number:
         share, number, part = share + part * (number & 1), number >> 1, part / 2
@@ -25,7 +25,7 @@ def spread(number: int) -> float:
 
 
 def kill_writers(run: Run, kills: int) -> int:
-    """Kill as many writers, one after the other, and look at what each left; how many left something half-done."""
+    """Kill `kills` writers, one after the other, and check what each left; returns how many left partial files."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([checkpoint_writer.__name__])
     write_s, interrupted = 0.1, 0
@@ -52,7 +52,7 @@ def kill_writers(run: Run, kills: int) -> int:
 
 
 def check(run: Run, announced: int) -> None:
-    """Every checkpoint under its own name is complete, and the newest resumes."""
+    """Check that every committed checkpoint is complete and that the newest one can be resumed."""
     found = [checkpoints.verify(path).env_steps for path in run.path.glob("step-*")]
     assert found and len(found) <= KEEP + 2  # one that is not yet rotated away, one that is being replaced
     newest = checkpoints.newest(run)

@@ -1,4 +1,4 @@
-"""Policies that come with the package: their cards are true, and `play` and `eval` find them."""
+"""Policies that come with the package: their cards are correct, and `play` and `eval` find them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from engine.runs.checkpoints import policy_metadata
 from tests.support.program import json_lines, run_program
 
 
-def test_a_runs_best_policy_is_shipped_with_a_card_that_is_true(tmp_path: Path) -> None:
+def test_a_runs_best_policy_is_released_with_a_correct_card(tmp_path: Path) -> None:
     done = run_program(
         "--no-ui", "--log-format", "json", "--game", "snake", "--board", "4x4", "--parallel-envs", "8",
         "--steps", "2000", "--burnin", "200", "--batch-size", "32", "--eval-every", "1000", "--eval-episodes", "10",

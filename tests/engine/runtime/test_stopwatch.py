@@ -1,4 +1,4 @@
-"""The stopwatch of a loop's stages: what counts for what, in which thread, and what a mark costs."""
+"""The stopwatch: which time counts for which stage and thread, and what a mark costs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from mario_tui.widgets.panels.stages import StagesPanel
 
 
 def work(seconds: float) -> None:
-    """Keep a core busy until this thread has had so much processor time."""
+    """Keep a core busy until this thread has used `seconds` of CPU time."""
     end = time.thread_time() + seconds
     while time.thread_time() < end:
         pass
@@ -45,7 +45,7 @@ def test_time_counts_for_the_innermost_stage() -> None:
     assert sum(found.loop.values()) == pytest.approx(1.0, abs=0.02)
 
 
-def test_what_a_thread_waits_for_counts_in_the_loop_and_is_done_elsewhere() -> None:
+def test_waiting_counts_in_the_loop_and_the_work_in_the_other_thread() -> None:
     stages = Stopwatch()
     pool = ThreadPoolExecutor(2)
     before = stages.row()
@@ -100,17 +100,17 @@ def test_a_stage_that_fails_is_left() -> None:
     assert split(before, stages.row()).loop == {}
 
 
-def test_rows_of_a_process_that_was_replaced_give_no_split() -> None:
+def test_rows_of_a_restarted_process_give_no_split() -> None:
     stages = Stopwatch()
     with stages("act"):
         work(0.01)
     old = stages.row()
     assert split(old, Stopwatch().row()).seconds == 0.0
-    assert split([0.0] * len(old), old).seconds == 0.0  # it has not told anything before
+    assert split([0.0] * len(old), old).seconds == 0.0  # it has not reported before
 
 
 def test_a_mark_costs_microseconds() -> None:
-    """About 20 stand in an iteration of tens of milliseconds: a thousandth of it."""
+    """An iteration of tens of milliseconds has about 20 of them, which take a thousandth of it."""
     stages = Stopwatch()
     begin = time.thread_time()
     for _ in range(10_000):

@@ -1,1 +1,1 @@
-"""Plain models of the batched games, one game at a time, and Jumanji's games made to play ours."""
+"""Plain models of the batched games, and Jumanji's games adapted to play the same games as ours."""

@@ -1,4 +1,4 @@
-"""Jumanji's Snake-v1, many games at once, where fruit and new snakes appear as in ours."""
+"""Jumanji's Snake-v1, many games at once, with fruit and new snakes in the same places as in ours."""
 
 from __future__ import annotations
 

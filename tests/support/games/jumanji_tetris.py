@@ -1,4 +1,4 @@
-"""Jumanji's Tetris-v0, many games at once, where the pieces come as in ours."""
+"""Jumanji's Tetris-v0, many games at once, with the same pieces as in ours."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who plays the batched games in tests: actions that keep games going for a while, some illegal ones among them."""
+"""Players of the batched games in tests: their actions keep games going for a while, and some are illegal."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 
 def mostly_legal(rng: np.random.Generator, masks: NDArray[np.bool_], illegal: float) -> NDArray[np.int64]:
-    """Random actions, legal ones where there are any but for a share of `illegal`: masks bool [lanes, actions]."""
+    """Random actions [lanes], legal except for a share of `illegal`; masks: bool [lanes, actions]."""
     wishes = rng.random(masks.shape) + (masks & (rng.random((len(masks), 1)) >= illegal))
     return wishes.argmax(1)
 
@@ -15,7 +15,7 @@ def mostly_legal(rng: np.random.Generator, masks: NDArray[np.bool_], illegal: fl
 def towards_fruit(
     rng: np.random.Generator, frames: NDArray[np.uint8], masks: NDArray[np.bool_], illegal: float
 ) -> NDArray[np.int64]:
-    """Snake's actions up, right, down, left: every second lane goes to the fruit by what looks like the nearest way."""
+    """Actions for Snake (up, right, down, left); every second lane moves straight towards the fruit."""
     head, fruit = (np.argwhere(plane)[:, 1:] for plane in (frames[:, 1], frames[:, 3]))
     down, right = (fruit - head).T
     nearer = np.stack((down < 0, right > 0, down > 0, right < 0), 1) & masks
@@ -25,7 +25,7 @@ def towards_fruit(
 
 
 def steady_drops(rng: np.random.Generator, frames: NDArray[np.uint8], masks: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Tetris's actions: every second lane lays pieces where the columns are low, so that it clears lines."""
+    """Actions for Tetris; every second lane places pieces where columns are low, so that it clears lines."""
     width = frames.shape[3]
     heights = (frames[:, 1] > 0).sum(1)  # [lanes, width]
     where = np.tile(heights + heights[:, np.minimum(np.arange(width) + 1, width - 1)], 4)

@@ -1,4 +1,4 @@
-"""Snake as a list of cells: one game, no tensors. Where fruit and new snakes appear is told by whoever asks."""
+"""Snake as a list of cells: one game, no tensors. The caller decides where fruit and new snakes appear."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Cell = tuple[int, int]
 
 
 class SnakeOracle:
-    """A game; `body` lists the cells from the head on."""
+    """A game; `body` lists the cells, starting with the head."""
 
     def __init__(
         self, height: int, width: int, *, time_limit: int, truncate: bool, stall_limit: int, death_penalty: float

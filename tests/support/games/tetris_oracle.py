@@ -1,4 +1,4 @@
-"""Tetris on a grid of cells: one game, no tensors. Which piece comes next is told by whoever asks."""
+"""Tetris on a grid of cells: one game, no tensors. The caller decides which piece comes next."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ BOXES = np.array([[[[c == "#" for c in row] for row in box.split("|")] for box i
 
 
 class TetrisOracle:
-    """A game; `grid` is bool [height + 3, width + 3]: boxes may stick out at the bottom and the right."""
+    """A game; `grid` is bool [height + 3, width + 3], because boxes may extend over the bottom and the right edge."""
 
     def __init__(self, height: int, width: int, *, reward: str, time_limit: int, truncate: bool) -> None:
         self.height, self.width = height, width
@@ -23,12 +23,12 @@ class TetrisOracle:
         self.mask = self.legal()
 
     def fits(self, box: NDArray[np.bool_], y: int, x: int) -> bool:
-        """Whether a box can be at a row and column, as to the filled cells and the floor."""
+        """Whether a box at a row and column overlaps neither filled cells nor the floor."""
         on_floor = y + int(np.flatnonzero(box.any(1)).max()) < self.height
         return on_floor and not (self.grid[y : y + 4, x : x + 4] & box).any()
 
     def legal(self) -> NDArray[np.bool_]:
-        """Actions that are: bool [4 * width]."""
+        """Legal actions, bool [4 * width]."""
         found = []
         for box in BOXES[self.piece]:
             swept = np.logical_or.accumulate(box[::-1], axis=0)[::-1]  # with the cells that it comes down through

@@ -1,1 +1,1 @@
-"""Our console beside others: nes-py, and a second 6502 to hold it against."""
+"""References for the native console: nes-py, and a second implementation of the 6502."""

@@ -1,6 +1,6 @@
-"""A second 6502, written for reading: plain Python, one instruction at a time, on RAM and program only.
+"""A second implementation of the 6502, in readable Python: one instruction at a time, with RAM and program only.
 
-It is the model that the compiled CPU is held against. Its timing is nes-py's: see the note in `CYCLES`.
+The compiled CPU is compared with it. Its timing is that of nes-py: see the note at `CYCLES`.
 """
 
 from dataclasses import dataclass, field
@@ -94,7 +94,7 @@ UNUSED = 0x0C
 
 
 class TouchesRegister(Exception):
-    """The instruction reaches 0x2000..0x7FFF, where this model has nothing."""
+    """The instruction accesses 0x2000..0x7FFF, which this model does not implement."""
 
 
 @dataclass
@@ -150,7 +150,7 @@ class Model:
         return value
 
     def locate(self, mode: str) -> tuple[int, bool]:
-        """Address of the operand, and whether indexing it left the page."""
+        """Address of the operand, and whether indexing crossed a page."""
         at = self.pc + 1
         if mode == "imm":
             return at & 0xFFFF, False

@@ -1,4 +1,4 @@
-"""Our console and nes-py side by side: the same buttons, the same pokes, compared after every frame."""
+"""The native console and nes-py in lockstep: the same buttons and pokes, compared after every frame."""
 
 from itertools import product
 
@@ -31,7 +31,7 @@ def shrunk(rgb: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 
 class Pair:
-    """Two consoles in lockstep. frames and pictures: how many RAMs and how many pictures were found equal."""
+    """Two consoles in lockstep. frames, pictures: number of equal RAMs and of equal pictures so far."""
 
     def __init__(self) -> None:
         self.ours = NesBatch(1, load_cartridge())

@@ -1,4 +1,4 @@
-"""What is accepted as a cartridge, and how everything else is refused."""
+"""Which cartridge files are accepted, and how others are refused."""
 
 from pathlib import Path
 
@@ -66,7 +66,7 @@ def test_a_missing_file_or_folder_is_refused(tmp_path: Path) -> None:
             load_cartridge(path)
 
 
-def test_a_missing_package_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "find_spec", lambda name: None)
     with pytest.raises(CartridgeError, match="not installed"):
         load_cartridge()

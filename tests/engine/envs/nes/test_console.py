@@ -1,4 +1,4 @@
-"""What must hold of a batch: lanes are independent, threads are invisible, states can be kept."""
+"""Batches of consoles: lanes are independent, results do not depend on threads, states can be saved."""
 
 import os
 import struct
@@ -28,7 +28,7 @@ def cartridge() -> Cartridge:
 
 @pytest.fixture(scope="module")
 def start(cartridge: Cartridge) -> bytes:
-    """The first playable moment of 1-1."""
+    """A saved state at the first playable frame of 1-1."""
     console = NesBatch(1, cartridge)
     zero, pressed = np.zeros(1, np.uint8), np.full(1, START, np.uint8)
     console.step(zero, 60)
@@ -96,7 +96,7 @@ def test_four_frames_at_once_equal_four_steps(cartridge: Cartridge, start: bytes
     assert everything(at_once) == everything(one_by_one)
 
 
-def test_a_picture_changes_nothing(cartridge: Cartridge, start: bytes) -> None:
+def test_drawing_a_picture_does_not_change_the_state(cartridge: Cartridge, start: bytes) -> None:
     watched, unwatched = begin(LANES, cartridge, start), begin(LANES, cartridge, start)
     for held in random_buttons(50, LANES):
         watched.step(held, 4)
@@ -124,7 +124,7 @@ def test_saved_and_loaded_equals_continued(cartridge: Cartridge, start: bytes) -
     assert other.save(1) == console.save(0)
 
 
-def test_inactive_lanes_stand_still(cartridge: Cartridge, start: bytes) -> None:
+def test_inactive_lanes_do_not_change(cartridge: Cartridge, start: bytes) -> None:
     console = begin(LANES, cartridge, start)
     before = everything(console)
     active = np.array([True, False, True, False, False])
@@ -144,7 +144,7 @@ def test_ram_is_live(cartridge: Cartridge, start: bytes) -> None:
     assert console.ram.base is console.memory and console.ram.shape == (1, 2048)
 
 
-def test_power_on_begins_anew(cartridge: Cartridge, start: bytes) -> None:
+def test_power_on_restarts_a_lane(cartridge: Cartridge, start: bytes) -> None:
     console = begin(2, cartridge, start)
     console.power_on(1)
     assert console.save(1) == NesBatch(1, cartridge).save(0)
@@ -214,8 +214,8 @@ def test_a_state_with_an_impossible_word_is_refused_and_changes_nothing(
     assert console.save(0) == before
 
 
-def test_any_state_that_is_accepted_runs_and_can_be_saved_again(cartridge: Cartridge) -> None:
-    """No made-up state makes the console hang or write outside its memory, whose neighbours stay as they are."""
+def test_any_accepted_state_runs_and_can_be_saved_again(cartridge: Cartridge) -> None:
+    """No fabricated state makes the console hang or write outside its memory; adjacent memory does not change."""
     random, console = np.random.default_rng(0), NesBatch(3, cartridge)
     accepted = [list(layout._ACCEPTED[word]) for word in range(layout.STATE_WORDS)]
     accepted[layout.DOTS_DONE] = [0]
@@ -249,7 +249,7 @@ def test_wrong_arguments_are_refused(cartridge: Cartridge) -> None:
         console.picture(VIEWS["50x60"], np.zeros((2, 60, 50), np.uint8))
 
 
-def test_the_cache_lies_in_the_users_folder_and_holds_no_game(tmp_path: Path) -> None:
+def test_the_cache_is_in_the_users_folder_and_contains_no_game(tmp_path: Path) -> None:
     code = (
         "import numpy as np; from engine.envs.emulators.nes import NesBatch, load_cartridge\n"
         "console = NesBatch(1, load_cartridge()); console.step(np.zeros(1, np.uint8))"
@@ -266,7 +266,7 @@ def test_the_cache_lies_in_the_users_folder_and_holds_no_game(tmp_path: Path) ->
         assert not any(piece in content for piece in pieces if len(set(piece)) > 8)
 
 
-def test_cache_folders_of_other_versions_go_after_a_month_without_use(tmp_path: Path) -> None:
+def test_cache_folders_of_other_versions_are_removed_after_a_month_without_use(tmp_path: Path) -> None:
     used, recent, old, foreign = (tmp_path / name for name in ("a" * 16, "b" * 16, "c" * 16, "notes"))
     for folder, days in ((used, 40), (recent, 29), (old, 31), (foreign, 400)):
         folder.mkdir()

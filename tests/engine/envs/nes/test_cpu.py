@@ -1,4 +1,4 @@
-"""Every documented opcode against a second implementation, and random programs against nes-py itself."""
+"""Every documented opcode compared with a second implementation, and random programs compared with nes-py."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ HOLD = np.zeros(1, np.uint8)
 
 
 def operand_bytes(mode: str, rng: np.random.Generator) -> list[int]:
-    """An operand whose absolute addresses mostly stay in RAM or program, at times near a page's end."""
+    """An operand whose absolute addresses are mostly in RAM or program, sometimes near the end of a page."""
     if LENGTH.get(mode) == 3:
         high = int(rng.choice([rng.integers(0, 0x1F), rng.integers(0x80, 0xFF)]))
         return [int(rng.choice([rng.integers(256), 0xFF])), high]
@@ -24,7 +24,7 @@ def operand_bytes(mode: str, rng: np.random.Generator) -> list[int]:
 
 
 def compare_one(console: NesBatch, model: Model) -> bool:
-    """Run one instruction on both: the frame begins at its last cycle. False if a register is touched."""
+    """Run one instruction on both, in the last cycle of a frame. False if it accesses a register."""
     state = console.state[0]
     console.power_on(0)
     state[[A, X, Y, SP, PC, STATUS]] = model.a, model.x, model.y, model.sp, model.pc, model.status
@@ -43,7 +43,7 @@ def compare_one(console: NesBatch, model: Model) -> bool:
 
 
 def random_model(program: bytes, pc: int, rng: np.random.Generator) -> Model:
-    """Random registers and RAM; half of the pointers in the zero page lead to RAM or program."""
+    """A model with random registers and RAM; half of the pointers in the zero page point to RAM or program."""
     ram = bytearray(rng.bytes(2048))
     for i in range(1, 256, 2):
         ram[i] = int(rng.choice([ram[i], ram[i] % 0x1F, ram[i] | 0x80]))
@@ -127,7 +127,7 @@ def random_program(rng: np.random.Generator) -> bytearray:
 
 
 def nes_py_length(opcode: int) -> int:
-    """Bytes of an instruction as nes-py goes over them, undocumented ones included."""
+    """Length in bytes of an instruction in nes-py, including undocumented ones."""
     if opcode in OPCODES:
         return LENGTH.get(OPCODES[opcode][1], 2)
     if opcode & 3 == 3:

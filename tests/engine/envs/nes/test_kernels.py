@@ -1,4 +1,4 @@
-"""`run_frame` called by another kernel: how a task that looks at RAM after every frame is written."""
+"""`run_frame` called by another kernel, as in a task that reads RAM after every frame."""
 
 import numpy as np
 from numba import njit

@@ -1,4 +1,4 @@
-"""Our console against the installed nes-py, frame by frame: every byte of RAM and every pixel, without exception."""
+"""The native console compared with the installed nes-py, frame by frame: every byte of RAM and every pixel."""
 
 from collections.abc import Iterator
 
@@ -34,7 +34,7 @@ def test_random_play_is_equal_in_every_byte_and_pixel(pair: Pair, world: int, st
 
 
 @pytest.mark.long
-def test_all_stages_are_equal_while_the_frame_border_goes_through_the_whole_picture(pair: Pair) -> None:
+def test_all_stages_are_equal_while_the_frame_border_moves_through_the_whole_picture(pair: Pair) -> None:
     rng = np.random.default_rng(1985)
     for _ in range(60):
         pair.step(0)

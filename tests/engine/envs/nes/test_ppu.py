@@ -1,4 +1,4 @@
-"""Programs that do to the picture processor what no game would, on our console and on nes-py."""
+"""Programs that access the PPU in ways that no game would, on the native console and on nes-py."""
 
 from pathlib import Path
 
@@ -16,9 +16,9 @@ ODDS = np.array([0.15, 0.2, 0.05, 0.15, 0.15, 0.1, 0.15, 0.05])
 
 
 def random_program(rng: np.random.Generator) -> bytearray:
-    """Endlessly: write something to a picture register, wait a little, keep what a register reads in RAM.
+    """An endless loop that writes to a PPU register, waits a little, and stores a register's value in RAM.
 
-    The NMI handler only counts. What nes-py leaves uninitialised (the mask, the read buffer) is set first.
+    The NMI handler only counts. Values that nes-py leaves uninitialised (the mask, the read buffer) are set first.
     """
     code = bytearray.fromhex("a9 1e 8d 01 20 ad 07 20 ad 07 20 a9 00 8d 00 20")
     # some of the 256 sprites and name tables that a picture needs before anything can be seen in it
