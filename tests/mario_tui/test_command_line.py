@@ -122,6 +122,20 @@ def test_a_damaged_record_is_listed_with_its_reason(tmp_path: Path, capsys: pyte
     assert list_runs() == []
 
 
+async def test_the_list_names_a_state_as_home_does(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = create_run(RunConfig(run_dir=str(tmp_path)))
+    record = made.record()
+    record.state, record.env_steps, record.reason = "finished", 10, "stopped from the dashboard"
+    made.write_record(record)
+    run(["runs", "--run-dir", str(tmp_path)])
+    assert capsys.readouterr().out.splitlines()[1].split()[1] == "stopped"
+    run(["runs", "--json", "--run-dir", str(tmp_path)])
+    assert json.loads(capsys.readouterr().out)[0]["state"] == "finished"
+    app = MarioApp(run_dir=str(tmp_path))
+    async with app.run_test(size=(120, 40)):
+        assert "■ stopped" in [str(cell) for cell in app.screen.query_one(RunsTable).get_row_at(0)]
+
+
 async def test_home_shows_a_damaged_run_and_why(tmp_path: Path) -> None:
     made = create_run(RunConfig(run_dir=str(tmp_path)))
     (made.path / RECORD_FILE).write_text("")

@@ -202,7 +202,7 @@ def test_attach_opens_what_another_program_wrote(finished_run: FinishedRun, tmp_
     assert terminal.wait() == 0
     (tmp_path / "empty").mkdir()
     done = run_program("attach", "empty", cwd=tmp_path, check=2)
-    assert done.stderr == "mario-tui: error: empty: the folder holds neither a run nor event files\n"
+    assert done.stderr == "mario-tui: error: empty: the folder contains neither a run nor event files\n"
 
 
 def test_one_file_is_attached_to_like_a_folder(tmp_path: Path) -> None:
