@@ -409,7 +409,7 @@ async def test_q_values_and_the_agents_view(served: Run, size: tuple[int, int], 
         dashboard = await opened(pilot)
         game = dashboard.query_one(GameView)
         await pilot.press("y")
-        await until(pilot, lambda: any("not shown" in notice for notice in notices), "the notice")
+        await until(pilot, lambda: any("is hidden" in notice for notice in notices), "the notice")
         await pilot.press("g")
         await until(pilot, lambda: "right+A" in text(dashboard, "game"), "Q-values")
         await pilot.press("f")
