@@ -178,6 +178,6 @@ def _make_boards(
     )
 
 
-def games_of(config: RunConfig) -> dict[str, Any]:
+def describe_games(config: RunConfig) -> dict[str, Any]:
     """The options that must be equal for the games of a checkpoint to be resumed."""
     return {**describe_task(config), "lanes": config.parallel_envs, "rom": config.rom}

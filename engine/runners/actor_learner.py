@@ -21,7 +21,7 @@ from engine.agents.autotune import BATCH_SIZES
 from engine.agents.double_dqn import resolve_device
 from engine.agents.exploration import epsilon_ladder
 from engine.config.run_config import RunConfig
-from engine.envs.factory import games_of, make_lanes
+from engine.envs.factory import describe_games, make_lanes
 from engine.envs.vec_env import Lanes
 from engine.errors import UserError
 from engine.runners.actor import Actor
@@ -89,7 +89,7 @@ class ActorLearner:
         )
         self._actor = Actor(
             env,
-            ladder=ladder_of_member(config, index, shared_state.members),
+            ladder=epsilons_of_member(config, index, shared_state.members),
             epsilon_steps=config.epsilon_steps,
             seed=explore_seed,
         )
@@ -99,7 +99,7 @@ class ActorLearner:
     def load_play(self, folder: Path, tell: Tell) -> None:
         """Restore the games of a checkpoint, if it has the same task and number of lanes; otherwise start new ones."""
         extra, arrays = read_extra(folder)
-        if extra["games"] == games_of(self.config) and arrays:
+        if extra["games"] == describe_games(self.config) and arrays:
             try:
                 self._actor.load_state(extra["play"], arrays)
             except (KeyError, TypeError, ValueError) as error:
@@ -117,7 +117,7 @@ class ActorLearner:
         actor, learner, shared_state = self._actor, self.learner, self._shared_state
         shared_state.beat(self._index, step_s(self.config) if self._has_acted else max(_FIRST_S, step_s(self.config)))
         self._has_acted = True
-        follow(shared_state, learner)
+        apply_tuning(shared_state, learner)
         if self.config.curriculum:
             actor.env.set_curriculum_level(shared_state.level)
         frames, masks = actor.frames, actor.masks
@@ -130,8 +130,8 @@ class ActorLearner:
         losses = (learn or learner.learn)()
         step, ended = actor.finish(pending)
         learner.insert(step.played(frames, actions, masks))
-        shared_state.book(self._index, actor.env.lanes, step.emulated, ended)
-        shared_state.note_stages(self._index)
+        shared_state.record(self._index, actor.env.lanes, step.emulated, ended)
+        shared_state.publish_times(self._index)
         return losses
 
     def _updates_now(self) -> None:
@@ -173,13 +173,13 @@ def step_s(config: RunConfig) -> float:
     return HEARTBEAT_S + (config.parallel_envs if config.emulator == "nes-py" else 0)
 
 
-def ladder_of_member(config: RunConfig, index: int, members: int) -> NDArray[np.float64]:
+def epsilons_of_member(config: RunConfig, index: int, members: int) -> NDArray[np.float64]:
     """This member's part [lanes] of the epsilon ladder over all lanes of all processes."""
     lanes = config.parallel_envs
     return epsilon_ladder(members * lanes, config.epsilon)[index * lanes : (index + 1) * lanes]
 
 
-def follow(shared_state: SharedState, learner: Learner) -> None:
+def apply_tuning(shared_state: SharedState, learner: Learner) -> None:
     """Apply the settings that the user has changed."""
     for name in ("learning_rate", "beta", "replay_ratio"):
         tuning = shared_state.tunings(name)  # read before the value, which is then at least as new

@@ -26,8 +26,8 @@ from engine.config.run_config import RunConfig
 from engine.envs.factory import make_lanes
 from engine.envs.vec_env import Frames, Spec
 from engine.runners.actor import Actor
-from engine.runners.actor_learner import budget, follow, ladder_of_member, show_screen, step_s
-from engine.runners.coordinator import Coordinator, env_steps_of, level_at
+from engine.runners.actor_learner import apply_tuning, budget, epsilons_of_member, show_screen, step_s
+from engine.runners.coordinator import Coordinator, curriculum_level_at, env_steps_of
 from engine.runners.frame_mailbox import FrameMailbox
 from engine.runners.host_link import HostLink
 from engine.runners.learner import Learner
@@ -67,7 +67,7 @@ class Runner:
         self._config = config
         ledger_memory, replay_memory, weights_memory = SharedMemory(), SharedMemory(), SharedMemory()
         self._shared_state = SharedState(config.num_actors, ledger_memory)
-        self._shared_state.open(level_at(config, resume_from))
+        self._shared_state.open(curriculum_level_at(config, resume_from))
         threads = budget(config, 1)
         spec = spec_of(config)
         replay = shared_replay(config, spec, config.num_actors, replay_memory)
@@ -116,7 +116,7 @@ class Runner:
     def train(self) -> None:
         """The loop. Returns after the last checkpoint was written and announced."""
         coordinator = self._coordinator
-        while coordinator.goes_on([] if coordinator.paused else self._iterate()):
+        while coordinator.proceed([] if coordinator.paused else self._iterate()):
             pass
         self._shared_state.stop()
         self._pool.close()
@@ -129,9 +129,9 @@ class Runner:
 
     def _iterate(self) -> list[Losses]:
         learner, shared_state, config = self._learner, self._shared_state, self._config
-        follow(shared_state, learner)
+        apply_tuning(shared_state, learner)
         played = shared_state.played
-        learner.book(played - self._taken)
+        learner.count_env_steps(played - self._taken)
         self._taken = played
         self._throttle()
         due = min(learner.due(config.learner_ahead), _UPDATES_AT_ONCE)
@@ -156,7 +156,7 @@ class Runner:
         learner, config = self._learner, self._config
         ahead = max(config.actors_ahead, learner.due_within)  # less would be a deadlock
         ahead += self._taken + learner.burnin_left - learner.backlog
-        self._shared_state.allow(min(ahead, config.steps - self._begun_at))
+        self._shared_state.limit_env_steps(min(ahead, config.steps - self._begun_at))
 
 
 class _Policy:
@@ -195,7 +195,7 @@ def act(link: HostLink, index: int, restarts: int, shared: Shared) -> None:
     policy = _Policy(shared, spec)
     actor = Actor(
         env,
-        ladder=ladder_of_member(config, index, config.num_actors),
+        ladder=epsilons_of_member(config, index, config.num_actors),
         epsilon_steps=config.epsilon_steps,
         seed=int(seeds[1]),
     )
@@ -204,8 +204,8 @@ def act(link: HostLink, index: int, restarts: int, shared: Shared) -> None:
     played = 0
     while not shared_state.stopped:
         shared_state.beat(index, step_s(config))
-        shared_state.note_stages(index)
-        if shared_state.paused or not shared_state.may_go_on:
+        shared_state.publish_times(index)
+        if shared_state.paused or not shared_state.below_limit:
             before = time.monotonic()
             with stages("wait"):
                 time.sleep(_NAP_S)
@@ -229,7 +229,7 @@ def act(link: HostLink, index: int, restarts: int, shared: Shared) -> None:
         with stages("insert"):
             priorities = errors.step(q_values, actions, step.rewards, step.terminated, step.truncated)
             storage.append(step.played(frames, actions, masks), priorities)
-        shared_state.book(index, env.lanes, step.emulated, ended)
+        shared_state.record(index, env.lanes, step.emulated, ended)
         played += env.lanes
     actor.close()
 

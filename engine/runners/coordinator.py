@@ -19,7 +19,7 @@ from engine.agents import Losses
 from engine.agents.exploration import annealed, epsilon_ladder
 from engine.config.run_config import RunConfig
 from engine.envs.curricula import Curriculum, make_curriculum, report
-from engine.envs.factory import games_of
+from engine.envs.factory import describe_games
 from engine.protocol.messages import (
     Changed,
     Checkpoint,
@@ -77,7 +77,7 @@ Play = Callable[[], tuple[dict[str, Any], dict[str, NDArray[Any]]]]
 
 
 class Coordinator:
-    """A runner calls `goes_on` between two iterations, and `finish` once that has returned False."""
+    """A runner calls `proceed` between two iterations, and `finish` once that has returned False."""
 
     def __init__(
         self,
@@ -138,15 +138,15 @@ class Coordinator:
         return self._state == "paused"
 
     @stages("log")
-    def goes_on(self, losses: list[Losses]) -> bool:
+    def proceed(self, losses: list[Losses]) -> bool:
         """Do what is due after an iteration that produced `losses`. Returns whether to run another iteration.
 
         While paused it still returns True, but the runner must not act or learn.
         """
         config, counters = self._config, self.counters
         self._link.beat()
-        self._shared_state.note_stages(None)
-        self._book(losses)
+        self._shared_state.publish_times(None)
+        self._record(losses)
         self._report()
         if counters.env_steps >= self._next_evaluation:
             self._evaluate()
@@ -157,7 +157,7 @@ class Coordinator:
         with stages("wait" if self.paused else "log"):
             commands = self._link.commands(wait_s=0.2 if self.paused else 0.0)
         for command in sorted(commands, key=lambda each: not isinstance(each, Stop)):  # nothing delays a stop
-            self._obey(command)
+            self._handle(command)
         if counters.env_steps >= config.steps:
             self.stop(f"{config.steps:,} environment steps are done")
         if config.episodes is not None and counters.episodes >= config.episodes:
@@ -170,27 +170,27 @@ class Coordinator:
     def finish(self) -> None:
         """Write the last checkpoint and the last report, after all members have stopped."""
         self._state = "stopping"
-        self._book([])
+        self._record([])
         self._report(at_once=True)
         if self._saved_at != self.counters.env_steps:
             self._checkpoint()
         self._link.send(Done(reason=self._stop_reason or "the runner ended"))
 
-    def _book(self, losses: list[Losses]) -> None:
+    def _record(self, losses: list[Losses]) -> None:
         counters, shared_state = self.counters, self._shared_state
-        counters.book_losses(losses)
+        counters.record_losses(losses)
         counters.env_steps, counters.frames = (
             self._before[0] + shared_state.played,
             self._before[1] + shared_state.frames,
         )
         shared_state.publish(counters.env_steps, self._learner.updates, self._learner.replay.beta)
-        ended = list(shared_state.ended())
+        ended = list(shared_state.new_episodes())
         epsilons = self._epsilons() if ended else None
         for member, episode in ended:
             assert epsilons is not None
             place = member * self._config.parallel_envs + episode.lane
-            counters.book_episode(episode.episode_return)
-            self._lane_stats.book(member, episode, counters.env_steps)
+            counters.record_episode(episode.episode_return)
+            self._lane_stats.record_episode(member, episode, counters.env_steps)
             if self._curriculum is not None and self._judged[place]:
                 self._curriculum.record_episode(episode.stage_name, episode.flag)
             self._link.send(
@@ -207,7 +207,7 @@ class Coordinator:
     def _advance(self, curriculum: Curriculum) -> None:
         """Advance the curriculum; members read its level from the shared state."""
         curriculum.advance(self.counters.env_steps)
-        self._shared_state.teach(curriculum.level)
+        self._shared_state.publish_level(curriculum.level)
         env_steps, names = self.counters.env_steps, curriculum.phases
         while self._phase < int(curriculum.level):
             self._phase += 1
@@ -245,7 +245,7 @@ class Coordinator:
     def _epsilons(self) -> NDArray[np.float64]:
         return annealed(self._ladder, self.counters.env_steps, self._config.epsilon_steps, self._epsilon_scale)
 
-    def _obey(self, command: Command) -> None:
+    def _handle(self, command: Command) -> None:
         match command:
             case Pause() if self._state == "running":
                 self.counters.stop_clock()
@@ -254,7 +254,7 @@ class Coordinator:
                 self._report(at_once=True)
             case Resume() if self._state == "paused":
                 self.counters.start_clock()
-                self._shared_state.go_on()
+                self._shared_state.resume()
                 self._state = "running"
                 self._report(at_once=True)
             case Save():
@@ -325,7 +325,7 @@ class Coordinator:
             "counters": self.counters.state(),
             "records": self._lane_stats.state(),
             "stages": self._lane_stats.stages_state(),
-            "games": games_of(self._config),
+            "games": describe_games(self._config),
             "play": play,
             "tuned": {name: value for name in _KEPT if (value := self._shared_state.tuned(name)) is not None},
             "curriculum": None if self._curriculum is None else self._curriculum.state(),
@@ -355,7 +355,7 @@ def tuned_of(extra: Mapping[str, Any]) -> dict[Tunable, float]:
     return tuned
 
 
-def level_at(config: RunConfig, checkpoint: Path | None) -> float:
+def curriculum_level_at(config: RunConfig, checkpoint: Path | None) -> float:
     """The level of the run's curriculum at a checkpoint; 0 without a curriculum or a checkpoint."""
     curriculum = _curriculum_at(config, {} if checkpoint is None else read_extra(checkpoint)[0])
     return 0.0 if curriculum is None else curriculum.level

@@ -26,7 +26,7 @@ from engine.buffers import SharedMemory
 from engine.config.run_config import RunConfig
 from engine.errors import UserError
 from engine.runners.actor_learner import ActorLearner
-from engine.runners.coordinator import Coordinator, env_steps_of, level_at
+from engine.runners.coordinator import Coordinator, curriculum_level_at, env_steps_of
 from engine.runners.frame_mailbox import FrameMailbox
 from engine.runners.host_link import HostLink
 from engine.runners.shared_state import SharedState
@@ -63,7 +63,7 @@ class Runner:
     ) -> None:
         memory, begun_at = SharedMemory(), env_steps_of(resume_from)
         self._shared_state = SharedState(config.num_processes, memory)
-        self._shared_state.open(level_at(config, resume_from))
+        self._shared_state.open(curriculum_level_at(config, resume_from))
         self._actor_learner = ActorLearner(
             run,
             _of_rank(config, 0),
@@ -99,7 +99,7 @@ class Runner:
         coordinator, rank = self._coordinator, self._rank
         losses: list[Losses] = []
         try:
-            while coordinator.goes_on(losses):
+            while coordinator.proceed(losses):
                 losses = rank.iterate(_WAIT if coordinator.paused else _GO_ON)
             rank.iterate(_STOP)
             dist.destroy_process_group()

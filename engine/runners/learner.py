@@ -178,9 +178,9 @@ class Learner:
         if not isinstance(self.replay, DeviceReplayBuffer):
             step = dataclasses.replace(step, frames=_on_host(step.frames), final_frames=_on_host(step.final_frames))
         self.replay.append(step)
-        self.book(self._config.parallel_envs)
+        self.count_env_steps(self._config.parallel_envs)
 
-    def book(self, env_steps: int) -> None:
+    def count_env_steps(self, env_steps: int) -> None:
         """Count environment steps added to the replay, as credit for updates. Steps of the burn-in give none."""
         if self.burnin_left == 0:
             self._credit += env_steps * self._ratio / self._config.batch_size

@@ -18,8 +18,8 @@ from engine.agents import Losses
 from engine.agents.shared_dqn import ProcessLock, SharedDQN
 from engine.buffers import SharedMemory
 from engine.config.run_config import RunConfig
-from engine.runners.actor_learner import ActorLearner, follow
-from engine.runners.coordinator import Coordinator, env_steps_of, level_at
+from engine.runners.actor_learner import ActorLearner, apply_tuning
+from engine.runners.coordinator import Coordinator, curriculum_level_at, env_steps_of
 from engine.runners.frame_mailbox import FrameMailbox
 from engine.runners.host_link import HostLink
 from engine.runners.shared_state import SharedState
@@ -54,9 +54,9 @@ class Runner:
     ) -> None:
         ledger_memory, model, lock = SharedMemory(), SharedMemory(), ProcessLock()
         self._shared_state = SharedState(config.num_processes, ledger_memory)
-        self._shared_state.open(level_at(config, resume_from))
+        self._shared_state.open(curriculum_level_at(config, resume_from))
         begun_at = env_steps_of(resume_from)
-        self._shared_state.allow(config.steps - begun_at)
+        self._shared_state.limit_env_steps(config.steps - begun_at)
         self._worker = _Worker(
             run,
             config,
@@ -87,7 +87,7 @@ class Runner:
     def train(self) -> None:
         """The loop. Returns after the last checkpoint was written and announced."""
         coordinator, worker = self._coordinator, self._worker
-        while coordinator.goes_on([] if coordinator.paused else worker.iterate()):
+        while coordinator.proceed([] if coordinator.paused else worker.iterate()):
             pass
         self._shared_state.stop()
         self._pool.close()
@@ -160,11 +160,11 @@ def work(link: HostLink, index: int, restarts: int, shared: Shared) -> None:
     )
     worker.agent.pull()
     if restarts:
-        follow(shared_state, worker.actor_learner.learner)
+        apply_tuning(shared_state, worker.actor_learner.learner)
         worker.actor_learner.learner.replay.beta = shared_state.beta
     while not shared_state.stopped:
         shared_state.beat(index)
-        if shared_state.paused or not shared_state.may_go_on:
+        if shared_state.paused or not shared_state.below_limit:
             with stages("wait"):
                 time.sleep(_NAP_S)
         else:

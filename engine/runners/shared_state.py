@@ -65,13 +65,13 @@ class SharedState:
     def open(self, level: float = 0.0) -> None:
         """Initialise, before members start: no setting changed, no limit, the curriculum at `level`."""
         self._tuned[:] = np.nan
-        self.teach(level)
-        self.allow(None)
+        self.publish_level(level)
+        self.limit_env_steps(None)
 
     def pause(self) -> None:
         self._order[0] = _PAUSE
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         self._order[0] = _RUN
 
     def stop(self) -> None:
@@ -82,7 +82,7 @@ class SharedState:
         self._tuned[place] = value
         self._tunings[place] += 1  # written last, so a reader that sees it finds the value
 
-    def teach(self, level: float) -> None:
+    def publish_level(self, level: float) -> None:
         """Publish the curriculum's level."""
         self._level[0] = level
 
@@ -98,11 +98,11 @@ class SharedState:
         """Publish the run's progress."""
         self._order[1], self._order[3], self._beta[0] = env_steps, updates, beta
 
-    def allow(self, env_steps: int | None) -> None:
+    def limit_env_steps(self, env_steps: int | None) -> None:
         """Limit the sum of the members' environment steps; None: no limit."""
         self._order[2] = np.iinfo(np.int64).max if env_steps is None else env_steps
 
-    def ended(self) -> Iterator[tuple[int, EpisodeRecord]]:
+    def new_episodes(self) -> Iterator[tuple[int, EpisodeRecord]]:
         """(member, episode) for every episode recorded since the last call."""
         for member in range(self.members):
             count = int(self.counts[member, 2])
@@ -146,8 +146,8 @@ class SharedState:
         return float(self._beta[0])
 
     @property
-    def may_go_on(self) -> bool:
-        """Whether members are below the limit set by `allow`."""
+    def below_limit(self) -> bool:
+        """Whether members are below the limit set by `limit_env_steps`."""
         return self.played < int(self._order[2])
 
     @property
@@ -174,7 +174,7 @@ class SharedState:
         """Give a heartbeat and promise the next one within `within_s` seconds."""
         self.due[member] = time.monotonic() + within_s
 
-    def note_stages(self, member: int | None) -> None:
+    def publish_times(self, member: int | None) -> None:
         """Publish where this process's time went, and record a trace if one is requested. Call it once per iteration. A
         coordinator that is not a member passes None."""
         now = time.monotonic()
@@ -183,7 +183,7 @@ class SharedState:
             self.stages[member] = stages.row()
         record_until(stages, float(self._trace[0]), multiprocessing.current_process().name)
 
-    def book(self, member: int, env_steps: int, frames: int, episodes: list[EpisodeRecord]) -> None:
+    def record(self, member: int, env_steps: int, frames: int, episodes: list[EpisodeRecord]) -> None:
         """Record steps played and episodes that ended."""
         counts = self.counts[member]
         for episode in episodes:
@@ -193,6 +193,6 @@ class SharedState:
         counts[0] += env_steps
 
 
-def late(due: NDArray[np.float64]) -> NDArray[np.bool_]:
+def overdue(due: NDArray[np.float64]) -> NDArray[np.bool_]:
     """Which members [n] have started and missed their heartbeat."""
     return (due > 0) & (due < time.monotonic())

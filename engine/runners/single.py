@@ -6,7 +6,7 @@ from pathlib import Path
 
 from engine.config.run_config import RunConfig
 from engine.runners.actor_learner import ActorLearner
-from engine.runners.coordinator import Coordinator, level_at
+from engine.runners.coordinator import Coordinator, curriculum_level_at
 from engine.runners.frame_mailbox import FrameMailbox
 from engine.runners.host_link import HostLink
 from engine.runners.shared_state import SharedState
@@ -19,7 +19,7 @@ class Runner:
         self, run: Path, config: RunConfig, link: HostLink, screen: FrameMailbox, resume_from: Path | None
     ) -> None:
         shared_state = SharedState(1)
-        shared_state.open(level_at(config, resume_from))
+        shared_state.open(curriculum_level_at(config, resume_from))
         self._actor_learner = ActorLearner(
             run, config, shared_state, screen, tell=link.log, beat=link.beat, resume_from=resume_from
         )
@@ -39,7 +39,7 @@ class Runner:
     def train(self) -> None:
         """The loop. Returns after the last checkpoint was written and announced."""
         coordinator, actor_learner = self._coordinator, self._actor_learner
-        while coordinator.goes_on([] if coordinator.paused else actor_learner.iterate()):
+        while coordinator.proceed([] if coordinator.paused else actor_learner.iterate()):
             if coordinator.paused:
                 actor_learner.show()
         coordinator.finish()

@@ -20,7 +20,7 @@ from engine.protocol.messages import Failed, Log
 from engine.runners.host_link import HostLink
 from engine.runners.message_queue import ReportQueue
 from engine.runners.process import member_main
-from engine.runners.shared_state import HEARTBEAT_S, SharedState, late
+from engine.runners.shared_state import HEARTBEAT_S, SharedState, overdue
 from engine.runners.watchdog import START_LIMIT_S, GraceTime
 
 Role = Literal["actor", "worker", "rank"]
@@ -114,13 +114,13 @@ class WorkerPool:
             if self._closing.is_set():
                 break
             spared = patience.granted(time.monotonic() - looked_at)
-            overdue = late(self._shared_state.due) & (not spared)
+            hung = overdue(self._shared_state.due) & (not spared)
             for slot in self._slots:
                 if not slot.process.is_alive():
                     while not slot.reports.closed and slot.reports.poll():  # reports sent before its end
                         self._read(slot)
                     self._lost(slot, slot.reason or _how_it_ended(slot.process.exitcode))
-                elif overdue[slot.index]:
+                elif hung[slot.index]:
                     self._lost(slot, "it hung")
                 elif self._starts_too_long(slot) and not spared:
                     self._lost(slot, f"it did not start within {self._start_s:g} s")

@@ -115,7 +115,7 @@ class Source:
             actions=action_names(self.run.config()),
         )  # fmt: skip
 
-    def _obey(self, command: Command) -> None:
+    def _handle(self, command: Command) -> None:
         if isinstance(command, Pause | Resume):
             self._state = "paused" if isinstance(command, Pause) else "running"
         elif isinstance(command, Set):

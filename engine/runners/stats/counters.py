@@ -76,12 +76,12 @@ class Counters:
         self._since = time.monotonic()
         self._marks.clear()
 
-    def book_episode(self, episode_return: float) -> None:
+    def record_episode(self, episode_return: float) -> None:
         self.episodes += 1
         self.returns.append(episode_return)
         self.best_return = max(self.best_return, episode_return)
 
-    def book_losses(self, losses: list[Losses]) -> None:
+    def record_losses(self, losses: list[Losses]) -> None:
         self._losses += losses
 
     def report(

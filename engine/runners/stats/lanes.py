@@ -34,7 +34,7 @@ class _Stage:
     first_clear: int | None = None  # environment steps of the run
     recent: deque[bool] = field(default_factory=lambda: deque(maxlen=_RECENT))
 
-    def book(self, cleared: bool, env_steps: int) -> None:
+    def record(self, cleared: bool, env_steps: int) -> None:
         self.episodes += 1
         self.clears += cleared
         self.recent.append(cleared)
@@ -50,7 +50,7 @@ class LaneStats:
         self._records = [_Record() for _ in range(members * lanes)]
         self._stages: dict[str, _Stage] = {}
 
-    def book(self, member: int, episode: EpisodeRecord, env_steps: int) -> None:
+    def record_episode(self, member: int, episode: EpisodeRecord, env_steps: int) -> None:
         """Record an episode that ended when the run was at `env_steps`."""
         record = self._records[member * self._lanes + episode.lane]
         record.episodes += 1
@@ -62,7 +62,7 @@ class LaneStats:
         cleared = episode.cleared_stages
         ended_in = [episode.stage_name] if episode.stage_name else []
         for stage in {*cleared, *ended_in}:
-            self._stages.setdefault(stage, _Stage()).book(stage in cleared, env_steps)
+            self._stages.setdefault(stage, _Stage()).record(stage in cleared, env_steps)
 
     def lanes(self, epsilons: NDArray[np.float64]) -> list[Lane]:
         """Every lane with its epsilon [members x lanes]."""

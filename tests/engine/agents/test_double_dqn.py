@@ -354,7 +354,7 @@ def test_updates_keep_the_replay_ratio(prioritized: bool, where: str) -> None:
 def test_an_update_that_finds_nothing_to_sample_stays_due() -> None:
     learner = make_learner()
     feed(learner, 60, seed=0)
-    learner.book(100)
+    learner.count_env_steps(100)
     due, replay = learner.due(), learner.replay
     assert due > 0
     learner.replay = make_learner().replay  # an empty one, as a ring is that others overwrite faster than it is read
@@ -423,7 +423,7 @@ def test_a_loss_that_is_not_finite_ends_the_run() -> None:
 def test_counters_resume() -> None:
     counters = Counters()
     counters.env_steps, counters.frames = 800, 3200
-    counters.book_episode(250.0)
+    counters.record_episode(250.0)
     again = Counters(counters.state())
     assert (again.env_steps, again.frames, again.episodes, again.mean_return) == (800, 3200, 1, 250.0)
     assert again.wall_s >= counters.state()["wall_s"] - 1e-3

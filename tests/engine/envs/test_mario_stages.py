@@ -68,8 +68,8 @@ def test_an_episode_of_the_whole_game_reports_the_flags_it_reached() -> None:
 def test_shared_state_carries_every_stage() -> None:
     shared_state = SharedState(1)
     every = EpisodeRecord(0, 1.5, 2, 3, True, 4, 31, 2**32 - 1, 7)
-    shared_state.book(0, 8, 32, [every])
-    assert list(shared_state.ended()) == [(0, every)]
+    shared_state.record(0, 8, 32, [every])
+    assert list(shared_state.new_episodes()) == [(0, every)]
     assert every.cleared_stages == list(STAGES)
 
 
@@ -79,7 +79,7 @@ def test_records_of_stages_are_saved_in_a_checkpoint_and_restored() -> None:
     for number in range(150):  # the whole game: ever more of them come to 1-2, few clear it
         cleared = (first if number >= 50 else 0) | (second if number % 50 == 49 and number > 50 else 0)
         ended_in = 2 if cleared & second else 1 if cleared else 0
-        board.book(0, EpisodeRecord(number % 2, 1.0, 1, 1, False, 0, ended_in, cleared), 10 * number)
+        board.record_episode(0, EpisodeRecord(number % 2, 1.0, 1, 1, False, 0, ended_in, cleared), 10 * number)
     one, two, three = board.stages()
     assert one == StageRecord(stage="1-1", episodes=150, clears=100, recent=100, recent_clears=100, first_clear=500)
     assert two == StageRecord(stage="1-2", episodes=100, clears=2, recent=100, recent_clears=2, first_clear=990)
@@ -87,13 +87,13 @@ def test_records_of_stages_are_saved_in_a_checkpoint_and_restored() -> None:
     again = LaneStats(1, 2)
     again.load_state(board.state(), json.loads(json.dumps(board.stages_state())))
     assert again.stages() == board.stages()
-    again.book(0, EpisodeRecord(0, 1.0, 1, 1, False, 0, 0, 0), 2000)
+    again.record_episode(0, EpisodeRecord(0, 1.0, 1, 1, False, 0, 0, 0), 2000)
     assert again.stages()[0].recent_clears == 99
 
 
 def test_games_without_stages_have_no_records() -> None:
     board = LaneStats(1, 1)
-    board.book(0, EpisodeRecord(0, 1.0, 1, 0, False, 3, -1, 0), 10)
+    board.record_episode(0, EpisodeRecord(0, 1.0, 1, 0, False, 3, -1, 0), 10)
     assert board.stages() == []
 
 

@@ -535,8 +535,8 @@ def test_the_last_words_of_a_member_are_heard() -> None:
 def test_no_episode_is_missed_where_many_end_between_two_looks() -> None:
     shared_state = SharedState(2)
     for number in range(5_000):
-        shared_state.book(1, 1, 4, [EpisodeRecord(0, 0.0, number, 0, False, 0, -1, 0)])
-    assert [(member, episode.length) for member, episode in shared_state.ended()] == [
+        shared_state.record(1, 1, 4, [EpisodeRecord(0, 0.0, number, 0, False, 0, -1, 0)])
+    assert [(member, episode.length) for member, episode in shared_state.new_episodes()] == [
         (1, each) for each in range(5_000)
     ]
-    assert list(shared_state.ended()) == []
+    assert list(shared_state.new_episodes()) == []

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from engine.protocol.messages import Changed, Log, Progress, Set, Tunable
-from engine.runners.actor_learner import follow
+from engine.runners.actor_learner import apply_tuning
 from engine.runners.shared_state import SharedState
 from tests.support.in_process import checkpoint_of, of_kind, train
 from tests.support.learner import CONFIG, feed, make_learner
@@ -23,12 +23,12 @@ def test_beta_is_taken_each_time_that_it_is_set_also_to_what_it_was_set_to_befor
     shared_state.open()
     for _ in range(2):
         shared_state.tune("beta", 0.6)
-        follow(shared_state, learner)
+        apply_tuning(shared_state, learner)
         assert learner.replay.beta == 0.6
         feed(learner, 30, seed=0)
         annealed = learner.replay.beta
         assert annealed > 0.6
-        follow(shared_state, learner)  # told again, but not set again
+        apply_tuning(shared_state, learner)  # told again, but not set again
         assert learner.replay.beta == annealed
 
 

@@ -32,7 +32,7 @@ def started(terminal: Terminal, folder: Path) -> Run:
     return the_run(folder)
 
 
-def goes_on(run: Run) -> None:
+def proceed(run: Run) -> None:
     """A fresh client sees the run take steps."""
     with HostClient(run) as client:
         first = next_event(client, Progress)
@@ -79,7 +79,7 @@ def test_training_survives_its_terminal_and_is_attached_again(how: str, tmp_path
         assert b"\x1b[?1049l" in terminal.raw  # the alternate screen was left
         assert b"\x1b[?1000l" in terminal.raw  # mouse reporting is off
         assert f"{run.name} keeps running. Reattach with: mario-tui attach".encode() in terminal.raw
-    goes_on(run)
+    proceed(run)
     if how == "hang up":
         again = Terminal("attach", cwd=tmp_path, columns=120, rows=40)
         again.wait_for("● running", run.name, "lane 0.", "Mean return")
@@ -122,8 +122,8 @@ def test_headless_survives_its_terminal(tmp_path: Path) -> None:
     terminal.wait_for("running", "steps/s")
     run = the_run(tmp_path)
     terminal.hang_up()
-    goes_on(run)
-    goes_on(run)  # it had something to write meanwhile
+    proceed(run)
+    proceed(run)  # it had something to write meanwhile
     os.kill(terminal.pid, signal.SIGTERM)
     assert terminal.wait() == 0
     assert run.record().state == "finished"
