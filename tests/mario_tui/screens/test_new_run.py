@@ -132,11 +132,11 @@ def test_the_estimate_knows_what_the_game_shows(options: dict[str, Any]) -> None
 
 def test_too_much_memory_is_said_before_the_start() -> None:
     form = Form()
-    assert "memory: about 1.9 GiB, 1.1 of it replay" in form.memory()
+    assert "memory: about 1.9 GiB (1.1 GiB replay)" in form.memory()
     form.set("buffer_size", "900000000")
     assert form.memory().endswith("TOO MUCH")
     form.set("use_mmap_buffer", "on")
-    assert form.memory().endswith("the replay is in a file")
+    assert form.memory().endswith("replay in a file")
 
 
 async def test_the_form_shows_every_option_of_the_game_and_what_is_wrong(tmp_path: Path) -> None:
