@@ -109,7 +109,7 @@ def _show(found: Profiled, options: argparse.Namespace) -> int:
 def _folder(config: RunConfig) -> Iterator[Path]:
     """A temporary folder for the measured runs; in the run folder if the replay is in a file, to use the same disk."""
     parent = None
-    if config.use_mmap_buffer:
+    if config.replay_in_files:
         parent = Path(config.run_dir)
         parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="mario-tui-profile-", dir=parent) as folder:

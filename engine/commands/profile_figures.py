@@ -183,8 +183,8 @@ def _ideas(measured: Measurement) -> Iterable[Idea]:
         )
     if config.emulator != "native" and config.game == "mario":
         yield Idea({"emulator": "native"}, f"emulation takes {emulation:.0%} of the loop", 0.9 * emulation)
-    if config.use_mmap_buffer:
-        yield Idea({"use_mmap_buffer": False}, f"sampling from the file takes {sampling:.0%} of the loop", sampling / 2)
+    if config.replay_in_files:
+        yield Idea({"replay_device": "auto"}, f"sampling from the file takes {sampling:.0%} of the loop", sampling / 2)
     yield from _ideas_of_runners(measured, split)
 
 

@@ -8,7 +8,7 @@ from dataclasses import fields
 from typing import Any
 
 from engine.config.fields import GAMES, RUNNERS, FieldSpec, flag, is_int, is_text, read_number
-from engine.config.run_config import RunConfig, belongs, defaults, make_config
+from engine.config.run_config import ALIASES, RunConfig, belongs, defaults, make_config
 
 
 def add_arguments(parser: argparse.ArgumentParser, game: str = GAMES[0], runner: str = RUNNERS[0]) -> None:
@@ -36,6 +36,11 @@ def add_arguments(parser: argparse.ArgumentParser, game: str = GAMES[0], runner:
         if not belongs(spec.name, game, runner):
             kwargs["help"] = argparse.SUPPRESS
         groups[meta["group"]].add_argument(flag(spec.name), **kwargs)
+    for name, (option_name, value) in ALIASES.items():
+        parser.add_argument(
+            flag(name), dest=option_name, action="store_const", const=value, default=argparse.SUPPRESS,
+            help=argparse.SUPPRESS,
+        )  # fmt: skip
 
 
 def given(namespace: argparse.Namespace) -> dict[str, Any]:

@@ -37,7 +37,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "tau": 1.0,
         "save_every": 5_000,
     },
-    # Horgan et al. 2018, appendix C: actors pull weights every 400 steps, which is --sync-every here; the paper updates
+    # Horgan et al. 2018, appendix C: actors pull weights every 400 steps; the paper updates
     # the target network every 2,500 updates. 9.7k samples and 12.5k inserts per second.
     "apex-paper": {
         "runner": "apex",
@@ -52,7 +52,8 @@ PRESETS: dict[str, dict[str, Any]] = {
         "beta_annealing": 0.0,
         "replay_ratio": 0.776,
         "epsilon": 0.4,
-        "sync_every": 400,
+        "sync_every": 2_500,
+        "pull_every": 400,
         "tau": 1.0,
     },
 }

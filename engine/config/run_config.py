@@ -22,8 +22,20 @@ from engine.errors import UserError
 from engine.runtime.files import read_bounded
 
 __all__ = [
-    "AUTO", "BOARD_GAMES", "GAMES", "REWARDS", "RUNNERS", "ConfigError", "RunConfig", "belongs", "defaults",
-    "flag", "load_toml", "make_config",
+    "ALIASES",
+    "AUTO",
+    "BOARD_GAMES",
+    "GAMES",
+    "REWARDS",
+    "RUNNERS",
+    "TUNABLE_BOUNDS",
+    "ConfigError",
+    "RunConfig",
+    "belongs",
+    "defaults",
+    "flag",
+    "load_toml",
+    "make_config",
 ]  # fmt: skip
 
 BOARD_GAMES = ("snake", "tetris")
@@ -192,9 +204,15 @@ class RunConfig:
     sync_every: int = option(
         1,
         "learning",
-        "learner updates between target-network updates; also environment steps between a worker's or actor's checks "
-        "for new weights",
+        "learner updates between target-network updates",
         low=1,
+    )
+    pull_every: int | None = option(
+        None,
+        "learning",
+        "environment steps between a worker's or actor's checks for newer weights; none: as --sync-every",
+        low=1,
+        runners=("parallel", "apex"),
     )
     tau: float = option(
         0.002,  # table
@@ -235,18 +253,12 @@ class RunConfig:
     )
 
     buffer_size: int = option(400_000, "replay", "replay capacity in transitions; 3 KB each at 50x60", low=100)  # trial
-    use_mmap_buffer: bool = option(
-        False,
-        "replay",
-        "keep the replay in a file in the run's folder: it may exceed memory and is reopened on resume",
-        runners=("single", "parallel", "ddp"),
-    )
     replay_device: str = option(
         "auto",
         "replay",
-        "where the replay is kept: host, or device (the GPU that learns); auto: device if half of its free memory is "
-        "enough",
-        choices=("auto", "host", "device"),
+        "where the replay is kept: host (memory), device (the GPU that learns) or files (in the run's folder: it may "
+        "exceed memory and is reopened on resume); auto: device if half of its free memory is enough, else host",
+        choices=("auto", "host", "device", "files"),
         runners=("single", "parallel", "ddp"),
     )
     prioritized_replay: bool = option(
@@ -307,8 +319,6 @@ class RunConfig:
                 f"must be at least {lanes * (self.n_step + 8):,} for {lanes:,} lanes and n-step {self.n_step}, "
                 f"got {self.buffer_size:,}",
             )
-        if self.use_mmap_buffer and self.replay_device == "device":
-            raise ConfigError("replay_device", "must be auto or host with --use-mmap-buffer, got 'device'")
         if self.burnin > self.buffer_size:
             raise ConfigError("burnin", f"must be at most --buffer-size ({self.buffer_size:,}), got {self.burnin:,}")
         if self.batch_size > self.largest_batch:
@@ -347,6 +357,15 @@ class RunConfig:
         """Largest batch in transitions, which is one replay: workers and ranks have one each, actors share one."""
         return self.buffer_size // (1 if self.runner == "apex" else self.processes)
 
+    @property
+    def replay_in_files(self) -> bool:
+        return self.replay_device == "files"
+
+    @property
+    def weight_pull_steps(self) -> int:
+        """Environment steps between a member's checks for newer weights."""
+        return self.sync_every if self.pull_every is None else self.pull_every
+
     def to_toml(self) -> str:
         """The options as TOML, one key per field, without those that are unset (None) or of another game."""
         return tomli_w.dumps(self.options())
@@ -361,6 +380,17 @@ class RunConfig:
         return {name: value for name, value in values.items() if value is not None}
 
 
+ALIASES: dict[str, tuple[str, Any]] = {"use_mmap_buffer": ("replay_device", "files")}
+"""Earlier names of switches, which files and command lines may still use, and the option that each one sets."""
+TUNABLE_BOUNDS: dict[str, tuple[float, float]] = {
+    **{
+        spec.name: (spec.metadata["low"], spec.metadata["high"])
+        for spec in fields(RunConfig)
+        if spec.name in ("learning_rate", "beta", "replay_ratio")
+    },
+    "epsilon_scale": (0.0, 10.0),
+}
+"""Accepted range of each setting that can be changed during a run. `epsilon_scale` multiplies every lane's epsilon."""
 _MAX_FILE_BYTES = 2**20
 """Largest options file that is read."""
 _SLOWEST_TARGET = 10_000
@@ -456,11 +486,21 @@ def make_config(values: Mapping[str, Any], source: str | None = None) -> RunConf
 
 
 def _known(values: Mapping[str, Any], source: str) -> dict[str, Any]:
+    values = _without_aliases(values)
     names = [spec.name for spec in fields(RunConfig)]
     for key in values:
         if key not in names:
             raise UserError(f"{source}: unknown key {key!r}; must be one of {', '.join(names)}")
     return dict(values)
+
+
+def _without_aliases(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values with earlier names of options replaced; what is given by its own name wins."""
+    found = dict(values)
+    for name, (option_name, value) in ALIASES.items():
+        if found.pop(name, False):
+            found.setdefault(option_name, value)
+    return found
 
 
 def _check_board(game: str, board: str | None) -> None:

@@ -28,7 +28,7 @@ def check_start(config: RunConfig, *, new: bool = True) -> None:
         except UserError as error:
             raise UserError(f"--rom: {error}") from None
     _check_memory(config)
-    if config.use_mmap_buffer and new:
+    if config.replay_in_files and new:
         _check_disk(config)
 
 
@@ -63,7 +63,7 @@ def _cuda_devices() -> int:
 
 def _check_memory(config: RunConfig) -> None:
     try:
-        check_memory(config, *observation_layout(config), with_replay=not config.use_mmap_buffer)
+        check_memory(config, *observation_layout(config), with_replay=not config.replay_in_files)
     except UserError:
         if not _replay_may_be_on_gpu(config):
             raise
@@ -71,7 +71,7 @@ def _check_memory(config: RunConfig) -> None:
 
 
 def _replay_may_be_on_gpu(config: RunConfig) -> bool:
-    if config.runner == "apex" or config.replay_device == "host" or config.use_mmap_buffer:
+    if config.runner == "apex" or config.replay_device in ("host", "files"):
         return False
     return config.device not in ("cpu", "mps") and (_is_rocm() or _cuda_devices() > 0)
 

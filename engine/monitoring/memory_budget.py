@@ -52,7 +52,7 @@ def replay_bytes(transitions: int, frame_shape: tuple[int, ...], mask_actions: i
 
 
 def mapped_bytes(transitions: int, frame_shape: tuple[int, ...], stack: int, mask_actions: int) -> int:
-    """Bytes of a replay on disk with `--use-mmap-buffer`: everything except the priorities. `stack` is not used."""
+    """Bytes of a replay on disk with `--replay-device files`: everything except the priorities. `stack` is not used."""
     return transitions * (math.prod(frame_shape) + 16 + mask_actions)
 
 
@@ -147,5 +147,5 @@ def check_memory(
     raise UserError(
         f"--buffer-size: {config.buffer_size:,} transitions take {each * config.buffer_size / gib:,.1f} GiB, and about "
         f"{(available - rest) / gib:.1f} GiB of memory are free; accepted: up to {fits:,}"
-        + (", or --use-mmap-buffer" if with_replay else "")
+        + (", or --replay-device files" if with_replay else "")
     )

@@ -200,7 +200,7 @@ def act(link: HostLink, index: int, restarts: int, shared: Shared) -> None:
         seed=int(seeds[1]),
     )
     errors = TDErrors(env.lanes, config.n_step, config.gamma)
-    shown_at, pulled_at = float("-inf"), -config.sync_every
+    shown_at, pulled_at = float("-inf"), -config.weight_pull_steps
     played = 0
     while not shared_state.stopped:
         shared_state.beat(index, step_s(config))
@@ -213,7 +213,7 @@ def act(link: HostLink, index: int, restarts: int, shared: Shared) -> None:
                 shared_state.waited[index] += time.monotonic() - before
             shown_at = show_screen(shared_state, index, actor, shared.screen, shown_at)
             continue
-        if played - pulled_at >= config.sync_every:
+        if played - pulled_at >= config.weight_pull_steps:
             pulled_at = played
             updates = policy.pull()
             if updates is not None:

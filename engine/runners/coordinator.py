@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from engine.agents import Losses
 from engine.agents.exploration import annealed, epsilon_ladder
-from engine.config.run_config import RunConfig
+from engine.config.run_config import TUNABLE_BOUNDS, RunConfig
 from engine.envs.curricula import Curriculum, make_curriculum, report
 from engine.envs.factory import describe_games
 from engine.protocol.messages import (
@@ -58,12 +58,6 @@ from engine.runtime.threads import ThreadBudget
 _REPORT_EVERY_S = 0.5
 _SAVING_S = 600.0
 """Seconds that writing one piece of a checkpoint may take before the host treats this process as hung."""
-_ACCEPTED = {
-    "learning_rate": (1e-8, 1.0),
-    "epsilon_scale": (0.0, 10.0),
-    "beta": (0.0, 1.0),
-    "replay_ratio": (0.01, 1024.0),
-}
 _KEPT: dict[Tunable, str] = {
     "learning_rate": "learning_rate",
     "epsilon_scale": "epsilon",
@@ -275,7 +269,7 @@ class Coordinator:
                 pass  # such as a pause of a paused run
 
     def _set(self, wanted: Set) -> None:
-        low, high = _ACCEPTED[wanted.name]
+        low, high = TUNABLE_BOUNDS[wanted.name]
         if not low <= wanted.value <= high:
             self._link.log(f"{wanted.name}: must be between {low:g} and {high:g}, got {wanted.value:g}", "warning")
             return
@@ -348,7 +342,7 @@ def tuned_of(extra: Mapping[str, Any]) -> dict[Tunable, float]:
     """The settings that were changed before a checkpoint. Raises `CheckpointError` if one is out of bounds."""
     tuned: dict[Tunable, float] = {}
     for name, value in extra.get("tuned", {}).items():
-        low, high = _ACCEPTED.get(name, (1.0, 0.0))
+        low, high = TUNABLE_BOUNDS.get(name, (1.0, 0.0))
         if name not in _KEPT or not isinstance(value, int | float) or not low <= value <= high:
             raise checkpoints.CheckpointError(f"the checkpoint's {name} can't be {value!r}")
         tuned[name] = float(value)

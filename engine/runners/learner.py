@@ -86,7 +86,7 @@ class Learner:
         self.choices = choose(config, spec, device, threads, choices, tell)
         config = dataclasses.replace(config, batch_size=self.choices.batch_size)
         on_device = replay is None and belongs_on_device(config, spec, device, index, share)
-        elsewhere = replay is None and (config.use_mmap_buffer or (on_device and device.type != "cpu"))
+        elsewhere = replay is None and (config.replay_in_files or (on_device and device.type != "cpu"))
         if index == 0:  # checks for all processes of the run, before the others allocate
             check_memory(
                 config, spec.frame_shape, spec.stack, spec.actions if spec.masked else 0, with_replay=not elsewhere

@@ -2,7 +2,7 @@
 
 This is A3C (Mnih et al. 2016, arXiv:1602.01783) with replay.
 
-A worker loads the shared model with each of its updates, and at least every `sync_every` environment steps. Worker 0
+A worker loads the shared model with each of its updates, and at least every `pull_every` environment steps. Worker 0
 coordinates. A single worker computes the same as the `single` runner, bit for bit.
 """
 
@@ -133,7 +133,7 @@ class _Worker:
 
     def iterate(self) -> list[Losses]:
         played = int(self._shared_state.counts[self._index, 0])
-        if played - self._looked_at >= self.actor_learner.config.sync_every:
+        if played - self._looked_at >= self.actor_learner.config.weight_pull_steps:
             self._looked_at = played
             self.agent.pull()
         losses = self.actor_learner.iterate()

@@ -33,14 +33,14 @@ def make_replay(
         folder: where a memory-mapped replay has its files.
         renew, others: see `MappedMemory`.
     """
-    if config.use_mmap_buffer and folder is None:
+    if config.replay_in_files and folder is None:
         raise ValueError("a replay in files needs a folder")
     options, priorities = _replay_options(config, spec, config.parallel_envs, share)
     if device is not None:
         if not config.prioritized_replay:
             priorities = {"alpha": 0.0, "beta": 0.0, "beta_annealing": 0.0}
         return DeviceReplayBuffer(**options, **priorities, device=device)
-    options["memory"] = MappedMemory(folder, renew, others) if config.use_mmap_buffer and folder is not None else None
+    options["memory"] = MappedMemory(folder, renew, others) if config.replay_in_files and folder is not None else None
     options["reuse_batches"] = True
     return PrioritizedReplayBuffer(**options, **priorities) if config.prioritized_replay else ReplayBuffer(**options)
 
@@ -104,6 +104,6 @@ def _may_be_on_device(config: RunConfig, device: torch.device) -> bool:
     """Whether the replay must lie on the device that learns, or may if it fits."""
     if config.replay_device == "device" and device.type == "mps":
         raise UserError("--replay-device: MPS has no float64, which priorities need; accepted: auto, host")
-    if config.replay_device == "host" or config.use_mmap_buffer:
+    if config.replay_device in ("host", "files"):
         return False
     return config.replay_device == "device" or device.type == "cuda"

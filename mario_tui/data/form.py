@@ -147,7 +147,7 @@ class Form:
         total, replay = estimate_bytes(config)
         free = available_bytes()
         parts = f"memory: about {gibibytes(total)} GiB ({gibibytes(replay)} GiB replay); {gibibytes(free)} GiB free"
-        if config.use_mmap_buffer:
+        if config.replay_in_files:
             return f"{parts}; replay in a file"
         return f"{parts}: TOO MUCH" if total > free else parts
 

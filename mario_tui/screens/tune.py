@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import get_args
 
 from rich.text import Text
 from textual.app import ComposeResult
@@ -12,14 +13,12 @@ from textual.containers import Horizontal, Vertical
 from textual.widgets import Input, Label, Static
 
 from engine.config.fields import must_be_within
+from engine.config.run_config import TUNABLE_BOUNDS
 from engine.protocol.messages import Set, Tunable
 from mario_tui.screens.base import Modal
 
 SETTINGS: dict[Tunable, tuple[str, float, float]] = {
-    "learning_rate": ("learning rate", 1e-8, 1.0),
-    "epsilon_scale": ("epsilon scale", 0.0, 10.0),
-    "beta": ("beta", 0.0, 1.0),
-    "replay_ratio": ("replay ratio", 0.01, 1024.0),
+    name: (name.replace("_", " "), *TUNABLE_BOUNDS[name]) for name in get_args(Tunable)
 }
 """Label and range of each setting; the engine validates the values again."""
 

@@ -401,7 +401,7 @@ def test_a_checkpoint_restores_weights_optimiser_counters_and_random_state(tmp_p
 
 
 def test_a_replay_in_files_with_a_checkpoint_of_its_own_is_learned_from_on_resume(tmp_path: Path) -> None:
-    config = dataclasses.replace(CONFIG, use_mmap_buffer=True, checkpoint_replay=True)
+    config = dataclasses.replace(CONFIG, replay_device="files", checkpoint_replay=True)
     learner = make_learner(config, replay_folder=tmp_path / "replay")
     feed(learner, 60, seed=0)
     learner.write_checkpoint(tmp_path / "c", 120, config, {}, {})

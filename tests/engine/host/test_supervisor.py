@@ -31,7 +31,7 @@ from engine.host.address import socket_path
 from engine.host.client import HostClient, HostGone, HostProcess, attach
 from engine.host.run_state import MAX_POINTS, RunState
 from engine.host.runner_process import RunnerProcess
-from engine.protocol import messages
+from engine.protocol import framing, messages
 from engine.protocol.messages import (
     Checkpoint,
     Evaluate,
@@ -68,9 +68,9 @@ def test_many_clients_one_run(tmp_path: Path) -> None:
             # Somebody who connects, asks for pictures and never reads.
             sleeper = socket.socket(socket.AF_UNIX)
             sleeper.connect(str(address))
-            sleeper.sendall(messages.pack(Render(on=True, fps=30)))
+            sleeper.sendall(framing.pack(Render(on=True, fps=30)))
             # Somebody who talks nonsense, and somebody who leaves in the middle of a word.
-            for nonsense in (b"\xff\xff\xff\xff", messages.pack(Pause())[:-1] + b"\xc1", b"\x00\x00"):
+            for nonsense in (b"\xff\xff\xff\xff", framing.pack(Pause())[:-1] + b"\xc1", b"\x00\x00"):
                 rude = socket.socket(socket.AF_UNIX)
                 rude.connect(str(address))
                 rude.sendall(nonsense)
@@ -334,10 +334,10 @@ def test_charts_thin_out_and_keep_their_ends() -> None:
 
 
 def test_decoding_takes_only_what_the_page_of_messages_lists() -> None:
-    assert messages.decode_command(messages.encode(Pause())) == Pause()
-    unreal = [messages.encode(Render(on=True, fps=fps)) for fps in (0.0, -1.0, math.nan)]
+    assert framing.decode_command(framing.encode(Pause())) == Pause()
+    unreal = [framing.encode(Render(on=True, fps=fps)) for fps in (0.0, -1.0, math.nan)]
     for foreign in (b"\x80\x04N.", msgspec.msgpack.encode({"type": "Shell", "command": "rm"}), b"", *unreal):
         with pytest.raises(msgspec.DecodeError):
-            messages.decode_command(foreign)
+            framing.decode_command(foreign)
     with pytest.raises(ValueError, match="at most"):
-        messages.body_length(b"\xff\xff\xff\xff")
+        framing.body_length(b"\xff\xff\xff\xff")

@@ -203,7 +203,7 @@ async def test_several_are_deleted_with_the_mouse(tmp_path: Path) -> None:
     [
         {},
         {"game": "snake", "board": "8x8", "prioritized_replay": False},
-        {"game": "tetris", "reward": "jumanji", "batch_size": "auto", "use_mmap_buffer": True},
+        {"game": "tetris", "reward": "jumanji", "batch_size": "auto", "replay_device": "files"},
         {"runner": "apex", "num_actors": 3},
         {"stage": "random", "actions": "noop,right,right+A", "learning_rate": 1e-3, "run_dir": "my runs"},
     ],

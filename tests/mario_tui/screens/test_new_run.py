@@ -135,7 +135,7 @@ def test_too_much_memory_is_said_before_the_start() -> None:
     assert "memory: about 1.9 GiB (1.1 GiB replay)" in form.memory()
     form.set("buffer_size", "900000000")
     assert form.memory().endswith("TOO MUCH")
-    form.set("use_mmap_buffer", "on")
+    form.set("replay_device", "files")
     assert form.memory().endswith("replay in a file")
 
 
