@@ -34,7 +34,8 @@ def at_work(front_end: int) -> psutil.Process:
     """The engine process of a front end, as soon as it has finished its imports and redirected standard output."""
     (child,) = wait_until(lambda: psutil.Process(front_end).children(), "the engine's process")
     assert isinstance(child, psutil.Process)
-    wait_until(lambda: Path(f"/proc/{child.pid}/fd/1").readlink() == Path(os.devnull), "the engine at work")
+    files = Path(f"/proc/{child.pid}/fd")
+    wait_until(lambda: (files / "1").readlink() == (files / "2").readlink(), "the engine at work")
     return child
 
 
