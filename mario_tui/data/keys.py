@@ -148,7 +148,7 @@ KEYS = (
         shown=False,
     ),
     Key("home", "h", "Home", "Go back to the list of runs; training continues", "dashboard"),
-    Key("detach", "q,d", "Detach", "Detach; training continues", "dashboard"),
+    Key("detach", "q,d", "Leave", "Detach; training continues", "dashboard"),
     Key("help", "question_mark,f1", "Help", "Show this help", "everywhere"),
     Key("command_palette", "ctrl+p", "Palette", "Find an action by name", "everywhere"),
 )

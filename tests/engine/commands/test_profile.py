@@ -110,7 +110,7 @@ def test_the_search_adopts_faster_options_and_continues_from_them() -> None:
     assert "learner-bound" in report and "learning takes 83% of the loop" in report
     assert "no memory" in report
     chance = Confirmed((base, base), (best, dataclasses.replace(best, env_steps_per_s=20)))
-    assert "None: what seemed faster is 1.00 times" in markdown("x", base, trials, chance)
+    assert "None. A faster trial was not confirmed; it is 1.00 times as fast" in markdown("x", base, trials, chance)
     assert figures("x", base, trials, chance)["recommended"] == []
     assert figures("x", base, trials[1:], None)["recommended"] == []
 
