@@ -10,7 +10,7 @@ from urllib.parse import unquote
 import pytest
 
 from engine.config.fields import flag
-from engine.config.run_config import RunConfig
+from engine.config.run_config import ALIASES, RunConfig
 from tests.support.key_tables import with_key_tables
 
 ROOT = Path(__file__).parent.parent
@@ -86,7 +86,12 @@ def test_modules_exist(page: Path) -> None:
 
 @each_page
 def test_options_exist(page: Path) -> None:
-    known = {flag(field.name) for field in dataclasses.fields(RunConfig)} | FOREIGN_FLAGS | {"--help"}
+    known = (
+        {flag(field.name) for field in dataclasses.fields(RunConfig)}
+        | {flag(name) for name in ALIASES}
+        | FOREIGN_FLAGS
+        | {"--help"}
+    )
     for path in (
         path for folder in ("engine", "mario_tui", "bench", "tests/support") for path in ROOT.glob(f"{folder}/**/*.py")
     ):

@@ -11,9 +11,7 @@ import pytest
 
 from tests.support.app import folder_of_runs
 from tests.support.program import PATIENCE_S
-from tests.support.web import Served, served
-
-__all__ = ["served"]
+from tests.support.web import Served
 
 playwright = pytest.importorskip("playwright.async_api", reason="make test-long installs playwright")
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")

@@ -24,7 +24,7 @@ from textual.widgets import Static
 
 from engine.config.run_config import make_config
 from engine.errors import UserError
-from engine.host import supervisor as host
+from engine.host import __main__ as host
 from engine.protocol import failures
 from engine.protocol.framing import pack
 from engine.protocol.messages import Failed, Finished, Hello, Log, Phase, Saved

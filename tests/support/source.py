@@ -79,7 +79,7 @@ class Source:
         self._server = EventServer(
             hello=self._hello,
             current=lambda: [e for e in (self.view.progress, self.view.lanes, self.view.system) if e is not None],
-            obey=self._obey,
+            obey=self._handle,
             rendering=lambda render: None,
             complain=print,
         )

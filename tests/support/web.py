@@ -12,7 +12,6 @@ from pathlib import Path
 
 import aiohttp
 import psutil
-import pytest
 
 from tests.support.program import PATIENCE_S, PROGRAM
 
@@ -62,12 +61,6 @@ class Served:
 
     def apps(self) -> list[psutil.Process]:
         return psutil.Process(self.process.pid).children()
-
-
-@pytest.fixture
-async def served(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Served]:
-    async with serving(tmp_path, *getattr(request, "param", ())) as served:
-        yield served
 
 
 @contextlib.asynccontextmanager

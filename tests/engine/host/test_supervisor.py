@@ -75,7 +75,7 @@ def test_many_clients_one_run(tmp_path: Path) -> None:
                 rude.connect(str(address))
                 rude.sendall(nonsense)
                 rude.close()
-            next_event(one, Log, lambda log: log.level == "warning" and "no command" in log.text)
+            next_event(one, Log, lambda log: log.level == "warning" and "invalid command" in log.text)
 
             one.send(Render(on=True, fps=10))
             frame = next_event(one, Frame)

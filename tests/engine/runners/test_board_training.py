@@ -102,16 +102,16 @@ def test_a_person_turns_moves_and_lets_go_of_a_piece() -> None:
     env = make_lanes(make_config({"game": "tetris"}), 1, threads=1, seed=0)
     env.reset()
     person, width = TetrisPerson(7), 7
-    person.hear([], env.masks)
+    person.on_keys([], env.masks)
     start = person.shown
     assert person.action(env.reset(), env.masks) is None  # nothing falls by itself
-    person.hear([joypad.RIGHT], env.masks)
+    person.on_keys([joypad.RIGHT], env.masks)
     assert person.shown == start + 1
-    person.hear([joypad.UP], env.masks)
+    person.on_keys([joypad.UP], env.masks)
     assert person.shown // width == 1
-    person.hear([joypad.LEFT] * 9, env.masks)
+    person.on_keys([joypad.LEFT] * 9, env.masks)
     assert person.shown == width  # the wall
-    person.hear([joypad.DOWN], env.masks)
+    person.on_keys([joypad.DOWN], env.masks)
     assert person.action(env.reset(), env.masks) == width
     assert person.action(env.reset(), env.masks) is None
 
@@ -119,7 +119,7 @@ def test_a_person_turns_moves_and_lets_go_of_a_piece() -> None:
 def test_a_person_steers_a_snake_that_waits_for_the_first_key() -> None:
     person = SnakePerson()
     assert person.action(np.zeros(1, np.uint8), None) is None
-    person.hear([joypad.LEFT, joypad.A], None)  # A means nothing here
+    person.on_keys([joypad.LEFT, joypad.A], None)  # A means nothing here
     assert person.action(np.zeros(1, np.uint8), None) == 3
     assert person.action(np.zeros(1, np.uint8), None) == 3  # and it goes on
 

@@ -190,7 +190,7 @@ def kill_actors(folder: Path, kills: int, how: signal.Signals) -> None:
                 victim = choose.choice(members_of(run))
                 at = time.monotonic()
                 victim.send_signal(how)
-                lost = next_event(client, Log, lambda log: "takes its place" in log.text)
+                lost = next_event(client, Log, lambda log: log.text.endswith("; restarted"))
                 assert time.monotonic() - at < (20 if how == signal.SIGSTOP else 10)  # 5 s on an idle machine
                 index = int(lost.text.split()[1])
                 back = next_event(client, Members, lambda m: all(member.ready for member in m.members))
@@ -458,7 +458,7 @@ def test_a_worker_that_is_lost_with_the_lock_is_replaced(how: signal.Signals, tm
                 wait_until(stopped_with_the_lock, "a worker with the lock")
                 if how == signal.SIGKILL:
                     worker.kill()
-                lost = next_event(client, Log, lambda log: "takes its place" in log.text)
+                lost = next_event(client, Log, lambda log: log.text.endswith("; restarted"))
                 assert lost.text.startswith("worker 1 was lost")
                 learned = next_event(client, Progress).updates
                 next_event(client, Progress, lambda p, learned=learned: p.updates > learned + 10)
@@ -486,7 +486,7 @@ def test_a_worker_of_a_resumed_run_is_replaced_after_its_checkpoint_is_gone(tmp_
             next_event(client, Saved)
             assert not (run.path / "step-000000001500").exists()
             members_of(run)[0].kill()
-            next_event(client, Log, lambda log: "takes its place" in log.text)
+            next_event(client, Log, lambda log: log.text.endswith("; restarted"))
             back = next_event(client, Members, lambda m: all(member.ready for member in m.members)).members
             next_event(client, Members, lambda m: m.members[1].env_steps > back[1].env_steps)
             client.send(Stop())

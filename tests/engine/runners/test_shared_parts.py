@@ -414,7 +414,7 @@ SINGLE, TWO, THREE = (" or ".join(f"--runner {name}" for name in names) for name
         ("--num-processes 3", f"--num-processes is not an option of single; it needs {TWO}"),
         ("--runner parallel --checkpoint-replay",
          f"--checkpoint-replay is not an option of parallel; it needs {SINGLE}"),
-        ("--runner apex --use-mmap-buffer", f"--use-mmap-buffer is not an option of apex; it needs {THREE}"),
+        ("--runner apex --use-mmap-buffer", f"--replay-device is not an option of apex; it needs {THREE}"),
         ("--runner apex --no-async-envs", f"--async-envs is not an option of apex; it needs {THREE}"),
         ("--runner apex --num-actors 0", "--num-actors must be a whole number between 1 and 1,024, got 0"),
         ("--preset apex-paper --runner single", "--num-actors is not an option of single"),

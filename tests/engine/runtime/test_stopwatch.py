@@ -153,7 +153,7 @@ def test_the_panel_shows_the_leading_process_and_a_line_for_each_other() -> None
     view.apply(Stages(processes=[leader, actor, starting]))
     panel = StagesPanel()
     lines = panel.compose_text(Snapshot(stages=view.stages), 40).plain.splitlines()
-    assert [line.split()[0] for line in lines] == ["learner", "forward", "act", "the", "actor"]
+    assert [line.split()[0] for line in lines] == ["learner", "forward", "act", "other", "actor"]
     assert lines[1].split()[-2:] == ["60%", "1.50"] and lines[3].endswith("30%")
     assert "emulate 70%  act 20%" in lines[4]
     assert max(len(line) for line in lines[:4]) <= 40
