@@ -50,7 +50,7 @@ def test_learning_never_imports_the_compiler() -> None:
     """The import takes a second in every process."""
     code = (
         "import sys\n"
-        "from tests.engine.runners.test_shared_parts import agent_of, batch_of\n"
+        "from tests.support.agent import agent_of, batch_of\n"
         "agent_of(0).update(*batch_of(0))\n"
         "assert 'torch' in sys.modules and 'torch._dynamo' not in sys.modules\n"
     )

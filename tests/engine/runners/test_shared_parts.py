@@ -42,23 +42,13 @@ from engine.runners.worker_pool import WorkerPool
 from engine.runtime import threads
 from mario_tui import cli
 from mario_tui.launch import make_plan
+from tests.support.agent import BATCH, agent_of, batch_of
 from tests.support.program import PATIENCE_S, child, run_program, wait_until
 
 # ---------------------------------------------------------------------------------- ranks that average gradients
 
-UPDATES, BATCH = 10, 32
+UPDATES = 10
 MOMENTS = ("never", "_loss", "_on_gradient")
-
-
-def batch_of(number: int) -> tuple[Batch, np.ndarray]:
-    """What update `number` learns from: 9x9 boards, three actions."""
-    random = np.random.default_rng(number)
-    obs, next_obs = random.integers(0, 256, (2, BATCH, 1, 9, 9), np.uint8)
-    returns, discounts = random.normal(size=(2, BATCH)).astype(np.float32)
-    return (
-        Batch(obs, random.integers(0, 3, BATCH), returns, next_obs, abs(discounts) / 2),
-        random.uniform(0.1, 1, BATCH).astype(np.float32),
-    )
 
 
 def half_of(number: int, rank: int) -> tuple[Batch, np.ndarray]:
@@ -66,14 +56,6 @@ def half_of(number: int, rank: int) -> tuple[Batch, np.ndarray]:
     half = slice(rank * BATCH // 2, (rank + 1) * BATCH // 2)
     arrays = (batch.obs, batch.actions, batch.returns, batch.next_obs, batch.discounts)
     return Batch(*(array[half] for array in arrays)), weights[half]
-
-
-def agent_of(seed: int, kind: type[DoubleDQN] = DoubleDQN, **options: Any) -> Any:
-    torch.manual_seed(seed)
-    networks = [DuelingQNetwork(1, (9, 9), 3, "grid", hidden=16) for _ in range(2)]
-    return kind(
-        *networks, device=torch.device("cpu"), learning_rate=1e-3, precision="float32", sync_every=4, tau=0.5, **options
-    )
 
 
 def learn(agent: DoubleDQN, batches: Callable[[int], tuple[Batch, np.ndarray]]) -> None:

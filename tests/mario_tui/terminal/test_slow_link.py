@@ -7,7 +7,6 @@ import select
 from pathlib import Path
 
 import psutil
-from textual.drivers._writer_thread import MAX_QUEUED_WRITES
 
 from engine.host.client import HostClient
 from engine.protocol.messages import Progress
@@ -49,7 +48,6 @@ def test_keys_work_on_a_slow_link_and_fewer_pictures_are_asked_for(tmp_path: Pat
         terminal.send("n")
         terminal.send("g")
         _read_slowly(terminal, until="Mean return")
-        assert MAX_QUEUED_WRITES >= 30  # what the program must never fill
         terminal.send("q")
         assert terminal.wait() == 0
 
