@@ -52,7 +52,7 @@ class EngineCommand(Generic[M]):
         self._process.stdin.write(data)
         self._process.stdin.flush()
 
-    def crash(self) -> str:
+    def crash_reason(self) -> str:
         """Why it exited without a result, in one line: how, and the last line of its standard error."""
         code = self._process.wait()
         how = f"killed by signal {-code}" if code < 0 else f"exit status {code}"

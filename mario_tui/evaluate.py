@@ -40,7 +40,7 @@ def evaluate(policy: Path, episodes: int, options: Sequence[str], *, as_json: bo
                     return 0
                 case _:
                     pass
-        print(f"mario-tui: {command.crash()}", file=sys.stderr)
+        print(f"mario-tui: {command.crash_reason()}", file=sys.stderr)
     return 1
 
 

@@ -64,7 +64,7 @@ def record(arguments: Sequence[str]) -> int:
                 flag = f", {'flag' if report.flag else 'no flag'}" if report.x_pos else ""
                 print(f"return {report.episode_return:.0f}, {reached(report.x_pos, report.score)}{flag}")
         if not played:
-            print(f"mario-tui: {game.crash()}", file=sys.stderr)
+            print(f"mario-tui: {game.crash_reason()}", file=sys.stderr)
     return 0 if played else 1
 
 
@@ -150,7 +150,7 @@ class PlayApp(SafeApp[None]):
                 case Evaluated():
                     pass
         if not self._leaving and self._failure is None:
-            self._failure = Failed(reason=self._game_process.crash(), traceback="", log_path="", checkpoint=None)
+            self._failure = Failed(reason=self._game_process.crash_reason(), traceback="", log_path="", checkpoint=None)
 
     def _tick(self) -> None:
         if self._failure is not None:

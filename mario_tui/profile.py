@@ -81,7 +81,7 @@ def profile(options: argparse.Namespace) -> int:
                         return 1
                     case Profiled():
                         return _show(report, options)
-            print(f"mario-tui: {command.crash()}", file=sys.stderr)
+            print(f"mario-tui: {command.crash_reason()}", file=sys.stderr)
     return 1
 
 

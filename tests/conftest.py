@@ -36,7 +36,7 @@ def _private_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
 
 @pytest.fixture(scope="session")
 def finished_run(tmp_path_factory: pytest.TempPathFactory) -> FinishedRun:
-    """`mario-tui --no-ui --steps 2000 --burnin 500 --log-format json --seed 1`, as the README has it."""
+    """`mario-tui --no-ui --steps 2000 --burnin 500 --log-format json --seed 1`."""
     folder = tmp_path_factory.mktemp("finished")
     decoy = folder / "engine"  # a folder of the user's that must not shadow ours
     decoy.mkdir()

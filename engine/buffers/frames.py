@@ -3,7 +3,7 @@
 Invariants. An entry is a frame with the action taken and its outcome (reward, end of the episode). The entries of a
 lane are numbered from 0 without gaps; entry t is in slot t % capacity. The final frame of a truncated episode follows
 as an entry without an action (`NO_ACTION`), so that its value can be bootstrapped; after a termination nothing follows.
-A stack reaches back at most to the first frame of its episode, which is repeated before it. An entry can be sampled if
+A stack never reaches before its episode; the first frame fills the gap. An entry can be sampled if
 the oldest frame of its stack is still in the ring and its n-step window is complete: n entries follow it, or its
 episode has ended. So no sample crosses the border of an episode or the write head.
 
@@ -101,7 +101,7 @@ class FrameStorage:
         layout: Layout = {
             "frames": ((lanes, capacity, *frame_shape), np.uint8),
             "records": ((lanes, capacity), _RECORD),
-            "claimed": ((lanes,), np.int64),  # entries whose slots may have been overwritten
+            "claimed": ((lanes,), np.int64),  # entries written or being written
             "written": ((lanes,), np.int64),  # entries written so far, the number of the next one
             "ended": ((lanes,), np.int64),  # entries below this belong to episodes whose end is known
             "open_start": ((lanes,), np.int64),  # first entry of the episode in progress

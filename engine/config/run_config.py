@@ -1,8 +1,8 @@
 """A run's options: one frozen dataclass that defines both the command line (`engine.config.command_line`) and the file.
 
 Every field carries its help and its accepted values, so `--help`, validation and the stored `config.toml` can't drift
-apart. Importing this does not import torch. Comments name the source of a default: "table" is the README's table of
-recipes on World 1-1, "trial" a measured Double DQN run on it that those recipes started from (32 lanes, 2 CPU cores).
+apart. Importing this does not import torch. Comments name the source of a default: "table" is docs/recipe.md on
+World 1-1, "trial" a measured Double DQN run on it that those recipes started from (32 lanes, 2 CPU cores).
 """
 
 from __future__ import annotations
@@ -262,7 +262,7 @@ class RunConfig:
         runners=("single", "parallel", "ddp"),
     )
     prioritized_replay: bool = option(
-        True, "replay", "sample by TD error (Schaul et al. 2016); helps on Mario, not on Tetris (see the README)"
+        True, "replay", "sample by TD error (Schaul et al. 2016); helps on Mario, not on Tetris (see docs/recipe.md)"
     )
     alpha: float = option(
         0.6, "replay", "priority exponent; 0 samples uniformly (Schaul et al. 2016)", low=0.0, high=1.0

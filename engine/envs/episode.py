@@ -20,7 +20,7 @@ class EpisodeRecord:
     """All fields are numbers, so that a record fits into shared memory."""
 
     lane: int
-    """Of the process that played it."""
+    """Index within the process that played it."""
     episode_return: float
     """As people count it; in Mario the sum of gym-super-mario-bros 7.4 rewards."""
     length: int

@@ -33,7 +33,7 @@ class VectorStep:
     furthest: NDArray[np.int64]  # [lanes], Mario's furthest x position of the episode; 0 for other games
     clears: NDArray[np.bool_]  # [lanes], whether a flag was reached in this step
     info: NDArray[np.int64]  # [lanes, columns], columns as in `rules.INFO_NAMES` for Mario, none for other games
-    stages: NDArray[np.int64]  # [lanes], stage at the begin of the step: 0 is 1-1, 31 is 8-4; -1 for other games
+    stages: NDArray[np.int64]  # [lanes], stage at the beginning of the step: 0 is 1-1, 31 is 8-4; -1 for other games
     emulated: int  # frames of all lanes together, including skipped scenes and new starts; 0 without a console
     masks: NDArray[np.bool_] | None = None  # [lanes, actions], legal in `frames`; None if all are always legal
     final_masks: NDArray[np.bool_] | None = None  # the same for `final_frames`
@@ -83,7 +83,7 @@ class Spec:
 
 
 class Lanes(Protocol):
-    """N games. When an episode ends, the next one begins within the same step."""
+    """N games. When an episode ends, the next one begins within the same step, if lanes restart."""
 
     lanes: int
 

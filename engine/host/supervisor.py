@@ -172,29 +172,34 @@ class Host:
 
     def _restart(self) -> None:
         reason = self._failure.reason if self._failure is not None else self._runner.how_it_ended()
-        where = "the beginning" if self._checkpoint is None else self._checkpoint.name
         self._restarts += 1
         self._failure = None
         self._resume_from = self._checkpoint
+        self._recover()
+        where = "the beginning" if self._checkpoint is None else self._checkpoint.name
         env_steps = max(0, self._checkpoint_steps)
         if self._state.progress is not None:  # steps since the checkpoint are lost
             self._publish(_back_at(self._state.progress, env_steps))
         self._state.rewind(env_steps)
         self._server.resend_history()
         self._log("warning", f"{reason}; restarting from {where} ({self._restarts} of {self._config.restarts})")
-        self._recover()
         self._runner.start(self._resume_from)
 
     def _recover(self) -> None:
-        """Commit checkpoints that were written completely before a crash; resume from the newest. Note damaged ones."""
+        """Commit checkpoints that were written completely before a crash, and resume from the newest. Note damaged
+        ones. A run that starts from another run's checkpoint has none of its own to recover."""
         recovered = checkpoints.recover(self._run)
-        if self._resume_from is None or self._resume_from.parent != self._run.path:
+        start = self._resume_from
+        if start is not None and start.parent != self._run.path:
             return
         for path in recovered:
             self._notes.append(("info", f"{path.name} was written before a crash; it is committed now"))
-            self._resume_from = self._checkpoint = max(self._resume_from, path)
+            if start is None or path > start:
+                start = path
+                self._checkpoint_steps = checkpoints.read_manifest(path).env_steps
+        self._resume_from = self._checkpoint = start
         for path in checkpoints.committed(self._run):
-            if path.name > self._resume_from.name:
+            if start is not None and path.name > start.name:
                 try:
                     checkpoints.verify(path)
                 except UserError as error:

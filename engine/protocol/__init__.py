@@ -1,1 +1,1 @@
-"""What processes tell each other: typed messages, and how they are framed on a stream."""
+"""Messages between processes, and how they are framed on a stream."""

@@ -40,7 +40,7 @@ host's own limit (`engine.runners.watchdog.SILENCE_LIMIT_S`), since a coordinato
 _SAMPLE_S = 0.005
 """Heartbeat limit per sample of an update: about twenty times what one core needs."""
 
-Tell = Callable[[str], None]
+LogLine = Callable[[str], None]
 
 
 class ActorLearner:
@@ -59,7 +59,7 @@ class ActorLearner:
         shared_state: SharedState,
         screen: FrameMailbox,
         *,
-        tell: Tell,
+        log: LogLine,
         index: int = 0,
         resume_from: Path | None = None,
         seed: Any = None,
@@ -71,7 +71,7 @@ class ActorLearner:
         env_seed, explore_seed, learn_seed = (
             int(each) for each in np.random.SeedSequence(config.seed if seed is None else seed).generate_state(3)
         )
-        env = lanes_of_member(config, index, seed=env_seed, threads=self.threads.lane_threads, tell=tell)
+        env = lanes_of_member(config, index, seed=env_seed, threads=self.threads.lane_threads, log=log)
         if config.curriculum:
             env.set_curriculum_level(shared_state.level)
         self.learner = Learner(
@@ -79,7 +79,7 @@ class ActorLearner:
             env.spec,
             seed=learn_seed,
             threads=self.threads.learn_threads,
-            tell=tell,
+            log=log,
             resume_from=resume_from,
             beat=self._updates_now,
             replay_folder=run / ("replay" if index == 0 else f"replay-{index}"),
@@ -96,7 +96,7 @@ class ActorLearner:
         self._shown_at = float("-inf")
         self._beat, self._has_acted, self._has_learned = beat, False, False
 
-    def load_play(self, folder: Path, tell: Tell) -> None:
+    def load_play(self, folder: Path, log: LogLine) -> None:
         """Restore the games of a checkpoint, if it has the same task and number of lanes; otherwise start new ones."""
         extra, arrays = read_extra(folder)
         if extra["games"] == describe_games(self.config) and arrays:
@@ -106,7 +106,7 @@ class ActorLearner:
                 raise UserError(f"{folder}: its games can't be resumed ({error})") from None
         else:
             self.learner.replay.end_episodes()
-            tell("starting new games: the task or the number of lanes differs from the checkpoint's")
+            log("starting new games: the task or the number of lanes differs from the checkpoint's")
 
     def play(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """State of the games and of exploration, for a checkpoint."""
@@ -159,10 +159,10 @@ def budget(config: RunConfig, processes: int) -> ThreadBudget:
     return threads
 
 
-def lanes_of_member(config: RunConfig, index: int, *, seed: int, threads: int, tell: Tell) -> Lanes:
+def lanes_of_member(config: RunConfig, index: int, *, seed: int, threads: int, log: LogLine) -> Lanes:
     """The lanes of one process that also learns; board games run on the device that learns."""
     if index == 0 and is_cold():
-        tell("compiling; only the first start on a machine does this, about 12 s")
+        log("compiling; only the first start on a machine does this, about 12 s")
     device = device_of_boards(config, resolve_device(config.device))
     return make_lanes(config, config.parallel_envs, threads=threads, seed=seed, device=device)
 

@@ -65,8 +65,8 @@ class Runner:
         self, run: Path, config: RunConfig, link: HostLink, screen: FrameMailbox, resume_from: Path | None
     ) -> None:
         self._config = config
-        ledger_memory, replay_memory, weights_memory = SharedMemory(), SharedMemory(), SharedMemory()
-        self._shared_state = SharedState(config.num_actors, ledger_memory)
+        state_memory, replay_memory, weights_memory = SharedMemory(), SharedMemory(), SharedMemory()
+        self._shared_state = SharedState(config.num_actors, state_memory)
         self._shared_state.open(curriculum_level_at(config, resume_from))
         threads = budget(config, 1)
         spec = spec_of(config)
@@ -80,7 +80,7 @@ class Runner:
             threads=threads.learn_threads,
             replay=replay,
             beat=link.beat,
-            tell=link.log,
+            log=link.log,
             resume_from=resume_from,
         )
         self._weights = SharedWeights(parameter_count(self._learner.agent.online), weights_memory)
@@ -91,7 +91,7 @@ class Runner:
         self._throttle()
         shared = Shared(
             config,
-            ledger_memory,
+            state_memory,
             replay_memory,
             weights_memory,
             screen,
@@ -99,7 +99,7 @@ class Runner:
             self._begun_at,
         )
         self._pool = WorkerPool("actor", act, (shared,), self._shared_state, link)
-        self._roster = ProcessStats(
+        self._process_stats = ProcessStats(
             "actor", self._shared_state, self._pool, self._learner, self._learner.choices.batch_size
         )
         self._coordinator = Coordinator(
@@ -110,7 +110,7 @@ class Runner:
             self._shared_state,
             threads=threads,
             resume_from=resume_from,
-            members=self._roster,
+            members=self._process_stats,
         )
 
     def train(self) -> None:
@@ -148,7 +148,7 @@ class Runner:
         if not losses:
             with stages("wait"):
                 time.sleep(_NAP_S)
-            self._roster.waited += time.monotonic() - now
+            self._process_stats.waited += time.monotonic() - now
         return losses
 
     def _throttle(self) -> None:

@@ -64,7 +64,7 @@ class Learner:
         index: int = 0,
         share: int = 1,
         choices: dict[str, Any] | None = None,
-        tell: Callable[[str], None] = lambda text: None,
+        log: Callable[[str], None] = lambda text: None,
         beat: Callable[[], object] = lambda: None,
         resume_from: Path | None = None,
         replay_folder: Path | None = None,
@@ -76,14 +76,14 @@ class Learner:
             replay: a replay that other processes fill. Without one, this is learner `index` of `share`, each with its
                 own replay; they divide burn-in and transitions. A checkpoint's random states are learner 0's.
             choices: autotuned settings of another learner of the run.
-            tell: receives log lines.
+            log: receives log lines.
             beat: called before every update; many can be due at once.
         """
         state = None if resume_from is None else read_state(resume_from)
         device = resolve_device(config.device)
         if choices is None and resume_from is not None and state is not None:
             choices = still_valid(state.choices.state(), read_config(resume_from / CONFIG_FILE), config)
-        self.choices = choose(config, spec, device, threads, choices, tell)
+        self.choices = choose(config, spec, device, threads, choices, log)
         config = dataclasses.replace(config, batch_size=self.choices.batch_size)
         on_device = replay is None and belongs_on_device(config, spec, device, index, share)
         elsewhere = replay is None and (config.replay_in_files or (on_device and device.type != "cpu"))
@@ -102,9 +102,9 @@ class Learner:
             tau=config.tau,
             threads=self.choices.threads,
             accumulate=config.accumulate,
-            on_out_of_memory=lambda parts: tell(f"out of memory: batches are now processed in {parts} parts"),
+            on_out_of_memory=lambda parts: log(f"out of memory: batches are now processed in {parts} parts"),
         )
-        renew = None if resume_from is None else tell  # such as after a change of processes or lanes
+        renew = None if resume_from is None else log  # such as after a change of processes or lanes
         self.replay = (
             make_replay(
                 config,

@@ -1,7 +1,7 @@
 """The queues on which a run's processes send each other messages: one per process and direction, never two writers.
 
 A `multiprocessing.SimpleQueue` guards its pipe with two named semaphores. A killed writer would keep them locked, and a
-killed run would leave them in /dev/shm. One writer and one reader need neither, so these queues have none.
+killed run would leave them in /dev/shm. One writer and one reader need neither, so no lock is shared here.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ M = TypeVar("M", bound=Message)
 
 
 class MessageQueue(SimpleQueue[M], Generic[M]):
-    """A queue from one process to another, which it reaches as an argument of its start (spawn context).
+    """A queue from one process to another. Pass it to the new process as an argument of its start (spawn context).
 
     Messages travel as MessagePack: reading one never executes anything. After the start, each process closes the end
     that it does not use, with `only_read` or `only_write`. Then the other process's death ends `get` with `EOFError`

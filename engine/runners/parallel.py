@@ -52,8 +52,8 @@ class Runner:
     def __init__(
         self, run: Path, config: RunConfig, link: HostLink, screen: FrameMailbox, resume_from: Path | None
     ) -> None:
-        ledger_memory, model, lock = SharedMemory(), SharedMemory(), ProcessLock()
-        self._shared_state = SharedState(config.num_processes, ledger_memory)
+        state_memory, model, lock = SharedMemory(), SharedMemory(), ProcessLock()
+        self._shared_state = SharedState(config.num_processes, state_memory)
         self._shared_state.open(curriculum_level_at(config, resume_from))
         begun_at = env_steps_of(resume_from)
         self._shared_state.limit_env_steps(config.steps - begun_at)
@@ -64,14 +64,14 @@ class Runner:
             screen,
             model,
             lock,
-            tell=link.log,
+            log=link.log,
             beat=link.beat,
             resume_from=resume_from,
             seed=None if resume_from is None else [config.seed, 0, begun_at],
         )
         self._worker.agent.store_initial()
         learner = self._worker.actor_learner.learner
-        shared = Shared(run, config, ledger_memory, model, lock, screen, learner.choices.state(), resume_from, begun_at)
+        shared = Shared(run, config, state_memory, model, lock, screen, learner.choices.state(), resume_from, begun_at)
         self._pool = WorkerPool("worker", work, (shared,), self._shared_state, link, first=1)
         self._coordinator = Coordinator(
             run,
@@ -153,7 +153,7 @@ def work(link: HostLink, index: int, restarts: int, shared: Shared) -> None:
         shared.model,
         shared.lock,
         index=index,
-        tell=link.log,
+        log=link.log,
         seed=[config.seed, index, restarts, shared.begun_at],
         choices=shared.choices,
         resume_from=None if restarts else shared.resume_from,  # a later restart may find it rotated away

@@ -21,7 +21,7 @@ class Runner:
         shared_state = SharedState(1)
         shared_state.open(curriculum_level_at(config, resume_from))
         self._actor_learner = ActorLearner(
-            run, config, shared_state, screen, tell=link.log, beat=link.beat, resume_from=resume_from
+            run, config, shared_state, screen, log=link.log, beat=link.beat, resume_from=resume_from
         )
         if resume_from is not None:
             self._actor_learner.load_play(resume_from, link.log)

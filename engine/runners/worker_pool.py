@@ -26,7 +26,7 @@ from engine.runners.watchdog import START_LIMIT_S, GraceTime
 Role = Literal["actor", "worker", "rank"]
 _POLL_S = 0.25
 _MAX_FAILED_STARTS = 3
-"""Consecutive crashes of a member before its first step after which the run fails."""
+"""The run fails after this many consecutive crashes of a member without a step."""
 _LEAVE_S = 10.0
 """Seconds that members have to exit once told to stop."""
 
@@ -97,7 +97,8 @@ class WorkerPool:
     # ------------------------------------------------------------------------------------------ in the thread
 
     def _watch(self) -> None:
-        # Members start in this thread, because on Linux a child is killed when the thread that started it exits.
+        # Members start in this thread, because Linux kills a child that asked for it (`killed_with_parent`) when the
+        # thread that started it exits.
         try:
             for index in range(self._first, self._shared_state.members):
                 self._slots.append(_Slot(index, *self._start(index, 0)))

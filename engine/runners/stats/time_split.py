@@ -17,13 +17,13 @@ class TimeSplits:
         role = _ROLES[runner]
         self._shared_state = shared_state
         self._first = 0 if runner == "apex" else 1  # the first member that is not the coordinator
-        self._leader = {"apex": "learner", "single": role}.get(runner, f"{role} 0")
+        self._coordinator = {"apex": "learner", "single": role}.get(runner, f"{role} 0")
         self._names = [f"{role} {index}" for index in range(self._first, shared_state.members)]
         self._before = self._rows()
 
     def __call__(self) -> Stages:
         before, self._before = self._before, self._rows()
-        names = (self._leader, *self._names)
+        names = (self._coordinator, *self._names)
         return Stages(
             processes=[split(early, late, name) for name, early, late in zip(names, before, self._before, strict=True)]
         )
