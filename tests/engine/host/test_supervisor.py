@@ -31,6 +31,7 @@ from engine.host.address import socket_path
 from engine.host.client import HostClient, HostGone, HostProcess, attach
 from engine.host.run_state import MAX_POINTS, RunState
 from engine.host.runner_process import RunnerProcess
+from engine.host.supervisor import Host
 from engine.protocol import framing, messages
 from engine.protocol.messages import (
     Checkpoint,
@@ -51,6 +52,7 @@ from engine.protocol.messages import (
 from engine.runners.frame_mailbox import FrameMailbox
 from engine.runners.host_link import HostLink
 from engine.runners.message_queue import CommandQueue, ReportQueue
+from engine.runs import checkpoints
 from engine.runs.registry import create_run
 from engine.runs.run import Run
 from tests.support.program import PATIENCE_S, headless, next_event, nobody_is_left, read_event, the_run, wait_until
@@ -341,3 +343,15 @@ def test_decoding_takes_only_what_the_page_of_messages_lists() -> None:
             framing.decode_command(foreign)
     with pytest.raises(ValueError, match="at most"):
         framing.body_length(b"\xff\xff\xff\xff")
+
+
+def test_a_first_checkpoint_that_was_complete_before_a_crash_is_resumed_from(tmp_path: Path) -> None:
+    run = create_run(RunConfig(run_dir=str(tmp_path / "runs")))
+    partial = run.path / f".{checkpoints.folder_name(8)}.1.partial"
+    partial.mkdir()
+    (partial / checkpoints.POLICY_FILE).write_bytes(b"weights")
+    checkpoints.seal(partial, 8, updates=1)
+    host = Host(run, None, False)
+    host._recover()
+    assert host._resume_from == host._checkpoint == run.path / checkpoints.folder_name(8)
+    assert host._checkpoint_steps == 8
