@@ -364,6 +364,7 @@ def test_runs_are_listed_and_evaluated(finished_run: FinishedRun, tmp_path: Path
     assert again[0]["mean_return"] == pytest.approx(result["mean_return"]) or again[0]["policy"] != result["policy"]
 
 
+@pytest.mark.long
 def test_a_policy_is_evaluated_and_played_on_the_given_cartridge(finished_run: FinishedRun, tmp_path: Path) -> None:
     shutil.copy(installed_mario(), tmp_path / "mine.nes")
     (tmp_path / "broken.nes").write_bytes(b"NES\x1a" + bytes(12))

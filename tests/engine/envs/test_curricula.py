@@ -291,6 +291,7 @@ def nearly(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return checkpoint
 
 
+@pytest.mark.long
 def test_a_run_resumes_exactly_between_two_stages(nearly: Path, tmp_path: Path) -> None:
     whole = train(tmp_path / "whole", MARIO, 4800, nearly)
     first, second = of_kind(Phase, whole)

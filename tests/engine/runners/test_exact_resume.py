@@ -42,7 +42,8 @@ def checkpoint(folder: Path, *options: str) -> Path:
 
 
 @pytest.mark.parametrize(
-    "game", [pytest.param(name, marks=pytest.mark.long) if "nes-py" in name else name for name in GAMES]
+    "game",
+    [name if name in ("mario", "snake in files") else pytest.param(name, marks=pytest.mark.long) for name in GAMES],
 )
 def test_interrupted_and_resumed_equals_uninterrupted(game: str, tmp_path: Path) -> None:
     (tmp_path / "whole").mkdir()
@@ -67,6 +68,7 @@ def test_interrupted_and_resumed_equals_uninterrupted(game: str, tmp_path: Path)
     assert one["extra"]["records"] == other["extra"]["records"]
 
 
+@pytest.mark.long
 def test_a_replay_in_a_file_is_there_again_on_resume(tmp_path: Path) -> None:
     options = ("--parallel-envs", "8", "--burnin", "400", "--batch-size", "64", "--use-mmap-buffer",
                "--buffer-size", "4000",

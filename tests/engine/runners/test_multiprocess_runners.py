@@ -281,7 +281,9 @@ def test_a_run_without_its_learner_begins_again_from_the_newest_checkpoint(runne
     nobody_is_left(tmp_path)
 
 
-@pytest.mark.parametrize("runner", RUNNERS)
+@pytest.mark.parametrize(
+    "runner", ["apex", *(pytest.param(name, marks=pytest.mark.long) for name in RUNNERS if name != "apex")]
+)
 def test_a_killed_host_leaves_nothing(runner: str, tmp_path: Path) -> None:
     shared = Path("/dev/shm")
     shared_before = set(shared.iterdir()) if shared.is_dir() else None

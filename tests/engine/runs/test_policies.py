@@ -16,6 +16,7 @@ from engine.runs.checkpoints import policy_metadata
 from tests.support.program import json_lines, run_program
 
 
+@pytest.mark.long
 def test_a_runs_best_policy_is_released_with_a_correct_card(tmp_path: Path) -> None:
     done = run_program(
         "--no-ui", "--log-format", "json", "--game", "snake", "--board", "4x4", "--parallel-envs", "8",
