@@ -96,13 +96,16 @@ class Source:
                     )
                 )  # fmt: skip
                 self.view.apply(Saved(kind="checkpoint", path=f"step-{index}", env_steps=int(self.history * share)))
+        games = MarioLanes(MarioTask(), 1)
+        games.reset()
+        games.step(np.ones(1, np.int64))  # compiles; clients that connect must not wait for that
         record = self.run.record()
         address = socket_path(self.run)
         await self._server.listen(address)
         record.pid, record.socket, record.state = os.getpid(), str(address), "running"
         with self.run.lock():
             self.run.write_record(record)
-            tasks = [asyncio.create_task(work) for work in (self._stream(), self._report(), self._show())]
+            tasks = [asyncio.create_task(work) for work in (self._stream(), self._report(), self._show(games))]
             await asyncio.sleep(seconds)
             for task in tasks:
                 task.cancel()
@@ -180,9 +183,8 @@ class Source:
             env_steps_per_s=700.0, beta=0.5,
         )  # fmt: skip
 
-    async def _show(self) -> None:
+    async def _show(self, games: MarioLanes) -> None:
         """Send frames of the real game, played randomly to the right, one every two steps as in a run."""
-        games = MarioLanes(MarioTask(), 1)
         pictures = np.repeat(games.reset(), 4, axis=0)
         random = np.random.default_rng(0)
         for index in itertools.count(2, 2):

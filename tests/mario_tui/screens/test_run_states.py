@@ -134,7 +134,7 @@ async def test_a_paused_run_is_called_paused_everywhere(tmp_path: Path, capsys: 
         app = MarioApp(run)
         async with app.run_test(size=(120, 40)) as pilot:
             dashboard = await opened(pilot)
-            assert "/s" in text(dashboard, "replay")
+            await until(pilot, lambda: "/s" in text(dashboard, "replay"), "the rates")
             await pilot.press("p")
             assert dashboard.state == "paused"  # asked for: what is said on leaving counts with it
             await until(pilot, lambda: "paused" in text(dashboard, "header"), "the pause")
