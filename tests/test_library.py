@@ -54,7 +54,7 @@ def agent(names: Names) -> None:
 
 
 def stopwatch(names: Names) -> None:
-    assert set(names["stages"].stages) >= {"collect", "learn"}
+    assert set(names["stopwatch"].sections) >= {"collect", "learn"}
 
 
 AFTER: list[Callable[[Names], None]] = [mario, gymnasium, boards, filled, mapped, agent, stopwatch]

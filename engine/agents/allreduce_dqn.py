@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from engine.agents.double_dqn import DoubleDQN, Losses, is_out_of_memory, release_memory
 from engine.buffers import Batch
 from engine.buffers.device.storage import Array, TensorBatch
-from engine.runtime.stopwatch import stages
+from engine.runtime.stopwatch import stopwatch
 
 
 class AllreduceDQN(DoubleDQN):
@@ -80,7 +80,7 @@ class AllreduceDQN(DoubleDQN):
         for share in shares:
             loss, *found = self._loss(batch, weights, share)
             self._reducing = share is shares[-1]
-            with stages("backward"):
+            with stopwatch("backward"):
                 torch.autograd.backward(self._scaler.scale(loss), inputs=self._parameters)
             parts.append(torch.stack(found))
 
@@ -92,7 +92,7 @@ class AllreduceDQN(DoubleDQN):
         while len(self._reductions) < len(self._order) and self._ready[len(self._reductions)]:
             self._start_reduction(self._gradient(self._order[len(self._reductions)]))
 
-    @stages("synchronise")
+    @stopwatch("synchronise")
     def _finish_reductions(self, out_of_memory: bool) -> bool:
         """Start the remaining reductions and wait for all; return whether any rank ran out of memory."""
         self._reducing = False

@@ -25,7 +25,7 @@ from engine.agents.adam import SLOTS, Adam
 from engine.buffers import Batch
 from engine.buffers.device.storage import Array, TensorBatch
 from engine.errors import UserError
-from engine.runtime.stopwatch import SHARES, stages
+from engine.runtime.stopwatch import SHARES, stopwatch
 
 Precision = Literal["float32", "bfloat16", "float16"]
 MAX_GRADIENT_NORM = 10.0
@@ -171,7 +171,7 @@ class DoubleDQN:
                 self.apply(gradients)
                 return losses
 
-    @stages.wait(SHARES)
+    @stopwatch.wait(SHARES)
     def gradients(self, batch: Batch | TensorBatch, weights: Array) -> tuple[list[Tensor], Losses]:
         """Gradients of the batch's mean loss, a tensor for each parameter; scaled in float16. Changes no weights."""
         shares = self._shares(len(weights))
@@ -186,7 +186,7 @@ class DoubleDQN:
             losses.append(torch.stack(rest))
         return gradients, self._join(batch, losses)
 
-    @stages("optimise")
+    @stopwatch("optimise")
     def apply(self, gradients: list[Tensor]) -> None:
         """Take an optimiser step with the result of `gradients`."""
         for parameter, gradient in zip(self._parameters, gradients, strict=True):
@@ -220,11 +220,11 @@ class DoubleDQN:
     ) -> tuple[list[Tensor], Tensor, Tensor, Tensor]:
         """The share's contribution to the gradients; loss, Q-value and absolute TD error of each sample [share]."""
         loss, losses, q, td_errors = self._loss(batch, weights, share)
-        with stages("backward"):
+        with stopwatch("backward"):
             gradients = list(torch.autograd.grad(self._scaler.scale(loss), self._parameters))
         return gradients, losses, q, td_errors
 
-    @stages("forward")
+    @stopwatch("forward")
     def _loss(self, batch: Batch | TensorBatch, weights: Array, share: slice) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """The share's contribution to the mean loss; loss, Q-value and absolute TD error of each sample [share]."""
 
@@ -232,7 +232,7 @@ class DoubleDQN:
             return torch.as_tensor(array[share], device=self.device)
 
         dtype = getattr(torch, self.precision)
-        with stages("transfer"):
+        with stopwatch("transfer"):
             obs, next_obs = tensor(batch.obs).to(dtype), tensor(batch.next_obs).to(dtype)
         with self._autocast():
             with torch.no_grad():
@@ -247,7 +247,7 @@ class DoubleDQN:
             loss = losses.sum() / len(weights)
         return loss, losses.detach(), q.detach(), (targets - q.detach()).abs()
 
-    @stages("synchronise")
+    @stopwatch("synchronise")
     @torch.no_grad()
     def _update_target(self) -> None:
         torch._foreach_lerp_(list(self.target.parameters()), self._parameters, self._tau)

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from engine.agents import DoubleDQN
 from engine.buffers.memory import SharedMemory, anonymous_arena
-from engine.runtime.stopwatch import stages
+from engine.runtime.stopwatch import stopwatch
 
 
 class ProcessLock:
@@ -63,14 +63,14 @@ class SharedDQN(DoubleDQN):
         """Store this agent's state as the initial shared model, before any worker starts."""
         self._store()
 
-    @stages("synchronise")
+    @stopwatch("synchronise")
     def pull(self) -> None:
         """Load the shared model if other workers have updated it."""
         if int(self._stored[0]) != self._loaded:
             with self._lock():
                 self._load()
 
-    @stages("synchronise")
+    @stopwatch("synchronise")
     def apply(self, gradients: list[Tensor]) -> None:
         """Update the shared model with this process's gradients, which may stem from a model some steps older."""
         with self._lock():

@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from engine.buffers.memory import Memory
-from engine.runtime.stopwatch import stages
+from engine.runtime.stopwatch import stopwatch
 
 
 class SharedWeights:
@@ -26,7 +26,7 @@ class SharedWeights:
         self._versions = arrays["versions"]  # last version begun, last version complete
         self._loaded = 0
 
-    @stages("synchronise")
+    @stopwatch("synchronise")
     @torch.no_grad()
     def publish(self, network: nn.Module, updates: int) -> None:
         """Publish a network's parameters."""
@@ -36,7 +36,7 @@ class SharedWeights:
         self._updates[version % 2] = updates
         self._versions[1] = version
 
-    @stages("synchronise")
+    @stopwatch("synchronise")
     @torch.no_grad()
     def pull(self, network: nn.Module) -> int | None:
         """Load the newest parameters and return their number of updates; None if there are no newer ones."""

@@ -40,8 +40,8 @@ from engine.protocol.messages import (
     Progress,
     Ready,
     Split,
-    Stages,
     Stop,
+    TimeSplits,
     Trace,
 )
 from engine.protocol.messages import System as SystemEvent
@@ -112,9 +112,9 @@ def measure(config: RunConfig, folder: Path, seconds: float, trace_file: Path | 
                             break
                     case Progress() if began_at is None and complete and event.updates > 0:
                         began_at = now
-                    case Stages() if not steady:
+                    case TimeSplits() if not steady:
                         complete = all(split.seconds > 0 for split in event.processes)
-                    case Stages():
+                    case TimeSplits():
                         for split in event.processes:
                             splits.setdefault(split.process, []).append(split)
                     case SystemEvent() if began_at is not None:

@@ -22,7 +22,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "waiting": ("wait",),
     "bookkeeping": ("log", "evaluate", "save"),
 }
-"""Parts of the loop, with their stages."""
+"""Parts of the loop, with their sections."""
 WORTH = 1.1
 """Factor by which a recommended configuration must be faster; smaller differences are within measurement noise."""
 BUSY = 0.2
@@ -94,19 +94,19 @@ def mean_split(splits: Sequence[Split]) -> Split:
 
     def mean(name: str) -> dict[str, float]:
         parts: list[dict[str, float]] = [getattr(split, name) for split in splits]
-        stages = dict.fromkeys(stage for part in parts for stage in part)
+        sections = dict.fromkeys(section for part in parts for section in part)
         weighted = {
-            stage: sum(split.seconds * part.get(stage, 0.0) for split, part in zip(splits, parts, strict=True))
-            for stage in stages
+            section: sum(split.seconds * part.get(section, 0.0) for split, part in zip(splits, parts, strict=True))
+            for section in sections
         }
-        return {stage: total / seconds for stage, total in weighted.items()} if seconds else {}
+        return {section: total / seconds for section, total in weighted.items()} if seconds else {}
 
     return Split(process=splits[0].process, seconds=seconds, loop=mean("loop"), busy=mean("busy"), cpu=mean("cpu"))
 
 
 def parts(split: Split) -> dict[str, float]:
-    """Share of the loop of each part; time outside all stages is "the rest"."""
-    found = {part: sum(split.loop.get(stage, 0.0) for stage in stages) for part, stages in PARTS.items()}
+    """Share of the loop of each part; time outside all sections is "the rest"."""
+    found = {part: sum(split.loop.get(section, 0.0) for section in sections) for part, sections in PARTS.items()}
     return {**found, "the rest": max(0.0, 1 - sum(found.values()))}
 
 

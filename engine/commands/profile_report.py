@@ -11,7 +11,7 @@ import msgspec
 from engine.commands.profile_figures import BUSY, PARTS, WORTH, Gain, Idea, Measurement, gain, limit, limiting, parts
 from engine.config.run_config import RunConfig, flag, make_config
 from engine.protocol.messages import Split
-from engine.runtime.stopwatch import STAGES
+from engine.runtime.stopwatch import SECTIONS
 
 _ROWS = 12  # maximum number of rows of the table over time
 _NAMES = {
@@ -21,7 +21,7 @@ _NAMES = {
     "synchronising": "bound by synchronisation",
     "waiting": "waiting",
     "bookkeeping": "bound by bookkeeping",
-    "the rest": "bound by what happens between the stages",
+    "the rest": "bound by what happens between the sections",
 }
 
 
@@ -102,7 +102,7 @@ def markdown(name: str, base: Measurement, trials: list[Trial], confirmed: Confi
     ]
     if ready is not None and ready.device.startswith("cuda"):
         lines += [
-            "Work on a GPU is queued: stages measure the time for queueing it, and waiting for the GPU counts as "
+            "Work on a GPU is queued: sections measure the time for queueing it, and waiting for the GPU counts as "
             "learning. The table above shows how busy the GPU was.",
             "",
         ]
@@ -207,19 +207,19 @@ def _recommendations(base: Measurement, trials: list[Trial], confirmed: Confirme
 
 
 def _within(part: str, split: Split) -> str:
-    found = [(stage, split.loop.get(stage, 0.0)) for stage in PARTS.get(part, ())]
-    shown = ", ".join(f"{stage} {share:.0%}" for stage, share in sorted(found, key=lambda each: -each[1]) if share)
+    found = [(section, split.loop.get(section, 0.0)) for section in PARTS.get(part, ())]
+    shown = ", ".join(f"{section} {share:.0%}" for section, share in sorted(found, key=lambda each: -each[1]) if share)
     return f" ({shown})" if len(found) > 1 and shown else ""
 
 
 def _table(split: Split) -> list[str]:
     lines = [f"| {split.process} | loop | threads | cores |", "|---|---|---|---|"]
-    for stage in STAGES:
-        numbers = [part.get(stage, 0.0) for part in (split.loop, split.busy, split.cpu)]
+    for section in SECTIONS:
+        numbers = [part.get(section, 0.0) for part in (split.loop, split.busy, split.cpu)]
         if max(numbers) >= 0.001:
             loop, busy, cpu = numbers
-            lines.append(f"| {stage} | {loop:.1%} | {busy:.2f} | {cpu:.2f} |")
-    lines.append(f"| between the stages | {parts(split)['the rest']:.1%} | | |")
+            lines.append(f"| {section} | {loop:.1%} | {busy:.2f} | {cpu:.2f} |")
+    lines.append(f"| between the sections | {parts(split)['the rest']:.1%} | | |")
     return lines
 
 

@@ -30,8 +30,8 @@ from engine.protocol.messages import (
     Progress,
     Ready,
     Saved,
-    Stages,
     System,
+    TimeSplits,
 )
 
 MAX_POINTS = 2048
@@ -126,7 +126,7 @@ class RunState:
     progress: Progress | None = None
     lanes: Lanes | None = None
     members: Members | None = None
-    stages: Stages | None = None
+    time_splits: TimeSplits | None = None
     curriculum: Curriculum | None = None
     system: System | None = None
     frame: Frame | None = None
@@ -155,8 +155,8 @@ class RunState:
                 self.lanes = event
             case Members():
                 self.members = event
-            case Stages():
-                self.stages = event
+            case TimeSplits():
+                self.time_splits = event
             case Curriculum():
                 self.curriculum = event
             case System():

@@ -58,9 +58,9 @@ from engine.protocol.messages import (
     Ready,
     Report,
     Saved,
-    Stages,
     Stop,
     Summary,
+    TimeSplits,
     Written,
 )
 from engine.runs import checkpoints
@@ -250,7 +250,7 @@ class Host:
                 self._publish(msgspec.structs.replace(report, loss=self._loss, q_mean=self._q_mean))
                 if report.state != self._record.state:
                     self._write_record(report)
-            case Lanes() | Members() | Stages() | Curriculum() | Phase() | Saved() | Changed():
+            case Lanes() | Members() | TimeSplits() | Curriculum() | Phase() | Saved() | Changed():
                 self._publish(report)
             case Ready():
                 if self._record.state == "paused":  # before it crashed
@@ -367,7 +367,7 @@ class Host:
 
     def _current(self) -> list[Event]:
         view = self._state
-        newest = (view.progress, view.lanes, view.members, view.stages, view.curriculum, view.system)
+        newest = (view.progress, view.lanes, view.members, view.time_splits, view.curriculum, view.system)
         return [event for event in newest if event is not None]
 
     def _publish(self, event: Lasting | Current) -> None:

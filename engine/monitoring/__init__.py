@@ -3,6 +3,6 @@
 """
 
 from engine.monitoring.time_split import split
-from engine.runtime.stopwatch import STAGES, Stopwatch
+from engine.runtime.stopwatch import SECTIONS, Stopwatch
 
-__all__ = ["STAGES", "Stopwatch", "split"]
+__all__ = ["SECTIONS", "Stopwatch", "split"]

@@ -1,17 +1,17 @@
-"""Splits the time between two readings of a stopwatch among its stages."""
+"""Splits the time between two readings of a stopwatch among its sections."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from engine.protocol.messages import Split
-from engine.runtime.stopwatch import SHARED, STAGES
+from engine.runtime.stopwatch import SECTIONS, SHARED
 
 _MIN_FRACTION = 0.0005
 
 
-def split(before: Sequence[float], after: Sequence[float], process: str = "", names: Sequence[str] = STAGES) -> Split:
-    """Split the time between two results of `Stopwatch.row` among the stages `names`.
+def split(before: Sequence[float], after: Sequence[float], process: str = "", names: Sequence[str] = SECTIONS) -> Split:
+    """Split the time between two results of `Stopwatch.row` among the sections `names`.
 
     The result has 0 seconds if `after` is from another process than `before` (a restarted one).
     """
@@ -23,7 +23,7 @@ def split(before: Sequence[float], after: Sequence[float], process: str = "", na
     does, waits, shares = change[1 : n + 1], change[n + 1 : 2 * n + 1], change[2 * n + 1]
     all_do, cpu = change[2 * n + 2 : 3 * n + 2], change[3 * n + 2 :]
     loop = [one + other for one, other in zip(does, waits, strict=True)]
-    slots = [names.index(stage) for stage in SHARED if stage in names]
+    slots = [names.index(section) for section in SHARED if section in names]
     others = [all_do[slot] - does[slot] for slot in slots]
     for slot, part in zip(slots, others, strict=True):
         loop[slot] += shares * part / sum(others) if sum(others) > 0 else shares / len(slots)

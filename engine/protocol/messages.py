@@ -3,7 +3,7 @@
 Messages are msgspec structs, sent as length-prefixed MessagePack; decoding never executes anything. The same structs
 travel on the queues between host, coordinator and members. Slow clients see two kinds of events differently: *lasting*
 events (episodes, points, phases, checkpoints, log lines, the end) all arrive, in order; of *current* events (progress,
-lanes, members, stages, curriculum, system, frame) only the newest is kept until the client reads it.
+lanes, members, time splits, curriculum, system, frame) only the newest is kept until the client reads it.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Set(Message, frozen=True):
 
 
 class Trace(Message, frozen=True):
-    """Record the stopwatch stages of all processes into the run's folder; see `engine.runtime.trace`."""
+    """Record the stopwatch sections of all processes into the run's folder; see `engine.runtime.trace`."""
 
     seconds: float
 
@@ -171,7 +171,7 @@ class Members(Message, frozen=True):
 
 
 class Split(msgspec.Struct, frozen=True):
-    """Where the time of a process went, by stopwatch stage (see `engine.runtime.stopwatch`)."""
+    """Where the time of a process went, by section of the loop (see `engine.runtime.stopwatch`)."""
 
     process: str
     seconds: float  # length of the interval; 0 if unknown
@@ -180,7 +180,7 @@ class Split(msgspec.Struct, frozen=True):
     cpu: dict[str, float]  # mean number of cores used
 
 
-class Stages(Message, frozen=True):
+class TimeSplits(Message, frozen=True, tag="Stages"):
     """Where the time of a run's processes went since the last report, coordinator first."""
 
     processes: list[Split]
@@ -454,7 +454,7 @@ class Profiled(Message, frozen=True):
 
 
 Lasting = Noted | Point
-Current = Progress | Lanes | Members | Stages | Curriculum | System | Frame
+Current = Progress | Lanes | Members | TimeSplits | Curriculum | System | Frame
 Event = Lasting | Current | Hello
 EvaluationReport = Frame | Episode | Evaluated | Failed
 ProfileReport = Log | Profiled | Failed
@@ -463,7 +463,7 @@ Report = (
     | Progress
     | Lanes
     | Members
-    | Stages
+    | TimeSplits
     | Curriculum
     | Episode
     | Evaluation

@@ -17,7 +17,7 @@ from engine.envs.episode import EpisodeRecord, ended_episodes
 from engine.envs.frame_stack import FrameStack
 from engine.envs.vec_env import Frames, Lanes, VectorStep
 from engine.protocol.messages import Thought
-from engine.runtime.stopwatch import stages
+from engine.runtime.stopwatch import stopwatch
 
 Policy = Callable[[Frames], Tensor]
 """Q-values [lanes, actions] of observations uint8 [lanes, stack, *frame_shape]."""
@@ -66,7 +66,7 @@ class Actor:
         """The latest."""
         self._stack = FrameStack(self.frames, env.spec.stack)
 
-    @stages("act")
+    @stopwatch("act")
     def choose(self, policy: Policy, env_steps: int, scale: float | None = None) -> NDArray[np.int64]:
         """Actions [lanes]: the policy's, or a random legal one held for 1 to `hold` steps.
 
@@ -86,18 +86,18 @@ class Actor:
         self._hold_left = np.maximum(self._hold_left - 1, 0)
         return actions
 
-    @stages.wait("emulate")  # handing the step to the thread counts as waiting
+    @stopwatch.wait("emulate")  # handing the step to the thread counts as waiting
     def begin(self, actions: NDArray[np.int64]) -> Future[VectorStep]:
         """Start a step of the environment in the actor's thread."""
         return self._thread.submit(self._step, actions)
 
     def finish(self, pending: Future[VectorStep]) -> tuple[VectorStep, list[EpisodeRecord]]:
         """Wait for a step and stack its frames. Returns the step and the episodes that ended."""
-        with stages.wait("emulate"):
+        with stopwatch.wait("emulate"):
             step = pending.result()
         ended = step.terminated | step.truncated
         self.frames, self.masks = step.frames, step.masks
-        with stages("preprocess"):
+        with stopwatch("preprocess"):
             self._stack.push(step.frames, ended)
         self._hold_left[ended] = 0
         if step.clears.any():
@@ -106,7 +106,7 @@ class Actor:
         self._cleared[ended] = 0
         return step, episodes
 
-    @stages("emulate")
+    @stopwatch("emulate")
     def _step(self, actions: NDArray[np.int64]) -> VectorStep:
         return self.env.step(actions)
 

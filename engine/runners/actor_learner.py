@@ -31,7 +31,7 @@ from engine.runners.learner_state import read_extra
 from engine.runners.replay_factory import device_of_boards
 from engine.runners.shared_state import HEARTBEAT_S, SharedState
 from engine.runtime.jit import is_cold
-from engine.runtime.stopwatch import stages
+from engine.runtime.stopwatch import stopwatch
 from engine.runtime.threads import ThreadBudget, keep_freed_memory, thread_budget
 
 _FIRST_S = 15.0
@@ -125,7 +125,7 @@ class ActorLearner:
         self.show()
         pending = actor.begin(actions)
         if not self.config.async_envs:
-            with stages.wait("emulate"):
+            with stopwatch.wait("emulate"):
                 pending.result()
         losses = (learn or learner.learn)()
         step, ended = actor.finish(pending)

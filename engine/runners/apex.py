@@ -35,7 +35,7 @@ from engine.runners.replay_factory import shared_replay, shared_storage
 from engine.runners.shared_state import SharedState
 from engine.runners.stats.processes import ProcessStats
 from engine.runners.worker_pool import WorkerPool
-from engine.runtime.stopwatch import stages
+from engine.runtime.stopwatch import stopwatch
 from engine.runtime.threads import thread_budget
 
 _PUBLISH_EVERY_S = 0.1
@@ -146,7 +146,7 @@ class Runner:
             self._weights.publish(learner.agent.online, learner.updates)
             self._published_at = now
         if not losses:
-            with stages("wait"):
+            with stopwatch("wait"):
                 time.sleep(_NAP_S)
             self._process_stats.waited += time.monotonic() - now
         return losses
@@ -207,7 +207,7 @@ def act(link: HostLink, index: int, restarts: int, shared: Shared) -> None:
         shared_state.publish_times(index)
         if shared_state.paused or not shared_state.below_limit:
             before = time.monotonic()
-            with stages("wait"):
+            with stopwatch("wait"):
                 time.sleep(_NAP_S)
             if not shared_state.paused:
                 shared_state.waited[index] += time.monotonic() - before
@@ -226,7 +226,7 @@ def act(link: HostLink, index: int, restarts: int, shared: Shared) -> None:
         step, ended = actor.finish(actor.begin(actions))
         assert actor.decision is not None
         q_values = actor.decision.q_values.numpy()
-        with stages("insert"):
+        with stopwatch("insert"):
             priorities = errors.step(q_values, actions, step.rewards, step.terminated, step.truncated)
             storage.append(step.played(frames, actions, masks), priorities)
         shared_state.record(index, env.lanes, step.emulated, ended)

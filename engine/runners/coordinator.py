@@ -52,7 +52,7 @@ from engine.runners.stats.counters import Counters
 from engine.runners.stats.lanes import LaneStats
 from engine.runners.stats.time_split import TimeSplits
 from engine.runs import checkpoints
-from engine.runtime.stopwatch import stages
+from engine.runtime.stopwatch import stopwatch
 from engine.runtime.threads import ThreadBudget
 
 _REPORT_EVERY_S = 0.5
@@ -131,7 +131,7 @@ class Coordinator:
     def paused(self) -> bool:
         return self._state == "paused"
 
-    @stages("log")
+    @stopwatch("log")
     def proceed(self, losses: list[Losses]) -> bool:
         """Do what is due after an iteration that produced `losses`. Returns whether to run another iteration.
 
@@ -148,7 +148,7 @@ class Coordinator:
         if counters.env_steps >= self._next_save:
             self._checkpoint()
             self._next_save = _next_multiple(counters.env_steps, config.save_every)
-        with stages("wait" if self.paused else "log"):
+        with stopwatch("wait" if self.paused else "log"):
             commands = self._link.commands(wait_s=0.2 if self.paused else 0.0)
         for command in sorted(commands, key=lambda each: not isinstance(each, Stop)):  # nothing delays a stop
             self._handle(command)
@@ -289,7 +289,7 @@ class Coordinator:
         else:
             self._learner.tune(name, value, self._shared_state.tunings(name))
 
-    @stages("evaluate")
+    @stopwatch("evaluate")
     def _evaluate(self) -> None:
         self._evaluator.evaluate(self.counters)
 
@@ -306,7 +306,7 @@ class Coordinator:
             return
         self._link.send(Saved(kind="policy", path=str(path), env_steps=self.counters.env_steps))
 
-    @stages("save")
+    @stopwatch("save")
     def _checkpoint(self) -> None:
         """Write a partial folder, which the host verifies, renames and announces. If that fails, training continues,
         and the host decides what a missing final checkpoint means."""

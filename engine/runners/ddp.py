@@ -32,7 +32,7 @@ from engine.runners.host_link import HostLink
 from engine.runners.shared_state import SharedState
 from engine.runners.stats.processes import ProcessStats
 from engine.runners.worker_pool import WorkerPool
-from engine.runtime.stopwatch import stages
+from engine.runtime.stopwatch import stopwatch
 
 _GO_ON, _WAIT, _STOP = 0, 1, 2
 _NAP_S = 0.0002
@@ -152,7 +152,7 @@ class _Rank:
         self._shared_state.counts[self._index, 3] = self._actor_learner.learner.updates
         return losses
 
-    @stages("synchronise")
+    @stopwatch("synchronise")
     def _agree(self, due: int, order: int) -> int:
         """The minimum over ranks of updates due. Also takes over rank 0's order."""
         message = torch.tensor([-due, order])

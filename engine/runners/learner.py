@@ -33,7 +33,7 @@ from engine.runners.learner_state import ARRAYS_FILE, STATE_FILE, LearnerState, 
 from engine.runners.replay_factory import belongs_on_device, make_replay
 from engine.runs import checkpoints
 from engine.runs.run import CONFIG_FILE, read_config
-from engine.runtime.stopwatch import stages
+from engine.runtime.stopwatch import stopwatch
 
 _ONLINE_FILE, _TARGET_FILE, _OPTIMIZER_FILE = "online.safetensors", "target.safetensors", "optimizer.safetensors"
 _REPLAY_FILE = "replay.safetensors"
@@ -172,7 +172,7 @@ class Learner:
             case "replay_ratio":
                 self._ratio = value
 
-    @stages("insert")
+    @stopwatch("insert")
     def insert(self, step: PlayedStep) -> None:
         """Store one step of all lanes."""
         if not isinstance(self.replay, DeviceReplayBuffer):
@@ -200,13 +200,13 @@ class Learner:
         done = []
         for _ in range(self.due() if updates is None else updates):
             self._beat()
-            with stages("sample"):
+            with stopwatch("sample"):
                 batch, sample = self.replay.sample(self._config.batch_size, self._random)
             self._credit -= 1
             losses = self.agent.update(batch, sample.weights)
             if not math.isfinite(losses.loss):
                 raise DivergedError(f"the loss is {losses.loss} at update {self.updates}; try a lower --learning-rate")
-            with stages("sample"):
+            with stopwatch("sample"):
                 self.replay.update_priorities(sample, losses.td_errors)
             done.append(losses)
         return done

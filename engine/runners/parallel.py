@@ -25,7 +25,7 @@ from engine.runners.host_link import HostLink
 from engine.runners.shared_state import SharedState
 from engine.runners.stats.processes import ProcessStats
 from engine.runners.worker_pool import WorkerPool
-from engine.runtime.stopwatch import stages
+from engine.runtime.stopwatch import stopwatch
 
 _NAP_S = 0.02
 
@@ -165,7 +165,7 @@ def work(link: HostLink, index: int, restarts: int, shared: Shared) -> None:
     while not shared_state.stopped:
         shared_state.beat(index)
         if shared_state.paused or not shared_state.below_limit:
-            with stages("wait"):
+            with stopwatch("wait"):
                 time.sleep(_NAP_S)
         else:
             worker.iterate()

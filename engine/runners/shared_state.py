@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from engine.buffers.memory import HostMemory, Layout, Memory
 from engine.envs.episode import EpisodeRecord
 from engine.protocol.messages import Tunable
-from engine.runtime.stopwatch import stages
+from engine.runtime.stopwatch import stopwatch
 from engine.runtime.trace import record_until
 
 HEARTBEAT_S = 4.0
@@ -47,7 +47,7 @@ class SharedState:
             "counts": ((members, 4), np.int64),  # env_steps, frames, ended episodes, updates in the weights it uses
             "due": ((members,), np.float64),  # CLOCK_MONOTONIC of the latest next heartbeat; 0: not ready
             "waited": ((members,), np.float64),  # seconds spent waiting for others
-            "stages": ((members, len(stages.row())), np.float64),  # `Stopwatch.row`
+            "times": ((members, len(stopwatch.row())), np.float64),  # `Stopwatch.row`
             "trace": ((1,), np.float64),  # CLOCK_MONOTONIC until which stages are recorded
             "episodes": ((members, _CAPACITY, len(fields(EpisodeRecord))), np.float64),
         }
@@ -55,7 +55,7 @@ class SharedState:
         self._order, self._screen_fps, self._tuned = arrays["order"], arrays["screen_fps"], arrays["tuned"]
         self._tunings, self._level, self._beta = arrays["tunings"], arrays["level"], arrays["beta"]
         self.counts, self.due, self.waited = arrays["counts"], arrays["due"], arrays["waited"]
-        self.stages, self._trace = arrays["stages"], arrays["trace"]
+        self.times, self._trace = arrays["times"], arrays["trace"]
         self._episodes = arrays["episodes"]
         self._noted_at = 0.0
         self._read = np.zeros(members, np.int64)  # episodes of each member that this process has read
@@ -91,7 +91,7 @@ class SharedState:
         self._screen_fps[0] = fps
 
     def trace(self, seconds: float) -> None:
-        """Let every process record its stopwatch stages for `seconds`."""
+        """Let every process record its stopwatch sections for `seconds`."""
         self._trace[0] = time.monotonic() + seconds
 
     def publish(self, env_steps: int, updates: int, beta: float) -> None:
@@ -180,8 +180,8 @@ class SharedState:
         now = time.monotonic()
         if member is not None and now - self._noted_at >= _NOTE_EVERY_S:
             self._noted_at = now
-            self.stages[member] = stages.row()
-        record_until(stages, float(self._trace[0]), multiprocessing.current_process().name)
+            self.times[member] = stopwatch.row()
+        record_until(stopwatch, float(self._trace[0]), multiprocessing.current_process().name)
 
     def record(self, member: int, env_steps: int, frames: int, episodes: list[EpisodeRecord]) -> None:
         """Record steps played and episodes that ended."""

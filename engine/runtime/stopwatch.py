@@ -1,15 +1,15 @@
-"""A stopwatch for the stages of a process's loop, in all threads that work for it.
+"""A stopwatch for the sections of a process's loop, in all threads that work for it.
 
-    with stages("act"):  # the block does the work
+    with stopwatch("act"):  # the block does the work
         ...
-    with stages.wait("emulate"):  # the block waits for the work of another thread
+    with stopwatch.wait("emulate"):  # the block waits for the work of another thread
         ...
 
-    @stages("insert")  # the whole function
+    @stopwatch("insert")  # the whole function
     def insert(...): ...
 
 Marks nest: time counts for the innermost one. A mark costs about 2 microseconds, so put it around work, never inside
-loops over samples. `stages` is the stopwatch of the process; create another `Stopwatch` for a loop of your own.
+loops over samples. `stopwatch` is the stopwatch of the process; create another `Stopwatch` for a loop of your own.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ParamSpec, TypeVar
 
-STAGES = (
+SECTIONS = (
     "act",  # choose actions: network, exploration
     "emulate",  # step the games; includes drawing for the native console and the boards
     "preprocess",  # stack frames into observations
@@ -38,9 +38,9 @@ STAGES = (
     "wait",  # idle until another process makes progress
 )
 SHARED = ("transfer", "forward", "backward")
-"""Stages of a batch's shares, which threads compute side by side."""
+"""Sections of a batch's shares, which threads compute side by side."""
 SHARES = "shares"
-"""For `Stopwatch.wait`: waiting for the stages of `SHARED`. The time is split among them as other threads spend it."""
+"""For `Stopwatch.wait`: waiting for the sections of `SHARED`. Its time is split as other threads spend theirs."""
 _MAX_EVENTS = 200_000  # recorded per thread; later ones are dropped
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -48,49 +48,49 @@ _R = TypeVar("_R")
 
 @dataclass(frozen=True)
 class Recorded:
-    """One recorded stage, from begin to end in nanoseconds of CLOCK_MONOTONIC."""
+    """One recorded section, from begin to end in nanoseconds of CLOCK_MONOTONIC."""
 
     thread: int
     name: str
-    stage: str
+    section: str
     begin_ns: int
     end_ns: int
 
 
 class Stopwatch:
-    """Wall and CPU time of each stage.
+    """Wall and CPU time of each section.
 
     Args:
-        stages: names of the stages.
+        sections: names of the sections.
         loop: the thread whose wall time is split (default: the main thread); the others work for it.
     """
 
-    def __init__(self, stages: Sequence[str] = STAGES, loop: threading.Thread | None = None) -> None:
-        self.stages = tuple(stages)
+    def __init__(self, sections: Sequence[str] = SECTIONS, loop: threading.Thread | None = None) -> None:
+        self.sections = tuple(sections)
         self.recording = False
-        """Whether begin and end of every stage are kept for `recorded`."""
+        """Whether begin and end of every section are kept for `recorded`."""
         self._loop = (loop or threading.main_thread()).ident
-        slots = len(self.stages)
-        self._does = {stage: _Mark(self, slot) for slot, stage in enumerate(self.stages)}
-        self._waits = {stage: _Mark(self, slots + slot) for slot, stage in enumerate((*self.stages, SHARES))}
+        slots = len(self.sections)
+        self._does = {section: _Mark(self, slot) for slot, section in enumerate(self.sections)}
+        self._waits = {section: _Mark(self, slots + slot) for slot, section in enumerate((*self.sections, SHARES))}
         self._threads: list[_Thread] = []
         self._local = threading.local()
 
-    def __call__(self, stage: str) -> _Mark:
-        """A context manager or decorator: this thread works on a stage."""
-        return self._does[stage]
+    def __call__(self, section: str) -> _Mark:
+        """A context manager or decorator: this thread works on a section."""
+        return self._does[section]
 
-    def wait(self, stage: str) -> _Mark:
-        """A context manager or decorator: this thread waits for other threads that work on a stage."""
-        return self._waits[stage]
+    def wait(self, section: str) -> _Mark:
+        """A context manager or decorator: this thread waits for other threads that work on a section."""
+        return self._waits[section]
 
     def row(self) -> list[float]:
         """A flat list of seconds; `engine.monitoring.split` reads the difference of two of them.
 
-        It holds the time now; for each stage the wall time that the loop's thread worked on it, and that it waited for
-        it (then for `SHARES`); the wall time of all threads; the CPU time of all threads.
+        It holds the time now; for each section the wall time that the loop's thread worked on it, and waited for it
+        (then for `SHARES`); the wall time of all threads; the CPU time of all threads.
         """
-        n = len(self.stages)
+        n = len(self.sections)
         does, waits, all_do, cpu = [0] * n, [0] * (n + 1), [0] * n, [0] * n
         for thread in tuple(self._threads):
             for slot in range(n):
@@ -101,8 +101,8 @@ class Stopwatch:
         return [time.perf_counter(), *(ns / 1e9 for numbers in (does, waits, all_do, cpu) for ns in numbers)]
 
     def recorded(self) -> list[Recorded]:
-        """Stages recorded since the last call, of all threads."""
-        names = (*self.stages, *(f"wait for {stage}" for stage in (*self.stages, SHARES)))
+        """Sections recorded since the last call, of all threads."""
+        names = (*self.sections, *(f"wait for {section}" for section in (*self.sections, SHARES)))
         found = []
         for thread in tuple(self._threads):
             events, thread.events = thread.events, []
@@ -110,7 +110,7 @@ class Stopwatch:
         return found
 
     def _register_thread(self) -> _Thread:
-        thread = self._local.thread = _Thread(2 * len(self.stages) + 1)
+        thread = self._local.thread = _Thread(2 * len(self.sections) + 1)
         self._threads.append(thread)
         return thread
 
@@ -160,7 +160,7 @@ class _Mark:
 
     def __exit__(self, *_: object) -> None:
         thread: _Thread = self._watch._local.thread
-        # In this order: if the thread loses its core in the first call, the time still counts for the stage.
+        # In this order: if the thread loses its core in the first call, the time still counts for the section.
         cpu, wall = time.thread_time_ns(), time.perf_counter_ns()
         slot, begin = thread.stack.pop()
         thread.wall[slot] += wall - thread.wall_since
@@ -170,5 +170,5 @@ class _Mark:
             thread.events.append((slot, begin, wall))
 
 
-stages = Stopwatch()
+stopwatch = Stopwatch()
 """The stopwatch of this process."""

@@ -1,4 +1,4 @@
-"""Recorded stages in Chrome's trace event format, for Perfetto (https://ui.perfetto.dev) and chrome://tracing.
+"""Recorded sections in Chrome's trace event format, for Perfetto (https://ui.perfetto.dev) and chrome://tracing.
 
 Every process of a run writes its own part into its working directory, which is the run's folder; `merge` combines them.
 """
@@ -28,13 +28,13 @@ def record_until(watch: Stopwatch, until: float, process: str) -> None:
 
 
 def write_part(watch: Stopwatch, path: Path, process: str) -> None:
-    """Write the stages that a stopwatch has recorded; atomic, so `path` is complete or absent."""
+    """Write the sections that a stopwatch has recorded; atomic, so `path` is complete or absent."""
     pid, events = os.getpid(), list[dict[str, Any]]()
     threads: dict[int, str] = {}
     for each in watch.recorded():
         threads[each.thread] = each.name
         events.append({
-            "name": each.stage, "cat": "stage", "ph": "X", "pid": pid, "tid": each.thread % 2**31,
+            "name": each.section, "cat": "section", "ph": "X", "pid": pid, "tid": each.thread % 2**31,
             "ts": each.begin_ns / 1000, "dur": (each.end_ns - each.begin_ns) / 1000,
         })  # fmt: skip
     named = [{"name": "process_name", "ph": "M", "pid": pid, "tid": 0, "args": {"name": process}}]

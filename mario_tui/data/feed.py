@@ -24,8 +24,8 @@ from engine.protocol.messages import (
     Point,
     Progress,
     Ready,
-    Stages,
     System,
+    TimeSplits,
 )
 from engine.runs.recording import read_recording
 from engine.runs.run import Run
@@ -40,7 +40,7 @@ class Snapshot:
     progress: Progress | None = None
     lanes: Lanes | None = None
     members: Members | None = None
-    stages: Stages | None = None
+    time_splits: TimeSplits | None = None
     curriculum: Curriculum | None = None
     system: System | None = None
     points: tuple[Point, ...] = ()
@@ -145,7 +145,7 @@ class Feed:
                     progress=view.progress,
                     lanes=view.lanes,
                     members=view.members,
-                    stages=view.stages,
+                    time_splits=view.time_splits,
                     curriculum=view.curriculum,
                     system=view.system,
                     points=before.points if points_same else tuple(view.points.items),

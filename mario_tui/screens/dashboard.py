@@ -51,7 +51,7 @@ from mario_tui.widgets.panels.log import LogPanel
 from mario_tui.widgets.panels.machine import MachinePanel
 from mario_tui.widgets.panels.processes import ProcessesPanel
 from mario_tui.widgets.panels.replay import ReplayPanel
-from mario_tui.widgets.panels.stages import StagesPanel
+from mario_tui.widgets.panels.time_split import TimePanel
 
 TICK_S = 0.25
 _RECONNECT_EVERY_S = 2.0
@@ -87,7 +87,7 @@ class DashboardScreen(PanelGrid):
         self.actors = ActorsPanel()
         evaluate = "" if self.mario.read_only else self.mario.key("dashboard.evaluate")
         replay, machine, evaluations, log = ReplayPanel(), MachinePanel(), EvaluationsPanel(evaluate), LogPanel()
-        processes, stages, curriculum = ProcessesPanel(), StagesPanel(), CurriculumPanel()
+        processes, stages, curriculum = ProcessesPanel(), TimePanel(), CurriculumPanel()
         view = self.view
         self.charts = (
             Chart("Mean return", "mean_return", view, id="chart-return", number=4, short="Return", best="high",

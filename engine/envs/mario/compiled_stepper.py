@@ -30,7 +30,7 @@ from engine.envs.mario.reference_stepper import all_starts, sticky_threshold
 from engine.envs.mario.stepper import Outcome
 from engine.envs.mario.task import MarioTask
 from engine.runtime.jit import helper, kernel
-from engine.runtime.stopwatch import stages
+from engine.runtime.stopwatch import stopwatch
 
 # Indices of the kernel's options in one int64 array
 _FRAME_SKIP, _STALL_STEPS, _NOOP_MAX, _STICKY, _WHOLE_GAME, _RESTART, _DRAW = range(7)
@@ -98,7 +98,7 @@ class CompiledStepper:
     ) -> None:
         console = self._console
 
-        @stages("emulate")
+        @stopwatch("emulate")
         def play(part: int) -> None:
             first, last = self._slices[part]
             play_lanes(
@@ -130,7 +130,7 @@ class CompiledStepper:
         if len(self._slices) == 1:
             play(0)
         else:
-            with stages.wait("emulate"):
+            with stopwatch.wait("emulate"):
                 list(self._pool.map(play, range(len(self._slices))))
 
 

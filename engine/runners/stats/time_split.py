@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from engine.monitoring.time_split import split
-from engine.protocol.messages import Stages
+from engine.protocol.messages import TimeSplits as TimeSplitsMessage
 from engine.runners.shared_state import SharedState
-from engine.runtime.stopwatch import stages
+from engine.runtime.stopwatch import stopwatch
 
 _ROLES = {"single": "player", "parallel": "worker", "ddp": "rank", "apex": "actor"}
 
@@ -21,12 +21,12 @@ class TimeSplits:
         self._names = [f"{role} {index}" for index in range(self._first, shared_state.members)]
         self._before = self._rows()
 
-    def __call__(self) -> Stages:
+    def __call__(self) -> TimeSplitsMessage:
         before, self._before = self._before, self._rows()
         names = (self._coordinator, *self._names)
-        return Stages(
+        return TimeSplitsMessage(
             processes=[split(early, late, name) for name, early, late in zip(names, before, self._before, strict=True)]
         )
 
     def _rows(self) -> list[list[float]]:
-        return [stages.row(), *(row.tolist() for row in self._shared_state.stages[self._first :])]
+        return [stopwatch.row(), *(row.tolist() for row in self._shared_state.times[self._first :])]

@@ -1,4 +1,4 @@
-"""The stopwatch: which time counts for which stage and thread, and what a mark costs."""
+"""The stopwatch: which time counts for which section and thread, and what a mark costs."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import pytest
 
 from engine.host.run_state import RunState
 from engine.monitoring.time_split import split
-from engine.protocol.messages import Split, Stages
-from engine.runtime.stopwatch import SHARES, STAGES, Stopwatch
+from engine.protocol.messages import Split, TimeSplits
+from engine.runtime.stopwatch import SECTIONS, SHARES, Stopwatch
 from engine.runtime.trace import merge, write_part
 from mario_tui.data.feed import Snapshot
-from mario_tui.widgets.panels.stages import StagesPanel
+from mario_tui.widgets.panels.time_split import TimePanel
 
 
 def work(seconds: float) -> None:
@@ -28,15 +28,15 @@ def work(seconds: float) -> None:
 
 def test_time_counts_for_the_innermost_stage() -> None:
     def measured() -> Split:
-        stages = Stopwatch()
-        before = stages.row()
-        with stages("forward"):
+        stopwatch = Stopwatch()
+        before = stopwatch.row()
+        with stopwatch("forward"):
             work(0.03)
-            with stages("transfer"):
+            with stopwatch("transfer"):
                 work(0.06)
-        return split(before, stages.row(), "mine")
+        return split(before, stopwatch.row(), "mine")
 
-    # Between the stages nothing is done, unless a busy machine stops the thread just there: not in each of five.
+    # Between the sections nothing is done, unless a busy machine stops the thread just there: not in each of five.
     found = max((measured() for _ in range(5)), key=lambda each: sum(each.loop.values()))
     assert found.process == "mine"
     assert found.cpu["transfer"] * found.seconds == pytest.approx(0.06, abs=0.01)
@@ -46,25 +46,25 @@ def test_time_counts_for_the_innermost_stage() -> None:
 
 
 def test_waiting_counts_in_the_loop_and_the_work_in_the_other_thread() -> None:
-    stages = Stopwatch()
+    stopwatch = Stopwatch()
     pool = ThreadPoolExecutor(2)
-    before = stages.row()
+    before = stopwatch.row()
 
-    @stages("backward")
+    @stopwatch("backward")
     def backward() -> None:
         work(0.06)
 
-    @stages("forward")
+    @stopwatch("forward")
     def forward() -> None:
         work(0.02)
         backward()
 
-    with stages.wait(SHARES):
+    with stopwatch.wait(SHARES):
         for done in [pool.submit(forward) for _ in range(2)]:
             done.result()
-    with stages.wait("emulate"):
-        pool.submit(stages("emulate")(work), 0.02).result()
-    after = stages.row()
+    with stopwatch.wait("emulate"):
+        pool.submit(stopwatch("emulate")(work), 0.02).result()
+    after = stopwatch.row()
     pool.shutdown()
     found = split(before, after)
     assert sum(found.loop.values()) == pytest.approx(1.0, abs=0.02)
@@ -75,15 +75,15 @@ def test_waiting_counts_in_the_loop_and_the_work_in_the_other_thread() -> None:
     assert found.cpu["emulate"] * found.seconds == pytest.approx(0.02, abs=0.01)
 
 
-def test_a_loop_in_another_thread_with_stages_of_its_own() -> None:
+def test_a_loop_in_another_thread_with_sections_of_its_own() -> None:
     found = []
 
     def loop() -> None:
-        stages = Stopwatch(("collect", "learn"), loop=threading.current_thread())
-        before = stages.row()
-        with stages("collect"):
+        stopwatch = Stopwatch(("collect", "learn"), loop=threading.current_thread())
+        before = stopwatch.row()
+        with stopwatch("collect"):
             work(0.02)
-        found.append(split(before, stages.row(), names=stages.stages))
+        found.append(split(before, stopwatch.row(), names=stopwatch.sections))
 
     thread = threading.Thread(target=loop)
     thread.start()
@@ -91,44 +91,44 @@ def test_a_loop_in_another_thread_with_stages_of_its_own() -> None:
     assert list(found[0].loop) == ["collect"]
 
 
-def test_a_stage_that_fails_is_left() -> None:
-    stages = Stopwatch()
-    with pytest.raises(ValueError, match="oops"), stages("act"):
+def test_a_section_that_fails_is_left() -> None:
+    stopwatch = Stopwatch()
+    with pytest.raises(ValueError, match="oops"), stopwatch("act"):
         raise ValueError("oops")
-    before = stages.row()
+    before = stopwatch.row()
     work(0.01)
-    assert split(before, stages.row()).loop == {}
+    assert split(before, stopwatch.row()).loop == {}
 
 
 def test_rows_of_a_restarted_process_give_no_split() -> None:
-    stages = Stopwatch()
-    with stages("act"):
+    stopwatch = Stopwatch()
+    with stopwatch("act"):
         work(0.01)
-    old = stages.row()
+    old = stopwatch.row()
     assert split(old, Stopwatch().row()).seconds == 0.0
     assert split([0.0] * len(old), old).seconds == 0.0  # it has not reported before
 
 
 def test_a_mark_costs_microseconds() -> None:
     """An iteration of tens of milliseconds has about 20 of them, which take a thousandth of it."""
-    stages = Stopwatch()
+    stopwatch = Stopwatch()
     begin = time.thread_time()
     for _ in range(10_000):
-        with stages("act"):
+        with stopwatch("act"):
             pass
     assert (time.thread_time() - begin) / 10_000 < 20e-6
 
 
-def test_recorded_stages_become_a_trace(tmp_path: Path) -> None:
-    stages = Stopwatch()
-    with stages("act"):
+def test_recorded_sections_become_a_trace(tmp_path: Path) -> None:
+    stopwatch = Stopwatch()
+    with stopwatch("act"):
         pass
-    stages.recording = True
-    with stages("forward"), stages("transfer"):
+    stopwatch.recording = True
+    with stopwatch("forward"), stopwatch("transfer"):
         pass
-    with stages.wait("emulate"):
+    with stopwatch.wait("emulate"):
         pass
-    write_part(stages, tmp_path / "trace-1.part.json", "player")
+    write_part(stopwatch, tmp_path / "trace-1.part.json", "player")
     trace = merge([tmp_path / "trace-1.part.json"])
     json.dumps(trace)
     events = [event for event in trace["traceEvents"] if event["ph"] == "X"]
@@ -137,11 +137,11 @@ def test_recorded_stages_become_a_trace(tmp_path: Path) -> None:
     assert outer["ts"] <= inner["ts"] and inner["ts"] + inner["dur"] <= outer["ts"] + outer["dur"]
     names = {event["args"]["name"] for event in trace["traceEvents"] if event["ph"] == "M"}
     assert names == {"player", "MainThread"}
-    assert stages.recorded() == []
+    assert stopwatch.recorded() == []
 
 
 def test_every_stage_is_listed_once() -> None:
-    assert len(set(STAGES)) == len(STAGES)
+    assert len(set(SECTIONS)) == len(SECTIONS)
 
 
 def test_the_panel_shows_the_leading_process_and_a_line_for_each_other() -> None:
@@ -150,9 +150,9 @@ def test_the_panel_shows_the_leading_process_and_a_line_for_each_other() -> None
     actor = Split(process="actor 0", seconds=0.5, loop={"emulate": 0.7, "act": 0.2}, busy={}, cpu={})
     starting = Split(process="actor 1", seconds=0.0, loop={}, busy={}, cpu={})
     view = RunState()
-    view.apply(Stages(processes=[leader, actor, starting]))
-    panel = StagesPanel()
-    lines = panel.compose_text(Snapshot(stages=view.stages), 40).plain.splitlines()
+    view.apply(TimeSplits(processes=[leader, actor, starting]))
+    panel = TimePanel()
+    lines = panel.compose_text(Snapshot(time_splits=view.time_splits), 40).plain.splitlines()
     assert [line.split()[0] for line in lines] == ["learner", "forward", "act", "other", "actor"]
     assert lines[1].split()[-2:] == ["60%", "1.50"] and lines[3].endswith("30%")
     assert "emulate 70%  act 20%" in lines[4]

@@ -66,7 +66,7 @@ async def test_a_digit_chooses_a_panel_and_z_gives_it_the_screen(served: Run) ->
     async with app.run_test(size=(120, 40)) as pilot:
         dashboard = await opened(pilot)
         everything = in_sight(dashboard)
-        assert everything == {panel.id for panel in dashboard.panels} - {"game", "processes", "stages", "curriculum"}
+        assert everything == {panel.id for panel in dashboard.panels} - {"game", "processes", "time", "curriculum"}
         for number, panel in enumerate(dashboard.panels[:8], 1):
             await pilot.press(str(number))
             assert dashboard.focused is panel

@@ -45,7 +45,7 @@ async def test_processes_and_the_split_of_time_are_shown(tmp_path: Path) -> None
         assert "learner waits" in lines[4]
         await pilot.press("i")
         for part in ("forward", "actor 1"):
-            await until(pilot, lambda part=part: part in shown(dashboard, "stages"), part)
+            await until(pilot, lambda part=part: part in shown(dashboard, "time"), part)
         assert dashboard.feed.send(Stop())
         await until(pilot, lambda: dashboard.feed.snapshot().end, "the end")
     assert host.process.wait(PATIENCE_S) == 0
