@@ -44,6 +44,9 @@ LARGEST = 2**53
 """Upper bound of a number without one of its own: a larger one is not exact in every type that it passes through."""
 
 
+_BATCH_SIZES = "must be auto, or a whole number between 1 and 65,536"
+
+
 class ConfigError(UserError):
     """An invalid value. `field` is the option's name; `reason` continues it: `must be between 0 and 1, got 2.0`."""
 
@@ -63,7 +66,7 @@ def coerce(spec: FieldSpec, value: Any) -> Any:
     if spec.name == "batch_size" and value == "auto":
         return AUTO
     if spec.name == "batch_size" and value == AUTO:
-        raise ConfigError(spec.name, "must be auto, or a whole number between 1 and 65,536, got 0")
+        raise ConfigError(spec.name, f"{_BATCH_SIZES}, got 0")
     if is_int(spec) and isinstance(value, float) and value.is_integer() and abs(value) <= LARGEST:
         return int(value)
     if isinstance(spec.default, float) and isinstance(value, int) and not isinstance(value, bool):
@@ -104,6 +107,8 @@ def check(spec: FieldSpec, value: Any) -> None:
         and value <= (LARGEST if high is None else high)
     )
     if not in_range:
+        if spec.name == "batch_size":  # whose lower bound is the number that stands for auto
+            raise ConfigError(spec.name, f"{_BATCH_SIZES}, got {value!r}")
         if high is None and _is_too_large(value):
             raise ConfigError(spec.name, f"must be at most {LARGEST:,}, got {value!r}")
         raise ConfigError(spec.name, must_be_within(low, high, value, whole=is_int(spec)))
