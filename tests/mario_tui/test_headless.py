@@ -63,6 +63,7 @@ def test_json_lines_hold_every_promised_kind(finished_run: FinishedRun) -> None:
     assert steps == sorted(steps)
 
 
+@pytest.mark.long
 def test_same_seed_gives_the_same_weights_and_another_seed_others(tmp_path: Path) -> None:
     options = ("--steps", "400", "--burnin", "100", "--batch-size", "32", "--no-amp")  # the precision is measured
     learned = []
@@ -306,6 +307,7 @@ def test_a_resume_for_another_network_is_refused(
     assert (finished_run.run.path / "config.toml").read_bytes() == config
 
 
+@pytest.mark.long
 def test_an_automatic_batch_size_is_told_and_kept_on_resume(tmp_path: Path) -> None:
     common = ("--no-ui", "--log-format", "json", "--game", "snake", "--board", "4x4", "--eval-every", "0")
     first = run_program(*common, "--batch-size", "auto", "--burnin", "40", "--steps", "100", cwd=tmp_path)

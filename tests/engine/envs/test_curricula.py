@@ -308,6 +308,7 @@ def test_a_run_resumes_exactly_between_two_stages(nearly: Path, tmp_path: Path) 
     assert_equal_ends(parts, whole)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "runner", [*(pytest.param(name, marks=pytest.mark.long) for name in ("parallel", "ddp")), "apex"]
 )

@@ -83,6 +83,7 @@ def test_evaluations_begin_from_the_same_boards() -> None:
     assert (env.reset() == first).all()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("game", ["snake", pytest.param("tetris", marks=pytest.mark.long)])
 def test_frames_that_stay_on_the_device_train_the_same_agent(game: str, tmp_path: Path) -> None:
     """Boards, replay and learning in tensors give the bits that arrays give; the device is the CPU here."""

@@ -99,6 +99,7 @@ def test_every_runner_learns_small_snake(runner: str, tmp_path: Path) -> None:
     nobody_is_left(tmp_path)
 
 
+@pytest.mark.long
 def test_parallel_with_one_worker_equals_single(tmp_path: Path) -> None:
     options = (*SNAKE, "--parallel-envs", "8", "--steps", "2400", "--burnin", "300", "--sync-every", "7",
                "--eval-every", "0", "--seed", "4")  # fmt: skip
@@ -116,6 +117,7 @@ def test_parallel_with_one_worker_equals_single(tmp_path: Path) -> None:
     assert one["random"] == other["random"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "before", ["apex", *(pytest.param(name, marks=pytest.mark.long) for name in ("parallel", "ddp"))]
 )
@@ -215,6 +217,7 @@ def test_a_stopped_actor_is_replaced(tmp_path: Path) -> None:
     kill_actors(tmp_path, 1, signal.SIGSTOP)
 
 
+@pytest.mark.long
 def test_a_machine_that_stood_still_costs_no_member(tmp_path: Path) -> None:
     """A suspended container, say: whoever looks first when it goes on must not take the others for dead."""
     with headless(*ENDLESS, *RUNNERS["parallel"], cwd=tmp_path) as process:
@@ -317,6 +320,7 @@ def leader_is_lost(client: HostClient, run: Run, how: signal.Signals) -> Log:
     return said
 
 
+@pytest.mark.long
 def test_ape_x_never_waits_for_itself(tmp_path: Path) -> None:
     """An update needs 200 more steps than actors may be ahead, and the first one comes before most lanes have any."""
     events = train(

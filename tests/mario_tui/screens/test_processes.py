@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from engine.config.run_config import make_config
 from engine.host.client import HostProcess
 from engine.protocol.messages import Stop
@@ -51,6 +53,7 @@ async def test_processes_and_the_split_of_time_are_shown(tmp_path: Path) -> None
     assert host.process.wait(PATIENCE_S) == 0
 
 
+@pytest.mark.long
 async def test_who_watches_a_run_sees_it_go_on_after_its_host_was_killed(tmp_path: Path) -> None:
     host = start(tmp_path, save_every=1000)
     app = MarioApp(open_run=host.run, host=host)
