@@ -149,6 +149,7 @@ def test_options_between_are_flags() -> None:
     assert set(options_between(RunConfig(), after)) >= {"--batch-size 32", "--no-amp", "--runner parallel"}
 
 
+@pytest.mark.long
 def test_a_profile_of_snake_writes_report_and_trace(tmp_path: Path) -> None:
     done = run_program(
         "profile", *SNAKE, "--runner", "parallel", "--num-processes", "2", "--duration", "4", "--trials", "0",

@@ -33,6 +33,7 @@ def start(folder: Path, **options: Any) -> HostProcess:
     return HostProcess(create_run(config))
 
 
+@pytest.mark.long
 async def test_processes_and_the_split_of_time_are_shown(tmp_path: Path) -> None:
     host = start(tmp_path, runner="apex")
     app = MarioApp(open_run=host.run, host=host)
