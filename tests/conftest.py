@@ -30,8 +30,6 @@ def _private_session_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 def _private_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    for name in ("COLUMNS", "LINES"):  # snapshots leave them set, and programs take them for their terminal's size
-        monkeypatch.delenv(name, raising=False)
     yield
     kill_hosts(tmp_path)
 

@@ -163,6 +163,9 @@ class Terminal:
         if self.pid == 0:
             os.chdir(cwd)
             os.environ["TERM"] = term
+            for name in ("COLUMNS", "LINES"):  # `import readline` sets them to 80x24, unseen by os.environ
+                os.environ.pop(name, None)
+                os.unsetenv(name)
             command = [*under, *PROGRAM, *arguments]
             os.execvp(command[0], command)
         fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))

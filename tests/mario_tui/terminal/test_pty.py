@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import signal
@@ -115,6 +116,13 @@ def test_headless_on_a_terminal_shows_a_bar_and_ctrl_c_ends_in_order(tmp_path: P
     assert terminal.wait() == 0
     assert "done (received SIGINT)" in terminal.text()
     assert checkpoints.newest(the_run(tmp_path)) is not None
+
+
+def test_a_terminal_of_a_test_has_its_own_size(tmp_path: Path) -> None:
+    importlib.import_module("readline")  # as debuggers do
+    terminal = Terminal(cwd=tmp_path, columns=120, under=("sh", "-c", "echo size ${COLUMNS:-unset}; stty size", "sh"))
+    terminal.wait_for("size unset", "24 120")
+    terminal.wait()
 
 
 def test_headless_survives_its_terminal(tmp_path: Path) -> None:
