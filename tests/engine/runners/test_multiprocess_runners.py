@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import random
 import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -180,32 +182,54 @@ def test_commands_mean_the_same_in_every_runner(runner: str, tmp_path: Path) -> 
     nobody_is_left(tmp_path)
 
 
-def kill_actors(folder: Path, kills: int, how: signal.Signals) -> None:
-    """Take one actor after the other while Ape-X trains, and wait until each is replaced and plays."""
-    choose = random.Random(0)
-    with headless(*ENDLESS, *RUNNERS["apex"], cwd=folder) as process:
+@contextlib.contextmanager
+def training(*options: str, cwd: Path) -> Iterator[tuple[Run, HostClient]]:
+    """A run that trains, and a client of it. At the end it is stopped in order, and leaves no process."""
+    with headless(*options, cwd=cwd) as process:
         read_event(process, "progress", state="running")
-        run = the_run(folder)
+        run = the_run(cwd)
         with HostClient(run) as client:
-            next_event(client, Members, lambda m: all(member.ready for member in m.members))
-            for number in range(kills):
-                victim = choose.choice(members_of(run))
-                at = time.monotonic()
-                victim.send_signal(how)
-                lost = next_event(client, Log, lambda log: log.text.endswith("; restarted"))
-                assert time.monotonic() - at < (20 if how == signal.SIGSTOP else 10)  # 5 s on an idle machine
-                index = int(lost.text.split()[1])
-                back = next_event(client, Members, lambda m: all(member.ready for member in m.members))
-                assert sum(member.restarts for member in back.members) == number + 1
-                then = back.members[index].env_steps
-                next_event(client, Members, lambda m, at=index, then=then: m.members[at].env_steps > then)
-            learned = next_event(client, Progress).updates
-            next_event(client, Progress, lambda p: p.updates > learned + 5)
+            yield run, client
             client.send(Stop())
             next_event(client, Finished)
         process.communicate(timeout=PATIENCE_S)  # nobody has read its lines
         assert process.returncode == 0
-    nobody_is_left(folder)
+    nobody_is_left(cwd)
+
+
+def checkpoint_of_a_learner(client: HostClient) -> Saved:
+    """A checkpoint of a run, once it learns."""
+    next_event(client, Progress, lambda p: p.updates > 5)
+    client.send(Checkpoint())
+    saved: Saved = next_event(client, Saved)
+    return saved
+
+
+def learns_on_from(client: HostClient, saved: Saved) -> None:
+    """The run has restarted from a checkpoint, and learns."""
+    again = next_event(client, Progress, lambda p: p.state == "running")
+    assert again.env_steps >= saved.env_steps
+    next_event(client, Progress, lambda p: p.updates > again.updates + 5)
+
+
+def kill_actors(folder: Path, kills: int, how: signal.Signals) -> None:
+    """Take one actor after the other while Ape-X trains, and wait until each is replaced and plays."""
+    choose = random.Random(0)
+    with training(*ENDLESS, *RUNNERS["apex"], cwd=folder) as (run, client):
+        next_event(client, Members, lambda m: all(member.ready for member in m.members))
+        for number in range(kills):
+            victim = choose.choice(members_of(run))
+            at = time.monotonic()
+            victim.send_signal(how)
+            lost = next_event(client, Log, lambda log: log.text.endswith("; restarted"))
+            assert time.monotonic() - at < (20 if how == signal.SIGSTOP else 10)  # 5 s on an idle machine
+            index = int(lost.text.split()[1])
+            back = next_event(client, Members, lambda m: all(member.ready for member in m.members))
+            assert sum(member.restarts for member in back.members) == number + 1
+            then = back.members[index].env_steps
+            next_event(client, Members, lambda m, at=index, then=then: m.members[at].env_steps > then)
+        learned = next_event(client, Progress).updates
+        next_event(client, Progress, lambda p: p.updates > learned + 5)
 
 
 def test_killed_actors_are_replaced_and_training_goes_on(tmp_path: Path) -> None:
@@ -254,34 +278,26 @@ def test_many_killed_actors_are_replaced(tmp_path: Path) -> None:
 )
 def test_a_run_without_its_learner_begins_again_from_the_newest_checkpoint(runner: str, tmp_path: Path) -> None:
     train(tmp_path, *ENDLESS, *RUNNERS.get(runner, ()), "--parallel-envs", "2", "--steps", "300")
-    with headless("--resume", "latest", *ENDLESS, cwd=tmp_path) as process:
-        read_event(process, "progress", state="running")
-        run = the_run(tmp_path)
-        with HostClient(run) as client:
-            leader_is_lost(client, run, signal.SIGKILL)  # before it has written a checkpoint of its own
-            next_event(client, Progress, lambda p: p.updates > 5)
-            with HostClient(run) as late:
-                past = [event for event in late.hello.events if getattr(event, "env_steps", 300) < 300]
-            assert past
-            client.send(Checkpoint())
-            saved = next_event(client, Saved)
-            victims = [leader_of(run)]
+    with training("--resume", "latest", *ENDLESS, cwd=tmp_path) as (run, client):
+        leader_is_lost(client, run, signal.SIGKILL)  # before it has written a checkpoint of its own
+        next_event(client, Progress, lambda p: p.updates > 5)
+        with HostClient(run) as late:
+            past = [event for event in late.hello.events if getattr(event, "env_steps", 300) < 300]
+        assert past
+        client.send(Checkpoint())
+        saved = next_event(client, Saved)
+        victims = [leader_of(run)]
+        if runner == "ddp":
+            victims.append(members_of(run)[0])  # a rank is as good as the learner
+        for victim in victims:
+            later = next_event(client, Progress, lambda p: p.env_steps > saved.env_steps)
+            victim.kill()
+            said = next_event(client, Log, lambda log: "restarting from step-" in log.text)
+            assert "killed by" in said.text
+            again = next_event(client, Progress, lambda p: p.state == "running")
+            assert saved.env_steps <= again.env_steps < max(later.env_steps, saved.env_steps + 500)
             if runner == "ddp":
-                victims.append(members_of(run)[0])  # a rank is as good as the learner
-            for victim in victims:
-                later = next_event(client, Progress, lambda p: p.env_steps > saved.env_steps)
-                victim.kill()
-                said = next_event(client, Log, lambda log: "restarting from step-" in log.text)
-                assert "killed by" in said.text
-                again = next_event(client, Progress, lambda p: p.state == "running")
-                assert saved.env_steps <= again.env_steps < max(later.env_steps, saved.env_steps + 500)
-                if runner == "ddp":
-                    victims[1:] = members_of(run)[:1] if victim is victims[0] else victims[1:]
-            client.send(Stop())
-            next_event(client, Finished)
-        process.communicate(timeout=PATIENCE_S)  # nobody has read its lines
-        assert process.returncode == 0
-    nobody_is_left(tmp_path)
+                victims[1:] = members_of(run)[:1] if victim is victims[0] else victims[1:]
 
 
 @pytest.mark.parametrize(
@@ -372,64 +388,32 @@ def test_a_member_that_never_becomes_ready_ends_the_run_for_good(tmp_path: Path)
 
 @pytest.mark.long
 def test_a_stopped_member_does_not_keep_a_run_from_ending_in_order(tmp_path: Path) -> None:
-    with headless(*ENDLESS, *RUNNERS["apex"], cwd=tmp_path) as process:
-        read_event(process, "progress", state="running")
-        run = the_run(tmp_path)
-        with HostClient(run) as client:
-            next_event(client, Members, lambda m: all(member.env_steps > 0 for member in m.members))
-            for member in members_of(run):
-                member.suspend()
-            client.send(Stop())
-            next_event(client, Finished)
-        process.communicate(timeout=PATIENCE_S)
-        assert process.returncode == 0
-    nobody_is_left(tmp_path)
+    with training(*ENDLESS, *RUNNERS["apex"], cwd=tmp_path) as (run, client):
+        next_event(client, Members, lambda m: all(member.env_steps > 0 for member in m.members))
+        for member in members_of(run):
+            member.suspend()
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("runner", ["single", *RUNNERS])
 def test_a_run_whose_learner_stands_still_begins_again_from_the_newest_checkpoint(runner: str, tmp_path: Path) -> None:
-    with headless(*ENDLESS, *RUNNERS.get(runner, ()), cwd=tmp_path) as process:
-        read_event(process, "progress", state="running")
-        run = the_run(tmp_path)
-        with HostClient(run) as client:
-            next_event(client, Progress, lambda p: p.updates > 5)
-            client.send(Checkpoint())
-            saved = next_event(client, Saved)
-            at = time.monotonic()
-            said = leader_is_lost(client, run, signal.SIGSTOP)
-            assert SILENCE_LIMIT_S - 2 < time.monotonic() - at < SILENCE_LIMIT_S + 10
-            assert "the runner process hung; restarting from step-" in said.text
-            again = next_event(client, Progress, lambda p: p.state == "running")
-            assert again.env_steps >= saved.env_steps
-            next_event(client, Progress, lambda p: p.updates > again.updates + 5)
-            client.send(Stop())
-            next_event(client, Finished)
-        process.communicate(timeout=PATIENCE_S)
-        assert process.returncode == 0
-    nobody_is_left(tmp_path)
+    with training(*ENDLESS, *RUNNERS.get(runner, ()), cwd=tmp_path) as (run, client):
+        saved = checkpoint_of_a_learner(client)
+        at = time.monotonic()
+        said = leader_is_lost(client, run, signal.SIGSTOP)
+        assert SILENCE_LIMIT_S - 2 < time.monotonic() - at < SILENCE_LIMIT_S + 10
+        assert "the runner process hung; restarting from step-" in said.text
+        learns_on_from(client, saved)
 
 
 @pytest.mark.long
 def test_a_rank_that_stands_still_makes_the_run_begin_again(tmp_path: Path) -> None:
-    with headless(*ENDLESS, *RUNNERS["ddp"], cwd=tmp_path) as process:
-        read_event(process, "progress", state="running")
-        run = the_run(tmp_path)
-        with HostClient(run) as client:
-            next_event(client, Progress, lambda p: p.updates > 5)
-            client.send(Checkpoint())
-            saved = next_event(client, Saved)
-            members_of(run)[0].suspend()
-            said = next_event(client, Log, lambda log: "restarting from" in log.text)
-            assert "rank 1 was lost (it hung); restarting from step-" in said.text
-            again = next_event(client, Progress, lambda p: p.state == "running")
-            assert again.env_steps >= saved.env_steps
-            next_event(client, Progress, lambda p: p.updates > again.updates + 5)
-            client.send(Stop())
-            next_event(client, Finished)
-        process.communicate(timeout=PATIENCE_S)
-        assert process.returncode == 0
-    nobody_is_left(tmp_path)
+    with training(*ENDLESS, *RUNNERS["ddp"], cwd=tmp_path) as (run, client):
+        saved = checkpoint_of_a_learner(client)
+        members_of(run)[0].suspend()
+        said = next_event(client, Log, lambda log: "restarting from" in log.text)
+        assert "rank 1 was lost (it hung); restarting from step-" in said.text
+        learns_on_from(client, saved)
 
 
 def lock_holders() -> set[int]:
@@ -443,38 +427,30 @@ def lock_holders() -> set[int]:
 @pytest.mark.skipif(not Path("/proc/locks").exists(), reason="tells who holds the lock")
 def test_a_worker_that_is_lost_with_the_lock_is_replaced(how: signal.Signals, tmp_path: Path) -> None:
     options = (*ENDLESS, "--runner", "parallel", "--num-processes", "2", "--replay-ratio", "64")
-    with headless(*options, cwd=tmp_path) as process:
-        read_event(process, "progress", state="running")
-        run = the_run(tmp_path)
-        with HostClient(run) as client:
-            next_event(client, Progress, lambda p: p.updates > 10)
-            for number in range(2):
-                next_event(client, Members, lambda m: all(member.env_steps_per_s > 0 for member in m.members))
-                (worker,) = members_of(run)
+    with training(*options, cwd=tmp_path) as (run, client):
+        next_event(client, Progress, lambda p: p.updates > 10)
+        for number in range(2):
+            next_event(client, Members, lambda m: all(member.env_steps_per_s > 0 for member in m.members))
+            (worker,) = members_of(run)
 
-                def stopped_with_the_lock(worker: psutil.Process = worker) -> bool:
-                    if worker.pid not in lock_holders():
-                        return False
-                    worker.suspend()
-                    if worker.pid in lock_holders():
-                        return True
-                    worker.resume()
+            def stopped_with_the_lock(worker: psutil.Process = worker) -> bool:
+                if worker.pid not in lock_holders():
                     return False
+                worker.suspend()
+                if worker.pid in lock_holders():
+                    return True
+                worker.resume()
+                return False
 
-                wait_until(stopped_with_the_lock, "a worker with the lock")
-                if how == signal.SIGKILL:
-                    worker.kill()
-                lost = next_event(client, Log, lambda log: log.text.endswith("; restarted"))
-                assert lost.text.startswith("worker 1 was lost")
-                learned = next_event(client, Progress).updates
-                next_event(client, Progress, lambda p, learned=learned: p.updates > learned + 10)
-                members = next_event(client, Members, lambda m: all(member.ready for member in m.members)).members
-                assert [member.restarts for member in members] == [0, number + 1]
-            client.send(Stop())
-            next_event(client, Finished)
-        process.communicate(timeout=PATIENCE_S)
-        assert process.returncode == 0
-    nobody_is_left(tmp_path)
+            wait_until(stopped_with_the_lock, "a worker with the lock")
+            if how == signal.SIGKILL:
+                worker.kill()
+            lost = next_event(client, Log, lambda log: log.text.endswith("; restarted"))
+            assert lost.text.startswith("worker 1 was lost")
+            learned = next_event(client, Progress).updates
+            next_event(client, Progress, lambda p, learned=learned: p.updates > learned + 10)
+            members = next_event(client, Members, lambda m: all(member.ready for member in m.members)).members
+            assert [member.restarts for member in members] == [0, number + 1]
 
 
 @pytest.mark.long
@@ -482,24 +458,16 @@ def test_a_worker_of_a_resumed_run_is_replaced_after_its_checkpoint_is_gone(tmp_
     train(tmp_path, *SNAKE, *RUNNERS["parallel"], "--eval-every", "0", "--parallel-envs", "2", "--steps", "1500",
           "--buffer-size", "20000")  # fmt: skip
     options = ("--resume", "latest", "--steps", "100000000", "--save-every", "100000000", "--keep", "1")
-    with headless(*options, cwd=tmp_path) as process:
-        read_event(process, "progress", state="running")
-        run = the_run(tmp_path)
-        with HostClient(run) as client:
-            going = next_event(client, Progress, lambda p: p.env_steps > 1600)
-            assert going.updates > 0
-            client.send(Checkpoint())
-            next_event(client, Saved)
-            assert not (run.path / "step-000000001500").exists()
-            members_of(run)[0].kill()
-            next_event(client, Log, lambda log: log.text.endswith("; restarted"))
-            back = next_event(client, Members, lambda m: all(member.ready for member in m.members)).members
-            next_event(client, Members, lambda m: m.members[1].env_steps > back[1].env_steps)
-            client.send(Stop())
-            next_event(client, Finished)
-        process.communicate(timeout=PATIENCE_S)
-        assert process.returncode == 0
-    nobody_is_left(tmp_path)
+    with training(*options, cwd=tmp_path) as (run, client):
+        going = next_event(client, Progress, lambda p: p.env_steps > 1600)
+        assert going.updates > 0
+        client.send(Checkpoint())
+        next_event(client, Saved)
+        assert not (run.path / "step-000000001500").exists()
+        members_of(run)[0].kill()
+        next_event(client, Log, lambda log: log.text.endswith("; restarted"))
+        back = next_event(client, Members, lambda m: all(member.ready for member in m.members)).members
+        next_event(client, Members, lambda m: m.members[1].env_steps > back[1].env_steps)
 
 
 @pytest.mark.long
