@@ -10,7 +10,10 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Generic, Self, TypeVar
 
+import msgspec
+
 from engine.protocol.framing import read_message
+from engine.runtime.exit_status import how_it_ended
 from engine.runtime.text import printable
 
 M = TypeVar("M")
@@ -40,9 +43,9 @@ class EngineCommand(Generic[M]):
         )
 
     def messages(self) -> Iterator[M]:
-        """Its messages, until it exits."""
+        """Its messages, until it exits; one that it was killed in the middle of is left out."""
         assert self._process.stdout is not None
-        with contextlib.suppress(EOFError):
+        with contextlib.suppress(EOFError, ValueError, msgspec.DecodeError):
             while True:
                 yield read_message(self._process.stdout, self._decode)
 
@@ -54,8 +57,7 @@ class EngineCommand(Generic[M]):
 
     def crash_reason(self) -> str:
         """Why it exited without a result, in one line: how, and the last line of its standard error."""
-        code = self._process.wait()
-        how = f"killed by signal {-code}" if code < 0 else f"exit status {code}"
+        how = how_it_ended(self._process.wait())
         self._errors.seek(0, 2)
         self._errors.seek(max(0, self._errors.tell() - _MAX_QUOTED))
         lines = self._errors.read().decode("utf-8", "replace").strip().splitlines()

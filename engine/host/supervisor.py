@@ -187,19 +187,16 @@ class Host:
 
     def _recover(self) -> None:
         """Commit checkpoints that were written completely before a crash, and resume from the newest. Note damaged
-        ones. A run that starts from another run's checkpoint has none of its own to recover."""
-        recovered = checkpoints.recover(self._run)
+        ones. Any checkpoint of this run is newer than another run's, from which it may have started."""
         start = self._resume_from
-        if start is not None and start.parent != self._run.path:
-            return
-        for path in recovered:
+        for path in checkpoints.recover(self._run):
             self._notes.append(("info", f"{path.name} was written before a crash; it is committed now"))
-            if start is None or path > start:
+            if start is None or start.parent != path.parent or path > start:
                 start = path
                 self._checkpoint_steps = checkpoints.read_manifest(path).env_steps
         self._resume_from = self._checkpoint = start
         for path in checkpoints.committed(self._run):
-            if start is not None and path.name > start.name:
+            if start is not None and start.parent == path.parent and path > start:
                 try:
                     checkpoints.verify(path)
                 except UserError as error:

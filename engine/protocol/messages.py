@@ -399,7 +399,7 @@ class Hello(Message, frozen=True):
 
 
 class Written(Message, frozen=True):
-    """A complete checkpoint is in the folder `partial`; the host verifies it and renames it to `final`."""
+    """A complete checkpoint is in the folder `partial`; the host checks it and renames it to `final`."""
 
     partial: str
     final: str

@@ -308,7 +308,7 @@ class Coordinator:
 
     @stopwatch("save")
     def _checkpoint(self) -> None:
-        """Write a partial folder, which the host verifies, renames and announces. If that fails, training continues,
+        """Write a partial folder, which the host checks, renames and announces. If that fails, training continues,
         and the host decides what a missing final checkpoint means."""
         env_steps = self.counters.env_steps
         name = checkpoints.folder_name(env_steps)

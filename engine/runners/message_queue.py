@@ -58,6 +58,10 @@ class MessageQueue(SimpleQueue[M], Generic[M]):
         gone."""
         return self._reader.recv_bytes()
 
+    def empty(self) -> bool:
+        """Whether nothing has come."""
+        return not self.poll()
+
     def poll(self, timeout_s: float = 0.0) -> bool:
         """Whether a message, or the end of the writer, has come within `timeout_s` seconds."""
         return self._reader.poll(timeout_s)

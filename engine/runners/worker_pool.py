@@ -22,6 +22,7 @@ from engine.runners.message_queue import ReportQueue
 from engine.runners.process import member_main
 from engine.runners.shared_state import HEARTBEAT_S, SharedState, overdue
 from engine.runners.watchdog import START_LIMIT_S, GraceTime
+from engine.runtime.exit_status import how_it_ended
 
 Role = Literal["actor", "worker", "rank"]
 _POLL_S = 0.25
@@ -79,11 +80,6 @@ class WorkerPool:
         if len(self._slots) < shared_state.members - first:
             raise RuntimeError(f"{role} {first + len(self._slots)} could not be started")
 
-    @property
-    def all_ready(self) -> bool:
-        """Whether every member has given a heartbeat since its start."""
-        return bool((self._shared_state.due[self._first :] > 0).all())
-
     def restarts(self, index: int) -> int:
         """How many times member `index` was replaced."""
         return self._slots[index - self._first].restarts if index >= self._first else 0
@@ -120,7 +116,7 @@ class WorkerPool:
                 if not slot.process.is_alive():
                     while not slot.reports.closed and slot.reports.poll():  # reports sent before its end
                         self._read(slot)
-                    self._lost(slot, slot.reason or _how_it_ended(slot.process.exitcode))
+                    self._lost(slot, slot.reason or how_it_ended(slot.process.exitcode))
                 elif hung[slot.index]:
                     self._lost(slot, "it hung")
                 elif self._starts_too_long(slot) and not spared:
@@ -182,7 +178,3 @@ class WorkerPool:
         """Exit this process from within the thread: the main thread may be waiting for the lost member."""
         self._link.send(failure)
         os._exit(1)
-
-
-def _how_it_ended(code: int | None) -> str:
-    return f"killed by signal {-code}" if code is not None and code < 0 else f"exit status {code}"

@@ -345,13 +345,14 @@ def test_decoding_takes_only_what_the_page_of_messages_lists() -> None:
         framing.body_length(b"\xff\xff\xff\xff")
 
 
-def test_a_first_checkpoint_that_was_complete_before_a_crash_is_resumed_from(tmp_path: Path) -> None:
+@pytest.mark.parametrize("start", [None, "another/step-000000000016"])
+def test_a_first_checkpoint_that_was_complete_before_a_crash_is_resumed_from(start: str | None, tmp_path: Path) -> None:
     run = create_run(RunConfig(run_dir=str(tmp_path / "runs")))
     partial = run.path / f".{checkpoints.folder_name(8)}.1.partial"
     partial.mkdir()
     (partial / checkpoints.POLICY_FILE).write_bytes(b"weights")
     checkpoints.seal(partial, 8, updates=1)
-    host = Host(run, None, False)
+    host = Host(run, None if start is None else tmp_path / start, False)
     host._recover()
     assert host._resume_from == host._checkpoint == run.path / checkpoints.folder_name(8)
     assert host._checkpoint_steps == 8

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import signal
 import struct
-import time
 from multiprocessing.connection import wait
-from pathlib import Path
+from multiprocessing.synchronize import SemLock
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ def _report_and_stop_in_the_middle(reports: ReportQueue) -> None:
     reports.only_write()
     reports.put(Beat(within_s=1.0))
     reports._writer._send(struct.pack("!i", 1000) + b"half a message")  # type: ignore[attr-defined]
-    time.sleep(PATIENCE_S)
+    signal.pause()  # until it is killed
 
 
 def _read_one(commands: CommandQueue, reports: ReportQueue) -> None:
@@ -27,7 +28,7 @@ def _read_one(commands: CommandQueue, reports: ReportQueue) -> None:
     reports.only_write()
     command: Any = commands.get()
     reports.put(Log(at=0.0, level="info", text=command.name))
-    time.sleep(PATIENCE_S)
+    signal.pause()  # until it is killed
 
 
 def test_a_writer_killed_in_the_middle_of_a_message_ends_the_read() -> None:
@@ -67,11 +68,16 @@ def test_a_reader_waits_for_messages_and_deaths_together() -> None:
         wait_until(lambda: process.sentinel in wait([queue, process.sentinel], PATIENCE_S), "the end of the process")
 
 
-def test_a_queue_has_no_name_that_a_killed_run_could_leave() -> None:
-    shared = Path("/dev/shm")
-    if not shared.is_dir():
-        pytest.skip("this system keeps semaphores elsewhere")
-    before = set(shared.iterdir())
-    queue = ReportQueue()
-    assert set(shared.iterdir()) <= before
-    queue.close()
+def test_a_queue_has_no_semaphore_that_a_killed_run_could_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+
+    def record(self: SemLock, *arguments: Any, **options: Any) -> None:
+        made.append(type(self).__name__)
+        make(self, *arguments, **options)
+
+    make = SemLock.__init__
+    monkeypatch.setattr(SemLock, "__init__", record)
+    ReportQueue().close()
+    assert made == []
+    multiprocessing.get_context("spawn").SimpleQueue().close()
+    assert made == ["Lock", "Lock"]  # what it has instead of
