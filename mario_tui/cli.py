@@ -224,6 +224,8 @@ def _run_of(name: str, run_dir: str | None) -> Run:
         return find_run(name, run_dir)
     except UserError:
         path = Path(name)
+        if (path / RECORD_FILE).is_file():
+            raise
         if path.is_dir():
             raise UserError(f"{name}: the folder contains neither a run nor event files") from None
         if path.is_file():

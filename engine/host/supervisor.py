@@ -27,6 +27,7 @@ from engine.envs.emulators.protocol import SCREEN_SHAPE
 from engine.errors import UserError
 from engine.host.address import socket_path
 from engine.host.event_server import EventServer
+from engine.host.file_writer import FileWriter
 from engine.host.run_state import RunState
 from engine.host.runner_process import RunnerProcess
 from engine.monitoring.machine import SystemSampler
@@ -66,7 +67,6 @@ from engine.protocol.messages import (
 from engine.runs import checkpoints
 from engine.runs.recording import read_recording
 from engine.runs.run import Run
-from engine.runtime.files import write_atomically
 from engine.runtime.text import printable
 
 log = logging.getLogger("host")
@@ -74,6 +74,8 @@ log = logging.getLogger("host")
 _TICK_S = 1.0
 _COMMIT_ATTEMPTS = 3
 _HISTORY_EVERY_S = 30.0
+_FLUSH_S = 60.0
+"""Maximum time for the last files of a run to be written."""
 
 
 class Host:
@@ -86,6 +88,7 @@ class Host:
         self._resume_from = resume_from
         self._foreground = foreground
         self._runner = RunnerProcess(run.path, self._config)
+        self._files = FileWriter()
         self._state = RunState()
         self._server = EventServer(
             hello=self._hello,
@@ -153,6 +156,8 @@ class Host:
                     break
                 self._restart()
             end = self._conclude()
+            if not await asyncio.to_thread(self._files.flush, _FLUSH_S):
+                log.warning("the disk has not answered for %d s; the record of the run may be old", _FLUSH_S)
             self._publish(end)
             return end
         finally:
@@ -235,7 +240,7 @@ class Host:
         address = socket_path(self._run)
         await self._server.listen(address)
         self._record.socket = str(address)
-        self._run.write_record(self._record)
+        self._write_record()
 
     async def _handle(self, report: Report) -> None:
         match report:
@@ -292,7 +297,7 @@ class Host:
         self._save_history()
 
     def _conclude(self) -> Finished | Failed:
-        """Determine how the run ended, and write the record before clients are told."""
+        """Determine how the run ended, and have the record written."""
         progress = self._state.progress
         end: Finished | Failed
         if self._failure is not None:
@@ -447,19 +452,13 @@ class Host:
             record.wall_s = progress.wall_s
             record.mean_return = progress.mean_return if math.isfinite(progress.mean_return) else None
         record.checkpoint = None if self._checkpoint is None else str(self._checkpoint)
-        try:
-            self._run.write_record(record)
-        except OSError as error:
-            log.warning("run.json could not be written: %s", error)
+        self._files.write(self._run.record_path, record.encode())
 
     def _save_history(self) -> None:
         """Write the recording that dashboards show after the host has exited."""
         self._history_at = time.monotonic()
         recording = b"".join(pack(event) for event in (self._hello(), *self._current()))
-        try:
-            write_atomically(self._run.history_path, recording)
-        except OSError as error:
-            log.warning("%s could not be written: %s", self._run.history_path.name, error)
+        self._files.write(self._run.history_path, recording)
 
     def _restore_history(self, checkpoint: Path) -> None:
         """On resume: restore charts and log of earlier sessions, up to the checkpoint."""

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from engine.config.run_config import RunConfig
 from engine.errors import UserError
-from engine.runs.run import CONFIG_FILE, RECORD_FILE, Run, initial_record, path_digest
+from engine.runs.run import CONFIG_FILE, RECORD_FILE, Run, initial_record, path_digest, utf8_path
 from engine.runtime.files import is_own, read_bounded
 
 _CLOCK_TOLERANCE_S = 24 * 3600.0
@@ -22,10 +22,12 @@ _MAX_PATH_BYTES = 2**16
 
 
 def create_run(config: RunConfig) -> Run:
-    """Create and register the folder of a new run. Raises `UserError` if the folder can't be written."""
+    """Create and register the folder of a new run. Raises `UserError` if the folder can't be written or its
+    path is not valid UTF-8."""
     game = f"{config.game}-{config.board or config.stage}"
     stamp = time.strftime("%Y%m%d-%H%M%S")
     parent = Path(config.run_dir)
+    utf8_path(parent)
     created: Path | None = None
     try:
         parent.mkdir(parents=True, exist_ok=True)

@@ -57,6 +57,11 @@ class RunRecord(msgspec.Struct, kw_only=True):
     reason: str = ""
     checkpoint: str | None = None
 
+    def encode(self) -> bytes:
+        """Its JSON, dated now."""
+        self.updated_at = time.time()
+        return msgspec.json.format(msgspec.json.encode(self))
+
 
 class _Pid(msgspec.Struct):
     """The part of a record that names the run's host process."""
@@ -65,14 +70,21 @@ class _Pid(msgspec.Struct):
 
 
 class Run:
-    """A run's folder. Reads and writes its files; knows nothing about the processes of the run."""
+    """A run's folder. Reads and writes its files; knows nothing about the processes of the run.
+
+    Raises `UserError` if its path is not valid UTF-8: records, messages and the registry of runs contain it.
+    """
 
     def __init__(self, path: Path) -> None:
-        self.path = path.resolve()
+        self.path = utf8_path(path)
 
     @property
     def name(self) -> str:
         return self.path.name
+
+    @property
+    def record_path(self) -> Path:
+        return self.path / RECORD_FILE
 
     @property
     def log_path(self) -> Path:
@@ -121,8 +133,7 @@ class Run:
         return initial_record(self, config, "damaged", written_at, reason)
 
     def write_record(self, record: RunRecord) -> None:
-        record.updated_at = time.time()
-        write_atomically(self.path / RECORD_FILE, msgspec.json.format(msgspec.json.encode(record)))
+        write_atomically(self.record_path, record.encode())
 
     def is_alive(self) -> bool:
         """Whether a host holds the run's lock, or is alive although someone has removed the lock file."""
@@ -183,6 +194,16 @@ def initial_record(run: Run, config: RunConfig, state: State, at: float, reason:
         updated_at=at,
         reason=reason,
     )
+
+
+def utf8_path(path: Path) -> Path:
+    """The resolved path. Raises `UserError` if it is not valid UTF-8."""
+    resolved = path.resolve()
+    try:
+        str(resolved).encode()
+    except UnicodeEncodeError:
+        raise UserError(f"{resolved}: the path of a run must be valid UTF-8") from None
+    return resolved
 
 
 def read_config(path: Path) -> RunConfig:

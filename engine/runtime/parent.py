@@ -34,8 +34,13 @@ def end_with_parent() -> None:
 
 def killed_with_parent() -> None:
     """On Linux, have the kernel kill this process when its parent ends, even if it is stopped; elsewhere do nothing."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    _signal_at_parents_end(signal.SIGKILL)
+
+
+def woken_with_parent() -> None:
+    """On Linux, have the kernel continue this process, if it is stopped, when its parent ends: `end_with_stdin` can
+    then clean up. Elsewhere do nothing."""
+    _signal_at_parents_end(signal.SIGCONT)
 
 
 def end_with_stdin(
@@ -58,3 +63,8 @@ def end_with_stdin(
         os._exit(1)
 
     threading.Thread(target=read, daemon=True, name="parent").start()
+
+
+def _signal_at_parents_end(number: signal.Signals) -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)

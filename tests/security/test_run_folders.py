@@ -22,7 +22,7 @@ from engine.runs.ownership import check_own
 from engine.runs.recording import read_recording
 from engine.runs.registry import create_run, find_run, list_runs
 from engine.runs.run import RECORD_FILE, Run
-from tests.support.program import PATIENCE_S, headless, read_event, run_program, the_run, wait_until
+from tests.support.program import PATIENCE_S, PROGRAM, headless, read_event, run_program, the_run, wait_until
 
 SNAKE = ("--game", "snake", "--board", "5x5", "--burnin", "100", "--eval-every", "0")
 
@@ -458,3 +458,27 @@ def test_reading_fails_with_the_real_reason(run: Run, monkeypatch: pytest.Monkey
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
         os.close(held[0])
+
+
+@pytest.mark.long
+def test_a_run_with_few_file_descriptors_writes_all_checkpoints(tmp_path: Path) -> None:
+    options = (*SNAKE, "--steps", "600", "--save-every", "100", "--keep", "6")
+    command = [*PROGRAM, "--no-ui", *options]
+    limited = ["sh", "-c", 'ulimit -n 32; exec "$@"', "sh", *command]  # some 20 are needed
+    done = subprocess.run(limited, cwd=tmp_path, capture_output=True, text=True, timeout=400)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len(checkpoints.committed(the_run(tmp_path))) == 6
+
+
+def test_a_folder_whose_name_is_not_utf8_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    folder = tmp_path / os.fsdecode(b"runs-\xff")
+    done = run_program("--no-ui", *SNAKE, "--run-dir", str(folder), cwd=tmp_path, check=2)
+    assert done.stderr.startswith("mario-tui: error: ") and "must be valid UTF-8" in done.stderr
+    assert len(done.stderr.splitlines()) == 1 and not folder.exists()
+
+
+def test_a_run_in_a_folder_whose_name_is_not_utf8_is_left_out_of_lists(run: Run, tmp_path: Path) -> None:
+    renamed = run.path.with_name(os.fsdecode(b"run-\xff"))
+    run.path.rename(renamed)
+    assert list_runs(renamed.parent) == []
+    assert "must be valid UTF-8" in run_program("attach", str(renamed), cwd=tmp_path, check=2).stderr

@@ -70,20 +70,26 @@ def test_q_quits_a_game_that_hangs(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_video_is_finished_even_if_its_front_end_is_killed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_video_is_finished_even_if_its_front_end_is_killed(stopped: bool, tmp_path: Path) -> None:
     with started("play", "--record", "film.gif", cwd=tmp_path) as front_end:
         child = at_work(front_end.pid)
         wait_until(lambda: child.io_counters().write_chars > 500_000, "pictures")  # of 184,320 bytes each
+        if stopped:
+            child.suspend()
         front_end.kill()
         front_end.wait()
         nobody_is_left(tmp_path)
     assert (tmp_path / "film.gif").read_bytes()[-1:] == b";"  # how a GIF ends
 
 
-def test_a_profile_and_its_run_end_with_their_front_end(tmp_path: Path) -> None:
+@pytest.mark.parametrize("stopped", [pytest.param(False, marks=pytest.mark.long), True])
+def test_a_profile_and_its_run_end_with_their_front_end(stopped: bool, tmp_path: Path) -> None:
     with started("profile", "--game", "snake", "--board", "5x5", "--duration", "3600", cwd=tmp_path) as front_end:
         (folder,) = wait_until(lambda: list(tmp_path.glob("mario-tui-profile-*/runs")), "the run's folder")
         wait_until(lambda: list(folder.glob("*/run.lock")) and len(processes_of(folder)) > 1, "the run's processes")
+        if stopped:
+            psutil.Process(front_end.pid).children()[0].suspend()
         front_end.kill()
         front_end.wait()
         nobody_is_left(tmp_path)

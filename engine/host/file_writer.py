@@ -1,0 +1,47 @@
+"""Writes a run's small files in a thread: a disk that takes seconds to sync must stop neither reports nor clients."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from pathlib import Path
+
+from engine.runtime.files import write_atomically
+
+log = logging.getLogger("host")
+
+
+class FileWriter:
+    """Replaces files atomically, in the order of the calls. Content that still waits gives way to newer content."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[Path, bytes] = {}
+        self._is_writing = False
+        self._changed = threading.Condition()
+        threading.Thread(target=self._work, daemon=True, name="files").start()  # a disk that hangs won't delay the exit
+
+    def write(self, path: Path, content: bytes) -> None:
+        """Have `content` written to `path`. If that fails, the log says so."""
+        with self._changed:
+            self._waiting[path] = content
+            self._changed.notify_all()
+
+    def flush(self, timeout_s: float) -> bool:
+        """Wait until everything is written, at most `timeout_s` seconds. Returns whether it is."""
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._waiting and not self._is_writing, timeout_s)
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._waiting)
+                path = next(iter(self._waiting))
+                content = self._waiting.pop(path)
+                self._is_writing = True
+            try:
+                write_atomically(path, content)
+            except OSError as error:
+                log.warning("%s could not be written: %s", path.name, error)
+            with self._changed:
+                self._is_writing = False
+                self._changed.notify_all()
