@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
+from typing import IO, Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
@@ -11,7 +13,15 @@ from engine.runtime.text import drawable
 
 
 class SafeConsole(Console):
-    """Rich's console; its own control codes (colours, cursor movements) are kept."""
+    """Rich's console; its own control codes (colours, cursor movements) are kept.
+
+    It writes to the stream below `printable_stream`. Left to itself, Rich looks for that stream at each write, and finds
+    the outer one while a progress bar has replaced `sys.stdout`: the bar's control codes would be shown as text.
+    """
+
+    def __init__(self, *, file: IO[str] | None = None, stderr: bool = False, **options: Any) -> None:
+        stream = file or (sys.stderr if stderr else sys.stdout)
+        super().__init__(file=getattr(stream, "rich_proxied_file", stream), stderr=stderr, **options)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         for segment in super().render(renderable, options):

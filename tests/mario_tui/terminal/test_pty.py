@@ -111,10 +111,10 @@ def test_a_failed_engine_gives_status_1_and_the_reason_on_a_restored_terminal(tm
 
 def test_headless_on_a_terminal_shows_a_bar_and_ctrl_c_ends_in_order(tmp_path: Path) -> None:
     terminal = Terminal("--no-ui", "--parallel-envs", "2", "--steps", "100000000", cwd=tmp_path, columns=120)
-    terminal.wait_for("running", "steps/s", "0%")
+    assert "\\x1b" not in terminal.wait_for("running", "steps/s", "0%")  # control codes are obeyed, not shown
     terminal.send("\x03")
     assert terminal.wait() == 0
-    assert "done (received SIGINT)" in terminal.text()
+    assert "done (received SIGINT)" in terminal.text() and "\\x1b" not in terminal.text()
     assert checkpoints.newest(the_run(tmp_path)) is not None
 
 
@@ -198,3 +198,10 @@ def test_play_gives_the_terminal_back(how: str, tmp_path: Path) -> None:
         os.kill(terminal.pid, signal.SIGTERM)
     assert terminal.wait() == 0
     assert b"\x1b[?1049l" in terminal.raw and b"\x1b[?25h" in terminal.raw
+
+
+def test_eval_on_a_terminal_shows_a_bar(tmp_path: Path) -> None:
+    terminal = Terminal("eval", "snake-12x12", "--episodes", "20", cwd=tmp_path, columns=120)
+    assert terminal.wait() == 0
+    assert "mean score" in terminal.text()
+    assert b"evaluating snake-12x12" in terminal.raw and b"\\x1b" not in terminal.raw
