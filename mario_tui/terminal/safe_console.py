@@ -15,8 +15,8 @@ from engine.runtime.text import drawable
 class SafeConsole(Console):
     """Rich's console; its own control codes (colours, cursor movements) are kept.
 
-    It writes to the stream below `printable_stream`. Left to itself, Rich looks for that stream at each write, and finds
-    the outer one while a progress bar has replaced `sys.stdout`: the bar's control codes would be shown as text.
+    It writes to the stream below `printable_stream`. Rich looks for that stream at each write, but finds the outer one
+    while a progress bar has replaced `sys.stdout`; the bar's control codes were then shown as text.
     """
 
     def __init__(self, *, file: IO[str] | None = None, stderr: bool = False, **options: Any) -> None:
