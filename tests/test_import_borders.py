@@ -21,6 +21,7 @@ ROOT = Path(__file__).parent.parent
         ("engine.host", ("torch", "numba", "textual", "mario_tui")),
         ("engine.host.client", ("torch", "numba", "textual", "mario_tui", "numpy")),
         ("engine.runners.single", ("textual", "mario_tui", "gym", "nes_py")),
+        ("engine.runners.apex", ("textual", "mario_tui", "gym", "nes_py", "ray")),
         ("engine.commands.evaluate", ("textual", "mario_tui", "gym", "nes_py")),
     ],
 )

@@ -87,6 +87,14 @@ class RunConfig:
         runners=("parallel", "ddp"),
     )
     num_actors: int = option(2, "run", "actor processes", low=1, high=1024, runners=("apex",))
+    ray: str = option(
+        "none",
+        "run",
+        "Ray cluster on which actors run: none, local (started for this run), auto (the one of this machine, or "
+        "$RAY_ADDRESS) or HOST:PORT of its head",
+        metavar="ADDRESS",
+        runners=("apex",),
+    )
     steps: int = option(2_000_000, "run", "total environment steps (rounded up to a multiple of the lane count)", low=1)
     episodes: int | None = option(None, "run", "also stop after this many episodes", low=1)
     seed: int = option(0, "run", "random seed", low=0, high=2**32 - 1)
@@ -300,6 +308,7 @@ class RunConfig:
         for spec in fields(self):
             check(spec, getattr(self, spec.name))
         _check_device(self.device)
+        _check_ray(self.ray)
         if self.reward not in REWARDS[self.game]:
             raise ConfigError("reward", must_be_one_of(REWARDS[self.game], self.reward))
         if self.game in BOARD_GAMES:
@@ -360,6 +369,11 @@ class RunConfig:
     @property
     def replay_in_files(self) -> bool:
         return self.replay_device == "files"
+
+    @property
+    def on_ray(self) -> bool:
+        """Whether actors run on a Ray cluster."""
+        return self.ray != "none"
 
     @property
     def weight_pull_steps(self) -> int:
@@ -511,6 +525,16 @@ def _check_board(game: str, board: str | None) -> None:
     ):
         width, height = (f"{low} to {high}" for low, high in limits)
         raise ConfigError("board", f"must be WIDTHxHEIGHT, width {width} and height {height}, got {board!r}")
+
+
+def _check_ray(address: str) -> None:
+    if address in ("none", "local", "auto"):
+        return
+    if address.startswith("ray://"):
+        raise ConfigError("ray", "can't use Ray's client (ray://), which has no place for a learner; give HOST:PORT")
+    host, _, port = address.rpartition(":")
+    if not (host and port.isdecimal() and 0 < int(port) < 2**16 and not set(host) & set("/@ ")):
+        raise ConfigError("ray", must_be_one_of(("none", "local", "auto", "HOST:PORT"), address))
 
 
 def _check_device(device: str) -> None:

@@ -1,4 +1,4 @@
-"""Checks before a run gets a folder: device, cartridge, memory and disk space.
+"""Checks before a run gets a folder: device, cartridge, memory, disk space, and whether a Ray cluster answers.
 
 Imports without torch. What only the runner can find out, it reports before its first step; the host then removes the
 folder again.
@@ -7,19 +7,29 @@ folder again.
 from __future__ import annotations
 
 import ctypes
+import importlib.util
+import os
 import shutil
+import socket
 import sys
 from importlib.metadata import version
 from pathlib import Path
+
+import psutil
 
 from engine.config.run_config import RunConfig
 from engine.errors import UserError
 from engine.monitoring.memory_budget import check_memory, mapped_bytes, observation_layout
 
+_ANSWER_S = 2.0
+"""Time that the head of a Ray cluster has to answer."""
+
 
 def check_start(config: RunConfig, *, new: bool = True) -> None:
     """Raises `UserError` if the run can't work on this machine. `new`: its files are not written yet."""
     _check_device(config.device)
+    if config.on_ray:
+        _check_ray(config.ray)
     if config.rom is not None:
         from engine.envs.emulators.cartridge import load_cartridge  # imports NumPy only if needed
 
@@ -41,6 +51,44 @@ def _check_device(device: str) -> None:
         if int(index or 0) >= there:
             devices = "device" if there == 1 else "devices"
             raise UserError(f"--device: {device}: this machine has {there} CUDA {devices}")
+
+
+def _check_ray(address: str) -> None:
+    if importlib.util.find_spec("ray") is None:
+        raise UserError("--ray: Ray is not installed; install it with: pip install 'mario-tui[ray]'")
+    if address == "auto":
+        address = os.environ.get("RAY_ADDRESS") or "auto"
+        if address == "auto" and not any(
+            process.info["name"] == "gcs_server" for process in psutil.process_iter(["name"])
+        ):
+            raise UserError(
+                "--ray: auto: no Ray cluster runs on this machine, and RAY_ADDRESS is not set; start one with: "
+                "ray start --head"
+            )
+    if address in ("local", "auto"):
+        return
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _ANSWER_S).close()
+    except OSError as error:
+        reason = error.strerror or error
+        raise UserError(
+            f"--ray: nobody answers at {address} ({reason}); start a cluster there with: ray start --head --port={port}"
+        ) from None
+    if not _speaks_grpc(address):  # Ray itself would try for minutes
+        raise UserError(f"--ray: what answers at {address} is no Ray cluster; give the port of `ray start --head`")
+
+
+def _speaks_grpc(address: str) -> bool:
+    """Whether a server speaks gRPC, as the head of a Ray cluster does."""
+    import grpc  # a dependency of TensorBoard; slow to import
+
+    with grpc.insecure_channel(address) as channel:
+        try:
+            grpc.channel_ready_future(channel).result(_ANSWER_S)
+        except grpc.FutureTimeoutError:
+            return False
+    return True
 
 
 def _is_rocm() -> bool:

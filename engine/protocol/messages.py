@@ -158,6 +158,8 @@ class Member(msgspec.Struct, frozen=True):
     restarts: int
     lag: int  # number of updates by which its weights are out of date
     waiting_percent: float  # share of time spent waiting for other processes
+    machine: str = ""  # where it is, if it may be on another machine
+    waits_for_room: bool = False  # it has no process yet, because every core of the cluster is taken
 
 
 class Members(Message, frozen=True):
@@ -168,6 +170,7 @@ class Members(Message, frozen=True):
     samples_per_s: float  # transitions learned from
     ratio: float  # samples for each insert since learning began; NaN before
     learner_waiting_percent: float  # of the coordinator
+    wire_bytes_per_s: float = 0.0  # that the actors of a cluster send
 
 
 class Split(msgspec.Struct, frozen=True):

@@ -34,7 +34,7 @@ from engine.runtime.jit import is_cold
 from engine.runtime.stopwatch import stopwatch
 from engine.runtime.threads import ThreadBudget, keep_freed_memory, thread_budget
 
-_FIRST_S = 15.0
+FIRST_S = 15.0
 """Heartbeat limit of the first step and the first update, in which devices load their libraries. Must be less than the
 host's own limit (`engine.runners.watchdog.SILENCE_LIMIT_S`), since a coordinator may wait for this process."""
 _SAMPLE_S = 0.005
@@ -115,7 +115,7 @@ class ActorLearner:
     def iterate(self, learn: Callable[[], list[Losses]] | None = None) -> list[Losses]:
         """Take one environment step in every lane, and meanwhile call `learn` (default: all updates that are due)."""
         actor, learner, shared_state = self._actor, self.learner, self._shared_state
-        shared_state.beat(self._index, step_s(self.config) if self._has_acted else max(_FIRST_S, step_s(self.config)))
+        shared_state.beat(self._index, step_s(self.config) if self._has_acted else max(FIRST_S, step_s(self.config)))
         self._has_acted = True
         apply_tuning(shared_state, learner)
         if self.config.curriculum:
@@ -137,7 +137,7 @@ class ActorLearner:
     def _updates_now(self) -> None:
         """Give a heartbeat before an update; the first one on a machine may compile and gets more time."""
         later = HEARTBEAT_S + _SAMPLE_S * self.learner.choices.batch_size
-        self._shared_state.beat(self._index, later if self._has_learned else _FIRST_S)
+        self._shared_state.beat(self._index, later if self._has_learned else FIRST_S)
         self._has_learned = True
         self._beat()
 

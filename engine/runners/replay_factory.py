@@ -11,6 +11,7 @@ import torch
 
 from engine.buffers import FrameStorage, MappedMemory, PrioritizedReplayBuffer, Replay, ReplayBuffer, SharedMemory
 from engine.buffers.device.replay import DeviceReplayBuffer
+from engine.buffers.memory import Memory
 from engine.config.run_config import RunConfig
 from engine.envs.vec_env import Spec
 from engine.errors import UserError
@@ -45,7 +46,7 @@ def make_replay(
     return PrioritizedReplayBuffer(**options, **priorities) if config.prioritized_replay else ReplayBuffer(**options)
 
 
-def shared_replay(config: RunConfig, spec: Spec, processes: int, memory: SharedMemory) -> ReplayBuffer:
+def shared_replay(config: RunConfig, spec: Spec, processes: int, memory: Memory) -> ReplayBuffer:
     """The replay that `processes` actors fill, each its own lanes, with a priority for each transition."""
     options, priorities = _replay_options(config, spec, processes * config.parallel_envs)
     options |= {"memory": memory, "reuse_batches": True, "priorities": True}

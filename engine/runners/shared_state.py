@@ -148,7 +148,12 @@ class SharedState:
     @property
     def below_limit(self) -> bool:
         """Whether members are below the limit set by `limit_env_steps`."""
-        return self.played < int(self._order[2])
+        return self.env_steps_left > 0
+
+    @property
+    def env_steps_left(self) -> int:
+        """Environment steps left until the limit set by `limit_env_steps`; negative beyond it."""
+        return int(self._order[2]) - self.played
 
     @property
     def screen_fps(self) -> float:

@@ -4,24 +4,52 @@ from __future__ import annotations
 
 import math
 import time
+from typing import Protocol
 
 import numpy as np
 
 from engine.protocol.messages import Lane, Member, Members
 from engine.runners.learner import Learner
 from engine.runners.shared_state import SharedState
-from engine.runners.worker_pool import Role, WorkerPool
+from engine.runners.worker_pool import Role
+
+
+class Pool(Protocol):
+    """What starts and replaces the processes."""
+
+    def restarts(self, index: int) -> int:
+        """How many times member `index` was replaced."""
+
+
+class Cluster(Protocol):
+    """Where the members are, if they may be on other machines."""
+
+    wire_bytes: int
+    """Bytes that all members have sent."""
+
+    def machine(self, index: int) -> str:
+        """The name of a member's machine; empty until it has started."""
+
+    def waits_for_room(self, index: int) -> bool:
+        """Whether a member has no process yet because every core is taken."""
 
 
 class ProcessStats:
     """Call it once per report. The coordinator adds its own idle seconds to `waited`."""
 
     def __init__(
-        self, role: Role, shared_state: SharedState, pool: WorkerPool, learner: Learner, batch_size: int
+        self,
+        role: Role,
+        shared_state: SharedState,
+        pool: Pool,
+        learner: Learner,
+        batch_size: int,
+        cluster: Cluster | None = None,
     ) -> None:
         """`batch_size`: samples in one update of the whole run."""
         self._role, self._shared_state, self._pool, self._learner = role, shared_state, pool, learner
         self._batch_size = batch_size
+        self._cluster, self._wire_bytes = cluster, 0
         self.waited = 0.0
         self._then = time.monotonic(), shared_state.counts.copy(), shared_state.waited.copy(), learner.updates, 0.0
         self._start: tuple[int, int] | None = None  # environment steps and updates when learning began
@@ -41,6 +69,9 @@ class ProcessStats:
             self._start = int(counts_before[:, 0].sum()), updates_before
         rates = (counts[:, 0] - counts_before[:, 0]) / span
         each = len(lanes) // shared_state.members
+        cluster = self._cluster
+        wire_bytes = 0 if cluster is None else cluster.wire_bytes
+        sent, self._wire_bytes = wire_bytes - self._wire_bytes, wire_bytes
         return Members(
             members=[
                 Member(
@@ -57,6 +88,8 @@ class ProcessStats:
                     restarts=pool.restarts(index),
                     lag=max(0, updates - int(counts[index, 3])),
                     waiting_percent=min(100.0, 100 * float(waited[index] - waited_before[index]) / span),
+                    machine="" if cluster is None else cluster.machine(index),
+                    waits_for_room=cluster is not None and cluster.waits_for_room(index),
                 )
                 for index in range(shared_state.members)
             ],
@@ -64,6 +97,7 @@ class ProcessStats:
             samples_per_s=(updates - updates_before) * self._batch_size / span,
             ratio=self._ratio(int(counts[:, 0].sum()), updates),
             learner_waiting_percent=min(100.0, 100 * (self.waited - own_before) / span),
+            wire_bytes_per_s=sent / span,
         )
 
     def _ratio(self, env_steps: int, updates: int) -> float:

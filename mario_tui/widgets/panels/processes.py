@@ -40,6 +40,10 @@ class ProcessesPanel(Panel):
         text.append(f"\n{short(inserts)} in/s, {short(samples)} samples/s", style="dim")
         if math.isfinite(members.ratio):
             text.append(f", ratio {members.ratio:.2f}", style="dim")
+        machines = {member.machine for member in members.members if member.machine}
+        if machines:
+            wire = short(members.wire_bytes_per_s if snapshot.running else 0.0)
+            text.append(f", {wire}B/s from {counted(len(machines), 'machine')}", style="dim")
         if role == "actor":
             text.append(f", learner waits {members.learner_waiting_percent:.0f}%", style="dim")
         return text
@@ -48,7 +52,8 @@ class ProcessesPanel(Panel):
 def _row(member: Member, wide: bool, running: bool) -> Text:
     if not member.ready:
         lost = f", lost {counted(member.restarts, 'time')}" if member.restarts else ""
-        return Text(f"{member.index:<6} starting{lost}", "dim")
+        what = "waits for a free core" if member.waits_for_room else "starting"
+        return Text(f"{member.index:<6} {what}{lost}", "dim")
     rate = number(member.env_steps_per_s if running else None)
     text = Text(f"{member.index:<6} {rate:>7} {number(member.mean_return):>5} ")
     text.append(f"{short(member.lag):>4} {member.waiting_percent:>4.0f}% ", style="dim")

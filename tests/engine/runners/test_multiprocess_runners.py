@@ -58,6 +58,7 @@ RUNNERS = {
     "ddp": ("--runner", "ddp", "--num-processes", "2"),
     "apex": ("--runner", "apex", "--num-actors", "2"),
 }
+RAY = (*RUNNERS["apex"], "--ray", "local")
 
 
 def train(folder: Path, *options: str) -> list[dict[str, Any]]:
@@ -80,15 +81,15 @@ def members_of(run: Run) -> list[psutil.Process]:
 
 
 @pytest.mark.parametrize(
-    "runner", ["apex", *(pytest.param(name, marks=pytest.mark.long) for name in ("parallel", "ddp"))]
+    "runner", ["apex", "ray", *(pytest.param(name, marks=pytest.mark.long) for name in ("parallel", "ddp"))]
 )
 def test_every_runner_learns_small_snake(runner: str, tmp_path: Path) -> None:
     """Random play reaches 0.6 fruits."""
     batch = "32" if runner == "ddp" else "64"  # of each rank
     events = train(
-        tmp_path, *SNAKE, *RUNNERS[runner], "--parallel-envs", "16", "--batch-size", batch, "--learning-rate", "1e-3",
-        "--epsilon-steps", "6000", "--sync-every", "200", "--replay-ratio", "4", "--seed", "1",
-        "--steps", "14000", "--eval-every", "14000", "--eval-episodes", "200",
+        tmp_path, *SNAKE, *RUNNERS.get(runner, RAY), "--parallel-envs", "16", "--batch-size", batch,
+        "--learning-rate", "1e-3", "--epsilon-steps", "6000", "--sync-every", "200", "--replay-ratio", "4",
+        "--seed", "1", "--steps", "14000", "--eval-every", "14000", "--eval-episodes", "200",
     )  # fmt: skip
     (evaluation,) = [event for event in events if event["event"] == "evaluation"]
     assert evaluation["mean_score"] > 2.5
@@ -143,10 +144,10 @@ def test_a_run_goes_on_under_another_runner(before: str, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    "runner", [*(pytest.param(name, marks=pytest.mark.long) for name in ("parallel", "ddp")), "apex"]
+    "runner", [*(pytest.param(name, marks=pytest.mark.long) for name in ("parallel", "ddp", "ray")), "apex"]
 )
 def test_commands_mean_the_same_in_every_runner(runner: str, tmp_path: Path) -> None:
-    with headless(*ENDLESS, *RUNNERS[runner], cwd=tmp_path) as process:
+    with headless(*ENDLESS, *RUNNERS.get(runner, RAY), cwd=tmp_path) as process:
         read_event(process, "progress", state="running")
         with HostClient(the_run(tmp_path)) as client:
             next_event(client, Progress, lambda p: p.updates > 10)

@@ -1,0 +1,102 @@
+"""What an Ape-X actor does in one step: it acts in its lanes and computes the priorities of what it plays.
+
+Local actors (`engine.runners.local_actors`) store each step at once, those on a Ray cluster
+(`engine.runners.remote_actor`) send chunks of them to the learner.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from engine.agents.autotune import Choices
+from engine.agents.initial_priorities import TDErrors
+from engine.agents.networks import make_networks
+from engine.buffers.frames import InitialPriorities
+from engine.config.run_config import RunConfig
+from engine.envs.episode import EpisodeRecord
+from engine.envs.factory import make_lanes
+from engine.envs.vec_env import Frames, PlayedStep
+from engine.runners.actor import Actor
+from engine.runners.actor_learner import epsilons_of_member
+from engine.runtime.stopwatch import stopwatch
+
+
+@dataclass(frozen=True)
+class Played:
+    """One step of all lanes of an actor."""
+
+    step: PlayedStep
+    priorities: InitialPriorities
+    frames: int
+    """Emulated frames, of all lanes."""
+    episodes: list[EpisodeRecord]
+    """Those that ended."""
+
+
+class ApexActor:
+    """Actor `index` of a run. A step is a `choose` and a `finish`.
+
+    Args:
+        choices: the learner's device and precision.
+        restarts: how many actors of this index were lost before.
+        begun_at: environment steps of the run at its start; with `restarts`, it gives each actor random numbers of its
+            own.
+        lane_threads: threads that step Mario's lanes.
+    """
+
+    def __init__(
+        self, config: RunConfig, choices: Choices, index: int, restarts: int, begun_at: int, lane_threads: int
+    ) -> None:
+        torch.set_num_threads(1)
+        seeds = np.random.SeedSequence([config.seed, index, restarts, begun_at]).generate_state(2)
+        env = make_lanes(config, config.parallel_envs, threads=lane_threads, seed=int(seeds[0]))
+        self.lanes = env.lanes
+        self.network, _ = make_networks(config, env.spec)
+        """The policy's network; whoever owns the actor loads newer weights into it."""
+        self.network.requires_grad_(False)
+        fast = choices.device == "cpu" and choices.precision == "bfloat16"
+        self._autocast = torch.autocast("cpu", torch.bfloat16) if fast else contextlib.nullcontext()
+        self._config = config
+        self.actor = Actor(
+            env,
+            ladder=epsilons_of_member(config, index, config.num_actors),
+            epsilon_steps=config.epsilon_steps,
+            seed=int(seeds[1]),
+        )
+        self._errors = TDErrors(env.lanes, config.n_step, config.gamma)
+
+    def choose(self, env_steps: int, epsilon_scale: float | None, level: float) -> NDArray[np.int64]:
+        """Actions [lanes] for the current frames.
+
+        Args:
+            env_steps: of the run, which anneal epsilon.
+            epsilon_scale: multiplies every epsilon; None: 1.
+            level: of the curriculum.
+        """
+        if self._config.curriculum:
+            self.actor.env.set_curriculum_level(level)
+        return self.actor.choose(self._q_values, env_steps, epsilon_scale)
+
+    def finish(self, actions: NDArray[np.int64]) -> Played:
+        """Take the step with these actions."""
+        actor = self.actor
+        frames, masks = actor.frames, actor.masks
+        step, episodes = actor.finish(actor.begin(actions))
+        assert actor.decision is not None
+        q_values = actor.decision.q_values.numpy()
+        with stopwatch("insert"):
+            priorities = self._errors.step(q_values, actions, step.rewards, step.terminated, step.truncated)
+        return Played(step.played(frames, actions, masks), priorities, step.emulated, episodes)
+
+    def close(self) -> None:
+        self.actor.close()
+
+    def _q_values(self, obs: Frames) -> torch.Tensor:
+        with torch.no_grad(), self._autocast:
+            q: torch.Tensor = self.network(torch.from_numpy(obs))
+            return q

@@ -1,0 +1,272 @@
+"""Chunks: what an actor on another machine has played, as bytes, and the orders that it plays by.
+
+A chunk is MessagePack. Frames are compressed lane by lane, since the frames of one game resemble each other (Mario's
+shrink to a sixteenth). Whatever does not have the shape, size or range that the run implies is refused before it
+reaches the replay.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import zlib
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.buffers.frames import InitialPriorities
+from engine.envs.emulators.protocol import SCREEN_SHAPE
+from engine.envs.episode import EpisodeRecord
+from engine.envs.vec_env import PlayedStep, Spec
+from engine.protocol.messages import Thought
+from engine.runners.apex_actor import Played
+from engine.runtime.stopwatch import stopwatch
+
+MAX_STEPS = 4096
+"""Most environment steps per lane in a chunk."""
+_LEVEL = 1  # of zlib: higher ones cost several times as much and save little
+_EPISODE_NUMBERS = len(dataclasses.fields(EpisodeRecord))
+_Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+
+
+class ChunkError(ValueError):
+    """Bytes that are no chunk of this run."""
+
+
+class Orders(msgspec.Struct, frozen=True, array_like=True):
+    """What an actor needs to know for its next chunk."""
+
+    steps: int  # to play in each lane
+    env_steps: int  # of the run
+    epsilon_scale: float | None
+    level: float  # of the curriculum
+    updates: int  # that the weights passed with the orders have
+    screen: bool  # whether a picture of lane 0 is wanted
+
+
+class Chunk(msgspec.Struct, frozen=True, array_like=True):
+    """Arrays are little-endian bytes, those of steps in the order [steps, lanes]."""
+
+    steps: Annotated[int, msgspec.Meta(ge=1, le=MAX_STEPS)]
+    frames: list[bytes]  # per lane, compressed uint8 [steps, *frame_shape]: those acted on
+    final_frames: bytes  # compressed uint8 [truncations, *frame_shape]: the last ones of truncated episodes
+    actions: bytes  # int16
+    rewards: bytes  # float32
+    ends: bytes  # uint8: bit 0 terminated, bit 1 truncated
+    masks: bytes | None  # compressed bits [steps, lanes, actions]
+    final_masks: bytes | None  # compressed bits [truncations, actions]
+    priority_counts: bytes  # uint32 [steps]: priorities that each step completes
+    priority_lanes: bytes  # uint16
+    priority_ages: bytes  # uint8
+    td_errors: bytes  # float32
+    emulated: _Count  # frames
+    episodes: list[tuple[float, ...]]
+    updates: _Count  # in the weights that it was played with
+    times: list[float]  # `Stopwatch.row`
+    waited: float  # seconds since the actor's start that it has waited for orders
+    screen: bytes | None  # compressed uint8 `SCREEN_SHAPE`
+    thought: Thought | None
+
+
+_decode_chunk = msgspec.msgpack.Decoder(Chunk).decode
+_encode = msgspec.msgpack.Encoder().encode
+decode_orders = msgspec.msgpack.Decoder(Orders).decode
+
+
+def encode_orders(orders: Orders) -> bytes:
+    return _encode(orders)
+
+
+class ChunkWriter:
+    """Collects steps of `lanes` lanes and makes a chunk of them."""
+
+    def __init__(self, spec: Spec, lanes: int) -> None:
+        self._spec, self._lanes = spec, lanes
+        self._played: list[Played] = []
+
+    def add(self, played: Played) -> None:
+        self._played.append(played)
+
+    @stopwatch("insert")
+    def finish(
+        self,
+        *,
+        updates: int,
+        times: list[float],
+        waited: float,
+        screen: NDArray[np.uint8] | None = None,
+        thought: Thought | None = None,
+    ) -> bytes:
+        """The chunk of the steps added since the last one; the arguments are fields of `Chunk`."""
+        played, self._played = self._played, []
+        steps = [each.step for each in played]
+        frames = np.stack([step.frames for step in steps], axis=1)  # [lanes, steps, *frame_shape]
+        terminated = np.stack([step.terminated for step in steps])
+        truncated = np.stack([step.truncated for step in steps])
+        cut = [np.flatnonzero(step.truncated & ~step.terminated) for step in steps]
+        priorities = [each.priorities for each in played]
+        masks = final_masks = None
+        if self._spec.masked:
+            masks = _packed(np.packbits(np.stack([step.masks for step in steps])))
+            final = [step.final_masks[lanes] for step, lanes in zip(steps, cut, strict=True)]
+            final_masks = _packed(np.packbits(np.concatenate(final)))
+        return _encode(
+            Chunk(
+                steps=len(steps),
+                frames=[_packed(lane) for lane in frames],
+                final_frames=_packed(
+                    np.concatenate([step.final_frames[lanes] for step, lanes in zip(steps, cut, strict=True)])
+                ),
+                actions=np.stack([step.actions for step in steps]).astype("<i2").tobytes(),
+                rewards=np.stack([step.rewards for step in steps]).astype("<f4").tobytes(),
+                ends=(terminated + 2 * truncated).astype(np.uint8).tobytes(),
+                masks=masks,
+                final_masks=final_masks,
+                priority_counts=np.array([each.lanes.size for each in priorities], "<u4").tobytes(),
+                priority_lanes=np.concatenate([each.lanes for each in priorities]).astype("<u2").tobytes(),
+                priority_ages=np.concatenate([each.ages for each in priorities]).astype(np.uint8).tobytes(),
+                td_errors=np.concatenate([each.td_errors for each in priorities]).astype("<f4").tobytes(),
+                emulated=sum(each.frames for each in played),
+                episodes=[
+                    tuple(map(float, dataclasses.astuple(episode))) for each in played for episode in each.episodes
+                ],
+                updates=updates,
+                times=times,
+                waited=waited,
+                screen=None if screen is None else _packed(screen),
+                thought=thought,
+            )
+        )
+
+
+class ChunkReader:
+    """Decodes and checks the chunks of a run.
+
+    Args:
+        lanes: of each actor.
+        n_step: of the return, the largest age of a priority.
+        times: length of a stopwatch's row.
+    """
+
+    def __init__(self, spec: Spec, lanes: int, n_step: int, times: int) -> None:
+        self._spec, self._lanes, self._n_step, self._times = spec, lanes, n_step, times
+
+    def decode(self, data: bytes) -> CheckedChunk:
+        """Raises `ChunkError` if the bytes are not a chunk of this run."""
+        try:
+            return self._checked(_decode_chunk(data))
+        except (ValueError, OverflowError, zlib.error, RecursionError, msgspec.DecodeError) as error:
+            raise ChunkError(f"not a chunk of this run ({error})") from None
+
+    def _checked(self, chunk: Chunk) -> CheckedChunk:
+        spec, lanes, steps = self._spec, self._lanes, chunk.steps
+        ends = _array(chunk.ends, np.uint8, (steps, lanes))
+        actions = _array(chunk.actions, "<i2", (steps, lanes)).astype(np.int64)
+        rewards = _array(chunk.rewards, "<f4", (steps, lanes))
+        counts = _array(chunk.priority_counts, "<u4", (steps,)).astype(np.int64)
+        n = int(counts.sum())
+        if n > steps * lanes * (self._n_step + 1):
+            raise ValueError(f"{n:,} priorities for {steps * lanes:,} steps")
+        which = _array(chunk.priority_lanes, "<u2", (n,)).astype(np.int64)
+        ages = _array(chunk.priority_ages, np.uint8, (n,)).astype(np.int64)
+        errors = _array(chunk.td_errors, "<f4", (n,))
+        _check_range("ends", ends, 0, 3)
+        _check_range("actions", actions, 0, spec.actions - 1)
+        _check_range("lanes of priorities", which, 0, lanes - 1)
+        _check_range("ages of priorities", ages, 0, self._n_step)
+        if not (np.isfinite(rewards).all() and np.isfinite(errors).all() and (errors >= 0).all()):
+            raise ValueError("rewards and TD errors must be finite")
+        if len(chunk.frames) != lanes:
+            raise ValueError(f"{len(chunk.frames)} lanes instead of {lanes}")
+        frames = np.stack([_unpacked(lane, (steps, *spec.frame_shape)) for lane in chunk.frames], axis=1)
+        cut = (ends & 2 > 0) & (ends & 1 == 0)
+        final_frames = np.zeros((steps, lanes, *spec.frame_shape), np.uint8) if cut.any() else frames
+        if cut.any():
+            final_frames[cut] = _unpacked(chunk.final_frames, (int(cut.sum()), *spec.frame_shape))
+        masks = final_masks = None
+        if spec.masked:
+            masks = _bits(chunk.masks, (steps, lanes, spec.actions))
+            final_masks = masks.copy()
+            final_masks[cut] = _bits(chunk.final_masks, (int(cut.sum()), spec.actions))
+        if len(chunk.times) != self._times or not all(map(math.isfinite, [*chunk.times, chunk.waited])):
+            raise ValueError("times")
+        return CheckedChunk(
+            chunk=chunk,
+            episodes=[self._episode(numbers) for numbers in chunk.episodes],
+            screen=None if chunk.screen is None else _unpacked(chunk.screen, SCREEN_SHAPE),
+            arrays=(frames, actions, rewards, ends, final_frames, masks, final_masks),
+            priorities=(np.concatenate([[0], counts.cumsum()]), which, ages, errors),
+        )
+
+    def _episode(self, numbers: Sequence[float]) -> EpisodeRecord:
+        if len(numbers) != _EPISODE_NUMBERS or not all(abs(number) < 2**53 for number in numbers):
+            raise ValueError("episodes")
+        episode = EpisodeRecord.from_numbers(numbers)
+        if not (0 <= episode.lane < self._lanes and -1 <= episode.stage < 32):
+            raise ValueError("episodes")
+        return episode
+
+
+@dataclasses.dataclass(frozen=True)
+class CheckedChunk:
+    """A chunk whose arrays have the shapes and ranges of the run."""
+
+    chunk: Chunk
+    episodes: list[EpisodeRecord]
+    screen: NDArray[np.uint8] | None
+    arrays: tuple[Any, ...]
+    priorities: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]
+
+    def steps(self) -> Iterator[tuple[PlayedStep, InitialPriorities]]:
+        """Its steps, in order."""
+        frames, actions, rewards, ends, final_frames, masks, final_masks = self.arrays
+        bounds, lanes, ages, errors = self.priorities
+        for step in range(self.chunk.steps):
+            part = slice(bounds[step], bounds[step + 1])
+            yield (
+                PlayedStep(
+                    frames=frames[step],
+                    actions=actions[step],
+                    rewards=rewards[step],
+                    terminated=ends[step] & 1 > 0,
+                    truncated=ends[step] & 2 > 0,
+                    final_frames=final_frames[step],
+                    masks=None if masks is None else masks[step],
+                    final_masks=None if final_masks is None else final_masks[step],
+                ),
+                InitialPriorities(lanes[part], ages[part], errors[part]),
+            )
+
+
+def _packed(array: NDArray[np.uint8]) -> bytes:
+    return zlib.compress(np.ascontiguousarray(array).data, _LEVEL)
+
+
+def _unpacked(data: bytes, shape: tuple[int, ...]) -> NDArray[np.uint8]:
+    size = math.prod(shape)
+    unpacker = zlib.decompressobj()
+    content = unpacker.decompress(data, size + 1)  # never more memory than it may need
+    if len(content) != size:
+        raise ValueError(f"{len(content):,} bytes instead of {size:,}")
+    return np.frombuffer(content, np.uint8).reshape(shape)
+
+
+def _bits(data: bytes | None, shape: tuple[int, ...]) -> NDArray[np.bool_]:
+    size = math.prod(shape)
+    bits = np.unpackbits(_unpacked(data or b"", ((size + 7) // 8,)), count=size)
+    return bits.astype(np.bool_).reshape(shape)
+
+
+def _array(data: bytes, dtype: Any, shape: tuple[int, ...]) -> NDArray[Any]:
+    array = np.frombuffer(data, dtype)
+    if array.size != math.prod(shape):
+        raise ValueError(f"{array.size:,} numbers instead of {math.prod(shape):,}")
+    return array.reshape(shape)
+
+
+def _check_range(what: str, array: NDArray[Any], low: int, high: int) -> None:
+    if array.size and not (low <= array.min() and array.max() <= high):
+        raise ValueError(f"{what} must be between {low} and {high}")

@@ -1,0 +1,123 @@
+"""Ape-X actors in processes of this machine. Replay, weights and counts are in memory that they share with the learner:
+each writes its own lanes of the replay and pulls weights when it wants them."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from engine.agents.autotune import Choices
+from engine.agents.weights import SharedWeights, parameter_count
+from engine.buffers import ReplayBuffer, SharedMemory
+from engine.config.run_config import RunConfig
+from engine.envs.vec_env import Spec
+from engine.runners.actor_learner import show_screen, step_s
+from engine.runners.apex_actor import ApexActor
+from engine.runners.frame_mailbox import FrameMailbox
+from engine.runners.host_link import HostLink
+from engine.runners.replay_factory import shared_replay, shared_storage
+from engine.runners.shared_state import SharedState
+from engine.runners.worker_pool import WorkerPool
+from engine.runtime.stopwatch import stopwatch
+from engine.runtime.threads import thread_budget
+
+_NAP_S = 0.001
+
+
+@dataclass(frozen=True)
+class _Shared:
+    """What actors need at their start."""
+
+    config: RunConfig
+    spec: Spec
+    shared_state: SharedMemory
+    replay: SharedMemory
+    weights: SharedMemory
+    screen: FrameMailbox
+    choices: dict[str, Any]
+    begun_at: int
+
+
+class LocalActors:
+    """The actors of a run on this machine; see `engine.runners.apex.Actors`."""
+
+    def __init__(self, config: RunConfig, spec: Spec, link: HostLink, screen: FrameMailbox) -> None:
+        self._config, self._spec, self._link, self._screen = config, spec, link, screen
+        self._state_memory, self._replay_memory, self._weights_memory = SharedMemory(), SharedMemory(), SharedMemory()
+        self.shared_state = SharedState(config.num_actors, self._state_memory)
+        self.replay: ReplayBuffer = shared_replay(config, spec, config.num_actors, self._replay_memory)
+        self._pool: WorkerPool | None = None
+
+    @property
+    def cluster(self) -> None:
+        return None
+
+    def start(self, network: nn.Module, updates: int, choices: Choices, begun_at: int) -> None:
+        self._weights = SharedWeights(parameter_count(network), self._weights_memory)
+        self.publish(network, updates)
+        shared = _Shared(
+            self._config,
+            self._spec,
+            self._state_memory,
+            self._replay_memory,
+            self._weights_memory,
+            self._screen,
+            choices.state(),
+            begun_at,
+        )
+        self._pool = WorkerPool("actor", _act, (shared,), self.shared_state, self._link)
+
+    def publish(self, network: nn.Module, updates: int) -> None:
+        self._weights.publish(network, updates)
+
+    def collect(self) -> None:
+        """Nothing to do: actors store their steps themselves."""
+
+    def restarts(self, index: int) -> int:
+        return 0 if self._pool is None else self._pool.restarts(index)
+
+    def close(self, leave_s: float | None = None) -> None:
+        self.shared_state.stop()
+        if self._pool is not None:
+            self._pool.close() if leave_s is None else self._pool.close(leave_s)
+
+
+def _act(link: HostLink, index: int, restarts: int, shared: _Shared) -> None:
+    """The main function of actor `index`: plays until told to stop."""
+    config = shared.config
+    shared_state = SharedState(config.num_actors, shared.shared_state)
+    threads = thread_budget(config.parallel_envs, 1, config.num_actors)
+    player = ApexActor(config, Choices(**shared.choices), index, restarts, shared.begun_at, threads.lane_threads)
+    storage = shared_storage(config, shared.spec, config.num_actors, shared.replay)
+    storage = storage.part(index * player.lanes, player.lanes)
+    storage.end_episodes()  # a previous actor may have crashed in the middle of an episode or a write
+    weights = SharedWeights(parameter_count(player.network), shared.weights)
+    shown_at, pulled_at = float("-inf"), -config.weight_pull_steps
+    played = 0
+    while not shared_state.stopped:
+        shared_state.beat(index, step_s(config))
+        shared_state.publish_times(index)
+        if shared_state.paused or not shared_state.below_limit:
+            before = time.monotonic()
+            with stopwatch("wait"):
+                time.sleep(_NAP_S)
+            if not shared_state.paused:
+                shared_state.waited[index] += time.monotonic() - before
+            shown_at = show_screen(shared_state, index, player.actor, shared.screen, shown_at)
+            continue
+        if played - pulled_at >= config.weight_pull_steps:
+            pulled_at = played
+            updates = weights.pull(player.network)
+            if updates is not None:
+                shared_state.counts[index, 3] = updates
+        actions = player.choose(shared_state.env_steps, shared_state.tuned("epsilon_scale"), shared_state.level)
+        shown_at = show_screen(shared_state, index, player.actor, shared.screen, shown_at)
+        step = player.finish(actions)
+        with stopwatch("insert"):
+            storage.append(step.step, step.priorities)
+        shared_state.record(index, player.lanes, step.frames, step.episodes)
+        played += player.lanes
+    player.close()

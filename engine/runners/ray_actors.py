@@ -1,0 +1,424 @@
+"""Ape-X actors on a Ray cluster. This is the only module that imports Ray.
+
+The learner is Ray's driver. It calls `play` on each actor, with two calls in flight, and each reply is a chunk
+(`engine.runners.chunks`), which it stores in the replay between two updates. So nothing grows without bound: to pause,
+or to hold actors back, it does not call. A late reply is a missed heartbeat. This module replaces a lost actor, because
+Ray's own restarts would play a chunk twice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import ray
+import ray.exceptions
+import torch
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+from torch import nn
+from torch.nn.utils import parameters_to_vector
+
+import engine
+from engine.agents.autotune import Choices
+from engine.buffers import ReplayBuffer
+from engine.buffers.memory import HostMemory
+from engine.config.run_config import RunConfig
+from engine.envs.vec_env import Spec
+from engine.errors import UserError
+from engine.protocol.failures import HopelessError
+from engine.protocol.messages import Failed
+from engine.runners.actor_learner import FIRST_S, step_s
+from engine.runners.chunks import MAX_STEPS, ChunkError, ChunkReader, Orders, encode_orders
+from engine.runners.frame_mailbox import FrameMailbox
+from engine.runners.host_link import HostLink
+from engine.runners.remote_actor import Greeting, RemoteActor, greeting
+from engine.runners.replay_factory import shared_replay
+from engine.runners.shared_state import SharedState
+from engine.runners.watchdog import START_LIMIT_S
+from engine.runtime.parent import killed_with_parent
+from engine.runtime.stopwatch import stopwatch
+
+_IN_FLIGHT = 2
+_CHUNK_S = 0.25
+"""Time to play a chunk; longer with many actors, see `_CALLS_PER_S`."""
+_CALLS_PER_S = 400
+"""Calls that the learner's process can take beside learning."""
+_FIRST_CHUNK = 16
+"""Steps per lane of an actor's first chunk, whose speed is not known yet."""
+_WEIGHTS_EVERY_S = 1.0
+_ROOM_EVERY_S = 1.0
+_MAX_FAILED_STARTS = 3
+_LATE_FACTOR = 4.0
+"""How many times longer than expected a chunk may take, besides the time for a heartbeat."""
+_STALL_S = 1.0
+"""A learner that has not looked for longer gives its actors that time in addition: what stalled it may stall them."""
+_HEAD_EVERY_S, _HEAD_TIMEOUT_S, _HEAD_TRIES = 1.0, 2.0, 5
+_HEALTH = {
+    "health_check_initial_delay_ms": 1000,
+    "health_check_period_ms": 1000,
+    "health_check_failure_threshold": 3,
+}
+"""How soon a local cluster notices a lost node; with Ray's defaults after 15 s."""
+
+
+@dataclass
+class _Call:
+    reply: Any  # ray.ObjectRef of a chunk
+    steps: int  # per lane
+    sent_at: float
+
+
+@dataclass
+class _Slot:
+    """One actor: its current process, wherever it is."""
+
+    index: int
+    handle: Any = None
+    greeting: Any = None
+    """ray.ObjectRef of its `Greeting`; None once it has come."""
+    calls: deque[_Call] = field(default_factory=deque)
+    machine: str = ""
+    node: str = ""
+    since: float = field(default_factory=time.monotonic)
+    """When what it does now began."""
+    seconds_per_step: float = 0.0
+    """Of all its lanes; 0 while unknown."""
+    restarts: int = 0
+    failed_starts: int = 0
+    played: int = 0
+    """Environment steps when the previous process was lost."""
+
+
+class RayActors:
+    """The actors of a run on a Ray cluster; see `engine.runners.apex.Actors`."""
+
+    def __init__(self, config: RunConfig, spec: Spec, link: HostLink, screen: FrameMailbox) -> None:
+        self._config, self._link, self._screen = config, link, screen
+        self._lanes = config.parallel_envs
+        self.shared_state = SharedState(config.num_actors)
+        self.replay: ReplayBuffer = shared_replay(config, spec, config.num_actors, HostMemory())
+        self._reader = ChunkReader(spec, self._lanes, config.n_step, len(stopwatch.row()))
+        self._slots = [_Slot(index) for index in range(config.num_actors)]
+        self._choices: dict[str, Any] = {}
+        self._begun_at = 0
+        self._weights: Any = None
+        self._updates, self._put_at = 0, float("-inf")
+        self._collected_at = time.monotonic()
+        self._free_cores, self._cores, self._looked_for_room_at = 1.0, 0.0, float("-inf")
+        self._greeted = False
+        self.wire_bytes = 0
+        self._cartridge = None if config.rom is None else Path(config.rom).read_bytes()
+        self._class = ray.remote(_NodeActor)
+        self._closing = threading.Event()
+        _connect(config.ray, link)
+        threading.Thread(target=self._watch_head, name="ray head", daemon=True).start()
+
+    @property
+    def cluster(self) -> RayActors:
+        return self
+
+    def start(self, network: nn.Module, updates: int, choices: Choices, begun_at: int) -> None:
+        self._choices, self._begun_at = choices.state(), begun_at
+        self.publish(network, updates)
+        for slot in self._slots:
+            self._start(slot)
+
+    @stopwatch("synchronise")
+    @torch.no_grad()
+    def publish(self, network: nn.Module, updates: int) -> None:
+        now = time.monotonic()
+        if now - self._put_at >= _WEIGHTS_EVERY_S:
+            self._put_at, self._updates = now, updates
+            self._weights = ray.put(parameters_to_vector(network.parameters()).cpu().numpy())
+
+    @stopwatch("insert")
+    def collect(self) -> None:
+        now = time.monotonic()
+        stall = max(0.0, now - self._collected_at - _STALL_S)
+        self._collected_at = now
+        awaited = {slot.greeting or slot.calls[0].reply: slot for slot in self._slots if slot.greeting or slot.calls}
+        ready, _ = ray.wait(list(awaited), num_returns=len(awaited), timeout=0) if awaited else ([], [])
+        for reply in ready:
+            self._receive(awaited.pop(reply), reply)
+        self._look_for_room(now)
+        for slot in awaited.values():
+            slot.since += stall
+            if slot.greeting is not None and self._free_cores < 1:
+                slot.since = now  # it may wait for a core, for as long as that takes
+            elif now - slot.since > self._patience(slot):
+                self._lost(slot, "it hung", suspect=slot.node)
+        self._call()
+
+    def restarts(self, index: int) -> int:
+        return self._slots[index].restarts
+
+    def machine(self, index: int) -> str:
+        """Where actor `index` is; empty until it has started."""
+        return self._slots[index].machine
+
+    def waits_for_room(self, index: int) -> bool:
+        """Whether actor `index` has no process yet because every core of the cluster is taken."""
+        starting = [slot.index for slot in self._slots if slot.greeting is not None]
+        if index not in starting or self._free_cores >= 1:
+            return False
+        have_cores = int(self._cores - self._free_cores) - (len(self._slots) - len(starting))
+        return starting.index(index) >= have_cores
+
+    def close(self, leave_s: float | None = None) -> None:
+        if not self._closing.is_set():
+            self._closing.set()
+            ray.shutdown()
+
+    # ------------------------------------------------------------------------------------------ one actor
+
+    def _start(self, slot: _Slot, suspect: str = "") -> None:
+        """Start a process for an actor, if possible not on the node `suspect`."""
+        strategy: Any = "DEFAULT"
+        elsewhere = self._node_with_room(suspect) if suspect else None
+        if elsewhere is not None:  # Ray may take half a minute to notice that a node is gone
+            strategy = NodeAffinitySchedulingStrategy(elsewhere, soft=True)
+        placed = self._class.options(num_cpus=1, max_restarts=0, max_task_retries=0, scheduling_strategy=strategy)
+        slot.handle = placed.remote(
+            self._config.options(), self._choices, slot.index, slot.restarts, self._begun_at, self._cartridge
+        )
+        slot.greeting, slot.since = slot.handle.greet.remote(), time.monotonic()
+        slot.machine = slot.node = ""
+        slot.seconds_per_step = 0.0
+
+    def _receive(self, slot: _Slot, reply: Any) -> None:
+        try:
+            data = ray.get(reply)
+        except ray.exceptions.RayError as error:
+            self._lost(slot, _reason(error), suspect=slot.node if _is_nodes_fault(error) else "")
+            return
+        now = time.monotonic()
+        if slot.greeting is not None:
+            self._greet(slot, data)
+            slot.since = now
+            return
+        call = slot.calls.popleft()
+        try:
+            self._store(slot, data)
+        except ChunkError as error:
+            self._lost(slot, str(error))
+            return
+        seconds = (now - max(slot.since, call.sent_at)) / call.steps
+        slot.seconds_per_step = 0.7 * slot.seconds_per_step + 0.3 * seconds if slot.seconds_per_step else seconds
+        slot.since = now
+
+    def _greet(self, slot: _Slot, data: bytes) -> None:
+        slot.greeting = None
+        its, ours = msgspec.msgpack.decode(data, type=Greeting), greeting()
+        slot.machine, slot.node = its.machine, its.node
+        difference = ""
+        if its.version != ours.version:
+            difference = f"{its.machine} has mario-tui {its.version}, and this machine {ours.version}"
+        elif its.sources != ours.sources:
+            difference = f"{its.machine} has other sources or another Python than this machine"
+        if difference and not self._greeted:
+            raise UserError(f"--ray: {difference}; install the same on every node")
+        if difference:
+            self._lost(slot, difference, suspect=slot.node)
+            return
+        self._greeted = True
+        self.shared_state.beat(slot.index)
+
+    def _store(self, slot: _Slot, data: bytes) -> None:
+        """Append a chunk's steps to the replay, and count them. Raises `ChunkError`, with nothing stored."""
+        checked = self._reader.decode(data)
+        chunk, index = checked.chunk, slot.index
+        part = self._part(index)
+        for step, priorities in checked.steps():
+            part.append(step, priorities)
+        self.wire_bytes += len(data)
+        state = self.shared_state
+        state.record(index, chunk.steps * self._lanes, chunk.emulated, checked.episodes)
+        state.counts[index, 3] = chunk.updates
+        state.times[index] = chunk.times
+        state.waited[index] = chunk.waited
+        state.beat(index)
+        if checked.screen is not None:
+            self._screen.write(checked.screen, chunk.thought)
+
+    def _lost(self, slot: _Slot, reason: str, suspect: str = "") -> None:
+        """Replace an actor. What it has played and not sent is lost."""
+        with contextlib.suppress(ray.exceptions.RayError):
+            ray.kill(slot.handle)
+        slot.calls.clear()
+        self._part(slot.index).end_episodes()
+        played = int(self.shared_state.counts[slot.index, 0])
+        slot.failed_starts, slot.played = slot.failed_starts + 1 if played == slot.played else 0, played
+        text = f"actor {slot.index}{f' on {slot.machine}' if slot.machine else ''} was lost ({reason})"
+        if slot.failed_starts >= _MAX_FAILED_STARTS:
+            raise HopelessError(text)
+        slot.restarts += 1
+        self.shared_state.due[slot.index] = 0
+        self._start(slot, suspect)
+        self._link.log(f"{text}; restarted", "warning")
+
+    def _part(self, index: int) -> Any:
+        return self.replay.storage.part(index * self._lanes, self._lanes)
+
+    def _patience(self, slot: _Slot) -> float:
+        """Seconds that an actor has for what it does now."""
+        if slot.greeting is not None:
+            return START_LIMIT_S
+        heartbeat = step_s(self._config) if slot.seconds_per_step else max(FIRST_S, step_s(self._config))
+        return heartbeat + _LATE_FACTOR * slot.calls[0].steps * slot.seconds_per_step
+
+    # ------------------------------------------------------------------------------------------ all actors
+
+    def _call(self) -> None:
+        """Ask for chunks, as far as actors may play ahead."""
+        state = self.shared_state
+        allowed = state.env_steps_left - sum(call.steps for slot in self._slots for call in slot.calls) * self._lanes
+        playing = [slot for slot in self._slots if slot.greeting is None]
+        share = max(1, allowed // self._lanes // max(1, _IN_FLIGHT * len(playing)))
+        for in_flight in range(_IN_FLIGHT):
+            for slot in playing:
+                if len(slot.calls) == in_flight and allowed > 0:
+                    steps = min(self._chunk_steps(slot), share)
+                    self._send(slot, steps)
+                    allowed -= steps * self._lanes
+
+    def _send(self, slot: _Slot, steps: int) -> None:
+        state = self.shared_state
+        orders = Orders(
+            steps=steps,
+            env_steps=state.env_steps,
+            epsilon_scale=state.tuned("epsilon_scale"),
+            level=state.level,
+            updates=self._updates,
+            screen=slot.index == 0 and state.screen_fps > 0,
+        )
+        now = time.monotonic()
+        if not slot.calls:
+            slot.since = now
+        slot.calls.append(_Call(slot.handle.play.remote(encode_orders(orders), self._weights), steps, now))
+
+    def _chunk_steps(self, slot: _Slot) -> int:
+        """Steps per lane of an actor's next chunk."""
+        if not slot.seconds_per_step:
+            return _FIRST_CHUNK
+        seconds = max(_CHUNK_S, len(self._slots) / _CALLS_PER_S)
+        fps = self.shared_state.screen_fps
+        if slot.index == 0 and fps:
+            seconds = 1 / fps  # each chunk of this actor brings a picture
+        return min(MAX_STEPS, max(1, round(seconds / slot.seconds_per_step)))
+
+    def _look_for_room(self, now: float) -> None:
+        """Find out, once a second while an actor has no process, whether a core is free."""
+        if now - self._looked_for_room_at >= _ROOM_EVERY_S and any(slot.greeting for slot in self._slots):
+            self._looked_for_room_at = now
+            self._free_cores = ray.available_resources().get("CPU", 0.0)
+            self._cores = ray.cluster_resources().get("CPU", 0.0)
+
+    def _node_with_room(self, suspect: str) -> str | None:
+        nodes = [node for node in ray.nodes() if node["Alive"] and node["NodeID"] != suspect]
+        used = [slot.node for slot in self._slots]
+        free = {node["NodeID"]: node["Resources"].get("CPU", 0) - used.count(node["NodeID"]) for node in nodes}
+        best = max(free, key=lambda node: free[node], default=None)
+        return best if best is not None and free[best] >= 1 else None
+
+    def _watch_head(self) -> None:
+        """In a thread: end this process with one clear failure when the cluster's head is gone. Ray itself would retry
+        for a minute, and then end the process without a word."""
+        address = ray.get_runtime_context().gcs_address
+        failures = 0
+        while not self._closing.wait(_HEAD_EVERY_S):
+            failures = 0 if _answers(address, _HEAD_TIMEOUT_S) else failures + 1
+            if failures >= _HEAD_TRIES and not self._closing.is_set():
+                reason = (
+                    f"the head of the Ray cluster at {address} is gone; resume with --ray none or on another cluster"
+                )
+                self._link.send(Failed(reason=reason, traceback="", log_path="", checkpoint=None, final=True))
+                os._exit(1)
+
+
+class _NodeActor(RemoteActor):
+    """A remote actor that knows its node, and ends with it even if it is stopped."""
+
+    def __init__(self, *arguments: Any) -> None:
+        killed_with_parent()
+        super().__init__(*arguments)
+
+    def greet(self) -> bytes:
+        return msgspec.msgpack.encode(greeting(ray.get_runtime_context().get_node_id()))
+
+
+def _connect(address: str, link: HostLink) -> None:
+    """Connect to a cluster, or start a local one. Raises `UserError` in one line."""
+    options: dict[str, Any] = {}
+    if address == "local":
+        options |= {"include_dashboard": False, "_system_config": _HEALTH}
+    with _package_folder(), _signals_kept():
+        try:
+            ray.init(
+                address=address,
+                namespace=f"mario-tui-{os.getpid()}",
+                configure_logging=False,
+                log_to_driver=False,
+                **options,
+            )
+        except (ConnectionError, RuntimeError, ValueError, OSError, ray.exceptions.RayError) as error:
+            lines = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+            raise UserError(f"--ray: {address}: {lines[0]}") from None
+    nodes = [node for node in ray.nodes() if node["Alive"]]
+    cores = int(ray.cluster_resources().get("CPU", 0))
+    link.log(f"Ray: {len(nodes)} node{'s' if len(nodes) > 1 else ''} with {cores} cores")
+
+
+@contextlib.contextmanager
+def _package_folder() -> Iterator[None]:
+    """Work in the folder that holds the package: Ray's workers import from the working directory, and the run's folder
+    may have come from someone else."""
+    before = Path.cwd()
+    os.chdir(Path(engine.__file__).parents[1])
+    try:
+        yield
+    finally:
+        os.chdir(before)
+
+
+@contextlib.contextmanager
+def _signals_kept() -> Iterator[None]:
+    """Restore the handlers of signals, which Ray replaces."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _answers(address: str, timeout_s: float) -> bool:
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout_s).close()
+    except OSError:
+        return False
+    return True
+
+
+def _reason(error: ray.exceptions.RayError) -> str:
+    """Why an actor was lost, in one line."""
+    if isinstance(error, ray.exceptions.RayTaskError):
+        return f"{type(error.cause).__name__}: {error.cause}".splitlines()[0]
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    causes = [line for line in lines if "Error:" in line or "exit" in line.lower() or "node" in line.lower()]
+    return (causes or lines or [type(error).__name__])[-1][:300]
+
+
+def _is_nodes_fault(error: ray.exceptions.RayError) -> bool:
+    """Whether the node of an actor may be gone."""
+    return isinstance(error, ray.exceptions.ActorUnavailableError) or "node" in str(error).lower()

@@ -1,0 +1,123 @@
+"""An Ape-X actor in a process of a Ray cluster. It plays a chunk for each call of the learner; without calls it does
+nothing. Ray itself is not imported here (see `engine.runners.ray_actors`)."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.nn.utils import vector_to_parameters
+
+import engine
+from engine.agents.autotune import Choices, has_native_bf16
+from engine.config.run_config import make_config
+from engine.runners.apex_actor import ApexActor
+from engine.runners.chunks import ChunkWriter, decode_orders
+from engine.runtime.stopwatch import stopwatch
+
+
+class Greeting(msgspec.Struct, frozen=True):
+    """What a new actor tells about itself."""
+
+    machine: str
+    node: str  # of the cluster
+    version: str  # of mario-tui
+    sources: str  # digest of the engine's Python files
+
+
+class RemoteActor:
+    """Actor `index` of a run, on any machine.
+
+    Args:
+        options: the run's options that are set, as in its `config.toml`.
+        choices: the learner's device and precision, as `Choices.state`.
+        cartridge: contents of the file `--rom`.
+    """
+
+    def __init__(
+        self,
+        options: dict[str, Any],
+        choices: dict[str, Any],
+        index: int,
+        restarts: int,
+        begun_at: int,
+        cartridge: bytes | None,
+    ) -> None:
+        settled = Choices(**choices)
+        if not has_native_bf16():  # unlike the learner's processor, perhaps
+            settled = dataclasses.replace(settled, precision="float32")
+        self._config = config = make_config(options)
+        with _cartridge_file(cartridge) as rom:
+            here = dataclasses.replace(config, rom=rom)
+            self._player = ApexActor(here, settled, index, restarts, begun_at, lane_threads=1)
+        self._chunk = ChunkWriter(self._player.actor.env.spec, self._player.lanes)
+        self._updates = -1
+        self._played = 0
+        self._pulled_at = -config.weight_pull_steps
+        self._waited, self._idle_since = 0.0, time.monotonic()
+
+    def play(self, orders: bytes, weights: NDArray[np.float32]) -> bytes:
+        """Play a chunk by `Orders`. `weights` are the learner's newest, loaded as often as `--pull-every` says."""
+        self._waited += time.monotonic() - self._idle_since
+        wanted = decode_orders(orders)
+        player = self._player
+        picture = None
+        for step in range(wanted.steps):
+            if wanted.updates > self._updates and self._played - self._pulled_at >= self._config.weight_pull_steps:
+                self._load(weights, wanted.updates)
+            actions = player.choose(wanted.env_steps, wanted.epsilon_scale, wanted.level)
+            if wanted.screen and step == wanted.steps - 1:
+                assert player.actor.decision is not None
+                picture = player.actor.env.screen(0).copy(), player.actor.decision.of(0)
+            self._chunk.add(player.finish(actions))
+            self._played += player.lanes
+        screen, thought = (None, None) if picture is None else picture
+        data = self._chunk.finish(
+            updates=self._updates, times=stopwatch.row(), waited=self._waited, screen=screen, thought=thought
+        )
+        self._idle_since = time.monotonic()
+        return data
+
+    @stopwatch("synchronise")
+    @torch.no_grad()
+    def _load(self, weights: NDArray[np.float32], updates: int) -> None:
+        vector_to_parameters(torch.from_numpy(weights.copy()), self._player.network.parameters())
+        self._updates, self._pulled_at = updates, self._played
+
+
+def greeting(node: str = "") -> Greeting:
+    """What this process is."""
+    return Greeting(socket.gethostname(), node, engine.__version__, sources_digest())
+
+
+def sources_digest() -> str:
+    """16 hex digits that change with any Python file of the engine."""
+    digest = hashlib.sha256(sys.version.encode())
+    root = Path(engine.__file__).parent
+    for file in sorted(root.rglob("*.py")):
+        digest.update(str(file.relative_to(root)).encode() + b"\0" + file.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+@contextlib.contextmanager
+def _cartridge_file(content: bytes | None) -> Iterator[str | None]:
+    """The path of a temporary file with that content; None for the installed cartridge."""
+    if content is None:
+        yield None
+        return
+    with tempfile.NamedTemporaryFile(suffix=".nes") as file:
+        file.write(content)
+        file.flush()
+        yield file.name

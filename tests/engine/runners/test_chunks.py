@@ -1,0 +1,149 @@
+"""Chunks: what arrives is what was played, and nothing else is accepted."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+import zlib
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from engine.agents.autotune import Choices
+from engine.buffers.memory import HostMemory
+from engine.config.run_config import RunConfig, make_config
+from engine.envs.vec_env import Spec
+from engine.runners.apex_actor import ApexActor
+from engine.runners.chunks import Chunk, ChunkError, ChunkReader, ChunkWriter, Orders, encode_orders
+from engine.runners.remote_actor import RemoteActor
+from engine.runners.replay_factory import shared_replay
+from engine.runtime.stopwatch import stopwatch
+
+GAMES: dict[str, dict[str, Any]] = {
+    "snake": {"game": "snake", "board": "5x5"},
+    "tetris": {"game": "tetris", "board": "4x5"},  # with masks
+    "mario": {"game": "mario", "frame_skip": 60, "sticky_actions": 0.25},
+}
+CHOICES = Choices("cpu", 32, "float32", 1)
+
+
+def config_of(game: str) -> RunConfig:
+    return make_config({**GAMES[game], "runner": "apex", "num_actors": 1, "parallel_envs": 3, "n_step": 3})
+
+
+def player(config: RunConfig) -> ApexActor:
+    return ApexActor(config, CHOICES, index=0, restarts=0, begun_at=0, lane_threads=1)
+
+
+def reader(config: RunConfig, spec: Spec) -> ChunkReader:
+    return ChunkReader(spec, config.parallel_envs, config.n_step, len(stopwatch.row()))
+
+
+def played(config: RunConfig, steps: int) -> tuple[Spec, bytes]:
+    """A chunk of a new actor."""
+    actor = player(config)
+    spec = actor.actor.env.spec
+    writer = ChunkWriter(spec, config.parallel_envs)
+    for _ in range(steps):
+        writer.add(actor.finish(actor.choose(0, None, 0.0)))
+    actor.close()
+    return spec, writer.finish(updates=7, times=stopwatch.row(), waited=0.0)
+
+
+@pytest.mark.parametrize("game", GAMES)
+def test_a_replay_filled_by_chunks_equals_one_filled_step_by_step(game: str) -> None:
+    config = config_of(game)
+    actor = player(config)
+    spec = actor.actor.env.spec
+    direct, by_chunks = (shared_replay(config, spec, 1, HostMemory()) for _ in range(2))
+    writer = ChunkWriter(spec, config.parallel_envs)
+    episodes, received = [], []
+    for length in (1, 60, 37):
+        for _ in range(length):
+            step = actor.finish(actor.choose(0, None, 0.0))
+            direct.storage.append(step.step, step.priorities)
+            episodes += step.episodes
+            writer.add(step)
+        checked = reader(config, spec).decode(writer.finish(updates=7, times=stopwatch.row(), waited=1.5))
+        assert (checked.chunk.steps, checked.chunk.updates, checked.chunk.waited) == (length, 7, 1.5)
+        for played_step, priorities in checked.steps():
+            by_chunks.storage.append(played_step, priorities)
+        received += checked.episodes
+    actor.close()
+    assert received == episodes and (episodes or game == "mario")
+    ours, theirs = direct.storage.state(), by_chunks.storage.state()
+    assert ours.keys() == theirs.keys()
+    for name, array in ours.items():
+        assert np.array_equal(array, theirs[name]), name
+    assert np.array_equal(direct.storage.priorities, by_chunks.storage.priorities)
+
+
+def test_an_actor_plays_what_it_is_ordered_and_keeps_its_weights_until_newer_ones_come() -> None:
+    config = dataclasses.replace(config_of("snake"), pull_every=1)
+    actor = RemoteActor(config.options(), CHOICES.state(), 0, 0, 0, None)
+    spec = player(config).actor.env.spec
+    size = sum(parameter.numel() for parameter in player(config).network.parameters())
+    zeros = np.zeros(size, np.float32)
+    for steps, updates, screen in ((5, 3, True), (2, 3, False), (4, 9, False)):
+        orders = Orders(steps=steps, env_steps=0, epsilon_scale=0.5, level=0.0, updates=updates, screen=screen)
+        checked = reader(config, spec).decode(actor.play(encode_orders(orders), zeros + updates))
+        assert (checked.chunk.steps, checked.chunk.updates) == (steps, updates)
+        assert (checked.screen is not None) == screen == (checked.chunk.thought is not None)
+
+
+def chunk_with(data: bytes, **changes: Any) -> bytes:
+    return msgspec.msgpack.encode(msgspec.structs.replace(msgspec.msgpack.decode(data, type=Chunk), **changes))
+
+
+def test_what_is_no_chunk_of_the_run_is_refused() -> None:
+    config = config_of("tetris")
+    spec, data = played(config, 8)
+    decode = reader(config, spec).decode
+    good = decode(data).chunk
+    floats = 8 * 3
+    bad: dict[str, Any] = {
+        "steps": 9,
+        "frames": good.frames[:2],
+        "final_frames": zlib.compress(b"x"),
+        "actions": np.full(floats, spec.actions, "<i2").tobytes(),
+        "rewards": np.full(floats, np.nan, "<f4").tobytes(),
+        "ends": np.full(floats, 4, np.uint8).tobytes(),
+        "masks": None,
+        "final_masks": zlib.compress(b"\xff" * 1000),
+        "priority_counts": np.full(8, 2**31, "<u4").tobytes(),
+        "priority_lanes": np.full(len(good.priority_lanes) // 2, 3, "<u2").tobytes(),
+        "priority_ages": np.full(len(good.priority_ages), 4, np.uint8).tobytes(),
+        "td_errors": np.full(len(good.td_errors) // 4, -1, "<f4").tobytes(),
+        "episodes": [(0.0,) * 3],
+        "times": [0.0],
+        "waited": float("nan"),
+        "screen": zlib.compress(b"small"),
+    }
+    forced = {"final_frames": {"ends": np.full(floats, 2, np.uint8).tobytes()}}
+    forced["final_masks"] = forced["final_frames"] | {"final_frames": zlib.compress(bytes(floats * 4 * 5))}
+    for name, value in bad.items():
+        with pytest.raises(ChunkError, match="not a chunk of this run"):
+            decode(chunk_with(data, **forced.get(name, {}), **{name: value}))
+    bomb = zlib.compress(bytes(2**28))  # 256 KiB that unpack to 256 MiB
+    with pytest.raises(ChunkError, match="bytes instead of"):
+        decode(chunk_with(data, frames=[bomb, *good.frames[1:]]))
+
+
+def test_edited_bytes_are_refused_or_have_the_shapes_of_the_run() -> None:
+    config = config_of("snake")
+    spec, data = played(config, 8)
+    decode, edits = reader(config, spec).decode, random.Random(0)
+    refused = 0
+    for _ in range(2000):
+        edited = bytearray(data)
+        for _ in range(edits.randint(1, 8)):
+            edited[edits.randrange(len(edited))] = edits.randrange(256)
+        storage = shared_replay(config, spec, 1, HostMemory()).storage
+        try:
+            for step, priorities in decode(bytes(edited)).steps():
+                storage.append(step, priorities)
+        except ChunkError:
+            refused += 1
+    assert refused > 500
