@@ -8,18 +8,15 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
-import os
 import shutil
-import socket
 import sys
 from importlib.metadata import version
 from pathlib import Path
 
-import psutil
-
 from engine.config.run_config import RunConfig
 from engine.errors import UserError
 from engine.monitoring.memory_budget import check_memory, mapped_bytes, observation_layout
+from engine.runtime.ray_head import address_of, answer_of
 
 _ANSWER_S = 2.0
 """Time that the head of a Ray cluster has to answer."""
@@ -53,42 +50,27 @@ def _check_device(device: str) -> None:
             raise UserError(f"--device: {device}: this machine has {there} CUDA {devices}")
 
 
-def _check_ray(address: str) -> None:
+def _check_ray(asked: str) -> None:
     if importlib.util.find_spec("ray") is None:
         raise UserError("--ray: Ray is not installed; install it with: pip install 'mario-tui[ray]'")
-    if address == "auto":
-        address = os.environ.get("RAY_ADDRESS") or "auto"
-        if address == "auto" and not any(
-            process.info["name"] == "gcs_server" for process in psutil.process_iter(["name"])
-        ):
-            raise UserError(
-                "--ray: auto: no Ray cluster runs on this machine, and RAY_ADDRESS is not set; start one with: "
-                "ray start --head"
-            )
-    if address in ("local", "auto"):
+    address = address_of(asked)
+    if address is None:
+        raise UserError("--ray: auto: no Ray cluster runs on this machine; start one with: ray start --head")
+    if address == "local":
         return
-    host, _, port = address.rpartition(":")
     try:
-        socket.create_connection((host.strip("[]"), int(port)), _ANSWER_S).close()
-    except OSError as error:
-        reason = error.strerror or error
+        answer = answer_of(address, _ANSWER_S)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise UserError(
-            f"--ray: nobody answers at {address} ({reason}); start a cluster there with: ray start --head --port={port}"
+            f"--ray: nobody answers at {address} ({reason}); start a cluster there with: ray start --head"
         ) from None
-    if not _speaks_grpc(address):  # Ray itself would try for minutes
+    if answer == "no cluster":
         raise UserError(f"--ray: what answers at {address} is no Ray cluster; give the port of `ray start --head`")
-
-
-def _speaks_grpc(address: str) -> bool:
-    """Whether a server speaks gRPC, as the head of a Ray cluster does."""
-    import grpc  # a dependency of TensorBoard; slow to import
-
-    with grpc.insecure_channel(address) as channel:
-        try:
-            grpc.channel_ready_future(channel).result(_ANSWER_S)
-        except grpc.FutureTimeoutError:
-            return False
-    return True
+    if answer == "token needed":
+        raise UserError(
+            f"--ray: the cluster at {address} needs its token; copy it into ~/.ray/auth_token, or set RAY_AUTH_TOKEN"
+        )
 
 
 def _is_rocm() -> bool:

@@ -171,6 +171,7 @@ class Members(Message, frozen=True):
     ratio: float  # samples for each insert since learning began; NaN before
     learner_waiting_percent: float  # of the coordinator
     wire_bytes_per_s: float = 0.0  # that the actors of a cluster send
+    machines: list[Machine] = []  # of the cluster, without the coordinator's own
 
 
 class Split(msgspec.Struct, frozen=True):
@@ -216,6 +217,17 @@ class GPU(msgspec.Struct, frozen=True):
     memory_used_bytes: int | None
     memory_total_bytes: int | None
     temperature_c: float | None
+
+
+class Machine(msgspec.Struct, frozen=True):
+    """Load of another machine that takes part in the run."""
+
+    name: str
+    cores: int
+    cpu_percent: float  # mean over its cores
+    memory_used_bytes: int
+    memory_total_bytes: int
+    gpus: list[GPU]
 
 
 class System(Message, frozen=True):

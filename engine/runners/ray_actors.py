@@ -28,15 +28,15 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from torch import nn
 from torch.nn.utils import parameters_to_vector
 
-import engine
 from engine.agents.autotune import Choices
 from engine.buffers import ReplayBuffer
 from engine.buffers.memory import HostMemory
 from engine.config.run_config import RunConfig
 from engine.envs.vec_env import Spec
 from engine.errors import UserError
+from engine.monitoring.machine import SystemSampler
 from engine.protocol.failures import HopelessError
-from engine.protocol.messages import Failed
+from engine.protocol.messages import Failed, Machine
 from engine.runners.actor_learner import FIRST_S, step_s
 from engine.runners.chunks import MAX_STEPS, ChunkError, ChunkReader, Orders, encode_orders
 from engine.runners.frame_mailbox import FrameMailbox
@@ -57,6 +57,7 @@ _FIRST_CHUNK = 16
 """Steps per lane of an actor's first chunk, whose speed is not known yet."""
 _WEIGHTS_EVERY_S = 1.0
 _ROOM_EVERY_S = 1.0
+_NODES_EVERY_S = 3.0
 _MAX_FAILED_STARTS = 3
 _LATE_FACTOR = 4.0
 """How many times longer than expected a chunk may take, besides the time for a heartbeat."""
@@ -100,9 +101,9 @@ class _Slot:
 
 
 class RayActors:
-    """The actors of a run on a Ray cluster; see `engine.runners.apex.Actors`."""
+    """The actors of a run on a Ray cluster; see `engine.runners.apex.Actors`. `address`: as `ray.init` takes it."""
 
-    def __init__(self, config: RunConfig, spec: Spec, link: HostLink, screen: FrameMailbox) -> None:
+    def __init__(self, config: RunConfig, spec: Spec, link: HostLink, screen: FrameMailbox, address: str) -> None:
         self._config, self._link, self._screen = config, link, screen
         self._lanes = config.parallel_envs
         self.shared_state = SharedState(config.num_actors)
@@ -119,8 +120,10 @@ class RayActors:
         self.wire_bytes = 0
         self._cartridge = None if config.rom is None else Path(config.rom).read_bytes()
         self._class = ray.remote(_NodeActor)
+        self._monitors: dict[str, _Monitor] = {}
+        self._nodes_at = float("-inf")
         self._closing = threading.Event()
-        _connect(config.ray, link)
+        _connect(address, link)
         threading.Thread(target=self._watch_head, name="ray head", daemon=True).start()
 
     @property
@@ -151,6 +154,7 @@ class RayActors:
         for reply in ready:
             self._receive(awaited.pop(reply), reply)
         self._look_for_room(now)
+        self._look_at_nodes(now)
         for slot in awaited.values():
             slot.since += stall
             if slot.greeting is not None and self._free_cores < 1:
@@ -173,6 +177,9 @@ class RayActors:
             return False
         have_cores = int(self._cores - self._free_cores) - (len(self._slots) - len(starting))
         return starting.index(index) >= have_cores
+
+    def machines(self) -> list[Machine]:
+        return [each.newest for each in self._monitors.values() if each.newest is not None]
 
     def close(self, leave_s: float | None = None) -> None:
         if not self._closing.is_set():
@@ -323,6 +330,20 @@ class RayActors:
             self._free_cores = ray.available_resources().get("CPU", 0.0)
             self._cores = ray.cluster_resources().get("CPU", 0.0)
 
+    def _look_at_nodes(self, now: float) -> None:
+        """Ask every other node for its load, once every few seconds."""
+        if now - self._nodes_at < _NODES_EVERY_S:
+            return
+        self._nodes_at = now
+        here = ray.get_runtime_context().get_node_id()
+        alive = {node["NodeID"] for node in ray.nodes() if node["Alive"]} - {here}
+        for gone in self._monitors.keys() - alive:
+            del self._monitors[gone]
+        for node in sorted(alive - self._monitors.keys()):
+            self._monitors[node] = _Monitor(node)
+        for monitor in self._monitors.values():
+            monitor.look()
+
     def _node_with_room(self, suspect: str) -> str | None:
         nodes = [node for node in ray.nodes() if node["Alive"] and node["NodeID"] != suspect]
         used = [slot.node for slot in self._slots]
@@ -345,6 +366,46 @@ class RayActors:
                 os._exit(1)
 
 
+class _Monitor:
+    """Samples the load of one node."""
+
+    def __init__(self, node: str) -> None:
+        strategy = NodeAffinitySchedulingStrategy(node, soft=False)
+        sampler: Any = ray.remote(_Sampler)
+        self._handle = sampler.options(num_cpus=0, scheduling_strategy=strategy).remote()
+        self._reply = self._handle.sample.remote()
+        self.newest: Machine | None = None
+
+    def look(self) -> None:
+        """Take the newest sample, if it has come, and ask for the next."""
+        ready, _ = ray.wait([self._reply], timeout=0)
+        if ready:
+            with contextlib.suppress(ray.exceptions.RayError, msgspec.DecodeError):  # of a node that is just leaving
+                self.newest = msgspec.msgpack.decode(ray.get(self._reply), type=Machine)
+            self._reply = self._handle.sample.remote()
+
+
+class _Sampler:
+    """The process on a node that samples it."""
+
+    def __init__(self) -> None:
+        killed_with_parent()
+        self._sampler = SystemSampler()
+
+    def sample(self) -> bytes:
+        system = self._sampler.sample()
+        return msgspec.msgpack.encode(
+            Machine(
+                name=socket.gethostname(),
+                cores=len(system.cpu_percent),
+                cpu_percent=sum(system.cpu_percent) / len(system.cpu_percent),
+                memory_used_bytes=system.memory_used_bytes,
+                memory_total_bytes=system.memory_total_bytes,
+                gpus=system.gpus,
+            )
+        )
+
+
 class _NodeActor(RemoteActor):
     """A remote actor that knows its node, and ends with it even if it is stopped."""
 
@@ -361,7 +422,7 @@ def _connect(address: str, link: HostLink) -> None:
     options: dict[str, Any] = {}
     if address == "local":
         options |= {"include_dashboard": False, "_system_config": _HEALTH}
-    with _package_folder(), _signals_kept():
+    with _neutral_folder(), _signals_kept():
         try:
             ray.init(
                 address=address,
@@ -379,11 +440,11 @@ def _connect(address: str, link: HostLink) -> None:
 
 
 @contextlib.contextmanager
-def _package_folder() -> Iterator[None]:
-    """Work in the folder that holds the package: Ray's workers import from the working directory, and the run's folder
-    may have come from someone else."""
+def _neutral_folder() -> Iterator[None]:
+    """Work in the root folder: Ray's workers import from the driver's working directory, and the run's folder, which it
+    is, may have come from someone else."""
     before = Path.cwd()
-    os.chdir(Path(engine.__file__).parents[1])
+    os.chdir(before.anchor)
     try:
         yield
     finally:
@@ -414,9 +475,10 @@ def _reason(error: ray.exceptions.RayError) -> str:
     """Why an actor was lost, in one line."""
     if isinstance(error, ray.exceptions.RayTaskError):
         return f"{type(error.cause).__name__}: {error.cause}".splitlines()[0]
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    causes = [line for line in lines if "Error:" in line or "exit" in line.lower() or "node" in line.lower()]
-    return (causes or lines or [type(error).__name__])[-1][:300]
+    lines = [
+        line for line in str(error).splitlines() if line.strip() and not line.startswith("\t")
+    ]  # without its fields
+    return (lines or [type(error).__name__])[-1].strip()[:300]
 
 
 def _is_nodes_fault(error: ray.exceptions.RayError) -> bool:

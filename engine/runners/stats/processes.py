@@ -8,7 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
-from engine.protocol.messages import Lane, Member, Members
+from engine.protocol.messages import Lane, Machine, Member, Members
 from engine.runners.learner import Learner
 from engine.runners.shared_state import SharedState
 from engine.runners.worker_pool import Role
@@ -32,6 +32,9 @@ class Cluster(Protocol):
 
     def waits_for_room(self, index: int) -> bool:
         """Whether a member has no process yet because every core is taken."""
+
+    def machines(self) -> list[Machine]:
+        """Load of the other machines."""
 
 
 class ProcessStats:
@@ -98,6 +101,7 @@ class ProcessStats:
             ratio=self._ratio(int(counts[:, 0].sum()), updates),
             learner_waiting_percent=min(100.0, 100 * (self.waited - own_before) / span),
             wire_bytes_per_s=sent / span,
+            machines=[] if cluster is None else cluster.machines(),
         )
 
     def _ratio(self, env_steps: int, updates: int) -> float:

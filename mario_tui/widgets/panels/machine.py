@@ -6,9 +6,9 @@ from collections import deque
 
 from rich.text import Text
 
-from engine.protocol.messages import GPU, System
+from engine.protocol.messages import GPU, Machine, System
 from mario_tui.data.feed import Snapshot
-from mario_tui.data.format import fraction, gibibytes
+from mario_tui.data.format import fraction, gibibytes, shortened
 from mario_tui.widgets.base.panel import Panel, bar, sparkline
 
 _KEPT = 240  # samples, one per second
@@ -17,6 +17,7 @@ _NAMED = 9  # width of the name column
 
 class MachinePanel(Panel):
     """Cores, memory and the run's share of them; utilisation, memory and temperature of each GPU, or why there is none.
+    A line for each other machine of the run.
 
     When maximised, it shows a bar per core and a longer history.
     """
@@ -62,6 +63,8 @@ class MachinePanel(Panel):
         )
         if not system.gpus:
             text.append(f"\n{system.gpu_note}", style="dim")
+        for machine in [] if snapshot.members is None else snapshot.members.machines:
+            _machine_in_a_line(text, machine, width)
         return text
 
     def _gpu(self, text: Text, index: int, gpu: GPU, room: int, past: int) -> None:
@@ -115,6 +118,16 @@ def _gpu_in_a_line(text: Text, index: int, gpu: GPU, width: int) -> None:
     text.append(f"{f'gpu {index}':<{_NAMED}}")
     text.append(bar(_utilisation(gpu), max(2, min(24, width - _NAMED - 22))), style="green")
     text.append(f" {_percent(gpu):>4} {heat:>4} {_size(gpu):>11}\n")
+
+
+def _machine_in_a_line(text: Text, machine: Machine, width: int) -> None:
+    """Another machine of the run: `node-2    ███▌··  61% of 16   12.1/64.0G, gpu 45%`."""
+    used = f"{gibibytes(machine.memory_used_bytes)}/{gibibytes(machine.memory_total_bytes)}G"
+    text.append(f"\n{shortened(machine.name, _NAMED - 1):<{_NAMED}}")
+    text.append(bar(machine.cpu_percent / 100, max(2, min(12, width - _NAMED - 30))), style="blue")
+    text.append(f" {machine.cpu_percent:>3.0f}% of {machine.cores:<3} {used}")
+    if machine.gpus:
+        text.append(f", gpu {' '.join(map(_percent, machine.gpus))}", style="green")
 
 
 def _utilisation(gpu: GPU) -> float:

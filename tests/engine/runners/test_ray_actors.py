@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import shutil
 import signal
 import socket
 from collections.abc import Iterator
@@ -13,9 +15,10 @@ from typing import Any
 import psutil
 import pytest
 
+import engine
 from engine.host.client import HostClient
 from engine.protocol.messages import Checkpoint, Finished, Log, Members, Progress, Saved, Stop
-from engine.runners.ray_environment import prepare
+from engine.runtime.ray_head import answer_of, prepare
 from tests.support.program import (
     PATIENCE_S,
     headless,
@@ -27,7 +30,8 @@ from tests.support.program import (
     wait_until,
 )
 
-prepare("127.0.0.1:1")
+prepare("local")
+os.environ.pop("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER")
 from ray.cluster_utils import Cluster  # noqa: E402  # reads the environment
 
 SNAKE = (
@@ -131,6 +135,33 @@ def test_actors_of_a_lost_node_play_elsewhere(how: str, cluster: Cluster, tmp_pa
 
 
 @pytest.mark.long
+def test_a_node_with_other_sources_is_named(cluster: Cluster, tmp_path: Path) -> None:
+    shutil.copytree(Path(engine.__file__).parent, tmp_path / "other" / "engine")
+    with (tmp_path / "other" / "engine" / "errors.py").open("a") as file:
+        file.write("# changed\n")
+    cluster.add_node(num_cpus=2, env_vars={"PYTHONPATH": str(tmp_path / "other")})
+    done = run_program("--no-ui", *ENDLESS, "--ray", cluster.address, cwd=tmp_path, check=2)
+    assert f"--ray: {socket.gethostname()} has other sources or another Python than this machine" in done.stderr
+    assert not any((tmp_path / "checkpoints").iterdir())
+
+
+def test_a_cluster_whose_token_is_missing_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "0" * 32)
+    started = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    try:
+        monkeypatch.delenv("RAY_AUTH_MODE")
+        for token, answer in (("0" * 32, "token accepted"), ("1" * 32, "token needed")):
+            monkeypatch.setenv("RAY_AUTH_TOKEN", token)
+            assert answer_of(started.address, PATIENCE_S) == answer
+        done = run_program("--no-ui", *SNAKE, "--ray", started.address, cwd=tmp_path, check=2)
+        assert f"the cluster at {started.address} needs its token" in done.stderr
+    finally:
+        monkeypatch.undo()
+        started.shutdown()
+
+
+@pytest.mark.long
 def test_an_actor_waits_for_room_and_takes_a_node_that_joins(cluster: Cluster, tmp_path: Path) -> None:
     cluster.add_node(num_cpus=1)
     with training(cluster, tmp_path, "--num-actors", "2") as (_, client):
@@ -140,6 +171,8 @@ def test_an_actor_waits_for_room_and_takes_a_node_that_joins(cluster: Cluster, t
         members = plays(client, 0, 1).members
         assert not any(member.waits_for_room for member in members)
         assert all(member.machine == socket.gethostname() for member in members)
+        seen = next_event(client, Members, lambda m: len(m.machines) == 2 and m.wire_bytes_per_s > 0).machines
+        assert all(machine.cores == psutil.cpu_count() and machine.memory_total_bytes > 0 for machine in seen)
 
 
 @pytest.mark.long
