@@ -115,8 +115,8 @@ class Host:
     @property
     def refused(self) -> bool:
         """Whether a new run failed before its first step because of its options."""
-        failure = self._failure
-        never_began = self._state.progress is None and not checkpoints.committed(self._run)
+        failure, progress = self._failure, self._state.progress
+        never_began = (progress is None or not progress.env_steps) and not checkpoints.committed(self._run)
         return failure is not None and failure.usage and never_began
 
     async def serve(self) -> int:

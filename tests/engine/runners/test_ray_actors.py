@@ -8,6 +8,8 @@ import os
 import shutil
 import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -59,14 +61,19 @@ def cluster() -> Iterator[Cluster]:
         started.shutdown()
 
 
-def actors() -> list[psutil.Process]:
-    """Processes of our actors, on all nodes of this machine."""
+def actors(cluster: Cluster) -> list[psutil.Process]:
+    """Processes of actors on all nodes of a cluster."""
     found = []
-    for process in psutil.process_iter():
+    for node in cluster.list_all_nodes():
         with contextlib.suppress(psutil.Error):
-            if process.name().startswith("ray::_NodeActor"):
-                found.append(process)
+            children = raylet_of(node).children()
+            found += [process for process in children if process.name().startswith("ray::_NodeActor")]
     return found
+
+
+def raylet_of(node: Any) -> psutil.Process:
+    """The process that starts all others of a node."""
+    return psutil.Process(node.all_processes["raylet"][0].process.pid)
 
 
 @contextlib.contextmanager
@@ -97,7 +104,7 @@ def test_a_killed_actor_is_replaced_and_stop_leaves_nobody(cluster: Cluster, tmp
     cluster.add_node(num_cpus=2)
     with training(cluster, tmp_path) as (process, client):
         plays(client, 0, 1)
-        victim = actors()[0]
+        victim = actors(cluster)[0]
         victim.kill()
         log = next_event(client, Log, lambda log: "was lost" in log.text)
         assert "; restarted" in log.text
@@ -107,7 +114,7 @@ def test_a_killed_actor_is_replaced_and_stop_leaves_nobody(cluster: Cluster, tmp
         client.send(Stop())
         assert next_event(client, Finished).summary.checkpoint is not None
         assert rest_of(process)[-1]["event"] == "summary"
-    wait_until(lambda: not actors(), "the end of all actors")
+    wait_until(lambda: not actors(cluster), "the end of all actors")
     assert len(cluster.list_all_nodes()) == 2 and all(node.any_processes_alive() for node in cluster.list_all_nodes())
 
 
@@ -117,7 +124,7 @@ def test_actors_of_a_lost_node_play_elsewhere(how: str, cluster: Cluster, tmp_pa
     cluster.add_node(num_cpus=2)
     with training(cluster, tmp_path) as (_, client):
         plays(client, 0, 1)
-        first = actors()
+        first = actors(cluster)
         assert len(first) == 2
         lost_node = cluster.list_all_nodes()[-1]
         spare = cluster.add_node(num_cpus=2)
@@ -125,13 +132,13 @@ def test_actors_of_a_lost_node_play_elsewhere(how: str, cluster: Cluster, tmp_pa
         if how == "killed":
             cluster.remove_node(lost_node, allow_graceful=False)
         else:
-            raylet = psutil.Process(lost_node.all_processes["raylet"][0].process.pid)
+            raylet = raylet_of(lost_node)
             for process in (raylet, *raylet.children(recursive=True)):
                 process.suspend()
         plays(client, 0, 1, restarts=1)
         assert spare.any_processes_alive()
-        playing = [process for process in actors() if process not in first]
-        assert {process.ppid() for process in playing} == {spare.all_processes["raylet"][0].process.pid}
+        playing = [process for process in actors(cluster) if process not in first]
+        assert {process.ppid() for process in playing} == {raylet_of(spare).pid}
 
 
 @pytest.mark.long
@@ -145,20 +152,25 @@ def test_a_node_with_other_sources_is_named(cluster: Cluster, tmp_path: Path) ->
     assert not any((tmp_path / "checkpoints").iterdir())
 
 
+@pytest.mark.long
 def test_a_cluster_whose_token_is_missing_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RAY_AUTH_MODE", "token")
-    monkeypatch.setenv("RAY_AUTH_TOKEN", "0" * 32)
-    started = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
-    try:
-        monkeypatch.delenv("RAY_AUTH_MODE")
-        for token, answer in (("0" * 32, "token accepted"), ("1" * 32, "token needed")):
+    right, wrong = "0" * 32, "1" * 32
+    start = (
+        "import sys; from ray.cluster_utils import Cluster; "
+        "cluster = Cluster(initialize_head=True, head_node_args={'num_cpus': 0, 'include_dashboard': False}); "
+        "print('at', cluster.address, flush=True); sys.stdin.read(); cluster.shutdown()"
+    )  # in a process of its own, because Ray reads the mode once
+    secured = {**os.environ, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": right}
+    with subprocess.Popen([sys.executable, "-c", start], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=secured,
+                          text=True) as head:  # fmt: skip
+        assert head.stdout is not None
+        address = next(line.split()[1] for line in head.stdout if line.startswith("at "))
+        for token, answer in ((right, "token accepted"), (wrong, "token needed")):
             monkeypatch.setenv("RAY_AUTH_TOKEN", token)
-            assert answer_of(started.address, PATIENCE_S) == answer
-        done = run_program("--no-ui", *SNAKE, "--ray", started.address, cwd=tmp_path, check=2)
-        assert f"the cluster at {started.address} needs its token" in done.stderr
-    finally:
-        monkeypatch.undo()
-        started.shutdown()
+            assert answer_of(address, PATIENCE_S) == answer
+        done = run_program("--no-ui", *SNAKE, "--ray", address, cwd=tmp_path, check=2)
+        assert f"the cluster at {address} needs its token" in done.stderr
+        head.communicate()
 
 
 @pytest.mark.long
@@ -188,7 +200,7 @@ def test_a_run_without_its_learner_begins_again_on_the_same_cluster(cluster: Clu
         going = next_event(client, Progress, lambda p: p.state == "running" and p.env_steps > saved.env_steps)
         assert going.updates >= 0
         plays(client, 0, 1)
-        assert len(actors()) == 2  # those of the lost learner are gone
+        assert len(actors(cluster)) == 2  # those of the lost learner are gone
 
 
 @pytest.mark.long
