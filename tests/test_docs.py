@@ -17,8 +17,11 @@ ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.glob("*.md")), ROOT / "checkpoints" / "policies" / "README.md"]
 CODE = ("engine", "mario_tui", "bench", "tests")
-FOREIGN_FLAGS = {"--editable", "--logdir", "--scope", "--snapshot-update", "--user"}
-"""Options of pip, tensorboard, systemd-run and pytest that pages name."""
+FOREIGN_FLAGS = {
+    "--address", "--editable", "--generate", "--head", "--logdir", "--min-nodes", "--nodes", "--ntasks-per-node",
+    "--port", "--scope", "--snapshot-update", "--system-config", "--tmux", "--user",
+}  # fmt: skip
+"""Options of Ray, SLURM, pip, tensorboard, systemd-run and pytest that pages name."""
 
 FENCE = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
 SPAN = re.compile(r"`([^`]+)`")
