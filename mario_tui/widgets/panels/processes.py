@@ -40,19 +40,19 @@ class ProcessesPanel(Panel):
         text.append(f"\n{short(inserts)} in/s, {short(samples)} samples/s", style="dim")
         if math.isfinite(members.ratio):
             text.append(f", ratio {members.ratio:.2f}", style="dim")
+        if role == "actor":
+            text.append(f"\nlearner waits {members.learner_waiting_percent:.0f}%", style="dim")
         machines = {member.machine for member in members.members if member.machine}
         if machines:
             wire = short(members.wire_bytes_per_s if snapshot.running else 0.0)
-            text.append(f", {wire}B/s from {counted(len(machines), 'machine')}", style="dim")
-        if role == "actor":
-            text.append(f", learner waits {members.learner_waiting_percent:.0f}%", style="dim")
+            text.append(f", {wire}B/s, {counted(len(machines), 'machine')}", style="dim")
         return text
 
 
 def _row(member: Member, wide: bool, running: bool) -> Text:
     if not member.ready:
         lost = f", lost {counted(member.restarts, 'time')}" if member.restarts else ""
-        what = "waits for a free core" if member.waits_for_room else "starting"
+        what = "waits for a core" if member.waits_for_room else "starting"
         return Text(f"{member.index:<6} {what}{lost}", "dim")
     rate = number(member.env_steps_per_s if running else None)
     text = Text(f"{member.index:<6} {rate:>7} {number(member.mean_return):>5} ")

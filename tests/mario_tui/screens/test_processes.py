@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from engine.config.run_config import make_config
 from engine.host.client import HostProcess
-from engine.protocol.messages import Stop
+from engine.protocol.messages import Machine, Member, Members, Stop, System
+from engine.runners.stats.counters import Counters
 from engine.runs.checkpoints import newest
 from engine.runs.registry import create_run
 from mario_tui.app import MarioApp
+from mario_tui.data.feed import Snapshot
 from mario_tui.launch import make_plan
 from mario_tui.screens.dashboard import DashboardScreen
+from mario_tui.widgets.panels.machine import MachinePanel
+from mario_tui.widgets.panels.processes import ProcessesPanel
 from tests.support.app import until
 from tests.support.program import PATIENCE_S
 
@@ -45,7 +51,7 @@ async def test_processes_and_the_split_of_time_are_shown(tmp_path: Path) -> None
         lines = shown(dashboard, "processes").splitlines()
         assert "n Processes" in lines[0]
         assert [line.split()[0] for line in lines[1:4]] == ["actor", "0", "1"]
-        assert "learner waits" in lines[4]
+        assert "samples/s" in lines[4] and "learner waits" in lines[5]
         await pilot.press("i")
         for part in ("forward", "actor 1"):
             await until(pilot, lambda part=part: part in shown(dashboard, "time"), part)
@@ -73,3 +79,34 @@ async def test_who_watches_a_run_sees_it_go_on_after_its_host_was_killed(tmp_pat
         await until(pilot, lambda: dashboard._is_stopping() or dashboard.feed.snapshot().end, "stopping")
         await until(pilot, lambda: dashboard.feed.snapshot().end, "the end")
     assert again.process.wait(PATIENCE_S) == 0
+
+
+@pytest.mark.parametrize("width", [38, 58])
+def test_actors_of_a_cluster_are_shown_with_their_machines(width: int) -> None:
+    first = Member(
+        role="actor", index=0, ready=True, lanes=4, env_steps=100, env_steps_per_s=250.0, episodes=3, mean_return=1.5,
+        epsilon_high=0.5, epsilon_low=0.1, restarts=1, lag=12, waiting_percent=7.0, machine="node-1",
+    )  # fmt: skip
+    waiting = msgspec.structs.replace(first, index=1, ready=False, machine="", waits_for_room=True)
+    node = Machine(
+        name="node-2", cores=16, cpu_percent=61.0, memory_used_bytes=2**33, memory_total_bytes=2**36, gpus=[]
+    )
+    members = Members(
+        members=[first, waiting], inserts_per_s=250.0, samples_per_s=1000.0, ratio=4.0, learner_waiting_percent=30.0,
+        wire_bytes_per_s=150_000.0, machines=[node],
+    )  # fmt: skip
+    progress = Counters(None).report(
+        state="running", steps=1000, updates=1, epsilon=0.1, learning_rate=0.1, replay_size=1, replay_capacity=2,
+        beta=0.4, burnin_left=0,
+    )  # fmt: skip
+    snapshot = Snapshot(members=members, progress=progress, connected=True)
+    shown = ProcessesPanel().compose_text(snapshot, width).plain
+    assert "1      waits for a core, lost 1 time" in shown
+    assert "learner waits 30%, 150kB/s, 1 machine" in shown
+    assert max(map(len, shown.splitlines())) <= width
+    system = System(
+        cpu_percent=[50.0], memory_used_bytes=1, memory_total_bytes=2, run_cpu_percent=1.0, run_memory_bytes=1,
+        processes=1, gpus=[], gpu_note="",
+    )  # fmt: skip
+    machines = MachinePanel().compose_text(dataclasses.replace(snapshot, system=system), width).plain
+    assert "node-2" in machines and "61% of 16  8.0/64.0G" in machines
