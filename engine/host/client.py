@@ -33,7 +33,8 @@ _NO_EVENT = (OSError, EOFError, ValueError, msgspec.DecodeError)
 
 
 class UnreachableError(UserError):
-    """The run's host is alive but can't be reached: it is starting, exiting, or moving to another socket."""
+    """The run's host is alive but can't be reached: it is starting, exiting, moving to another socket, or has too
+    many clients."""
 
 
 class HostGone(Exception):
@@ -71,7 +72,7 @@ class HostClient:
         self._socket.settimeout(None)
         if isinstance(hello, Log):  # the reason for a refusal
             self.close()
-            raise UserError(f"{run.name}: {hello.text}")
+            raise UnreachableError(f"{run.name}: {hello.text}")
         if not isinstance(hello, Hello) or hello.protocol != PROTOCOL:
             self.close()
             raise UserError(f"{run.name}: its host speaks another protocol version; use the mario-tui that started it")
