@@ -7,26 +7,22 @@ folder again.
 from __future__ import annotations
 
 import ctypes
-import importlib.util
 import shutil
 import sys
 from importlib.metadata import version
 from pathlib import Path
 
+from engine.config.ray_cluster import check_cluster
 from engine.config.run_config import RunConfig
 from engine.errors import UserError
 from engine.monitoring.memory_budget import check_memory, mapped_bytes, observation_layout
-from engine.runtime.ray_head import address_of, answer_of
-
-_ANSWER_S = 2.0
-"""Time that the head of a Ray cluster has to answer."""
 
 
 def check_start(config: RunConfig, *, new: bool = True) -> None:
     """Raises `UserError` if the run can't work on this machine. `new`: its files are not written yet."""
     _check_device(config.device)
     if config.on_ray:
-        _check_ray(config.ray)
+        check_cluster(config.ray)
     if config.rom is not None:
         from engine.envs.emulators.cartridge import load_cartridge  # imports NumPy only if needed
 
@@ -48,29 +44,6 @@ def _check_device(device: str) -> None:
         if int(index or 0) >= there:
             devices = "device" if there == 1 else "devices"
             raise UserError(f"--device: {device}: this machine has {there} CUDA {devices}")
-
-
-def _check_ray(asked: str) -> None:
-    if importlib.util.find_spec("ray") is None:
-        raise UserError("--ray: Ray is not installed; install it with: pip install 'mario-tui[ray]'")
-    address = address_of(asked)
-    if address is None:
-        raise UserError("--ray: auto: no Ray cluster runs on this machine; start one with: ray start --head")
-    if address == "local":
-        return
-    try:
-        answer = answer_of(address, _ANSWER_S)
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
-        raise UserError(
-            f"--ray: nobody answers at {address} ({reason}); start a cluster there with: ray start --head"
-        ) from None
-    if answer == "no cluster":
-        raise UserError(f"--ray: what answers at {address} is no Ray cluster; give the port of `ray start --head`")
-    if answer == "token needed":
-        raise UserError(
-            f"--ray: the cluster at {address} needs its token; copy it into ~/.ray/auth_token, or set RAY_AUTH_TOKEN"
-        )
 
 
 def _is_rocm() -> bool:

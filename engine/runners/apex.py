@@ -18,10 +18,10 @@ from torch import nn
 from engine.agents import Losses
 from engine.agents.autotune import Choices
 from engine.buffers import NothingToSample, ReplayBuffer
+from engine.config.ray_cluster import prepare
 from engine.config.run_config import RunConfig
 from engine.envs.factory import make_lanes
 from engine.envs.vec_env import Spec
-from engine.errors import UserError
 from engine.runners.actor_learner import apply_tuning, budget
 from engine.runners.coordinator import Coordinator, curriculum_level_at, env_steps_of
 from engine.runners.frame_mailbox import FrameMailbox
@@ -29,7 +29,6 @@ from engine.runners.host_link import HostLink
 from engine.runners.learner import Learner
 from engine.runners.shared_state import SharedState
 from engine.runners.stats.processes import Cluster, ProcessStats
-from engine.runtime.ray_head import prepare
 from engine.runtime.stopwatch import stopwatch
 
 _PUBLISH_EVERY_S = 0.1
@@ -164,10 +163,7 @@ def _actors(config: RunConfig, spec: Spec, link: HostLink, screen: FrameMailbox)
         from engine.runners.local_actors import LocalActors
 
         return LocalActors(config, spec, link, screen)
-    try:
-        address = prepare(config.ray)
-    except OSError as error:
-        raise UserError(f"--ray: nobody answers at {config.ray} ({error.strerror or error})") from None
+    address = prepare(config.ray)
     from engine.runners.ray_actors import RayActors  # Ray is an extra, which may not be installed
 
     return RayActors(config, spec, link, screen, address)

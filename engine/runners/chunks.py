@@ -154,10 +154,13 @@ class ChunkReader:
     def __init__(self, spec: Spec, lanes: int, n_step: int, times: int) -> None:
         self._spec, self._lanes, self._n_step, self._times = spec, lanes, n_step, times
 
-    def decode(self, data: bytes) -> CheckedChunk:
-        """Raises `ChunkError` if the bytes are not a chunk of this run."""
+    def decode(self, data: bytes, steps: int) -> CheckedChunk:
+        """The chunk of `steps` steps. Raises `ChunkError` if the bytes are not that of this run."""
         try:
-            return self._checked(_decode_chunk(data))
+            chunk = _decode_chunk(data)
+            if chunk.steps != steps:
+                raise ValueError(f"{chunk.steps} steps instead of {steps}")
+            return self._checked(chunk)
         except (ValueError, OverflowError, zlib.error, RecursionError, msgspec.DecodeError) as error:
             raise ChunkError(f"not a chunk of this run ({error})") from None
 

@@ -14,9 +14,7 @@ import signal
 import socket
 import threading
 import time
-from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -37,30 +35,22 @@ from engine.errors import UserError
 from engine.monitoring.machine import SystemSampler
 from engine.protocol.failures import HopelessError
 from engine.protocol.messages import Failed, Machine
-from engine.runners.actor_learner import FIRST_S, step_s
-from engine.runners.chunks import MAX_STEPS, ChunkError, ChunkReader, Orders, encode_orders
+from engine.runners.actor_learner import step_s
+from engine.runners.chunks import ChunkError, ChunkReader, Orders, encode_orders
 from engine.runners.frame_mailbox import FrameMailbox
 from engine.runners.host_link import HostLink
 from engine.runners.remote_actor import Greeting, RemoteActor, greeting
+from engine.runners.remote_slot import Call, RemoteSlot
 from engine.runners.replay_factory import shared_replay
 from engine.runners.shared_state import SharedState
-from engine.runners.watchdog import START_LIMIT_S
 from engine.runtime.parent import killed_with_parent
 from engine.runtime.stopwatch import stopwatch
 
 _IN_FLIGHT = 2
-_CHUNK_S = 0.25
-"""Time to play a chunk; longer with many actors, see `_CALLS_PER_S`."""
-_CALLS_PER_S = 400
-"""Calls that the learner's process can take beside learning."""
-_FIRST_CHUNK = 16
-"""Steps per lane of an actor's first chunk, whose speed is not known yet."""
 _WEIGHTS_EVERY_S = 1.0
 _ROOM_EVERY_S = 1.0
 _NODES_EVERY_S = 3.0
 _MAX_FAILED_STARTS = 3
-_LATE_FACTOR = 4.0
-"""How many times longer than expected a chunk may take, besides the time for a heartbeat."""
 _STALL_S = 1.0
 """A learner that has not looked for longer gives its actors that time in addition: what stalled it may stall them."""
 _HEAD_EVERY_S, _HEAD_TIMEOUT_S, _HEAD_TRIES = 1.0, 2.0, 5
@@ -72,34 +62,6 @@ _HEALTH = {
 """How soon a local cluster notices a lost node; with Ray's defaults after 15 s."""
 
 
-@dataclass
-class _Call:
-    reply: Any  # ray.ObjectRef of a chunk
-    steps: int  # per lane
-    sent_at: float
-
-
-@dataclass
-class _Slot:
-    """One actor: its current process, wherever it is."""
-
-    index: int
-    handle: Any = None
-    greeting: Any = None
-    """ray.ObjectRef of its `Greeting`; None once it has come."""
-    calls: deque[_Call] = field(default_factory=deque)
-    machine: str = ""
-    node: str = ""
-    since: float = field(default_factory=time.monotonic)
-    """When what it does now began."""
-    seconds_per_step: float = 0.0
-    """Of all its lanes; 0 while unknown."""
-    restarts: int = 0
-    failed_starts: int = 0
-    played: int = 0
-    """Environment steps when the previous process was lost."""
-
-
 class RayActors:
     """The actors of a run on a Ray cluster; see `engine.runners.apex.Actors`. `address`: as `ray.init` takes it."""
 
@@ -109,7 +71,7 @@ class RayActors:
         self.shared_state = SharedState(config.num_actors)
         self.replay: ReplayBuffer = shared_replay(config, spec, config.num_actors, HostMemory())
         self._reader = ChunkReader(spec, self._lanes, config.n_step, len(stopwatch.row()))
-        self._slots = [_Slot(index) for index in range(config.num_actors)]
+        self._slots = [RemoteSlot(index) for index in range(config.num_actors)]
         self._choices: dict[str, Any] = {}
         self._begun_at = 0
         self._weights: Any = None
@@ -149,7 +111,7 @@ class RayActors:
         now = time.monotonic()
         stall = max(0.0, now - self._collected_at - _STALL_S)
         self._collected_at = now
-        awaited = {slot.greeting or slot.calls[0].reply: slot for slot in self._slots if slot.greeting or slot.calls}
+        awaited = {slot.awaited: slot for slot in self._slots if slot.awaited is not None}
         ready, _ = ray.wait(list(awaited), num_returns=len(awaited), timeout=0) if awaited else ([], [])
         for reply in ready:
             self._receive(awaited.pop(reply), reply)
@@ -159,7 +121,7 @@ class RayActors:
             slot.since += stall
             if slot.greeting is not None and self._free_cores < 1:
                 slot.since = now  # it may wait for a core, for as long as that takes
-            elif now - slot.since > self._patience(slot):
+            elif slot.is_late(now, step_s(self._config)):
                 self._lost(slot, "it hung", suspect=slot.node)
         self._call()
 
@@ -188,44 +150,34 @@ class RayActors:
 
     # ------------------------------------------------------------------------------------------ one actor
 
-    def _start(self, slot: _Slot, suspect: str = "") -> None:
+    def _start(self, slot: RemoteSlot, suspect: str = "") -> None:
         """Start a process for an actor, if possible not on the node `suspect`."""
         strategy: Any = "DEFAULT"
         elsewhere = self._node_with_room(suspect) if suspect else None
         if elsewhere is not None:  # Ray may take half a minute to notice that a node is gone
             strategy = NodeAffinitySchedulingStrategy(elsewhere, soft=True)
         placed = self._class.options(num_cpus=1, max_restarts=0, max_task_retries=0, scheduling_strategy=strategy)
-        slot.handle = placed.remote(
+        handle: Any = placed.remote(
             self._config.options(), self._choices, slot.index, slot.restarts, self._begun_at, self._cartridge
         )
-        slot.greeting, slot.since = slot.handle.greet.remote(), time.monotonic()
-        slot.machine = slot.node = ""
-        slot.seconds_per_step = 0.0
+        slot.begin(handle, handle.greet.remote())
 
-    def _receive(self, slot: _Slot, reply: Any) -> None:
+    def _receive(self, slot: RemoteSlot, reply: Any) -> None:
         try:
             data = ray.get(reply)
         except ray.exceptions.RayError as error:
             self._lost(slot, _reason(error), suspect=slot.node if _is_nodes_fault(error) else "")
             return
-        now = time.monotonic()
-        if slot.greeting is not None:
-            self._greet(slot, data)
-            slot.since = now
-            return
-        call = slot.calls.popleft()
         try:
-            self._store(slot, data)
-        except ChunkError as error:
-            self._lost(slot, str(error))
-            return
-        seconds = (now - max(slot.since, call.sent_at)) / call.steps
-        slot.seconds_per_step = 0.7 * slot.seconds_per_step + 0.3 * seconds if slot.seconds_per_step else seconds
-        slot.since = now
+            if slot.greeting is not None:
+                self._greet(slot, msgspec.msgpack.decode(data, type=Greeting))
+            else:
+                self._store(slot, data, slot.replied(time.monotonic()).steps)
+        except (ChunkError, msgspec.DecodeError, TypeError) as error:
+            self._lost(slot, str(error), suspect=slot.node)
 
-    def _greet(self, slot: _Slot, data: bytes) -> None:
-        slot.greeting = None
-        its, ours = msgspec.msgpack.decode(data, type=Greeting), greeting()
+    def _greet(self, slot: RemoteSlot, its: Greeting) -> None:
+        slot.greeting, ours = None, greeting()
         slot.machine, slot.node = its.machine, its.node
         difference = ""
         if its.version != ours.version:
@@ -240,9 +192,12 @@ class RayActors:
         self._greeted = True
         self.shared_state.beat(slot.index)
 
-    def _store(self, slot: _Slot, data: bytes) -> None:
-        """Append a chunk's steps to the replay, and count them. Raises `ChunkError`, with nothing stored."""
-        checked = self._reader.decode(data)
+    def _store(self, slot: RemoteSlot, data: bytes, steps: int) -> None:
+        """Append the steps of a chunk to the replay, and count them. `steps` were asked for.
+
+        Raises `ChunkError`, with nothing stored.
+        """
+        checked = self._reader.decode(data, steps)
         chunk, index = checked.chunk, slot.index
         part = self._part(index)
         for step, priorities in checked.steps():
@@ -257,14 +212,12 @@ class RayActors:
         if checked.screen is not None:
             self._screen.write(checked.screen, chunk.thought)
 
-    def _lost(self, slot: _Slot, reason: str, suspect: str = "") -> None:
+    def _lost(self, slot: RemoteSlot, reason: str, suspect: str = "") -> None:
         """Replace an actor. What it has played and not sent is lost."""
         with contextlib.suppress(ray.exceptions.RayError):
             ray.kill(slot.handle)
-        slot.calls.clear()
         self._part(slot.index).end_episodes()
-        played = int(self.shared_state.counts[slot.index, 0])
-        slot.failed_starts, slot.played = slot.failed_starts + 1 if played == slot.played else 0, played
+        slot.lose(int(self.shared_state.counts[slot.index, 0]))
         text = f"actor {slot.index}{f' on {slot.machine}' if slot.machine else ''} was lost ({reason})"
         if slot.failed_starts >= _MAX_FAILED_STARTS:
             raise HopelessError(text)
@@ -275,13 +228,6 @@ class RayActors:
 
     def _part(self, index: int) -> Any:
         return self.replay.storage.part(index * self._lanes, self._lanes)
-
-    def _patience(self, slot: _Slot) -> float:
-        """Seconds that an actor has for what it does now."""
-        if slot.greeting is not None:
-            return START_LIMIT_S
-        heartbeat = step_s(self._config) if slot.seconds_per_step else max(FIRST_S, step_s(self._config))
-        return heartbeat + _LATE_FACTOR * slot.calls[0].steps * slot.seconds_per_step
 
     # ------------------------------------------------------------------------------------------ all actors
 
@@ -294,11 +240,12 @@ class RayActors:
         for in_flight in range(_IN_FLIGHT):
             for slot in playing:
                 if len(slot.calls) == in_flight and allowed > 0:
-                    steps = min(self._chunk_steps(slot), share)
+                    fps = state.screen_fps if slot.index == 0 else 0.0
+                    steps = min(slot.chunk_steps(len(self._slots), fps), share)
                     self._send(slot, steps)
                     allowed -= steps * self._lanes
 
-    def _send(self, slot: _Slot, steps: int) -> None:
+    def _send(self, slot: RemoteSlot, steps: int) -> None:
         state = self.shared_state
         orders = Orders(
             steps=steps,
@@ -308,20 +255,8 @@ class RayActors:
             updates=self._updates,
             screen=slot.index == 0 and state.screen_fps > 0,
         )
-        now = time.monotonic()
-        if not slot.calls:
-            slot.since = now
-        slot.calls.append(_Call(slot.handle.play.remote(encode_orders(orders), self._weights), steps, now))
-
-    def _chunk_steps(self, slot: _Slot) -> int:
-        """Steps per lane of an actor's next chunk."""
-        if not slot.seconds_per_step:
-            return _FIRST_CHUNK
-        seconds = max(_CHUNK_S, len(self._slots) / _CALLS_PER_S)
-        fps = self.shared_state.screen_fps
-        if slot.index == 0 and fps:
-            seconds = 1 / fps  # each chunk of this actor brings a picture
-        return min(MAX_STEPS, max(1, round(seconds / slot.seconds_per_step)))
+        reply = slot.handle.play.remote(encode_orders(orders), self._weights)
+        slot.called(Call(reply, steps, time.monotonic()))
 
     def _look_for_room(self, now: float) -> None:
         """Find out, once a second while an actor has no process, whether a core is free."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import random
 import zlib
 from typing import Any
@@ -66,7 +67,7 @@ def test_a_replay_filled_by_chunks_equals_one_filled_step_by_step(game: str) -> 
             direct.storage.append(step.step, step.priorities)
             episodes += step.episodes
             writer.add(step)
-        checked = reader(config, spec).decode(writer.finish(updates=7, times=stopwatch.row(), waited=1.5))
+        checked = reader(config, spec).decode(writer.finish(updates=7, times=stopwatch.row(), waited=1.5), length)
         assert (checked.chunk.steps, checked.chunk.updates, checked.chunk.waited) == (length, 7, 1.5)
         for played_step, priorities in checked.steps():
             by_chunks.storage.append(played_step, priorities)
@@ -88,7 +89,7 @@ def test_an_actor_plays_what_it_is_ordered_and_keeps_its_weights_until_newer_one
     zeros = np.zeros(size, np.float32)
     for steps, updates, screen in ((5, 3, True), (2, 3, False), (4, 9, False)):
         orders = Orders(steps=steps, env_steps=0, epsilon_scale=0.5, level=0.0, updates=updates, screen=screen)
-        checked = reader(config, spec).decode(actor.play(encode_orders(orders), zeros + updates))
+        checked = reader(config, spec).decode(actor.play(encode_orders(orders), zeros + updates), steps)
         assert (checked.chunk.steps, checked.chunk.updates) == (steps, updates)
         assert (checked.screen is not None) == screen == (checked.chunk.thought is not None)
 
@@ -100,7 +101,7 @@ def chunk_with(data: bytes, **changes: Any) -> bytes:
 def test_what_is_no_chunk_of_the_run_is_refused() -> None:
     config = config_of("tetris")
     spec, data = played(config, 8)
-    decode = reader(config, spec).decode
+    decode = functools.partial(reader(config, spec).decode, steps=8)
     good = decode(data).chunk
     floats = 8 * 3
     bad: dict[str, Any] = {
@@ -142,7 +143,7 @@ def test_edited_bytes_are_refused_or_have_the_shapes_of_the_run() -> None:
             edited[edits.randrange(len(edited))] = edits.randrange(256)
         storage = shared_replay(config, spec, 1, HostMemory()).storage
         try:
-            for step, priorities in decode(bytes(edited)).steps():
+            for step, priorities in decode(bytes(edited), 8).steps():
                 storage.append(step, priorities)
         except ChunkError:
             refused += 1

@@ -18,9 +18,9 @@ import psutil
 import pytest
 
 import engine
+from engine.config.ray_cluster import answer_of, prepare
 from engine.host.client import HostClient
 from engine.protocol.messages import Checkpoint, Finished, Log, Members, Progress, Saved, Stop
-from engine.runtime.ray_head import answer_of, prepare
 from tests.support.program import (
     PATIENCE_S,
     headless,
@@ -33,7 +33,7 @@ from tests.support.program import (
 )
 
 prepare("local")
-os.environ.pop("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER")
+os.environ |= {"RAY_AUTH_MODE": "disabled", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "1"}
 from ray.cluster_utils import Cluster  # noqa: E402  # reads the environment
 
 SNAKE = (

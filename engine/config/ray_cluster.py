@@ -1,15 +1,20 @@
-"""The head of a Ray cluster: where it is, whether it answers, and the environment that Ray needs to join it.
+"""The cluster that `--ray` names: whether its head answers, and the environment that Ray needs to join it.
 
-Ray is not imported here: it reads these variables when it is imported, and given a wrong address it would try for
-minutes.
+Ray is not imported here: it reads the environment when it is imported, and given a wrong address it tries for minutes.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import socket
 from pathlib import Path
 from typing import Literal
+
+from engine.errors import UserError
+
+_ANSWER_S = 2.0
+"""Time that the head of a cluster has to answer."""
 
 Answer = Literal["open", "token accepted", "token needed", "no cluster"]
 
@@ -53,20 +58,44 @@ def answer_of(address: str, timeout_s: float) -> Answer:
     return "token needed"
 
 
-def prepare(asked: str, timeout_s: float = 2.0) -> str:
-    """Set the variables for `--ray ASKED`, before Ray is imported, and return the address to connect to.
+def check_cluster(asked: str) -> tuple[str, Answer]:
+    """The address to connect to, and the head's answer. Raises `UserError` if there is no cluster to join."""
+    if importlib.util.find_spec("ray") is None:
+        raise UserError("--ray: Ray is not installed; install it with: pip install 'mario-tui[ray]'")
+    address = address_of(asked)
+    if address is None:
+        raise UserError("--ray: auto: no Ray cluster runs on this machine; start one with: ray start --head")
+    if address == "local":
+        return address, "token accepted"  # Ray makes a token for a cluster of its own
+    try:
+        answer = answer_of(address, _ANSWER_S)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise UserError(
+            f"--ray: nobody answers at {address} ({reason}); start a cluster there with: ray start --head"
+        ) from None
+    if answer == "no cluster":
+        raise UserError(f"--ray: what answers at {address} is no Ray cluster; give the port of `ray start --head`")
+    if answer == "token needed":
+        raise UserError(
+            f"--ray: the cluster at {address} needs its token; copy it into ~/.ray/auth_token, or set RAY_AUTH_TOKEN"
+        )
+    return address, answer
 
-    No usage statistics. The token that a cluster needs, and none for others. A local cluster listens on no other
-    interface than loopback.
+
+def prepare(asked: str) -> str:
+    """Set the environment for `--ray ASKED`, before Ray is imported, and return the address to connect to.
+
+    No usage statistics. The token that the cluster needs, and none for others. A local cluster listens on no other
+    interface than loopback. Raises `UserError` if there is no cluster to join.
     """
-    address = address_of(asked) or asked
+    address, answer = check_cluster(asked)
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"  # the default of later versions, without its warning
+    os.environ["RAY_AUTH_MODE"] = "token" if answer == "token accepted" else "disabled"
     os.environ.pop("RAY_ADDRESS", None)  # Ray prefers it to the address that it is given
     if address == "local":
         os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # on Linux as well: servers bind to loopback
-    elif "RAY_AUTH_MODE" not in os.environ:
-        os.environ["RAY_AUTH_MODE"] = "token" if answer_of(address, timeout_s) == "token accepted" else "disabled"
     return address
 
 

@@ -1,0 +1,99 @@
+"""What the learner knows about one actor on a cluster: its calls in flight, its speed, and when it is late."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from engine.runners.actor_learner import FIRST_S
+from engine.runners.chunks import MAX_STEPS
+from engine.runners.watchdog import START_LIMIT_S
+
+_CHUNK_S = 0.25
+"""Time to play a chunk; longer with many actors, see `_CALLS_PER_S`."""
+_CALLS_PER_S = 400
+"""Calls that the learner's process can make beside learning."""
+_FIRST_CHUNK = 16
+"""Steps per lane of an actor's first chunk, when its speed is not known yet."""
+_LATE_FACTOR = 4.0
+"""How many times longer than expected a chunk may take, besides the time for a heartbeat."""
+_NEWEST = 0.3
+"""Weight of the newest chunk in an actor's speed."""
+
+
+@dataclass
+class Call:
+    """A chunk that was asked for."""
+
+    reply: Any  # reference to the bytes that will come
+    steps: int  # per lane
+    sent_at: float  # CLOCK_MONOTONIC
+
+
+@dataclass
+class RemoteSlot:
+    """One actor: its current process, wherever it is."""
+
+    index: int
+    handle: Any = None
+    greeting: Any = None
+    """Reference to the greeting that will come; None once it has."""
+    calls: deque[Call] = field(default_factory=deque)
+    machine: str = ""
+    node: str = ""
+    since: float = field(default_factory=time.monotonic)
+    """CLOCK_MONOTONIC when it began what it does now."""
+    seconds_per_step: float = 0.0
+    """Of all its lanes; 0 while unknown."""
+    restarts: int = 0
+    failed_starts: int = 0
+    played: int = 0
+    """Environment steps when the previous process was lost."""
+
+    @property
+    def awaited(self) -> Any:
+        """Reference to what comes next; None if nothing was asked for."""
+        return self.greeting or (self.calls[0].reply if self.calls else None)
+
+    def begin(self, handle: Any, greeting: Any) -> None:
+        """A new process starts."""
+        self.handle, self.greeting, self.since = handle, greeting, time.monotonic()
+        self.calls.clear()
+        self.machine = self.node = ""
+        self.seconds_per_step = 0.0
+
+    def called(self, call: Call) -> None:
+        """A chunk was asked for."""
+        if not self.calls:
+            self.since = call.sent_at
+        self.calls.append(call)
+
+    def replied(self, now: float) -> Call:
+        """The oldest call was answered: learn the actor's speed from it. Returns the call."""
+        call = self.calls.popleft()
+        seconds = (now - self.since) / call.steps
+        self.seconds_per_step += (seconds - self.seconds_per_step) * (_NEWEST if self.seconds_per_step else 1.0)
+        self.since = now
+        return call
+
+    def chunk_steps(self, actors: int, picture_fps: float) -> int:
+        """Steps per lane of its next chunk. With `picture_fps` (0: none), each chunk brings a picture."""
+        if not self.seconds_per_step:
+            return _FIRST_CHUNK
+        seconds = 1 / picture_fps if picture_fps else max(_CHUNK_S, actors / _CALLS_PER_S)
+        return min(MAX_STEPS, max(1, round(seconds / self.seconds_per_step)))
+
+    def is_late(self, now: float, heartbeat_s: float) -> bool:
+        """Whether it should have answered by now. `heartbeat_s`: the longest time between two steps."""
+        if self.greeting is not None:
+            return now - self.since > START_LIMIT_S
+        known = self.seconds_per_step > 0
+        patience = heartbeat_s if known else max(FIRST_S, heartbeat_s)
+        return now - self.since > patience + _LATE_FACTOR * self.calls[0].steps * self.seconds_per_step
+
+    def lose(self, played: int) -> None:
+        """Its process was lost after `played` environment steps in all."""
+        self.failed_starts = self.failed_starts + 1 if played == self.played else 0
+        self.played = played
