@@ -74,7 +74,10 @@ def _plan(asked: Mapping[str, Any], resume: str | None) -> Plan:
             raise ConfigError(
                 name, f"must be {trained}, as in the checkpoint, got {asked[name]!r}; for another one start a new run"
             )
-    config = make_config({**carried_over(kept, before.game, asked.get("runner", before.runner)), **asked})
+    runner = asked.get("runner", before.runner)
+    if runner == "apex" and before.ray not in ("none", "local") and "ray" not in asked:  # the folder may be foreign
+        raise ConfigError("ray", f"must be given again to resume; the run used {before.ray}; none: on this machine")
+    config = make_config({**carried_over(kept, before.game, runner), **asked})
     if config.steps <= source.manifest.env_steps:
         raise ConfigError(
             "steps",

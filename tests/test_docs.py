@@ -19,6 +19,7 @@ PAGES = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.glob("*.md")), ROOT / "checkpo
 CODE = ("engine", "mario_tui", "bench", "tests")
 FOREIGN_FLAGS = {
     "--address", "--editable", "--generate", "--head", "--logdir", "--min-nodes", "--nodes", "--ntasks-per-node",
+    "--num-cpus",
     "--port", "--scope", "--snapshot-update", "--system-config", "--tmux", "--user",
 }  # fmt: skip
 """Options of Ray, SLURM, pip, tensorboard, systemd-run and pytest that pages name."""

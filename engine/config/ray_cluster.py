@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import secrets
 import socket
 from pathlib import Path
 from typing import Literal
 
 from engine.errors import UserError
+from engine.runtime.files import is_own, read_bounded
 
+_MAX_ADDRESS_BYTES = 1024
 _ANSWER_S = 2.0
 """Time that the head of a cluster has to answer."""
 
@@ -25,10 +28,11 @@ def address_of(asked: str) -> str | None:
     """HOST:PORT of the head that `--ray` asks for; None for `auto` where no cluster was started."""
     if asked != "auto":
         return asked
-    if address := os.environ.get("RAY_ADDRESS"):
+    if (address := os.environ.get("RAY_ADDRESS", "auto")) != "auto":
         return address
-    try:  # `ray start` writes it
-        return Path(os.environ.get("RAY_TMPDIR", "/tmp"), "ray", "ray_current_cluster").read_text("utf-8").strip()
+    path = Path(os.environ.get("RAY_TMPDIR", "/tmp"), "ray", "ray_current_cluster")  # `ray start` writes it
+    try:
+        return read_bounded(path, _MAX_ADDRESS_BYTES).decode().strip() if is_own(path) else None
     except (OSError, ValueError):
         return None
 
@@ -43,7 +47,7 @@ def answer_of(address: str, timeout_s: float) -> Answer:
     import grpc  # a dependency of TensorBoard; slow to import
 
     token = _token()
-    with grpc.insecure_channel(address) as channel:
+    with grpc.insecure_channel(address, options=[("grpc.enable_http_proxy", 0)]) as channel:
         call = channel.unary_unary(_METHOD, request_serializer=bytes, response_deserializer=bytes)
         for metadata in ((), (("authorization", f"Bearer {token}"),)):
             try:
@@ -69,13 +73,16 @@ def check_cluster(asked: str) -> tuple[str, Answer]:
         return address, "token accepted"  # Ray makes a token for a cluster of its own
     try:
         answer = answer_of(address, _ANSWER_S)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, OverflowError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise UserError(
             f"--ray: nobody answers at {address} ({reason}); start a cluster there with: ray start --head"
         ) from None
     if answer == "no cluster":
-        raise UserError(f"--ray: what answers at {address} is no Ray cluster; give the port of `ray start --head`")
+        raise UserError(
+            f"--ray: what listens at {address} does not answer as a Ray cluster does; "
+            "give the port of `ray start --head`"
+        )
     if answer == "token needed":
         raise UserError(
             f"--ray: the cluster at {address} needs its token; copy it into ~/.ray/auth_token, or set RAY_AUTH_TOKEN"
@@ -95,6 +102,7 @@ def prepare(asked: str) -> str:
     os.environ["RAY_AUTH_MODE"] = "token" if answer == "token accepted" else "disabled"
     os.environ.pop("RAY_ADDRESS", None)  # Ray prefers it to the address that it is given
     if address == "local":
+        os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)  # else Ray writes one into the home folder
         os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # on Linux as well: servers bind to loopback
     return address
 

@@ -12,7 +12,7 @@ log = logging.getLogger("host")
 
 
 class FileWriter:
-    """Replaces files atomically, in the order of the calls. Content that still waits gives way to newer content."""
+    """Replaces files atomically. Content that still waits gives way to newer content of the same file."""
 
     def __init__(self) -> None:
         self._waiting: dict[Path, bytes] = {}
@@ -27,7 +27,7 @@ class FileWriter:
             self._changed.notify_all()
 
     def flush(self, timeout_s: float) -> bool:
-        """Wait until everything is written, at most `timeout_s` seconds. Returns whether it is."""
+        """Wait until nothing waits to be written, at most `timeout_s` seconds. Returns whether that is so."""
         with self._changed:
             return self._changed.wait_for(lambda: not self._waiting and not self._is_writing, timeout_s)
 
@@ -42,6 +42,7 @@ class FileWriter:
                 write_atomically(path, content)
             except OSError as error:
                 log.warning("%s could not be written: %s", path.name, error)
-            with self._changed:
-                self._is_writing = False
-                self._changed.notify_all()
+            finally:
+                with self._changed:
+                    self._is_writing = False
+                    self._changed.notify_all()

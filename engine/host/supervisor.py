@@ -105,6 +105,7 @@ class Host:
         self._stopped_at_start: str | None = None
         """Why the run was stopped while the runner was starting."""
         self._restarts = 0  # since the last checkpoint
+        self._restarted = False
         self._loss = self._q_mean = math.nan
         self._tasks: set[asyncio.Task[None]] = set()
         self._history_at = time.monotonic()
@@ -117,7 +118,7 @@ class Host:
         """Whether a new run failed before its first step because of its options."""
         failure, progress = self._failure, self._state.progress
         never_began = (progress is None or not progress.env_steps) and not checkpoints.committed(self._run)
-        return failure is not None and failure.usage and never_began
+        return failure is not None and failure.usage and never_began and not self._restarted
 
     async def serve(self) -> int:
         """Supervise until the end. Returns 0 if the run finished or was stopped with its state saved, else 1."""
@@ -178,7 +179,7 @@ class Host:
     def _restart(self) -> None:
         reason = self._failure.reason if self._failure is not None else self._runner.how_it_ended()
         self._restarts += 1
-        self._failure = None
+        self._restarted, self._failure = True, None
         self._resume_from = self._checkpoint
         self._recover()
         where = "the beginning" if self._checkpoint is None else self._checkpoint.name

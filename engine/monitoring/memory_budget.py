@@ -101,7 +101,9 @@ def _required_bytes(
     each = replay_bytes(1, frame_shape, mask_actions) if with_replay else 9  # priorities stay in memory
     batch = config.batch_size * stack * math.prod(frame_shape) * _SAMPLE_BYTES[config.game] // config.accumulate
     learners = 1 if config.runner == "apex" else config.processes
-    return each, _PROCESS_BYTES * (config.processes + (config.runner == "apex")) + batch * learners
+    actors_elsewhere = config.ray not in ("none", "local")
+    processes = 1 if actors_elsewhere else config.processes + (config.runner == "apex")
+    return each, _PROCESS_BYTES * processes + batch * learners
 
 
 def observation_layout(config: RunConfig) -> tuple[tuple[int, ...], int, int]:

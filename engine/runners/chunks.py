@@ -28,6 +28,8 @@ from engine.runtime.stopwatch import stopwatch
 MAX_STEPS = 4096
 """Most environment steps per lane in a chunk."""
 _LEVEL = 1  # of zlib: higher ones cost several times as much and save little
+_MAX_FRAMES = 100_000
+"""Most emulated frames for one step of a lane: on nes-py an episode may begin with a long replay of inputs."""
 _EPISODE_NUMBERS = len(dataclasses.fields(EpisodeRecord))
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
@@ -67,6 +69,7 @@ class Chunk(msgspec.Struct, frozen=True, array_like=True):
     updates: _Count  # in the weights that it was played with
     times: list[float]  # `Stopwatch.row`
     waited: float  # seconds since the actor's start that it has waited for orders
+    seconds: Annotated[float, msgspec.Meta(ge=0, le=1e6)]  # that it took to play
     screen: bytes | None  # compressed uint8 `SCREEN_SHAPE`
     thought: Thought | None
 
@@ -97,6 +100,7 @@ class ChunkWriter:
         updates: int,
         times: list[float],
         waited: float,
+        seconds: float,
         screen: NDArray[np.uint8] | None = None,
         thought: Thought | None = None,
     ) -> bytes:
@@ -136,6 +140,7 @@ class ChunkWriter:
                 updates=updates,
                 times=times,
                 waited=waited,
+                seconds=seconds,
                 screen=None if screen is None else _packed(screen),
                 thought=thought,
             )
@@ -154,12 +159,17 @@ class ChunkReader:
     def __init__(self, spec: Spec, lanes: int, n_step: int, times: int) -> None:
         self._spec, self._lanes, self._n_step, self._times = spec, lanes, n_step, times
 
-    def decode(self, data: bytes, steps: int) -> CheckedChunk:
-        """The chunk of `steps` steps. Raises `ChunkError` if the bytes are not that of this run."""
+    def decode(self, data: bytes, steps: int, screen: bool = False) -> CheckedChunk:
+        """The chunk of `steps` steps, with a picture if one was ordered.
+
+        Raises `ChunkError` if the bytes are not that of this run.
+        """
         try:
             chunk = _decode_chunk(data)
             if chunk.steps != steps:
                 raise ValueError(f"{chunk.steps} steps instead of {steps}")
+            if not screen and (chunk.screen is not None or chunk.thought is not None):
+                raise ValueError("a picture that was not ordered")
             return self._checked(chunk)
         except (ValueError, OverflowError, zlib.error, RecursionError, msgspec.DecodeError) as error:
             raise ChunkError(f"not a chunk of this run ({error})") from None
@@ -196,6 +206,12 @@ class ChunkReader:
             final_masks[cut] = _bits(chunk.final_masks, (int(cut.sum()), spec.actions))
         if len(chunk.times) != self._times or not all(map(math.isfinite, [*chunk.times, chunk.waited])):
             raise ValueError("times")
+        if len(chunk.episodes) != int((ends > 0).sum()):
+            raise ValueError(f"{len(chunk.episodes)} episodes instead of {int((ends > 0).sum())}")
+        if chunk.emulated > _MAX_FRAMES * steps * lanes:
+            raise ValueError(f"{chunk.emulated:,} frames for {steps * lanes:,} steps")
+        if chunk.thought is not None:
+            self._check_thought(chunk.thought)
         return CheckedChunk(
             chunk=chunk,
             episodes=[self._episode(numbers) for numbers in chunk.episodes],
@@ -203,6 +219,14 @@ class ChunkReader:
             arrays=(frames, actions, rewards, ends, final_frames, masks, final_masks),
             priorities=(np.concatenate([[0], counts.cumsum()]), which, ages, errors),
         )
+
+    def _check_thought(self, thought: Thought) -> None:
+        height, width = self._spec.frame_shape[-2:]
+        pixels = self._spec.stack * math.prod(self._spec.frame_shape)
+        shape = (self._spec.stack, pixels // (self._spec.stack * height * width), height, width)
+        if (len(thought.q_values), tuple(thought.shape), len(thought.seen)) != (self._spec.actions, shape, pixels):
+            raise ValueError("what the agent saw does not have the shape of the run")
+        _check_range("the action", np.array([thought.action]), 0, self._spec.actions - 1)
 
     def _episode(self, numbers: Sequence[float]) -> EpisodeRecord:
         if len(numbers) != _EPISODE_NUMBERS or not all(abs(number) < 2**53 for number in numbers):

@@ -15,6 +15,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,24 +37,31 @@ from engine.monitoring.machine import SystemSampler
 from engine.protocol.failures import HopelessError
 from engine.protocol.messages import Failed, Machine
 from engine.runners.actor_learner import step_s
-from engine.runners.chunks import ChunkError, ChunkReader, Orders, encode_orders
+from engine.runners.chunks import CheckedChunk, ChunkError, ChunkReader, Orders, encode_orders
 from engine.runners.frame_mailbox import FrameMailbox
 from engine.runners.host_link import HostLink
 from engine.runners.remote_actor import Greeting, RemoteActor, greeting
 from engine.runners.remote_slot import Call, RemoteSlot
 from engine.runners.replay_factory import shared_replay
 from engine.runners.shared_state import SharedState
+from engine.runners.watchdog import GraceTime
 from engine.runtime.parent import killed_with_parent
 from engine.runtime.stopwatch import stopwatch
 
 _IN_FLIGHT = 2
 _WEIGHTS_EVERY_S = 1.0
-_ROOM_EVERY_S = 1.0
 _NODES_EVERY_S = 3.0
 _MAX_FAILED_STARTS = 3
 _STALL_S = 1.0
 """A learner that has not looked for longer gives its actors that time in addition: what stalled it may stall them."""
+_COLLECT_S = 0.05
+"""Time to take over chunks between two updates."""
+_GET_S = 10.0
+_CLOSE_S = 5.0
 _HEAD_EVERY_S, _HEAD_TIMEOUT_S, _HEAD_TRIES = 1.0, 2.0, 5
+_HEAD_LIMIT_S = 30.0
+"""Seconds of silence after which the head counts as hung."""
+_NODE_LABEL = "ray.io/node-id"
 _HEALTH = {
     "health_check_initial_delay_ms": 1000,
     "health_check_period_ms": 1000,
@@ -77,7 +85,11 @@ class RayActors:
         self._weights: Any = None
         self._updates, self._put_at = 0, float("-inf")
         self._collected_at = time.monotonic()
-        self._free_cores, self._cores, self._looked_for_room_at = 1.0, 0.0, float("-inf")
+        self._first = 0
+        """Slot whose reply is taken first."""
+        self._unfit: list[str] = []
+        """Nodes with other sources or another version."""
+        self._grace = GraceTime(_HEAD_LIMIT_S)
         self._greeted = False
         self.wire_bytes = 0
         self._cartridge = None if config.rom is None else Path(config.rom).read_bytes()
@@ -85,7 +97,12 @@ class RayActors:
         self._monitors: dict[str, _Monitor] = {}
         self._nodes_at = float("-inf")
         self._closing = threading.Event()
-        _connect(address, link)
+        _connect(address)
+        self._seen = _look_at_cluster()
+        nodes, cores = len(self._seen.nodes), int(sum(self._seen.nodes.values()))
+        link.log(f"Ray: {nodes} node{'s' if nodes > 1 else ''} with {cores} cores")
+        if cores < config.num_actors:
+            link.log(f"{config.num_actors - cores} of {config.num_actors} actors wait for a core", "warning")
         threading.Thread(target=self._watch_head, name="ray head", daemon=True).start()
 
     @property
@@ -111,18 +128,24 @@ class RayActors:
         now = time.monotonic()
         stall = max(0.0, now - self._collected_at - _STALL_S)
         self._collected_at = now
-        awaited = {slot.awaited: slot for slot in self._slots if slot.awaited is not None}
+        if now - self._seen.at > _HEAD_LIMIT_S and not self._grace.granted(stall):
+            raise HopelessError("the head of the Ray cluster does not answer; resume on another cluster, or --ray none")
+        first = self._first = (self._first + 1) % len(self._slots)  # so that no actor has to wait for the others
+        slots = [slot for slot in self._slots[first:] + self._slots[:first] if slot.awaited is not None]
+        awaited = {slot.awaited: slot for slot in slots}
         ready, _ = ray.wait(list(awaited), num_returns=len(awaited), timeout=0) if awaited else ([], [])
         for reply in ready:
             self._receive(awaited.pop(reply), reply)
-        self._look_for_room(now)
-        self._look_at_nodes(now)
-        for slot in awaited.values():
+            if time.monotonic() - now > _COLLECT_S:  # learning must go on; the rest is there next time
+                break
+        late = awaited.keys() - set(ready)
+        for slot in (awaited[reply] for reply in late):
             slot.since += stall
-            if slot.greeting is not None and self._free_cores < 1:
-                slot.since = now  # it may wait for a core, for as long as that takes
+            if slot.greeting is not None and self._seen.free_cores < 1:
+                slot.since = now  # Ray does not tell whether it waits for a core or starts
             elif slot.is_late(now, step_s(self._config)):
                 self._lost(slot, "it hung", suspect=slot.node)
+        self._look_at_nodes(now)
         self._call()
 
     def restarts(self, index: int) -> int:
@@ -135,50 +158,76 @@ class RayActors:
     def waits_for_room(self, index: int) -> bool:
         """Whether actor `index` has no process yet because every core of the cluster is taken."""
         starting = [slot.index for slot in self._slots if slot.greeting is not None]
-        if index not in starting or self._free_cores >= 1:
+        if index not in starting or self._seen.free_cores >= 1:
             return False
-        have_cores = int(self._cores - self._free_cores) - (len(self._slots) - len(starting))
+        have_cores = int(sum(self._seen.nodes.values()) - self._seen.free_cores) - (len(self._slots) - len(starting))
         return starting.index(index) >= have_cores
 
     def machines(self) -> list[Machine]:
         return [each.newest for each in self._monitors.values() if each.newest is not None]
 
     def close(self, leave_s: float | None = None) -> None:
+        """Disconnect; Ray then ends the actors. In a thread, because it may wait for a head that is gone."""
         if not self._closing.is_set():
             self._closing.set()
-            ray.shutdown()
+            closing = threading.Thread(target=ray.shutdown, name="ray shutdown", daemon=True)
+            closing.start()
+            closing.join(_CLOSE_S)
 
     # ------------------------------------------------------------------------------------------ one actor
 
     def _start(self, slot: RemoteSlot, suspect: str = "") -> None:
-        """Start a process for an actor, if possible not on the node `suspect`."""
+        """Start a process for an actor, if possible not on the node `suspect`, and never on one with other sources."""
         strategy: Any = "DEFAULT"
-        elsewhere = self._node_with_room(suspect) if suspect else None
-        if elsewhere is not None:  # Ray may take half a minute to notice that a node is gone
-            strategy = NodeAffinitySchedulingStrategy(elsewhere, soft=True)
-        placed = self._class.options(num_cpus=1, max_restarts=0, max_task_retries=0, scheduling_strategy=strategy)
+        elsewhere = self._node_with_room(suspect) if suspect else ""
+        if elsewhere:  # Ray may take half a minute to notice that a node is gone
+            strategy = NodeAffinitySchedulingStrategy(elsewhere, soft=True, _spill_on_unavailable=True)
+        options: dict[str, Any] = (
+            {"label_selector": {_NODE_LABEL: f"!in({','.join(self._unfit)})"}} if self._unfit else {}
+        )
+        placed = self._class.options(
+            num_cpus=1, max_restarts=0, max_task_retries=0, scheduling_strategy=strategy, **options
+        )
         handle: Any = placed.remote(
             self._config.options(), self._choices, slot.index, slot.restarts, self._begun_at, self._cartridge
         )
         slot.begin(handle, handle.greet.remote())
+        slot.node = elsewhere  # so that the next replacement knows that its core is taken
 
     def _receive(self, slot: RemoteSlot, reply: Any) -> None:
         try:
-            data = ray.get(reply)
+            data = ray.get(reply, timeout=_GET_S)
         except ray.exceptions.RayError as error:
             self._lost(slot, _reason(error), suspect=slot.node if _is_nodes_fault(error) else "")
             return
-        try:
-            if slot.greeting is not None:
-                self._greet(slot, msgspec.msgpack.decode(data, type=Greeting))
-            else:
-                self._store(slot, data, slot.replied(time.monotonic()).steps)
-        except (ChunkError, msgspec.DecodeError, TypeError) as error:
-            self._lost(slot, str(error), suspect=slot.node)
+        self._link.beat()
+        now = time.monotonic()
+        if slot.building is not None:
+            slot.building, slot.since = None, now
+            self._greeted = True
+            self.shared_state.beat(slot.index)
+        elif not isinstance(data, bytes):
+            self._lost(slot, "its reply is not bytes", suspect=slot.node)
+        elif slot.greeting is not None:
+            self._greet(slot, data)
+        else:
+            call = slot.replied(now)
+            try:
+                checked = self._reader.decode(data, call.steps, call.screen)
+            except ChunkError as error:
+                self._lost(slot, str(error), suspect=slot.node)
+                return
+            self.wire_bytes += len(data)
+            self._store(slot, checked)
 
-    def _greet(self, slot: RemoteSlot, its: Greeting) -> None:
-        slot.greeting, ours = None, greeting()
-        slot.machine, slot.node = its.machine, its.node
+    def _greet(self, slot: RemoteSlot, data: bytes) -> None:
+        """Compare what the actor's machine has installed, before it is used."""
+        try:
+            its, ours = msgspec.msgpack.decode(data, type=Greeting), greeting()
+        except msgspec.DecodeError as error:
+            self._lost(slot, f"not a greeting ({error})", suspect=slot.node)
+            return
+        slot.greeting, slot.machine, slot.node = None, its.machine, its.node
         difference = ""
         if its.version != ours.version:
             difference = f"{its.machine} has mario-tui {its.version}, and this machine {ours.version}"
@@ -186,28 +235,25 @@ class RayActors:
             difference = f"{its.machine} has other sources or another Python than this machine"
         if difference and not self._greeted:
             raise UserError(f"--ray: {difference}; install the same on every node")
-        if difference:
-            self._lost(slot, difference, suspect=slot.node)
+        if difference:  # a node that joined later must not end the run
+            self._unfit.append(its.node)
+            slot.played = -1  # this is no failed start
+            self._lost(slot, difference)
             return
-        self._greeted = True
-        self.shared_state.beat(slot.index)
+        slot.building, slot.since = slot.handle.build.remote(), time.monotonic()
 
-    def _store(self, slot: RemoteSlot, data: bytes, steps: int) -> None:
-        """Append the steps of a chunk to the replay, and count them. `steps` were asked for.
-
-        Raises `ChunkError`, with nothing stored.
-        """
-        checked = self._reader.decode(data, steps)
-        chunk, index = checked.chunk, slot.index
+    def _store(self, slot: RemoteSlot, checked: CheckedChunk) -> None:
+        """Append the steps of a chunk to the replay, and count them."""
+        chunk, index, state = checked.chunk, slot.index, self.shared_state
         part = self._part(index)
         for step, priorities in checked.steps():
             part.append(step, priorities)
-        self.wire_bytes += len(data)
-        state = self.shared_state
+        slot.played_in(chunk.seconds, chunk.steps)
         state.record(index, chunk.steps * self._lanes, chunk.emulated, checked.episodes)
         state.counts[index, 3] = chunk.updates
         state.times[index] = chunk.times
-        state.waited[index] = chunk.waited
+        state.waited[index] += max(0.0, chunk.waited - slot.waited)
+        slot.waited = chunk.waited
         state.beat(index)
         if checked.screen is not None:
             self._screen.write(checked.screen, chunk.thought)
@@ -217,7 +263,7 @@ class RayActors:
         with contextlib.suppress(ray.exceptions.RayError):
             ray.kill(slot.handle)
         self._part(slot.index).end_episodes()
-        slot.lose(int(self.shared_state.counts[slot.index, 0]))
+        slot.count_loss(int(self.shared_state.counts[slot.index, 0]))
         text = f"actor {slot.index}{f' on {slot.machine}' if slot.machine else ''} was lost ({reason})"
         if slot.failed_starts >= _MAX_FAILED_STARTS:
             raise HopelessError(text)
@@ -235,13 +281,13 @@ class RayActors:
         """Ask for chunks, as far as actors may play ahead."""
         state = self.shared_state
         allowed = state.env_steps_left - sum(call.steps for slot in self._slots for call in slot.calls) * self._lanes
-        playing = [slot for slot in self._slots if slot.greeting is None]
+        playing = [slot for slot in self._slots if slot.plays]
         share = max(1, allowed // self._lanes // max(1, _IN_FLIGHT * len(playing)))
         for in_flight in range(_IN_FLIGHT):
             for slot in playing:
                 if len(slot.calls) == in_flight and allowed > 0:
                     fps = state.screen_fps if slot.index == 0 else 0.0
-                    steps = min(slot.chunk_steps(len(self._slots), fps), share)
+                    steps = min(slot.chunk_steps(self._lanes, len(self._slots), fps), share)
                     self._send(slot, steps)
                     allowed -= steps * self._lanes
 
@@ -256,39 +302,36 @@ class RayActors:
             screen=slot.index == 0 and state.screen_fps > 0,
         )
         reply = slot.handle.play.remote(encode_orders(orders), self._weights)
-        slot.called(Call(reply, steps, time.monotonic()))
-
-    def _look_for_room(self, now: float) -> None:
-        """Find out, once a second while an actor has no process, whether a core is free."""
-        if now - self._looked_for_room_at >= _ROOM_EVERY_S and any(slot.greeting for slot in self._slots):
-            self._looked_for_room_at = now
-            self._free_cores = ray.available_resources().get("CPU", 0.0)
-            self._cores = ray.cluster_resources().get("CPU", 0.0)
+        slot.called(Call(reply, steps, orders.screen, time.monotonic()))
 
     def _look_at_nodes(self, now: float) -> None:
-        """Ask every other node for its load, once every few seconds."""
+        """Ask the other nodes that have actors for their load, once every few seconds."""
         if now - self._nodes_at < _NODES_EVERY_S:
             return
         self._nodes_at = now
         here = ray.get_runtime_context().get_node_id()
-        alive = {node["NodeID"] for node in ray.nodes() if node["Alive"]} - {here}
-        for gone in self._monitors.keys() - alive:
+        nodes = {slot.node for slot in self._slots if slot.plays and slot.node} - {here}
+        for gone in self._monitors.keys() - nodes:
             del self._monitors[gone]
-        for node in sorted(alive - self._monitors.keys()):
+        for node in sorted(nodes - self._monitors.keys()):
             self._monitors[node] = _Monitor(node)
         for monitor in self._monitors.values():
             monitor.look()
 
-    def _node_with_room(self, suspect: str) -> str | None:
-        nodes = [node for node in ray.nodes() if node["Alive"] and node["NodeID"] != suspect]
+    def _node_with_room(self, suspect: str) -> str:
+        """The node, other than `suspect`, with the most cores that no actor of ours has; empty if there is none."""
         used = [slot.node for slot in self._slots]
-        free = {node["NodeID"]: node["Resources"].get("CPU", 0) - used.count(node["NodeID"]) for node in nodes}
-        best = max(free, key=lambda node: free[node], default=None)
-        return best if best is not None and free[best] >= 1 else None
+        free = {
+            node: cores - used.count(node)
+            for node, cores in self._seen.nodes.items()
+            if node != suspect and node not in self._unfit
+        }
+        best = max(free, key=lambda node: free[node], default="")
+        return best if best and free[best] >= 1 else ""
 
     def _watch_head(self) -> None:
-        """In a thread: end this process with one clear failure when the cluster's head is gone. Ray itself would retry
-        for a minute, and then end the process without a word."""
+        """In a thread, because the head may not answer: look at the cluster once a second, and end this process with
+        one clear failure when the head is gone. Ray itself would retry for a minute, and then end it without a word."""
         address = ray.get_runtime_context().gcs_address
         failures = 0
         while not self._closing.wait(_HEAD_EVERY_S):
@@ -299,6 +342,23 @@ class RayActors:
                 )
                 self._link.send(Failed(reason=reason, traceback="", log_path="", checkpoint=None, final=True))
                 os._exit(1)
+            if not failures:
+                with contextlib.suppress(Exception):  # at the end, Ray disconnects meanwhile
+                    self._seen = _look_at_cluster()
+
+
+@dataclass(frozen=True)
+class _Cluster:
+    """What the head knew at one time."""
+
+    at: float  # CLOCK_MONOTONIC
+    free_cores: float
+    nodes: dict[str, float]  # cores of each node that is alive
+
+
+def _look_at_cluster() -> _Cluster:
+    nodes = {node["NodeID"]: node["Resources"].get("CPU", 0.0) for node in ray.nodes() if node["Alive"]}
+    return _Cluster(time.monotonic(), ray.available_resources().get("CPU", 0.0), nodes)
 
 
 class _Monitor:
@@ -315,8 +375,10 @@ class _Monitor:
         """Take the newest sample, if it has come, and ask for the next."""
         ready, _ = ray.wait([self._reply], timeout=0)
         if ready:
-            with contextlib.suppress(ray.exceptions.RayError, msgspec.DecodeError):  # of a node that is just leaving
-                self.newest = msgspec.msgpack.decode(ray.get(self._reply), type=Machine)
+            try:
+                self.newest = msgspec.msgpack.decode(ray.get(self._reply, timeout=_GET_S), type=Machine)
+            except (ray.exceptions.RayError, msgspec.DecodeError, TypeError):  # it is gone, perhaps with its node
+                self.newest = None
             self._reply = self._handle.sample.remote()
 
 
@@ -342,7 +404,7 @@ class _Sampler:
 
 
 class _NodeActor(RemoteActor):
-    """A remote actor that knows its node, and ends with it even if it is stopped."""
+    """A remote actor that knows its node, and ends with it even while it is suspended (SIGSTOP)."""
 
     def __init__(self, *arguments: Any) -> None:
         killed_with_parent()
@@ -352,7 +414,7 @@ class _NodeActor(RemoteActor):
         return msgspec.msgpack.encode(greeting(ray.get_runtime_context().get_node_id()))
 
 
-def _connect(address: str, link: HostLink) -> None:
+def _connect(address: str) -> None:
     """Connect to a cluster, or start a local one. Raises `UserError` in one line."""
     options: dict[str, Any] = {}
     if address == "local":
@@ -369,15 +431,12 @@ def _connect(address: str, link: HostLink) -> None:
         except (ConnectionError, RuntimeError, ValueError, OSError, ray.exceptions.RayError) as error:
             lines = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
             raise UserError(f"--ray: {address}: {lines[0]}") from None
-    nodes = [node for node in ray.nodes() if node["Alive"]]
-    cores = int(ray.cluster_resources().get("CPU", 0))
-    link.log(f"Ray: {len(nodes)} node{'s' if len(nodes) > 1 else ''} with {cores} cores")
 
 
 @contextlib.contextmanager
 def _neutral_folder() -> Iterator[None]:
-    """Work in the root folder: Ray's workers import from the driver's working directory, and the run's folder, which it
-    is, may have come from someone else."""
+    """Work in the root folder: Ray's workers import from the driver's working directory. That is the run's folder,
+    which may come from someone else."""
     before = Path.cwd()
     os.chdir(before.anchor)
     try:
@@ -417,5 +476,6 @@ def _reason(error: ray.exceptions.RayError) -> str:
 
 
 def _is_nodes_fault(error: ray.exceptions.RayError) -> bool:
-    """Whether the node of an actor may be gone."""
-    return isinstance(error, ray.exceptions.ActorUnavailableError) or "node" in str(error).lower()
+    """Whether the node of an actor may be gone, and not only its process."""
+    lost = ray.exceptions.ActorUnavailableError, ray.exceptions.NodeDiedError, ray.exceptions.GetTimeoutError
+    return isinstance(error, lost) or "node has died" in str(error) or "node was terminated" in str(error)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import socket
 import sys
@@ -55,13 +56,22 @@ class RemoteActor:
         begun_at: int,
         cartridge: bytes | None,
     ) -> None:
-        settled = Choices(**choices)
+        self._options, self._choices, self._cartridge = options, choices, cartridge
+        self._who = index, restarts, begun_at
+
+    def build(self) -> None:
+        """Make network and games, which may compile.
+
+        This is apart from the start: the learner can then tell an actor that waits for a core from one that hangs, and
+        finds other sources before they are used.
+        """
+        settled = Choices(**self._choices)
         if not has_native_bf16():  # unlike the learner's processor, perhaps
             settled = dataclasses.replace(settled, precision="float32")
-        self._config = config = make_config(options)
-        with _cartridge_file(cartridge) as rom:
+        self._config = config = make_config(self._options)
+        with _cartridge_file(self._cartridge) as rom:
             here = dataclasses.replace(config, rom=rom)
-            self._player = ApexActor(here, settled, index, restarts, begun_at, lane_threads=1)
+            self._player = ApexActor(here, settled, *self._who, lane_threads=1)
         self._chunk = ChunkWriter(self._player.actor.env.spec, self._player.lanes)
         self._updates = -1
         self._played = 0
@@ -70,7 +80,8 @@ class RemoteActor:
 
     def play(self, orders: bytes, weights: NDArray[np.float32]) -> bytes:
         """Play a chunk by `Orders`. `weights` are the learner's newest, loaded as often as `--pull-every` says."""
-        self._waited += time.monotonic() - self._idle_since
+        begun_at = time.monotonic()
+        self._waited += begun_at - self._idle_since
         wanted = decode_orders(orders)
         player = self._player
         picture = None
@@ -85,7 +96,12 @@ class RemoteActor:
             self._played += player.lanes
         screen, thought = (None, None) if picture is None else picture
         data = self._chunk.finish(
-            updates=self._updates, times=stopwatch.row(), waited=self._waited, screen=screen, thought=thought
+            updates=self._updates,
+            times=stopwatch.row(),
+            waited=self._waited,
+            seconds=time.monotonic() - begun_at,
+            screen=screen,
+            thought=thought,
         )
         self._idle_since = time.monotonic()
         return data
@@ -99,10 +115,11 @@ class RemoteActor:
 
 def greeting(node: str = "") -> Greeting:
     """What this process is."""
-    return Greeting(socket.gethostname(), node, engine.__version__, sources_digest())
+    return Greeting(socket.gethostname(), node, engine.__version__, engine_digest())
 
 
-def sources_digest() -> str:
+@functools.cache
+def engine_digest() -> str:
     """16 hex digits that change with any Python file of the engine."""
     digest = hashlib.sha256(sys.version.encode())
     root = Path(engine.__file__).parent

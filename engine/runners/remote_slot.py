@@ -15,12 +15,13 @@ _CHUNK_S = 0.25
 """Time to play a chunk; longer with many actors, see `_CALLS_PER_S`."""
 _CALLS_PER_S = 400
 """Calls that the learner's process can make beside learning."""
-_FIRST_CHUNK = 16
-"""Steps per lane of an actor's first chunk, when its speed is not known yet."""
+_FIRST_CHUNK = 512
+"""Steps, of all lanes, of an actor's first chunk, when its speed is not known yet."""
 _LATE_FACTOR = 4.0
 """How many times longer than expected a chunk may take, besides the time for a heartbeat."""
 _NEWEST = 0.3
 """Weight of the newest chunk in an actor's speed."""
+_SHORTEST_S = 1e-4
 
 
 @dataclass
@@ -29,6 +30,7 @@ class Call:
 
     reply: Any  # reference to the bytes that will come
     steps: int  # per lane
+    screen: bool  # whether a picture was ordered
     sent_at: float  # CLOCK_MONOTONIC
 
 
@@ -40,6 +42,8 @@ class RemoteSlot:
     handle: Any = None
     greeting: Any = None
     """Reference to the greeting that will come; None once it has."""
+    building: Any = None
+    """Reference to the end of `build`; None before and after."""
     calls: deque[Call] = field(default_factory=deque)
     machine: str = ""
     node: str = ""
@@ -51,18 +55,25 @@ class RemoteSlot:
     failed_starts: int = 0
     played: int = 0
     """Environment steps when the previous process was lost."""
+    waited: float = 0.0
+    """Seconds that its process has waited for calls so far."""
 
     @property
     def awaited(self) -> Any:
         """Reference to what comes next; None if nothing was asked for."""
-        return self.greeting or (self.calls[0].reply if self.calls else None)
+        return self.greeting or self.building or (self.calls[0].reply if self.calls else None)
+
+    @property
+    def plays(self) -> bool:
+        """Whether it can be asked for chunks."""
+        return self.greeting is None and self.building is None
 
     def begin(self, handle: Any, greeting: Any) -> None:
         """A new process starts."""
-        self.handle, self.greeting, self.since = handle, greeting, time.monotonic()
+        self.handle, self.greeting, self.building, self.since = handle, greeting, None, time.monotonic()
         self.calls.clear()
         self.machine = self.node = ""
-        self.seconds_per_step = 0.0
+        self.seconds_per_step = self.waited = 0.0
 
     def called(self, call: Call) -> None:
         """A chunk was asked for."""
@@ -71,29 +82,33 @@ class RemoteSlot:
         self.calls.append(call)
 
     def replied(self, now: float) -> Call:
-        """The oldest call was answered: learn the actor's speed from it. Returns the call."""
-        call = self.calls.popleft()
-        seconds = (now - self.since) / call.steps
-        self.seconds_per_step += (seconds - self.seconds_per_step) * (_NEWEST if self.seconds_per_step else 1.0)
+        """The oldest call was answered. Returns it."""
         self.since = now
-        return call
+        return self.calls.popleft()
 
-    def chunk_steps(self, actors: int, picture_fps: float) -> int:
+    def played_in(self, seconds: float, steps: int) -> None:
+        """Learn the actor's speed from a chunk: it played `steps` steps in `seconds`, by its own clock."""
+        newest = max(seconds, _SHORTEST_S) / steps
+        self.seconds_per_step += (newest - self.seconds_per_step) * (_NEWEST if self.seconds_per_step else 1.0)
+
+    def chunk_steps(self, lanes: int, actors: int, picture_fps: float) -> int:
         """Steps per lane of its next chunk. With `picture_fps` (0: none), each chunk brings a picture."""
         if not self.seconds_per_step:
-            return _FIRST_CHUNK
-        seconds = 1 / picture_fps if picture_fps else max(_CHUNK_S, actors / _CALLS_PER_S)
+            return max(1, _FIRST_CHUNK // lanes)
+        seconds = max(_CHUNK_S, actors / _CALLS_PER_S)
+        if picture_fps:
+            seconds = min(seconds, 1 / picture_fps)
         return min(MAX_STEPS, max(1, round(seconds / self.seconds_per_step)))
 
     def is_late(self, now: float, heartbeat_s: float) -> bool:
         """Whether it should have answered by now. `heartbeat_s`: the longest time between two steps."""
-        if self.greeting is not None:
+        if not self.plays:
             return now - self.since > START_LIMIT_S
         known = self.seconds_per_step > 0
         patience = heartbeat_s if known else max(FIRST_S, heartbeat_s)
         return now - self.since > patience + _LATE_FACTOR * self.calls[0].steps * self.seconds_per_step
 
-    def lose(self, played: int) -> None:
+    def count_loss(self, played: int) -> None:
         """Its process was lost after `played` environment steps in all."""
         self.failed_starts = self.failed_starts + 1 if played == self.played else 0
         self.played = played

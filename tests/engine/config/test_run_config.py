@@ -11,6 +11,8 @@ import pytest
 from engine.config.command_line import given
 from engine.config.run_config import AUTO, GAMES, RUNNERS, ConfigError, RunConfig, make_config
 from engine.errors import UserError
+from engine.runs import checkpoints
+from engine.runs.registry import create_run
 from mario_tui.cli import training_parser
 from mario_tui.launch import make_plan
 
@@ -157,3 +159,17 @@ def test_a_home_folder_is_meant_by_its_sign(tmp_path: Path) -> None:
 def test_a_game_that_is_not_text_is_rejected() -> None:
     with pytest.raises(ConfigError, match=r"--game must be text, got \['mario'\]"):
         make_config({"game": ["mario"]})
+
+
+def test_a_cluster_is_named_again_on_resume(tmp_path: Path) -> None:
+    """The folder of a run may come from someone else, and joining a cluster hands over the user's token."""
+    run = create_run(make_config({"game": "snake", "runner": "apex", "ray": "10.0.0.1:6379", "run_dir": str(tmp_path)}))
+    partial = run.path / f".{checkpoints.folder_name(8)}.1.partial"
+    partial.mkdir()
+    (partial / "config.toml").write_bytes((run.path / "config.toml").read_bytes())
+    checkpoints.seal(partial, 8, updates=1)
+    checkpoints.commit(partial, run.path / checkpoints.folder_name(8))
+    with pytest.raises(UserError, match=r"--ray must be given again to resume; the run used 10\.0\.0\.1:6379"):
+        make_plan({}, resume=str(run.path))
+    assert make_plan({"ray": "none"}, resume=str(run.path)).config.ray == "none"
+    assert make_plan({"runner": "single"}, resume=str(run.path)).config.ray == "none"

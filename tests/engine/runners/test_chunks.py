@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import random
 import zlib
 from typing import Any
@@ -15,7 +16,9 @@ import pytest
 from engine.agents.autotune import Choices
 from engine.buffers.memory import HostMemory
 from engine.config.run_config import RunConfig, make_config
+from engine.envs.emulators.protocol import SCREEN_SHAPE
 from engine.envs.vec_env import Spec
+from engine.protocol.messages import Thought
 from engine.runners.apex_actor import ApexActor
 from engine.runners.chunks import Chunk, ChunkError, ChunkReader, ChunkWriter, Orders, encode_orders
 from engine.runners.remote_actor import RemoteActor
@@ -50,7 +53,7 @@ def played(config: RunConfig, steps: int) -> tuple[Spec, bytes]:
     for _ in range(steps):
         writer.add(actor.finish(actor.choose(0, None, 0.0)))
     actor.close()
-    return spec, writer.finish(updates=7, times=stopwatch.row(), waited=0.0)
+    return spec, writer.finish(updates=7, times=stopwatch.row(), waited=0.0, seconds=0.1)
 
 
 @pytest.mark.parametrize("game", GAMES)
@@ -67,7 +70,9 @@ def test_a_replay_filled_by_chunks_equals_one_filled_step_by_step(game: str) -> 
             direct.storage.append(step.step, step.priorities)
             episodes += step.episodes
             writer.add(step)
-        checked = reader(config, spec).decode(writer.finish(updates=7, times=stopwatch.row(), waited=1.5), length)
+        checked = reader(config, spec).decode(
+            writer.finish(updates=7, times=stopwatch.row(), waited=1.5, seconds=0.1), length
+        )
         assert (checked.chunk.steps, checked.chunk.updates, checked.chunk.waited) == (length, 7, 1.5)
         for played_step, priorities in checked.steps():
             by_chunks.storage.append(played_step, priorities)
@@ -84,12 +89,13 @@ def test_a_replay_filled_by_chunks_equals_one_filled_step_by_step(game: str) -> 
 def test_an_actor_plays_what_it_is_ordered_and_keeps_its_weights_until_newer_ones_come() -> None:
     config = dataclasses.replace(config_of("snake"), pull_every=1)
     actor = RemoteActor(config.options(), CHOICES.state(), 0, 0, 0, None)
+    actor.build()
     spec = player(config).actor.env.spec
     size = sum(parameter.numel() for parameter in player(config).network.parameters())
     zeros = np.zeros(size, np.float32)
     for steps, updates, screen in ((5, 3, True), (2, 3, False), (4, 9, False)):
         orders = Orders(steps=steps, env_steps=0, epsilon_scale=0.5, level=0.0, updates=updates, screen=screen)
-        checked = reader(config, spec).decode(actor.play(encode_orders(orders), zeros + updates), steps)
+        checked = reader(config, spec).decode(actor.play(encode_orders(orders), zeros + updates), steps, screen)
         assert (checked.chunk.steps, checked.chunk.updates) == (steps, updates)
         assert (checked.screen is not None) == screen == (checked.chunk.thought is not None)
 
@@ -120,13 +126,20 @@ def test_what_is_no_chunk_of_the_run_is_refused() -> None:
         "episodes": [(0.0,) * 3],
         "times": [0.0],
         "waited": float("nan"),
+        "seconds": -1.0,
+        "emulated": 2**53,
         "screen": zlib.compress(b"small"),
+        "thought": Thought(q_values=[0.0] * 10_000, action=0, random=False, shape=(0, 0, 0, 0), seen=b""),
     }
     forced = {"final_frames": {"ends": np.full(floats, 2, np.uint8).tobytes()}}
     forced["final_masks"] = forced["final_frames"] | {"final_frames": zlib.compress(bytes(floats * 4 * 5))}
     for name, value in bad.items():
         with pytest.raises(ChunkError, match="not a chunk of this run"):
-            decode(chunk_with(data, **forced.get(name, {}), **{name: value}))
+            decode(chunk_with(data, **forced.get(name, {}), **{name: value}), screen=True)
+    picture = zlib.compress(bytes(math.prod(SCREEN_SHAPE)))
+    assert decode(chunk_with(data, screen=picture), screen=True).screen is not None
+    with pytest.raises(ChunkError, match="a picture that was not ordered"):
+        decode(chunk_with(data, screen=picture))
     bomb = zlib.compress(bytes(2**28))  # 256 KiB that unpack to 256 MiB
     with pytest.raises(ChunkError, match="bytes instead of"):
         decode(chunk_with(data, frames=[bomb, *good.frames[1:]]))

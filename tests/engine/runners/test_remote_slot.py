@@ -15,31 +15,34 @@ HEARTBEAT_S = 4.0
 def playing(at: float) -> RemoteSlot:
     """An actor that has answered one call for 16 steps, after 0.4 s, at the time `at`."""
     slot = RemoteSlot(0)
-    slot.called(Call("chunk", 16, at - 0.4))
-    slot.replied(at)
+    slot.called(Call("chunk", 16, False, at - 0.4))
+    slot.replied(at + 60)  # the learner was evaluating
+    slot.played_in(0.4, 16)
     return slot
 
 
 def test_a_chunk_lasts_a_quarter_of_a_second_longer_with_many_actors_and_shorter_with_a_picture() -> None:
     slot = playing(100.0)
     assert slot.seconds_per_step == pytest.approx(0.025)
-    assert RemoteSlot(1).chunk_steps(1, 0.0) == 16  # a speed that is not known
-    assert slot.chunk_steps(actors=4, picture_fps=0.0) == 10
-    assert slot.chunk_steps(actors=400, picture_fps=0.0) == 40
-    assert slot.chunk_steps(actors=4, picture_fps=10.0) == 4
+    assert RemoteSlot(1).chunk_steps(32, 1, 0.0) == 16  # a speed that is not known
+    assert slot.chunk_steps(32, actors=4, picture_fps=0.0) == 10
+    assert slot.chunk_steps(32, actors=400, picture_fps=0.0) == 40
+    assert slot.chunk_steps(32, actors=4, picture_fps=10.0) == 4
+    assert slot.chunk_steps(32, actors=4, picture_fps=0.01) == 10
+    assert RemoteSlot(1).chunk_steps(1024, 1, 0.0) == 1
     slot.seconds_per_step = 1e-9
-    assert slot.chunk_steps(4, 0.0) == MAX_STEPS
+    assert slot.chunk_steps(32, 4, 0.0) == MAX_STEPS
     slot.seconds_per_step = 9.0
-    assert slot.chunk_steps(4, 0.0) == 1
+    assert slot.chunk_steps(32, 4, 0.0) == 1
 
 
 def test_the_first_chunk_and_long_ones_have_more_time() -> None:
     first = RemoteSlot(0)
-    first.called(Call("chunk", 16, 100.0))
+    first.called(Call("chunk", 16, False, 100.0))
     assert not first.is_late(100 + FIRST_S - 0.1, HEARTBEAT_S) and first.is_late(100 + FIRST_S + 0.1, HEARTBEAT_S)
     slot = playing(100.0)
-    slot.called(Call("chunk", 40, 100.0))  # 1 s of play
-    slot.called(Call("next", 40, 101.0))  # begins when the first is answered
+    slot.called(Call("chunk", 40, False, 100.0))  # 1 s of play
+    slot.called(Call("next", 40, False, 101.0))  # begins when the first is answered
     assert not slot.is_late(107.9, HEARTBEAT_S) and slot.is_late(108.1, HEARTBEAT_S)
     slot.replied(101.0)
     assert slot.awaited == "next" and not slot.is_late(108.1, HEARTBEAT_S) and slot.is_late(109.1, HEARTBEAT_S)
@@ -52,5 +55,5 @@ def test_a_start_has_ten_minutes_and_failed_ones_are_counted() -> None:
     assert not slot.is_late(slot.since + START_LIMIT_S - 1, HEARTBEAT_S)
     assert slot.is_late(slot.since + START_LIMIT_S + 1, HEARTBEAT_S)
     for played, failed in ((100, 0), (100, 1), (100, 2), (150, 0)):
-        slot.lose(played)
+        slot.count_loss(played)
         assert slot.failed_starts == failed
