@@ -233,6 +233,7 @@ def kill_actors(folder: Path, kills: int, how: signal.Signals) -> None:
         next_event(client, Progress, lambda p: p.updates > learned + 5)
 
 
+@pytest.mark.long
 def test_killed_actors_are_replaced_and_training_goes_on(tmp_path: Path) -> None:
     kill_actors(tmp_path, 3, signal.SIGKILL)
 

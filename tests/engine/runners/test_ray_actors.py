@@ -219,7 +219,8 @@ def test_without_its_head_a_run_fails_once_and_resumes_without_ray(cluster: Clus
     assert json.loads(done.stdout.splitlines()[-1])["env_steps"] >= saved.env_steps + 500
 
 
-@pytest.mark.parametrize("signal_number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("signal_number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_a_local_cluster_in_order(signal_number: signal.Signals, tmp_path: Path) -> None:
     with headless(*ENDLESS, "--ray", "local", cwd=tmp_path) as process:
         read_event(process, "progress", state="running")

@@ -65,7 +65,9 @@ def test_q_and_r_in_one_write_start_nothing(tmp_path: Path) -> None:
     assert run.record() == record
 
 
-@pytest.mark.parametrize("how", ["hang up", "SIGHUP", "SIGTERM", "SIGKILL"])
+@pytest.mark.parametrize(
+    "how", ["SIGHUP", *(pytest.param(name, marks=pytest.mark.long) for name in ("hang up", "SIGTERM")), "SIGKILL"]
+)
 def test_training_survives_its_terminal_and_is_attached_again(how: str, tmp_path: Path) -> None:
     terminal = Terminal("--game", "mario", "--parallel-envs", "2", "--burnin", "200", cwd=tmp_path)
     run = started(terminal, tmp_path)
