@@ -110,6 +110,7 @@ def test_many_clients_one_run(tmp_path: Path) -> None:
         assert not address.exists()
 
 
+@pytest.mark.long
 def test_who_comes_late_gets_the_history(tmp_path: Path) -> None:
     with headless("--steps", "100000000", cwd=tmp_path) as process:
         while read_event(process, "progress")["wall_s"] < 2 or read_event(process, "episode")["episode"] < 3:

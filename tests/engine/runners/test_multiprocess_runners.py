@@ -81,7 +81,7 @@ def members_of(run: Run) -> list[psutil.Process]:
 
 
 @pytest.mark.parametrize(
-    "runner", ["apex", "ray", *(pytest.param(name, marks=pytest.mark.long) for name in ("parallel", "ddp"))]
+    "runner", ["apex", *(pytest.param(name, marks=pytest.mark.long) for name in ("parallel", "ddp", "ray"))]
 )
 def test_every_runner_learns_small_snake(runner: str, tmp_path: Path) -> None:
     """Random play reaches 0.6 fruits."""
@@ -96,7 +96,8 @@ def test_every_runner_learns_small_snake(runner: str, tmp_path: Path) -> None:
     summary = events[-1]
     assert 14_000 <= summary["env_steps"] < 14_000 + 2 * 32
     learned = summary["updates"] * 64 / 4  # environment steps
-    assert 10_500 < learned < 13_200  # Ape-X ends with its actors 2,000 ahead
+    first_chunks = 1024 if runner == "ray" else 0  # that in which the burn-in ends counts whole
+    assert 10_500 < learned < 13_200 + first_chunks  # Ape-X ends with its actors 2,000 ahead
     actors = {event["actor"] for event in events if event["event"] == "episode"}
     assert actors == {0, 1}
     nobody_is_left(tmp_path)
@@ -275,9 +276,8 @@ def test_many_killed_actors_are_replaced(tmp_path: Path) -> None:
     kill_actors(tmp_path, 50, signal.SIGKILL)
 
 
-@pytest.mark.parametrize(
-    "runner", ["single", *(pytest.param(name, marks=pytest.mark.long) for name in ("parallel", "ddp", "apex"))]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("runner", ["single", *RUNNERS])
 def test_a_run_without_its_learner_begins_again_from_the_newest_checkpoint(runner: str, tmp_path: Path) -> None:
     train(tmp_path, *ENDLESS, *RUNNERS.get(runner, ()), "--parallel-envs", "2", "--steps", "300")
     with training("--resume", "latest", *ENDLESS, cwd=tmp_path) as (run, client):

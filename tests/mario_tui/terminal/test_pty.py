@@ -139,6 +139,7 @@ def test_headless_survives_its_terminal(tmp_path: Path) -> None:
     assert run.record().state == "finished"
 
 
+@pytest.mark.long
 def test_play_shows_the_game(tmp_path: Path) -> None:
     run_program("--no-ui", "--parallel-envs", "2", "--steps", "100", cwd=tmp_path)
     terminal = Terminal("play", "latest", cwd=tmp_path)

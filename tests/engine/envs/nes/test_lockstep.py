@@ -15,6 +15,7 @@ def pair() -> Iterator[Pair]:
     consoles.close()
 
 
+@pytest.mark.long
 def test_power_on_title_screen_and_demo_are_equal(pair: Pair) -> None:
     for _ in range(1500):
         pair.step(0)
