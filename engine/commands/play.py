@@ -34,7 +34,7 @@ from engine.evaluation.policy import load_policy
 from engine.protocol.failures import describe
 from engine.protocol.messages import EvaluationReport, Frame
 from engine.runs import checkpoints
-from engine.runtime.parent import end_with_stdin, killed_with_parent, woken_with_parent
+from engine.runtime.parent import continued_with_parent, end_with_stdin, killed_with_parent
 
 _FRAMES_PER_S = 60.0988  # NTSC
 _SHOW_EVERY = round(_FRAMES_PER_S / PICTURES_PER_S)
@@ -131,7 +131,7 @@ def main() -> int:
     if options.record is None:
         killed_with_parent()
     else:  # the video has to be finished
-        woken_with_parent()
+        continued_with_parent()
     person = _Person()
     try:
         video = None if options.record is None else open_video(options.record)

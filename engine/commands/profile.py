@@ -48,7 +48,7 @@ from engine.protocol.messages import System as SystemEvent
 from engine.runs.registry import create_run
 from engine.runs.run import CONFIG_FILE, read_config
 from engine.runtime import trace
-from engine.runtime.parent import end_with_stdin, woken_with_parent
+from engine.runtime.parent import continued_with_parent, end_with_stdin
 
 _BURNIN = 1000
 _BEGIN_S = 180.0
@@ -278,7 +278,7 @@ def main() -> int:
     options = parser.parse_args()
     os.environ["XDG_STATE_HOME"] = str(options.folder)  # keeps these runs out of the user's list of runs
     signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs of a shell inherit SIG_IGN
-    woken_with_parent()
+    continued_with_parent()
     end_with_stdin(on_close=lambda: os.kill(os.getpid(), signal.SIGINT), timeout_s=20 * _LEAVE_S)
 
     def send(message: Message) -> None:

@@ -37,13 +37,14 @@ def address_of(asked: str) -> str | None:
         return None
 
 
-def answer_of(address: str, timeout_s: float) -> Answer:
-    """What the server at HOST:PORT makes of a call that Ray's heads know.
-
-    Raises `OSError` if there is no server.
-    """
+def reach(address: str, timeout_s: float) -> None:
+    """Connect to HOST:PORT and disconnect. Raises `OSError` if nobody listens there, `ValueError` for a bad port."""
     host, _, port = address.rpartition(":")
     socket.create_connection((host.strip("[]"), int(port)), timeout_s).close()
+
+
+def _answer_of(address: str, timeout_s: float) -> Answer:
+    """What the server at HOST:PORT makes of a call that Ray's heads know."""
     import grpc  # a dependency of TensorBoard; slow to import
 
     token = _token()
@@ -72,12 +73,13 @@ def check_cluster(asked: str) -> tuple[str, Answer]:
     if address == "local":
         return address, "token accepted"  # Ray makes a token for a cluster of its own
     try:
-        answer = answer_of(address, _ANSWER_S)
+        reach(address, _ANSWER_S)
     except (OSError, ValueError, OverflowError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise UserError(
             f"--ray: nobody answers at {address} ({reason}); start a cluster there with: ray start --head"
         ) from None
+    answer = _answer_of(address, _ANSWER_S)
     if answer == "no cluster":
         raise UserError(
             f"--ray: what listens at {address} does not answer as a Ray cluster does; "

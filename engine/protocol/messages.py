@@ -159,7 +159,7 @@ class Member(msgspec.Struct, frozen=True):
     lag: int  # number of updates by which its weights are out of date
     waiting_percent: float  # share of time spent waiting for other processes
     machine: str = ""  # where it is, if it may be on another machine
-    waits_for_room: bool = False  # it has no process yet, because every core of the cluster is taken
+    waits_for_core: bool = False  # it has no process yet, because every core of the cluster is taken
 
 
 class Members(Message, frozen=True):

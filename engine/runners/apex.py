@@ -29,6 +29,7 @@ from engine.runners.host_link import HostLink
 from engine.runners.learner import Learner
 from engine.runners.shared_state import SharedState
 from engine.runners.stats.processes import Cluster, ProcessStats
+from engine.runners.worker_pool import LEAVE_S
 from engine.runtime.stopwatch import stopwatch
 
 _PUBLISH_EVERY_S = 0.1
@@ -50,7 +51,7 @@ class Actors(Protocol):
         """Where they are, if they may be on other machines."""
 
     def start(self, network: nn.Module, updates: int, choices: Choices, begun_at: int) -> None:
-        """Start them with these weights, which are `updates` old. `begun_at`: environment steps of the run so far."""
+        """Start them with the weights after `updates` updates. `begun_at`: environment steps of the run so far."""
 
     def publish(self, network: nn.Module, updates: int) -> None:
         """Let them have newer weights."""
@@ -61,8 +62,8 @@ class Actors(Protocol):
     def restarts(self, index: int) -> int:
         """How many times actor `index` was replaced."""
 
-    def close(self, leave_s: float | None = None) -> None:
-        """Stop them; kill those that still run after `leave_s` seconds (None: a default)."""
+    def close(self, leave_s: float = LEAVE_S) -> None:
+        """Stop them; kill those that still run after `leave_s` seconds."""
 
 
 class Runner:

@@ -11,7 +11,7 @@ import dataclasses
 import math
 import zlib
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -31,6 +31,7 @@ _LEVEL = 1  # of zlib: higher ones cost several times as much and save little
 _MAX_FRAMES = 100_000
 """Most emulated frames for one step of a lane: on nes-py an episode may begin with a long replay of inputs."""
 _EPISODE_NUMBERS = len(dataclasses.fields(EpisodeRecord))
+T = TypeVar("T", PlayedStep, InitialPriorities)
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
 
@@ -205,7 +206,7 @@ class ChunkReader:
             final_masks = masks.copy()
             final_masks[cut] = _bits(chunk.final_masks, (int(cut.sum()), spec.actions))
         if len(chunk.times) != self._times or not all(map(math.isfinite, [*chunk.times, chunk.waited])):
-            raise ValueError("times")
+            raise ValueError(f"times must be {self._times} finite numbers")
         if len(chunk.episodes) != int((ends > 0).sum()):
             raise ValueError(f"{len(chunk.episodes)} episodes instead of {int((ends > 0).sum())}")
         if chunk.emulated > _MAX_FRAMES * steps * lanes:
@@ -216,8 +217,18 @@ class ChunkReader:
             chunk=chunk,
             episodes=[self._episode(numbers) for numbers in chunk.episodes],
             screen=None if chunk.screen is None else _unpacked(chunk.screen, SCREEN_SHAPE),
-            arrays=(frames, actions, rewards, ends, final_frames, masks, final_masks),
-            priorities=(np.concatenate([[0], counts.cumsum()]), which, ages, errors),
+            played=PlayedStep(
+                frames=frames,
+                actions=actions,
+                rewards=rewards,
+                terminated=ends & 1 > 0,
+                truncated=ends & 2 > 0,
+                final_frames=final_frames,
+                masks=masks,
+                final_masks=final_masks,
+            ),
+            priorities=InitialPriorities(which, ages, errors),
+            bounds=np.concatenate([[0], counts.cumsum()]),
         )
 
     def _check_thought(self, thought: Thought) -> None:
@@ -230,10 +241,10 @@ class ChunkReader:
 
     def _episode(self, numbers: Sequence[float]) -> EpisodeRecord:
         if len(numbers) != _EPISODE_NUMBERS or not all(abs(number) < 2**53 for number in numbers):
-            raise ValueError("episodes")
+            raise ValueError(f"an episode must be {_EPISODE_NUMBERS} finite numbers")
         episode = EpisodeRecord.from_numbers(numbers)
-        if not (0 <= episode.lane < self._lanes and -1 <= episode.stage < 32):
-            raise ValueError("episodes")
+        _check_range("the lane of an episode", np.array([episode.lane]), 0, self._lanes - 1)
+        _check_range("the stage of an episode", np.array([episode.stage]), -1, 31)
         return episode
 
 
@@ -244,28 +255,24 @@ class CheckedChunk:
     chunk: Chunk
     episodes: list[EpisodeRecord]
     screen: NDArray[np.uint8] | None
-    arrays: tuple[Any, ...]
-    priorities: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]
+    played: PlayedStep
+    """All steps: each array has one more axis, [steps, ...]."""
+    priorities: InitialPriorities
+    """Those that all steps complete, in their order."""
+    bounds: NDArray[np.int64]
+    """[steps + 1]: step i completes priorities `bounds[i]` to `bounds[i + 1]`."""
 
     def steps(self) -> Iterator[tuple[PlayedStep, InitialPriorities]]:
         """Its steps, in order."""
-        frames, actions, rewards, ends, final_frames, masks, final_masks = self.arrays
-        bounds, lanes, ages, errors = self.priorities
         for step in range(self.chunk.steps):
-            part = slice(bounds[step], bounds[step + 1])
-            yield (
-                PlayedStep(
-                    frames=frames[step],
-                    actions=actions[step],
-                    rewards=rewards[step],
-                    terminated=ends[step] & 1 > 0,
-                    truncated=ends[step] & 2 > 0,
-                    final_frames=final_frames[step],
-                    masks=None if masks is None else masks[step],
-                    final_masks=None if final_masks is None else final_masks[step],
-                ),
-                InitialPriorities(lanes[part], ages[part], errors[part]),
-            )
+            part = slice(self.bounds[step], self.bounds[step + 1])
+            yield _at(self.played, step), _at(self.priorities, part)
+
+
+def _at(stacked: T, index: int | slice) -> T:
+    """A dataclass of the same type with that part of each array; what is None stays None."""
+    arrays: dict[str, Any] = {field.name: getattr(stacked, field.name) for field in dataclasses.fields(stacked)}
+    return type(stacked)(**{name: None if array is None else array[index] for name, array in arrays.items()})
 
 
 def _packed(array: NDArray[np.uint8]) -> bytes:

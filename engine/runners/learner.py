@@ -128,6 +128,7 @@ class Learner:
         self._beat = beat
         if resume_from is not None and state is not None:
             self._load(resume_from, state, with_random=index == 0)
+        self._burnin_left = self.burnin_left  # at the last count
 
     @property
     def burnin_left(self) -> int:
@@ -182,8 +183,9 @@ class Learner:
 
     def count_env_steps(self, env_steps: int) -> None:
         """Count environment steps added to the replay, as credit for updates. Steps of the burn-in give none."""
-        if self.burnin_left == 0:
-            self._credit += env_steps * self._ratio / self._config.batch_size
+        burnin, self._burnin_left = self._burnin_left, self.burnin_left
+        if self._burnin_left == 0:
+            self._credit += max(0, env_steps - burnin) * self._ratio / self._config.batch_size
 
     def due(self, ahead: int = 0) -> int:
         """Updates due now, or `ahead` environment steps later."""

@@ -20,7 +20,7 @@ from engine.runners.frame_mailbox import FrameMailbox
 from engine.runners.host_link import HostLink
 from engine.runners.replay_factory import shared_replay, shared_storage
 from engine.runners.shared_state import SharedState
-from engine.runners.worker_pool import WorkerPool
+from engine.runners.worker_pool import LEAVE_S, WorkerPool
 from engine.runtime.stopwatch import stopwatch
 from engine.runtime.threads import thread_budget
 
@@ -79,10 +79,10 @@ class LocalActors:
     def restarts(self, index: int) -> int:
         return 0 if self._pool is None else self._pool.restarts(index)
 
-    def close(self, leave_s: float | None = None) -> None:
+    def close(self, leave_s: float = LEAVE_S) -> None:
         self.shared_state.stop()
         if self._pool is not None:
-            self._pool.close() if leave_s is None else self._pool.close(leave_s)
+            self._pool.close(leave_s)
 
 
 def _act(link: HostLink, index: int, restarts: int, shared: _Shared) -> None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -29,29 +28,31 @@ from torch.nn.utils import parameters_to_vector
 
 from engine.agents.autotune import Choices
 from engine.buffers import ReplayBuffer
+from engine.buffers.frames import FrameStorage
 from engine.buffers.memory import HostMemory
+from engine.config.ray_cluster import reach
 from engine.config.run_config import RunConfig
 from engine.envs.vec_env import Spec
 from engine.errors import UserError
-from engine.monitoring.machine import SystemSampler
 from engine.protocol.failures import HopelessError
 from engine.protocol.messages import Failed, Machine
 from engine.runners.actor_learner import step_s
 from engine.runners.chunks import CheckedChunk, ChunkError, ChunkReader, Orders, encode_orders
 from engine.runners.frame_mailbox import FrameMailbox
 from engine.runners.host_link import HostLink
-from engine.runners.remote_actor import Greeting, RemoteActor, greeting
+from engine.runners.node_load import NodeSampler
+from engine.runners.remote_actor import Greeting, RemoteActor, difference, greeting
 from engine.runners.remote_slot import Call, RemoteSlot
 from engine.runners.replay_factory import shared_replay
 from engine.runners.shared_state import SharedState
 from engine.runners.watchdog import GraceTime
+from engine.runners.worker_pool import LEAVE_S
 from engine.runtime.parent import killed_with_parent
 from engine.runtime.stopwatch import stopwatch
 
 _IN_FLIGHT = 2
 _WEIGHTS_EVERY_S = 1.0
 _NODES_EVERY_S = 3.0
-_MAX_FAILED_STARTS = 3
 _STALL_S = 1.0
 """A learner that has not looked for longer gives its actors that time in addition: what stalled it may stall them."""
 _COLLECT_S = 0.05
@@ -61,6 +62,7 @@ _CLOSE_S = 5.0
 _HEAD_EVERY_S, _HEAD_TIMEOUT_S, _HEAD_TRIES = 1.0, 2.0, 5
 _HEAD_LIMIT_S = 30.0
 """Seconds of silence after which the head counts as hung."""
+_WITHOUT_HEAD = "resume with --ray none or on another cluster"
 _NODE_LABEL = "ray.io/node-id"
 _HEALTH = {
     "health_check_initial_delay_ms": 1000,
@@ -80,8 +82,8 @@ class RayActors:
         self.replay: ReplayBuffer = shared_replay(config, spec, config.num_actors, HostMemory())
         self._reader = ChunkReader(spec, self._lanes, config.n_step, len(stopwatch.row()))
         self._slots = [RemoteSlot(index) for index in range(config.num_actors)]
-        self._choices: dict[str, Any] = {}
-        self._begun_at = 0
+        self._heartbeat_s = step_s(config)
+        self._cartridge = None if config.rom is None else Path(config.rom).read_bytes()
         self._weights: Any = None
         self._updates, self._put_at = 0, float("-inf")
         self._collected_at = time.monotonic()
@@ -90,9 +92,8 @@ class RayActors:
         self._unfit: list[str] = []
         """Nodes with other sources or another version."""
         self._grace = GraceTime(_HEAD_LIMIT_S)
-        self._greeted = False
+        self._any_built = False
         self.wire_bytes = 0
-        self._cartridge = None if config.rom is None else Path(config.rom).read_bytes()
         self._class = ray.remote(_NodeActor)
         self._monitors: dict[str, _Monitor] = {}
         self._nodes_at = float("-inf")
@@ -110,7 +111,7 @@ class RayActors:
         return self
 
     def start(self, network: nn.Module, updates: int, choices: Choices, begun_at: int) -> None:
-        self._choices, self._begun_at = choices.state(), begun_at
+        self._choices, self._begun_at = choices.state(), begun_at  # every replacement needs them as well
         self.publish(network, updates)
         for slot in self._slots:
             self._start(slot)
@@ -129,7 +130,7 @@ class RayActors:
         stall = max(0.0, now - self._collected_at - _STALL_S)
         self._collected_at = now
         if now - self._seen.at > _HEAD_LIMIT_S and not self._grace.granted(stall):
-            raise HopelessError("the head of the Ray cluster does not answer; resume on another cluster, or --ray none")
+            raise HopelessError(f"the head of the Ray cluster does not answer; {_WITHOUT_HEAD}")
         first = self._first = (self._first + 1) % len(self._slots)  # so that no actor has to wait for the others
         slots = [slot for slot in self._slots[first:] + self._slots[:first] if slot.awaited is not None]
         awaited = {slot.awaited: slot for slot in slots}
@@ -143,7 +144,7 @@ class RayActors:
             slot.since += stall
             if slot.greeting is not None and self._seen.free_cores < 1:
                 slot.since = now  # Ray does not tell whether it waits for a core or starts
-            elif slot.is_late(now, step_s(self._config)):
+            elif slot.is_late(now, self._heartbeat_s):
                 self._lost(slot, "it hung", suspect=slot.node)
         self._look_at_nodes(now)
         self._call()
@@ -155,7 +156,7 @@ class RayActors:
         """Where actor `index` is; empty until it has started."""
         return self._slots[index].machine
 
-    def waits_for_room(self, index: int) -> bool:
+    def waits_for_core(self, index: int) -> bool:
         """Whether actor `index` has no process yet because every core of the cluster is taken."""
         starting = [slot.index for slot in self._slots if slot.greeting is not None]
         if index not in starting or self._seen.free_cores >= 1:
@@ -166,8 +167,9 @@ class RayActors:
     def machines(self) -> list[Machine]:
         return [each.newest for each in self._monitors.values() if each.newest is not None]
 
-    def close(self, leave_s: float | None = None) -> None:
-        """Disconnect; Ray then ends the actors. In a thread, because it may wait for a head that is gone."""
+    def close(self, leave_s: float = LEAVE_S) -> None:
+        """Disconnect; Ray then kills the actors, whatever `leave_s` is. In a thread, because it may wait for a head
+        that is gone."""
         if not self._closing.is_set():
             self._closing.set()
             closing = threading.Thread(target=ray.shutdown, name="ray shutdown", daemon=True)
@@ -203,8 +205,8 @@ class RayActors:
         self._link.beat()
         now = time.monotonic()
         if slot.building is not None:
-            slot.building, slot.since = None, now
-            self._greeted = True
+            slot.built()
+            self._any_built = True
             self.shared_state.beat(slot.index)
         elif not isinstance(data, bytes):
             self._lost(slot, "its reply is not bytes", suspect=slot.node)
@@ -227,20 +229,14 @@ class RayActors:
         except msgspec.DecodeError as error:
             self._lost(slot, f"not a greeting ({error})", suspect=slot.node)
             return
-        slot.greeting, slot.machine, slot.node = None, its.machine, its.node
-        difference = ""
-        if its.version != ours.version:
-            difference = f"{its.machine} has mario-tui {its.version}, and this machine {ours.version}"
-        elif its.sources != ours.sources:
-            difference = f"{its.machine} has other sources or another Python than this machine"
-        if difference and not self._greeted:
-            raise UserError(f"--ray: {difference}; install the same on every node")
-        if difference:  # a node that joined later must not end the run
-            self._unfit.append(its.node)
-            slot.played = -1  # this is no failed start
-            self._lost(slot, difference)
-            return
-        slot.building, slot.since = slot.handle.build.remote(), time.monotonic()
+        slot.greeted(its.machine, its.node)
+        if unlike := difference(its, ours):
+            if not self._any_built:
+                raise UserError(f"--ray: {unlike}; install the same on every node")
+            self._unfit.append(its.node)  # a node that joined later must not end the run
+            self._lost(slot, unlike, is_failed_start=False)
+        else:
+            slot.builds(slot.handle.build.remote())
 
     def _store(self, slot: RemoteSlot, checked: CheckedChunk) -> None:
         """Append the steps of a chunk to the replay, and count them."""
@@ -258,21 +254,20 @@ class RayActors:
         if checked.screen is not None:
             self._screen.write(checked.screen, chunk.thought)
 
-    def _lost(self, slot: RemoteSlot, reason: str, suspect: str = "") -> None:
+    def _lost(self, slot: RemoteSlot, reason: str, suspect: str = "", *, is_failed_start: bool = True) -> None:
         """Replace an actor. What it has played and not sent is lost."""
         with contextlib.suppress(ray.exceptions.RayError):
             ray.kill(slot.handle)
         self._part(slot.index).end_episodes()
-        slot.count_loss(int(self.shared_state.counts[slot.index, 0]))
         text = f"actor {slot.index}{f' on {slot.machine}' if slot.machine else ''} was lost ({reason})"
-        if slot.failed_starts >= _MAX_FAILED_STARTS:
+        if is_failed_start and slot.failed_starts.count(int(self.shared_state.counts[slot.index, 0])):
             raise HopelessError(text)
         slot.restarts += 1
         self.shared_state.due[slot.index] = 0
         self._start(slot, suspect)
         self._link.log(f"{text}; restarted", "warning")
 
-    def _part(self, index: int) -> Any:
+    def _part(self, index: int) -> FrameStorage:
         return self.replay.storage.part(index * self._lanes, self._lanes)
 
     # ------------------------------------------------------------------------------------------ all actors
@@ -335,11 +330,14 @@ class RayActors:
         address = ray.get_runtime_context().gcs_address
         failures = 0
         while not self._closing.wait(_HEAD_EVERY_S):
-            failures = 0 if _answers(address, _HEAD_TIMEOUT_S) else failures + 1
+            try:
+                reach(address, _HEAD_TIMEOUT_S)
+            except OSError:
+                failures += 1
+            else:
+                failures = 0
             if failures >= _HEAD_TRIES and not self._closing.is_set():
-                reason = (
-                    f"the head of the Ray cluster at {address} is gone; resume with --ray none or on another cluster"
-                )
+                reason = f"the head of the Ray cluster at {address} is gone; {_WITHOUT_HEAD}"
                 self._link.send(Failed(reason=reason, traceback="", log_path="", checkpoint=None, final=True))
                 os._exit(1)
             if not failures:
@@ -366,7 +364,7 @@ class _Monitor:
 
     def __init__(self, node: str) -> None:
         strategy = NodeAffinitySchedulingStrategy(node, soft=False)
-        sampler: Any = ray.remote(_Sampler)
+        sampler: Any = ray.remote(NodeSampler)
         self._handle = sampler.options(num_cpus=0, scheduling_strategy=strategy).remote()
         self._reply = self._handle.sample.remote()
         self.newest: Machine | None = None
@@ -380,27 +378,6 @@ class _Monitor:
             except (ray.exceptions.RayError, msgspec.DecodeError, TypeError):  # it is gone, perhaps with its node
                 self.newest = None
             self._reply = self._handle.sample.remote()
-
-
-class _Sampler:
-    """The process on a node that samples it."""
-
-    def __init__(self) -> None:
-        killed_with_parent()
-        self._sampler = SystemSampler()
-
-    def sample(self) -> bytes:
-        system = self._sampler.sample()
-        return msgspec.msgpack.encode(
-            Machine(
-                name=socket.gethostname(),
-                cores=len(system.cpu_percent),
-                cpu_percent=sum(system.cpu_percent) / len(system.cpu_percent),
-                memory_used_bytes=system.memory_used_bytes,
-                memory_total_bytes=system.memory_total_bytes,
-                gpus=system.gpus,
-            )
-        )
 
 
 class _NodeActor(RemoteActor):
@@ -419,7 +396,9 @@ def _connect(address: str) -> None:
     options: dict[str, Any] = {}
     if address == "local":
         options |= {"include_dashboard": False, "_system_config": _HEALTH}
-    with _neutral_folder(), _signals_kept():
+    # Ray's workers import from the driver's working directory: that is the run's folder, which may come from someone
+    # else.
+    with contextlib.chdir(Path.cwd().anchor), _signals_kept():
         try:
             ray.init(
                 address=address,
@@ -434,18 +413,6 @@ def _connect(address: str) -> None:
 
 
 @contextlib.contextmanager
-def _neutral_folder() -> Iterator[None]:
-    """Work in the root folder: Ray's workers import from the driver's working directory. That is the run's folder,
-    which may come from someone else."""
-    before = Path.cwd()
-    os.chdir(before.anchor)
-    try:
-        yield
-    finally:
-        os.chdir(before)
-
-
-@contextlib.contextmanager
 def _signals_kept() -> Iterator[None]:
     """Restore the handlers of signals, which Ray replaces."""
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
@@ -456,22 +423,12 @@ def _signals_kept() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _answers(address: str, timeout_s: float) -> bool:
-    host, _, port = address.rpartition(":")
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout_s).close()
-    except OSError:
-        return False
-    return True
-
-
 def _reason(error: ray.exceptions.RayError) -> str:
     """Why an actor was lost, in one line."""
     if isinstance(error, ray.exceptions.RayTaskError):
         return f"{type(error.cause).__name__}: {error.cause}".splitlines()[0]
-    lines = [
-        line for line in str(error).splitlines() if line.strip() and not line.startswith("\t")
-    ]  # without its fields
+    # Ray lists fields of the error in lines that begin with a tab.
+    lines = [line for line in str(error).splitlines() if line.strip() and not line.startswith("\t")]
     return (lines or [type(error).__name__])[-1].strip()[:300]
 
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import hashlib
 import socket
 import sys
 import tempfile
@@ -26,6 +25,7 @@ from engine.agents.autotune import Choices, has_native_bf16
 from engine.config.run_config import make_config
 from engine.runners.apex_actor import ApexActor
 from engine.runners.chunks import ChunkWriter, decode_orders
+from engine.runtime.digest import digest_of
 from engine.runtime.stopwatch import stopwatch
 
 
@@ -35,6 +35,7 @@ class Greeting(msgspec.Struct, frozen=True):
     machine: str
     node: str  # of the cluster
     version: str  # of mario-tui
+    python: str  # its version
     sources: str  # digest of the engine's Python files
 
 
@@ -113,19 +114,27 @@ class RemoteActor:
         self._updates, self._pulled_at = updates, self._played
 
 
+def difference(its: Greeting, ours: Greeting) -> str:
+    """What keeps a machine from playing for this one, as a clause; empty if nothing does."""
+    if its.version != ours.version:
+        return f"{its.machine} has mario-tui {its.version}, and this machine {ours.version}"
+    if its.python != ours.python:
+        return f"{its.machine} has Python {its.python.split()[0]}, and this machine {ours.python.split()[0]}"
+    if its.sources != ours.sources:
+        return f"{its.machine} has other sources than this machine"
+    return ""
+
+
 def greeting(node: str = "") -> Greeting:
     """What this process is."""
-    return Greeting(socket.gethostname(), node, engine.__version__, engine_digest())
+    return Greeting(socket.gethostname(), node, engine.__version__, sys.version, _engine_digest())
 
 
 @functools.cache
-def engine_digest() -> str:
+def _engine_digest() -> str:
     """16 hex digits that change with any Python file of the engine."""
-    digest = hashlib.sha256(sys.version.encode())
     root = Path(engine.__file__).parent
-    for file in sorted(root.rglob("*.py")):
-        digest.update(str(file.relative_to(root)).encode() + b"\0" + file.read_bytes())
-    return digest.hexdigest()[:16]
+    return digest_of(root.rglob("*.py"), root)
 
 
 @contextlib.contextmanager

@@ -1,4 +1,5 @@
-"""What the learner knows about one actor on a cluster: its calls in flight, its speed, and when it is late."""
+"""What the learner knows about one actor on a cluster: how far its start is, its calls in flight, its speed, and when
+it is late."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from typing import Any
 
 from engine.runners.actor_learner import FIRST_S
 from engine.runners.chunks import MAX_STEPS
+from engine.runners.failed_starts import FailedStarts
 from engine.runners.watchdog import START_LIMIT_S
 
 _CHUNK_S = 0.25
@@ -52,9 +54,7 @@ class RemoteSlot:
     seconds_per_step: float = 0.0
     """Of all its lanes; 0 while unknown."""
     restarts: int = 0
-    failed_starts: int = 0
-    played: int = 0
-    """Environment steps when the previous process was lost."""
+    failed_starts: FailedStarts = field(default_factory=FailedStarts)
     waited: float = 0.0
     """Seconds that its process has waited for calls so far."""
 
@@ -74,6 +74,18 @@ class RemoteSlot:
         self.calls.clear()
         self.machine = self.node = ""
         self.seconds_per_step = self.waited = 0.0
+
+    def greeted(self, machine: str, node: str) -> None:
+        """Its process runs, on that machine."""
+        self.greeting, self.machine, self.node, self.since = None, machine, node, time.monotonic()
+
+    def builds(self, building: Any) -> None:
+        """It was told to make its network and games."""
+        self.building, self.since = building, time.monotonic()
+
+    def built(self) -> None:
+        """It can play."""
+        self.building, self.since = None, time.monotonic()
 
     def called(self, call: Call) -> None:
         """A chunk was asked for."""
@@ -107,8 +119,3 @@ class RemoteSlot:
         known = self.seconds_per_step > 0
         patience = heartbeat_s if known else max(FIRST_S, heartbeat_s)
         return now - self.since > patience + _LATE_FACTOR * self.calls[0].steps * self.seconds_per_step
-
-    def count_loss(self, played: int) -> None:
-        """Its process was lost after `played` environment steps in all."""
-        self.failed_starts = self.failed_starts + 1 if played == self.played else 0
-        self.played = played

@@ -17,6 +17,7 @@ from multiprocessing.context import SpawnProcess
 from typing import Any, Literal
 
 from engine.protocol.messages import Failed, Log
+from engine.runners.failed_starts import FailedStarts
 from engine.runners.host_link import HostLink
 from engine.runners.message_queue import ReportQueue
 from engine.runners.process import member_main
@@ -26,9 +27,7 @@ from engine.runtime.exit_status import how_it_ended
 
 Role = Literal["actor", "worker", "rank"]
 _POLL_S = 0.25
-_MAX_FAILED_STARTS = 3
-"""The run fails after this many consecutive crashes of a member without a step."""
-_LEAVE_S = 10.0
+LEAVE_S = 10.0
 """Seconds that members have to exit once told to stop."""
 
 
@@ -40,10 +39,8 @@ class _Slot:
     process: SpawnProcess
     reports: ReportQueue
     restarts: int = 0
-    failed_starts: int = 0
+    failed_starts: FailedStarts = field(default_factory=FailedStarts)
     started_at: float = field(default_factory=time.monotonic)
-    played: int = 0
-    """Environment steps when the previous process was lost."""
     reason: str = ""
 
 
@@ -71,7 +68,7 @@ class WorkerPool:
         self._shared_state, self._link, self._first, self._replace = shared_state, link, first, replace
         self._context = multiprocessing.get_context("spawn")
         self._closing = threading.Event()
-        self._start_s, self._leave_s = start_s, _LEAVE_S
+        self._start_s, self._leave_s = start_s, LEAVE_S
         self._started = threading.Event()
         self._slots: list[_Slot] = []
         self._thread = threading.Thread(target=self._watch, name="pool", daemon=True)
@@ -84,7 +81,7 @@ class WorkerPool:
         """How many times member `index` was replaced."""
         return self._slots[index - self._first].restarts if index >= self._first else 0
 
-    def close(self, leave_s: float = _LEAVE_S) -> None:
+    def close(self, leave_s: float = LEAVE_S) -> None:
         """Wait for the members, which must have been told to stop; kill any still running after `leave_s` seconds."""
         self._leave_s = leave_s
         self._closing.set()
@@ -162,10 +159,8 @@ class WorkerPool:
     def _lost(self, slot: _Slot, reason: str) -> None:
         slot.process.kill()
         slot.process.join()
-        played = int(self._shared_state.counts[slot.index, 0])
-        slot.failed_starts, slot.played = slot.failed_starts + 1 if played == slot.played else 0, played
         text = f"{self._role} {slot.index} was lost ({reason})"
-        if not self._replace or slot.failed_starts >= _MAX_FAILED_STARTS:
+        if not self._replace or slot.failed_starts.count(int(self._shared_state.counts[slot.index, 0])):
             self._give_up(Failed(reason=text, traceback="", log_path="", checkpoint=None, final=self._replace))
         slot.restarts += 1
         slot.reason = ""

@@ -27,7 +27,7 @@ def create_run(config: RunConfig) -> Run:
     game = f"{config.game}-{config.board or config.stage}"
     stamp = time.strftime("%Y%m%d-%H%M%S")
     parent = Path(config.run_dir)
-    utf8_path(parent)
+    utf8_path(parent)  # checked before anything is created
     created: Path | None = None
     try:
         parent.mkdir(parents=True, exist_ok=True)

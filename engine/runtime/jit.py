@@ -15,7 +15,6 @@ is left in use. Folders unused for a month are removed.
 
 import contextlib
 import functools
-import hashlib
 import os
 import re
 import shutil
@@ -26,16 +25,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+from engine.runtime.digest import digest_of
+
 UNUSED_S = 30 * 24 * 3600
 
 
 def sources_digest() -> str:
     """16 hex digits that change with any Python file of the environments, the buffers or this module."""
-    digest = hashlib.sha256()
     root = Path(__file__).resolve().parents[1]
-    for file in sorted([*root.glob("envs/**/*.py"), *root.glob("buffers/**/*.py"), Path(__file__)]):
-        digest.update(str(file.relative_to(root)).encode() + b"\0" + file.read_bytes())
-    return digest.hexdigest()[:16]
+    return digest_of([*root.glob("envs/**/*.py"), *root.glob("buffers/**/*.py"), Path(__file__).resolve()], root)
 
 
 def use_user_cache() -> None:

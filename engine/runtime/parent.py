@@ -37,7 +37,7 @@ def killed_with_parent() -> None:
     _signal_at_parents_end(signal.SIGKILL)
 
 
-def woken_with_parent() -> None:
+def continued_with_parent() -> None:
     """On Linux, have the kernel continue this process, if it is stopped, when its parent ends: `end_with_stdin` can
     then clean up. Elsewhere do nothing."""
     _signal_at_parents_end(signal.SIGCONT)

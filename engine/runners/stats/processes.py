@@ -30,7 +30,7 @@ class Cluster(Protocol):
     def machine(self, index: int) -> str:
         """The name of a member's machine; empty until it has started."""
 
-    def waits_for_room(self, index: int) -> bool:
+    def waits_for_core(self, index: int) -> bool:
         """Whether a member has no process yet because every core is taken."""
 
     def machines(self) -> list[Machine]:
@@ -92,7 +92,7 @@ class ProcessStats:
                     lag=max(0, updates - int(counts[index, 3])),
                     waiting_percent=min(100.0, 100 * float(waited[index] - waited_before[index]) / span),
                     machine="" if cluster is None else cluster.machine(index),
-                    waits_for_room=cluster is not None and cluster.waits_for_room(index),
+                    waits_for_core=cluster is not None and cluster.waits_for_core(index),
                 )
                 for index in range(shared_state.members)
             ],

@@ -52,7 +52,7 @@ class ProcessesPanel(Panel):
 def _row(member: Member, wide: bool, running: bool) -> Text:
     if not member.ready:
         lost = f", lost {counted(member.restarts, 'time')}" if member.restarts else ""
-        what = "waits for a core" if member.waits_for_room else "starting"
+        what = "waits for a core" if member.waits_for_core else "starting"
         return Text(f"{member.index:<6} {what}{lost}", "dim")
     rate = number(member.env_steps_per_s if running else None)
     text = Text(f"{member.index:<6} {rate:>7} {number(member.mean_return):>5} ")

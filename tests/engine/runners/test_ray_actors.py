@@ -174,14 +174,14 @@ def test_a_cluster_whose_token_is_missing_says_so(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.long
-def test_an_actor_waits_for_room_and_takes_a_node_that_joins(cluster: Cluster, tmp_path: Path) -> None:
+def test_an_actor_waits_for_a_core_and_takes_a_node_that_joins(cluster: Cluster, tmp_path: Path) -> None:
     cluster.add_node(num_cpus=1)
     with training(cluster, tmp_path, "--num-actors", "2") as (_, client):
-        waiting = next_event(client, Members, lambda m: any(member.waits_for_room for member in m.members))
+        waiting = next_event(client, Members, lambda m: any(member.waits_for_core for member in m.members))
         assert [member.ready for member in waiting.members].count(True) == 1
         cluster.add_node(num_cpus=1)
         members = plays(client, 0, 1).members
-        assert not any(member.waits_for_room for member in members)
+        assert not any(member.waits_for_core for member in members)
         assert all(member.machine == socket.gethostname() for member in members)
         seen = next_event(client, Members, lambda m: len(m.machines) == 2 and m.wire_bytes_per_s > 0).machines
         assert all(machine.cores == psutil.cpu_count() and machine.memory_total_bytes > 0 for machine in seen)

@@ -6,6 +6,7 @@ import pytest
 
 from engine.runners.actor_learner import FIRST_S
 from engine.runners.chunks import MAX_STEPS
+from engine.runners.failed_starts import FailedStarts
 from engine.runners.remote_slot import Call, RemoteSlot
 from engine.runners.watchdog import START_LIMIT_S
 
@@ -48,12 +49,28 @@ def test_the_first_chunk_and_long_ones_have_more_time() -> None:
     assert slot.awaited == "next" and not slot.is_late(108.1, HEARTBEAT_S) and slot.is_late(109.1, HEARTBEAT_S)
 
 
-def test_a_start_has_ten_minutes_and_failed_ones_are_counted() -> None:
+def test_a_start_has_ten_minutes() -> None:
     slot = playing(100.0)
     slot.begin("process", "greeting")
     assert slot.awaited == "greeting" and not slot.calls and not slot.seconds_per_step
     assert not slot.is_late(slot.since + START_LIMIT_S - 1, HEARTBEAT_S)
     assert slot.is_late(slot.since + START_LIMIT_S + 1, HEARTBEAT_S)
-    for played, failed in ((100, 0), (100, 1), (100, 2), (150, 0)):
-        slot.count_loss(played)
-        assert slot.failed_starts == failed
+
+
+def test_an_actor_plays_once_it_has_greeted_and_built() -> None:
+    slot = RemoteSlot(0)
+    slot.begin("process", "greeting")
+    assert not slot.plays and slot.awaited == "greeting"
+    slot.greeted("machine", "node")
+    slot.builds("building")
+    assert not slot.plays and slot.awaited == "building"
+    slot.built()
+    assert slot.plays and slot.awaited is None
+
+
+def test_a_member_that_is_lost_three_times_in_a_row_without_a_step_fails_to_start() -> None:
+    starts = FailedStarts()
+    lost_at = (100, 100, 100, 150, 150, 150)
+    assert not any(starts.count(played) for played in lost_at)
+    assert starts.count(150)
+    assert FailedStarts().count(0) is False

@@ -87,7 +87,7 @@ def test_actors_of_a_cluster_are_shown_with_their_machines(width: int) -> None:
         role="actor", index=0, ready=True, lanes=4, env_steps=100, env_steps_per_s=250.0, episodes=3, mean_return=1.5,
         epsilon_high=0.5, epsilon_low=0.1, restarts=1, lag=12, waiting_percent=7.0, machine="node-1",
     )  # fmt: skip
-    waiting = msgspec.structs.replace(first, index=1, ready=False, machine="", waits_for_room=True)
+    waiting = msgspec.structs.replace(first, index=1, ready=False, machine="", waits_for_core=True)
     node = Machine(
         name="node-2", cores=16, cpu_percent=61.0, memory_used_bytes=2**33, memory_total_bytes=2**36, gpus=[]
     )
