@@ -26,9 +26,11 @@ from rich.table import Table
 
 from bench.turns import processor
 from engine.config.run_config import GAMES, make_config
-from engine.host.client import HostClient, HostProcess
+from engine.host.client import HostProcess
 from engine.protocol.messages import Members, Progress, Stop
 from engine.runs.registry import create_run
+from engine.runs.run import Run
+from tests.support.program import members_of, next_event, runner_of
 
 FORMS = {"local": "none", "through Ray": "local"}
 
@@ -53,18 +55,18 @@ def measure(seconds: float, game: str, actors: int, ray: str) -> Turn:
                    "save_every": 10**9, "steps": 10**9, "run_dir": folder}  # fmt: skip
         host = HostProcess(create_run(make_config(options)))
         with host.connect() as client:
-            await_learning(client)
-            before, since = cpu_seconds(host.process.pid), time.monotonic()
-            first = await_members(client)
+            next_event(client, Progress, lambda progress: progress.updates > 20)
+            before, since = cpu_seconds(host.run), time.monotonic()
+            first = next_event(client, Members)
             found = first
             lags, wire, samples = [], [], []
             while time.monotonic() - since < seconds:
-                found = await_members(client)
+                found = next_event(client, Members)
                 lags.append(statistics.mean(member.lag for member in found.members))
                 wire.append(found.wire_bytes_per_s)
                 samples.append(found.samples_per_s)
             spent = time.monotonic() - since
-            after = cpu_seconds(host.process.pid)
+            after = cpu_seconds(host.run)
             client.send(Stop())
         host.process.wait()
     steps = sum(member.env_steps for member in found.members) - sum(member.env_steps for member in first.members)
@@ -75,25 +77,11 @@ def measure(seconds: float, game: str, actors: int, ray: str) -> Turn:
     )  # fmt: skip
 
 
-def await_learning(client: HostClient) -> None:
-    while True:
-        event = client.receive()
-        if isinstance(event, Progress) and event.updates > 20:
-            return
-
-
-def await_members(client: HostClient) -> Members:
-    while True:
-        event = client.receive()
-        if isinstance(event, Members):
-            return event
-
-
-def cpu_seconds(host: int) -> dict[str, float]:
+def cpu_seconds(run: Run) -> dict[str, float]:
     """Processor time of the run's processes: its actors, and all of them but the host."""
     found = {"actors": 0.0, "run": 0.0}
-    (runner,) = (child for child in psutil.Process(host).children() if "spawn_main" in " ".join(child.cmdline()))
-    members = {child.pid for child in runner.children() if "spawn_main" in " ".join(child.cmdline())}
+    runner = runner_of(run)
+    members = {member.pid for member in members_of(run)}
     for process in [runner, *runner.children(recursive=True)]:
         with contextlib.suppress(psutil.Error):
             times = process.cpu_times()

@@ -43,7 +43,7 @@ def reach(address: str, timeout_s: float) -> None:
     socket.create_connection((host.strip("[]"), int(port)), timeout_s).close()
 
 
-def _answer_of(address: str, timeout_s: float) -> Answer:
+def answer_of(address: str, timeout_s: float) -> Answer:
     """What the server at HOST:PORT makes of a call that Ray's heads know."""
     import grpc  # a dependency of TensorBoard; slow to import
 
@@ -79,7 +79,7 @@ def check_cluster(asked: str) -> tuple[str, Answer]:
         raise UserError(
             f"--ray: nobody answers at {address} ({reason}); start a cluster there with: ray start --head"
         ) from None
-    answer = _answer_of(address, _ANSWER_S)
+    answer = answer_of(address, _ANSWER_S)
     if answer == "no cluster":
         raise UserError(
             f"--ray: what listens at {address} does not answer as a Ray cluster does; "

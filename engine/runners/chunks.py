@@ -271,8 +271,11 @@ class CheckedChunk:
 
 def _at(stacked: T, index: int | slice) -> T:
     """A dataclass of the same type with that part of each array; what is None stays None."""
-    arrays: dict[str, Any] = {field.name: getattr(stacked, field.name) for field in dataclasses.fields(stacked)}
-    return type(stacked)(**{name: None if array is None else array[index] for name, array in arrays.items()})
+    parts: dict[str, Any] = {}
+    for field in dataclasses.fields(stacked):
+        array = getattr(stacked, field.name)
+        parts[field.name] = None if array is None else array[index]
+    return type(stacked)(**parts)
 
 
 def _packed(array: NDArray[np.uint8]) -> bytes:

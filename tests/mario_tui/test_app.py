@@ -22,7 +22,7 @@ from mario_tui.screens.home import HomeScreen
 from mario_tui.screens.new_run import NewRunScreen
 from mario_tui.widgets.panels.game import GameView
 from tests.support.app import recorded_run, start, type_at_once, until
-from tests.support.program import PATIENCE_S, FinishedRun
+from tests.support.program import PATIENCE_S, FinishedRun, runner_of
 
 SIZES = [(80, 24), (120, 40)]
 
@@ -163,10 +163,7 @@ async def test_a_crashed_engine_is_shown_with_reason_and_log(tmp_path: Path) -> 
         dashboard = app.screen
         assert isinstance(dashboard, DashboardScreen)
         await until(pilot, lambda: state_of(dashboard) == "running", "training")
-        import psutil
-
-        (runner,) = (p for p in psutil.Process(host.process.pid).children() if "spawn_main" in " ".join(p.cmdline()))
-        runner.kill()
+        runner_of(host.run).kill()
         await until(pilot, lambda: app._notifications, "the notice")
         notice = " ".join(str(notice.message) for notice in app._notifications)
         assert "killed by SIGKILL" in notice

@@ -29,10 +29,10 @@ from tests.support.program import (
     json_lines,
     next_event,
     nobody_is_left,
-    processes_of,
     read_event,
     rest_of,
     run_program,
+    runner_of,
     the_run,
     wait_until,
 )
@@ -131,9 +131,7 @@ def test_hangup_is_ignored_and_a_second_signal_ends_at_once(tmp_path: Path) -> N
         process.send_signal(signal.SIGHUP)
         later = read_event(process, "progress", state="running")
         assert later["env_steps"] >= first["env_steps"]
-        for runner in processes_of(tmp_path):
-            if "spawn_main" in " ".join(runner.cmdline()):
-                runner.suspend()  # it can't answer the first request
+        runner_of(the_run(tmp_path)).suspend()  # it can't answer the first request
         process.send_signal(signal.SIGTERM)
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=PATIENCE_S)
@@ -162,7 +160,7 @@ def test_a_reader_that_leaves_stops_the_run_in_order(signalled: bool, tmp_path: 
 def test_a_killed_runner_is_a_failure_with_reason_and_log(tmp_path: Path) -> None:
     with headless("--steps", "100000000", "--restarts", "0", cwd=tmp_path) as process:
         read_event(process, "progress", state="running")
-        next(p for p in processes_of(tmp_path) if "spawn_main" in " ".join(p.cmdline())).kill()
+        runner_of(the_run(tmp_path)).kill()
         _, err = process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 1
     assert re.search(r"failed: the runner process crashed \(killed by SIGKILL\); log: .*run\.log", err)
@@ -207,7 +205,7 @@ def test_a_full_disk_is_told_and_only_the_missing_final_checkpoint_is_a_failure(
     with headless("--steps", "100000000", cwd=tmp_path) as process:
         read_event(process, "progress", state="running")
         run = the_run(tmp_path)
-        runner = next(p for p in processes_of(tmp_path) if "spawn_main" in " ".join(p.cmdline()))
+        runner = runner_of(run)
         for full in (runner, psutil.Process(run.record().pid)):
             full.rlimit(psutil.RLIMIT_FSIZE, (1000, 1000))  # as on a full disk, its writes fail from now on
         with HostClient(run) as client:

@@ -113,6 +113,22 @@ def child(work: Callable[..., None], *arguments: Any) -> Iterator[SpawnProcess]:
         process.join()
 
 
+def spawned_by(process: psutil.Process) -> list[psutil.Process]:
+    """The children that multiprocessing has started, without its helpers."""
+    return [child for child in process.children() if "spawn_main" in " ".join(child.cmdline())]
+
+
+def runner_of(run: Run) -> psutil.Process:
+    """The process that a run's host has started: it learns, or coordinates those that do."""
+    (runner,) = spawned_by(psutil.Process(run.record().pid))
+    return runner
+
+
+def members_of(run: Run) -> list[psutil.Process]:
+    """The processes that the runner has started: actors, workers or ranks."""
+    return spawned_by(runner_of(run))
+
+
 def processes_of(folder: Path) -> list[psutil.Process]:
     """All our processes that work in a folder: hosts, runners, evaluations."""
     found = []

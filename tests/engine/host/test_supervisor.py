@@ -55,7 +55,16 @@ from engine.runners.message_queue import CommandQueue, ReportQueue
 from engine.runs import checkpoints
 from engine.runs.registry import create_run
 from engine.runs.run import Run
-from tests.support.program import PATIENCE_S, headless, next_event, nobody_is_left, read_event, the_run, wait_until
+from tests.support.program import (
+    PATIENCE_S,
+    headless,
+    next_event,
+    nobody_is_left,
+    read_event,
+    spawned_by,
+    the_run,
+    wait_until,
+)
 
 
 def test_many_clients_one_run(tmp_path: Path) -> None:
@@ -212,8 +221,7 @@ def test_a_runner_that_hangs_while_it_starts_is_stopped_at_once(tmp_path: Path) 
         wait_until(lambda: run.record().socket, "the host")
 
         def suspended() -> bool:
-            runners = psutil.Process(run.record().pid).children()
-            found = [each for each in runners if "spawn_main" in " ".join(each.cmdline())]
+            found = spawned_by(psutil.Process(run.record().pid))
             for runner in found:
                 runner.suspend()
             return bool(found)

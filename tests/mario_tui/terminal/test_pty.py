@@ -23,6 +23,7 @@ from tests.support.program import (
     read_event,
     rest_of,
     run_program,
+    runner_of,
     the_run,
     wait_until,
 )
@@ -99,10 +100,7 @@ def test_training_survives_its_terminal_and_is_attached_again(how: str, tmp_path
 def test_a_failed_engine_gives_status_1_and_the_reason_on_a_restored_terminal(tmp_path: Path) -> None:
     terminal = Terminal("--game", "mario", "--parallel-envs", "2", "--restarts", "0", cwd=tmp_path)
     run = started(terminal, tmp_path)
-    import psutil
-
-    (runner,) = (p for p in psutil.Process(run.record().pid).children() if "spawn_main" in " ".join(p.cmdline()))
-    runner.kill()
+    runner_of(run).kill()
     terminal.wait_for("✗ failed")
     terminal.send("q")
     assert terminal.wait() == 1
