@@ -15,10 +15,12 @@ from engine.config.command_line import add_arguments, given
 from engine.config.fields import flag, must_be_within, read_number
 from engine.config.presets import PRESETS
 from engine.config.run_config import GAMES, RUNNERS, make_config
+from engine.config.torchrun import torchrun_rank
 from engine.errors import UserError
 from engine.runs import policies
 from engine.runs.registry import find_run, list_runs
 from engine.runs.run import RECORD_FILE, Run, record_as_dict
+from engine.runtime.parent import stopped_with_parent
 from engine.runtime.text import printable, printable_stream
 from mario_tui.data.standing import standing
 from mario_tui.launch import expanded, make_plan
@@ -124,6 +126,12 @@ def _train(arguments: list[str]) -> int:
             "serve"
         )
     plan = make_plan(values, options.config, options.resume, options.preset)
+    if (rank := torchrun_rank()) is not None:
+        if not options.no_ui:
+            raise UserError(f"torchrun needs --no-ui; for the dashboard: mario-tui attach {rank.name}")
+        if rank.index:
+            os.execv(sys.executable, [sys.executable, "-P", "-m", "engine.commands.rank"])
+        stopped_with_parent()
     if options.log_format and not options.no_ui:
         raise UserError("--log-format needs --no-ui")
     if options.no_ui:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from engine.config.presets import preset
 from engine.config.run_config import ConfigError, RunConfig, carried_over, load_toml, make_config
+from engine.config.torchrun import TorchrunRank, torchrun_rank
 from engine.errors import UserError
 from engine.host.client import HostProcess
 from engine.host.preflight import check_start
-from engine.runs.checkpoints import find_source
+from engine.runs.checkpoints import committed, find_source
 from engine.runs.registry import create_run
 from engine.runs.run import CONFIG_FILE, Run, read_config
+
+_END_S = 60.0
+"""Seconds that the host of lost ranks has to end before its run starts again."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +29,8 @@ class Plan:
     config: RunConfig
     run: Run | None = None
     checkpoint: Path | None = None
+    name: str | None = None
+    """Of a new run; None: after its game and the time."""
 
     def start(self, *, foreground: bool = False) -> HostProcess:
         """Create or reopen the run's folder and start its host.
@@ -31,7 +38,7 @@ class Plan:
         Raises `UserError` if this machine can't run it (nothing is created then), or if the folder can't be written.
         """
         check_start(self.config, new=self.run is None)
-        run = create_run(self.config) if self.run is None else self.run
+        run = create_run(self.config, self.name) if self.run is None else self.run
         try:
             config = None if self.run is None else self.config
             return HostProcess(run, self.checkpoint, config=config, foreground=foreground)
@@ -53,11 +60,38 @@ def make_plan(
         from_file = {**preset(preset_name), **from_file}
     asked = {**from_file, **given}
     try:
-        return _plan(asked, resume)
+        rank = torchrun_rank()
+        return _plan(asked, resume) if rank is None else _plan_of_rank(rank, asked, resume)
     except ConfigError as error:
         if error.field in only_in_file:
             raise UserError(f"{config_file}: {error.field} {error.reason}") from None
         raise
+
+
+def _plan_of_rank(rank: TorchrunRank, asked: Mapping[str, Any], resume: str | None) -> Plan:
+    """The plan of a process that torchrun has started. The run has the name of torchrun's job: if it exists, it goes on
+    from its newest checkpoint. Ranks other than 0 only check the options."""
+    if asked.get("runner") != "ddp":
+        raise ConfigError("runner", f"must be ddp under torchrun, got {asked.get('runner', RunConfig.runner)}")
+    if asked.get("num_processes", rank.ranks) != rank.ranks:
+        raise ConfigError("num_processes", f"must be left out: torchrun starts {rank.ranks} ranks")
+    asked = {**asked, "num_processes": rank.ranks}
+    config = make_config(asked)
+    if rank.index:
+        return Plan(config)
+    run = Run(Path(config.run_dir) / rank.name)
+    if run.record_path.exists():
+        _await_end(run)
+        resume = str(run.path) if committed(run) else resume
+        return replace(_plan(asked, resume), run=run)
+    return replace(_plan(asked, resume), run=None, name=rank.name)
+
+
+def _await_end(run: Run) -> None:
+    """Wait for the host of ranks that torchrun has just ended."""
+    deadline = time.monotonic() + _END_S
+    while run.is_alive() and time.monotonic() < deadline:
+        time.sleep(0.1)
 
 
 def _plan(asked: Mapping[str, Any], resume: str | None) -> Plan:

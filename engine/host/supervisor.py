@@ -22,6 +22,7 @@ from typing import Any
 import msgspec
 
 from engine.config.run_config import RunConfig
+from engine.config.torchrun import torchrun_rank
 from engine.envs.actions import action_names
 from engine.envs.emulators.protocol import SCREEN_SHAPE
 from engine.errors import UserError
@@ -172,6 +173,7 @@ class Host:
             self._done is None
             and self._stops == 0
             and self._runner.ready
+            and torchrun_rank() is None  # otherwise torchrun starts all ranks again
             and not (self._failure is not None and self._failure.final)
             and self._restarts < self._config.restarts
         )

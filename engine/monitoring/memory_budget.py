@@ -9,6 +9,7 @@ from pathlib import Path
 import psutil
 
 from engine.config.run_config import RunConfig
+from engine.config.torchrun import processes_here
 from engine.errors import UserError
 from engine.runtime.threads import CGROUP
 
@@ -97,12 +98,14 @@ def fits_device(
 def _required_bytes(
     config: RunConfig, frame_shape: tuple[int, ...], stack: int, mask_actions: int, *, with_replay: bool
 ) -> tuple[int, int]:
-    """Bytes of host memory per transition, and for everything except the replay."""
+    """Bytes of this machine's memory per transition of the run, and for everything except the replay."""
     each = replay_bytes(1, frame_shape, mask_actions) if with_replay else 9  # priorities stay in memory
     batch = config.batch_size * stack * math.prod(frame_shape) * _SAMPLE_BYTES[config.game] // config.accumulate
-    learners = 1 if config.runner == "apex" else config.processes
+    here = processes_here(config.processes)
+    each = math.ceil(each * here / config.processes)  # ranks on other machines have their own part of the replay
+    learners = 1 if config.runner == "apex" else here
     actors_elsewhere = config.ray not in ("none", "local")
-    processes = 1 if actors_elsewhere else config.processes + (config.runner == "apex")
+    processes = 1 if actors_elsewhere else here + (config.runner == "apex")
     return each, _PROCESS_BYTES * processes + batch * learners
 
 

@@ -21,6 +21,7 @@ from engine.agents.autotune import BATCH_SIZES
 from engine.agents.double_dqn import resolve_device
 from engine.agents.exploration import epsilon_ladder
 from engine.config.run_config import RunConfig
+from engine.config.torchrun import processes_here
 from engine.envs.factory import describe_games, make_lanes
 from engine.envs.vec_env import Lanes
 from engine.errors import UserError
@@ -67,7 +68,7 @@ class ActorLearner:
         **learner: Any,
     ) -> None:
         self.config, self._shared_state, self._index, self._screen = config, shared_state, index, screen
-        self.threads = budget(config, shared_state.members)
+        self.threads = budget(config, processes_here(shared_state.members))
         env_seed, explore_seed, learn_seed = (
             int(each) for each in np.random.SeedSequence(config.seed if seed is None else seed).generate_state(3)
         )

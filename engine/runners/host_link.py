@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 from engine.protocol.messages import Beat, Command, Log, Pause, Report, Resume, Set, Stop
@@ -24,6 +25,8 @@ class HostLink:
         self._reports, self._commands = reports, commands
         self._waiting = Outstanding()
         self._beaten_at = float("-inf")
+        self.on_beat: Callable[[], object] = lambda: None
+        """Called with every heartbeat."""
 
     def commands(self, wait_s: float = 0.0) -> list[Command]:
         """Commands that have come, or come within `wait_s` seconds, each asked for once."""
@@ -60,6 +63,7 @@ class HostLink:
         if within_s is not None or now - self._beaten_at >= 1:
             self._beaten_at = now
             self.send(Beat(within_s=SILENCE_LIMIT_S if within_s is None else within_s))
+        self.on_beat()
 
     def log(self, text: str, level: Any = "info") -> None:
         self.send(Log(at=time.time(), level=level, text=text))

@@ -1,4 +1,5 @@
-"""Shared memory of a run's processes: orders from the coordinator; counts, heartbeats and episodes from each member.
+"""State of a run's processes: orders from the coordinator; counts, heartbeats and episodes from each member. It lies in
+memory that they share. On several machines each has a copy, and `engine.runners.rank_group` keeps them up to date.
 
 Every number has exactly one writer, so there are no locks, no writer waits for a reader, and a killed process leaves
 nothing inconsistent. Orders lie here and not in queues, because they are states (paused, a learning rate): a member
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import multiprocessing
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import astuple, fields
 from typing import get_args
 
@@ -173,6 +174,46 @@ class SharedState:
         """How often a setting was changed. Setting the same value again counts, since beta anneals in between."""
         return int(self._tunings[TUNABLE.index(name)])
 
+    # ------------------------------------------------------------------------------------------ between machines
+
+    def orders(self) -> NDArray[np.float64]:
+        """The coordinator's orders and settings, for `follow` on another machine."""
+        trace_s = max(0.0, float(self._trace[0]) - time.monotonic())
+        state, env_steps, _, updates = self._order
+        numbers = [state, env_steps, updates, self._screen_fps[0], self._level[0], self._beta[0], trace_s]
+        return np.concatenate([np.array(numbers, np.float64), self._tuned, self._tunings])
+
+    def follow(self, orders: NDArray[np.float64]) -> None:
+        """Take over the coordinator's `orders`."""
+        (state, env_steps, updates, fps, level, beta, trace_s), tuned = orders[:7], orders[7:]
+        self._order[[0, 1, 3]] = state, env_steps, updates
+        self._screen_fps[0], self._level[0], self._beta[0] = fps, level, beta
+        self._trace[0] = time.monotonic() + trace_s
+        self._tuned[:], self._tunings[:] = tuned[: len(TUNABLE)], tuned[len(TUNABLE) :]
+
+    def row(self, member: int) -> NDArray[np.float64]:
+        """A member's counts and times, for `set_row` on another machine."""
+        counts = self.counts[member, [0, 1, 3]].astype(np.float64)
+        return np.concatenate([counts, self.waited[member : member + 1], self.times[member]])
+
+    def set_row(self, member: int, row: NDArray[np.float64]) -> None:
+        """Take over the `row` of a member on another machine, which is its heartbeat."""
+        self.counts[member, [0, 1, 3]] = row[:3]
+        self.waited[member], self.times[member] = row[3], row[4:]
+        self.beat(member)
+
+    def episodes_after(self, member: int, count: int) -> NDArray[np.float64]:
+        """A member's episodes [n, numbers] but the first `count`; at most as many as are kept."""
+        ended = int(self.counts[member, 2])
+        first = max(count, ended - _CAPACITY)
+        kept: NDArray[np.float64] = self._episodes[member, np.arange(first, ended) % _CAPACITY]
+        return kept
+
+    def add_episodes(self, member: int, episodes: NDArray[np.float64]) -> None:
+        """Take over episodes of a member on another machine."""
+        for numbers in episodes:
+            self._add_episode(member, numbers)
+
     # ------------------------------------------------------------------------------------------ a member's own
 
     def beat(self, member: int, within_s: float = HEARTBEAT_S) -> None:
@@ -192,10 +233,14 @@ class SharedState:
         """Record steps played and episodes that ended."""
         counts = self.counts[member]
         for episode in episodes:
-            self._episodes[member, counts[2] % _CAPACITY] = astuple(episode)
-            counts[2] += 1
+            self._add_episode(member, astuple(episode))
         counts[1] += frames
         counts[0] += env_steps
+
+    def _add_episode(self, member: int, numbers: Sequence[float] | NDArray[np.float64]) -> None:
+        count = self.counts[member, 2]
+        self._episodes[member, count % _CAPACITY] = numbers
+        self.counts[member, 2] = count + 1  # written last, so a reader that sees it finds the episode
 
 
 def overdue(due: NDArray[np.float64]) -> NDArray[np.bool_]:

@@ -21,11 +21,12 @@ _CLOCK_TOLERANCE_S = 24 * 3600.0
 _MAX_PATH_BYTES = 2**16
 
 
-def create_run(config: RunConfig) -> Run:
-    """Create and register the folder of a new run. Raises `UserError` if the folder can't be written or its
-    path is not valid UTF-8."""
-    game = f"{config.game}-{config.board or config.stage}"
-    stamp = time.strftime("%Y%m%d-%H%M%S")
+def create_run(config: RunConfig, name: str | None = None) -> Run:
+    """Create and register the folder of a new run, named after its game and the time if it has no `name`.
+
+    Raises `UserError` if the folder can't be written or its path is not valid UTF-8.
+    """
+    name = name or f"{config.game}-{config.board or config.stage}-{time.strftime('%Y%m%d-%H%M%S')}"
     parent = Path(config.run_dir)
     utf8_path(parent)  # checked before anything is created
     created: Path | None = None
@@ -33,7 +34,7 @@ def create_run(config: RunConfig) -> Run:
         parent.mkdir(parents=True, exist_ok=True)
         for suffix in ("", *(f"-{n}" for n in range(2, 100))):
             with contextlib.suppress(FileExistsError):
-                path = parent / f"{game}-{stamp}{suffix}"
+                path = parent / f"{name}{suffix}"
                 path.mkdir()
                 created = path
                 break

@@ -1,0 +1,58 @@
+"""What torchrun tells the processes that it starts, in their environment.
+
+See "Environment Variables" of https://docs.pytorch.org/docs/stable/elastic/run.html.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+
+from engine.errors import UserError
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_NO_NAME = "none"
+"""torchrun's `--rdzv-id` if none is given."""
+
+
+@dataclass(frozen=True)
+class TorchrunRank:
+    """This process, as torchrun has started it, or the one that has started this process."""
+
+    index: int
+    ranks: int
+    """Of the whole run."""
+    local_index: int
+    local_ranks: int
+    """On this machine."""
+    name: str
+    """torchrun's `--rdzv-id`."""
+    restarts: int
+    """How many times torchrun has started all ranks again."""
+
+
+def torchrun_rank() -> TorchrunRank | None:
+    """The rank that this process belongs to; None if torchrun did not start it.
+
+    Raises `UserError` if the job has no name that a folder can have.
+    """
+    name = os.environ.get("TORCHELASTIC_RUN_ID")
+    if name is None:
+        return None
+    if name == _NO_NAME or not _NAME.fullmatch(name):
+        raise UserError(
+            "torchrun: --rdzv-id must be given: it names the run, so that a restart finds it; accepted: letters, "
+            f"digits, '.', '_' and '-', got {name!r}"
+        )
+    index, ranks, local_index, local_ranks, restarts = (
+        int(os.environ[variable])
+        for variable in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "TORCHELASTIC_RESTART_COUNT")
+    )
+    return TorchrunRank(index, ranks, local_index, local_ranks, name, restarts)
+
+
+def processes_here(processes: int) -> int:
+    """How many of a run's `processes` are on this machine."""
+    rank = torchrun_rank()
+    return processes if rank is None else min(processes, rank.local_ranks)
