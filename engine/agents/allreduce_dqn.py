@@ -1,12 +1,14 @@
 """Double DQN on several ranks: each learns from its own batch, and all take the same step with the mean gradient.
 
-Gradients are all-reduced one parameter at a time while the backward pass is still computing the others. Every rank
-starts the same reductions in the same order. A rank that runs out of memory contributes zeros and reports it, and then
-all ranks repeat the update in smaller parts.
+Gradients are all-reduced in buckets of several parameters while the backward pass is still computing the others (Li et
+al. 2020, arXiv:2006.15704). Every rank starts the same reductions in the same order. A rank that runs out of memory
+contributes zeros and reports it, and then all ranks repeat the update in smaller parts.
 """
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -18,6 +20,25 @@ from engine.buffers import Batch
 from engine.buffers.device.storage import Array, TensorBatch
 from engine.runtime.stopwatch import stopwatch
 
+_BUCKET_BYTES = 2**20
+"""Gradients in a bucket. Each reduction costs the latency of the network, so few are better than many."""
+
+
+class RankLostError(RuntimeError):
+    """An operation of all ranks failed: one of them is gone or cut off."""
+
+    def __init__(self) -> None:
+        super().__init__("another rank was lost")
+
+
+@contextlib.contextmanager
+def needs_all_ranks() -> Iterator[None]:
+    """Turns the errors of collective operations, which are plain `RuntimeError`, into `RankLostError`."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise RankLostError from error
+
 
 class AllreduceDQN(DoubleDQN):
     """`DoubleDQN` with collective updates, on the default group of torch.distributed.
@@ -28,9 +49,11 @@ class AllreduceDQN(DoubleDQN):
 
     def __init__(self, network: nn.Module, target: nn.Module, **options: Any) -> None:
         super().__init__(network, target, **{**options, "threads": 1})
-        self._order = list(reversed(self._parameters))  # roughly the order of the backward pass
-        self._index_of = {id(parameter): place for place, parameter in enumerate(self._order)}
-        self._ready = [False] * len(self._order)
+        self._buckets = _buckets(list(reversed(self._parameters)))  # roughly the order of the backward pass
+        self._bucket_of = {id(parameter): place for place, bucket in enumerate(self._buckets) for parameter in bucket}
+        self._missing = [0] * len(self._buckets)
+        """Gradients that each bucket still needs before its reduction can start."""
+        self._reduced: list[Tensor] = []
         self._reductions: list[dist.Work] = []
         self._reducing = False
         for parameter in self._parameters:
@@ -68,12 +91,13 @@ class AllreduceDQN(DoubleDQN):
             release_memory(self.device)
             self._on_out_of_memory(self.accumulate)
         ranks = dist.get_world_size()
-        self.apply([self._gradient(parameter) / ranks for parameter in self._parameters])
+        self.apply([gradient / ranks for gradient in self._reduced_gradients()])
         return self._join(batch, parts)
 
     def _backward(self, batch: Batch | TensorBatch, weights: Array, parts: list[Tensor]) -> None:
         self._reductions.clear()
-        self._ready = [False] * len(self._order)
+        self._reduced.clear()
+        self._missing = [len(bucket) for bucket in self._buckets]
         for parameter in self._parameters:
             parameter.grad = None
         shares = self._shares(len(weights))
@@ -88,31 +112,64 @@ class AllreduceDQN(DoubleDQN):
         """Called by the backward pass for each gradient; starts the reductions that are next in order."""
         if not self._reducing:
             return
-        self._ready[self._index_of[id(parameter)]] = True
-        while len(self._reductions) < len(self._order) and self._ready[len(self._reductions)]:
-            self._start_reduction(self._gradient(self._order[len(self._reductions)]))
+        self._missing[self._bucket_of[id(parameter)]] -= 1
+        while len(self._reduced) < len(self._buckets) and not self._missing[len(self._reduced)]:
+            self._reduce_next_bucket()
 
     @stopwatch("synchronise")
     def _finish_reductions(self, out_of_memory: bool) -> bool:
         """Start the remaining reductions and wait for all; return whether any rank ran out of memory."""
         self._reducing = False
-        for parameter in self._order[len(self._reductions) :]:
+        while len(self._reduced) < len(self._buckets):
             if out_of_memory:
-                parameter.grad = torch.zeros_like(parameter)
-            self._start_reduction(self._gradient(parameter))
+                for parameter in self._buckets[len(self._reduced)]:
+                    parameter.grad = torch.zeros_like(parameter)
+            self._reduce_next_bucket()
         any_out_of_memory = torch.tensor([float(out_of_memory)], device=self.device)
         self._start_reduction(any_out_of_memory)
-        for reduction in self._reductions:
-            reduction.wait()
+        with needs_all_ranks():
+            for reduction in self._reductions:
+                reduction.wait()
         return bool(any_out_of_memory.item())
 
+    def _reduce_next_bucket(self) -> None:
+        gradients = [self._gradient(parameter) for parameter in self._buckets[len(self._reduced)]]
+        self._reduced.append(
+            torch.cat([gradient.flatten() for gradient in gradients]) if gradients[1:] else gradients[0]
+        )
+        self._start_reduction(self._reduced[-1])
+
     def _start_reduction(self, tensor: Tensor) -> None:
-        work = dist.all_reduce(tensor, async_op=True)
+        with needs_all_ranks():
+            work = dist.all_reduce(tensor, async_op=True)
         assert work is not None
         self._reductions.append(work)
+
+    def _reduced_gradients(self) -> list[Tensor]:
+        """The sums over ranks, in the order of the parameters."""
+        found: dict[int, Tensor] = {}
+        for bucket, reduced in zip(self._buckets, self._reduced, strict=True):
+            parts = torch.split(reduced.flatten(), [parameter.numel() for parameter in bucket])
+            for parameter, part in zip(bucket, parts, strict=True):
+                found[id(parameter)] = part.view_as(parameter)
+        return [found[id(parameter)] for parameter in self._parameters]
 
     @staticmethod
     def _gradient(parameter: Tensor) -> Tensor:
         if parameter.grad is None:  # substituting zeros would hide the error: the weights would not change
             raise RuntimeError(f"the backward pass gave no gradient for a parameter of shape {tuple(parameter.shape)}")
         return parameter.grad
+
+
+def _buckets(parameters: list[Tensor]) -> list[list[Tensor]]:
+    """The parameters in their order, divided into buckets of at most `_BUCKET_BYTES`; a larger one is alone."""
+    buckets: list[list[Tensor]] = [[]]
+    size = 0
+    for parameter in parameters:
+        bytes_ = parameter.numel() * parameter.element_size()
+        if buckets[-1] and size + bytes_ > _BUCKET_BYTES:
+            buckets.append([])
+            size = 0
+        buckets[-1].append(parameter)
+        size += bytes_
+    return buckets

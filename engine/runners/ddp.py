@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from engine.agents import Losses
-from engine.agents.allreduce_dqn import AllreduceDQN
+from engine.agents.allreduce_dqn import AllreduceDQN, RankLostError
 from engine.config.run_config import RunConfig
 from engine.config.torchrun import torchrun_rank
 from engine.runners.actor_learner import ActorLearner
@@ -112,7 +112,7 @@ class Runner:
                     coordinator.stop("another rank was told to stop")
             rank.iterate(STOP)
             rank.leave()
-        except RuntimeError:
+        except RankLostError:
             time.sleep(_EXPLAIN_S)
             raise
         self._ranks.close()

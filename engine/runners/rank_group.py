@@ -17,7 +17,7 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 from torch.distributed import Store  # type: ignore[attr-defined]
 
-from engine.agents.allreduce_dqn import AllreduceDQN
+from engine.agents.allreduce_dqn import AllreduceDQN, needs_all_ranks
 from engine.runners.shared_state import SharedState
 from engine.runtime.stopwatch import stopwatch
 
@@ -31,7 +31,7 @@ class RankGroup:
     Args:
         store: where the ranks meet; one of `torch.distributed`'s.
         apart: whether the ranks do not share `shared_state`.
-        timeout_s: seconds after which a rank that does not answer is lost; operations then raise `RuntimeError`.
+        timeout_s: seconds after which a rank that does not answer is lost: operations then raise `RankLostError`.
     """
 
     def __init__(
@@ -108,13 +108,16 @@ class RankGroup:
         """The arrays of all ranks, stacked. Gives heartbeats while it waits: for rank 0's evaluation, say."""
         shared_state, index = self._shared_state, self._index
         gathered = torch.empty((shared_state.members, *own.shape), dtype=torch.float64)
-        pending = dist.all_gather(list(gathered.unbind()), torch.from_numpy(own), group=self._control, async_op=True)
-        assert pending is not None
         before = time.monotonic()
-        while not pending.is_completed():
-            shared_state.beat(index)
-            time.sleep(_NAP_S)
-        pending.wait()
+        with needs_all_ranks():
+            pending = dist.all_gather(
+                list(gathered.unbind()), torch.from_numpy(own), group=self._control, async_op=True
+            )
+            assert pending is not None
+            while not pending.is_completed():
+                shared_state.beat(index)
+                time.sleep(_NAP_S)
+            pending.wait()
         shared_state.waited[index] += time.monotonic() - before
         shared_state.beat(index)
         return gathered.numpy()

@@ -34,9 +34,9 @@ from engine.errors import UserError
 from engine.monitoring.memory_budget import check_memory
 from engine.protocol.messages import Failed, Log
 from engine.runners.actor_learner import budget
-from engine.runners.ddp import device_of_rank
 from engine.runners.host_link import HostLink
 from engine.runners.message_queue import ReportQueue
+from engine.runners.rank import device_of_rank
 from engine.runners.shared_state import SharedState
 from engine.runners.worker_pool import WorkerPool
 from engine.runtime import threads
