@@ -23,6 +23,10 @@ from engine.runtime.stopwatch import stopwatch
 
 GO_ON, WAIT, STOP = 0, 1, 2
 _NAP_S = 0.0002
+_NCCL_S = 60.0
+"""Least timeout of NCCL, which connects in its first operation and ends the process when that takes longer."""
+_RANK_0_S = 60.0
+"""Seconds that the other ranks wait for rank 0 at least, which says every few seconds that it is alive."""
 
 
 class RankGroup:
@@ -31,7 +35,8 @@ class RankGroup:
     Args:
         store: where the ranks meet; one of `torch.distributed`'s.
         apart: whether the ranks do not share `shared_state`.
-        timeout_s: seconds after which a rank that does not answer is lost: operations then raise `RankLostError`.
+        timeout_s: seconds after which a rank that does not answer is lost: operations then raise `RankLostError`. The
+            others wait longer for rank 0, which evaluates and saves in between.
     """
 
     def __init__(
@@ -45,22 +50,23 @@ class RankGroup:
         timeout_s: float,
     ) -> None:
         self._index, self._shared_state, self._apart = index, shared_state, apart
+        self._patience_s = max(timeout_s, _RANK_0_S) if index else timeout_s
         self._episodes_sent = 0
         self.stopped = False
         """Whether the ranks have agreed to stop. They do not wait for each other any more."""
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo0" if sys.platform == "darwin" else "lo")
         if agent.device.type == "cuda":
             torch.cuda.set_device(agent.device)
-        timeout = timedelta(seconds=timeout_s)
+        backend = "nccl" if agent.device.type == "cuda" else "gloo"
         dist.init_process_group(
-            "nccl" if agent.device.type == "cuda" else "gloo",
+            backend,
             store=store,
             rank=index,
             world_size=shared_state.members,
-            timeout=timeout,
+            timeout=timedelta(seconds=max(timeout_s, _NCCL_S) if backend == "nccl" else timeout_s),
         )
         # On the CPU, whatever device the gradients are on.
-        self._control = dist.new_group(backend="gloo", timeout=timeout)
+        self._control = dist.new_group(backend="gloo", timeout=timedelta(seconds=self._patience_s))
         agent.broadcast()
         dist.barrier(self._control)
 

@@ -27,8 +27,9 @@ from engine.runners.shared_state import SharedState
 from engine.runners.watchdog import START_LIMIT_S
 from engine.runners.worker_pool import LEAVE_S
 
-TIMEOUT_S = 120.0
-"""Seconds after which a rank that does not answer is lost: its machine may be cut off."""
+TIMEOUT_S = 18.0
+"""Seconds after which a rank that does not answer is lost: its machine may be cut off. More than the first step or
+update of a rank may take (`FIRST_S`), and less than the host of rank 0 waits for a sign of life (`SILENCE_LIMIT_S`)."""
 _LOAD_EVERY_S = 3.0
 _JOB = "mario_tui/job"
 
@@ -109,7 +110,7 @@ class TorchrunRanks:
             self._looked_at = time.monotonic()
             for index, name in enumerate(self._names):
                 key = _key("load", index)
-                if self.meeting.store.check([key]):
+                if name != self._names[0] and self.meeting.store.check([key]):
                     self._loads[name] = msgspec.msgpack.decode(self.meeting.store.get(key), type=Machine)
         return list(self._loads.values())
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.distributed import FileStore
 
-from engine.agents import DoubleDQN, DuelingQNetwork
+from engine.agents import DoubleDQN, DuelingQNetwork, allreduce_dqn
 from engine.agents.allreduce_dqn import AllreduceDQN
 from engine.agents.initial_priorities import TDErrors
 from engine.agents.shared_dqn import ProcessLock, SharedDQN
@@ -73,7 +73,7 @@ class Short(AllreduceDQN):
         return super()._loss(*arguments)
 
     def _on_gradient(self, parameter: Tensor) -> None:
-        if len(self._reductions) == 2:  # in the middle of a backward pass, with gradients under way
+        if len(self._reductions) == 1:  # in the middle of a backward pass, with gradients under way
             self._run_short("_on_gradient")
         super()._on_gradient(parameter)
 
@@ -86,6 +86,7 @@ class Short(AllreduceDQN):
 def _rank(rank: int, folder: Path) -> None:
     """Learns from its halves, from the weights of rank 0, once for each of `MOMENTS`; leaves all it has become."""
     torch.set_num_threads(1)
+    allreduce_dqn._BUCKET_BYTES = 1000  # several buckets for this small network
     dist.init_process_group("gloo", store=FileStore(str(folder / "meeting"), 2), rank=rank, world_size=2)
     for moment in MOMENTS:
         agent = agent_of(rank, Short)
