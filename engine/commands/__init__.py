@@ -1,1 +1,1 @@
-"""Programs that `mario-tui eval`, `play` and `profile` run in separate processes."""
+"""Programs that `mario-tui eval`, `play`, `profile` and torchrun's ranks run in separate processes."""

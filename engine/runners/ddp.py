@@ -64,7 +64,9 @@ class Runner:
     ) -> None:
         begun_at = env_steps_of(resume_from)
         launched = torchrun_rank()
-        self._ranks: Ranks = LocalRanks(run, config, link, screen) if launched is None else TorchrunRanks(launched)
+        self._ranks: Ranks = (
+            LocalRanks(run, config, link, screen) if launched is None else TorchrunRanks(launched, link)
+        )
         shared_state = self._ranks.shared_state
         shared_state.open(curriculum_level_at(config, resume_from))
         self._actor_learner = ActorLearner(

@@ -21,6 +21,7 @@ from torch.distributed.rendezvous import rendezvous
 
 from engine.config.torchrun import TorchrunRank
 from engine.protocol.messages import Machine
+from engine.runners.host_link import HostLink
 from engine.runners.node_load import NodeSampler
 from engine.runners.rank import RankJob
 from engine.runners.shared_state import SharedState
@@ -75,7 +76,13 @@ class TorchrunRanks:
 
     wire_bytes = 0
 
-    def __init__(self, rank: TorchrunRank) -> None:
+    def __init__(self, rank: TorchrunRank, link: HostLink) -> None:
+        if rank.local_ranks < rank.ranks and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == str(True):
+            link.log(
+                "torchrun: a machine that joins later will end the job; "
+                "set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 for torchrun on every machine",
+                "warning",
+            )
         self.shared_state = SharedState(rank.ranks)
         self.meeting = TorchrunMeeting(rank)
         self._names: list[str] = []
