@@ -20,7 +20,7 @@ from engine.errors import UserError
 from engine.runs import policies
 from engine.runs.registry import find_run, list_runs
 from engine.runs.run import RECORD_FILE, Run, record_as_dict
-from engine.runtime.parent import stopped_with_parent
+from engine.runtime.parent import killed_with_parent
 from engine.runtime.text import printable, printable_stream
 from mario_tui.data.standing import standing
 from mario_tui.launch import expanded, make_plan
@@ -125,13 +125,17 @@ def _train(arguments: list[str]) -> int:
             f"--read-only can't be combined with {flag(asked)}, which starts a run; use it alone, with attach or with "
             "serve"
         )
-    plan = make_plan(values, options.config, options.resume, options.preset)
     if (rank := torchrun_rank()) is not None:
         if not options.no_ui:
             raise UserError(f"torchrun needs --no-ui; for the dashboard: mario-tui attach {rank.name}")
-        if rank.index:
-            os.execv(sys.executable, [sys.executable, "-P", "-m", "engine.commands.rank"])
-        stopped_with_parent()
+        killed_with_parent()
+    plan = make_plan(values, options.config, options.resume, options.preset)
+    if plan.run is not None and plan.is_done:
+        print(f"{plan.run.name}: all environment steps are done")
+        return 0
+    if rank is not None and rank.index:
+        run = str(Path(plan.config.run_dir).resolve() / rank.name)
+        os.execv(sys.executable, [sys.executable, "-P", "-m", "engine.commands.rank", run])
     if options.log_format and not options.no_ui:
         raise UserError("--log-format needs --no-ui")
     if options.no_ui:

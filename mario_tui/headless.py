@@ -30,6 +30,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from engine.config.torchrun import torchrun_rank
 from engine.errors import UserError
 from engine.host.client import HostClient, HostGone, HostProcess
 from engine.protocol.messages import (
@@ -137,7 +138,8 @@ class _Stopper:
         self._requests = 0
         for wanted in (signal.SIGINT, signal.SIGTERM):
             signal.signal(wanted, self._received)
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        # torchrun passes on that its terminal was closed, and then ends.
+        signal.signal(signal.SIGHUP, signal.SIG_IGN if torchrun_rank() is None else self._received)
 
     def set_host(self, host: HostProcess) -> None:
         self._host = host

@@ -14,7 +14,7 @@ from engine.config.torchrun import TorchrunRank, torchrun_rank
 from engine.errors import UserError
 from engine.host.client import HostProcess
 from engine.host.preflight import check_start
-from engine.runs.checkpoints import committed, find_source
+from engine.runs.checkpoints import committed, find_source, read_manifest
 from engine.runs.registry import create_run
 from engine.runs.run import CONFIG_FILE, Run, read_config
 
@@ -31,6 +31,8 @@ class Plan:
     checkpoint: Path | None = None
     name: str | None = None
     """Of a new run; None: after its game and the time."""
+    is_done: bool = False
+    """Whether `run` has done all its steps."""
 
     def start(self, *, foreground: bool = False) -> HostProcess:
         """Create or reopen the run's folder and start its host.
@@ -69,22 +71,27 @@ def make_plan(
 
 
 def _plan_of_rank(rank: TorchrunRank, asked: Mapping[str, Any], resume: str | None) -> Plan:
-    """The plan of a process that torchrun has started. The run has the name of torchrun's job: if it exists, it goes on
+    """The plan of a process that torchrun has started. The run has the name of torchrun's job. If it exists, it resumes
     from its newest checkpoint. Ranks other than 0 only check the options."""
     if asked.get("runner") != "ddp":
         raise ConfigError("runner", f"must be ddp under torchrun, got {asked.get('runner', RunConfig.runner)}")
-    if asked.get("num_processes", rank.ranks) != rank.ranks:
-        raise ConfigError("num_processes", f"must be left out: torchrun starts {rank.ranks} ranks")
+    if (ranks := asked.get("num_processes", rank.ranks)) != rank.ranks:
+        raise ConfigError("num_processes", f"must be {rank.ranks}, the number of torchrun's ranks, got {ranks}")
     asked = {**asked, "num_processes": rank.ranks}
-    config = make_config(asked)
-    if rank.index:
-        return Plan(config)
-    run = Run(Path(config.run_dir) / rank.name)
-    if run.record_path.exists():
-        _await_end(run)
-        resume = str(run.path) if committed(run) else resume
-        return replace(_plan(asked, resume), run=run)
-    return replace(_plan(asked, resume), run=None, name=rank.name)
+    run = Run(Path(asked.get("run_dir", RunConfig.run_dir)) / rank.name)
+    exists = run.record_path.exists()
+    newest = committed(run)[-1:] if exists else []
+    if newest:
+        before = read_config(newest[0] / CONFIG_FILE)
+        if asked.get("steps", before.steps) <= read_manifest(newest[0]).env_steps:
+            return Plan(before, run, is_done=True)
+    if rank.index:  # when resuming, rank 0 checks the options
+        return Plan(RunConfig(run_dir=str(run.path.parent)) if newest or resume else make_config(asked))
+    if not exists:
+        return replace(_plan(asked, resume), run=None, name=rank.name)
+    _await_end(run)
+    newest = committed(run)[-1:]  # its host may have written one more
+    return replace(_plan(asked, str(run.path) if newest else resume), run=run)
 
 
 def _await_end(run: Run) -> None:

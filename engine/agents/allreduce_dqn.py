@@ -130,7 +130,7 @@ class AllreduceDQN(DoubleDQN):
         with needs_all_ranks():
             for reduction in self._reductions:
                 reduction.wait()
-        return bool(any_out_of_memory.item())
+            return bool(any_out_of_memory.item())  # NCCL's reductions end only here
 
     def _reduce_next_bucket(self) -> None:
         gradients = [self._gradient(parameter) for parameter in self._buckets[len(self._reduced)]]

@@ -1,7 +1,8 @@
-"""A rank other than 0 that torchrun has started; see `engine.runners.torchrun_ranks`.
+"""A rank other than 0 that torchrun has started: `python -m engine.commands.rank RUN`.
 
-Its options come from rank 0. SIGTERM and SIGINT, which torchrun passes on, stop the whole run in order. Before the
-ranks have met there is nothing to stop, and they end the process at once.
+RUN is the folder of the run; the options come from rank 0 (`engine.runners.torchrun_ranks`). The signals that torchrun
+passes on stop the whole run in order. Before the ranks have formed a group there is nothing to stop, and they end the
+process at once.
 """
 
 from __future__ import annotations
@@ -10,36 +11,56 @@ import multiprocessing
 import signal
 import sys
 import threading
+from pathlib import Path
 
+from engine.agents.allreduce_dqn import RankLostError
 from engine.config.torchrun import torchrun_rank
+from engine.errors import UserError
+from engine.protocol.failures import describe
+from engine.runners.ddp import JOIN_S
 from engine.runners.frame_mailbox import FrameMailbox
 from engine.runners.rank import join_ranks
 from engine.runners.shared_state import SharedState
-from engine.runners.torchrun_ranks import TorchrunMeeting
+from engine.runners.torchrun_ranks import TorchrunFollower
 from engine.runtime.parent import killed_with_parent
 from engine.runtime.text import printable_stream
 
 
-def main() -> None:
+def main(run: Path) -> int:
+    """Returns the exit status: 0 if the ranks have agreed to stop, 1 if one was lost, 2 if this machine is unfit."""
     sys.stdout, sys.stderr = printable_stream(sys.stdout), printable_stream(sys.stderr)
     killed_with_parent()
     rank = torchrun_rank()
     assert rank is not None
-    stop = threading.Event()
-    meeting = TorchrunMeeting(rank)
-    job = meeting.job()
-    if rank.local_index == 0:
-        meeting.report_load()
+    follower = TorchrunFollower(rank)
+    job = follower.job()
 
     def log(text: str) -> None:
         print(f"rank {rank.index}: {text}", file=sys.stderr)
 
+    stop = threading.Event()
     screen = FrameMailbox(multiprocessing.get_context("spawn"))
-    joined = join_ranks(job, rank.index, rank.restarts, SharedState(rank.ranks), screen, meeting, log)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
-    joined.play(stop.is_set)
+    try:
+        joined = join_ranks(run, job, rank.index, rank.restarts, SharedState(rank.ranks), screen, follower, log)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, lambda *_: stop.set())
+        if rank.local_index == 0:
+            follower.report_load()
+        joined.play(stop.is_set)
+    except RankLostError as error:
+        log(str(error))
+        return 1
+    except Exception as error:
+        follower.fail(describe(error).reason)
+        if not isinstance(error, UserError):
+            raise
+        log(str(error))
+        return 2
+    finally:
+        follower.close()
+    stop.wait(JOIN_S)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(Path(sys.argv[1])))

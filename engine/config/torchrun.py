@@ -18,7 +18,7 @@ _NO_NAME = "none"
 
 @dataclass(frozen=True)
 class TorchrunRank:
-    """This process, as torchrun has started it, or the one that has started this process."""
+    """The rank of this process. Processes that a rank starts inherit it: rank 0's host and runner."""
 
     index: int
     ranks: int
@@ -29,7 +29,7 @@ class TorchrunRank:
     name: str
     """torchrun's `--rdzv-id`."""
     restarts: int
-    """How many times torchrun has started all ranks again."""
+    """Failures after which torchrun on this machine has started its ranks again."""
 
 
 def torchrun_rank() -> TorchrunRank | None:
@@ -50,6 +50,12 @@ def torchrun_rank() -> TorchrunRank | None:
         for variable in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "TORCHELASTIC_RESTART_COUNT")
     )
     return TorchrunRank(index, ranks, local_index, local_ranks, name, restarts)
+
+
+def is_first_here(index: int) -> bool:
+    """Whether process `index` of a run is the first one on its machine."""
+    rank = torchrun_rank()
+    return index == 0 if rank is None else rank.local_index == 0
 
 
 def processes_here(processes: int) -> int:

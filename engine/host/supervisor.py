@@ -218,8 +218,14 @@ class Host:
             loop.call_soon_threadsafe(self._parent_gone)
 
     def _parent_gone(self) -> None:
-        if self._stops == 0:  # otherwise it is stopping already; this is no second request
+        if self._stops:
+            return  # it is stopping already; this is no second request
+        if torchrun_rank() is None:
             self._stop("the parent process is gone")
+        else:  # as if this machine was lost: after an orderly stop, torchrun on the others would think it was the end
+            self._stops = 1
+            self._failure = self._failed("torchrun is gone")
+            self._runner.kill()
 
     def _stop(self, reason: str) -> None:
         """First request: stop in order. Second request, or while the runner is starting: stop at once."""

@@ -7,10 +7,12 @@ not rescaled. The epsilon ladder spans the lanes of all ranks. Rank 0 coordinate
 
 from __future__ import annotations
 
+import secrets
 import time
 from pathlib import Path
 from typing import Protocol
 
+from engine import __version__
 from engine.agents import Losses
 from engine.agents.allreduce_dqn import AllreduceDQN, RankLostError
 from engine.config.run_config import RunConfig
@@ -20,18 +22,20 @@ from engine.runners.coordinator import Coordinator, curriculum_level_at, env_ste
 from engine.runners.frame_mailbox import FrameMailbox
 from engine.runners.host_link import HostLink
 from engine.runners.local_ranks import LocalRanks
-from engine.runners.rank import Meeting, Rank, RankJob, of_rank
-from engine.runners.rank_group import GO_ON, STOP, WAIT
+from engine.runners.rank import Rank, RankJob, Rendezvous, of_rank
+from engine.runners.rank_group import PLAY, STOP, WAIT
 from engine.runners.shared_state import SharedState
 from engine.runners.stats.processes import Cluster, ProcessStats
 from engine.runners.torchrun_ranks import TorchrunRanks
 from engine.runners.worker_pool import LEAVE_S
+from engine.runs.run import Run
 
-_EXPLAIN_S = 2.0
-"""Seconds to wait, after a failed collective operation, for the pool's thread to report which rank was lost."""
+JOIN_S = 5.0
+"""Seconds that a rank waits before it leaves because of another one's SIGTERM: if a machine joins, torchrun is about to
+send it one as well, and takes a rank that has left before that for one that has finished."""
 
 
-class Ranks(Protocol):
+class Ranks(Rendezvous, Protocol):
     """The ranks other than 0, wherever they are."""
 
     @property
@@ -39,15 +43,14 @@ class Ranks(Protocol):
         """Rank 0's."""
 
     @property
-    def meeting(self) -> Meeting:
-        """How rank 0 forms a group with them."""
-
-    @property
     def cluster(self) -> Cluster | None:
         """Where they are, if they may be on other machines."""
 
     def start(self, job: RankJob) -> None:
         """Let them begin."""
+
+    def why_lost(self) -> str:
+        """After one was lost: the reason, if it becomes known soon, or an empty text."""
 
     def restarts(self, index: int) -> int:
         """How many times rank `index` was replaced."""
@@ -68,7 +71,8 @@ class Runner:
             LocalRanks(run, config, link, screen) if launched is None else TorchrunRanks(launched, link)
         )
         shared_state = self._ranks.shared_state
-        shared_state.open(curriculum_level_at(config, resume_from))
+        level = curriculum_level_at(config, resume_from)
+        shared_state.open(level)
         self._actor_learner = ActorLearner(
             run,
             of_rank(config, 0),
@@ -81,9 +85,20 @@ class Runner:
             agent=AllreduceDQN,
         )
         learner = self._actor_learner.learner
-        resumed = None if resume_from is None else str(resume_from)
-        self._ranks.start(RankJob(str(run), config.options(), learner.choices.state(), resumed, begun_at))
-        self._rank = Rank(self._actor_learner, shared_state, 0, self._ranks.meeting)
+        self._ranks.start(
+            RankJob(
+                start=secrets.token_hex(8),
+                version=__version__,
+                device=learner.agent.device.type,
+                created_at=Run(run).record().created_at,
+                options=config.options(),
+                choices=learner.choices.state(),
+                resume_from=None if resume_from is None else str(resume_from),
+                begun_at=begun_at,
+                level=level,
+            )
+        )
+        self._rank = Rank(self._actor_learner, shared_state, 0, self._ranks, link.beat)
         link.on_beat = self._rank.keep_in_touch
         self._coordinator = Coordinator(
             run,
@@ -109,13 +124,15 @@ class Runner:
         losses: list[Losses] = []
         try:
             while coordinator.proceed(losses):
-                losses = rank.iterate(WAIT if coordinator.paused else GO_ON)
+                losses = rank.iterate(WAIT if coordinator.paused else PLAY)
                 if rank.stopped:
                     coordinator.stop("another rank was told to stop")
+                    time.sleep(JOIN_S)
             rank.iterate(STOP)
             rank.leave()
         except RankLostError:
-            time.sleep(_EXPLAIN_S)
+            if reason := self._ranks.why_lost():
+                raise RuntimeError(reason) from None
             raise
         self._ranks.close()
         coordinator.finish()

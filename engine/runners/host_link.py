@@ -25,8 +25,8 @@ class HostLink:
         self._reports, self._commands = reports, commands
         self._waiting = Outstanding()
         self._beaten_at = float("-inf")
-        self.on_beat: Callable[[], object] = lambda: None
-        """Called with every heartbeat."""
+        self.on_beat: Callable[[float], object] = lambda within_s: None
+        """Called with every heartbeat, and the seconds until the next one."""
 
     def commands(self, wait_s: float = 0.0) -> list[Command]:
         """Commands that have come, or come within `wait_s` seconds, each asked for once."""
@@ -59,11 +59,11 @@ class HostLink:
 
         With `within_s`, at once: the next sign of life may take that many seconds.
         """
-        now = time.monotonic()
+        now, silence_s = time.monotonic(), SILENCE_LIMIT_S if within_s is None else within_s
         if within_s is not None or now - self._beaten_at >= 1:
             self._beaten_at = now
-            self.send(Beat(within_s=SILENCE_LIMIT_S if within_s is None else within_s))
-        self.on_beat()
+            self.send(Beat(within_s=silence_s))
+        self.on_beat(silence_s)
 
     def log(self, text: str, level: Any = "info") -> None:
         self.send(Log(at=time.time(), level=level, text=text))

@@ -24,6 +24,7 @@ from engine.buffers import Replay
 from engine.buffers.device.replay import DeviceReplayBuffer
 from engine.buffers.saved_arrays import mapped_arrays, save_arrays
 from engine.config.run_config import RunConfig
+from engine.config.torchrun import is_first_here
 from engine.envs.factory import describe_task
 from engine.envs.vec_env import Frames, PlayedStep, Spec
 from engine.monitoring.memory_budget import check_memory
@@ -87,7 +88,7 @@ class Learner:
         config = dataclasses.replace(config, batch_size=self.choices.batch_size)
         on_device = replay is None and belongs_on_device(config, spec, device, index, share)
         elsewhere = replay is None and (config.replay_in_files or (on_device and device.type != "cpu"))
-        if index == 0:  # checks for all processes of the run, before the others allocate
+        if is_first_here(index):  # checks for all processes on this machine, before the others allocate
             check_memory(
                 config, spec.frame_shape, spec.stack, spec.actions if spec.masked else 0, with_replay=not elsewhere
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,19 +16,19 @@ from engine.runners.rank import RankJob, join_ranks
 from engine.runners.shared_state import SharedState
 from engine.runners.worker_pool import LEAVE_S, WorkerPool
 
+_EXPLAIN_S = 2.0
+
 
 @dataclass(frozen=True)
-class _LocalMeeting:
-    """The ranks meet in a file; see `engine.runners.rank.Meeting`."""
+class _LocalRendezvous:
+    """The ranks find each other through a file; see `engine.runners.rank.Rendezvous`."""
 
     path: Path
     ranks: int
 
-    apart = False
-    timeout_s = 24 * 3600.0
-    """The pool notices lost ranks much earlier. One that the user has suspended is not lost."""
+    shares_state = True
 
-    def meet(self) -> Store:
+    def join(self) -> Store:
         return FileStore(str(self.path), self.ranks)
 
 
@@ -35,18 +36,28 @@ class LocalRanks:
     """The ranks other than 0; see `engine.runners.ddp.Ranks`."""
 
     cluster = None
+    shares_state = True
 
     def __init__(self, run: Path, config: RunConfig, link: HostLink, screen: FrameMailbox) -> None:
         self._link, self._screen, self._memory = link, screen, SharedMemory()
         self.shared_state = SharedState(config.num_processes, self._memory)
         self._pool: WorkerPool | None = None
-        meeting = run / ".ranks.partial"
-        meeting.unlink(missing_ok=True)
-        self.meeting = _LocalMeeting(meeting, config.num_processes)
+        self._run = run
+        self._file = run / ".ranks.partial"
+        self._file.unlink(missing_ok=True)
+        self._rendezvous = _LocalRendezvous(self._file, config.num_processes)
 
     def start(self, job: RankJob) -> None:
-        arguments = (job, self._memory, self._screen, self.meeting)
+        arguments = (self._run, job, self._memory, self._screen, self._rendezvous)
         self._pool = WorkerPool("rank", _work, arguments, self.shared_state, self._link, first=1, replace=False)
+
+    def join(self) -> Store:
+        return self._rendezvous.join()
+
+    def why_lost(self) -> str:
+        """Wait for the pool's thread, which reports the lost rank and ends this process."""
+        time.sleep(_EXPLAIN_S)
+        return ""
 
     def restarts(self, index: int) -> int:
         return 0 if self._pool is None else self._pool.restarts(index)
@@ -55,17 +66,19 @@ class LocalRanks:
         self.shared_state.stop()
         if self._pool is not None:
             self._pool.close(leave_s)
-        self.meeting.path.unlink(missing_ok=True)  # only now: NCCL's monitor reads it as long as the group exists
+        self._file.unlink(missing_ok=True)  # only now: NCCL's monitor reads it as long as the group exists
 
 
 def _work(
     link: HostLink,
     index: int,
     restarts: int,
+    run: Path,
     job: RankJob,
     memory: SharedMemory,
     screen: FrameMailbox,
-    meeting: _LocalMeeting,
+    rendezvous: _LocalRendezvous,
 ) -> None:
     """The main function of rank `index` > 0."""
-    join_ranks(job, index, restarts, SharedState(meeting.ranks, memory), screen, meeting, link.log).play()
+    shared_state = SharedState(rendezvous.ranks, memory)
+    join_ranks(run, job, index, restarts, shared_state, screen, rendezvous, link.log).play()

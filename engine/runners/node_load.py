@@ -1,4 +1,4 @@
-"""The load of a node of a Ray cluster, sampled by a process there. Neither Ray nor PyTorch is imported here."""
+"""The load of another machine of a run, sampled by a process there. Neither Ray nor PyTorch is imported here."""
 
 from __future__ import annotations
 

@@ -6,6 +6,7 @@ Rank 0 is the coordinator (`engine.runners.ddp`). The others play on the same ma
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import time
 from collections.abc import Callable
@@ -16,83 +17,106 @@ import msgspec
 import torch
 from torch.distributed import Store  # type: ignore[attr-defined]
 
+from engine import __version__
 from engine.agents import Losses
 from engine.agents.allreduce_dqn import AllreduceDQN
 from engine.agents.double_dqn import resolve_device
 from engine.config.run_config import RunConfig, make_config
 from engine.config.torchrun import torchrun_rank
 from engine.errors import UserError
-from engine.runners.actor_learner import ActorLearner
+from engine.runners.actor_learner import FIRST_S, ActorLearner, step_s
 from engine.runners.frame_mailbox import FrameMailbox
-from engine.runners.rank_group import GO_ON, STOP, WAIT, RankGroup
+from engine.runners.rank_group import PLAY, SILENCE_S, STOP, WAIT, RankGroup
 from engine.runners.shared_state import SharedState
+from engine.runs.ownership import check_own
+from engine.runs.run import Run
 
 _TOUCH_S = 5.0
 """Seconds after which rank 0, while it evaluates or saves, lets the others know that it is alive."""
+_APPEAR_S = 10.0
+"""Seconds that a file of rank 0 may take to appear on other machines."""
 
 
 class RankJob(msgspec.Struct, frozen=True):
     """What rank 0 tells the others at their start. Plain values, since they may be on other machines."""
 
-    run: str  # path of the run's folder
+    start: str  # a name that no other start of the ranks has
+    version: str  # of mario-tui
+    device: str  # "cpu" or "cuda"
+    created_at: float  # Unix time, as in the run's record
     options: dict[str, Any]  # those that are set, as in the run's `config.toml`
     choices: dict[str, Any]  # `Choices.state`
     resume_from: str | None  # path of a checkpoint
     begun_at: int  # environment steps of the run at its start, so that a resumed run does not repeat random numbers
+    level: float  # of the curriculum
 
 
-class Meeting(Protocol):
+class Rendezvous(Protocol):
     """How the ranks of a run form a group."""
 
     @property
-    def apart(self) -> bool:
-        """Whether each rank has a `SharedState` of its own."""
+    def shares_state(self) -> bool:
+        """Whether the ranks have one `SharedState`, in memory that they share."""
 
-    @property
-    def timeout_s(self) -> float:
-        """Seconds after which a rank that does not answer is lost."""
-
-    def meet(self) -> Store:
-        """Called by each rank when it is ready. Returns the store that the group is formed with."""
+    def join(self) -> Store:
+        """Called by each rank when it is ready; waits for the others. Returns the store to form the group with."""
 
 
 class Rank:
     """An `ActorLearner` in a process group."""
 
-    def __init__(self, actor_learner: ActorLearner, shared_state: SharedState, index: int, meeting: Meeting) -> None:
+    def __init__(
+        self,
+        actor_learner: ActorLearner,
+        shared_state: SharedState,
+        index: int,
+        rendezvous: Rendezvous,
+        beat: Callable[[], object] = lambda: None,
+    ) -> None:
+        """`beat`: called while it waits for other ranks."""
         self._actor_learner, self._shared_state, self._index = actor_learner, shared_state, index
         actor_learner.learner.replay.end_episodes()  # new games start, also if the replay was restored
         agent = actor_learner.learner.agent
         assert isinstance(agent, AllreduceDQN)
+        self._iterating, self._agreed_at = True, time.monotonic()
         self._group = RankGroup(
-            meeting.meet(), index, agent, shared_state, apart=meeting.apart, timeout_s=meeting.timeout_s
+            rendezvous.join(),
+            index,
+            agent,
+            shared_state,
+            shares_state=rendezvous.shares_state,
+            answer_s=2 * FIRST_S + step_s(actor_learner.config),
+            beat=beat,
         )
-        self._iterating, self._agreed_at = False, time.monotonic()
+        self._iterating = False
 
     @property
     def stopped(self) -> bool:
         """Whether the ranks have agreed to stop."""
         return self._group.stopped
 
-    def iterate(self, order: int = GO_ON) -> list[Losses]:
+    def iterate(self, order: int = PLAY, silence_s: float = SILENCE_S) -> list[Losses]:
         """Agree with the other ranks, then act and learn if that was the order.
 
-        `order` is STOP if this rank was told to stop. Otherwise it counts on rank 0 only.
+        `order` is STOP if this rank was told to stop. Otherwise it counts on rank 0 only, as does `silence_s`: the
+        longest time until rank 0 agrees again.
         """
         self._iterating = True
         learner = self._actor_learner.learner
-        due, order = self._group.agree(learner.due(), order)
+        due, order = self._group.agree(learner.due(), order, silence_s)
         losses: list[Losses] = []
-        if order == GO_ON:
+        if order == PLAY:
             losses = self._actor_learner.iterate(lambda: learner.learn(due))
             self._shared_state.counts[self._index, 3] = learner.updates
         self._iterating, self._agreed_at = False, time.monotonic()
         return losses
 
-    def keep_in_touch(self) -> None:
-        """Called with rank 0's heartbeats: others that wait during an evaluation must not take it for lost."""
-        if not self._iterating and time.monotonic() - self._agreed_at > _TOUCH_S:
-            self.iterate(WAIT)
+    def keep_in_touch(self, within_s: float) -> None:
+        """Called with rank 0's heartbeats, and the seconds until the next one: others that wait during an evaluation
+        must not take it for lost."""
+        due = within_s > SILENCE_S or time.monotonic() - self._agreed_at > _TOUCH_S
+        if due and not self._iterating:
+            self.iterate(WAIT, max(within_s, SILENCE_S))
 
     def leave(self) -> None:
         """Leave the group, which has agreed to stop."""
@@ -104,24 +128,29 @@ class Rank:
         `told_to_stop`: whether this rank wants them to.
         """
         while not self.stopped:
-            self.iterate(STOP if told_to_stop() else GO_ON)
+            self.iterate(STOP if told_to_stop() else PLAY)
         self.leave()
         self._actor_learner.close()
 
 
 def join_ranks(
+    run: Path,
     job: RankJob,
     index: int,
     restarts: int,
     shared_state: SharedState,
     screen: FrameMailbox,
-    meeting: Meeting,
+    rendezvous: Rendezvous,
     log: Callable[[str], None],
 ) -> Rank:
-    """Build rank `index` > 0, and wait until all ranks have formed a group."""
+    """Build rank `index` > 0, and wait until all ranks have formed a group. Raises `UserError` if this machine differs
+    too much from rank 0's."""
     config = of_rank(make_config(job.options), index)
+    if not rendezvous.shares_state:
+        _check_machine(run, job, resolve_device(config.device).type)
+        shared_state.open(job.level)
     actor_learner = ActorLearner(
-        Path(job.run),
+        run,
         config,
         shared_state,
         screen,
@@ -132,7 +161,23 @@ def join_ranks(
         agent=AllreduceDQN,
         choices=job.choices,
     )
-    return Rank(actor_learner, shared_state, index, meeting)
+    return Rank(actor_learner, shared_state, index, rendezvous)
+
+
+def _check_machine(run: Path, job: RankJob, device: str) -> None:
+    """Check that this machine has what rank 0's has: the version, the kind of device, and the folder of the run."""
+    if job.version != __version__:
+        raise UserError(f"rank 0 has mario-tui {job.version}, and this machine {__version__}")
+    if device != job.device:
+        raise UserError(f"--device: rank 0 learns on {job.device}, this machine would on {device}; name one of them")
+    deadline = time.monotonic() + _APPEAR_S
+    while time.monotonic() < deadline:
+        with contextlib.suppress(UserError):
+            if Run(run).record().created_at == job.created_at:
+                check_own(run)
+                return
+        time.sleep(0.1)
+    raise UserError(f"--run-dir: {run} is not rank 0's folder; it must be on a disk that all machines see")
 
 
 def of_rank(config: RunConfig, index: int) -> RunConfig:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Callable
 from datetime import timedelta
 
 import numpy as np
@@ -17,26 +18,32 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 from torch.distributed import Store  # type: ignore[attr-defined]
 
-from engine.agents.allreduce_dqn import AllreduceDQN, needs_all_ranks
+from engine.agents.allreduce_dqn import AllreduceDQN, RankLostError, needs_all_ranks
 from engine.runners.shared_state import SharedState
 from engine.runtime.stopwatch import stopwatch
 
-GO_ON, WAIT, STOP = 0, 1, 2
+PLAY, WAIT, STOP = 0, 1, 2
+SILENCE_S = 60.0
+"""Seconds that the other ranks wait for rank 0, unless it has announced a longer silence."""
 _NAP_S = 0.0002
+LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
+_GRADIENTS_S = 18.0
+"""Seconds that a rank waits for others in an update: more than `FIRST_S`, which the first one may take, and less than
+the host of rank 0 waits for a sign of life (`SILENCE_LIMIT_S`)."""
 _NCCL_S = 60.0
-"""Least timeout of NCCL, which connects in its first operation and ends the process when that takes longer."""
-_RANK_0_S = 60.0
-"""Seconds that the other ranks wait for rank 0 at least, which says every few seconds that it is alive."""
+"""The same for NCCL, which connects in its first operation and ends the process when that takes longer."""
+_NEVER = timedelta(days=1)
+"""For operations whose end is awaited elsewhere. On one machine that is the pool: a suspended rank is not lost."""
 
 
 class RankGroup:
     """Rank `index` of a group that all ranks create at the same time.
 
     Args:
-        store: where the ranks meet; one of `torch.distributed`'s.
-        apart: whether the ranks do not share `shared_state`.
-        timeout_s: seconds after which a rank that does not answer is lost: operations then raise `RankLostError`. The
-            others wait longer for rank 0, which evaluates and saves in between.
+        store: where the ranks find each other.
+        shares_state: whether the ranks have one `SharedState`; then something else notices lost ranks.
+        answer_s: seconds after which a rank that does not answer rank 0 is lost; `RankLostError` is raised then.
+        beat: called while it waits.
     """
 
     def __init__(
@@ -46,43 +53,52 @@ class RankGroup:
         agent: AllreduceDQN,
         shared_state: SharedState,
         *,
-        apart: bool,
-        timeout_s: float,
+        shares_state: bool,
+        answer_s: float,
+        beat: Callable[[], object],
     ) -> None:
-        self._index, self._shared_state, self._apart = index, shared_state, apart
-        self._patience_s = max(timeout_s, _RANK_0_S) if index else timeout_s
+        self._index, self._shared_state, self._shares_state, self._beat = index, shared_state, shares_state, beat
+        self._patience_s = SILENCE_S if index else answer_s
         self._episodes_sent = 0
         self.stopped = False
         """Whether the ranks have agreed to stop. They do not wait for each other any more."""
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo0" if sys.platform == "darwin" else "lo")
-        if agent.device.type == "cuda":
+        if shares_state:
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK)
+        nccl = agent.device.type == "cuda"
+        if nccl:
             torch.cuda.set_device(agent.device)
-        backend = "nccl" if agent.device.type == "cuda" else "gloo"
+        timeout = _NEVER if shares_state else timedelta(seconds=_NCCL_S if nccl else _GRADIENTS_S)
         dist.init_process_group(
-            backend,
-            store=store,
-            rank=index,
-            world_size=shared_state.members,
-            timeout=timedelta(seconds=max(timeout_s, _NCCL_S) if backend == "nccl" else timeout_s),
+            "nccl" if nccl else "gloo", store=store, rank=index, world_size=shared_state.members, timeout=timeout
         )
         # On the CPU, whatever device the gradients are on.
-        self._control = dist.new_group(backend="gloo", timeout=timedelta(seconds=self._patience_s))
+        self._control = dist.new_group(backend="gloo", timeout=_NEVER)
         agent.broadcast()
         dist.barrier(self._control)
 
     @stopwatch("synchronise")
-    def agree(self, due: int, order: int) -> tuple[int, int]:
-        """The minimum over ranks of the updates `due`, and rank 0's `order`, or STOP if that is any rank's."""
+    def agree(self, due: int, order: int, silence_s: float) -> tuple[int, int]:
+        """Agree with the other ranks.
+
+        Args:
+            due: updates due on this rank.
+            order: rank 0's, or STOP from any rank.
+            silence_s: rank 0's longest time until it agrees again.
+
+        Returns the minimum over ranks of `due`, and the order.
+        """
         if self.stopped:
             return 0, STOP
         state, index = self._shared_state, self._index
-        row = np.array([due, order], np.float64)
-        if self._apart:
+        row = np.array([due, order, silence_s], np.float64)
+        if not self._shares_state:
             ended = int(state.counts[index, 2]) - self._episodes_sent if index else 0
             row = np.concatenate([row, state.orders(), state.row(index), [ended]])
         rows = self._gather(row)
-        if self._apart:
-            self._take_over(rows[:, 2:])
+        if index:
+            self._patience_s = float(rows[0, 2])
+        if not self._shares_state:
+            self._take_over(rows[:, 3:])
         self.stopped = bool((rows[:, 1] == STOP).any())
         return int(rows[:, 0].min()), STOP if self.stopped else int(rows[0, 1])
 
@@ -122,6 +138,9 @@ class RankGroup:
             assert pending is not None
             while not pending.is_completed():
                 shared_state.beat(index)
+                self._beat()
+                if not self._shares_state and time.monotonic() - before > self._patience_s:
+                    raise RankLostError
                 time.sleep(_NAP_S)
             pending.wait()
         shared_state.waited[index] += time.monotonic() - before

@@ -1,14 +1,18 @@
 """Ranks that torchrun has started, on any number of machines.
 
-Rank 0 runs under a host, as every runner does. The others (`engine.commands.rank`) get their job from it through the
-store whose address torchrun tells them, and are told from it when to stop. torchrun replaces lost ranks: it ends all
-and starts them again, and rank 0 then resumes from the newest checkpoint.
+Rank 0 runs under a host, as every runner does. The others (`engine.commands.rank`) get their job from it through
+torchrun's store, and are told by it when to stop. torchrun replaces lost ranks: it ends all and starts them again, and
+rank 0 then resumes from the newest checkpoint.
+
+The store may still hold what an earlier start has left. So each start has a name of its own, which a rank learns by
+asking rank 0 with a token that nobody else knows.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import socket
 import threading
 import time
@@ -20,60 +24,110 @@ from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]
 from torch.distributed.rendezvous import rendezvous
 
 from engine.config.torchrun import TorchrunRank
+from engine.errors import UserError
 from engine.protocol.messages import Machine
 from engine.runners.host_link import HostLink
 from engine.runners.node_load import NodeSampler
 from engine.runners.rank import RankJob
+from engine.runners.rank_group import LOOPBACK
 from engine.runners.shared_state import SharedState
 from engine.runners.watchdog import START_LIMIT_S
 from engine.runners.worker_pool import LEAVE_S
 
-TIMEOUT_S = 18.0
-"""Seconds after which a rank that does not answer is lost: its machine may be cut off. More than the first step or
-update of a rank may take (`FIRST_S`), and less than the host of rank 0 waits for a sign of life (`SILENCE_LIMIT_S`)."""
 _LOAD_EVERY_S = 3.0
-_JOB = "mario_tui/job"
+_NAP_S = 0.05
+_EXPLAIN_S = 2.0
+"""Seconds that a rank which fails has to tell rank 0 why."""
+_SOMEWHERE = "192.0.2.1"
+"""An address that is never in use (RFC 5737); the interface that would lead there is that of the default route."""
 
 
-class TorchrunMeeting:
-    """A rank's view of the store; see `engine.runners.rank.Meeting`. Waits for rank 0, which may serve the store."""
-
-    apart = True
-    timeout_s = TIMEOUT_S
+class TorchrunStart:
+    """One start of all ranks, as one of them sees it; see `engine.runners.rank.Rendezvous`."""
 
     def __init__(self, rank: TorchrunRank) -> None:
+        """Connect to the store. Waits for rank 0, which may serve it."""
         self.rank = rank
         timeout = timedelta(seconds=START_LIMIT_S)
-        self.store, _, _ = next(rendezvous("env://", rank.index, rank.ranks, timeout=timeout))
+        store, _, _ = next(rendezvous("env://", rank.index, rank.ranks, timeout=timeout))
+        self.all_starts: Store = PrefixStore("mario_tui", store)
+        self.store: Store | None = None
+        """What belongs to this start; None until its name is known."""
+
+    def begin(self, name: str) -> None:
+        """Learn the name of this start."""
+        self.store = PrefixStore(name, self.all_starts)
+
+    def ready(self) -> None:
+        """Tell the others that this rank is ready."""
+        use_interface(self.rank)
+        assert self.store is not None
+        self.store.set(_key("machine", self.rank.index), socket.gethostname())
+
+    @property
+    def machine_keys(self) -> list[str]:
+        """Keys with the name of each rank's machine, which are there when it is ready."""
+        return [_key("machine", index) for index in range(self.rank.ranks)]
+
+
+class TorchrunFollower:
+    """The start, as a rank other than 0 sees it."""
+
+    shares_state = False
+
+    def __init__(self, rank: TorchrunRank) -> None:
+        self._start = TorchrunStart(rank)
+        self._closed = threading.Event()
+        self._reporting: threading.Thread | None = None
 
     def job(self) -> RankJob:
-        """Wait for rank 0's job. Raises `msgspec.DecodeError` if what comes is none."""
-        self.store.wait([_JOB], timedelta(seconds=START_LIMIT_S))
-        return msgspec.json.decode(self.store.get(_JOB), type=RankJob)
+        """Ask rank 0 for the job. Raises `msgspec.DecodeError` if the answer is none."""
+        token = secrets.token_hex(8)
+        everything = self._start.all_starts
+        everything.set(_key("hello", self._start.rank.index), token)
+        everything.wait([_job_key(token)], timedelta(seconds=START_LIMIT_S))
+        job = msgspec.json.decode(everything.get(_job_key(token)), type=RankJob)
+        self._start.begin(job.start)
+        return job
 
-    def meet(self) -> Store:
-        use_interface(self.rank)
-        self.store.set(_key("machine", self.rank.index), socket.gethostname())
-        all_ready = [_key("machine", index) for index in range(self.rank.ranks)]
-        self.store.wait(all_ready, timedelta(seconds=START_LIMIT_S))  # something may be compiled first
-        return PrefixStore("mario_tui/group", self.store)
+    def join(self) -> Store:
+        self._start.ready()
+        store = self._store
+        store.wait(self._start.machine_keys, timedelta(seconds=START_LIMIT_S))  # something may be compiled first
+        return PrefixStore("group", store)
 
     def report_load(self) -> None:
         """Let rank 0 know this machine's load every few seconds, in a thread."""
-        sampler = NodeSampler()
+        sampler, store, index = NodeSampler(), self._store, self._start.rank.index
 
         def report() -> None:
             with contextlib.suppress(RuntimeError):  # rank 0 is gone
-                while True:
-                    self.store.set(_key("load", self.rank.index), sampler.sample())
-                    time.sleep(_LOAD_EVERY_S)
+                while not self._closed.wait(_LOAD_EVERY_S):
+                    store.set(_key("load", index), sampler.sample())  # type: ignore[arg-type]  # bytes are fine
 
-        threading.Thread(target=report, name="load", daemon=True).start()
+        self._reporting = threading.Thread(target=report, name="load", daemon=True)
+        self._reporting.start()
+
+    def fail(self, reason: str) -> None:
+        """Tell rank 0 why this rank ends."""
+        with contextlib.suppress(RuntimeError):  # rank 0 is gone
+            self._store.set(_key("failed", self._start.rank.index), reason)
+
+    def close(self) -> None:
+        self._closed.set()
+        if self._reporting is not None:
+            self._reporting.join()
+
+    @property
+    def _store(self) -> Store:
+        assert self._start.store is not None
+        return self._start.store
 
 
 class TorchrunRanks:
     """The ranks other than 0; see `engine.runners.ddp.Ranks` and `engine.runners.stats.processes.Cluster`."""
 
+    shares_state = False
     wire_bytes = 0
 
     def __init__(self, rank: TorchrunRank, link: HostLink) -> None:
@@ -84,9 +138,11 @@ class TorchrunRanks:
                 "warning",
             )
         self.shared_state = SharedState(rank.ranks)
-        self.meeting = TorchrunMeeting(rank)
+        self._start = TorchrunStart(rank)
+        self._job = b""
+        self._answered: set[bytes] = set()
         self._names: list[str] = []
-        self._loads: dict[str, Machine] = {}
+        self._loads: dict[int, Machine] = {}
         self._looked_at = float("-inf")
 
     @property
@@ -94,18 +150,37 @@ class TorchrunRanks:
         return self
 
     def start(self, job: RankJob) -> None:
-        self.meeting.store.set(_JOB, msgspec.json.encode(job).decode())
+        self._start.begin(job.start)
+        self._job = msgspec.json.encode(job)
+
+    def join(self) -> Store:
+        self._start.ready()
+        deadline = time.monotonic() + START_LIMIT_S
+        while not self._store.check(self._start.machine_keys):
+            self._answer()
+            if reason := self._failure():
+                raise RuntimeError(reason)
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"not all ranks were ready within {START_LIMIT_S:g} s")
+            time.sleep(_NAP_S)
+        self._names = [self._store.get(key).decode() for key in self._start.machine_keys]
+        return PrefixStore("group", self._store)
+
+    def why_lost(self) -> str:
+        deadline = time.monotonic() + _EXPLAIN_S
+        while time.monotonic() < deadline:
+            if reason := self._failure():
+                return reason
+            time.sleep(_NAP_S)
+        return ""
 
     def restarts(self, index: int) -> int:
-        return self.meeting.rank.restarts
+        return self._start.rank.restarts
 
     def close(self, leave_s: float = LEAVE_S) -> None:
         """Nothing to do: torchrun waits for them."""
 
     def machine(self, index: int) -> str:
-        if not self._names:
-            ranks = range(self.meeting.rank.ranks)
-            self._names = [self.meeting.store.get(_key("machine", each)).decode() for each in ranks]
         return self._names[index]
 
     def waits_for_core(self, index: int) -> bool:
@@ -117,27 +192,70 @@ class TorchrunRanks:
             self._looked_at = time.monotonic()
             for index, name in enumerate(self._names):
                 key = _key("load", index)
-                if name != self._names[0] and self.meeting.store.check([key]):
-                    self._loads[name] = msgspec.msgpack.decode(self.meeting.store.get(key), type=Machine)
+                if name != self._names[0] and self._store.check([key]):
+                    self._loads[index] = msgspec.msgpack.decode(self._store.get(key), type=Machine)
         return list(self._loads.values())
+
+    def _failure(self) -> str:
+        """Why a rank has ended, if one has told it."""
+        for index in range(1, self._start.rank.ranks):
+            if self._store.check([_key("failed", index)]):
+                return f"rank {index}: {self._store.get(_key('failed', index)).decode(errors='replace')}"
+        return ""
+
+    def _answer(self) -> None:
+        """Give the job to the ranks that have asked for it."""
+        everything = self._start.all_starts
+        for index in range(1, self._start.rank.ranks):
+            if everything.check([_key("hello", index)]):
+                token = everything.get(_key("hello", index))
+                if token not in self._answered:
+                    self._answered.add(token)
+                    everything.set(_job_key(token.decode()), self._job.decode())
+
+    @property
+    def _store(self) -> Store:
+        assert self._start.store is not None
+        return self._start.store
 
 
 def use_interface(rank: TorchrunRank) -> None:
-    """Let gloo use the interface that leads to rank 0, unless the user has named one.
+    """Unless the user has named an interface, let gloo use the one that leads to rank 0, or that of the default route.
 
-    Gloo itself takes that of the machine's name, which many systems resolve to loopback.
+    Gloo itself takes that of the machine's name, which many systems resolve to loopback. Raises `UserError` if there is
+    none that reaches other machines.
     """
-    if "GLOO_SOCKET_IFNAME" in os.environ or rank.local_ranks == rank.ranks:
+    if "GLOO_SOCKET_IFNAME" in os.environ:
         return
-    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
-    with socket.socket(family, socket.SOCK_DGRAM) as probe:
-        probe.connect(address)  # sends nothing
-        own = probe.getsockname()[0]
+    if rank.local_ranks == rank.ranks:
+        os.environ["GLOO_SOCKET_IFNAME"] = LOOPBACK
+        return
+    for host in (os.environ["MASTER_ADDR"], _SOMEWHERE):
+        name = _interface_to(host)
+        if name and name != LOOPBACK:
+            os.environ["GLOO_SOCKET_IFNAME"] = name
+            return
+    raise UserError("no network interface leads to the other machines; name one: GLOO_SOCKET_IFNAME=eth0")
+
+
+def _interface_to(host: str) -> str:
+    """The interface whose address packets to a host would have; empty if there is none."""
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect(address)  # sends nothing
+            own = probe.getsockname()[0]
+    except OSError:
+        return ""
     for name, addresses in psutil.net_if_addrs().items():
         if any(each.address.partition("%")[0] == own for each in addresses):
-            os.environ["GLOO_SOCKET_IFNAME"] = name
+            return name
+    return ""
 
 
 def _key(what: str, index: int) -> str:
-    return f"mario_tui/{what}/{index}"
+    return f"{what}/{index}"
+
+
+def _job_key(token: str) -> str:
+    return f"job/{token}"

@@ -26,20 +26,22 @@ def create_run(config: RunConfig, name: str | None = None) -> Run:
 
     Raises `UserError` if the folder can't be written or its path is not valid UTF-8.
     """
-    name = name or f"{config.game}-{config.board or config.stage}-{time.strftime('%Y%m%d-%H%M%S')}"
+    game = f"{config.game}-{config.board or config.stage}-{time.strftime('%Y%m%d-%H%M%S')}"
+    names = [game, *(f"{game}-{n}" for n in range(2, 100))] if name is None else [name]
     parent = Path(config.run_dir)
     utf8_path(parent)  # checked before anything is created
     created: Path | None = None
     try:
         parent.mkdir(parents=True, exist_ok=True)
-        for suffix in ("", *(f"-{n}" for n in range(2, 100))):
+        for each in names:
             with contextlib.suppress(FileExistsError):
-                path = parent / f"{name}{suffix}"
+                path = parent / each
                 path.mkdir()
                 created = path
                 break
         if created is None:
-            raise FileExistsError(errno.EEXIST, "99 runs were started in this second")
+            why = "99 runs were started in this second" if name is None else f"{name} exists and is no run"
+            raise FileExistsError(errno.EEXIST, why)
         run = Run(created)
         (run.path / CONFIG_FILE).write_text(config.to_toml(), encoding="utf-8")
         run.write_record(initial_record(run, config, "starting", time.time()))

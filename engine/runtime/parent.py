@@ -43,11 +43,6 @@ def continued_with_parent() -> None:
     _signal_at_parents_end(signal.SIGCONT)
 
 
-def stopped_with_parent() -> None:
-    """On Linux, have the kernel send this process SIGTERM when its parent ends; elsewhere do nothing."""
-    _signal_at_parents_end(signal.SIGTERM)
-
-
 def end_with_stdin(
     on_data: Callable[[bytes], object] = lambda data: None,
     on_close: Callable[[], object] = lambda: None,

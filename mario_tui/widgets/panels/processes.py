@@ -44,8 +44,10 @@ class ProcessesPanel(Panel):
             text.append(f"\nlearner waits {members.learner_waiting_percent:.0f}%", style="dim")
         machines = {member.machine for member in members.members if member.machine}
         if machines:
-            wire = short(members.wire_bytes_per_s if snapshot.running else 0.0)
-            text.append(f", {wire}B/s, {counted(len(machines), 'machine')}", style="dim")
+            if role == "actor":
+                wire = short(members.wire_bytes_per_s if snapshot.running else 0.0)
+                text.append(f", {wire}B/s", style="dim")
+            text.append(f", {counted(len(machines), 'machine')}", style="dim")
         return text
 
 
