@@ -110,7 +110,7 @@ def test_columns_share_weights() -> None:
     assert (network(turned) - network(one)).abs().min() > 0
 
 
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("precision", ["float32", pytest.param("bfloat16", marks=pytest.mark.long)])
 def test_agent_learns_which_action_pays(precision: str) -> None:
     """Two observations with different best actions; the agent learns both in a few updates."""
     torch.manual_seed(0)
