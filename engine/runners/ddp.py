@@ -30,6 +30,7 @@ from engine.runners.torchrun_ranks import TorchrunRanks
 from engine.runners.worker_pool import LEAVE_S
 from engine.runs.run import Run
 
+_NAP_S = 0.05
 JOIN_S = 5.0
 """Seconds that a rank waits before it leaves because of another one's SIGTERM: if a machine joins, torchrun is about to
 send it one as well, and takes a rank that has left before that for one that has finished."""
@@ -65,6 +66,7 @@ class Runner:
     def __init__(
         self, run: Path, config: RunConfig, link: HostLink, screen: FrameMailbox, resume_from: Path | None
     ) -> None:
+        self._link = link
         begun_at = env_steps_of(resume_from)
         launched = torchrun_rank()
         self._ranks: Ranks = (
@@ -126,8 +128,8 @@ class Runner:
             while coordinator.proceed(losses):
                 losses = rank.iterate(WAIT if coordinator.paused else PLAY)
                 if rank.stopped:
+                    self._await_own_stop()
                     coordinator.stop("another rank was told to stop")
-                    time.sleep(JOIN_S)
             rank.iterate(STOP)
             rank.leave()
         except RankLostError:
@@ -136,6 +138,12 @@ class Runner:
             raise
         self._ranks.close()
         coordinator.finish()
+
+    def _await_own_stop(self) -> None:
+        deadline = time.monotonic() + JOIN_S
+        while not self._link.stop_waits and time.monotonic() < deadline:
+            self._link.beat()
+            time.sleep(_NAP_S)
 
     def close(self) -> None:
         self._ranks.close(leave_s=0)  # after an orderly end they have exited already
