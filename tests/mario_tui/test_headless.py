@@ -194,13 +194,6 @@ def test_periodic_checkpoints_rotate(tmp_path: Path) -> None:
     assert steps == [400, 500]
 
 
-def test_episodes_end_the_run(tmp_path: Path) -> None:
-    done = run_program("--no-ui", "--log-format", "json", "--parallel-envs", "4", "--episodes", "2", cwd=tmp_path)
-    summary = json_lines(done.stdout)[-1]
-    assert summary["reason"] == "2 episodes are done"
-    assert summary["episodes"] >= 2
-
-
 def test_a_full_disk_is_told_and_only_the_missing_final_checkpoint_is_a_failure(tmp_path: Path) -> None:
     with headless("--steps", "100000000", cwd=tmp_path) as process:
         read_event(process, "progress", state="running")
@@ -225,10 +218,11 @@ def test_a_full_disk_is_told_and_only_the_missing_final_checkpoint_is_a_failure(
     assert [path for path in run.path.rglob("*") if ".partial" in path.name or "policy" in path.name] == []
 
 
-def test_plain_lines_where_there_is_no_terminal(tmp_path: Path) -> None:
-    done = run_program("--no-ui", "--parallel-envs", "2", "--steps", "400", "--burnin", "100", cwd=tmp_path)
+def test_episodes_end_the_run_with_plain_lines_where_there_is_no_terminal(tmp_path: Path) -> None:
+    done = run_program("--no-ui", "--parallel-envs", "4", "--episodes", "2", "--burnin", "100", cwd=tmp_path)
     assert re.search(r"^run /.*/checkpoints/mario-1-1-", done.stdout)
-    assert re.search(r"^done \(400 environment steps are done\): 400 environment steps", done.stdout, re.MULTILINE)
+    summary = re.search(r"^done \(2 episodes are done\): [\d,]+ environment steps.* (\d+) episodes", done.stdout, re.M)
+    assert summary is not None and int(summary[1]) >= 2
     assert "\x1b" not in done.stdout
 
 

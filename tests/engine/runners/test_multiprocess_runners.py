@@ -71,9 +71,8 @@ def checkpoint_of(events: list[dict[str, Any]]) -> Path:
     return Path(events[-1]["checkpoint"])
 
 
-@pytest.mark.parametrize(
-    "runner", ["apex", *(pytest.param(name, marks=pytest.mark.long) for name in ("parallel", "ddp", "ray"))]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("runner", [*RUNNERS, "ray"])
 def test_every_runner_learns_small_snake(runner: str, tmp_path: Path) -> None:
     """Random play reaches 0.6 fruits."""
     batch = "32" if runner == "ddp" else "64"  # of each rank
