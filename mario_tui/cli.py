@@ -106,6 +106,7 @@ def training_parser(game: str = GAMES[0], runner: str = RUNNERS[0]) -> argparse.
     )
     parser.add_argument("--config", type=Path, metavar="FILE.toml", help="read options from a file; flags override it")
     parser.add_argument("--resume", metavar="RUN|PATH|latest", help="resume from a run's newest or a given checkpoint")
+    parser.add_argument("--name", metavar="NAME", help="name of the new run (default: its game and the time)")
     parser.add_argument(
         "--preset", metavar="NAME", help=f"start from a known setup; file and flags override it: {', '.join(PRESETS)}"
     )
@@ -119,7 +120,9 @@ def _train(arguments: list[str]) -> int:
     options = training_parser(game, runner).parse_args(arguments)
     values = given(options)
     if options.read_only:
-        others = [name for name in ("no_ui", "config", "resume", "preset", "log_format") if getattr(options, name)]
+        others = [
+            name for name in ("no_ui", "config", "resume", "name", "preset", "log_format") if getattr(options, name)
+        ]
         asked = next(name for name in (*others, *values) if name != "run_dir")
         raise UserError(
             f"--read-only can't be combined with {flag(asked)}, which starts a run; use it alone, with attach or with "
@@ -129,7 +132,7 @@ def _train(arguments: list[str]) -> int:
         if not options.no_ui:
             raise UserError(f"torchrun needs --no-ui; for the dashboard: mario-tui attach {rank.name}")
         killed_with_parent()
-    plan = make_plan(values, options.config, options.resume, options.preset)
+    plan = make_plan(values, options.config, options.resume, options.preset, options.name)
     if plan.run is not None and plan.is_done:
         print(f"{plan.run.name}: all environment steps are done")
         return 0

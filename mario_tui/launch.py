@@ -10,6 +10,7 @@ from typing import Any
 
 from engine.config.presets import preset
 from engine.config.run_config import ConfigError, RunConfig, carried_over, load_toml, make_config
+from engine.config.run_name import ACCEPTED, is_run_name
 from engine.config.torchrun import TorchrunRank, torchrun_rank
 from engine.errors import UserError
 from engine.host.client import HostProcess
@@ -49,7 +50,11 @@ class Plan:
 
 
 def make_plan(
-    given: Mapping[str, Any], config_file: Path | None = None, resume: str | None = None, preset_name: str | None = None
+    given: Mapping[str, Any],
+    config_file: Path | None = None,
+    resume: str | None = None,
+    preset_name: str | None = None,
+    name: str | None = None,
 ) -> Plan:
     """Merge the options. Later sources override earlier ones: defaults, resumed run, preset, file, command line.
 
@@ -63,11 +68,26 @@ def make_plan(
     asked = {**from_file, **given}
     try:
         rank = torchrun_rank()
-        return _plan(asked, resume) if rank is None else _plan_of_rank(rank, asked, resume)
+        if rank is not None:
+            if name is not None:
+                raise UserError("--name: torchrun's --rdzv-id names the run")
+            return _plan_of_rank(rank, asked, resume)
+        return _named(_plan(asked, resume), name)
     except ConfigError as error:
         if error.field in only_in_file:
             raise UserError(f"{config_file}: {error.field} {error.reason}") from None
         raise
+
+
+def _named(plan: Plan, name: str | None) -> Plan:
+    """The plan of a run with that name. Raises `UserError` if it can't have it."""
+    if name is None:
+        return plan
+    if plan.run is not None:
+        raise UserError(f"--name: can't rename {plan.run.name}, which is resumed in its own folder")
+    if not is_run_name(name):
+        raise UserError(f"--name: must be {ACCEPTED}, got {name!r}")
+    return replace(plan, name=name)
 
 
 def _plan_of_rank(rank: TorchrunRank, asked: Mapping[str, Any], resume: str | None) -> Plan:

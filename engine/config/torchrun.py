@@ -6,12 +6,11 @@ See "Environment Variables" of https://docs.pytorch.org/docs/stable/elastic/run.
 from __future__ import annotations
 
 import os
-import re
 from dataclasses import dataclass
 
+from engine.config.run_name import ACCEPTED, is_run_name
 from engine.errors import UserError
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _NO_NAME = "none"
 """torchrun's `--rdzv-id` if none is given."""
 
@@ -40,10 +39,10 @@ def torchrun_rank() -> TorchrunRank | None:
     name = os.environ.get("TORCHELASTIC_RUN_ID")
     if name is None:
         return None
-    if name == _NO_NAME or not _NAME.fullmatch(name):
+    if name == _NO_NAME or not is_run_name(name):
         raise UserError(
-            "torchrun: --rdzv-id must be given: it names the run, so that a restart finds it; accepted: letters, "
-            f"digits, '.', '_' and '-', got {name!r}"
+            f"torchrun: --rdzv-id must be given: it names the run, so that a restart finds it; accepted: {ACCEPTED}, "
+            f"got {name!r}"
         )
     index, ranks, local_index, local_ranks, restarts = (
         int(os.environ[variable])

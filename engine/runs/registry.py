@@ -40,8 +40,9 @@ def create_run(config: RunConfig, name: str | None = None) -> Run:
                 created = path
                 break
         if created is None:
-            why = "99 runs were started in this second" if name is None else f"{name} exists and is no run"
-            raise FileExistsError(errno.EEXIST, why)
+            if name is not None:
+                raise UserError(f"{parent / name} exists already; choose another name, or --resume {name}")
+            raise FileExistsError(errno.EEXIST, "99 runs were started in this second")
         run = Run(created)
         (run.path / CONFIG_FILE).write_text(config.to_toml(), encoding="utf-8")
         run.write_record(initial_record(run, config, "starting", time.time()))

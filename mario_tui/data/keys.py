@@ -55,6 +55,10 @@ KEYS = (
     Key("delete", "d,delete", "Delete", "Delete the marked runs or the selected one (asks)", "home", changes=True),
     Key("clear", "escape", "Clear", "Clear the filter, then the marks", "home", shown=False),
     Key("refresh", "f5", "Refresh", "Reload the list of runs", "home", shown=False),
+    Key("down", "j", "Down", "Select the next run", "home", shown=False),
+    Key("up", "k", "Up", "Select the run before", "home", shown=False),
+    Key("first", "g,home", "First", "Select the first run", "home", shown=False),
+    Key("last", "G,end", "Last", "Select the last run", "home", shown=False),
     Key("quit_app", "q", "Quit", "Quit; runs keep running", "home"),
     Key("start", "ctrl+r", "Start", "Start the run (or press Enter)", "form", changes=True),
     Key("next_group", "f3,ctrl+n", "Next group", "Go to the next group of options", "form"),
@@ -151,6 +155,14 @@ KEYS = (
     Key("detach", "q,d", "Leave", "Detach; training continues", "dashboard"),
     Key("help", "question_mark,f1", "Help", "Show this help", "everywhere"),
     Key("command_palette", "ctrl+p", "Palette", "Find an action by name", "everywhere"),
+    Key(
+        "suspend_process",
+        "ctrl+z",
+        "Suspend",
+        "Suspend mario-tui; fg resumes it; runs continue",
+        "everywhere",
+        shown=False,
+    ),
 )
 
 

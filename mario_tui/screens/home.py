@@ -51,6 +51,18 @@ class HomeScreen(PlaceScreen[None]):
         yield Input(id="filter", placeholder=f"filter words; enter: keep, {clear}: clear", compact=True)
         yield Footer(show_command_palette=False, compact=True)
 
+    def action_down(self) -> None:
+        self.table.action_cursor_down()
+
+    def action_up(self) -> None:
+        self.table.action_cursor_up()
+
+    def action_first(self) -> None:
+        self.table.move_cursor(row=0)
+
+    def action_last(self) -> None:
+        self.table.move_cursor(row=self.table.row_count - 1)
+
     def on_mount(self) -> None:
         self._hint = ""
         self._filter.display = False

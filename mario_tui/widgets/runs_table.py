@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rich.text import Text
+from textual.binding import Binding
 from textual.message import Message
 from textual.widgets import DataTable
 
@@ -90,10 +91,15 @@ _NARROW_STATE = Column("state", "", 1, 0, _symbol, _BY_KEY["state"].order)
 class RunsTable(DataTable[Text], inherit_bindings=False):
     """The newest run comes first by default.
 
-    The Enter binding is removed, because a table would consume the key even without rows; the screen handles it.
+    The bindings of Enter, Home and End are removed: a table would consume Enter even without rows, and go to the first
+    and last column. The screen handles them.
     """
 
-    BINDINGS = [binding for binding in DataTable.BINDINGS if "enter" not in str(binding)]
+    BINDINGS = [
+        binding
+        for binding in DataTable.BINDINGS
+        if isinstance(binding, Binding) and binding.key not in ("enter", "home", "end")
+    ]
 
     class Changed(Message):
         """The rows, the marks or the order have changed."""

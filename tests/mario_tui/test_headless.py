@@ -218,9 +218,14 @@ def test_a_full_disk_is_told_and_only_the_missing_final_checkpoint_is_a_failure(
     assert [path for path in run.path.rglob("*") if ".partial" in path.name or "policy" in path.name] == []
 
 
-def test_episodes_end_the_run_with_plain_lines_where_there_is_no_terminal(tmp_path: Path) -> None:
-    done = run_program("--no-ui", "--parallel-envs", "4", "--episodes", "2", "--burnin", "100", cwd=tmp_path)
-    assert re.search(r"^run /.*/checkpoints/mario-1-1-", done.stdout)
+def test_episodes_end_a_run_with_a_name_and_plain_lines_where_there_is_no_terminal(tmp_path: Path) -> None:
+    options = ("--no-ui", "--parallel-envs", "4", "--episodes", "2", "--burnin", "100", "--name", "first.try")
+    done = run_program(*options, cwd=tmp_path)
+    assert re.search(r"^run /.*/checkpoints/first\.try$", done.stdout, re.M)
+    again = run_program(*options, cwd=tmp_path, check=2)
+    assert "checkpoints/first.try exists already; choose another name, or --resume first.try" in again.stderr
+    again = run_program("--no-ui", "--resume", "latest", "--episodes", "9", "--name", "x", cwd=tmp_path, check=2)
+    assert "--name: can't rename first.try, which is resumed in its own folder" in again.stderr
     summary = re.search(r"^done \(2 episodes are done\): [\d,]+ environment steps.* (\d+) episodes", done.stdout, re.M)
     assert summary is not None and int(summary[1]) >= 2
     assert "\x1b" not in done.stdout

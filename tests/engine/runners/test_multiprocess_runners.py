@@ -291,9 +291,8 @@ def test_a_run_without_its_learner_begins_again_from_the_newest_checkpoint(runne
                 victims[1:] = members_of(run)[:1] if victim is victims[0] else victims[1:]
 
 
-@pytest.mark.parametrize(
-    "runner", ["apex", *(pytest.param(name, marks=pytest.mark.long) for name in RUNNERS if name != "apex")]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("runner", RUNNERS)
 def test_a_killed_host_leaves_nothing(runner: str, tmp_path: Path) -> None:
     shared = Path("/dev/shm")
     shared_before = set(shared.iterdir()) if shared.is_dir() else None

@@ -281,7 +281,7 @@ LAUNCHED = {
 """What torchrun tells a rank."""
 MISTAKES = {
     "no name": ({"TORCHELASTIC_RUN_ID": "none"}, ENDLESS, "torchrun: --rdzv-id must be given: it names the run"),
-    "a path": ({"TORCHELASTIC_RUN_ID": "../other"}, ENDLESS, "accepted: letters, digits, '.', '_' and '-'"),
+    "a path": ({"TORCHELASTIC_RUN_ID": "../other"}, ENDLESS, "accepted: up to 100 letters, digits, '.', '_' and '-'"),
     "no ddp": ({}, ("--no-ui", "--game", "snake"), "--runner must be ddp under torchrun, got single"),
     "ranks": (
         {},
@@ -307,7 +307,7 @@ def test_a_folder_with_the_name_of_the_run_is_no_run(tmp_path: Path, monkeypatch
         monkeypatch.setenv(name, value)
     (tmp_path / "checkpoints" / NAME).mkdir(parents=True)
     done = run_program(*ENDLESS, cwd=tmp_path, check=2)
-    assert f"--run-dir: checkpoints: can't be written ({NAME} exists and is no run)" in done.stderr
+    assert f"checkpoints/{NAME} exists already; choose another name" in done.stderr
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == [NAME]
 
 

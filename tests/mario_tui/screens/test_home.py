@@ -79,6 +79,19 @@ async def test_a_change_touches_one_cell_and_neither_cursor_nor_scroll(tmp_path:
         assert table.scroll_y == scrolled
 
 
+async def test_keys_of_vim_and_home_and_end_move_the_cursor(tmp_path: Path) -> None:
+    folder_of_runs(tmp_path, d="finished", c="finished", b="finished", a="finished")
+    app = MarioApp(run_dir=str(tmp_path))
+    async with app.run_test(size=(80, 24)) as pilot:
+        at = names(app)
+        for keys, row in (("j", 1), ("jj", 3), ("j", 3), ("k", 2), ("g", 0), ("k", 0), ("G", 3)):
+            await pilot.press(*keys)
+            assert table_of(app).current().record.name == at[row]  # type: ignore[union-attr]
+        for key, row in (("home", 0), ("end", 3)):
+            await pilot.press(key)
+            assert table_of(app).current().record.name == at[row]  # type: ignore[union-attr]
+
+
 async def test_sorting_by_key_and_by_mouse(tmp_path: Path) -> None:
     folder_of_runs(tmp_path, b="finished", c="failed", a="finished")
     app = MarioApp(run_dir=str(tmp_path))

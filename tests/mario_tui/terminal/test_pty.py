@@ -50,6 +50,22 @@ def test_a_hang_up_that_is_signalled_to_another_ends_the_dashboard(tmp_path: Pat
     assert terminal.wait() == 0
 
 
+def test_ctrl_z_suspends_the_dashboard_and_its_run_continues(tmp_path: Path) -> None:
+    shell = ("bash", "--norc", "-i", "-c", '"$0" "$@"; echo "suspended, as $(jobs)"; read; fg; echo ended')
+    small = ("--game", "snake", "--board", "5x5", "--eval-every", "0", "--steps", "100000000")
+    terminal = Terminal(*small, cwd=tmp_path, under=shell)
+    run = started(terminal, tmp_path)
+    terminal.send("\x1a")
+    terminal.wait_for("suspended, as [1]+  Stopped")
+    proceed(run)
+    terminal.send("\n")
+    terminal.wait_for("● running", "steps/s")
+    terminal.send("q")
+    terminal.wait_for("ended")
+    proceed(run)
+    terminal.wait()
+
+
 def test_q_and_r_in_one_write_start_nothing(tmp_path: Path) -> None:
     small = ("--game", "snake", "--board", "5x5", "--eval-every", "0", "--steps", "100000000")
     with headless(*small, cwd=tmp_path) as program:
@@ -67,7 +83,7 @@ def test_q_and_r_in_one_write_start_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "how", ["SIGHUP", *(pytest.param(name, marks=pytest.mark.long) for name in ("hang up", "SIGTERM")), "SIGKILL"]
+    "how", [*(pytest.param(name, marks=pytest.mark.long) for name in ("hang up", "SIGHUP", "SIGTERM")), "SIGKILL"]
 )
 def test_training_survives_its_terminal_and_is_attached_again(how: str, tmp_path: Path) -> None:
     terminal = Terminal("--game", "mario", "--parallel-envs", "2", "--burnin", "200", cwd=tmp_path)
@@ -125,6 +141,7 @@ def test_a_terminal_of_a_test_has_its_own_size(tmp_path: Path) -> None:
     terminal.wait()
 
 
+@pytest.mark.long
 def test_headless_survives_its_terminal(tmp_path: Path) -> None:
     terminal = Terminal("--no-ui", "--parallel-envs", "2", "--steps", "100000000", cwd=tmp_path, columns=120)
     terminal.wait_for("running", "steps/s")
