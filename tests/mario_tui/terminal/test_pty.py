@@ -113,6 +113,7 @@ def test_training_survives_its_terminal_and_is_attached_again(how: str, tmp_path
         assert run.record().state == "finished"
 
 
+@pytest.mark.long
 def test_a_failed_engine_gives_status_1_and_the_reason_on_a_restored_terminal(tmp_path: Path) -> None:
     terminal = Terminal("--game", "mario", "--parallel-envs", "2", "--restarts", "0", cwd=tmp_path)
     run = started(terminal, tmp_path)
