@@ -155,14 +155,6 @@ KEYS = (
     Key("detach", "q,d", "Leave", "Detach; training continues", "dashboard"),
     Key("help", "question_mark,f1", "Help", "Show this help", "everywhere"),
     Key("command_palette", "ctrl+p", "Palette", "Find an action by name", "everywhere"),
-    Key(
-        "suspend_process",
-        "ctrl+z",
-        "Suspend",
-        "Suspend mario-tui; fg resumes it; runs continue",
-        "everywhere",
-        shown=False,
-    ),
 )
 
 

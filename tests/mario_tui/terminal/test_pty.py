@@ -50,22 +50,6 @@ def test_a_hang_up_that_is_signalled_to_another_ends_the_dashboard(tmp_path: Pat
     assert terminal.wait() == 0
 
 
-def test_ctrl_z_suspends_the_dashboard_and_its_run_continues(tmp_path: Path) -> None:
-    shell = ("bash", "--norc", "-i", "-c", '"$0" "$@"; echo "suspended, as $(jobs)"; read; fg; echo ended')
-    small = ("--game", "snake", "--board", "5x5", "--eval-every", "0", "--steps", "100000000")
-    terminal = Terminal(*small, cwd=tmp_path, under=shell)
-    run = started(terminal, tmp_path)
-    terminal.send("\x1a")
-    terminal.wait_for("suspended, as [1]+  Stopped")
-    proceed(run)
-    terminal.send("\n")
-    terminal.wait_for("● running", "steps/s")
-    terminal.send("q")
-    terminal.wait_for("ended")
-    proceed(run)
-    terminal.wait()
-
-
 def test_q_and_r_in_one_write_start_nothing(tmp_path: Path) -> None:
     small = ("--game", "snake", "--board", "5x5", "--eval-every", "0", "--steps", "100000000")
     with headless(*small, cwd=tmp_path) as program:
