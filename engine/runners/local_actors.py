@@ -20,7 +20,7 @@ from engine.runners.frame_mailbox import FrameMailbox
 from engine.runners.host_link import HostLink
 from engine.runners.replay_factory import shared_replay, shared_storage
 from engine.runners.shared_state import SharedState
-from engine.runners.worker_pool import LEAVE_S, WorkerPool
+from engine.runners.worker_pool import LocalMembers, WorkerPool
 from engine.runtime.stopwatch import stopwatch
 from engine.runtime.threads import thread_budget
 
@@ -41,15 +41,14 @@ class _Shared:
     begun_at: int
 
 
-class LocalActors:
+class LocalActors(LocalMembers):
     """The actors of a run on this machine; see `engine.runners.apex.Actors`."""
 
     def __init__(self, config: RunConfig, spec: Spec, link: HostLink, screen: FrameMailbox) -> None:
         self._config, self._spec, self._link, self._screen = config, spec, link, screen
         self._state_memory, self._replay_memory, self._weights_memory = SharedMemory(), SharedMemory(), SharedMemory()
-        self.shared_state = SharedState(config.num_actors, self._state_memory)
+        super().__init__(SharedState(config.num_actors, self._state_memory))
         self.replay: ReplayBuffer = shared_replay(config, spec, config.num_actors, self._replay_memory)
-        self._pool: WorkerPool | None = None
 
     @property
     def cluster(self) -> None:
@@ -75,14 +74,6 @@ class LocalActors:
 
     def collect(self) -> None:
         """Nothing to do: actors store their steps themselves."""
-
-    def restarts(self, index: int) -> int:
-        return 0 if self._pool is None else self._pool.restarts(index)
-
-    def close(self, leave_s: float = LEAVE_S) -> None:
-        self.shared_state.stop()
-        if self._pool is not None:
-            self._pool.close(leave_s)
 
 
 def _act(link: HostLink, index: int, restarts: int, shared: _Shared) -> None:

@@ -14,7 +14,7 @@ from engine.runners.frame_mailbox import FrameMailbox
 from engine.runners.host_link import HostLink
 from engine.runners.rank import RankJob, join_ranks
 from engine.runners.shared_state import SharedState
-from engine.runners.worker_pool import LEAVE_S, WorkerPool
+from engine.runners.worker_pool import LEAVE_S, LocalMembers, WorkerPool
 
 _EXPLAIN_S = 2.0
 
@@ -32,7 +32,7 @@ class _LocalRendezvous:
         return FileStore(str(self.path), self.ranks)
 
 
-class LocalRanks:
+class LocalRanks(LocalMembers):
     """The ranks other than 0; see `engine.runners.ddp.Ranks`."""
 
     cluster = None
@@ -40,8 +40,7 @@ class LocalRanks:
 
     def __init__(self, run: Path, config: RunConfig, link: HostLink, screen: FrameMailbox) -> None:
         self._link, self._screen, self._memory = link, screen, SharedMemory()
-        self.shared_state = SharedState(config.num_processes, self._memory)
-        self._pool: WorkerPool | None = None
+        super().__init__(SharedState(config.num_processes, self._memory))
         self._run = run
         self._file = run / ".ranks.partial"
         self._file.unlink(missing_ok=True)
@@ -59,13 +58,8 @@ class LocalRanks:
         time.sleep(_EXPLAIN_S)
         return ""
 
-    def restarts(self, index: int) -> int:
-        return 0 if self._pool is None else self._pool.restarts(index)
-
     def close(self, leave_s: float = LEAVE_S) -> None:
-        self.shared_state.stop()
-        if self._pool is not None:
-            self._pool.close(leave_s)
+        super().close(leave_s)
         self._file.unlink(missing_ok=True)  # only now: NCCL's monitor reads it as long as the group exists
 
 

@@ -44,6 +44,24 @@ class _Slot:
     reason: str = ""
 
 
+class LocalMembers:
+    """Members of a run in processes of this machine. A subclass starts them: it makes the pool."""
+
+    def __init__(self, shared_state: SharedState) -> None:
+        self.shared_state = shared_state
+        self._pool: WorkerPool | None = None
+
+    def restarts(self, index: int) -> int:
+        """How many times member `index` was replaced."""
+        return 0 if self._pool is None else self._pool.restarts(index)
+
+    def close(self, leave_s: float = LEAVE_S) -> None:
+        """Stop the members; kill those that still run after `leave_s` seconds."""
+        self.shared_state.stop()
+        if self._pool is not None:
+            self._pool.close(leave_s)
+
+
 class WorkerPool:
     """Members `first` to the last of `shared_state`, each running `work(link, index, restarts, *arguments)`.
 
