@@ -133,7 +133,8 @@ def _train(arguments: list[str]) -> int:
             raise UserError(f"torchrun needs --no-ui; for the dashboard: mario-tui attach {rank.name}")
         killed_with_parent()
     plan = make_plan(values, options.config, options.resume, options.preset, options.name)
-    if plan.run is not None and plan.is_done:
+    if plan.is_done:
+        assert plan.run is not None
         print(f"{plan.run.name}: all environment steps are done")
         return 0
     if rank is not None and rank.index:

@@ -17,9 +17,8 @@ from engine.agents.allreduce_dqn import RankLostError
 from engine.config.torchrun import torchrun_rank
 from engine.errors import UserError
 from engine.protocol.failures import describe
-from engine.runners.ddp import JOIN_S
 from engine.runners.frame_mailbox import FrameMailbox
-from engine.runners.rank import join_ranks
+from engine.runners.rank import JOIN_S, join_ranks
 from engine.runners.shared_state import SharedState
 from engine.runners.torchrun_ranks import TorchrunFollower
 from engine.runtime.parent import killed_with_parent

@@ -22,7 +22,7 @@ from engine.runners.coordinator import Coordinator, curriculum_level_at, env_ste
 from engine.runners.frame_mailbox import FrameMailbox
 from engine.runners.host_link import HostLink
 from engine.runners.local_ranks import LocalRanks
-from engine.runners.rank import Rank, RankJob, Rendezvous, of_rank
+from engine.runners.rank import JOIN_S, Rank, RankJob, Rendezvous, of_rank
 from engine.runners.rank_group import PLAY, STOP, WAIT
 from engine.runners.shared_state import SharedState
 from engine.runners.stats.processes import Cluster, ProcessStats
@@ -31,9 +31,6 @@ from engine.runners.worker_pool import LEAVE_S
 from engine.runs.run import Run
 
 _NAP_S = 0.05
-JOIN_S = 5.0
-"""Seconds that a rank waits before it leaves because of another one's SIGTERM: if a machine joins, torchrun is about to
-send it one as well, and takes a rank that has left before that for one that has finished."""
 
 
 class Ranks(Rendezvous, Protocol):

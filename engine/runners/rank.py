@@ -31,6 +31,9 @@ from engine.runners.shared_state import SharedState
 from engine.runs.ownership import check_own
 from engine.runs.run import Run
 
+JOIN_S = 5.0
+"""Seconds that a rank waits before it leaves because of another one's SIGTERM: if a machine joins, torchrun is about to
+send it one as well, and takes a rank that has left before that for one that has finished."""
 _TOUCH_S = 5.0
 """Seconds after which rank 0, while it evaluates or saves, lets the others know that it is alive."""
 _APPEAR_S = 10.0

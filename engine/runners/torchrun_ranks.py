@@ -42,63 +42,67 @@ _SOMEWHERE = "192.0.2.1"
 """An address that is never in use (RFC 5737); the interface that would lead there is that of the default route."""
 
 
-class TorchrunStart:
+class _TorchrunStart:
     """One start of all ranks, as one of them sees it; see `engine.runners.rank.Rendezvous`."""
-
-    def __init__(self, rank: TorchrunRank) -> None:
-        """Connect to the store. Waits for rank 0, which may serve it."""
-        self.rank = rank
-        timeout = timedelta(seconds=START_LIMIT_S)
-        store, _, _ = next(rendezvous("env://", rank.index, rank.ranks, timeout=timeout))
-        self.all_starts: Store = PrefixStore("mario_tui", store)
-        self.store: Store | None = None
-        """What belongs to this start; None until its name is known."""
-
-    def begin(self, name: str) -> None:
-        """Learn the name of this start."""
-        self.store = PrefixStore(name, self.all_starts)
-
-    def ready(self) -> None:
-        """Tell the others that this rank is ready."""
-        use_interface(self.rank)
-        assert self.store is not None
-        self.store.set(_key("machine", self.rank.index), socket.gethostname())
-
-    @property
-    def machine_keys(self) -> list[str]:
-        """Keys with the name of each rank's machine, which are there when it is ready."""
-        return [_key("machine", index) for index in range(self.rank.ranks)]
-
-
-class TorchrunFollower:
-    """The start, as a rank other than 0 sees it."""
 
     shares_state = False
 
     def __init__(self, rank: TorchrunRank) -> None:
-        self._start = TorchrunStart(rank)
+        """Connect to the store. Waits for rank 0, which may serve it."""
+        self._rank = rank
+        timeout = timedelta(seconds=START_LIMIT_S)
+        store, _, _ = next(rendezvous("env://", rank.index, rank.ranks, timeout=timeout))
+        self._all_starts: Store = PrefixStore("mario_tui", store)
+        self._named: Store | None = None
+
+    def _begin(self, name: str) -> None:
+        """Learn the name of this start."""
+        self._named = PrefixStore(name, self._all_starts)
+
+    @property
+    def _store(self) -> Store:
+        """What belongs to this start. Its name must be known."""
+        assert self._named is not None
+        return self._named
+
+    def _ready(self) -> None:
+        """Tell the others that this rank is ready."""
+        _use_interface(self._rank)
+        self._store.set(_key("machine", self._rank.index), socket.gethostname())
+
+    @property
+    def _machine_keys(self) -> list[str]:
+        """Keys with the name of each rank's machine, which are there when it is ready."""
+        return [_key("machine", index) for index in range(self._rank.ranks)]
+
+
+class TorchrunFollower(_TorchrunStart):
+    """The start, as a rank other than 0 sees it."""
+
+    def __init__(self, rank: TorchrunRank) -> None:
+        super().__init__(rank)
         self._closed = threading.Event()
         self._reporting: threading.Thread | None = None
 
     def job(self) -> RankJob:
         """Ask rank 0 for the job. Raises `msgspec.DecodeError` if the answer is none."""
         token = secrets.token_hex(8)
-        everything = self._start.all_starts
-        everything.set(_key("hello", self._start.rank.index), token)
+        everything = self._all_starts
+        everything.set(_key("hello", self._rank.index), token)
         everything.wait([_job_key(token)], timedelta(seconds=START_LIMIT_S))
         job = msgspec.json.decode(everything.get(_job_key(token)), type=RankJob)
-        self._start.begin(job.start)
+        self._begin(job.start)
         return job
 
     def join(self) -> Store:
-        self._start.ready()
+        self._ready()
         store = self._store
-        store.wait(self._start.machine_keys, timedelta(seconds=START_LIMIT_S))  # something may be compiled first
+        store.wait(self._machine_keys, timedelta(seconds=START_LIMIT_S))  # something may be compiled first
         return PrefixStore("group", store)
 
     def report_load(self) -> None:
         """Let rank 0 know this machine's load every few seconds, in a thread."""
-        sampler, store, index = NodeSampler(), self._store, self._start.rank.index
+        sampler, store, index = NodeSampler(), self._store, self._rank.index
 
         def report() -> None:
             with contextlib.suppress(RuntimeError):  # rank 0 is gone
@@ -111,23 +115,17 @@ class TorchrunFollower:
     def fail(self, reason: str) -> None:
         """Tell rank 0 why this rank ends."""
         with contextlib.suppress(RuntimeError):  # rank 0 is gone
-            self._store.set(_key("failed", self._start.rank.index), reason)
+            self._store.set(_key("failed", self._rank.index), reason)
 
     def close(self) -> None:
         self._closed.set()
         if self._reporting is not None:
             self._reporting.join()
 
-    @property
-    def _store(self) -> Store:
-        assert self._start.store is not None
-        return self._start.store
 
-
-class TorchrunRanks:
+class TorchrunRanks(_TorchrunStart):
     """The ranks other than 0; see `engine.runners.ddp.Ranks` and `engine.runners.stats.processes.Cluster`."""
 
-    shares_state = False
     wire_bytes = 0
 
     def __init__(self, rank: TorchrunRank, link: HostLink) -> None:
@@ -137,8 +135,8 @@ class TorchrunRanks:
                 "set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 for torchrun on every machine",
                 "warning",
             )
+        super().__init__(rank)
         self.shared_state = SharedState(rank.ranks)
-        self._start = TorchrunStart(rank)
         self._job = b""
         self._answered: set[bytes] = set()
         self._names: list[str] = []
@@ -150,20 +148,20 @@ class TorchrunRanks:
         return self
 
     def start(self, job: RankJob) -> None:
-        self._start.begin(job.start)
+        self._begin(job.start)
         self._job = msgspec.json.encode(job)
 
     def join(self) -> Store:
-        self._start.ready()
+        self._ready()
         deadline = time.monotonic() + START_LIMIT_S
-        while not self._store.check(self._start.machine_keys):
+        while not self._store.check(self._machine_keys):
             self._answer()
             if reason := self._failure():
                 raise RuntimeError(reason)
             if time.monotonic() > deadline:
                 raise RuntimeError(f"not all ranks were ready within {START_LIMIT_S:g} s")
             time.sleep(_NAP_S)
-        self._names = [self._store.get(key).decode() for key in self._start.machine_keys]
+        self._names = [self._store.get(key).decode() for key in self._machine_keys]
         return PrefixStore("group", self._store)
 
     def why_lost(self) -> str:
@@ -175,7 +173,7 @@ class TorchrunRanks:
         return ""
 
     def restarts(self, index: int) -> int:
-        return self._start.rank.restarts
+        return self._rank.restarts
 
     def close(self, leave_s: float = LEAVE_S) -> None:
         """Nothing to do: torchrun waits for them."""
@@ -198,28 +196,23 @@ class TorchrunRanks:
 
     def _failure(self) -> str:
         """Why a rank has ended, if one has told it."""
-        for index in range(1, self._start.rank.ranks):
+        for index in range(1, self._rank.ranks):
             if self._store.check([_key("failed", index)]):
                 return f"rank {index}: {self._store.get(_key('failed', index)).decode(errors='replace')}"
         return ""
 
     def _answer(self) -> None:
         """Give the job to the ranks that have asked for it."""
-        everything = self._start.all_starts
-        for index in range(1, self._start.rank.ranks):
+        everything = self._all_starts
+        for index in range(1, self._rank.ranks):
             if everything.check([_key("hello", index)]):
                 token = everything.get(_key("hello", index))
                 if token not in self._answered:
                     self._answered.add(token)
                     everything.set(_job_key(token.decode()), self._job.decode())
 
-    @property
-    def _store(self) -> Store:
-        assert self._start.store is not None
-        return self._start.store
 
-
-def use_interface(rank: TorchrunRank) -> None:
+def _use_interface(rank: TorchrunRank) -> None:
     """Unless the user has named an interface, let gloo use the one that leads to rank 0, or that of the default route.
 
     Gloo itself takes that of the machine's name, which many systems resolve to loopback. Raises `UserError` if there is

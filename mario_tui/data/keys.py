@@ -56,7 +56,7 @@ KEYS = (
     Key("clear", "escape", "Clear", "Clear the filter, then the marks", "home", shown=False),
     Key("refresh", "f5", "Refresh", "Reload the list of runs", "home", shown=False),
     Key("down", "j", "Down", "Select the next run", "home", shown=False),
-    Key("up", "k", "Up", "Select the run before", "home", shown=False),
+    Key("up", "k", "Up", "Select the previous run", "home", shown=False),
     Key("first", "g,home", "First", "Select the first run", "home", shown=False),
     Key("last", "G,end", "Last", "Select the last run", "home", shown=False),
     Key("quit_app", "q", "Quit", "Quit; runs keep running", "home"),
