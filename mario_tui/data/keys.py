@@ -42,6 +42,33 @@ class Key:
         return f"{self.place}.{self.action}"
 
 
+def _of_charts(place: Place) -> tuple[Key, ...]:
+    """The keys of every screen with charts."""
+    return (
+        Key(
+            "zoom_in", "plus,equals_sign", "Zoom in", "Charts: zoom in (at the crosshair, if shown)", place, shown=False
+        ),
+        Key("zoom_out", "minus", "Zoom out", "Charts: zoom out", place, shown=False),
+        Key("whole", "0", "Everything", "Charts: show the whole x-range", place, shown=False),
+        Key("pan_left", "shift+left,comma", "Earlier", "Charts: move left", place, shown=False),
+        Key("pan_right", "shift+right,full_stop", "Later", "Charts: move right", place, shown=False),
+        Key("cursor_left", "left", "Crosshair left", "Charts: move the crosshair left", place, shown=False),
+        Key("cursor_right", "right", "Crosshair right", "Charts: move the crosshair right", place, shown=False),
+        Key("smoothing", "m", "Smoothing", "Charts: switch the smoothing: none to strong", place, shown=False),
+        Key("log_axis", "l", "Log axis", "Charts: switch between log and linear y-axis", place, shown=False),
+        Key("x_axis", "t", "x-axis", "Charts: switch the x-axis: steps, training time, time ago", place, shown=False),
+    )
+
+
+def _of_panels(place: Place) -> tuple[Key, ...]:
+    """The keys of every screen with numbered panels."""
+    return (
+        Key("maximise", "z", "Max", "Maximise the panel, or restore all panels", place),
+        Key("hide", "w", "Hide", "Hide the panel", place, shown=False),
+        Key("show_all", "W", "Show all", "Show all panels", place, shown=False),
+    )
+
+
 KEYS = (
     Key("open", "enter", "Open", "Open the dashboard of the selected run", "home"),
     Key("new", "n", "New run", "Start a new run", "home", changes=True),
@@ -49,8 +76,8 @@ KEYS = (
     Key("mark", "space", "Mark", "Mark or unmark the selected run", "home"),
     Key("compare", "c", "Compare", "Compare the marked runs (or plot the selected one) in a chart", "home"),
     Key("filter", "slash", "Filter", "Show only runs that match the typed words (name, state, game ...)", "home"),
-    Key("sort", "s", "Sort", "Sort by the next column (or click a column title)", "home", shown=False),
-    Key("reverse", "S", "Reverse", "Reverse the sort order", "home", shown=False),
+    Key("sort", "o", "Sort", "Sort by the next column (or click a column title)", "home", shown=False),
+    Key("reverse", "O", "Reverse", "Reverse the sort order", "home", shown=False),
     Key("copy", "y", "Copy", "Show the run's command line and copy it to the clipboard", "home", shown=False),
     Key("delete", "d,delete", "Delete", "Delete the marked runs or the selected one (asks)", "home", changes=True),
     Key("clear", "escape", "Clear", "Clear the filter, then the marks", "home", shown=False),
@@ -65,16 +92,41 @@ KEYS = (
     Key("previous_group", "f2", "Previous group", "Go to the previous group of options", "form", shown=False),
     Key("reset", "f4", "Defaults", "Reset all options to their defaults", "form", shown=False),
     Key("cancel", "escape", "Cancel", "Go back without starting a run", "form"),
-    Key("metric", "m", "Metric", "Switch the metric: return, loss, Q estimate, speed", "compare"),
-    Key("axis", "x", "Axis", "Switch the x-axis: environment steps or time", "compare"),
-    Key("back", "escape,q,h", "Back", "Go back to the list of runs", "compare"),
-    Key("axis", "x", "Axis", "Switch the x-axis: steps or time", "charts"),
+    Key("show_hide", "space", "Show/hide", "Show or hide the selected run in the charts", "compare"),
+    Key(
+        "show_hide_all",
+        "A",
+        "All",
+        "Hide all runs but the pinned ones; show all if any is hidden",
+        "compare",
+        shown=False,
+    ),
+    Key(
+        "pin",
+        "asterisk",
+        "Pin",
+        "Pin the selected run: first in the list, drawn over the others, never filtered",
+        "compare",
+    ),
+    Key("average", "M", "Mean", "Switch between runs and means over seeds, with 95 % intervals", "compare"),
+    Key("filter", "slash", "Filter", "Show only runs whose name or options match the typed words", "compare"),
+    Key("open", "enter", "Open", "Open the dashboard of the selected run, or maximise a chart", "compare"),
+    Key("next_panel", "tab", "Panel", "Go to the next panel; 1 to 7 select one", "compare", shown=False),
+    *_of_panels("compare"),
+    *_of_charts("compare"),
+    Key("back", "escape", "Back", "Hide the crosshair, clear the filter, restore all panels, then go back", "compare"),
+    Key("home", "h", "Home", "Go back to the list of runs", "compare", shown=False),
+    Key("quit_app", "q", "Quit", "Quit; runs keep running", "compare", shown=False),
     Key("filter", "slash", "Filter", "Show only charts whose name matches the typed words", "charts"),
-    Key("back", "escape,h", "Home", "Clear the filter, then go back to the list of runs", "charts"),
-    Key("leave", "q", "Quit", "Quit", "charts"),
+    Key("next_panel", "tab", "Chart", "Go to the next chart", "charts", shown=False),
+    Key("maximise", "z,enter", "Max", "Maximise the chart, or restore all charts", "charts"),
+    *_of_charts("charts"),
+    Key("back", "escape", "Back", "Hide the crosshair, restore all charts, clear the filter, then go back", "charts"),
+    Key("home", "h", "Home", "Go back to the list of runs", "charts", shown=False),
+    Key("quit_app", "q", "Quit", "Quit; runs keep running", "charts", shown=False),
     Key("toggle_pause", "p,space", "Pause", "Pause or resume training", "dashboard", changes=True),
     Key("save", "s", "Save", "Save the policy's weights for playing", "dashboard", changes=True),
-    Key("checkpoint", "c", "Checkpoint", "Write a checkpoint to resume from", "dashboard", changes=True),
+    Key("checkpoint", "C", "Checkpoint", "Write a checkpoint to resume from", "dashboard", changes=True),
     Key("evaluate", "v", "Evaluate", "Run the greedy evaluation now", "dashboard", shown=False, changes=True),
     Key(
         "tune",
@@ -86,7 +138,7 @@ KEYS = (
         changes=True,
     ),
     Key("toggle_game", "g", "Game", "Show or hide the rank-0 game", "dashboard"),
-    Key("eyes", "y", "Agent view", "Switch between the game and the agent's view of it", "dashboard", shown=False),
+    Key("eyes", "a", "Agent view", "Switch between the game and the agent's view of it", "dashboard", shown=False),
     Key("hold_game", "f", "Freeze", "Freeze or unfreeze the game's picture", "dashboard", shown=False),
     Key(
         "save_picture",
@@ -101,13 +153,11 @@ KEYS = (
         "next_panel",
         "tab",
         "Panel",
-        "Go to the next panel; 1 to 9, i (time), n (processes), u (curriculum) select one",
+        "Go to the next panel; 1 to 9, i (time), b (processes), u (curriculum) select one",
         "dashboard",
         shown=False,
     ),
-    Key("maximise", "z", "Max", "Maximise the panel, or restore all panels", "dashboard"),
-    Key("hide", "w", "Hide", "Hide the panel", "dashboard", shown=False),
-    Key("show_all", "W", "Show all", "Show all panels", "dashboard", shown=False),
+    *_of_panels("dashboard"),
     Key(
         "open_selected",
         "enter",
@@ -118,30 +168,7 @@ KEYS = (
     ),
     Key("sort", "o", "Sort", "Sort the actors by the next column", "dashboard", shown=False),
     Key("turn_sort", "O", "Reverse", "Reverse the sort order of the actors", "dashboard", shown=False),
-    Key(
-        "zoom_in",
-        "plus,equals_sign",
-        "Zoom in",
-        "Charts: zoom in (at the crosshair, if shown)",
-        "dashboard",
-        shown=False,
-    ),
-    Key("zoom_out", "minus", "Zoom out", "Charts: zoom out", "dashboard", shown=False),
-    Key("whole", "0", "Whole run", "Charts: show the whole run", "dashboard", shown=False),
-    Key("pan_left", "shift+left,comma", "Earlier", "Charts: move left", "dashboard", shown=False),
-    Key("pan_right", "shift+right,full_stop", "Later", "Charts: move right", "dashboard", shown=False),
-    Key(
-        "cursor_left",
-        "left",
-        "Crosshair left",
-        "Charts: move the crosshair left",
-        "dashboard",
-        shown=False,
-    ),
-    Key("cursor_right", "right", "Crosshair right", "Charts: move the crosshair right", "dashboard", shown=False),
-    Key("smoothing", "m", "Smoothing", "Charts: switch the smoothing: none to strong", "dashboard", shown=False),
-    Key("log_axis", "l", "Log axis", "Charts: switch between log and linear y-axis", "dashboard", shown=False),
-    Key("x_axis", "t", "x-axis", "Charts: switch the x-axis: steps, training time, time ago", "dashboard", shown=False),
+    *_of_charts("dashboard"),
     Key("stop", "x", "Stop", "Stop the run after a final checkpoint (asks)", "dashboard", changes=True),
     Key(
         "back",
@@ -152,7 +179,7 @@ KEYS = (
         shown=False,
     ),
     Key("home", "h", "Home", "Go back to the list of runs; training continues", "dashboard"),
-    Key("detach", "q,d", "Leave", "Detach; training continues", "dashboard"),
+    Key("detach", "q", "Quit", "Quit; training continues", "dashboard"),
     Key("help", "question_mark,f1", "Help", "Show this help", "everywhere"),
     Key("command_palette", "ctrl+p", "Palette", "Find an action by name", "everywhere"),
 )
@@ -187,6 +214,6 @@ def shown_name(key: Key, keymap: Mapping[str, str] | None = None) -> str:
     """All keys of an action in readable form: `p or space`."""
     names = {
         "question_mark": "?", "escape": "esc", "slash": "/", "plus": "+", "equals_sign": "=", "minus": "-",
-        "comma": ",", "full_stop": ".",
+        "comma": ",", "full_stop": ".", "asterisk": "*",
     }  # fmt: skip
     return " or ".join(names.get(name, name) for name in (keymap or {}).get(key.id, key.keys).split(","))

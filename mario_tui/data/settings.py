@@ -81,7 +81,7 @@ def load_settings() -> tuple[Settings, list[str]]:
                 good[key], wrong = _key_map(value, path)
                 errors += wrong
             else:
-                reject(key, value, 'a table: [keys], then lines such as "dashboard.save" = "a"')
+                reject(key, value, 'a table: [keys], then lines such as "dashboard.save" = "S"')
         else:
             errors.append(f"{path}: unknown key {key!r}; must be one of {', '.join(_ACCEPTED)}")
     return Settings(**good), errors

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -13,11 +14,13 @@ from textual.containers import VerticalScroll
 from textual.widgets import Footer, Input, Static
 
 from engine.runtime.text import printable
+from mario_tui.data.differences import natural
 from mario_tui.data.event_files import MOST_SERIES, EventFolder
-from mario_tui.data.format import counted, duration, number, steps
+from mario_tui.data.format import counted
 from mario_tui.data.keys import bindings
-from mario_tui.screens.base import PlaceScreen
-from mario_tui.widgets.charts.comparison import Comparison, Series
+from mario_tui.screens.chart_screen import ChartScreen
+from mario_tui.widgets.charts.comparison import Comparison, Series, reach_of
+from mario_tui.widgets.charts.plot import Plot
 
 _READ_S = 2.0
 _MOST_CHARTS = 60
@@ -25,19 +28,22 @@ _MOST_SUBFOLDERS, _MOST_BROKEN = 40, 10
 """Maximum number of subfolders, and of broken files, named on the screen."""
 
 
-class ChartsScreen(PlaceScreen[None]):
+class ChartsScreen(ChartScreen):
     """Reads new scalars every two seconds, in a thread."""
 
     PLACE = "charts"
     BINDINGS = bindings("charts")
     CSS_PATH = "charts.tcss"
-    HORIZONTAL_BREAKPOINTS = [(0, "-one"), (76, "-two"), (130, "-three"), (190, "-four")]
+    HORIZONTAL_BREAKPOINTS = [(0, "-one-column"), (76, "-two"), (130, "-three"), (190, "-four")]
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
         self.events = EventFolder(folder)
-        self._over_time = False
-        self._filter_text = ""
+        self._words: list[str] = []
+        self._colours: dict[str, int] = {}
+        """By subfolder, in the order in which they were found."""
+        self._maximised = ""
+        self._sorted_by = self.view.axis
         self._showing = asyncio.Lock()  # a key and the reader may call `_show` at the same time
 
     def compose(self) -> ComposeResult:
@@ -63,58 +69,78 @@ class ChartsScreen(PlaceScreen[None]):
                 await self._show()
             await asyncio.sleep(0 if news.more else _READ_S)
 
+    # ------------------------------------------------------------------------------------------ what is shown
+
+    def plots(self) -> list[Plot]:
+        return list(self.query(Comparison))
+
+    def reach(self) -> tuple[float, float]:
+        series = [each for chart in self.query(Comparison) for each in chart.series]
+        return reach_of(series, self.view.axis)
+
     async def _show(self) -> None:
         """Create the charts that match the filter, and draw what has changed."""
         async with self._showing:
             await self._make_and_draw()
 
     async def _make_and_draw(self) -> None:
-        words = self._filter_text.lower().split()
-        found = [tag for tag in sorted(self.events.tags) if all(word in tag.lower() for word in words)]
+        found = [
+            tag for tag in sorted(self.events.tags, key=natural) if all(word in tag.lower() for word in self._words)
+        ]
         shown = found[:_MOST_CHARTS]
         grid = self.query_one("#grid")
         charts = {chart.name: chart for chart in grid.query(Comparison)}
         if list(charts) != shown:
+            focused = self.active_plot()
             await grid.remove_children()
-            charts = {tag: Comparison(name=tag) for tag in shown}
+            charts = {tag: Comparison(printable(tag), self.view, name=tag) for tag in shown}
             await grid.mount_all(charts.values())
-        subfolders = sorted({inside for histories in self.events.tags.values() for inside in histories})
-        places = {inside: index for index, inside in enumerate(subfolders)}
+            if focused is not None:
+                self.set_focus(charts.get(focused.name, grid))
+            self._lay_out()
+        for histories in self.events.tags.values():
+            for inside in histories:
+                self._colours.setdefault(inside, len(self._colours))
         for tag in shown:
-            self._draw(charts[tag], tag, places)
-        self.query_one("#title", Static).update(self._title(len(found), subfolders))
+            charts[tag].show(self._series(tag))
+        self.draw_charts()
+        self.query_one("#title", Static).update(self._title(len(found)))
         broken = self.query_one("#broken", Static)
         broken.display = bool(self.events.broken)
         broken.update(self._broken())
 
-    def _draw(self, chart: Comparison, tag: str, places: dict[str, int]) -> None:
+    def _series(self, tag: str) -> list[Series]:
+        """One series per subfolder. Other programs may write steps in any order, so they are sorted by x."""
         series = []
-        for inside, history in sorted(self.events.tags[tag].items()):
-            points = [(seconds if self._over_time else float(step), value) for step, seconds, value in history.points]
-            points = sorted((point for point in points if math.isfinite(point[0])), key=lambda point: point[0])
-            series.append(Series(inside, places[inside], points))
-        last = series[-1].drawable
-        gaps = sum(len(each.points) - len(each.drawable) for each in series)
-        value = number(last[-1][1]) if last else ""
-        if gaps:
-            value = f"{value} · {gaps:,} NaN/inf".lstrip()
-        chart.show(series, duration if self._over_time else steps, title=printable(tag), value=value)
+        x = 0 if self._sorted_by == "steps" else 1
+        for inside, history in self.events.tags[tag].items():
+            placed = (point for point in history.points if math.isfinite(point[1]))
+            points = sorted(placed, key=lambda point: point[x])
+            steps, seconds, values = zip(*points, strict=True) if points else ((), (), ())
+            series.append(Series(inside, self._colours[inside], steps, seconds, values))
+        return series
 
-    def _title(self, found: int, subfolders: list[str]) -> Text:
-        over = "time" if self._over_time else "steps"
+    def draw_charts(self) -> None:
+        if self._sorted_by != self.view.axis:
+            self._sorted_by = self.view.axis
+            for chart in self.query(Comparison):
+                chart.show(self._series(str(chart.name)))
+        super().draw_charts()
+
+    def _title(self, found: int) -> Text:
         text = Text(no_wrap=True, overflow="ellipsis")
         text.append(printable(str(self.events.path)), style="bold")
-        text.append(f"  {counted(found, 'scalar')} over {over}")
+        text.append(f"  {counted(found, 'scalar')}")
         if found > _MOST_CHARTS:
             text.append(f", first {_MOST_CHARTS} shown; / filters")
         if self.events.left_out:
             text.append(f", more than {MOST_SERIES:,} series: the rest is skipped")
         if not self.events.tags:
             text.append(": none yet", style="dim")
-        if subfolders not in ([], ["."]):
+        if list(self._colours) not in ([], ["."]):
             text.append("\n")
-            for index, inside in enumerate(subfolders[:_MOST_SUBFOLDERS]):
-                each = Series(inside, index, ())
+            for inside, colour in islice(self._colours.items(), _MOST_SUBFOLDERS):
+                each = Series(inside, colour)
                 text.append(f"{each.marker} {printable(inside)}  ", style=f"bold {each.colour}")
         return text
 
@@ -128,31 +154,69 @@ class ChartsScreen(PlaceScreen[None]):
             files.append(f"and {len(self.events.broken) - _MOST_BROKEN:,} more")
         return Text("\n".join(files), style="bold red", overflow="fold")
 
+    def _lay_out(self) -> None:
+        """Give the maximised chart the screen, if it is there."""
+        charts: Sequence[Comparison] = list(self.query(Comparison))
+        alone = next((chart for chart in charts if chart.name == self._maximised), None)
+        self.set_class(alone is not None, "-one")
+        for chart in charts:
+            chart.set_class(chart is alone, "-alone")
+
     # ------------------------------------------------------------------------------------------ actions
 
-    async def action_axis(self) -> None:
-        self._over_time = not self._over_time
-        await self._show()
+    def active_plot(self) -> Plot | None:
+        """The maximised chart, else the focused one."""
+        return next(iter(self.query(Comparison).filter(".-alone")), None) or super().active_plot()
+
+    def action_next_panel(self) -> None:
+        if not self._maximised:
+            self.focus_next()
+            return
+        charts = list(self.query(Comparison))
+        at = next((index for index, chart in enumerate(charts) if chart.name == self._maximised), -1)
+        self._maximise(charts[(at + 1) % len(charts)])
+
+    def action_maximise(self) -> None:
+        if self._maximised:
+            self._maximise(None)
+        elif (plot := self.active_plot()) is not None:
+            self._maximise(plot)
+        else:
+            self.notify(f"Select a chart first: {self.mario.key('charts.next_panel')}", timeout=3)
+
+    def _maximise(self, plot: Plot | None) -> None:
+        self._maximised = "" if plot is None else str(plot.name)
+        self._lay_out()
+        if plot is not None:
+            self.set_focus(plot)
 
     def action_filter(self) -> None:
         self._filter.display = True
         self._filter.focus()
 
     async def on_input_changed(self, event: Input.Changed) -> None:
-        self._filter_text = event.value
+        self._words = event.value.lower().split()
         await self._show()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
+        self._filter.display = bool(self._words)
         self.query_one("#grid").focus()
 
-    async def action_back(self) -> None:
-        """Clear the filter; without one, go home."""
+    def action_back(self) -> None:
+        """Hide the crosshair, restore all charts, clear the filter, then go back."""
+        if self.hide_cursor():
+            return
         if self._filter.display:
             self._filter.value = ""
             self._filter.display = False
             self.query_one("#grid").focus()
+        elif self._maximised:
+            self._maximise(None)
         else:
             self.dismiss(None)
 
-    def action_leave(self) -> None:
+    def action_home(self) -> None:
+        self.dismiss(None)
+
+    def action_quit_app(self) -> None:
         self.app.exit()

@@ -1,116 +1,307 @@
-"""Live comparison of several runs in one chart."""
+"""Live comparison of runs: their charts, the list of runs, and what differs between their configurations."""
 
 from __future__ import annotations
 
+import contextlib
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rich.text import Text
 from textual.app import ComposeResult
-from textual.widgets import Footer, Static
+from textual.containers import Container
+from textual.widgets import Footer, Input, Static
 
-from engine.protocol.messages import Point
+from engine.errors import UserError
 from engine.runs.run import Run
+from engine.runtime.text import printable
+from mario_tui.data.colours import colours_of
+from mario_tui.data.differences import Configuration, Options, described, differences, natural, same_but_seed
 from mario_tui.data.feed import Feed, Snapshot
-from mario_tui.data.format import duration, number, steps
+from mario_tui.data.format import counted
 from mario_tui.data.keys import bindings
-from mario_tui.screens.base import PlaceScreen
-from mario_tui.widgets.charts.comparison import Comparison, Series, finite
+from mario_tui.data.standing import Standing, standing
+from mario_tui.screens.panel_grid import DIGITS, PanelGrid
+from mario_tui.widgets.charts.comparison import Comparison, Series, reach_of
+from mario_tui.widgets.charts.curves import Curves
+from mario_tui.widgets.charts.seeds import mean_over
+from mario_tui.widgets.charts.view import x_text
+from mario_tui.widgets.panels.compared_runs import ComparedRun, ComparedRunsPanel
+from mario_tui.widgets.panels.differences import DifferencesPanel
 
 _TICK_S = 0.5
-_METRICS = (
-    ("mean_return", "Mean return"),
-    ("loss", "TD loss"),
-    ("q_mean", "Q estimate"),
-    ("env_steps_per_s", "Environment steps/s"),
-)
+_RETURN, _EVALUATION = "mean_return", "evaluation"
+_METRICS = {
+    _RETURN: "Mean return",
+    _EVALUATION: "Evaluated return",
+    "loss": "TD loss",
+    "q_mean": "Q estimate",
+    "env_steps_per_s": "Environment steps/s",
+}
 
 
 @dataclass
 class _Followed:
-    """A run, the source of its events, and its last snapshot."""
+    """A run, the source of its events, its options and last snapshot."""
 
     run: Run
-    feed: Feed
-    seen: Snapshot
+    colour: int
+    options: Options
+    feed: Feed = field(default_factory=Feed)
+    seen: Snapshot = field(default_factory=Snapshot)
+    curves: Curves = field(default_factory=Curves)
+    standing: Standing = "finished"
+
+    def refresh(self) -> bool:
+        """Take the newest snapshot; returns whether it changes the charts."""
+        snapshot = self.feed.snapshot()
+        changed = snapshot.points != self.seen.points or snapshot.others is not self.seen.others
+        if changed:
+            self.curves = Curves(snapshot.points, snapshot.others)
+        changed |= snapshot.problem != self.seen.problem or snapshot.end is not self.seen.end
+        self.seen = snapshot
+        if changed:
+            with contextlib.suppress(UserError):
+                self.standing = standing(self.run.record())
+        return changed
+
+    def series(self, metric: str) -> Series:
+        curves = self.curves
+        if metric == _EVALUATION:
+            at = [float(event.env_steps) for event in curves.evaluations]
+            seconds = [curves.x_of(step, "time") for step in at]
+            return Series(self.run.name, self.colour, at, seconds, [event.mean_return for event in curves.evaluations])
+        return Series(self.run.name, self.colour, curves.xs("steps"), curves.xs("time"), curves.values(metric))
 
 
-class CompareScreen(PlaceScreen[None]):
+@dataclass(frozen=True)
+class _Entry:
+    """What has one line in the charts: a run, or all runs of one configuration. `key` identifies it."""
+
+    key: str
+    name: str
+    runs: Sequence[_Followed]
+
+
+class CompareScreen(PanelGrid):
     """Follows active runs, and shows the recordings of the others."""
 
     PLACE = "compare"
-    BINDINGS = bindings("compare")
+    BINDINGS = [*DIGITS, *bindings("compare")]
     CSS_PATH = "compare.tcss"
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (72, "-normal"), (130, "-wide")]
+    VERTICAL_BREAKPOINTS = [(0, "-short"), (34, "-tall")]
 
-    def __init__(self, runs: Sequence[Run]) -> None:
+    def __init__(self, runs: Sequence[Run], *, read_only: bool = False) -> None:
         super().__init__()
-        self._followed = [_Followed(run, Feed(), Snapshot()) for run in runs]
-        self._metric = 0
-        self._over_time = False
+        runs = sorted(runs, key=lambda run: natural(run.name))
+        colours = colours_of([str(run.path) for run in runs], save=not read_only)
+        self._followed = [_Followed(run, colour, _options(run)) for run, colour in zip(runs, colours, strict=True)]
+        self._averaged = False
+        self._hidden: set[str] = set()
+        self._pinned: set[str] = set()
+        self._words: list[str] = []
 
     def compose(self) -> ComposeResult:
+        self._runs, self._differences = ComparedRunsPanel(), DifferencesPanel()
+        self._charts = {
+            metric: Comparison(title, self.view, id=f"compare-{metric}", number=number)
+            for number, (metric, title) in enumerate(_METRICS.items(), 3)
+        }
+        self.panels = (self._runs, self._differences, *self._charts.values())
         yield Static(id="title")
-        yield Comparison(id="comparison")
-        yield Static(id="legend", classes="plot")
+        with Container(id="comparison"):
+            with Container(id="grid"):
+                yield from self._charts.values()
+            with Container(id="about"):
+                yield self._runs
+                yield self._differences
+        yield Input(id="filter", placeholder="filter words, such as ddp seed=1; enter: keep, esc: clear", compact=True)
         yield Footer(show_command_palette=False, compact=True)
 
     def on_mount(self) -> None:
+        self._filter.display = False
         for followed in self._followed:
             followed.feed.connect(followed.run)
+        self.restore()
+        self.set_focus(self._runs)
         self.set_interval(_TICK_S, self._tick)
-        self._draw()
+        self._show()
 
     def on_unmount(self) -> None:
         for followed in self._followed:
             followed.feed.close()
 
+    @property
+    def _filter(self) -> Input:
+        return self.query_one("#filter", Input)
+
     def _tick(self) -> None:
-        changed = False
-        for followed in self._followed:
-            snapshot = followed.feed.snapshot()
-            changed |= snapshot.points != followed.seen.points or snapshot.problem != followed.seen.problem
-            followed.seen = snapshot
-        if changed:
-            self._draw()
+        changed = [followed.refresh() for followed in self._followed]
+        if any(changed):
+            self._show()
 
-    def _draw(self) -> None:
-        field, title = _METRICS[self._metric]
-        over = "training time" if self._over_time else "environment steps"
-        self.query_one("#title", Static).update(Text.assemble((title, "bold"), f" over {over}"))
-        series = [
-            Series(followed.run.name, index, finite(*self._values(followed.seen.points, field)))
-            for index, followed in enumerate(self._followed)
+    # ------------------------------------------------------------------------------------------ what is shown
+
+    def reach(self) -> tuple[float, float]:
+        series = [each for chart in self._charts.values() for each in chart.series]
+        return reach_of(series, self.view.axis)
+
+    def draw_charts(self) -> None:
+        super().draw_charts()
+        self._show_values()
+
+    def _entries(self) -> list[_Entry]:
+        """The runs that match the filter, pinned ones first."""
+        matching = [followed for followed in self._followed if self._matches(followed)]
+        if not self._averaged:
+            entries = [_Entry(str(each.run.path), each.run.name, [each]) for each in matching]
+        else:
+            groups: dict[Configuration, list[_Followed]] = {}
+            for each in matching:
+                groups.setdefault(same_but_seed(each.options), []).append(each)
+            names = list(differences([dict(key) for key in groups]))
+            entries = [
+                _Entry(f"mean of {runs[0].run.path}", _name_of_group(runs, names), runs) for runs in groups.values()
+            ]
+        return sorted(entries, key=lambda entry: entry.key not in self._pinned)
+
+    def _matches(self, followed: _Followed) -> bool:
+        text = f"{followed.run.name} {described(followed.options, list(followed.options))}".lower()
+        return str(followed.run.path) in self._pinned or all(word in text for word in self._words)
+
+    def _series(self, entry: _Entry, metric: str) -> Series:
+        pinned = entry.key in self._pinned
+        series = [each.series(metric) for each in entry.runs]
+        if self._averaged:
+            return mean_over(series, entry.name, entry.runs[0].colour, pinned=pinned)
+        (one,) = series
+        return Series(one.name, one.index, one.steps, one.seconds, one.values, pinned=pinned)
+
+    def _show(self) -> None:
+        """Update everything that depends on the runs' data, the filter, and what is hidden or pinned."""
+        entries = self._entries()
+        shown = [entry for entry in entries if entry.key not in self._hidden]
+        for metric, chart in self._charts.items():
+            chart.show([self._series(entry, metric) for entry in shown])
+        rows = [
+            ComparedRun(
+                entry.key,
+                entry.name,
+                self._series(entry, _RETURN),
+                entry.runs[0].standing,
+                hidden=entry.key in self._hidden,
+                problem=entry.runs[0].seen.problem,
+            )
+            for entry in entries
         ]
-        self.query_one(Comparison).show(series, duration if self._over_time else steps)
-        self.query_one("#legend", Static).update(self._legend(series))
+        if [row.key for row in rows] != self._runs.keys():
+            self._runs.refresh(layout=True)
+        self._rows = rows
+        first = [entry.runs[0] for entry in shown]
+        options = differences([each.options for each in first])
+        if self._averaged:
+            options.pop("seed", None)
+        self._differences.show([self._series(entry, _RETURN) for entry in shown], options)
+        self._show_title(len(shown))
+        self.draw_charts()
 
-    def _values(self, points: Sequence[Point], field: str) -> tuple[list[float], list[float]]:
-        xs = [point.wall_s if self._over_time else float(point.env_steps) for point in points]
-        return xs, [getattr(point, field) for point in points]
+    def _show_values(self) -> None:
+        """The mean return of each run, at the crosshair or the newest."""
+        cursor, axis = self.view.cursor, self.view.axis
+        points = [row.series.at(math.inf if cursor is None else cursor, axis) for row in self._rows]
+        head = "last" if cursor is None else f"{x_text(cursor, axis).removesuffix(' steps')}"
+        self._runs.show(self._rows, head, [None if point is None else point[1] for point in points])
 
-    def _legend(self, series: Sequence[Series]) -> Text:
+    def _show_title(self, shown: int) -> None:
         text = Text(no_wrap=True, overflow="ellipsis")
-        widest = max(len(each.name) for each in series)
-        for each, followed in zip(series, self._followed, strict=True):
-            text.append(f"{each.marker} {each.name:<{widest}}", style=f"bold {each.colour}")
-            if each.points:
-                x, last = each.points[-1]
-                at = duration(x) if self._over_time else steps(x)
-                best = max(y for _, y in each.points)
-                text.append(f"  {number(last):>8} at {at}  highest {number(best)}")
-            else:
-                text.append(f"  {followed.seen.problem or 'no data yet'}", style="dim")
-            text.append("\n")
-        text.rstrip()
-        return text
+        text.append("Compare", style="bold").append(f"  {counted(len(self._followed), 'run')}")
+        if self._averaged:
+            text.append(f", means over seeds of {counted(shown, 'configuration')}, with 95 % intervals")
+        elif shown < len(self._followed):
+            text.append(f", {shown} shown")
+        if self._words:
+            text.append(f", filter “{' '.join(self._words)}”")
+        self.query_one("#title", Static).update(text)
 
-    def action_metric(self) -> None:
-        self._metric = (self._metric + 1) % len(_METRICS)
-        self._draw()
+    # ------------------------------------------------------------------------------------------ actions
 
-    def action_axis(self) -> None:
-        self._over_time = not self._over_time
-        self._draw()
+    def action_show_hide(self) -> None:
+        """Show or hide the selected run in the charts, and go to the next one."""
+        if (selected := self._runs.selected) is not None:
+            self._hidden ^= {selected.key}
+            self._show()
+            self._runs.action_move(1)
+
+    def action_show_hide_all(self) -> None:
+        """Hide all runs but the pinned ones; if any is hidden, show all."""
+        keys = {row.key for row in self._rows}
+        self._hidden = set() if self._hidden & keys else keys - self._pinned
+        self._show()
+
+    def action_pin(self) -> None:
+        if (selected := self._runs.selected) is not None:
+            self._pinned ^= {selected.key}
+            self._show()
+
+    def action_average(self) -> None:
+        """Switch between single runs and the means over seeds."""
+        self._averaged = not self._averaged
+        self._show()
+
+    def action_open(self) -> None:
+        """In the list of runs: open the dashboard of the selected one. Elsewhere: maximise the panel."""
+        selected = self._runs.selected
+        if self.active_panel() is not self._runs or selected is None:
+            self.action_maximise()
+            return
+        run = next(entry.runs[0].run for entry in self._entries() if entry.key == selected.key)
+        self.mario.open_dashboard(run)
+
+    async def on_list_panel_opened(self) -> None:
+        await self.run_action("open")
+
+    def action_filter(self) -> None:
+        self._filter.display = True
+        self._filter.focus()
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        self._words = event.value.lower().split()
+        self._show()
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        self._filter.display = bool(self._words)
+        self.set_focus(self._runs)
 
     def action_back(self) -> None:
+        """Hide the crosshair, clear the filter, restore all panels, then go back."""
+        if self.hide_cursor():
+            return
+        if self._filter.display:
+            self._filter.value = ""
+            self._filter.display = False
+            self.set_focus(self._runs)
+        elif self.maximised is not None:
+            self.action_maximise()
+        else:
+            self.dismiss(None)
+
+    def action_home(self) -> None:
         self.dismiss(None)
+
+    def action_quit_app(self) -> None:
+        self.app.exit()
+
+
+def _options(run: Run) -> Options:
+    """A run's options; none if they can't be read."""
+    try:
+        return run.config().options()
+    except UserError:
+        return {}
+
+
+def _name_of_group(runs: Sequence[_Followed], names: Sequence[str]) -> str:
+    """`3 × learning_rate=0.0001`: how many runs, and what sets their configuration apart."""
+    apart = described(runs[0].options, names) or runs[0].run.name
+    return printable(f"{len(runs)} × {apart}")

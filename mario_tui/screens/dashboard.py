@@ -73,6 +73,7 @@ class DashboardScreen(PanelGrid):
         self.feed = Feed()
         self.shown = Snapshot()
         """The snapshot that the panels show."""
+        self.curves = Curves()
         self._texts: list[Panel | ActorsPanel] = []
         self._end_announced = False
         self._was_gone = False
@@ -120,6 +121,7 @@ class DashboardScreen(PanelGrid):
 
     def on_mount(self) -> None:
         self._game.add_class("-off")
+        self.actors.sort, self.actors.reverse = self.remembered.sort, self.remembered.turned
         self.restore()
         self.call_after_refresh(survive_hang_up, self.app)
         self.feed.connect(self.run, self._host)
@@ -129,6 +131,13 @@ class DashboardScreen(PanelGrid):
 
     def on_unmount(self) -> None:
         self.feed.close()
+
+    def reach(self) -> tuple[float, float]:
+        return self.curves.reach(self.view.axis)
+
+    def save_layout(self) -> None:
+        self.remembered.sort, self.remembered.turned = self.actors.sort, self.actors.reverse
+        super().save_layout()
 
     def _set_fallback(self, problem: str = "") -> None:
         """Set the header's text for a run without a connected host; it never claims that the run is reachable.
@@ -170,9 +179,10 @@ class DashboardScreen(PanelGrid):
         for panel in self._texts:
             panel.show(snapshot)
         if self.present() != present:
-            self._lay_out()
+            self.lay_out()
         if snapshot.points is not before.points or snapshot.others is not before.others:
             self.curves = Curves(snapshot.points, snapshot.others)
+            self.view.reach = self.reach()
             for chart in self.charts:
                 chart.show_curves(self.curves)
         self._announce_end(snapshot)
@@ -286,7 +296,7 @@ class DashboardScreen(PanelGrid):
             self.remembered.hidden.remove(self._game.id)
         if not show and self.remembered.maximised == self._game.id:
             self.remembered.maximised = ""
-        self._lay_out()
+        self.lay_out()
         return True
 
     def action_hold_game(self) -> None:
@@ -326,7 +336,18 @@ class DashboardScreen(PanelGrid):
 
         self.app.push_screen(ActorScreen(newest, lambda: self.feed.episodes_of(*place)))
 
-    async def on_actors_panel_opened(self) -> None:
+    def action_sort(self) -> None:
+        self.actors.next_sort()
+        self.save_layout()
+
+    def action_turn_sort(self) -> None:
+        self.actors.turn_sort()
+        self.save_layout()
+
+    def on_actors_panel_sorted(self) -> None:
+        self.save_layout()
+
+    async def on_list_panel_opened(self) -> None:
         await self.run_action("open_selected")
 
     def action_stop(self) -> None:
@@ -348,10 +369,9 @@ class DashboardScreen(PanelGrid):
 
     def action_back(self) -> None:
         """Hide the crosshair, else restore all panels, else go home."""
-        if self.view.cursor is not None:
-            self.view.cursor = None
-            self.draw_charts()
-        elif self.maximised is not None:
+        if self.hide_cursor():
+            return
+        if self.maximised is not None:
             self.action_maximise()
         else:
             self.action_home()

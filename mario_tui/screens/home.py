@@ -184,7 +184,7 @@ class HomeScreen(PlaceScreen[None]):
     def action_compare(self) -> None:
         chosen = self.table.chosen()
         if chosen:
-            self.app.push_screen(CompareScreen([listed.run for listed in chosen]))
+            self.app.push_screen(CompareScreen([listed.run for listed in chosen], read_only=self.mario.read_only))
 
     def action_delete(self) -> None:
         """Delete the marked runs, or the selected one, unless one of them is running."""

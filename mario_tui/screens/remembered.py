@@ -1,4 +1,4 @@
-"""The dashboard's layout and axes, saved in `$XDG_STATE_HOME/mario-tui/dashboard.json`."""
+"""The layout and axes of a screen with panels, saved in `$XDG_STATE_HOME/mario-tui/<place>.json`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from pathlib import Path
 import msgspec
 
 from engine.runtime.files import write_atomically
-from mario_tui.widgets.charts.curves import SMOOTHINGS, Axis
+from mario_tui.data.keys import Place
+from mario_tui.widgets.charts.view import SMOOTHINGS, Axis
 from mario_tui.widgets.panels.actors import COLUMNS
 
 SORTS = [column.name for column in COLUMNS]
@@ -23,19 +24,19 @@ class Remembered(msgspec.Struct):
     logarithmic: list[str] = []
     smoothing: float = 0.0
     axis: Axis = "steps"
-    sort: str = "lane"
+    sort: str = "lane"  # of the actors
     turned: bool = False
 
 
-def file() -> Path:
+def file(place: Place) -> Path:
     state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
-    return Path(state) / "mario-tui" / "dashboard.json"
+    return Path(state) / "mario-tui" / f"{place}.json"
 
 
-def recall() -> Remembered:
+def recall(place: Place) -> Remembered:
     """Load the saved layout; the default if the file is missing or invalid."""
     try:
-        found = msgspec.json.decode(file().read_bytes(), type=Remembered)
+        found = msgspec.json.decode(file(place).read_bytes(), type=Remembered)
     except (OSError, msgspec.DecodeError):
         return Remembered()
     if found.smoothing not in SMOOTHINGS or found.sort not in SORTS:
@@ -43,8 +44,8 @@ def recall() -> Remembered:
     return found
 
 
-def remember(state: Remembered) -> None:
+def remember(place: Place, state: Remembered) -> None:
     """Save the layout; a failure to write is ignored."""
     with contextlib.suppress(OSError):
-        file().parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(file(), msgspec.json.encode(state))
+        file(place).parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(file(place), msgspec.json.encode(state))

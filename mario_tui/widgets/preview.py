@@ -19,7 +19,10 @@ from engine.runs.recording import read_recording
 from engine.runs.run import ACTIVE, Run
 from engine.runtime.text import printable
 from mario_tui.data.format import duration, fraction, number, short
-from mario_tui.widgets.charts.comparison import Comparison, Series, finite
+from mario_tui.widgets.charts.comparison import Comparison, Series, reach_of
+from mario_tui.widgets.charts.curves import Curves
+from mario_tui.widgets.charts.plot import Plot
+from mario_tui.widgets.charts.view import ChartView
 from mario_tui.widgets.panels.header import state_text
 from mario_tui.widgets.runs_table import Listed
 
@@ -33,19 +36,21 @@ class Preview(Horizontal):
 
     def __init__(self) -> None:
         super().__init__(id="preview")
-        self._text, self._chart = Static(id="preview-text", classes="plot"), Comparison(id="preview-chart")
+        self._text, self._chart = (
+            Static(id="preview-text", classes="plot"),
+            Comparison("Mean return", ChartView(), id="preview-chart"),
+        )
         self._listed: Listed | None = None
         self._read: tuple[str, int] = ("", 0)
         """Path of the loaded recording, and its modification time in ns."""
         self._points: list[tuple[float, float]] = []
         """(environment steps, mean return), from the recording and from the records read since."""
 
+        self._chart.can_focus = False
+
     def compose(self) -> ComposeResult:
         yield self._text
         yield self._chart
-
-    def on_mount(self) -> None:
-        self._chart.border_title = "Mean return"
 
     def show(self, listed: Listed | None) -> None:
         """Show a run; None clears the preview."""
@@ -56,15 +61,19 @@ class Preview(Horizontal):
     def on_show(self) -> None:
         self._load()
 
+    def on_plot_moved(self, event: Plot.Moved) -> None:
+        event.stop()
+        self._chart.repaint()
+
     @work(exclusive=True, group="preview")
     async def _load(self) -> None:
         await asyncio.sleep(_SETTLE_S)
-        listed, text, chart = self._listed, self._text, self._chart
+        listed, text = self._listed, self._text
         if not text.is_attached:  # the app may be leaving
             return
         if listed is None:
             text.update("")
-            chart.show([])
+            self._draw([])
             return
         text.update(await asyncio.to_thread(describe, listed), layout=False)  # its size does not depend on the text
         path = listed.run.history_path
@@ -76,14 +85,20 @@ class Preview(Horizontal):
             points = await asyncio.to_thread(points_of, listed.run)
             seen = self._points if version[0] == self._read[0] else []
             self._read = version
-            xs, ys = [float(point.env_steps) for point in points], [point.mean_return for point in points]
-            recorded = finite(xs, ys)
-            self._points = recorded + [point for point in seen if point[0] > (xs[-1] if xs else 0)]
+            curves = Curves(points)
+            steps = curves.xs("steps")
+            recorded = list(zip(steps, curves.values("mean_return"), strict=True))
+            self._points = recorded + [point for point in seen if point[0] > (steps[-1] if steps else 0)]
         record = listed.record
         if record.mean_return is not None and record.state in ACTIVE:
             kept = [point for point in self._points if point[0] < record.env_steps]  # a restart goes back
             self._points = [*kept, (float(record.env_steps), record.mean_return)]
-        chart.show([Series(record.name, 0, self._points)])
+        xs = [x for x, _ in self._points]
+        self._draw([Series(record.name, 0, steps=xs, seconds=xs, values=[y for _, y in self._points])])
+
+    def _draw(self, series: list[Series]) -> None:
+        self._chart.view.reach = reach_of(series, "steps")
+        self._chart.show(series)
 
 
 def points_of(run: Run) -> list[Point]:

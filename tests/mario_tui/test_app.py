@@ -48,7 +48,7 @@ async def test_every_key_of_the_dashboard_does_what_it_says(tmp_path: Path) -> N
         await pilot.press("s")
         policy = await until(pilot, lambda: list(host.run.path.glob("policies/*.safetensors")), "the policy")
         assert checkpoints.policy_metadata(policy[0])["env_steps"] == held
-        await pilot.press("c")
+        await pilot.press("C")
         saved = await until(pilot, lambda: checkpoints.committed(host.run), "the checkpoint")
         assert checkpoints.verify(saved[0]).env_steps == held
         assert feed.snapshot().progress.env_steps == held  # type: ignore[union-attr]
@@ -184,14 +184,14 @@ async def test_nothing_acts_after_q(place: str, keys: str, tmp_path: Path) -> No
         if place == "dashboard":
             await until(pilot, lambda: app.screen.shown.end, "the recording")  # type: ignore[attr-defined]
             await pilot.press("1")  # a panel that `w` could hide, a lane that Enter could open
-        screens, kept = list(app.screen_stack), remembered.recall()
+        screens, kept = list(app.screen_stack), remembered.recall("dashboard")
         type_at_once(app, *keys.split())
         while app.is_running:
             assert app.screen_stack == screens
             await asyncio.sleep(0)
     assert app.return_code == 0  # no traceback
     assert app.leaving
-    assert remembered.recall() == kept
+    assert remembered.recall("dashboard") == kept
 
 
 # ---------------------------------------------------------------------------------------------- snapshots

@@ -23,7 +23,8 @@ from mario_tui.app import MarioApp
 from mario_tui.data import event_files as reader
 from mario_tui.data import format as written
 from mario_tui.data.event_files import EventFolder, event_files, is_event_file
-from mario_tui.widgets.charts.comparison import Comparison, Series, plot
+from mario_tui.widgets.charts.comparison import Comparison, Series, reach_of
+from mario_tui.widgets.charts.view import AXES, ChartView
 from tests.support.app import until
 from tests.support.program import run_program
 
@@ -174,10 +175,25 @@ def test_every_number_has_a_short_text(value: float) -> None:
     assert len(written.judged(found)) <= 50
 
 
-@given(st.lists(st.tuples(st.floats(allow_nan=False, allow_infinity=False), st.floats()), min_size=1))
-def test_every_line_can_be_drawn(points: list[tuple[float, float]]) -> None:
-    series = Series("x", 0, sorted(points, key=lambda point: point[0]))
-    if any(math.isfinite(y) for _, y in points):
-        lines = plot([series], 40, 8, written.short).plain.split("\n")
-        assert len(lines) == 8
-        assert {len(line) for line in lines} == {48}
+NASTY = [
+    [math.nan], [math.inf, -math.inf], [0.0], [LARGEST, -LARGEST], [5e-324, 0.0], [LARGEST, 5e-324, -1.0, math.nan],
+    [1e6, 1e6 + 1e-9], [-1e-300, 1e-300], [1.0] * 3, [1e300, 1e300 * (1 + 1e-15)],
+]  # fmt: skip
+
+
+async def test_every_line_can_be_drawn() -> None:
+    app, view = MarioApp(), ChartView()
+    async with app.run_test(size=(80, 24)) as pilot:
+        chart = Comparison("x", view)
+        await app.screen.mount(chart)
+        chart.styles.height = 12
+        await until(pilot, lambda: chart.body[1] > 8, "its size")
+        for values in NASTY:
+            for xs in ([1.0, 2.0, 3.0, 4.0], [0.0, 5e-324, 1.0, LARGEST], [-LARGEST, 0.0, 1.0, LARGEST], [7.0] * 4):
+                for view.axis in AXES:
+                    chart.logarithmic = not chart.logarithmic
+                    series = Series("x", 0, xs[: len(values)], xs[: len(values)], values)
+                    view.reach = reach_of([series], view.axis)
+                    chart.show([series])
+                    chart.repaint()
+                    assert all(len(line) == 80 for line in str(chart.render()).splitlines())

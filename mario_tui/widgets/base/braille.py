@@ -25,15 +25,27 @@ class Canvas:
         dot = (x - self._x[0]) * self._x_scale
         return math.floor(min(max(dot, -2.0), 2.0 * self.columns)) // 2
 
+    def row(self, y: float) -> int:
+        """The row of cells of a finite y, from the top; that of the edge for a y outside."""
+        dot = int(min(max((y - self._y[0]) * self._y_scale, 0), self.rows * 4 - 1))
+        return self.rows - 1 - dot // 4
+
     def line(self, xs: Sequence[float], ys: Sequence[float], ink: int) -> None:
-        """Draw a line through points sorted by x; skip those that are not finite or outside the x-range."""
+        """Draw a line through points sorted by x, with gaps where y is not finite; skip those outside the x-range."""
+        gap, after_gap = False, set[int]()
         extent: dict[int, list[int]] = {}  # dot column -> [lowest, highest, first, last] dot row, from the bottom
         (x_low, x_high), (y_low, _) = self._x, self._y
         right, top = self.columns * 2 - 1, self.rows * 4 - 1
         for x, y in zip(xs, ys, strict=True):
-            if not x_low <= x <= x_high or not math.isfinite(y):
+            if not x_low <= x <= x_high:
+                continue
+            if not math.isfinite(y):
+                gap = True
                 continue
             column = int(min((x - x_low) * self._x_scale, right))
+            if gap:
+                after_gap.add(column)
+                gap = False
             dot = int(min(max((y - y_low) * self._y_scale, 0), top))
             seen = extent.get(column)
             if seen is None:
@@ -43,7 +55,7 @@ class Canvas:
         before: tuple[int, int] | None = None
         for column, (bottom, high, first_dot, last_dot) in extent.items():
             self._fill(column, bottom, high, ink)
-            if before is not None:  # interpolate over the columns in between
+            if before is not None and column not in after_gap:  # interpolate over the columns in between
                 then, level = before
                 for step in range(then + 1, column):
                     dot = round(level + (first_dot - level) * (step - then) / (column - then))
@@ -56,8 +68,7 @@ class Canvas:
         """Put a character in the cell of a point, if it is inside the x-range."""
         if not self._x[0] <= x <= self._x[1] or not math.isfinite(y):
             return
-        dot = int(min(max((y - self._y[0]) * self._y_scale, 0), self.rows * 4 - 1))
-        self._glyphs[self.rows - 1 - dot // 4, self.column(x)] = (character, ink)
+        self._glyphs[self.row(y), self.column(x)] = (character, ink)
 
     def vertical_line(self, x: float, ink: int) -> None:
         """Draw a vertical line through the empty cells of a column."""

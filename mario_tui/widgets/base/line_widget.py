@@ -18,7 +18,7 @@ from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
-LETTERS = {10: "i", 11: "n", 12: "u"}
+LETTERS = {10: "i", 11: "b", 12: "u"}
 """Keys of the panels with numbers above 9."""
 
 
@@ -30,8 +30,10 @@ class LineWidget(Widget, can_focus=True):
 
     COMPONENT_CLASSES = {"line-widget--title", "line-widget--muted"}
 
-    def __init__(self, title: str, *, id: str, number: int = 0, classes: str = "panel") -> None:
-        super().__init__(id=id, classes=classes)
+    def __init__(
+        self, title: str, *, id: str | None = None, name: str | None = None, number: int = 0, classes: str = "panel"
+    ) -> None:
+        super().__init__(id=id, name=name, classes=classes)
         self.title, self.number = title, number
         self.short_title = title  # used when there is no room for the title and the value
         self.framed = True

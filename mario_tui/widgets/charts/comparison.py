@@ -1,34 +1,43 @@
-"""Several series in one chart, in braille dots. Each has its own colour and marker, so that no information depends on
-colour alone."""
+"""Several series in one chart. Each has its own colour and marker, so that no information depends on colour alone."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
 
-from rich.text import Text
-from textual.widgets import Static
+from rich.style import Style
 
-from mario_tui.data.format import fitting, shortened, steps
+from mario_tui.data.format import number, shortened
 from mario_tui.widgets.base.braille import Canvas
+from mario_tui.widgets.charts.plot import FIRST_INK, Curve, Glyph, Plot, faint, nearest, smooth
+from mario_tui.widgets.charts.view import Axis, ChartView, x_text
 
 MARKERS = "●▲■◆✚★○△□◇"
 COLOURS = ("cyan", "yellow", "magenta", "green", "red", "bright_blue", "white")
 """The numbers of markers and colours have no common divisor, so 70 series are distinct."""
-_LABEL = 8
 _BETWEEN = 14
 """Columns between two markers of the same series."""
+_MOST_VALUES = 4
+"""Maximum number of series whose values are shown after the title."""
 
 
 @dataclass(frozen=True)
 class Series:
-    """A named line; `points` are (x, y) with finite, increasing x. The line has gaps where y is not finite."""
+    """A named line: environment steps and seconds of training, both increasing, and values.
+
+    `bounds`: lower and upper bounds of an interval around the values, with the same length, or nothing. `index`
+    determines colour and marker.
+    """
 
     name: str
     index: int
-    points: Sequence[tuple[float, float]]
+    steps: Sequence[float] = ()
+    seconds: Sequence[float] = ()
+    values: Sequence[float] = ()
+    bounds: tuple[Sequence[float], ...] = ()
+    pinned: bool = False
 
     @property
     def marker(self) -> str:
@@ -38,85 +47,88 @@ class Series:
     def colour(self) -> str:
         return COLOURS[self.index % len(COLOURS)]
 
-    @property
-    def drawable(self) -> list[tuple[float, float]]:
-        """The points with finite y."""
-        return [(x, y) for x, y in self.points if math.isfinite(y)]
+    def xs(self, axis: Axis) -> Sequence[float]:
+        """x of every value; `ago` counts from the end of the series."""
+        if axis == "ago":
+            return [max(seconds - self.seconds[-1], -sys.float_info.max) for seconds in self.seconds]
+        return self.steps if axis == "steps" else self.seconds
+
+    def at(self, x: float, axis: Axis) -> tuple[float, float] | None:
+        """The finite point nearest to x; None if there is none."""
+        known = [point for point in zip(self.xs(axis), self.values, strict=True) if math.isfinite(point[1])]
+        return known[nearest([place for place, _ in known], x)] if known else None
 
 
-def finite(xs: Sequence[float], ys: Sequence[float]) -> list[tuple[float, float]]:
-    """The points (x, y) with finite coordinates."""
-    return [(x, y) for x, y in zip(xs, ys, strict=True) if math.isfinite(x) and math.isfinite(y)]
+def reach_of(series: Sequence[Series], axis: Axis) -> tuple[float, float]:
+    """First and last x of all series."""
+    ends = [x for each in series if each.values for x in (each.xs(axis)[0], each.xs(axis)[-1])]
+    return (min(ends), max(ends)) if ends else (0.0, 0.0)
 
 
-class Comparison(Static):
-    """The chart. It is redrawn only if a series or the size has changed."""
+class Comparison(Plot):
+    """The chart. It is redrawn only if a series has changed. Pinned series are drawn over the others, in bold."""
 
-    def __init__(self, *, id: str | None = None, name: str | None = None) -> None:
-        super().__init__(id=id, name=name, classes="plot")
-        self._series: Sequence[Series] = ()
-        self._x_name: Callable[[float], str] = steps
-        self._title = ("", "")
-
-    def show(
-        self, series: Sequence[Series], x_name: Callable[[float], str] = steps, *, title: str = "", value: str = ""
+    def __init__(
+        self, title: str, view: ChartView, *, id: str | None = None, name: str | None = None, number: int = 0
     ) -> None:
-        """Show the series; `x_name` formats a number on the x-axis. A long title is cut, the value after it is not."""
-        if series != self._series or x_name is not self._x_name or (title, value) != self._title:
-            self._series, self._x_name, self._title = series, x_name, (title, value)
-            self._draw()
+        super().__init__(title, view, id=id, name=name, number=number)
+        self._full_title = title
+        self._series: Sequence[Series] = ()
 
-    def on_resize(self) -> None:
-        self._draw()
+    @property
+    def series(self) -> Sequence[Series]:
+        return self._series
 
-    def _draw(self) -> None:
-        title, value = self._title
-        if title:  # as a Text: it may contain square brackets
-            room = max(8, self.size.width - 3 - len(value))
-            self.border_title = Text(f"{shortened(title, room)} {value}".rstrip())
-        columns, rows = self.content_size.width - _LABEL, self.content_size.height
-        if columns < 8 or rows < 3:
-            return
-        drawn = [series for series in self._series if series.drawable]
-        if not drawn:
-            empty = not any(series.points for series in self._series)
-            self.update(Text("no data yet" if empty else "no finite values yet", style="dim"))
-            return
-        self.update(plot(drawn, columns, rows, self._x_name))
+    def show(self, series: Sequence[Series]) -> None:
+        """Show the series."""
+        shown = sorted(series, key=lambda each: each.pinned)
+        if shown != self._series or not self._lines:
+            self._series = shown
+            self.repaint()
 
+    def fit_title(self, cells: int) -> None:
+        # A tag's end tells more than its start.
+        self.title = self.short_title = shortened(self._full_title, max(8, cells))
 
-def plot(drawn: Sequence[Series], columns: int, rows: int, x_name: Callable[[float], str]) -> Text:
-    """The plot: labels, lines in `columns` cells, and below them the ends of the x-axis; `rows` rows in all."""
-    xs = [x for series in drawn for x, _ in series.points]
-    ys = [y for series in drawn for _, y in series.drawable]
-    body = rows - 1
-    (first, last), (low, high) = (min(xs), max(xs)), (min(ys), max(ys))
-    canvas = Canvas(columns, body, (first, last), (low, high))
-    for ink, series in enumerate(drawn):
-        for has_value, stretch in groupby(series.points, lambda point: math.isfinite(point[1])):
-            points = list(stretch)
-            if has_value:
-                canvas.line([x for x, _ in points], [y for _, y in points], ink)
-    for ink, series in enumerate(drawn):
-        _mark(canvas, series, ink)
-    text = Text(no_wrap=True, overflow="crop")
-    for row in range(body):
-        label = fitting(high, _LABEL - 1) if row == 0 else fitting(low, _LABEL - 1) if row == body - 1 else ""
-        text.append(f"{label:>{_LABEL - 1}} ", style="dim")
-        for piece, ink in canvas.runs(row):
-            text.append(piece, style=drawn[ink].colour)
-        text.append("\n")
-    left, right = x_name(first), x_name(last)
-    if len(left) + len(right) >= columns:
-        left = ""
-    return text.append(" " * _LABEL + left + right.rjust(columns - len(left)), style="dim")
+    def curves(self) -> list[Curve]:
+        curves = []
+        weight = self.view.smoothing
+        for index, each in enumerate(self._series):
+            ink = FIRST_INK + 2 * index
+            behind = each.bounds or ([each.values] if weight else ())
+            curves.append(Curve(each.xs(self.view.axis), smooth(each.values, weight), ink, ink + 1, behind))
+        return curves
 
+    def inks(self) -> list[Style]:
+        inks = []
+        for each in self._series:
+            style = self.rich_style + Style(color=each.colour, bold=each.pinned)
+            inks += [style, faint(style, self.rich_style)]
+        return inks
 
-def _mark(canvas: Canvas, series: Series, ink: int) -> None:
-    """Put markers along the line and at its end, offset so that those of several series do not overlap."""
-    free = (5 * series.index) % _BETWEEN
-    for x, y in series.drawable[:-1]:
-        if canvas.column(x) >= free:
-            canvas.glyph(x, y, series.marker, ink)
-            free = canvas.column(x) + _BETWEEN
-    canvas.glyph(*series.drawable[-1], series.marker, ink)
+    def glyphs(self, curves: Sequence[Curve], canvas: Canvas) -> list[Glyph]:
+        """Markers along each line and at its end, offset so that those of several series do not overlap."""
+        low_x, high_x = self.view.bounds
+        glyphs = []
+        for each, curve in zip(self._series, curves, strict=True):
+            free = (5 * each.index) % _BETWEEN
+            visible = [
+                (x, y) for x, y in zip(curve.xs, curve.ys, strict=True) if low_x <= x <= high_x and self.is_drawable(y)
+            ]
+            for x, y in visible[:-1]:
+                if canvas.column(x) >= free:
+                    glyphs.append(Glyph(x, y, each.marker, curve.ink))
+                    free = canvas.column(x) + _BETWEEN
+            glyphs += [Glyph(x, y, each.marker, curve.ink) for x, y in visible[-1:]]
+        return glyphs
+
+    def value(self, curves: Sequence[Curve]) -> str:
+        """The last value of each series, or the one at the crosshair; nothing if there are too many series."""
+        axis, cursor = self.view.axis, self.view.cursor
+        found = [(each, each.at(math.inf if cursor is None else cursor, axis)) for each in self._series]
+        known = [(each, point) for each, point in found if point is not None]
+        if not known or len(known) > _MOST_VALUES:
+            return ""
+        alone = len(self._series) == 1
+        text = " ".join(f"{'' if alone else each.marker}{number(point[1])}" for each, point in known)
+        return text if cursor is None else f"{text} at {x_text(known[0][1][0], axis)}"

@@ -1,7 +1,4 @@
-"""Table of lanes, sortable: returns, epsilon, furthest position and a sparkline.
-
-Only visible rows are drawn, so the cost does not grow with the number of lanes.
-"""
+"""Table of lanes, sortable: returns, epsilon, furthest position and a sparkline."""
 
 from __future__ import annotations
 
@@ -11,13 +8,12 @@ from dataclasses import dataclass
 
 from rich.style import Style
 from rich.text import Text
-from textual.binding import Binding
-from textual.events import Click, MouseScrollDown, MouseScrollUp
+from textual.events import Click
 from textual.message import Message
 
 from engine.protocol.messages import Lane
 from mario_tui.data.feed import Snapshot
-from mario_tui.widgets.base.line_widget import LineWidget
+from mario_tui.widgets.base.list_panel import ListPanel
 from mario_tui.widgets.base.panel import sparkline
 
 
@@ -58,20 +54,8 @@ COLUMNS = (
 )  # fmt: skip
 
 
-class ActorsPanel(LineWidget):
-    """A scrollable table; the cursor stays on its lane when the order changes."""
-
-    BINDINGS = [
-        Binding("up,k", "move(-1)", "Up", show=False),
-        Binding("down,j", "move(1)", "Down", show=False),
-        Binding("pageup", "page(-1)", "Page up", show=False),
-        Binding("pagedown", "page(1)", "Page down", show=False),
-        Binding("home", "move(-1000000)", "First", show=False),
-        Binding("end", "move(1000000)", "Last", show=False),
-    ]
-
-    class Opened(Message):
-        """A row was double-clicked."""
+class ActorsPanel(ListPanel):
+    """One row per lane."""
 
     class Sorted(Message):
         """The sort order was changed with the mouse."""
@@ -81,17 +65,18 @@ class ActorsPanel(LineWidget):
         self._snapshot = Snapshot()
         self.sort, self.reverse = "lane", False
         self._rows: list[Lane] = []
-        self._cursor: tuple[int, int] = (0, 0)  # actor, lane
-        self._top = 0
 
     def show(self, snapshot: Snapshot) -> None:
         if snapshot.lanes is not self._snapshot.lanes or not self._lines:
             self._snapshot = snapshot
             self.repaint()
 
+    def keys(self) -> list[tuple[int, int]]:
+        return [(lane.actor, lane.lane) for lane in self._rows]
+
     @property
     def selected(self) -> Lane | None:
-        return self._rows[self._index()] if self._rows else None
+        return self._rows[self.index] if self._rows else None
 
     def next_sort(self) -> None:
         """Sort by the next column."""
@@ -132,20 +117,15 @@ class ActorsPanel(LineWidget):
         if not self._rows:
             self.paint(self.text_lines(Text("no lanes reported yet", style="dim"), width))
             return
-        visible = max(1, height - 1)
-        index = self._index()
-        self._top = max(0, min(self._top, len(self._rows) - visible, index), index - visible + 1)
+        shown, index = self.rows_to_draw(max(1, height - 1)), self.index
         columns = self._columns()
         console = any(lane.best_x for lane in self._rows)
         lines = [self._head(columns, falling, console)]
         spark = width - sum(column.width + 1 for column in columns)
-        for row in range(self._top, min(self._top + visible, len(self._rows))):
+        for row in shown:
             lines.append(self._row(self._rows[row], columns, spark, row == index and self.has_focus))
         text = Text("\n", no_wrap=True).join(lines)
-        more = (
-            "" if len(self._rows) <= visible else f"{self._top + 1}–{self._top + len(lines) - 1} of {len(self._rows)}"
-        )
-        self.paint(self.text_lines(text, width), note=more)
+        self.paint(self.text_lines(text, width), note=self.position(shown))
 
     def _head(self, columns: list[Column], falling: bool, console: bool) -> Text:
         text = Text(style="bold")
@@ -164,33 +144,7 @@ class ActorsPanel(LineWidget):
             text.append(cell, style=Style(reverse=True) if here else column.style)
         return text.append(sparkline(lane.returns, max(0, min(20, spark))), style="cyan")
 
-    # ------------------------------------------------------------------------------------------ moving
-
-    def _index(self) -> int:
-        for index, lane in enumerate(self._rows):
-            if (lane.actor, lane.lane) == self._cursor:
-                return index
-        return 0
-
-    def _go(self, index: int) -> None:
-        if self._rows:
-            lane = self._rows[min(max(index, 0), len(self._rows) - 1)]
-            self._cursor = lane.actor, lane.lane
-            self.repaint()
-
-    def action_move(self, rows: int) -> None:
-        self._go(self._index() + rows)
-
-    def action_page(self, pages: int) -> None:
-        self._go(self._index() + pages * max(1, self.body[1] - 2))
-
-    def on_mouse_scroll_up(self, event: MouseScrollUp) -> None:
-        event.stop()
-        self._go(self._index() - 3)
-
-    def on_mouse_scroll_down(self, event: MouseScrollDown) -> None:
-        event.stop()
-        self._go(self._index() + 3)
+    # ------------------------------------------------------------------------------------------ the mouse
 
     def on_click(self, event: Click) -> None:
         """A title: sort by that column, or reverse it. A row: select it; a double click opens it."""
@@ -205,6 +159,6 @@ class ActorsPanel(LineWidget):
                     return
                 at += column.width + 1
         elif event.y >= 2 and self._top + event.y - 2 < len(self._rows):
-            self._go(self._top + event.y - 2)
+            self.go(self._top + event.y - 2)
             if event.chain >= 2:
                 self.post_message(self.Opened())

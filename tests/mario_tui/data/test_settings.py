@@ -30,10 +30,10 @@ def test_without_a_file_defaults_hold() -> None:
 
 
 def test_the_file_is_read() -> None:
-    write('theme = "castle"\ngame_fps = 5\n[keys]\n"dashboard.save" = "a,f2"\nhome.filter = "/"\nhome.new="+"\n')
+    write('theme = "castle"\ngame_fps = 5\n[keys]\n"dashboard.save" = "S,f2"\nhome.filter = "/"\nhome.new="+"\n')
     settings, complaints = load_settings()
     assert complaints == []
-    assert settings == Settings("castle", 5.0, {"dashboard.save": "a,f2", "home.filter": "slash", "home.new": "plus"})
+    assert settings == Settings("castle", 5.0, {"dashboard.save": "S,f2", "home.filter": "slash", "home.new": "plus"})
 
 
 def test_the_documented_settings_are_accepted() -> None:
@@ -41,7 +41,7 @@ def test_the_documented_settings_are_accepted() -> None:
     write(page.split("## Settings")[1].split("```toml\n")[1].split("```")[0])
     settings, complaints = load_settings()
     assert complaints == []
-    assert settings == Settings("castle", 5.0, {"home.new": "a,f2", "dashboard.save": "a"})
+    assert settings == Settings("castle", 5.0, {"home.new": "a,f2", "dashboard.save": "S"})
     themes = {theme.name for theme in load_themes()[0]}
     assert themes <= {word.strip("`,") for word in page.split("\nThemes: ")[1].split(".toml")[0].split()}
 

@@ -114,12 +114,12 @@ async def test_hidden_panels_come_back_by_their_digit_and_are_remembered(served:
 
 
 async def test_a_panel_that_has_nothing_to_show_never_takes_the_screen(served: Run) -> None:
-    remembered.remember(remembered.Remembered(maximised="game"))
+    remembered.remember("dashboard", remembered.Remembered(maximised="game"))
     async with MarioApp(open_run=served).run_test(size=(120, 40)) as pilot:
         dashboard = await opened(pilot)
         everything = in_sight(dashboard)
         assert "actors" in everything
-        await pilot.press("n", "tab")
+        await pilot.press("b", "tab")
         await until(pilot, lambda: "Processes: nothing to show" in said(pilot.app), "the reason")
         assert in_sight(dashboard) == everything
         for _ in range(2):  # hidden by w, it comes back by g
@@ -162,11 +162,11 @@ def test_what_was_remembered_may_be_damaged(tmp_path: Path) -> None:
         b'{"smoothing": 0.123, "hidden": []}',
         b'{"sort": "shoe size"}',
     ):
-        remembered.file().parent.mkdir(parents=True, exist_ok=True)
-        remembered.file().write_bytes(content)
-        assert remembered.recall() == remembered.Remembered()
-    remembered.remember(remembered.Remembered(hidden=["log"]))
-    assert remembered.recall().hidden == ["log"]
+        remembered.file("dashboard").parent.mkdir(parents=True, exist_ok=True)
+        remembered.file("dashboard").write_bytes(content)
+        assert remembered.recall("dashboard") == remembered.Remembered()
+    remembered.remember("dashboard", remembered.Remembered(hidden=["log"]))
+    assert remembered.recall("dashboard").hidden == ["log"]
 
 
 # ---------------------------------------------------------------------------------------------- charts
@@ -408,7 +408,7 @@ async def test_q_values_and_the_agents_view(served: Run, size: tuple[int, int], 
     async with MarioApp(open_run=served).run_test(size=size) as pilot:
         dashboard = await opened(pilot)
         game = dashboard.query_one(GameView)
-        await pilot.press("y")
+        await pilot.press("a")
         await until(pilot, lambda: any("is hidden" in notice for notice in notices), "the notice")
         await pilot.press("g")
         await until(pilot, lambda: "right+A" in text(dashboard, "game"), "Q-values")
@@ -421,10 +421,10 @@ async def test_q_values_and_the_agents_view(served: Run, size: tuple[int, int], 
         assert ("?" in marked) == thought.random
         assert f"{thought.q_values[thought.action]:.2f}" in marked
         seen_before = game._lines
-        await pilot.press("y")
+        await pilot.press("a")
         assert game._lines != seen_before
         assert sum(f" {name} " in text(dashboard, "game") for name in dashboard.shown.hello.actions) >= 3
-        await pilot.press("f", "y")
+        await pilot.press("f", "a")
         await until(pilot, lambda: "(random)" in text(dashboard, "game").splitlines()[0], "a random action")
 
 

@@ -14,7 +14,8 @@ from engine.runs.recording import read_recording
 from engine.runs.run import Run
 from mario_tui.app import MarioApp
 from mario_tui.headless import _progress_line
-from mario_tui.widgets.charts.curves import Curves, x_text
+from mario_tui.widgets.charts.curves import Curves
+from mario_tui.widgets.charts.view import x_text
 from mario_tui.widgets.panels.actors import COLUMNS
 from mario_tui.widgets.panels.evaluations import EvaluationsPanel
 from mario_tui.widgets.preview import Preview
@@ -160,7 +161,7 @@ async def test_hints_name_the_keys_of_the_settings(tmp_path: Path) -> None:
         assert "Press a, then Enter" in str(app.screen.query_one("#hint").render())
         app.open_dashboard(recorded_run(tmp_path))
         await until(pilot, lambda: app.screen.shown.end, "the recording")  # type: ignore[attr-defined]
-        await pilot.press("y")
+        await pilot.press("a")
         assert "press f7 to show it" in said(app)
     visitor = MarioApp(run_dir=str(tmp_path / "none"), read_only=True)
     async with visitor.run_test(size=(80, 24)):

@@ -67,7 +67,7 @@ async def compared(pilot: Pilot[Any]) -> None:
     await pilot.press(*["down"] * 4, "space", "up", "space", "c")
     screen: Any = pilot.app.screen
     assert isinstance(screen, CompareScreen)
-    await until(pilot, lambda: str(screen.query_one("#legend").render()).count("highest") == 2, "both recordings")
+    await until(pilot, lambda: "no data yet" not in str(screen.query_one("#compared").render()), "both recordings")
 
 
 async def filled(pilot: Pilot[Any]) -> None:

@@ -1,0 +1,57 @@
+"""The colour of each run in comparisons, saved in `$XDG_STATE_HOME/mario-tui/colours.json`, so that a run always looks
+the same."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from engine.runtime.files import read_bounded, write_atomically
+
+_MOST = 1000
+"""Maximum number of runs that are remembered; the oldest are dropped."""
+_MAX_BYTES = 2**20
+
+
+def colours_of(runs: Sequence[str], *, save: bool = True) -> list[int]:
+    """The number of each run's colour, by the runs' paths.
+
+    A run keeps its number, unless two of these runs have the same one: then the later one gets the smallest that is
+    free.
+    """
+    known = _load()
+    found: dict[str, int] = {}
+    for run in runs:
+        number = known.get(run)
+        if number is not None and number not in found.values():
+            found[run] = number
+    for run in runs:
+        if run not in found:
+            found[run] = next(number for number in itertools.count() if number not in found.values())
+    if save and any(known.get(run) != number for run, number in found.items()):
+        _save({**{run: number for run, number in known.items() if run not in found}, **found})
+    return [found[run] for run in runs]
+
+
+def _file() -> Path:
+    state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    return Path(state) / "mario-tui" / "colours.json"
+
+
+def _load() -> dict[str, int]:
+    try:
+        return msgspec.json.decode(read_bounded(_file(), _MAX_BYTES), type=dict[str, int])
+    except (OSError, ValueError):
+        return {}
+
+
+def _save(numbers: dict[str, int]) -> None:
+    newest = dict(itertools.islice(numbers.items(), max(0, len(numbers) - _MOST), None))
+    with contextlib.suppress(OSError):
+        _file().parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(_file(), msgspec.json.encode(newest))

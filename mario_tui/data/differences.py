@@ -1,0 +1,45 @@
+"""What differs between the configurations of runs, and which runs differ in nothing but their seed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+Options = Mapping[str, Any]
+"""Options of a run, by field name."""
+Configuration = tuple[tuple[str, str], ...]
+"""Options as sorted pairs of name and text."""
+_OF_A_RUN = ("seed", "run_dir")
+"""Options in which runs of one configuration may differ."""
+
+
+def differences(runs: Sequence[Options]) -> dict[str, list[str]]:
+    """The options that differ between the runs, with each run's value; a dash if an option does not apply to a run."""
+    names = dict.fromkeys(name for options in runs for name in options if name != "run_dir")
+    found = {name: [_text(options.get(name)) for options in runs] for name in names}
+    return {name: values for name, values in found.items() if len(set(values)) > 1}
+
+
+def same_but_seed(options: Options) -> Configuration:
+    """Equal for runs that differ in nothing but their seed."""
+    return tuple(sorted((name, _text(value)) for name, value in options.items() if name not in _OF_A_RUN))
+
+
+def described(options: Options, names: Sequence[str]) -> str:
+    """`learning_rate=0.0001 batch_size=64`: the values of some options."""
+    return " ".join(f"{name}={_text(options.get(name))}" for name in names)
+
+
+def natural(name: str) -> list[tuple[int, int, str]]:
+    """Sort key that counts: run-9 comes before run-10."""
+    parts = re.findall(r"\d+|\D+", name)
+    return [(0, int(part), "") if part.isdecimal() else (1, 0, part.lower()) for part in parts]
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,77 @@
+"""Base class of panels that are lists with a cursor. Only visible rows are drawn, so the cost does not grow with the
+number of rows."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Hashable, Sequence
+
+from textual.binding import Binding
+from textual.events import MouseScrollDown, MouseScrollUp
+from textual.message import Message
+
+from mario_tui.widgets.base.line_widget import LineWidget
+
+_WHEEL_ROWS = 3
+
+
+class ListPanel(LineWidget):
+    """The cursor stays on its row, by the row's key, when the order changes."""
+
+    BINDINGS = [
+        Binding("up,k", "move(-1)", "Up", show=False),
+        Binding("down,j", "move(1)", "Down", show=False),
+        Binding("pageup", "page(-1)", "Page up", show=False),
+        Binding("pagedown", "page(1)", "Page down", show=False),
+        Binding("home", "move(-1000000)", "First", show=False),
+        Binding("end", "move(1000000)", "Last", show=False),
+    ]
+
+    class Opened(Message):
+        """A row was double-clicked."""
+
+    def __init__(self, title: str, *, id: str, number: int) -> None:
+        super().__init__(title, id=id, number=number)
+        self._cursor: Hashable = None
+        self._top = 0
+
+    @abstractmethod
+    def keys(self) -> Sequence[Hashable]:
+        """The keys of all rows, in their order."""
+
+    @property
+    def index(self) -> int:
+        """The row of the cursor; the first one if its row is gone."""
+        return next((index for index, key in enumerate(self.keys()) if key == self._cursor), 0)
+
+    def rows_to_draw(self, rows: int) -> range:
+        """The rows that are visible if there is room for `rows`; the cursor is one of them."""
+        count, index = len(self.keys()), self.index
+        self._top = max(0, min(self._top, count - rows, index), index - rows + 1)
+        return range(self._top, min(self._top + rows, count))
+
+    def position(self, shown: range) -> str:
+        """`3–12 of 40`; empty if all rows are visible."""
+        count = len(self.keys())
+        return "" if len(shown) >= count else f"{shown.start + 1}–{shown.stop} of {count}"
+
+    def go(self, index: int) -> None:
+        """Move the cursor to a row, or to the nearest one that exists."""
+        keys = self.keys()
+        if keys:
+            self._cursor = keys[min(max(index, 0), len(keys) - 1)]
+            self.repaint()
+
+    def action_move(self, rows: int) -> None:
+        self.go(self.index + rows)
+
+    def action_page(self, pages: int) -> None:
+        self.go(self.index + pages * max(1, self.body[1] - 2))
+
+    def on_mouse_scroll_up(self, event: MouseScrollUp) -> None:
+        event.stop()
+        self.go(self.index - _WHEEL_ROWS)
+
+    def on_mouse_scroll_down(self, event: MouseScrollDown) -> None:
+        event.stop()
+        self.go(self.index + _WHEEL_ROWS)

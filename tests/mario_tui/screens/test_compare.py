@@ -1,0 +1,168 @@
+"""Compare: every key on real recordings, seeds of one configuration, differences, colours that last."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from textual.pilot import Pilot
+
+from engine.config.run_config import make_config
+from engine.runs.run import Run
+from mario_tui.app import MarioApp
+from mario_tui.data.colours import colours_of
+from mario_tui.data.differences import differences, natural, same_but_seed
+from mario_tui.screens.compare import CompareScreen
+from mario_tui.screens.dashboard import DashboardScreen
+from mario_tui.screens.home import HomeScreen
+from mario_tui.widgets.charts.comparison import Series
+from mario_tui.widgets.charts.seeds import mean_over
+from tests.support.app import folder_of_runs, text, until
+
+RATES = {"run-9": 1e-4, "run-10": 1e-4, "run-11": 2e-4}
+
+
+def rates_and_seeds(folder: Path) -> list[Run]:
+    """Runs that differ in seed and learning rate; two of them only in the seed."""
+    runs = folder_of_runs(folder, **dict.fromkeys(RATES, "finished"))
+    for seed, run in enumerate(runs):
+        options = {"seed": seed, "learning_rate": RATES[run.name]}
+        (run.path / "config.toml").write_text(make_config(options).to_toml())
+    return runs
+
+
+async def compared(pilot: Pilot[Any]) -> Any:
+    """Compare with all runs, as soon as they have data."""
+    await pilot.press("space", "space", "space", "c")
+    screen: Any = pilot.app.screen
+    assert isinstance(screen, CompareScreen)
+    await until(pilot, lambda: shown_in(screen) == 3, "the lines")
+    await until(pilot, lambda: "no data yet" not in text(screen, "compared"), "the recordings")
+    return screen
+
+
+def shown_in(screen: Any) -> int:
+    """Number of lines in the first chart."""
+    return len(screen.query_one("#compare-mean_return").series)
+
+
+def names_in(screen: Any) -> list[str]:
+    return [line.split()[1] for line in text(screen, "compared").splitlines()[2:] if len(line.split()) > 2]
+
+
+async def test_runs_are_in_natural_order_beside_what_differs(tmp_path: Path) -> None:
+    rates_and_seeds(tmp_path)
+    async with MarioApp(run_dir=str(tmp_path)).run_test(size=(140, 40)) as pilot:
+        screen = await compared(pilot)
+        assert names_in(screen) == ["run-9", "run-10", "run-11"]
+        rows = [line.split() for line in text(screen, "differences").splitlines()[1:] if line.strip()]
+        assert rows[1:] == [["seed", "0", "1", "2"], ["learning-rate", "0.0001", "0.0001", "0.0002"]]
+        assert rows[0] == [series.marker for series in sorted(screen.query_one("#compare-loss").series, key=index)]
+
+
+def index(series: Series) -> list[Any]:
+    return natural(series.name)
+
+
+async def test_keys_of_the_list_hide_pin_and_filter(tmp_path: Path) -> None:
+    rates_and_seeds(tmp_path)
+    async with MarioApp(run_dir=str(tmp_path)).run_test(size=(120, 40)) as pilot:
+        screen = await compared(pilot)
+        await pilot.press("space")
+        assert shown_in(screen) == 2
+        assert text(screen, "compared").splitlines()[2].strip().startswith("· run-9")
+        assert "seed" in text(screen, "differences") and " 0 " not in text(screen, "differences").splitlines()[2]
+        await pilot.press("A")
+        assert shown_in(screen) == 3
+        await pilot.press("end", "asterisk")
+        assert names_in(screen)[0] == "run-11" and "⇧" in text(screen, "compared").splitlines()[2]
+        assert [each.name for each in screen.query_one("#compare-loss").series][-1] == "run-11"  # drawn over the others
+        await pilot.press("A")
+        assert shown_in(screen) == 1
+        await pilot.press("A", "slash", *"seed=1", "enter")
+        assert names_in(screen) == ["run-11", "run-10"]  # a pinned run always stays
+        await pilot.press("escape")
+        assert len(names_in(screen)) == 3
+        await pilot.press("home", "enter")
+        assert isinstance(pilot.app.screen, DashboardScreen) and pilot.app.screen.run.name == "run-11"
+        await pilot.press("h")
+        assert pilot.app.screen is screen
+
+
+async def test_keys_of_the_charts_are_those_of_the_dashboard(tmp_path: Path) -> None:
+    rates_and_seeds(tmp_path)
+    async with MarioApp(run_dir=str(tmp_path)).run_test(size=(120, 40)) as pilot:
+        screen = await compared(pilot)
+        first, last = screen.view.reach
+        await pilot.press("plus")
+        assert screen.view.window.span == pytest.approx((last - first) / 2)
+        await pilot.press("comma", "full_stop", "minus", "plus", "0")
+        assert screen.view.window.span is None
+        await pilot.press("left", "left")
+        assert " at " in text(screen, "compare-loss") and "│" in text(screen, "compare-q_mean")
+        assert "last" not in text(screen, "compared").splitlines()[1]
+        await pilot.press("right", "escape")
+        assert screen.view.cursor is None
+        await pilot.press("m")
+        assert "ema 0.6" in text(screen, "compare-loss")
+        await pilot.press("5", "l")
+        assert [plot.id for plot in screen.plots() if plot.logarithmic] == ["compare-loss"]
+        await pilot.press("t", "enter")
+        await until(pilot, lambda: screen.query_one("#compare-loss").size.height > 30, "the chart alone")
+        assert "training time" in text(screen, "compare-loss")
+        await pilot.press("z", "w")
+        await until(pilot, lambda: not screen.query_one("#compare-loss").display, "the chart hidden")
+        await pilot.press("W", "tab")
+        assert screen.focused is not None
+    async with MarioApp(run_dir=str(tmp_path)).run_test(size=(120, 40)) as pilot:  # view and scale are remembered
+        screen = await compared(pilot)
+        assert (screen.view.axis, screen.view.smoothing) == ("time", 0.6)
+        assert [plot.id for plot in screen.plots() if plot.logarithmic] == ["compare-loss"]
+        await pilot.press("h")
+        assert isinstance(pilot.app.screen, HomeScreen)
+
+
+async def test_seeds_of_one_configuration_become_their_mean(tmp_path: Path) -> None:
+    rates_and_seeds(tmp_path)
+    async with MarioApp(run_dir=str(tmp_path)).run_test(size=(120, 40)) as pilot:
+        screen = await compared(pilot)
+        await pilot.press("M")
+        assert "means over seeds of 2 configurations" in str(screen.query_one("#title").render())
+        two, one = screen.query_one("#compare-mean_return").series
+        assert (two.name, one.name) == ("2 × learning_rate=0.0001", "1 × learning_rate=0.0002")
+        assert (len(two.bounds), len(one.bounds)) == (2, 0)
+        await pilot.press("M")
+        assert shown_in(screen) == 3
+
+
+def test_the_mean_has_students_interval_and_ends_where_the_shortest_run_ends() -> None:
+    def line(slope: float, last: int) -> Series:
+        steps = [float(step) for step in range(0, last + 1, 10)]
+        return Series("", 0, steps, steps, [slope * step for step in steps])
+
+    mean = mean_over([line(1.0, 100), line(2.0, 80), line(3.0, 200)], "x", 3)
+    assert (mean.steps[0], mean.steps[-1]) == (0, 80)
+    assert mean.values[-1] == pytest.approx(160)
+    low, high = mean.bounds
+    # Standard deviation 80, three runs: 4.303 * 80 / sqrt(3).
+    assert (low[-1], high[-1]) == (pytest.approx(160 - 198.75, abs=0.1), pytest.approx(160 + 198.75, abs=0.1))
+    assert mean_over([line(1.0, 100)], "x", 0).bounds == ()
+    assert mean_over([Series("", 0), line(1.0, 50)], "x", 0).values[-1] == 50
+    assert not mean_over([Series("", 0)], "x", 0).values
+
+
+def test_a_run_keeps_its_colour(tmp_path: Path) -> None:
+    assert colours_of(["a", "b", "c"]) == [0, 1, 2]
+    assert colours_of(["c", "a"]) == [2, 0]
+    assert colours_of(["d", "b"]) == [0, 1]
+    assert colours_of(["a", "d"]) == [0, 1]  # they had the same
+    assert colours_of(["x", "c"], save=False) == [0, 2]
+    assert colours_of(["c", "x"]) == [2, 0]
+
+
+def test_differences_name_what_is_missing_and_leave_out_what_is_equal() -> None:
+    one, two = {"seed": 1, "lr": 0.1, "same": 3}, {"seed": 2, "lr": 0.1, "same": 3, "alpha": 0.6}
+    assert differences([one, two]) == {"seed": ["1", "2"], "alpha": ["–", "0.6"]}
+    assert same_but_seed({**one, "seed": 7}) == same_but_seed(one) != same_but_seed(two)
+    assert sorted(["run-10", "run-9", "Run-1", "a"], key=natural) == ["a", "Run-1", "run-9", "run-10"]
