@@ -33,7 +33,9 @@ from mario_tui.screens.dashboard import DashboardScreen
 from mario_tui.screens.dialogs import HelpScreen
 from mario_tui.screens.home import HomeScreen
 from mario_tui.screens.too_small import TooSmallScreen, too_small
+from mario_tui.terminal.alert import alert
 from mario_tui.terminal.backpressure import survive_hang_up
+from mario_tui.terminal.job_control import has_shell, suspend
 from mario_tui.terminal.safe_app import SafeApp
 
 _POLL_S = 2.0
@@ -181,6 +183,18 @@ class MarioApp(SafeApp[None]):
             return
         self._interrupted_at = time.monotonic()
         self.notify("Press Ctrl-C again to quit. Runs keep running.", timeout=_DOUBLE_PRESS_S)
+
+    def action_suspend_process(self) -> None:
+        """Suspend to the shell."""
+        if self.is_web or not self._has_terminal or not has_shell():
+            self.notify("No shell here could resume mario-tui; to leave it, press q.", severity="warning", timeout=4)
+            return
+        suspend(self)
+
+    def alert(self, text: str) -> None:
+        """Let a user who looks elsewhere know, unless the settings say not to."""
+        if self.settings.notifications:
+            alert(self, text)
 
     # ------------------------------------------------------------------------------------------ themes
 

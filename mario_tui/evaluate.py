@@ -36,7 +36,7 @@ def evaluate(policy: Path, episodes: int, options: Sequence[str], *, as_json: bo
                     return 1
                 case Evaluated():
                     progress.stop()
-                    print(_as_json(report) if as_json else _as_text(report))
+                    print(_as_json(report) if as_json else as_text(report))
                     return 0
                 case _:
                     pass
@@ -48,7 +48,8 @@ def _as_json(result: Evaluated) -> str:
     return json_line(msgspec.structs.asdict(result))
 
 
-def _as_text(r: Evaluated) -> str:
+def as_text(r: Evaluated) -> str:
+    """The result, in a few lines."""
     if r.game != "mario":
         return (
             f"{r.game}: {counted(r.episodes, 'game')}, mean score {r.mean_score:,.2f} "

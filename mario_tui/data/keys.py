@@ -127,7 +127,15 @@ KEYS = (
     Key("toggle_pause", "p,space", "Pause", "Pause or resume training", "dashboard", changes=True),
     Key("save", "s", "Save", "Save the policy's weights for playing", "dashboard", changes=True),
     Key("checkpoint", "C", "Checkpoint", "Write a checkpoint to resume from", "dashboard", changes=True),
-    Key("evaluate", "v", "Evaluate", "Run the greedy evaluation now", "dashboard", shown=False, changes=True),
+    Key(
+        "evaluate",
+        "v",
+        "Evaluate",
+        "Evaluate the policy: during the run, or of a run that has ended",
+        "dashboard",
+        shown=False,
+        changes=True,
+    ),
     Key(
         "tune",
         "e",
@@ -137,7 +145,13 @@ KEYS = (
         shown=False,
         changes=True,
     ),
-    Key("toggle_game", "g", "Game", "Show or hide the rank-0 game", "dashboard"),
+    Key(
+        "toggle_game",
+        "g",
+        "Game",
+        "Show or hide the rank-0 game; of a run that has ended, watch its policy play",
+        "dashboard",
+    ),
     Key("eyes", "a", "Agent view", "Switch between the game and the agent's view of it", "dashboard", shown=False),
     Key("hold_game", "f", "Freeze", "Freeze or unfreeze the game's picture", "dashboard", shown=False),
     Key(
@@ -169,6 +183,16 @@ KEYS = (
     Key("sort", "o", "Sort", "Sort the actors by the next column", "dashboard", shown=False),
     Key("turn_sort", "O", "Reverse", "Reverse the sort order of the actors", "dashboard", shown=False),
     *_of_charts("dashboard"),
+    Key(
+        "resume_run",
+        "r",
+        "Resume",
+        "Resume the run from its newest checkpoint, once it has ended",
+        "dashboard",
+        changes=True,
+    ),
+    Key("compare", "c", "Compare", "Compare the run with others of its game", "dashboard", shown=False),
+    Key("copy", "y", "Copy", "Show the run's command line and copy it to the clipboard", "dashboard", shown=False),
     Key("stop", "x", "Stop", "Stop the run after a final checkpoint (asks)", "dashboard", changes=True),
     Key(
         "back",
@@ -182,6 +206,14 @@ KEYS = (
     Key("detach", "q", "Quit", "Quit; training continues", "dashboard"),
     Key("help", "question_mark,f1", "Help", "Show this help", "everywhere"),
     Key("command_palette", "ctrl+p", "Palette", "Find an action by name", "everywhere"),
+    Key(
+        "suspend_process",
+        "ctrl+z",
+        "Suspend",
+        "Suspend mario-tui; fg resumes it; runs continue",
+        "everywhere",
+        shown=False,
+    ),
 )
 
 

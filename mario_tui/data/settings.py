@@ -1,4 +1,4 @@
-"""The user's settings: theme, frame rate of the game view and key map, in
+"""The user's settings: theme, frame rate of the game view, notifications and key map, in
 `$XDG_CONFIG_HOME/mario-tui/settings.toml`.
 
 An invalid value is reported with file, key and accepted values, and replaced by its default; it never prevents the
@@ -23,7 +23,7 @@ from mario_tui.data.keys import KEYS, PLACES
 DEFAULT_THEME = "mario"
 GAME_FPS = (1, 15)
 """Minimum and maximum frame rate of the game view, in frames per second."""
-_ACCEPTED = ("theme", "game_fps", "keys")
+_ACCEPTED = ("theme", "game_fps", "notifications", "keys")
 _NAMED = {str(key.value) for key in Keys}
 _THEME_LINE = re.compile(r"""^[ \t]*theme[ \t]*=[ \t]*("[^"\n]*"|'[^'\n]*')""", re.MULTILINE)
 
@@ -38,6 +38,8 @@ class Settings:
 
     theme: str = DEFAULT_THEME
     game_fps: float = 10.0
+    notifications: bool = True
+    """Whether the terminal's bell rings, and a desktop notification is sent, when something has happened to a run."""
     keys: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -76,6 +78,11 @@ def load_settings() -> tuple[Settings, list[str]]:
                 good[key] = float(value)
             else:
                 reject(key, value, f"between {low} and {high}")
+        elif key == "notifications":
+            if isinstance(value, bool):
+                good[key] = value
+            else:
+                reject(key, value, "true or false")
         elif key == "keys":
             if isinstance(value, dict):
                 good[key], wrong = _key_map(value, path)

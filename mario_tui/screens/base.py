@@ -30,6 +30,9 @@ class Application(Protocol):
     def go_home(self) -> None:
         """Close the dashboard; its run continues."""
 
+    def alert(self, text: str) -> None:
+        """Let a user who looks elsewhere know that something has happened."""
+
 
 class PlaceScreen(Screen[ScreenResultType]):
     """A screen with the keys of `PLACE`. In read-only mode, keys that change something are disabled."""

@@ -6,6 +6,7 @@ import contextlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from rich.text import Text
 from textual.app import ComposeResult
@@ -13,6 +14,7 @@ from textual.containers import Container
 from textual.widgets import Footer, Input, Static
 
 from engine.errors import UserError
+from engine.runs.registry import list_runs
 from engine.runs.run import Run
 from engine.runtime.text import printable
 from mario_tui.data.colours import colours_of
@@ -30,6 +32,7 @@ from mario_tui.widgets.panels.compared_runs import ComparedRun, ComparedRunsPane
 from mario_tui.widgets.panels.differences import DifferencesPanel
 
 _TICK_S = 0.5
+_MOST_OTHERS = 12
 _RETURN, _EVALUATION = "mean_return", "evaluation"
 _METRICS = {
     _RETURN: "Mean return",
@@ -92,13 +95,14 @@ class CompareScreen(PanelGrid):
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (72, "-normal"), (130, "-wide")]
     VERTICAL_BREAKPOINTS = [(0, "-short"), (34, "-tall")]
 
-    def __init__(self, runs: Sequence[Run], *, read_only: bool = False) -> None:
+    def __init__(self, runs: Sequence[Run], *, hidden: Sequence[Run] = (), read_only: bool = False) -> None:
+        """`hidden`: those of the runs that are not shown at first."""
         super().__init__()
         runs = sorted(runs, key=lambda run: natural(run.name))
         colours = colours_of([str(run.path) for run in runs], save=not read_only)
         self._followed = [_Followed(run, colour, _options(run)) for run, colour in zip(runs, colours, strict=True)]
         self._averaged = False
-        self._hidden: set[str] = set()
+        self._hidden = {str(run.path) for run in hidden}
         self._pinned: set[str] = set()
         self._words: list[str] = []
 
@@ -291,6 +295,14 @@ class CompareScreen(PanelGrid):
 
     def action_quit_app(self) -> None:
         self.app.exit()
+
+
+def compared_with_others(run: Run, *, read_only: bool = False) -> CompareScreen:
+    """The charts of one run; the newest other runs of its game are in the list, hidden."""
+    game = run.record().game
+    others = [other for other in list_runs(run.path.parent) if other.path != run.path]
+    of_game = list(islice((other for other in others if other.record().game == game), _MOST_OTHERS))
+    return CompareScreen([run, *of_game], hidden=of_game, read_only=read_only)
 
 
 def _options(run: Run) -> Options:

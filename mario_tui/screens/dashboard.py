@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 
 from textual.app import ComposeResult
@@ -12,31 +11,21 @@ from textual.widgets import Footer
 from engine.errors import UserError
 from engine.host.client import HostProcess
 from engine.protocol.messages import (
-    Changed,
-    Checkpoint,
-    Command,
-    Evaluate,
+    Evaluation,
     Failed,
     Finished,
     Hello,
     Lane,
-    Pause,
     Render,
-    Resume,
-    Save,
-    Set,
-    State,
-    Stop,
-    Tunable,
 )
 from engine.runs.run import ACTIVE, Run
 from mario_tui.data.feed import Feed, Snapshot
+from mario_tui.data.format import judged
 from mario_tui.data.keys import bindings
 from mario_tui.data.standing import Standing, is_complete, standing
 from mario_tui.screens.actor import ActorScreen
-from mario_tui.screens.dialogs import ConfirmScreen
-from mario_tui.screens.panel_grid import DIGITS, PanelGrid
-from mario_tui.screens.tune import TuneScreen
+from mario_tui.screens.panel_grid import DIGITS
+from mario_tui.screens.run_control import RunControl
 from mario_tui.terminal.backpressure import Pace, busy, survive_hang_up
 from mario_tui.widgets.base.line_widget import LineWidget
 from mario_tui.widgets.base.panel import Panel
@@ -55,10 +44,9 @@ from mario_tui.widgets.panels.time_split import TimePanel
 
 TICK_S = 0.25
 _RECONNECT_EVERY_S = 2.0
-NOT_RUNNING = "The run is not running; resume it from home."
 
 
-class DashboardScreen(PanelGrid):
+class DashboardScreen(RunControl):
     """Shows `run`: through `host` if this process has just started it, else by attaching, else from its recording."""
 
     PLACE = "dashboard"
@@ -67,10 +55,8 @@ class DashboardScreen(PanelGrid):
     VERTICAL_BREAKPOINTS = [(0, "-tiny"), (18, "-short"), (34, "-tall")]
 
     def __init__(self, run: Run, host: HostProcess | None = None) -> None:
-        super().__init__()
-        self.run = run
+        super().__init__(run)
         self._host = host
-        self.feed = Feed()
         self.shown = Snapshot()
         """The snapshot that the panels show."""
         self.curves = Curves()
@@ -78,12 +64,11 @@ class DashboardScreen(PanelGrid):
         self._end_announced = False
         self._was_gone = False
         self._checked_at = 0.0
-        self._stopping = False
-        self._requested: State | None = None
-        """The state requested by a key, until the run has reached it."""
+        self._was_live = False
+        self._best: Evaluation | None = None
 
     def compose(self) -> ComposeResult:
-        self._header = RunHeader(self.mario.read_only)
+        self.header = RunHeader(self.mario.read_only)
         self._set_fallback()
         self.actors = ActorsPanel()
         evaluate = "" if self.mario.read_only else self.mario.key("dashboard.evaluate")
@@ -97,11 +82,11 @@ class DashboardScreen(PanelGrid):
             Chart("Q estimate", "q_mean", view, id="chart-q", number=6, short="Q", best="high"),
         )  # fmt: skip
         self._game = GameView()
-        self._texts = [self._header, self.actors, processes, replay, machine, evaluations, log, stages, curriculum]
+        self._texts = [self.header, self.actors, processes, replay, machine, evaluations, log, stages, curriculum]
         self.panels = (
             self.actors, replay, machine, *self.charts, evaluations, log, self._game, stages, processes, curriculum
         )  # fmt: skip
-        yield self._header
+        yield self.header
         with Container(id="body"):
             with Container(id="left"):
                 yield self.actors
@@ -156,7 +141,7 @@ class DashboardScreen(PanelGrid):
             state = "starting"
         elif state in ACTIVE and state != "starting":
             state = "connecting"
-        self._header.fallback = (self.run.name, state, reason or problem)
+        self.header.fallback = (self.run.name, state, reason or problem)
 
     def tick(self) -> None:
         """Show the newest snapshot; nothing else updates the panels. Skipped while a slow link is still busy."""
@@ -164,10 +149,15 @@ class DashboardScreen(PanelGrid):
         if busy(self.app):
             return
         self._reconnect()
+        self._show_snapshot()
+        self.update_keys()
+
+    def _show_snapshot(self) -> None:
         snapshot = self.feed.snapshot()
         if snapshot is self.shown:
             return
         before, self.shown = self.shown, snapshot
+        self._was_live |= snapshot.live
         if snapshot.problem and snapshot.problem != before.problem:
             self._set_fallback(snapshot.problem)
             self.notify(snapshot.problem, severity="error", timeout=30)
@@ -185,6 +175,7 @@ class DashboardScreen(PanelGrid):
             self.view.reach = self.reach()
             for chart in self.charts:
                 chart.show_curves(self.curves)
+            self._announce_best(before)
         self._announce_end(snapshot)
 
     def _on_hello(self, hello: Hello) -> None:
@@ -201,12 +192,12 @@ class DashboardScreen(PanelGrid):
         if not self.run.is_alive():
             self._was_gone = True
             self._set_fallback()  # a host closes its connections shortly before it releases its lock
-            self._header.show(self.shown)
+            self.header.show(self.shown)
         elif self._was_gone:  # otherwise it is the old host, still exiting
             self.feed.close()
             self.feed, self._host = Feed(), None
-            self._end_announced = self._stopping = self._was_gone = False
-            self._requested = None
+            self._end_announced = self._was_gone = self._was_live = False
+            self.forget_requests()
             self._set_fallback()
             self.feed.connect(self.run)
 
@@ -223,6 +214,12 @@ class DashboardScreen(PanelGrid):
         if not behind:
             self._game.show(frame)
 
+    def _announce_best(self, before: Snapshot) -> None:
+        """Let the user know of an evaluation that was better than all before."""
+        best, self._best = self._best, self.curves.best
+        if self._best is not None and self._best is not best and before.hello is not None and self.is_live():
+            self.mario.alert(f"{self.run.name}: best evaluation so far: {judged(self._best)}")
+
     def _announce_end(self, snapshot: Snapshot) -> None:
         """Notify once how the run ended, or that its host is gone."""
         if self._end_announced or snapshot.hello is None:
@@ -231,46 +228,37 @@ class DashboardScreen(PanelGrid):
             self.notify(
                 f"The run failed: {snapshot.end.reason}\nLog: {snapshot.end.log_path}", severity="error", timeout=60
             )
+            self._alert_end("failed")
         elif isinstance(snapshot.end, Finished):
             summary = snapshot.end.summary
             stopped = f"stopped at {summary.env_steps:,} of {snapshot.hello.steps:,} steps"
-            self.notify(f"The run {'finished' if is_complete(summary.reason) else stopped}: {summary.reason}")
+            how = "finished" if is_complete(summary.reason) else stopped
+            self.notify(f"The run {how}: {summary.reason}")
+            self._alert_end(how)
         elif not snapshot.connected:
             self._end_announced = True
             self._set_fallback()
-            self._header.show(snapshot)
+            self.header.show(snapshot)
+            resume = self.mario.key("dashboard.resume_run")
             self.notify(
-                f"The run's host is gone; resume the run from home.\nLog: {self.run.log_path}", severity="warning"
+                f"The run's host is gone; {resume} resumes the run.\nLog: {self.run.log_path}", severity="warning"
             )
         else:
             return
         self._end_announced = True
 
+    def _alert_end(self, how: str) -> None:
+        """Only of a run that has ended here, not of a recording."""
+        if self._was_live:
+            self.mario.alert(f"{self.run.name} {how}")
+
     # ------------------------------------------------------------------------------------------ actions
 
-    def action_toggle_pause(self) -> None:
-        paused = self.state == "paused"
-        if self._send(Resume() if paused else Pause(), "resuming" if paused else "pausing"):
-            self._requested = "running" if paused else "paused"
-
-    def action_save(self) -> None:
-        self._send(Save(), "saving the policy")
-
-    def action_checkpoint(self) -> None:
-        self._send(Checkpoint(), "writing a checkpoint")
-
-    def action_evaluate(self) -> None:
-        self._send(Evaluate(), "evaluating")
-
-    def action_tune(self) -> None:
-        def answered(changes: list[Set] | None) -> None:
-            for change in changes or ():
-                self._send(change, f"setting {change.name.replace('_', ' ')} to {change.value:g}")
-
-        self.app.push_screen(TuneScreen(self._current_settings()), answered)
-
     def action_toggle_game(self) -> None:
-        self._set_game(self._game.has_class("-off"))
+        if not self.is_over or not self._game.has_class("-off"):
+            self._set_game(self._game.has_class("-off"))
+        elif (policy := self.policy()) is not None:
+            self.watch_play(policy)
 
     def make_present(self, panel: LineWidget) -> bool:
         if panel is self._game and panel not in self.present():
@@ -286,7 +274,7 @@ class DashboardScreen(PanelGrid):
 
     def _set_game(self, show: bool) -> bool:
         """Show or hide the game, and start or stop its frames; False if the command to start them can't be sent."""
-        if (show or self._is_live()) and not self._send(
+        if (show or self.is_live()) and not self.send(
             Render(on=show, fps=self._pace.fps), "game on" if show else "game off"
         ):
             return False
@@ -350,23 +338,6 @@ class DashboardScreen(PanelGrid):
     async def on_list_panel_opened(self) -> None:
         await self.run_action("open_selected")
 
-    def action_stop(self) -> None:
-        """Stop the run after a checkpoint; the second time, end it at once (the host treats a second Stop so)."""
-
-        def answered(yes: bool | None) -> None:
-            if yes:
-                done = "ending at once" if self._is_stopping() else "stopping after a final checkpoint"
-                self._stopping = self._send(Stop(reason="stopped from the dashboard"), done)
-
-        if not self._is_live():
-            self._send(Stop(), "")
-        elif self._is_stopping():
-            lost = "It is already stopping. No final checkpoint is written; progress since the newest one is lost."
-            self.app.push_screen(ConfirmScreen(f"End {self.run.name} at once?", lost), answered)
-        else:
-            kept = "It writes a checkpoint and ends. You can resume it later."
-            self.app.push_screen(ConfirmScreen(f"Stop {self.run.name}?", kept), answered)
-
     def action_back(self) -> None:
         """Hide the crosshair, else restore all panels, else go home."""
         if self.hide_cursor():
@@ -385,51 +356,3 @@ class DashboardScreen(PanelGrid):
     @property
     def _game_key(self) -> str:
         return self.mario.key("dashboard.toggle_game")
-
-    @property
-    def state(self) -> State | None:
-        """The run's state as reported by its host, or as just requested here; None without a host."""
-        snapshot = self.feed.snapshot()  # not `shown`: keys arrive faster than ticks
-        if not snapshot.live or snapshot.progress is None:
-            return None
-        state = snapshot.progress.state
-        if state == self._requested or state not in ("running", "paused"):
-            self._requested = None
-        return self._requested or state
-
-    def _current_settings(self) -> dict[Tunable, float]:
-        """The training settings in effect, as far as they are known."""
-        now: dict[Tunable, float] = {"epsilon_scale": 1.0}
-        with contextlib.suppress(UserError):
-            now["replay_ratio"] = self.run.config().replay_ratio
-        for event in self.feed.snapshot().others:
-            if isinstance(event, Changed):
-                now[event.name] = event.value
-        progress = self.feed.snapshot().progress
-        if progress is not None:
-            now["learning_rate"], now["beta"] = progress.learning_rate, progress.beta
-        return now
-
-    def _send(self, command: Command, done: str) -> bool:
-        if self.mario.read_only and not isinstance(command, Render):
-            return False
-        if not self._is_live() or not self.feed.send(command):
-            self.notify(self._why_not(), severity="warning")
-            return False
-        self.notify(done.capitalize(), timeout=2)
-        return True
-
-    def _is_live(self) -> bool:
-        return self.feed.snapshot().live
-
-    def _why_not(self) -> str:
-        """Why a command can't be sent, consistent with the header."""
-        _, state, reason = self._header.fallback
-        if self.feed.snapshot().hello is None and state in ("starting", "connecting"):
-            return "The run's host has not responded yet; try again in a moment."
-        return f"The run can't be reached: {reason}" if state == "unreachable" else NOT_RUNNING
-
-    def _is_stopping(self) -> bool:
-        """Whether this or another client has requested a stop."""
-        progress = self.feed.snapshot().progress
-        return self._stopping or (progress is not None and progress.state == "stopping")

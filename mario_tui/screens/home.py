@@ -17,11 +17,11 @@ from engine.runs.registry import delete_run, list_runs
 from engine.runs.run import ACTIVE, Run
 from mario_tui.data.format import counted
 from mario_tui.data.keys import bindings
-from mario_tui.launch import make_plan
 from mario_tui.screens.base import PlaceScreen
-from mario_tui.screens.compare import CompareScreen
+from mario_tui.screens.compare import CompareScreen, compared_with_others
 from mario_tui.screens.dialogs import ConfirmScreen, TextScreen
 from mario_tui.screens.new_run import NewRunScreen
+from mario_tui.screens.resuming import resume
 from mario_tui.widgets.preview import Preview
 from mario_tui.widgets.runs_table import Listed, RunsTable
 
@@ -138,27 +138,14 @@ class HomeScreen(PlaceScreen[None]):
         self.app.push_screen(NewRunScreen(self.mario.run_dir), self._started)
 
     def action_resume_run(self) -> None:
-        """Resume the selected run; if its steps or episodes are done, ask for a new number of them."""
+        """Resume the selected run, or open its dashboard if it is running."""
         current = self.table.current()
         if current is None:
             return
-        run = current.run
-        if run.is_alive():
-            self.mario.open_dashboard(run)
-            return
-        try:
-            record, episodes = run.record(), run.config().episodes
-            more = {}
-            if record.env_steps >= record.steps:
-                more["steps"] = str(2 * record.steps)
-            if episodes is not None and record.episodes >= episodes:
-                more["episodes"] = str(2 * episodes)
-            if more:
-                self.app.push_screen(NewRunScreen(resume=run, options=more), self._started)
-            else:
-                self._started(make_plan({}, resume=str(run.path)).start())
-        except UserError as error:
-            self._show_error(error)
+        if current.run.is_alive():
+            self.mario.open_dashboard(current.run)
+        else:
+            resume(self, current.run, self._started)
 
     def action_copy(self) -> None:
         """Show and copy the command that starts a run like the selected one."""
@@ -183,7 +170,9 @@ class HomeScreen(PlaceScreen[None]):
 
     def action_compare(self) -> None:
         chosen = self.table.chosen()
-        if chosen:
+        if len(chosen) == 1:
+            self.app.push_screen(compared_with_others(chosen[0].run, read_only=self.mario.read_only))
+        elif chosen:
             self.app.push_screen(CompareScreen([listed.run for listed in chosen], read_only=self.mario.read_only))
 
     def action_delete(self) -> None:

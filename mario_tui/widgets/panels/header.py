@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import textwrap
+
 from rich.text import Text
 
 from engine.protocol.messages import Failed, Finished
@@ -10,6 +12,8 @@ from mario_tui.data.format import duration, fraction
 from mario_tui.data.standing import Standing, end_state
 from mario_tui.widgets.base.panel import Panel, bar
 
+_REASON_LINES = 3
+"""Lines for the reason of a failure."""
 SYMBOLS: dict[Standing, tuple[str, str]] = {
     "connecting": ("◌", "cyan"),
     "unreachable": ("?", "red"),
@@ -41,16 +45,22 @@ class RunHeader(Panel):
         self.fallback: tuple[str, Standing, str] = ("", "starting", "")
         """Name, state and reason to show without a connected host."""
 
-    def compose_text(self, snapshot: Snapshot, width: int) -> Text:
+    def standing(self, snapshot: Snapshot) -> tuple[Standing, str]:
+        """The state to show, and its reason."""
         hello, progress, end = snapshot.hello, snapshot.progress, snapshot.end
-        name, state, reason = self.fallback
+        _, state, reason = self.fallback
         if isinstance(end, Failed):
-            state, reason = "failed", end.reason
-        elif hello is not None and isinstance(end, Finished):
-            reason = end.summary.reason
-            state = end_state(end.summary.env_steps, hello.steps, reason)
-        elif snapshot.connected:
-            state, reason = ("starting" if progress is None else progress.state), ""
+            return "failed", end.reason
+        if hello is not None and isinstance(end, Finished):
+            return end_state(end.summary.env_steps, hello.steps, end.summary.reason), end.summary.reason
+        if snapshot.connected:
+            return "starting" if progress is None else progress.state, ""
+        return state, reason
+
+    def compose_text(self, snapshot: Snapshot, width: int) -> Text:
+        hello, progress = snapshot.hello, snapshot.progress
+        name = self.fallback[0]
+        state, reason = self.standing(snapshot)
         line = Text(no_wrap=True, overflow="ellipsis")
         if self._read_only:
             line.append("read-only", style="bold reverse").append("  ")
@@ -67,7 +77,7 @@ class RunHeader(Panel):
                 reason = f"at step {progress.env_steps:,} of {hello.steps:,}: {reason}"
             elif hello is not None:
                 reason = f"Failed before the first step: {reason.rstrip('.')}. See run.log."
-            return line.append(reason, style="red")
+            return line.append("\n".join(textwrap.wrap(reason, max(10, width))[:_REASON_LINES]), style="red")
         if hello is None or progress is None:
             waiting = {
                 "starting": "waiting for the engine" if hello is None else "building networks and starting lanes",

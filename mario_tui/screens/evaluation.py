@@ -1,0 +1,77 @@
+"""Dialog that evaluates a policy of a run that has ended, and shows the result."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.containers import VerticalScroll
+from textual.widgets import Static
+
+from engine.protocol.framing import decode_evaluation
+from engine.protocol.messages import Episode, Evaluated, EvaluationReport, Failed
+from engine.runtime.text import printable
+from mario_tui.data.format import counted, reached
+from mario_tui.engine_command import EngineCommand
+from mario_tui.evaluate import as_text
+from mario_tui.screens.base import Modal
+
+_EPISODES = 20
+_TICK_S = 0.25
+
+
+class EvaluationScreen(Modal[None]):
+    """Plays greedy episodes in a process of its own, which ends with the dialog."""
+
+    BINDINGS = [Binding("escape,q,enter", "dismiss", "Close")]
+
+    def __init__(self, policy: Path) -> None:
+        super().__init__()
+        self._policy = policy
+        self._played: list[Episode] = []
+        self._result: Evaluated | Failed | None = None
+
+    def compose(self) -> ComposeResult:
+        with VerticalScroll(classes="dialog") as dialog:
+            dialog.border_title = Text(printable(f"Evaluation of {self._policy.parent.name}"))
+            yield Static(id="result")
+            yield Static(Text("esc: close", style="dim"))
+
+    def on_mount(self) -> None:
+        options = (f"--episodes={_EPISODES}", "--epsilon=0", "--noop-max=30", "--seed=0")
+        self._command: EngineCommand[EvaluationReport] = EngineCommand(
+            "evaluate", str(self._policy), *options, decode=decode_evaluation
+        )
+        threading.Thread(target=self._read, daemon=True, name="evaluation").start()
+        self.set_interval(_TICK_S, self._show)
+        self._show()
+
+    def on_unmount(self) -> None:
+        self._command.close()
+
+    def _read(self) -> None:
+        for report in self._command.messages():
+            if isinstance(report, Episode):
+                self._played.append(report)
+            elif isinstance(report, Evaluated | Failed):
+                self._result = report
+        if self._result is None:
+            self._result = Failed(reason=self._command.crash_reason(), traceback="", log_path="", checkpoint=None)
+
+    def _show(self) -> None:
+        self.query_one("#result", Static).update(self._describe())
+
+    def _describe(self) -> Text:
+        match self._result:
+            case Failed(reason=reason):
+                return Text(printable(f"The evaluation failed: {reason}"), style="bold red")
+            case Evaluated():
+                return Text(as_text(self._result))
+        text = Text(f"{len(self._played)} of {counted(_EPISODES, 'episode')} played")
+        if self._played:
+            last = self._played[-1]
+            text.append(f"; last: return {last.episode_return:.0f}, {reached(last.x_pos, last.score)}", style="dim")
+        return text

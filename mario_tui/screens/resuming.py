@@ -1,0 +1,31 @@
+"""Resuming a run that has ended, from home and from its dashboard."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from engine.errors import UserError
+from engine.host.client import HostProcess
+from engine.runs.run import Run
+from mario_tui.launch import make_plan
+from mario_tui.screens.base import PlaceScreen
+from mario_tui.screens.new_run import NewRunScreen
+
+
+def resume(screen: PlaceScreen[Any], run: Run, started: Callable[[HostProcess | None], None]) -> None:
+    """Resume a run and call `started` with its host. If its steps or episodes are done, ask for a new number of them
+    first; `started` gets None if the user cancels. Errors are shown."""
+    try:
+        record, episodes = run.record(), run.config().episodes
+        more = {}
+        if record.env_steps >= record.steps:
+            more["steps"] = str(2 * record.steps)
+        if episodes is not None and record.episodes >= episodes:
+            more["episodes"] = str(2 * episodes)
+        if more:
+            screen.app.push_screen(NewRunScreen(resume=run, options=more), started)
+        else:
+            started(make_plan({}, resume=str(run.path)).start())
+    except UserError as error:
+        screen.notify(str(error), severity="error", timeout=10)

@@ -1,0 +1,201 @@
+"""The keys that control a run: what a run that is alive can be told, and what one that has ended can be used for."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+from pathlib import Path
+
+from textual.app import SuspendNotSupported
+
+from engine.config.command_line import command_line
+from engine.errors import UserError
+from engine.host.client import HostProcess
+from engine.protocol.messages import (
+    Changed,
+    Checkpoint,
+    Command,
+    Evaluate,
+    Pause,
+    Render,
+    Resume,
+    Save,
+    Set,
+    State,
+    Stop,
+    Tunable,
+)
+from engine.runs.checkpoints import find_policy
+from engine.runs.run import Run
+from mario_tui.data.feed import Feed
+from mario_tui.data.standing import Standing
+from mario_tui.screens.compare import compared_with_others
+from mario_tui.screens.dialogs import ConfirmScreen, TextScreen
+from mario_tui.screens.evaluation import EvaluationScreen
+from mario_tui.screens.panel_grid import PanelGrid
+from mario_tui.screens.resuming import resume
+from mario_tui.screens.tune import TuneScreen
+from mario_tui.widgets.panels.header import RunHeader
+
+OVER: tuple[Standing, ...] = ("finished", "stopped", "failed", "lost", "damaged")
+_ONLY_LIVE = ("toggle_pause", "save", "checkpoint", "tune", "stop")
+_ONLY_OVER = ("resume_run",)
+
+
+class RunControl(PanelGrid):
+    """Sends commands through `feed`. What is available depends on the state that the header shows."""
+
+    header: RunHeader
+
+    def __init__(self, run: Run) -> None:
+        super().__init__()
+        self.run = run
+        self.feed = Feed()
+        self.is_over = False
+        """Whether the run has ended."""
+        self._stopping = False
+        self._requested: State | None = None
+        """The state requested by a key, until the run has reached it."""
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """A run that has ended can't be paused, but resumed."""
+        return action not in (_ONLY_LIVE if self.is_over else _ONLY_OVER) and super().check_action(action, parameters)
+
+    def update_keys(self) -> None:
+        """Offer the keys that fit the state that the header shows."""
+        is_over = self.header.standing(self.feed.snapshot())[0] in OVER
+        if is_over != self.is_over:
+            self.is_over = is_over
+            self.refresh_bindings()
+
+    def forget_requests(self) -> None:
+        """The run has been resumed elsewhere."""
+        self._stopping, self._requested = False, None
+
+    def action_toggle_pause(self) -> None:
+        paused = self.state == "paused"
+        if self.send(Resume() if paused else Pause(), "resuming" if paused else "pausing"):
+            self._requested = "running" if paused else "paused"
+
+    def action_save(self) -> None:
+        self.send(Save(), "saving the policy")
+
+    def action_checkpoint(self) -> None:
+        self.send(Checkpoint(), "writing a checkpoint")
+
+    def action_evaluate(self) -> None:
+        if not self.is_over:
+            self.send(Evaluate(), "evaluating")
+        elif (policy := self.policy()) is not None:
+            self.app.push_screen(EvaluationScreen(policy))
+
+    def action_resume_run(self) -> None:
+        def started(host: HostProcess | None) -> None:
+            if host is not None:
+                self.mario.go_home()
+                self.mario.open_dashboard(self.run, host)
+
+        resume(self, self.run, started)
+
+    def action_copy(self) -> None:
+        """Show and copy the command that starts a run like this one."""
+        try:
+            self.app.push_screen(TextScreen(self.run.name, command_line(self.run.config())))
+        except UserError as error:
+            self.notify(str(error), severity="error", timeout=10)
+
+    def action_compare(self) -> None:
+        self.app.push_screen(compared_with_others(self.run, read_only=self.mario.read_only))
+
+    def action_tune(self) -> None:
+        def answered(changes: list[Set] | None) -> None:
+            for change in changes or ():
+                self.send(change, f"setting {change.name.replace('_', ' ')} to {change.value:g}")
+
+        self.app.push_screen(TuneScreen(self._current_settings()), answered)
+
+    def action_stop(self) -> None:
+        """Stop the run after a checkpoint; the second time, end it at once (the host treats a second Stop so)."""
+
+        def answered(yes: bool | None) -> None:
+            if yes:
+                done = "ending at once" if self._is_stopping() else "stopping after a final checkpoint"
+                self._stopping = self.send(Stop(reason="stopped from the dashboard"), done)
+
+        if not self.is_live():
+            self.send(Stop(), "")
+        elif self._is_stopping():
+            lost = "It is already stopping. No final checkpoint is written; progress since the newest one is lost."
+            self.app.push_screen(ConfirmScreen(f"End {self.run.name} at once?", lost), answered)
+        else:
+            kept = "It writes a checkpoint and ends. You can resume it later."
+            self.app.push_screen(ConfirmScreen(f"Stop {self.run.name}?", kept), answered)
+
+    @property
+    def state(self) -> State | None:
+        """The run's state as reported by its host, or as just requested here; None without a host."""
+        snapshot = self.feed.snapshot()  # not `shown`: keys arrive faster than ticks
+        if not snapshot.live or snapshot.progress is None:
+            return None
+        state = snapshot.progress.state
+        if state == self._requested or state not in ("running", "paused"):
+            self._requested = None
+        return self._requested or state
+
+    def policy(self) -> Path | None:
+        """The best policy of the run; None, with a message, if there is none."""
+        try:
+            return find_policy(str(self.run.path), None)
+        except UserError as error:
+            self.notify(str(error), severity="warning", timeout=6)
+            return None
+
+    def watch_play(self, policy: Path) -> None:
+        """Let the policy play, in the terminal of this program."""
+        try:
+            if self.mario.read_only:
+                raise SuspendNotSupported
+            with self.app.suspend():
+                subprocess.run([sys.executable, "-P", "-m", "mario_tui", "play", str(policy)], check=False)
+        except SuspendNotSupported:
+            self.notify(f"Watch it in a terminal: mario-tui play {self.run.name}", timeout=6)
+
+    def _current_settings(self) -> dict[Tunable, float]:
+        """The training settings in effect, as far as they are known."""
+        now: dict[Tunable, float] = {"epsilon_scale": 1.0}
+        with contextlib.suppress(UserError):
+            now["replay_ratio"] = self.run.config().replay_ratio
+        for event in self.feed.snapshot().others:
+            if isinstance(event, Changed):
+                now[event.name] = event.value
+        progress = self.feed.snapshot().progress
+        if progress is not None:
+            now["learning_rate"], now["beta"] = progress.learning_rate, progress.beta
+        return now
+
+    def send(self, command: Command, done: str) -> bool:
+        if self.mario.read_only and not isinstance(command, Render):
+            return False
+        if not self.is_live() or not self.feed.send(command):
+            self.notify(self._why_not(), severity="warning")
+            return False
+        self.notify(done.capitalize(), timeout=2)
+        return True
+
+    def is_live(self) -> bool:
+        return self.feed.snapshot().live
+
+    def _why_not(self) -> str:
+        """Why a command can't be sent, consistent with the header."""
+        _, state, reason = self.header.fallback
+        if self.feed.snapshot().hello is None and state in ("starting", "connecting"):
+            return "The run's host has not responded yet; try again in a moment."
+        if state == "unreachable":
+            return f"The run can't be reached: {reason}"
+        return f"The run is not running; press {self.mario.key('dashboard.resume_run')} to resume it."
+
+    def _is_stopping(self) -> bool:
+        """Whether this or another client has requested a stop."""
+        progress = self.feed.snapshot().progress
+        return self._stopping or (progress is not None and progress.state == "stopping")

@@ -1,0 +1,35 @@
+"""Suspending the program to the shell (Ctrl-Z), together with what has started it, such as `make train`."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Any
+
+import psutil
+from textual.app import App
+
+
+def has_shell() -> bool:
+    """Whether a shell could resume this process: the group of this process has a parent in the same session. Otherwise
+    it is orphaned, as in a terminal window that was opened for this program alone."""
+    group, session = os.getpgrp(), os.getsid(0)
+    process: psutil.Process | None = psutil.Process()
+    try:
+        while process is not None and os.getpgid(process.pid) == group:
+            process = process.parent()
+        return process is not None and os.getsid(process.pid) == session
+    except (OSError, psutil.Error):
+        return False
+
+
+def suspend(app: App[Any]) -> None:
+    """Stop the whole group in the foreground until the shell resumes it. Called in the main thread.
+
+    Textual stops only its own process, so a `make` that waits for it would keep the terminal. And it restores the
+    terminal in a signal handler, which may run after the shell has printed its prompt.
+    """
+    with app.suspend():
+        textuals = signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+        os.killpg(os.getpgrp(), signal.SIGTSTP)  # returns when the shell has resumed the group
+        signal.signal(signal.SIGTSTP, textuals)

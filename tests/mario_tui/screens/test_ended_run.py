@@ -1,0 +1,77 @@
+"""The dashboard of a run that has ended offers what can be done with it, and nothing that can't."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+from textual.pilot import Pilot
+from textual.widgets import Static
+
+from engine.runs.checkpoints import BEST_POLICY_FILE
+from engine.runs.policies import path_of
+from mario_tui.app import MarioApp
+from mario_tui.screens.compare import CompareScreen
+from mario_tui.screens.dialogs import TextScreen
+from mario_tui.screens.evaluation import EvaluationScreen
+from tests.support.app import folder_of_runs, said, text, until
+
+
+async def ended(pilot: Pilot[Any]) -> Any:
+    """The dashboard, as soon as it knows that the run has ended."""
+    dashboard: Any = pilot.app.screen
+    await until(pilot, lambda: dashboard.is_over and dashboard.shown.end, "the end")
+    return dashboard
+
+
+async def test_keys_of_a_live_run_are_gone_and_others_are_there(tmp_path: Path) -> None:
+    (run, *_) = folder_of_runs(tmp_path, one="finished", two="finished", three="failed")
+    app = MarioApp(open_run=run, run_dir=str(tmp_path))
+    async with app.run_test(size=(120, 40)) as pilot:
+        dashboard = await ended(pilot)
+        offered = {binding.binding.action for binding in dashboard.active_bindings.values() if binding.enabled}
+        assert offered >= {"resume_run", "evaluate", "compare", "copy", "toggle_game"}
+        assert not offered & {"toggle_pause", "save", "checkpoint", "tune", "stop"}
+        await pilot.press("y")
+        assert isinstance(app.screen, TextScreen)
+        await pilot.press("escape", "c")
+        compare: Any = app.screen
+        assert isinstance(compare, CompareScreen)
+        await until(pilot, lambda: len(compare.query_one("#compare-loss").series) == 1, "the run's line")
+        assert [line.split()[:2] for line in text(compare, "compared").splitlines()[2:5]] == [
+            ["●", "one"], ["·", "three"], ["·", "two"],
+        ]  # fmt: skip
+        await pilot.press("h", "v")
+        await until(pilot, lambda: said(app).count("no complete checkpoint") == 1, "that there is nothing to evaluate")
+        await pilot.press("r")
+        await until(pilot, lambda: said(app).count("no complete checkpoint") == 2, "nor to resume from")
+        assert app.screen is dashboard
+
+
+async def test_the_best_policy_is_evaluated(tmp_path: Path) -> None:
+    (run,) = folder_of_runs(tmp_path, one="finished")
+    shipped = path_of("snake-12x12")
+    assert shipped is not None
+    shutil.copy(shipped, run.path / BEST_POLICY_FILE)
+    app = MarioApp(open_run=run, run_dir=str(tmp_path))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await ended(pilot)
+        await pilot.press("v")
+        screen = app.screen
+        assert isinstance(screen, EvaluationScreen)
+        await until(pilot, lambda: "20 games, mean score" in str(screen.query_one("#result", Static).render()), "it")
+        await pilot.press("escape")
+        assert screen._command._process.returncode is not None  # nothing is left behind
+
+
+async def test_a_long_reason_of_a_failure_stays_on_the_screen(tmp_path: Path) -> None:
+    (run,) = folder_of_runs(tmp_path, one="failed")
+    record = run.record()
+    record.reason = "the learner ran out of memory: " + "much too much " * 8 + "END"
+    run.write_record(record)
+    run.history_path.unlink()
+    async with MarioApp(open_run=run).run_test(size=(80, 24)) as pilot:
+        dashboard: Any = pilot.app.screen
+        await until(pilot, lambda: "END" in text(dashboard, "header"), "the whole reason")
+        assert dashboard.query_one("#header").size.height == len(text(dashboard, "header").splitlines())
