@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
+from rich.markup import escape
 from rich.progress import Progress
 
 from engine.errors import UserError
 from engine.protocol.framing import decode_evaluation
 from engine.protocol.messages import Episode, Evaluated, Failed
-from engine.runtime.text import json_line
+from engine.runs.origin import origin_of
+from engine.runtime.text import json_line, printable
 from mario_tui.data.format import counted
 from mario_tui.engine_command import EngineCommand
 from mario_tui.terminal.safe_console import SafeConsole
@@ -20,28 +24,37 @@ from mario_tui.terminal.safe_console import SafeConsole
 
 def evaluate(policy: Path, episodes: int, options: Sequence[str], *, as_json: bool) -> int:
     """Evaluate a policy and print the result. `options` go to the engine. Returns the exit status."""
-    console = SafeConsole(stderr=True)
-    progress = Progress(console=console, transient=True, disable=not console.is_terminal)
     command = EngineCommand("evaluate", str(policy), f"--episodes={episodes}", *options, decode=decode_evaluation)
-    with command, progress:
-        task = progress.add_task(f"evaluating {policy.name}", total=episodes)
+    with command, _bar(f"evaluating {printable(origin_of(policy).name)}", episodes) as played:
         for report in command.messages():
             match report:
                 case Episode():
-                    progress.update(task, completed=report.episode)
+                    played(report.episode)
                 case Failed(usage=True):
                     raise UserError(report.reason)
                 case Failed():
                     print(f"mario-tui: the evaluation failed: {report.reason}\n{report.traceback}", file=sys.stderr)
                     return 1
                 case Evaluated():
-                    progress.stop()
-                    print(_as_json(report) if as_json else as_text(report))
-                    return 0
-                case _:
-                    pass
-        print(f"mario-tui: {command.crash_reason()}", file=sys.stderr)
-    return 1
+                    result = report
+                    break
+        else:
+            print(f"mario-tui: {command.crash_reason()}", file=sys.stderr)
+            return 1
+    print(_as_json(result) if as_json else as_text(result))
+    return 0
+
+
+@contextlib.contextmanager
+def _bar(text: str, total: int) -> Iterator[Callable[[int], object]]:
+    """A progress bar on standard error, which the returned function moves. Nothing is written where nobody sees a bar
+    move, whatever the environment (`FORCE_COLOR`) tells Rich."""
+    if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
+        yield lambda completed: None
+        return
+    with Progress(console=SafeConsole(stderr=True), transient=True) as progress:
+        task = progress.add_task(escape(text), total=total)
+        yield lambda completed: progress.update(task, completed=completed)
 
 
 def _as_json(result: Evaluated) -> str:
@@ -50,17 +63,33 @@ def _as_json(result: Evaluated) -> str:
 
 def as_text(r: Evaluated) -> str:
     """The result, in a few lines."""
+    return f"{_judged(r)}\n{_result(r)}"
+
+
+def _judged(r: Evaluated) -> str:
+    """Which policy it was, and where it comes from."""
+    known = [f"run {r.run}"] if r.run is not None else []
+    if r.trained_on:
+        known.append(f"trained on {r.trained_on}")
+    if r.trained_env_steps is not None:
+        known.append(f"at {counted(r.trained_env_steps, 'environment step')}")
+    if r.trained_updates is not None:
+        known.append(counted(r.trained_updates, "update"))
+    return printable(f"{r.name}: {', '.join(known)}" if known else r.name) + "\n" + printable(r.policy)
+
+
+def _result(r: Evaluated) -> str:
     if r.game != "mario":
         return (
             f"{r.game}: {counted(r.episodes, 'game')}, mean score {r.mean_score:,.2f} "
             f"(95 % interval {r.mean_score_low:,.2f} to {r.mean_score_high:,.2f})\n"
             f"mean return {r.mean_return:,.2f}, length {r.mean_length:,.0f} environment steps\n"
-            f"epsilon {r.epsilon:g}, {r.seconds:.0f} s"
+            f"epsilon {r.epsilon:g}, seed {r.seed}, {r.seconds:.0f} s"
         )
     return (
         f"stage {r.stage} on {r.emulator}: {r.clears}/{r.episodes} clears "
         f"({r.clear_rate:.0%}, 95 % interval {r.clear_rate_low:.0%} to {r.clear_rate_high:.0%})\n"
         f"mean return {r.mean_return:,.1f}, x {r.mean_x_pos:,.0f}, time left {r.mean_time_left:.0f}, "
         f"score {r.mean_score:,.0f}, length {r.mean_length:,.0f} environment steps\n"
-        f"epsilon {r.epsilon:g}, 0 to {r.noop_max} no-op frames, {r.seconds:.0f} s"
+        f"epsilon {r.epsilon:g}, 0 to {r.noop_max} no-op frames, seed {r.seed}, {r.seconds:.0f} s"
     )

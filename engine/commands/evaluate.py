@@ -24,8 +24,9 @@ from engine.evaluation.policy import greedy_act, load_policy
 from engine.evaluation.statistics import mean_interval, wilson
 from engine.protocol.failures import describe
 from engine.protocol.framing import pack
-from engine.protocol.messages import Evaluated, EvaluationReport
+from engine.protocol.messages import Evaluated, EvaluationReport, Message
 from engine.runs import checkpoints
+from engine.runs.origin import origin_of
 from engine.runtime.parent import end_with_stdin, killed_with_parent
 from engine.runtime.threads import thread_budget
 
@@ -59,7 +60,7 @@ def main() -> int:
 
 def _evaluate(options: argparse.Namespace, send: Callable[[EvaluationReport], None]) -> None:
     started = time.monotonic()
-    metadata = checkpoints.policy_metadata(options.policy)
+    metadata, origin = checkpoints.policy_metadata(options.policy), origin_of(options.policy)
     lanes = min(MAX_LANES, options.episodes)
     threads = thread_budget(lanes)
     torch.set_num_threads(threads.torch_threads)
@@ -98,12 +99,18 @@ def _evaluate(options: argparse.Namespace, send: Callable[[EvaluationReport], No
     send(
         Evaluated(
             policy=str(options.policy),
+            name=origin.name,
+            run=origin.run,
+            trained_on=origin.trained_on,
+            trained_env_steps=origin.env_steps,
+            trained_updates=origin.updates,
             game=metadata["game"],
             stage=options.stage or metadata.get("stage", ""),
             emulator=options.emulator or metadata.get("emulator", ""),
             episodes=len(played),
             epsilon=options.epsilon,
             noop_max=options.noop_max,
+            seed=options.seed,
             clears=clears,
             clear_rate=clears / len(played),
             clear_rate_low=low,
@@ -120,13 +127,13 @@ def _evaluate(options: argparse.Namespace, send: Callable[[EvaluationReport], No
     )
 
 
-def take_stdout() -> Callable[[EvaluationReport], None]:
+def take_stdout() -> Callable[[Message], None]:
     """A function that writes messages to standard output. Redirects all other output to stderr, so that libraries can't
     print between the messages."""
     stream = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
 
-    def send(report: EvaluationReport) -> None:
+    def send(report: Message) -> None:
         stream.write(pack(report))
         stream.flush()
 

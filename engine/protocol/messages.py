@@ -439,13 +439,19 @@ class Done(Message, frozen=True):
 class Evaluated(Message, frozen=True):
     """Result of `mario-tui eval`."""
 
-    policy: str
+    policy: str  # path of its file
+    name: str  # see `engine.runs.origin`, like the next four
+    run: str | None
+    trained_on: str
+    trained_env_steps: int | None
+    trained_updates: int | None
     game: str
     stage: str  # stage and emulator: Mario's; empty in other games
     emulator: str
     episodes: int
     epsilon: float
     noop_max: int
+    seed: int
     clears: int
     clear_rate: float
     clear_rate_low: float  # 95 % interval (Wilson)

@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import signal
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -20,10 +21,11 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from engine.envs.emulators.cartridge import installed_mario
 from engine.host.client import HostClient
 from engine.protocol.messages import Finished, Point, Save
-from engine.runs import checkpoints
+from engine.runs import checkpoints, policies
 from engine.runs.run import Run
 from tests.support.program import (
     PATIENCE_S,
+    PROGRAM,
     FinishedRun,
     headless,
     json_lines,
@@ -356,6 +358,11 @@ def test_runs_are_listed_and_evaluated(finished_run: FinishedRun, tmp_path: Path
     (result,) = json_lines(done.stdout)
     assert result["episodes"] == 3
     assert done.stderr == ""  # no bar where nobody sees it move
+    manifest = checkpoints.read_manifest(finished_run.checkpoint)
+    assert result["policy"] == str(finished_run.checkpoint / checkpoints.POLICY_FILE)
+    assert result["name"] == f"{finished_run.run.name} {finished_run.checkpoint.name}"
+    assert (result["run"], result["trained_on"]) == (finished_run.run.name, "1-1")
+    assert (result["trained_env_steps"], result["trained_updates"]) == (manifest.env_steps, manifest.updates)
     assert 0 <= result["clear_rate_low"] <= result["clear_rate"] <= result["clear_rate_high"] <= 1
     again = json_lines(
         run_program("eval", str(finished_run.run.path), "--episodes", "3", "--json", cwd=tmp_path).stdout
@@ -380,12 +387,46 @@ def test_a_policy_is_evaluated_and_played_on_the_given_cartridge(finished_run: F
         assert done.stderr.splitlines()[-1].startswith(complaint)
 
 
+def test_an_evaluation_names_its_policy_and_shows_no_bar_on_a_pipe(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as CI services do; it is for colours, and nobody sees a bar move
+    policy = tmp_path / "copy\x1b[31m.safetensors"
+    shutil.copy(policies.folder() / "snake-12x12.safetensors", policy)
+    for named, name in (("snake-12x12", "snake-12x12"), (str(policy), r"copy\x1b[31m.safetensors")):
+        done = run_program("eval", named, "--episodes", "2", cwd=tmp_path)
+        assert done.stderr == ""
+        first, path, *rest = done.stdout.splitlines()
+        assert first == f"{name}: trained on 12x12, at 1,000,000 environment steps, 15,546 updates"
+        assert path.endswith(f"/{name.removesuffix('.safetensors')}.safetensors")
+        assert rest[0].startswith("snake: 2 games, mean score ") and all(rest)
+        assert "\x1b" not in done.stdout
+
+
 def test_an_episode_is_filmed_without_a_terminal(finished_run: FinishedRun, tmp_path: Path) -> None:
     film = tmp_path / "film.gif"
     done = run_program("play", str(finished_run.run.path), "--record", str(film), cwd=tmp_path)
     assert re.search(r"return -?\d+, x \d+, (no )?flag", done.stdout)
+    assert re.fullmatch(rf"wrote {re.escape(str(film))}: \d+\.\d s, \d+ pictures, \d\S* [KM]iB\n", done.stderr)
     with Image.open(film) as pictures:
         assert pictures.n_frames > 10  # type: ignore[attr-defined]
+
+
+def test_ctrl_c_finishes_a_film_early(tmp_path: Path) -> None:
+    command = [*PROGRAM, "play", "tetris-7x14", "--record", "film.gif"]
+    with subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        engine = wait_until(lambda: psutil.Process(process.pid).children(), "the engine")[0]
+        wait_until(lambda: engine.io_counters().write_chars > 500_000, "pictures")  # of 184,320 bytes each
+        engine.suspend()
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+        engine.resume()
+        shown, said = process.communicate()
+    assert (process.returncode, shown) == (130, "")
+    assert re.fullmatch(r"wrote .*/film\.gif: \d+\.\d s, \d+ pictures, \d+ KiB\n", said)
+    with Image.open(tmp_path / "film.gif") as pictures:
+        assert pictures.size == (256, 240)
 
 
 def test_evaluations_are_reported_and_the_best_policy_is_kept(tmp_path: Path) -> None:

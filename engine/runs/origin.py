@@ -1,0 +1,53 @@
+"""Where a policy file comes from, as far as its place and its metadata tell."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from engine.runs import policies
+from engine.runs.checkpoints import BEST_POLICY_FILE, policy_metadata
+from engine.runs.run import RECORD_FILE
+
+_MOST = 2**53
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What is not known is None, or empty."""
+
+    name: str
+    """Short name: that of a policy that comes with the package, a run and what of it, or the file's name."""
+    run: str | None
+    """The run in whose folder the file is."""
+    trained_on: str
+    """Mario's stage option, or the size of a board."""
+    env_steps: int | None
+    updates: int | None
+
+
+def origin_of(policy: Path) -> Origin:
+    """Where a policy file comes from. Raises `CheckpointError` if it is not a policy of mario-tui."""
+    metadata = policy_metadata(policy)
+    trained_on = metadata.get("stage") or metadata.get("board")
+    run = next((folder for folder in list(policy.parents)[:2] if (folder / RECORD_FILE).is_file()), None)
+    return Origin(
+        name=_name(policy, run),
+        run=None if run is None else run.name,
+        trained_on=trained_on if isinstance(trained_on, str) else "",
+        env_steps=_count(metadata.get("env_steps")),
+        updates=_count(metadata.get("updates")),
+    )
+
+
+def _name(policy: Path, run: Path | None) -> str:
+    if run is not None:
+        if policy.parent != run:
+            return f"{run.name} {policy.parent.name}"
+        return f"{run.name} best" if policy.name == BEST_POLICY_FILE else f"{run.name} {policy.stem}"
+    shipped = policies.path_of(policy.stem)
+    return policy.stem if shipped is not None and shipped.resolve() == policy.resolve() else policy.name
+
+
+def _count(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MOST else None
