@@ -316,7 +316,7 @@ def _play(arguments: list[str]) -> int:
         if options.checkpoint is not None and getattr(options, name) is not None:
             raise UserError(f"--{name} can't be combined with CHECKPOINT, which determines the {name}")
     game = options.game or GAMES[0]
-    title = f"stage {options.stage or '1-1'}" if game == "mario" else game
+    title = game
     if options.human:
         task = {"game": game, "board": options.board, "stage": options.stage, "emulator": options.emulator}
         make_config({name: value for name, value in task.items() if value is not None})  # validates
@@ -325,14 +325,15 @@ def _play(arguments: list[str]) -> int:
             chosen.append(f"--board={options.board}")
     else:
         from engine.runs.checkpoints import find_policy
+        from engine.runs.origin import origin_of
 
         if options.checkpoint is None:
             policy = policies.of_task(game, options.board or (options.stage if game == "mario" else None))
         else:
             policy = find_policy(options.checkpoint, _existing(options.run_dir))
-        _check_policy(policy, options)
+        game = _check_policy(policy, options)
         chosen.insert(0, str(policy))
-        title = policy.name
+        title = origin_of(policy).name
         if options.record is not None and not sys.stdout.isatty():
             from mario_tui.play import record
 
@@ -401,14 +402,15 @@ def _evaluation_options(options: argparse.Namespace) -> list[str]:
     return chosen
 
 
-def _check_policy(policy: Path, options: argparse.Namespace) -> None:
-    """Raise `UserError` for Mario's options if the policy plays another game."""
+def _check_policy(policy: Path, options: argparse.Namespace) -> str:
+    """The game of a policy. Raises `UserError` for Mario's options if it is another one."""
     from engine.runs.checkpoints import policy_metadata
 
     game = policy_metadata(policy)["game"]
     for name in ("stage", "emulator", "rom"):
         if game != "mario" and getattr(options, name) is not None:
             raise UserError(f"--{name} can't be combined with a policy for {game}")
+    return str(game)
 
 
 def _add_run_dir(parser: argparse.ArgumentParser) -> None:

@@ -64,11 +64,15 @@ class EngineCommand(Generic[M]):
         reason = f": {printable(lines[-1])}" if lines else ""
         return f"the process of {self._name} crashed ({how}){reason}"
 
-    def close(self) -> None:
-        """Close its standard input, wait for its exit for `leave_s` seconds, then kill it."""
+    def end(self) -> None:
+        """Close its standard input, so that it ends."""
         assert self._process.stdin is not None
         with contextlib.suppress(OSError):
             self._process.stdin.close()
+
+    def close(self) -> None:
+        """Close its standard input, wait for its exit for `leave_s` seconds, then kill it."""
+        self.end()
         try:
             self._process.wait(self._leave_s)
         except subprocess.TimeoutExpired:

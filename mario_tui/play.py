@@ -4,25 +4,49 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import FrameType
+from typing import Any
 
-from textual.app import ComposeResult
-from textual.binding import Binding
+from rich.text import Text
+from textual.app import ComposeResult, SystemCommand
 from textual.events import Key
+from textual.screen import Screen
 from textual.widgets import Footer, Static
 
 from engine.config import joypad
+from engine.config.stages import STAGES
 from engine.errors import UserError
-from engine.protocol.framing import decode_evaluation
-from engine.protocol.messages import Episode, Evaluated, EvaluationReport, Failed, Frame
+from engine.protocol.framing import decode_play, pack
+from engine.protocol.messages import (
+    Begin,
+    Episode,
+    Failed,
+    Filmed,
+    Frame,
+    Log,
+    Pause,
+    PlayCommand,
+    Playing,
+    PlayReport,
+    Press,
+    Resume,
+    Speed,
+    Step,
+)
+from engine.runtime.text import printable
 from mario_tui.data import themes
-from mario_tui.data.format import counted, reached
+from mario_tui.data.format import counted, duration, reached
+from mario_tui.data.keys import bindings, keys_in
 from mario_tui.data.settings import load_settings
 from mario_tui.engine_command import EngineCommand
+from mario_tui.screens.dialogs import HelpScreen
+from mario_tui.terminal.backpressure import survive_hang_up
 from mario_tui.terminal.safe_app import SafeApp
 from mario_tui.widgets.panels.game import GameView
 
@@ -32,109 +56,255 @@ _BUTTONS = {
     "z": joypad.B, "x": joypad.A, "o": joypad.B, "p": joypad.A,
     "enter": joypad.START, "tab": joypad.SELECT,
 }  # fmt: skip
+_BUTTON_NAMES = {
+    "left": joypad.LEFT, "right": joypad.RIGHT, "up": joypad.UP, "down": joypad.DOWN,
+    "A": joypad.A, "B": joypad.B, "start": joypad.START, "select": joypad.SELECT,
+}  # fmt: skip
 _HELP = {
-    "mario": "arrows or WASD: move   x or p: jump (A)   z or o: run, fire (B)   enter: pause",
+    "mario": "arrows or WASD: move   x or p: jump (A)   z or o: run, fire (B)   enter: start",
     "snake": "arrows or WASD: steer",
     "tetris": "left, right: move   up: rotate   down or x: drop",
 }
-
-
+_SLOWEST, _FASTEST = 1 / 8, 8.0
+_STAGES_OF_WORLD = 4
+_PICTURES_PER_S = 30  # of a video
 _RECORDING_TIMEOUT_S, _EXIT_TIMEOUT_S = 30.0, 2.0
 
 
-def start_game(*arguments: str) -> EngineCommand[EvaluationReport]:
+def start_game(*arguments: str) -> EngineCommand[PlayReport]:
     """Start the engine's game. At its end it gets time to finish the recording, if `arguments` request one."""
-    records = any(argument.startswith("--record") for argument in arguments)
-    leave_s = _RECORDING_TIMEOUT_S if records else _EXIT_TIMEOUT_S
-    return EngineCommand("play", *arguments, decode=decode_evaluation, leave_s=leave_s)
+    leave_s = _RECORDING_TIMEOUT_S if _records(arguments) else _EXIT_TIMEOUT_S
+    return EngineCommand("play", *arguments, decode=decode_play, leave_s=leave_s)
 
 
 def record(arguments: Sequence[str]) -> int:
-    """Record one episode to a file, without a screen. Returns the exit status."""
-    played = False
-    with start_game(*arguments, "--episodes=1") as game:
+    """Record one episode to a file, without a screen and as fast as possible. Returns the exit status.
+
+    Ctrl-C finishes the file before its end.
+    """
+    episode: Episode | None = None
+    interrupted = False
+    with start_game(*arguments, "--episodes=1", "--unpaced") as game:
+
+        def interrupt(number: int, frame: FrameType | None) -> None:
+            nonlocal interrupted
+            interrupted = True
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            game.end()
+
+        signal.signal(signal.SIGINT, interrupt)
         for report in game.messages():
-            if isinstance(report, Failed):
-                if report.usage:
+            match report:
+                case Failed(usage=True):
                     raise UserError(report.reason)
-                print(f"mario-tui: the game failed: {report.reason}", file=sys.stderr)
-                return 1
-            if isinstance(report, Episode):
-                played = True
-                flag = f", {'flag' if report.flag else 'no flag'}" if report.x_pos else ""
-                print(f"return {report.episode_return:.0f}, {reached(report.x_pos, report.score)}{flag}")
-        if not played:
+                case Failed():
+                    print(f"mario-tui: the game failed: {report.reason}", file=sys.stderr)
+                    return 1
+                case Episode():
+                    episode = report
+                    flag = f", {'flag' if report.flag else 'no flag'}" if report.x_pos else ""
+                    print(f"return {report.episode_return:.0f}, {reached(report.x_pos, report.score)}{flag}")
+                case Filmed():
+                    print(_film(report), file=sys.stderr)
+                case _:
+                    pass
+        if interrupted:
+            raise KeyboardInterrupt
+        if episode is None:
             print(f"mario-tui: {game.crash_reason()}", file=sys.stderr)
-    return 0 if played else 1
+    return 0 if episode is not None else 1
 
 
 class PlayApp(SafeApp[None]):
-    """The game full-screen, values from its memory, and the results of its episodes.
+    """The game full-screen, its state, values from its memory, and the results of its episodes.
 
-    Terminals report key presses but not releases: a key counts as held for `hold_s` seconds after its last press.
+    Terminals report key presses but not releases: a key counts as held for `hold_s` seconds after its last press. While
+    the game is paused it counts as held in the next single step.
     """
 
-    CSS = "#game { height: 1fr; } #memory, #episodes { height: 1; padding: 0 1; }"
-    BINDINGS = [Binding("q,escape", "quit", "Quit")]
-    ENABLE_COMMAND_PALETTE = False
+    CSS_PATH = "app.tcss"
+    CSS = """
+    #state, #memory, #episodes { height: 1; padding: 0 1; text-wrap: nowrap; text-overflow: ellipsis; }
+    Footer.-compact FooterLabel { margin: 0 1 0 0; }
+    Footer.-compact KeyGroup.-compact { padding-left: 0; }
+    """
+    BINDINGS = [*bindings("play"), *bindings("everywhere")]
 
     def __init__(self, title: str, arguments: Sequence[str], *, human: bool, game: str, hold_s: float) -> None:
         super().__init__()
         self._title, self._arguments, self._human, self._hold_s = title, arguments, human, hold_s
         self._game_name = game
         self._frame: Frame | None = None
+        self._state: Playing | None = None
         self._episodes: list[Episode] = []
+        self._warnings: list[str] = []
+        self._filmed: Filmed | None = None
         self._failure: Failed | None = None
         self._leaving = False
+        self._paused, self._speed = False, 1.0
+        self._episode, self._stage = 1, ""
+        """The newest that was asked for, or else that is played."""
+        self._adopted: Playing | None = None
         self._until: dict[int, float] = {}  # button -> time at which it counts as released
+        self._next_step = 0  # buttons pressed during the pause
         self._sent = 0
+        self._has_terminal = os.isatty(0)
         for theme in themes.load_themes()[0]:
             self.register_theme(theme)
-        chosen = load_settings()[0].theme
-        self.theme = chosen if chosen in self.available_themes else themes.DEFAULT
+        settings = load_settings()[0]
+        self.theme = settings.theme if settings.theme in self.available_themes else themes.DEFAULT
+        self._keymap = _free_keys(settings.keys) if human else dict(settings.keys)
 
     def compose(self) -> ComposeResult:
         self._game = GameView()
         self._game.title, self._game.number = self._title, 0
         yield self._game
-        yield Static("starting", id="memory")
+        yield Static("starting", id="state")
+        yield Static("", id="memory")
         yield Static(_HELP[self._game_name] if self._human else "first episode", id="episodes")
-        yield Footer()
+        yield Footer(show_command_palette=False, compact=True)
 
     def on_mount(self) -> None:
         loop = asyncio.get_running_loop()  # by default these kill Textual with the terminal unrestored
         for number in (signal.SIGHUP, signal.SIGTERM):
             loop.add_signal_handler(number, self.exit)
+        self.set_keymap(self._keymap)
         self.set_interval(1 / 60, self._tick)
+        self.call_after_refresh(survive_hang_up, self)
+
+    # ------------------------------------------------------------------------------------------ keys
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Stages are Mario's. A person's Tetris waits anyway, so it has neither pause nor speed."""
+        if action in ("previous_stage", "next_stage", "previous_world", "next_world"):
+            return self._game_name == "mario"
+        if action in ("toggle_pause", "step", "slower", "faster", "normal_speed"):
+            return not (self._human and self._game_name == "tetris")
+        return super().check_action(action, parameters)
+
+    def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
+        """Commands of the palette: the actions of the game, and the help."""
+        for key in (*keys_in("play"), *keys_in("everywhere")):
+            if key.action != "command_palette" and self.check_action(key.action, ()):
+                yield SystemCommand(key.label, key.help, getattr(self, f"action_{key.action}"))
+
+    def on_key(self, event: Key) -> None:
+        button = _BUTTONS.get(event.key.lower())
+        if not self._human or button is None or len(self.screen_stack) > 1:
+            return
+        if self._game_name != "mario":
+            self._send(Press(buttons=button))
+        elif self._paused:
+            self._next_step |= button
+        else:
+            self._until[button] = time.monotonic() + self._hold_s
+        event.stop()
+        event.prevent_default()
+
+    def action_toggle_pause(self) -> None:
+        self._pause(not self._paused)
+
+    def action_step(self) -> None:
+        self._pause(True)
+        self._send(Step(buttons=self._next_step))
+        self._next_step = 0
+
+    def action_slower(self) -> None:
+        self._set_speed(self._speed / 2)
+
+    def action_faster(self) -> None:
+        self._set_speed(self._speed * 2)
+
+    def action_normal_speed(self) -> None:
+        self._set_speed(1.0)
+
+    def action_restart(self) -> None:
+        self._send(Begin(episode=self._episode))
+
+    def action_next_episode(self) -> None:
+        self._episode += 1
+        self.action_restart()
+
+    def action_previous_stage(self) -> None:
+        self._go(-1)
+
+    def action_next_stage(self) -> None:
+        self._go(1)
+
+    def action_previous_world(self) -> None:
+        self._go(-_STAGES_OF_WORLD)
+
+    def action_next_world(self) -> None:
+        self._go(_STAGES_OF_WORLD)
+
+    def action_help(self) -> None:
+        """Show the help. A person's game waits for them."""
+        if self._human:
+            self._pause(True)
+        if not isinstance(self.screen, HelpScreen):
+            self.push_screen(HelpScreen("play", self._keymap))
+
+    def action_leave(self) -> None:
+        self.exit()
 
     def action_help_quit(self) -> None:
         """Ctrl-C: quit without asking, because nothing can be lost."""
         self.exit()
 
-    def on_key(self, event: Key) -> None:
-        button = _BUTTONS.get(event.key.lower())
-        if self._human and button is not None:
-            if self._game_name == "mario":
-                self._until[button] = time.monotonic() + self._hold_s
-            else:
-                self._send(button)
-                self._send(0)
-            event.stop()
-            event.prevent_default()
+    def _pause(self, paused: bool) -> None:
+        if paused == self._paused:
+            return
+        self._paused = paused
+        self._until.clear()
+        self._next_step = 0
+        self._send(Pause() if paused else Resume())
+
+    def _set_speed(self, speed: float) -> None:
+        self._speed = min(max(speed, _SLOWEST), _FASTEST)
+        self._send(Speed(times=self._speed))
+
+    def _go(self, by: int) -> None:
+        """Play the stage that is `by` after the current one; the first follows the last."""
+        if self._frame is None:
+            return  # the engine has not started the first
+        stage = self._stage  # or, of several, the one that is on the screen
+        if stage not in STAGES:
+            stage = f"{self._frame.info['world']}-{self._frame.info['stage']}"
+        self._stage = STAGES[(STAGES.index(stage) + by) % len(STAGES)] if stage in STAGES else STAGES[0]
+        self._send(Begin(episode=self._episode, stage=self._stage))
+
+    def _send(self, command: PlayCommand) -> None:
+        with contextlib.suppress(OSError):  # `_read` handles it
+            self._game_process.send(pack(command))
+
+    # ------------------------------------------------------------------------------------------ reports
 
     def run_in_terminal(self) -> int:
         """Play until the user quits. Returns the exit status."""
         self._game_process = start_game(*self._arguments)
-        threading.Thread(target=self._read, daemon=True).start()
+        reader = threading.Thread(target=self._read, daemon=True)
+        reader.start()
         try:
             self.run()
         finally:
             self._leaving = True
             self._game_process.close()
+            reader.join()
+        with contextlib.suppress(OSError):  # the terminal may be gone
+            return self._print_outcome()
+        return self.return_code or 0
+
+    def _print_outcome(self) -> int:
+        """Print where the video is, and why the game failed; return the exit status. Raises `UserError`."""
+        if self._failure is not None and self._failure.usage:
+            raise UserError(self._failure.reason)
+        if self._filmed is not None:
+            print(_film(self._filmed), file=sys.stderr)
         if self._failure is not None:
-            if self._failure.usage:
-                raise UserError(self._failure.reason)
             print(f"mario-tui: the game failed: {self._failure.reason}", file=sys.stderr)
+            return 1
+        if self._filmed is None and _records(self._arguments):
+            print(f"mario-tui: the video could not be finished within {_RECORDING_TIMEOUT_S:.0f} s", file=sys.stderr)
             return 1
         return self.return_code or 0
 
@@ -143,41 +313,87 @@ class PlayApp(SafeApp[None]):
             match report:
                 case Frame():
                     self._frame = report
+                case Playing():
+                    self._state = report
                 case Episode():
                     self._episodes = [*self._episodes, report]
+                case Log():
+                    self._warnings.append(report.text)
+                case Filmed():
+                    self._filmed = report
                 case Failed():
                     self._failure = report
-                case Evaluated():
-                    pass
         if not self._leaving and self._failure is None:
             self._failure = Failed(reason=self._game_process.crash_reason(), traceback="", log_path="", checkpoint=None)
 
     def _tick(self) -> None:
-        if self._failure is not None:
+        # A hang-up is signalled only to the first process of the session, such as a `make` that waits for this one.
+        if self._failure is not None or (self._has_terminal and not os.isatty(0)):
             self.exit()
             return
         now = time.monotonic()
         held = sum(button for button, until in self._until.items() if until > now)
         if held != self._sent:
             self._sent = held
-            self._send(held)
-        frame = self._frame
-        if frame is None:
+            self._send(Press(buttons=held))
+        frame, state = self._frame, self._state
+        while self._warnings:
+            self.notify(printable(self._warnings.pop(0)), severity="warning", markup=False)
+            self._adopted = None
+        if frame is None or state is None:
             return
+        before, self._adopted = self._adopted, state
+        if before is None or (before.episode, before.stage) != (state.episode, state.stage):
+            self._episode, self._stage = state.episode, state.stage
         self._game.show(frame)
+        self._set_line("state", _state_text(state, self._next_step))
         memory = "  ".join(f"{name} {value}" for name, value in frame.info.items() if name != "flag_get")
-        self._set_line("memory", memory)
+        self._set_line("memory", Text(memory))
         if self._episodes:
-            self._set_line("episodes", _results(self._episodes))
+            self._set_line("episodes", Text(_results(self._episodes)))
 
-    def _send(self, buttons: int) -> None:
-        with contextlib.suppress(OSError):  # `_read` handles it
-            self._game_process.send(bytes((buttons,)))
-
-    def _set_line(self, name: str, text: str) -> None:
+    def _set_line(self, name: str, text: Text) -> None:
         line = self.query_one(f"#{name}", Static)
-        if str(line.content) != text:
+        if line.content != text:
             line.update(text)
+
+
+def _records(arguments: Sequence[str]) -> bool:
+    return any(argument.startswith("--record=") for argument in arguments)
+
+
+def _free_keys(keymap: Mapping[str, str]) -> dict[str, str]:
+    """The key map of a person, whose buttons can't be keys of anything else."""
+    free = {}
+    for key in (*keys_in("play"), *keys_in("everywhere")):  # all, because Textual moves those of a key map to the end
+        names = keymap.get(key.id, key.keys).split(",")
+        free[key.id] = ",".join(name for name in names if name.lower() not in _BUTTONS)
+    return free
+
+
+def _state_text(state: Playing, next_step: int) -> Text:
+    """The line below the game: video, pause and speed, then what is played."""
+    line = Text(no_wrap=True, overflow="ellipsis")
+    if state.filmed is not None:
+        line.append(f"● REC {duration(state.filmed / _PICTURES_PER_S)}", style="bold red").append("  ")
+    if state.paused:
+        line.append("‖ paused", style="bold yellow").append("  ")
+        if next_step:
+            buttons = [name for name, bit in _BUTTON_NAMES.items() if bit & next_step]
+            line.append(f"next step: {'+'.join(buttons)}  ")
+    else:
+        line.append("▶", style="bold green").append(" ")
+    line.append(f"1/{1 / state.speed:.0f}x" if state.speed < 1 else f"{state.speed:.0f}x", style="bold")
+    line.append(f"  stage {state.stage}" if state.stage else "")
+    return line.append(f"  episode {state.episode:,}  seed {state.seed}  step {state.steps:,}")
+
+
+def _film(film: Filmed) -> str:
+    """Where a video is, and how long and large."""
+    if not film.pictures:
+        return f"nothing was filmed, so there is no {printable(film.path)}"
+    size = f"{film.size_bytes / 2**20:.1f} MiB" if film.size_bytes >= 2**20 else f"{film.size_bytes / 2**10:.0f} KiB"
+    return printable(f"wrote {film.path}: {film.seconds:.1f} s, {counted(film.pictures, 'picture')}, {size}")
 
 
 def _results(episodes: Sequence[Episode]) -> str:

@@ -1,118 +1,212 @@
-"""The process behind `mario-tui play`: one game in real time, played by a policy or by a person.
+"""The process behind `mario-tui play`: one game, played by a policy or by a person.
 
-`python -m engine.commands.play [POLICY] ...` writes a `Frame` for every second frame of the game, and an `Episode` for
-each episode that ends, to its standard output. Its standard input carries the buttons that the person holds, one byte
-per change; when it closes, the game ends.
+`python -m engine.commands.play [POLICY] ...` writes messages (`PlayReport`) to its standard output: pictures of the
+game, its state whenever that changes, an `Episode` for each one that ends, and at its own end what it has filmed. Its
+standard input carries the person's commands (`PlayCommand`); when it closes, the game ends.
+
+Time is the game's own, counted in ticks. The speed decides how fast they follow each other, so a video plays at normal
+speed whatever the speed was, without the pauses.
 """
 
 from __future__ import annotations
 
 import argparse
-import dataclasses
+import math
 import os
+import signal
 import sys
 import time
-from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Protocol
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
+from engine.commands.controls import Controls
 from engine.commands.evaluate import take_stdout
-from engine.commands.recorder import PICTURES_PER_S, Video, open_video
-from engine.config.joypad import action_buttons
+from engine.commands.play_mario import mario_of_person, mario_of_policy
+from engine.commands.recorder import PICTURES_PER_S, Video, finish, open_video
 from engine.config.run_config import make_config
 from engine.envs.emulators.protocol import SCREEN_SHAPE
-from engine.envs.episode import ended_episodes
-from engine.envs.factory import describe_task, task_of_policy
-from engine.envs.frame_stack import FrameStack
-from engine.envs.mario import MarioLanes, MarioTask
-from engine.envs.mario.rules import INFO_NAMES
-from engine.evaluation.policy import load_policy
+from engine.envs.episode import EpisodeRecord
+from engine.envs.factory import describe_task
+from engine.errors import UserError
 from engine.protocol.failures import describe
-from engine.protocol.messages import EvaluationReport, Frame
+from engine.protocol.messages import Begin, Frame, Log, Playing, PlayReport
 from engine.runs import checkpoints
-from engine.runtime.parent import continued_with_parent, end_with_stdin, killed_with_parent
-
-_FRAMES_PER_S = 60.0988  # NTSC
-_SHOW_EVERY = round(_FRAMES_PER_S / PICTURES_PER_S)
+from engine.runtime.parent import continued_with_parent, killed_with_parent
 
 _FINISH_S = 30.0
 """Time to finish the video after standard input has closed."""
-
-Act = Callable[[NDArray[np.uint8]], int]
-"""Returns the joypad byte for an observation, uint8 [1, stack, height, width]."""
-
-
-class _Person:
-    """The buttons that the person holds: the last byte read from standard input."""
-
-    def __init__(self) -> None:
-        self.buttons = 0
-        self.gone = False
-        self._pressed = deque[int]()
-        end_with_stdin(self._on_data, self._on_close, timeout_s=_FINISH_S)
-
-    def _on_data(self, data: bytes) -> None:
-        self.buttons = data[-1]
-        self._pressed.extend(byte for byte in data if byte)
-
-    def _on_close(self) -> None:
-        self.gone = True
-
-    def presses(self) -> list[int]:
-        """The bytes other than 0 that were read since the last call."""
-        return [self._pressed.popleft() for _ in range(len(self._pressed))]
+_SHOW_EVERY_S = 0.9 / PICTURES_PER_S
+_SEEDS = 2**32
 
 
-def play(
-    task: MarioTask,
-    emulator: str,
-    rom: Path | None,
-    act: Act,
-    person: _Person,
-    send: Callable[[EvaluationReport], None],
-    *,
-    hold: int,
-    epsilon: float,
-    seed: int,
-    episodes: int | None,
-    video: Video | None,
-) -> None:
-    """Play until standard input closes or `episodes` episodes are over. `act` chooses the buttons for `hold` frames."""
-    env = MarioLanes(task, 1, emulator=emulator, seed=seed, rom=rom)
-    stack, buttons, finished = FrameStack(env.reset()), 0, 0
-    height, width, _ = SCREEN_SHAPE
-    started, frame = time.monotonic(), 0
-    since_start = 0
-    while not person.gone and finished != episodes:
-        if since_start % hold == 0:
-            buttons = act(stack.obs)
-        step = env.step_buttons(np.array([buttons], np.uint8))
-        frame += 1
-        since_start += 1
-        over = step.terminated | step.truncated
-        if over[0] or since_start % hold == 0:
-            stack.push(step.frames, over)
-        if frame % _SHOW_EVERY == 0:
-            screen = env.emulator.screen(0)
-            info = dict(zip(INFO_NAMES, step.info[0].tolist(), strict=True))
-            send(Frame(index=frame, height=height, width=width, rgb=screen.tobytes(), info=info))
-            if video is not None:
-                video.add(screen)
-        if over[0]:
-            finished, since_start = finished + 1, 0
-            (episode,) = ended_episodes(step)
-            # The environment is stepped frame by frame here, so its length is in frames.
-            episode = dataclasses.replace(episode, length=-(-episode.length // hold))
-            send(episode.message(env_steps=-(-frame // hold), episode=finished, epsilon=epsilon))
-        time.sleep(max(0.0, started + frame / _FRAMES_PER_S - time.monotonic()))
+class Game(Protocol):
+    """A game that is played tick by tick, with an episode that has begun."""
+
+    ticks_per_s: float
+    ticks_per_picture: int
+    """Ticks between two pictures of a video."""
+    stage: str
+    """Mario's stage option; empty in other games."""
+
+    @property
+    def steps(self) -> int:
+        """Environment steps of the episode, including one under way."""
+
+    @property
+    def may_pause(self) -> bool:
+        """Whether no environment step is under way."""
+
+    @property
+    def idle(self) -> bool:
+        """Whether the next environment step waits for the person."""
+
+    def begin(self, seed: int, stage: str | None) -> None:
+        """Begin an episode, in another stage if one is given. Raises `UserError`, and goes on, if it can't be played.
+
+        The same seed gives the same episode, if the same actions are taken.
+        """
+
+    def tick(self) -> EpisodeRecord | None:
+        """Play on by one tick. Returns the episode if it ended; then `begin` follows."""
+
+    def picture(self) -> NDArray[np.uint8]:
+        """The screen, RGB uint8 [240, 256, 3]."""
+
+    def info(self) -> dict[str, int]:
+        """Values to show beside the picture."""
+
+
+class Session:
+    """Plays a game under the person's controls, and shows and films it."""
+
+    def __init__(
+        self,
+        game: Game,
+        controls: Controls,
+        send: Callable[[PlayReport], None],
+        *,
+        seed: int,
+        epsilon: float,
+        video: Video | None,
+    ) -> None:
+        self._game, self._controls, self._send = game, controls, send
+        self._seed, self._epsilon, self._video = seed, epsilon, video
+        self._episode, self._played, self._ticks = 0, 0, 0
+        self._told: Playing | None = None
+        self._shown, self._shown_at = -1, -math.inf
+
+    def play(self, episodes: int | None) -> None:
+        """Play until the person has gone or `episodes` episodes have ended."""
+        game, controls = self._game, self._controls
+        self._begin(Begin(episode=1))
+        single, over, steps, ended = False, False, 0, 0
+        while True:
+            if over or (game.may_pause and not single):
+                single, steps = controls.wait_while_paused(self._show), game.steps
+                if controls.gone:
+                    return
+                begin = controls.take_begin() or (Begin(episode=self._episode + 1) if over else None)
+                if begin is not None:
+                    single, over = False, not self._begin(begin) and over
+                    continue
+            episode = game.tick()
+            self._ticked()
+            if episode is not None:
+                ended, over = ended + 1, True
+                self._played += episode.length
+                self._send(episode.message(env_steps=self._played, episode=self._episode, epsilon=self._epsilon))
+                if ended == episodes:
+                    return
+            single = single and not (game.idle or (game.may_pause and game.steps > steps))
+            controls.pace(1 / game.ticks_per_s)
+
+    def _begin(self, begin: Begin) -> bool:
+        """Begin an episode. Returns whether that was possible; if not, the game goes on."""
+        try:
+            self._game.begin((self._seed + begin.episode - 1) % _SEEDS, begin.stage)
+        except UserError as error:
+            if not self._episode:
+                raise
+            self._send(Log(at=time.time(), level="warning", text=str(error)))
+            return False
+        self._episode = begin.episode
+        self._ticked()
+        return True
+
+    def _ticked(self) -> None:
+        """Film and show the game, if it is time for a picture."""
+        self._ticks += 1
+        if self._video is not None and self._ticks % self._game.ticks_per_picture == 0:
+            self._video.add(self._game.picture())
+        # A pause begins, and a single step ends, before the game waits again: then it is shown.
+        if not self._controls.paused and time.monotonic() >= self._shown_at + _SHOW_EVERY_S:
+            self._show()
+
+    def _show(self) -> None:
+        """Send the game's state and picture, if they have changed."""
+        game, controls = self._game, self._controls
+        state = Playing(
+            paused=controls.paused,
+            speed=controls.speed,
+            stage=game.stage,
+            episode=self._episode,
+            seed=(self._seed + self._episode - 1) % _SEEDS,
+            steps=game.steps,
+            filmed=None if self._video is None else self._video.pictures,
+        )
+        if state != self._told:
+            self._told = state
+            self._send(state)
+        if self._ticks != self._shown:
+            self._shown, self._shown_at = self._ticks, time.monotonic()
+            height, width, _ = SCREEN_SHAPE
+            rgb = game.picture().tobytes()
+            self._send(Frame(index=self._ticks, height=height, width=width, rgb=rgb, info=game.info()))
 
 
 def main() -> int:
-    """See the module's docstring."""
+    """See the module's docstring. Returns the exit status."""
+    options = _options()
+    send = take_stdout()
+    torch.set_num_threads(1)  # more would wait for each other: there is one game
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the front end, which closes standard input
+    if options.record is None:
+        killed_with_parent()
+    else:  # the video has to be finished
+        continued_with_parent()
+    controls = Controls(math.inf if options.unpaced else 1.0, _FINISH_S)
+    video: Video | None = None
+    try:
+        try:
+            video = None if options.record is None else open_video(options.record)
+            session = Session(
+                _game(options, controls),
+                controls,
+                send,
+                seed=options.seed,
+                epsilon=options.epsilon,
+                video=video,
+            )
+            session.play(options.episodes)
+        finally:
+            if video is not None:
+                filmed = finish(video)
+        if video is not None:
+            send(filmed)
+    except BrokenPipeError:
+        pass  # the reader has gone
+    except Exception as error:
+        send(describe(error))
+        return 1
+    return 0
+
+
+def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="engine.commands.play")
     parser.add_argument("policy", type=Path, nargs="?")
     parser.add_argument("--epsilon", type=float, default=0.0)
@@ -125,80 +219,26 @@ def main() -> int:
     parser.add_argument("--rom", type=Path)
     parser.add_argument("--episodes", type=int)
     parser.add_argument("--record", type=Path)
-    options = parser.parse_args()
-    send = take_stdout()
-    video: Video | None = None
-    if options.record is None:
-        killed_with_parent()
-    else:  # the video has to be finished
-        continued_with_parent()
-    person = _Person()
-    try:
-        video = None if options.record is None else open_video(options.record)
-        metadata = {} if options.policy is None else checkpoints.policy_metadata(options.policy)
-        game = metadata.get("game", options.game)
-        if game == "mario":
-            _play_mario(options, metadata, person, send, video)
-        else:
-            from engine.commands.play_board import play_board
-
-            if options.policy is None:
-                metadata = describe_task(
-                    make_config({"game": game, **({"board": options.board} if options.board else {})})
-                )
-            play_board(
-                metadata, options.policy, person, send,
-                epsilon=options.epsilon, seed=options.seed, episodes=options.episodes, video=video,
-            )  # fmt: skip
-    except BrokenPipeError:
-        pass  # the reader has gone
-    except Exception as error:
-        send(describe(error))
-        return 1
-    finally:
-        if video is not None:
-            video.close()
-    os._exit(0)  # the thread that reads buttons is still waiting
+    parser.add_argument("--unpaced", action="store_true")
+    return parser.parse_args()
 
 
-def _play_mario(
-    options: argparse.Namespace,
-    metadata: Mapping[str, Any],
-    person: _Person,
-    send: Callable[[EvaluationReport], None],
-    video: Video | None,
-) -> None:
+def _game(options: argparse.Namespace, controls: Controls) -> Game:
+    metadata = {} if options.policy is None else checkpoints.policy_metadata(options.policy)
+    game = metadata.get("game", options.game)
+    mario = {"stage": options.stage, "emulator": options.emulator, "rom": options.rom}
+    if game != "mario":
+        from engine.commands.play_board import BoardGame
+
+        if options.policy is None:
+            metadata = describe_task(make_config({"game": game, **({"board": options.board} if options.board else {})}))
+        return BoardGame(metadata, options.policy, controls.presses, epsilon=options.epsilon)
     if options.policy is None:
-        # People can also play `random` and the whole game, and their episodes are never truncated.
-        task = MarioTask(stage=options.stage or MarioTask.stage, frame_skip=1, noop_max=0, stall_steps=0)
-        emulator, hold = options.emulator or "native", 1
-        act: Act = lambda obs: person.buttons  # noqa: E731
-    else:
-        hold = metadata["frame_skip"]
-        stage = options.stage or metadata["stage"]
-        task = task_of_policy(metadata, stage=stage, noop_max=options.noop_max, frame_by_frame=True)
-        emulator = options.emulator or metadata["emulator"]
-        act = _policy_buttons(options.policy, metadata["actions"], options.epsilon, options.seed)
-    play(
-        task, emulator, options.rom, act, person, send,
-        hold=hold, epsilon=options.epsilon, seed=options.seed, episodes=options.episodes, video=video,
-    )  # fmt: skip
-
-
-def _policy_buttons(path: Path, actions: list[str], epsilon: float, seed: int) -> Act:
-    import torch
-
-    network, random = load_policy(path), np.random.default_rng(seed)
-    buttons = action_buttons(",".join(actions))
-
-    @torch.no_grad()
-    def act(obs: NDArray[np.uint8]) -> int:
-        if random.random() < epsilon:
-            return buttons[int(random.integers(len(buttons)))]
-        return buttons[int(network(torch.from_numpy(obs)).argmax())]
-
-    return act
+        return mario_of_person(lambda: controls.buttons, **mario)
+    return mario_of_policy(options.policy, metadata, epsilon=options.epsilon, noop_max=options.noop_max, **mario)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    status = main()
+    sys.stderr.flush()
+    os._exit(status)  # the thread that reads commands is still waiting

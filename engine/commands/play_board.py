@@ -1,4 +1,4 @@
-"""Board games for `mario-tui play`, in real time, played by a policy or a person; called by `engine.commands.play`.
+"""Board games for `mario-tui play`, in real time, played by a policy or a person; called by `play`.
 
 A person's key presses arrive as joypad bytes. Snake waits for the first key and then moves on in the last direction. A
 piece of Tetris is rotated and moved above the board and falls when it is dropped, because an environment step is a
@@ -7,7 +7,6 @@ whole placement.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,30 +14,19 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import nn
 
 from engine.agents.double_dqn import greedy
 from engine.agents.exploration import random_actions
-from engine.commands.recorder import PICTURES_PER_S, Video
+from engine.commands.recorder import PICTURES_PER_S
 from engine.config import joypad
 from engine.envs.boards.tetris import ROTATIONS
-from engine.envs.emulators.protocol import SCREEN_SHAPE
-from engine.envs.episode import ended_episodes
+from engine.envs.episode import EpisodeRecord, ended_episodes
 from engine.envs.factory import boards_of_policy
 from engine.evaluation.policy import load_policy
-from engine.protocol.messages import EvaluationReport, Frame
 
 _STEPS_PER_S = {"snake": 8.0, "tetris": 2.5}
 _SNAKE_MOVES = {joypad.UP: 0, joypad.RIGHT: 1, joypad.DOWN: 2, joypad.LEFT: 3}
-
-
-class Keys(Protocol):
-    """Key presses of the person."""
-
-    gone: bool
-    """Whether there is no person any more, because standard input has closed."""
-
-    def presses(self) -> list[int]:
-        """Buttons pressed since the last call, in order."""
 
 
 class _Player(Protocol):
@@ -59,12 +47,12 @@ class _Player(Protocol):
 
 
 class BoardPolicy:
-    """Plays with a policy file: greedy, or with probability `epsilon` a random legal action."""
+    """Plays with a policy's network: greedy, or with probability `epsilon` a random legal action."""
 
     paced, shown = True, 0
 
-    def __init__(self, path: Path, actions: int, epsilon: float, seed: int) -> None:
-        self._network, self._actions = load_policy(path), actions
+    def __init__(self, network: nn.Module, actions: int, epsilon: float, seed: int) -> None:
+        self._network, self._actions = network, actions
         self._epsilon, self._random = epsilon, np.random.default_rng(seed)
 
     def on_keys(self, presses: list[int], masks: NDArray[np.bool_] | None) -> None: ...
@@ -130,51 +118,61 @@ class TetrisPerson:
             self._column = int(columns[np.abs(columns - self._column).argmin()])
 
 
-def play_board(
-    metadata: Mapping[str, Any],
-    policy: Path | None,
-    keys: Keys,
-    send: Callable[[EvaluationReport], None],
-    *,
-    epsilon: float,
-    seed: int,
-    episodes: int | None,
-    video: Video | None,
-) -> None:
-    """Play until standard input closes or `episodes` episodes are over.
+class BoardGame:
+    """A board game; see `engine.commands.play.Game`. A tick is a picture.
 
     Args:
         metadata: metadata of a policy, or those that a policy for this game would have.
         policy: the policy's file; None if the person plays.
+        presses: returns the buttons that the person has pressed since the last call, in order.
     """
-    game = metadata["game"]
-    env = boards_of_policy(metadata, 1, seed=seed)
-    player: _Player
-    if policy is not None:
-        player = BoardPolicy(policy, env.spec.actions, epsilon, seed)
-    else:
-        player = SnakePerson() if game == "snake" else TetrisPerson(env.spec.frame_shape[-1])
-    frames = env.reset()
-    height, width, _ = SCREEN_SHAPE
-    finished = env_steps = score = index = 0
-    started = due = time.monotonic()
-    while not keys.gone and finished != episodes:
-        player.on_keys(keys.presses(), env.masks)
-        action = None
-        if not player.paced or time.monotonic() >= due:
-            due = time.monotonic() + 1 / _STEPS_PER_S[game]
-            action = player.action(frames, env.masks)
-        if action is not None:
-            step = env.step(np.array([action]))
-            frames, env_steps, score = step.frames, env_steps + 1, int(step.scores[0])
-            if step.terminated[0] or step.truncated[0]:
-                finished += 1
-                (episode,) = ended_episodes(step)
-                send(episode.message(env_steps=env_steps, episode=finished, epsilon=epsilon))
-                score = 0
-        picture = env.screen(0, player.shown)
-        send(Frame(index=index, height=height, width=width, rgb=picture.tobytes(), info={"score": score}))
-        if video is not None:
-            video.add(picture)
-        index += 1
-        time.sleep(max(0.0, started + index / PICTURES_PER_S - time.monotonic()))
+
+    ticks_per_s, ticks_per_picture = float(PICTURES_PER_S), 1
+    may_pause = True
+    stage = ""
+
+    def __init__(
+        self, metadata: Mapping[str, Any], policy: Path | None, presses: Callable[[], list[int]], *, epsilon: float
+    ) -> None:
+        self._metadata, self._presses, self._epsilon = metadata, presses, epsilon
+        self._network = None if policy is None else load_policy(policy)
+        self._ticks_per_step = PICTURES_PER_S / _STEPS_PER_S[metadata["game"]]
+
+    def begin(self, seed: int, stage: str | None) -> None:
+        self._lanes = boards_of_policy(self._metadata, 1, seed=seed)
+        self._player = self._new_player(seed)
+        self._frames = self._lanes.reset()
+        self._clock, self._due = 0, 0.0
+        self.steps, self._score, self.idle = 0, 0, False
+        self._presses()  # those of the last episode
+        self._picture = self._lanes.screen(0, self._player.shown)
+
+    def _new_player(self, seed: int) -> _Player:
+        if self._network is not None:
+            return BoardPolicy(self._network, self._lanes.spec.actions, self._epsilon, seed)
+        if self._metadata["game"] == "snake":
+            return SnakePerson()
+        return TetrisPerson(self._lanes.spec.frame_shape[-1])
+
+    def tick(self) -> EpisodeRecord | None:
+        self._clock += 1
+        masks = self._lanes.masks
+        self._player.on_keys(self._presses(), masks)
+        if not self._player.paced or self._clock >= self._due:
+            action = self._player.action(self._frames, masks)
+            self.idle = action is None
+            if action is not None:
+                self._due = max(self._due, self._clock - 1) + self._ticks_per_step
+                step = self._lanes.step(np.array([action]))
+                self._frames, self._score = step.frames, int(step.scores[0])
+                self.steps += 1
+                for episode in ended_episodes(step):
+                    return episode  # the lanes show the next board already; the picture stays
+        self._picture = self._lanes.screen(0, self._player.shown)
+        return None
+
+    def picture(self) -> NDArray[np.uint8]:
+        return self._picture
+
+    def info(self) -> dict[str, int]:
+        return {"score": self._score}

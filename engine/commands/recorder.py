@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -10,12 +11,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.errors import UserError
+from engine.protocol.messages import Filmed
 
 PICTURES_PER_S = 30
 
 
 class Video(Protocol):
-    """A video file that is being written."""
+    """A video file that is being written. It plays `PICTURES_PER_S` pictures per second."""
+
+    path: Path
+
+    @property
+    def pictures(self) -> int:
+        """Number of pictures so far."""
 
     def add(self, picture: NDArray[np.uint8]) -> None:
         """Append a picture, RGB uint8 [height, width, 3]."""
@@ -40,12 +48,25 @@ def open_video(path: Path) -> Video:
     return _Gif(path) if path.suffix == ".gif" else _Mp4(path)
 
 
+def finish(video: Video) -> Filmed:
+    """Finish a video's file and describe it."""
+    video.close()
+    size, seconds = video.path.stat().st_size, video.pictures / PICTURES_PER_S
+    if not size:  # `open_video` has created it, and there was no picture
+        video.path.unlink()
+    return Filmed(path=str(video.path), pictures=video.pictures, seconds=seconds, size_bytes=size)
+
+
 class _Gif:
     """GIF with a palette of 64 colours per picture; NES pictures have so few colours that it is exact and small."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self.path = path
         self._pictures: list[Any] = []
+
+    @property
+    def pictures(self) -> int:
+        return len(self._pictures)
 
     def add(self, picture: NDArray[np.uint8]) -> None:
         from PIL import Image
@@ -55,7 +76,10 @@ class _Gif:
     def close(self) -> None:
         if self._pictures:
             first, *rest = self._pictures
-            first.save(self._path, save_all=True, append_images=rest, duration=1000 // PICTURES_PER_S, loop=0)
+            # GIF counts in hundredths of a second: a third of the pictures stay for four of them, the others for three.
+            ends = [round(100 * index / PICTURES_PER_S) for index in range(self.pictures + 1)]
+            durations = [10 * (end - start) for start, end in pairwise(ends)]
+            first.save(self.path, save_all=True, append_images=rest, duration=durations, loop=0)
 
 
 class _Mp4:
@@ -64,6 +88,7 @@ class _Mp4:
     def __init__(self, path: Path) -> None:
         import av
 
+        self.path, self.pictures = path, 0
         self._av = av
         self._container: Any = av.open(str(path), "w")
         self._stream: Any = self._container.add_stream("libx264", rate=PICTURES_PER_S)
@@ -72,6 +97,7 @@ class _Mp4:
     def add(self, picture: NDArray[np.uint8]) -> None:
         doubled = np.ascontiguousarray(picture.repeat(2, axis=0).repeat(2, axis=1))
         self._container.mux(self._stream.encode(self._av.VideoFrame.from_ndarray(doubled, format="rgb24")))
+        self.pictures += 1
 
     def close(self) -> None:
         self._container.mux(self._stream.encode())

@@ -8,7 +8,16 @@ from typing import IO, TypeVar
 
 import msgspec
 
-from engine.protocol.messages import Command, EvaluationReport, Event, Message, ProfileReport, Report
+from engine.protocol.messages import (
+    Command,
+    EvaluationReport,
+    Event,
+    Message,
+    PlayCommand,
+    PlayReport,
+    ProfileReport,
+    Report,
+)
 
 M = TypeVar("M")
 
@@ -20,6 +29,8 @@ HEADER_BYTES = _HEADER.size
 decode_command = msgspec.msgpack.Decoder(Command).decode
 decode_event = msgspec.msgpack.Decoder(Event).decode
 decode_evaluation = msgspec.msgpack.Decoder(EvaluationReport).decode
+decode_play = msgspec.msgpack.Decoder(PlayReport).decode
+decode_play_command = msgspec.msgpack.Decoder(PlayCommand).decode
 decode_profile = msgspec.msgpack.Decoder(ProfileReport).decode
 decode_report = msgspec.msgpack.Decoder(Report).decode
 
@@ -43,8 +54,8 @@ def body_length(header: bytes, most: int = MAX_MESSAGE_BYTES) -> int:
     return int(length)
 
 
-def read_message(stream: IO[bytes], decode: Callable[[bytes], M]) -> M:
-    """The next message of a buffered stream; blocks until it is complete.
+def read_message(stream: IO[bytes], decode: Callable[[bytes], M], most: int = MAX_MESSAGE_BYTES) -> M:
+    """The next message of at most `most` bytes of a buffered stream; blocks until it is complete.
 
     Raises `EOFError` at the end of the stream, `ValueError` or `msgspec.DecodeError` for what is not a message.
     """
@@ -53,4 +64,4 @@ def read_message(stream: IO[bytes], decode: Callable[[bytes], M]) -> M:
         raise EOFError
     if len(header) < HEADER_BYTES:
         raise ValueError("truncated message")
-    return decode(stream.read(body_length(header)))
+    return decode(stream.read(body_length(header, most)))

@@ -43,26 +43,27 @@ def continued_with_parent() -> None:
     _signal_at_parents_end(signal.SIGCONT)
 
 
+def _until_closed() -> None:
+    while os.read(sys.stdin.fileno(), 4096):
+        pass
+
+
 def end_with_stdin(
-    on_data: Callable[[bytes], object] = lambda data: None,
-    on_close: Callable[[], object] = lambda: None,
-    *,
-    timeout_s: float = 0.0,
+    read: Callable[[], object] = _until_closed, on_close: Callable[[], object] = lambda: None, *, timeout_s: float = 0.0
 ) -> None:
     """Exit when standard input closes: it is a pipe from the process that asked for the work.
 
-    A thread reads it. It passes the bytes that arrive to `on_data`; at the end it calls `on_close`, waits `timeout_s`
-    seconds and then ends the process with status 1.
+    A thread calls `read`, which returns at the end of standard input. Then it calls `on_close`, waits `timeout_s`
+    seconds and ends the process with status 1.
     """
 
-    def read() -> None:
-        while data := os.read(sys.stdin.fileno(), 4096):
-            on_data(data)
+    def wait() -> None:
+        read()
         on_close()
         time.sleep(timeout_s)
         os._exit(1)
 
-    threading.Thread(target=read, daemon=True, name="parent").start()
+    threading.Thread(target=wait, daemon=True, name="parent").start()
 
 
 def _signal_at_parents_end(number: signal.Signals) -> None:

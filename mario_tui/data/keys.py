@@ -12,7 +12,7 @@ from typing import Literal, get_args
 
 from textual.binding import Binding, BindingType
 
-Place = Literal["home", "form", "compare", "charts", "dashboard", "everywhere"]
+Place = Literal["home", "form", "compare", "charts", "dashboard", "play", "everywhere"]
 PLACES: tuple[Place, ...] = get_args(Place)
 TITLES: dict[Place, str] = {
     "home": "Home",
@@ -20,6 +20,7 @@ TITLES: dict[Place, str] = {
     "compare": "Compare",
     "charts": "Charts of event files",
     "dashboard": "Dashboard",
+    "play": "mario-tui play",
     "everywhere": "Everywhere",
 }
 
@@ -34,6 +35,7 @@ class Key:
     help: str  # for the help screen and the palette
     place: Place
     shown: bool = True  # in the footer
+    group: str = ""  # neighbours with the same text share it in the footer, instead of their labels
     changes: bool = False  # starts, changes or deletes something: disabled in read-only mode
 
     @property
@@ -204,6 +206,32 @@ KEYS = (
     ),
     Key("home", "h", "Home", "Go back to the list of runs; training continues", "dashboard"),
     Key("detach", "q", "Quit", "Quit; training continues", "dashboard"),
+    Key("toggle_pause", "space,p", "Pause", "Pause or resume the game", "play"),
+    Key("step", "full_stop", "Step", "Pause, then play one environment step at a time", "play"),
+    Key("slower", "minus", "Slower", "Halve the speed, down to 1/8", "play", group="Speed"),
+    Key("faster", "plus,equals_sign", "Faster", "Double the speed, up to 8 times", "play", group="Speed"),
+    Key("normal_speed", "0", "Normal speed", "Go back to normal speed", "play", shown=False),
+    Key("restart", "r", "Restart", "Restart the episode, from the same start", "play"),
+    Key("next_episode", "n", "Next", "Leave this episode for the next one", "play"),
+    Key(
+        "previous_stage",
+        "left_square_bracket",
+        "Previous stage",
+        "Play the stage before this one",
+        "play",
+        group="Stage",
+    ),
+    Key("next_stage", "right_square_bracket", "Next stage", "Play the stage after this one", "play", group="Stage"),
+    Key(
+        "previous_world",
+        "left_curly_bracket",
+        "Previous world",
+        "Play this stage of the world before",
+        "play",
+        shown=False,
+    ),
+    Key("next_world", "right_curly_bracket", "Next world", "Play this stage of the next world", "play", shown=False),
+    Key("leave", "q,escape", "Quit", "End the game", "play"),
     Key("help", "question_mark,f1", "Help", "Show this help", "everywhere"),
     Key("command_palette", "ctrl+p", "Palette", "Find an action by name", "everywhere"),
     Key(
@@ -232,6 +260,7 @@ def bindings(place: Place) -> list[BindingType]:
             show=key.shown,
             tooltip=key.help,
             id=key.id,
+            group=Binding.Group(key.group, compact=True) if key.group else None,
         )
         for key in keys_in(place)
     ]
@@ -246,6 +275,7 @@ def shown_name(key: Key, keymap: Mapping[str, str] | None = None) -> str:
     """All keys of an action in readable form: `p or space`."""
     names = {
         "question_mark": "?", "escape": "esc", "slash": "/", "plus": "+", "equals_sign": "=", "minus": "-",
-        "comma": ",", "full_stop": ".", "asterisk": "*",
+        "comma": ",", "full_stop": ".", "asterisk": "*", "left_square_bracket": "[", "right_square_bracket": "]",
+        "left_curly_bracket": "{", "right_curly_bracket": "}",
     }  # fmt: skip
     return " or ".join(names.get(name, name) for name in (keymap or {}).get(key.id, key.keys).split(","))

@@ -84,6 +84,8 @@ class HelpScreen(Modal[None]):
         self.query_one("#keys", Static).update(Group(*(self._under() if narrow else self._beside())))
 
     def _places(self) -> list[Place]:
+        if self._place == "play":  # a program of its own
+            return ["play", "everywhere"]
         return sorted(PLACES, key=lambda place: place not in (self._place, "everywhere"))
 
     def _under(self) -> list[Text]:

@@ -1,0 +1,147 @@
+"""Super Mario Bros for `mario-tui play`, frame by frame, played by a policy or a person; called by `play`."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from engine.config.joypad import action_buttons
+from engine.envs.episode import EpisodeRecord, ended_episodes
+from engine.envs.factory import task_of_policy
+from engine.envs.frame_stack import FrameStack
+from engine.envs.mario import MarioLanes, MarioTask
+from engine.envs.mario.rules import INFO_NAMES, read_info
+from engine.evaluation.policy import load_policy
+
+_FRAMES_PER_S = 60.0988  # NTSC
+
+
+class _Player(Protocol):
+    """Chooses the buttons: a policy or a person."""
+
+    hold: int
+    """Frames for which they are held: those of an environment step."""
+
+    def begin(self, seed: int) -> None:
+        """Begin an episode."""
+
+    def buttons(self, obs: NDArray[np.uint8]) -> int:
+        """The joypad byte for an observation, uint8 [1, stack, height, width]."""
+
+
+class MarioPolicy:
+    """Plays with a policy file: greedy, or with probability `epsilon` a random action."""
+
+    def __init__(self, path: Path, metadata: Mapping[str, Any], epsilon: float) -> None:
+        self.hold, self._network = metadata["frame_skip"], load_policy(path)
+        self._buttons, self._epsilon = action_buttons(",".join(metadata["actions"])), epsilon
+        self._random = np.random.default_rng()
+
+    def begin(self, seed: int) -> None:
+        self._random = np.random.default_rng(seed)
+
+    @torch.no_grad()
+    def buttons(self, obs: NDArray[np.uint8]) -> int:
+        if self._random.random() < self._epsilon:
+            return self._buttons[int(self._random.integers(len(self._buttons)))]
+        return self._buttons[int(self._network(torch.from_numpy(obs)).argmax())]
+
+
+class MarioPerson:
+    """A person, who may press other buttons in every frame. `held`: the buttons that they hold."""
+
+    hold = 1
+
+    def __init__(self, held: Callable[[], int]) -> None:
+        self._held = held
+
+    def begin(self, seed: int) -> None: ...
+
+    def buttons(self, obs: NDArray[np.uint8]) -> int:
+        return self._held()
+
+
+class MarioGame:
+    """A game on one console; see `engine.commands.play.Game`. A tick is a frame."""
+
+    ticks_per_s, ticks_per_picture = _FRAMES_PER_S, 2
+    idle = False
+
+    def __init__(self, make_lanes: Callable[[str], MarioLanes], stage: str, player: _Player) -> None:
+        self._make_lanes, self._player = make_lanes, player
+        self.stage, self._lanes = stage, make_lanes(stage)
+        self._ticks = self._held = 0
+
+    @property
+    def steps(self) -> int:
+        return -(-self._ticks // self._player.hold)
+
+    @property
+    def may_pause(self) -> bool:
+        return self._ticks % self._player.hold == 0
+
+    def begin(self, seed: int, stage: str | None) -> None:
+        if stage is not None and stage != self.stage:
+            lanes = self._make_lanes(stage)
+            self._lanes.close()
+            self._lanes, self.stage = lanes, stage
+        self._lanes.reseed(0, seed)
+        self._stack = FrameStack(self._lanes.reset())
+        self._player.begin(seed)
+        self._ticks = 0
+        self._info = np.empty(len(INFO_NAMES), np.int64)
+        read_info(self._lanes.emulator.ram[0], self._info)
+
+    def tick(self) -> EpisodeRecord | None:
+        hold = self._player.hold
+        if self._ticks % hold == 0:
+            self._held = self._player.buttons(self._stack.obs)
+        step = self._lanes.step_buttons(np.array([self._held], np.uint8))
+        self._info = step.info[0]
+        self._ticks += 1
+        if self._ticks % hold == 0:
+            self._stack.push(step.frames, np.zeros(1, np.bool_))
+        for episode in ended_episodes(step):
+            return dataclasses.replace(episode, length=self.steps)
+        return None
+
+    def picture(self) -> NDArray[np.uint8]:
+        return self._lanes.screen(0)
+
+    def info(self) -> dict[str, int]:
+        return dict(zip(INFO_NAMES, self._info.tolist(), strict=True))
+
+
+def mario_of_policy(
+    policy: Path,
+    metadata: Mapping[str, Any],
+    *,
+    epsilon: float,
+    noop_max: int,
+    stage: str | None,
+    emulator: str | None,
+    rom: Path | None,
+) -> MarioGame:
+    """The game of a policy; `stage` and `emulator` override those of its metadata."""
+
+    def make_lanes(stage: str) -> MarioLanes:
+        task = task_of_policy(metadata, stage=stage, noop_max=noop_max, frame_by_frame=True)
+        return MarioLanes(task, 1, emulator=emulator or metadata["emulator"], restart=False, rom=rom)
+
+    return MarioGame(make_lanes, stage or metadata["stage"], MarioPolicy(policy, metadata, epsilon))
+
+
+def mario_of_person(held: Callable[[], int], *, stage: str | None, emulator: str | None, rom: Path | None) -> MarioGame:
+    """The game of a person, who can also play `random` and the whole game, and whose episodes are never truncated."""
+
+    def make_lanes(stage: str) -> MarioLanes:
+        task = MarioTask(stage=stage, frame_skip=1, noop_max=0, stall_steps=0)
+        return MarioLanes(task, 1, emulator=emulator or "native", restart=False, rom=rom)
+
+    return MarioGame(make_lanes, stage or MarioTask.stage, MarioPerson(held))

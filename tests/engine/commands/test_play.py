@@ -1,0 +1,264 @@
+"""The process of `mario-tui play`: what each command does is seen in the pictures and states that follow."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from engine.commands.play_mario import MarioGame, MarioPerson, mario_of_policy
+from engine.config import joypad
+from engine.envs.mario import MarioLanes, MarioTask
+from engine.errors import UserError
+from engine.protocol.framing import decode_play, pack, read_message
+from engine.protocol.messages import (
+    Begin,
+    Episode,
+    Filmed,
+    Frame,
+    Pause,
+    PlayCommand,
+    Playing,
+    PlayReport,
+    Press,
+    Resume,
+    Speed,
+    Step,
+)
+from engine.runs import policies
+from engine.runs.checkpoints import policy_metadata
+from tests.support.program import PATIENCE_S, wait_until
+
+MARIO = str(policies.path_of("mario-1-1"))
+SNAKE = str(policies.path_of("snake-12x12"))
+TETRIS = str(policies.path_of("tetris-7x14"))
+
+
+class Player:
+    """The game's process, with the newest picture and state that it has sent."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self.process = process
+        self.state: Playing | None = None
+        self.frame: Frame | None = None
+        self.others: list[PlayReport] = []
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        with contextlib.suppress(EOFError):
+            while True:
+                report = read_message(self.process.stdout, decode_play)
+                match report:
+                    case Playing():
+                        self.state = report
+                    case Frame():
+                        self.frame = report
+                    case _:
+                        self.others.append(report)
+
+    def send(self, *commands: PlayCommand) -> None:
+        self.write(b"".join(pack(command) for command in commands))
+
+    def write(self, data: bytes) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(data)
+        self.process.stdin.flush()
+
+    def wait(self, **wanted: Any) -> tuple[Playing, Frame]:
+        """The state with these values, and its picture: the state comes first."""
+
+        def reached() -> bool:
+            state = self.state
+            return state is not None and all(getattr(state, name) == value for name, value in wanted.items())
+
+        wait_until(reached, f"{wanted}, got {self.state}")
+        assert self.state is not None
+        return self.state, wait_until(lambda: self.frame, "a picture")
+
+    def pause(self) -> tuple[Playing, Frame]:
+        self.send(Pause())
+        self.wait(paused=True)
+        return self.settle()
+
+    def settle(self) -> tuple[Playing, Frame]:
+        """While paused: wait until the picture has arrived as well. The game answers another speed after that."""
+        assert self.state is not None
+        speed = 2.0 if self.state.speed != 2.0 else 4.0
+        self.send(Speed(times=speed))
+        return self.wait(speed=speed)
+
+    def step(self, buttons: int = 0) -> tuple[Playing, Frame]:
+        """Play a single step while paused."""
+        assert self.frame is not None
+        before = self.frame.index
+        self.send(Step(buttons=buttons))
+        wait_until(lambda: self.frame is not None and self.frame.index > before, "a step")
+        return self.settle()
+
+    def begin(self, episode: int, stage: str | None = None) -> tuple[Playing, Frame]:
+        """Begin an episode while paused, after at least one step."""
+        self.send(Begin(episode=episode, stage=stage))
+        self.wait(steps=0)
+        return self.settle()
+
+    def finish(self) -> int:
+        """Close its standard input and wait for its end."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self._reader.join()
+        return self.process.wait(PATIENCE_S)
+
+
+@contextlib.contextmanager
+def playing(*arguments: str, cwd: Path) -> Iterator[Player]:
+    command = [sys.executable, "-m", "engine.commands.play", *arguments]
+    process = subprocess.Popen(command, cwd=cwd, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    player = Player(process)
+    try:
+        yield player
+    finally:
+        process.kill()
+        player.finish()
+        for stream in (process.stdout, process.stderr):
+            assert stream is not None
+            stream.close()
+
+
+def stage_of(frame: Frame) -> str:
+    return f"{frame.info['world']}-{frame.info['stage']}"
+
+
+def test_a_policys_game_obeys_every_command(tmp_path: Path) -> None:
+    with playing(MARIO, "--noop-max", "30", cwd=tmp_path) as game:
+        wait_until(lambda: game.frame is not None and game.frame.index > 20, "a game that goes on")
+        paused, still = game.pause()
+        for count in (1, 2, 3):
+            state, frame = game.step()
+            assert state.steps == paused.steps + count
+            assert frame.index == still.index + 4 * count  # as many frames as the policy holds its buttons
+
+        state, first = game.begin(1)
+        assert (state.episode, state.seed) == (1, 0)
+        _, after = game.step()
+        _, again = game.begin(1)
+        assert again.index == after.index + 1 and again.rgb == first.rgb  # the same number of no-ops
+        assert game.step()[1].rgb == after.rgb
+
+        state, fifth = game.begin(5)
+        assert state.seed == 4
+        with_that_seed = mario_of_policy(
+            Path(MARIO), policy_metadata(Path(MARIO)), epsilon=0, noop_max=30, stage=None, emulator=None, rom=None
+        )
+        with_that_seed.begin(4, None)
+        assert fifth.rgb == with_that_seed.picture().tobytes() != first.rgb
+
+        game.step()
+        state, frame = game.begin(2, "4-2")
+        assert (state.stage, stage_of(frame)) == ("4-2", "4-2")
+        assert stage_of(game.step()[1]) == "4-2"
+
+        game.begin(2, "1-1")
+        game.send(Speed(times=8), Resume())
+        wait_until(lambda: game.others, "the end of an episode")
+        state, _ = game.wait(episode=3, stage="1-1", speed=8, paused=False)
+        assert state.seed == 2
+        assert game.finish() == 0
+        (episode,) = game.others
+        assert isinstance(episode, Episode)
+        assert (episode.episode, episode.stage, episode.flag) == (2, "1-1", True)
+
+
+def test_a_video_has_the_games_time_whatever_the_speed_was(tmp_path: Path) -> None:
+    film = tmp_path / "film.gif"
+    with playing("--record", str(film), cwd=tmp_path) as game:
+        wait_until(lambda: game.frame, "a picture")
+        game.send(Speed(times=8))
+        wait_until(lambda: game.frame is not None and game.frame.index > 200, "a while at high speed")
+        game.pause()
+        for _ in range(5):
+            state, frame = game.step()
+        assert state.filmed == frame.index // 2  # pictures per frame of the game
+        assert game.finish() == 0
+        (filmed,) = game.others
+        assert filmed == Filmed(
+            path=str(film), pictures=state.filmed, seconds=state.filmed / 30, size_bytes=film.stat().st_size
+        )
+    played_ms = 0
+    with Image.open(film) as pictures:
+        for index in range(pictures.n_frames):  # type: ignore[attr-defined]
+            pictures.seek(index)
+            played_ms += pictures.info["duration"]
+    assert played_ms / 1000 == pytest.approx(filmed.seconds, abs=0.01)
+
+
+def test_without_a_picture_there_is_no_video(tmp_path: Path) -> None:
+    with playing("--record", "film.gif", "--rom", "none.nes", cwd=tmp_path) as game:
+        assert game.process.wait(PATIENCE_S) == 1
+    assert not (tmp_path / "film.gif").exists()
+
+
+def test_a_person_steps_frame_by_frame_with_the_buttons_of_each_step(tmp_path: Path) -> None:
+    with playing("--stage", "1-2", cwd=tmp_path) as game:
+        wait_until(lambda: game.frame, "a picture")
+        _, frame = game.pause()
+        game.send(Press(buttons=joypad.LEFT))  # held, but not in the steps
+        for _ in range(20):
+            before, (_, frame) = frame, game.step(joypad.RIGHT)
+            assert frame.index == before.index + 1
+        assert stage_of(frame) == "1-2" and frame.info["x_pos"] > 42
+
+
+@pytest.mark.parametrize("policy", [SNAKE, pytest.param(TETRIS, marks=pytest.mark.long)])
+def test_boards_pause_step_and_restart(policy: str, tmp_path: Path) -> None:
+    with playing(policy, cwd=tmp_path) as game:
+        wait_until(lambda: game.state is not None and game.state.steps > 0, "a step")
+        paused, _ = game.pause()
+        for count in (1, 2):
+            assert game.step()[0].steps == paused.steps + count
+        _, first = game.begin(1)
+        game.step()
+        assert game.begin(1)[1].rgb == first.rgb
+
+
+def test_a_step_of_a_snake_that_waits_for_its_first_key_changes_nothing(tmp_path: Path) -> None:
+    with playing("--game", "snake", cwd=tmp_path) as game:
+        wait_until(lambda: game.frame, "a picture")
+        game.pause()
+        assert game.step()[0].steps == 0
+        game.send(Press(buttons=joypad.UP))
+        assert game.step()[0].steps == 1
+
+
+def test_an_invalid_command_ends_the_game_and_is_named(tmp_path: Path) -> None:
+    with playing("--game", "snake", cwd=tmp_path) as game:
+        wait_until(lambda: game.frame, "a picture")
+        game.write((2**32 - 1).to_bytes(4, "big"))
+        wait_until(lambda: game.process.poll() is not None, "its end")
+        assert game.process.stderr is not None
+        assert b"invalid command: message must be at most 65536 bytes, got 4294967295" in game.process.stderr.read()
+
+
+def test_a_game_goes_on_if_another_stage_cannot_be_played() -> None:
+    def lanes(stage: str) -> MarioLanes:
+        if stage != "1-1":
+            raise UserError("not on this cartridge")
+        return MarioLanes(MarioTask(stage=stage, frame_skip=1, noop_max=0, stall_steps=0), 1, restart=False)
+
+    game = MarioGame(lanes, "1-1", MarioPerson(lambda: joypad.RIGHT))
+    game.begin(0, None)
+    for _ in range(30):
+        game.tick()
+    with pytest.raises(UserError):
+        game.begin(0, "8-4")
+    before = game.info()["x_pos"]
+    game.tick()
+    assert game.stage == "1-1" and game.info()["x_pos"] > before
