@@ -18,8 +18,9 @@ from engine.config.run_config import GAMES, RUNNERS, make_config
 from engine.config.torchrun import torchrun_rank
 from engine.errors import UserError
 from engine.runs import policies
+from engine.runs.annotation import record_as_dict
 from engine.runs.registry import find_run, list_runs
-from engine.runs.run import RECORD_FILE, Run, record_as_dict
+from engine.runs.run import RECORD_FILE, Run
 from engine.runtime.parent import killed_with_parent
 from engine.runtime.text import printable, printable_stream
 from mario_tui.data.standing import standing

@@ -13,7 +13,7 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO
+from typing import Annotated, BinaryIO
 
 import msgspec
 import psutil
@@ -208,11 +208,6 @@ def utf8_path(path: Path) -> Path:
 
 def read_config(path: Path) -> RunConfig:
     return make_config(load_toml(path), str(path))
-
-
-def record_as_dict(run: Run) -> dict[str, Any]:
-    """The record and the run's path, for `runs --json`."""
-    return {**msgspec.to_builtins(run.record()), "path": str(run.path)}
 
 
 def path_digest(path: Path) -> str:

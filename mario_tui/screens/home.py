@@ -13,10 +13,12 @@ from textual.widgets import DataTable, Footer, Input, Static
 from engine.config.command_line import command_line
 from engine.errors import UserError
 from engine.host.client import HostProcess
+from engine.runs.annotation import Annotation, read_annotation, write_annotation
 from engine.runs.registry import delete_run, list_runs
 from engine.runs.run import ACTIVE, Run
 from mario_tui.data.format import counted
 from mario_tui.data.keys import bindings
+from mario_tui.screens.annotate import AnnotateScreen
 from mario_tui.screens.base import PlaceScreen
 from mario_tui.screens.compare import CompareScreen, compared_with_others
 from mario_tui.screens.dialogs import ConfirmScreen, TextScreen
@@ -156,6 +158,22 @@ class HomeScreen(PlaceScreen[None]):
             except UserError as error:
                 self._show_error(error)
 
+    def action_annotate(self) -> None:
+        """Edit the tags and the note of the selected run."""
+        current = self.table.current()
+        if current is None:
+            return
+
+        def answered(annotation: Annotation | None) -> None:
+            if annotation is not None:
+                try:
+                    write_annotation(current.run, annotation)
+                except UserError as error:
+                    self._show_error(error)
+                self._wake.set()
+
+        self.app.push_screen(AnnotateScreen(current.record.name, current.annotation), answered)
+
     def _started(self, host: HostProcess | None) -> None:
         if host is not None:
             self.mario.open_dashboard(host.run, host)
@@ -167,6 +185,9 @@ class HomeScreen(PlaceScreen[None]):
 
     def action_mark(self) -> None:
         self.table.toggle_mark()
+
+    def action_mark_all(self) -> None:
+        self.table.toggle_all_marks()
 
     def action_compare(self) -> None:
         chosen = self.table.chosen()
@@ -244,5 +265,5 @@ def _read(run_dir: str | None) -> list[Listed]:
     found = []
     for run in list_runs(run_dir):
         with contextlib.suppress(UserError):  # deleted in the meantime
-            found.append(Listed(run, run.record()))
+            found.append(Listed(run, run.record(), read_annotation(run)))
     return found

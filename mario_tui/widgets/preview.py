@@ -120,6 +120,11 @@ def describe(listed: Listed) -> Text:
     text.append("\n").append_text(state_text(listed.standing))
     if record.reason:
         text.append(f"  {printable(record.reason)}")
+    annotation = listed.annotation
+    if annotation.tags:
+        text.append(f"\n{printable(' '.join(f'#{tag}' for tag in annotation.tags))}", style="cyan")
+    if annotation.note:
+        text.append(f"\n{printable(annotation.note)}", style="italic")
     share = fraction(record.env_steps, record.steps)
     text.append(f"\nsteps    {short(record.env_steps)} of {short(record.steps)} ({share:.0%})")
     text.append(f"\nepisodes {short(record.episodes)}, in {duration(record.wall_s)}")

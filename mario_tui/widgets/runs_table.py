@@ -11,6 +11,7 @@ from textual.binding import Binding
 from textual.message import Message
 from textual.widgets import DataTable
 
+from engine.runs.annotation import Annotation
 from engine.runs.run import Run, RunRecord
 from engine.runtime.text import printable
 from mario_tui.data.format import duration, moment, number, short
@@ -27,6 +28,7 @@ class Listed:
 
     run: Run
     record: RunRecord
+    annotation: Annotation
 
     @property
     def key(self) -> str:
@@ -62,6 +64,10 @@ def _mean(listed: Listed) -> float:
     return float("-inf") if mean is None else mean
 
 
+def _tags(listed: Listed) -> tuple[str, ...]:
+    return listed.annotation.tags
+
+
 def _symbol(listed: Listed) -> Text:
     symbol, colour = SYMBOLS[listed.standing]
     return Text(symbol, style=f"bold {colour}")
@@ -73,6 +79,7 @@ _LONGEST_NAME = 255
 COLUMNS = (
     Column("state", "state", 10, 64, lambda x: state_text(x.standing), lambda x: _STATE_ORDER.index(x.standing)),
     Column("run", "run", _NAME_WIDTH, 0, lambda x: Text(printable(x.record.name)), lambda x: x.record.name),
+    Column("tags", "tags", 14, 90, lambda x: Text(printable(" ".join(x.annotation.tags)), style="cyan"), _tags),
     Column("runner", "runner", 8, 112, lambda x: Text(x.record.runner), lambda x: x.record.runner),
     Column("steps", "steps", 11, 48, _steps, lambda x: x.record.env_steps),
     Column("return", "return", 8, 62, lambda x: _right(number(x.record.mean_return), 8), _mean),
@@ -142,7 +149,7 @@ class RunsTable(DataTable[Text], inherit_bindings=False):
     def show(self, runs: Iterable[Listed]) -> None:
         """Show these runs; drop the marks of runs that no longer exist."""
         before, self._all = self._all, list(runs)
-        if before and [(x.key, x.record) for x in before] == [(x.key, x.record) for x in self._all]:
+        if before and [_content(x) for x in before] == [_content(x) for x in self._all]:
             return
         self.marked &= {listed.key for listed in self._all}
         self._update()
@@ -158,6 +165,12 @@ class RunsTable(DataTable[Text], inherit_bindings=False):
             self.marked ^= {current.key}
             self._update()
             self.action_cursor_down()
+
+    def toggle_all_marks(self) -> None:
+        """Mark all runs that are shown; if all of them are marked, unmark them."""
+        shown = set(self._shown)
+        self.marked = self.marked - shown if shown <= self.marked else self.marked | shown
+        self._update()
 
     def clear_marks(self) -> None:
         self.marked.clear()
@@ -189,7 +202,8 @@ class RunsTable(DataTable[Text], inherit_bindings=False):
 
     def _visible_columns(self) -> list[Column]:
         room = (self.size.width or self.app.size.width) - max(0, self._longest_name() - _NAME_WIDTH)
-        shown = [column for column in COLUMNS if column.room <= room]
+        tagged = any(listed.annotation.tags for listed in self._all)
+        shown = [column for column in COLUMNS if column.room <= room and (tagged or column.key != "tags")]
         return shown if _BY_KEY["state"].room <= room else [_NARROW_STATE, *shown]
 
     def _longest_name(self) -> int:
@@ -197,8 +211,10 @@ class RunsTable(DataTable[Text], inherit_bindings=False):
         return min(max(names, default=0), _LONGEST_NAME)
 
     def _matches(self, listed: Listed) -> bool:
-        record = listed.record
-        text = f"{record.name} {listed.standing} {record.game} {record.stage} {record.runner} {listed.run.path}".lower()
+        record, annotation = listed.record, listed.annotation
+        tags = " ".join(f"#{tag}" for tag in annotation.tags)
+        text = f"{record.name} {listed.standing} {record.game} {record.stage} {record.runner} {listed.run.path}"
+        text = f"{text} {tags} {annotation.note}".lower()
         return all(word in text for word in self.wanted.lower().split())
 
     def _arranged(self, runs: Iterable[Listed]) -> list[Listed]:
@@ -248,3 +264,7 @@ class RunsTable(DataTable[Text], inherit_bindings=False):
     def current_key(self) -> str:
         current = self.current()
         return "" if current is None else current.key
+
+
+def _content(listed: Listed) -> tuple[object, ...]:
+    return listed.key, listed.record, listed.annotation

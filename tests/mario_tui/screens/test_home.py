@@ -14,11 +14,13 @@ from textual.widgets import Input, Static
 
 from engine.config.command_line import command_line
 from engine.config.run_config import make_config
+from engine.runs.annotation import ANNOTATION_FILE, Annotation, read_annotation, record_as_dict
 from mario_tui.app import READ_ONLY, MarioApp
 from mario_tui.cli import training_parser
 from mario_tui.data.keys import KEYS, PLACES, Place, keys_in, shown_name
 from mario_tui.launch import make_plan
 from mario_tui.screens import remembered
+from mario_tui.screens.annotate import AnnotateScreen
 from mario_tui.screens.compare import CompareScreen
 from mario_tui.screens.dashboard import DashboardScreen
 from mario_tui.screens.dialogs import ConfirmScreen, HelpScreen, TextScreen
@@ -311,7 +313,8 @@ async def test_help_palette_and_bindings_agree(tmp_path: Path) -> None:
             assert {pair for pair in bound if not pair[0].startswith(("app.", "screen."))} >= table
             offered = [(command.title, command.help) for command in app.get_system_commands(screen)]
             for key in (*keys_in(place), *keys_in("everywhere")):
-                assert ((key.label, key.help) in offered) is (key.action != "command_palette")
+                available = key.action != "command_palette" and screen.check_action(key.action, ())
+                assert ((key.label, key.help) in offered) is bool(available)
     assert {key.place for key in KEYS} == set(PLACES)
 
 
@@ -425,3 +428,34 @@ async def test_a_long_name_takes_the_room_of_another_column(tmp_path: Path) -> N
         table = table_of(app)
         await until(pilot, lambda: table.row_count, "the run")
         assert table.virtual_size.width <= 80
+
+
+async def test_tags_and_notes_are_shown_filtered_and_kept(tmp_path: Path) -> None:
+    one, two = folder_of_runs(tmp_path, one="finished", two="finished")
+    app = MarioApp(run_dir=str(tmp_path))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pilot.press("e")
+        await pilot.press(*"#Best, wide/net")
+        await until(pilot, lambda: "tags: each must be" in str(app.screen.query_one("#error", Static).render()), "why")
+        await pilot.press("enter")
+        assert isinstance(app.screen, AnnotateScreen)
+        await pilot.press(*["backspace"] * 4, "tab", *"second try", "enter")
+        await until(pilot, lambda: "best wide" in " ".join(map(str, table_of(app).get_row_at(0))), "the tags")
+        assert read_annotation(two) == Annotation(("best", "wide"), "second try")
+        await until(
+            pilot, lambda: "#best #wide\nsecond try" in str(app.screen.query_one("#preview-text").render()), "the note"
+        )
+        await pilot.press("slash", *"#best", "enter")
+        assert names(app) == ["two"]
+        await pilot.press("A", "escape")
+        assert len(table_of(app).marked) == 1
+        await pilot.press("A")
+        assert len(table_of(app).marked) == 2
+        await pilot.press("A")
+        assert not table_of(app).marked
+    assert [(list(run["tags"]), run["note"]) for run in map(record_as_dict, (two, one))] == [
+        (["best", "wide"], "second try"),
+        ([], ""),
+    ]
+    (one.path / ANNOTATION_FILE).write_text('{"tags": ["x"], "note": 7}')
+    assert read_annotation(one) == Annotation()

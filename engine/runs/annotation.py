@@ -1,0 +1,68 @@
+"""What the user has written about a run: tags and a note, in `annotation.json` of its folder.
+
+It is a file of its own because the run's record belongs to its host.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+import msgspec
+
+from engine.errors import UserError
+from engine.runs.run import Run
+from engine.runtime.files import read_bounded, write_atomically
+
+ANNOTATION_FILE = "annotation.json"
+MOST_TAGS = 8
+LONGEST_NOTE = 2000
+TAG = "1 to 24 letters, digits, - and _"
+_TAG = re.compile(r"[\w-]{1,24}")
+_MAX_BYTES = 2**16
+
+
+class Annotation(msgspec.Struct, frozen=True):
+    """Tags in the order in which they were given, and a note."""
+
+    tags: Annotated[tuple[str, ...], msgspec.Meta(max_length=MOST_TAGS)] = ()
+    note: Annotated[str, msgspec.Meta(max_length=LONGEST_NOTE)] = ""
+
+
+def make_annotation(tags: str, note: str) -> Annotation:
+    """From tags separated by spaces or commas, with or without #. Raises `UserError` that names the field."""
+    words = dict.fromkeys(word.removeprefix("#").lower() for word in re.split(r"[\s,]+", tags) if word)
+    for word in words:
+        if not _TAG.fullmatch(word):
+            raise UserError(f"tags: each must be {TAG}, got {word!r}")
+    if len(words) > MOST_TAGS:
+        raise UserError(f"tags: must be at most {MOST_TAGS}, got {len(words)}")
+    note = " ".join(note.split())
+    if len(note) > LONGEST_NOTE:
+        raise UserError(f"note: must have at most {LONGEST_NOTE:,} characters, got {len(note):,}")
+    return Annotation(tuple(words), note)
+
+
+def read_annotation(run: Run) -> Annotation:
+    """The run's annotation; an empty one if there is none or it can't be read."""
+    try:
+        return msgspec.json.decode(read_bounded(run.path / ANNOTATION_FILE, _MAX_BYTES), type=Annotation)
+    except (OSError, ValueError, RecursionError):
+        return Annotation()
+
+
+def write_annotation(run: Run, annotation: Annotation) -> None:
+    """Write it. Raises `UserError` if the folder can't be written."""
+    try:
+        write_atomically(run.path / ANNOTATION_FILE, msgspec.json.encode(annotation))
+    except OSError as error:
+        raise UserError(f"{run.path / ANNOTATION_FILE}: can't be written ({error.strerror or error})") from None
+
+
+def record_as_dict(run: Run) -> dict[str, Any]:
+    """The record, the run's path and its annotation, for `runs --json`."""
+    return {
+        **msgspec.to_builtins(run.record()),
+        "path": str(run.path),
+        **msgspec.to_builtins(read_annotation(run)),
+    }
