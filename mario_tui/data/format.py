@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Sequence
 
 from engine.protocol.messages import Evaluation
 
@@ -21,17 +22,28 @@ def number(value: float | None) -> str:
     return f"{value:.1f}" if abs(value) >= 10 else f"{value:.3f}" if abs(value) < 1 else f"{value:.2f}"
 
 
-def short(value: float) -> str:
+def short(value: float, decimals: int = 1) -> str:
     """A count in about four characters: 950, 12.3k, 1.2M, 3e15; a dash for NaN and infinity."""
     if not _is_finite(value):
         return "–"
     if value < 0:
-        return f"-{short(-value)}"
+        return f"-{short(-value, decimals)}"
     for limit, divisor, unit in ((1e3, 1, ""), (1e6, 1e3, "k"), (1e9, 1e6, "M"), (1e12, 1e9, "G")):
         if value < limit:
             scaled = value / divisor
-            return f"{scaled:.0f}{unit}" if unit == "" or scaled >= 100 else f"{scaled:.1f}{unit}"
+            whole = unit == "" or (scaled >= 100 and decimals == 1)
+            return f"{scaled:.0f}{unit}" if whole else f"{scaled:.{decimals}f}{unit}"
     return _power(value, 0)
+
+
+def distinct(values: Sequence[float]) -> list[str]:
+    """`short` texts of a list, with up to three decimals where different values would look the same."""
+    texts: list[str] = []
+    for decimals in (1, 2, 3):
+        texts = [short(value, decimals) for value in values]
+        if len(set(texts)) == len(set(values)):
+            break
+    return texts
 
 
 def counted(count: int, noun: str) -> str:

@@ -6,7 +6,7 @@ import time
 
 from textual.app import ComposeResult
 from textual.containers import Container
-from textual.widgets import Footer
+from textual.widgets import Footer, Input
 
 from engine.errors import UserError
 from engine.host.client import HostProcess
@@ -72,7 +72,8 @@ class DashboardScreen(RunControl):
         self._set_fallback()
         self.actors = ActorsPanel()
         evaluate = "" if self.mario.read_only else self.mario.key("dashboard.evaluate")
-        replay, machine, evaluations, log = ReplayPanel(), MachinePanel(), EvaluationsPanel(evaluate), LogPanel()
+        replay, machine, evaluations = ReplayPanel(), MachinePanel(), EvaluationsPanel(evaluate)
+        log = self._log = LogPanel()
         processes, stages, curriculum = ProcessesPanel(), TimePanel(), CurriculumPanel()
         view = self.view
         self.charts = (
@@ -102,10 +103,12 @@ class DashboardScreen(RunControl):
                     with Container(id="charts"):
                         yield from self.charts
                 yield log
+        yield Input(id="filter", placeholder="words of log lines; enter: keep, esc: clear", compact=True)
         yield Footer(show_command_palette=False, compact=True)
 
     def on_mount(self) -> None:
         self._game.add_class("-off")
+        self._filter.display = False
         self.actors.sort, self.actors.reverse = self.remembered.sort, self.remembered.turned
         self.restore()
         self.call_after_refresh(survive_hang_up, self.app)
@@ -324,6 +327,32 @@ class DashboardScreen(RunControl):
 
         self.app.push_screen(ActorScreen(newest, lambda: self.feed.episodes_of(*place)))
 
+    def action_filter(self) -> None:
+        """Filter the log."""
+        if not self._log.is_on_screen or not self._log.body[1]:
+            self.go_to(self._log)
+        self._filter.display = True
+        self._filter.focus()
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        self._log.filter(event.value)
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        self._filter.display = bool(event.value.strip())
+        self.set_focus(self._log)
+
+    @property
+    def _filter(self) -> Input:
+        return self.query_one("#filter", Input)
+
+    def lay_out(self) -> None:
+        """Also name the panels for which there is no room."""
+        super().lay_out()
+        unseen = [panel for panel in self.present() if not panel.display and panel.id not in self.remembered.hidden]
+        self.header.unseen = [] if self.maximised is not None else [panel.key for panel in unseen]
+        if self.header.is_mounted:
+            self.header.repaint()
+
     def action_sort(self) -> None:
         self.actors.next_sort()
         self.save_layout()
@@ -341,6 +370,11 @@ class DashboardScreen(RunControl):
     def action_back(self) -> None:
         """Hide the crosshair, else restore all panels, else go home."""
         if self.hide_cursor():
+            return
+        if self._filter.display:
+            self._filter.value = ""
+            self._filter.display = False
+            self.set_focus(self._log)
             return
         if self.maximised is not None:
             self.action_maximise()

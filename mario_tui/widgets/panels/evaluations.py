@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 from rich.text import Text
 
 from engine.protocol.messages import Episode, Evaluation, StageRecord
 from mario_tui.data.feed import Snapshot
-from mario_tui.data.format import counted, number, short
+from mario_tui.data.format import counted, distinct, number, short
+from mario_tui.widgets.base.braille import Canvas
 from mario_tui.widgets.base.panel import Panel, bar
 from mario_tui.widgets.charts.curves import best_of
+from mario_tui.widgets.charts.ticks import round_ticks, tick_labels
 
 _RECENT = 100
+_ROWS_WITH_CHART = 22
+_LABEL = 9
 _SEVERAL = {"game": "whole game", "random": "random stages"}
 
 
@@ -36,11 +43,14 @@ class EvaluationsPanel(Panel):
             return text.append(f"no evaluation yet{hint}", style="dim")
         best = best_of(evaluations)
         console = any(event.mean_x_pos for event in evaluations)
+        if self.has_class("-alone") and self.body[1] >= _ROWS_WITH_CHART:
+            _chart(text, evaluations, width, self.body[1] // 2)
         text.append(f"{'at step':>8} {'games':>5} {'cleared' if console else 'score':>8} {'return':>8}", style="bold")
         room = max(1, self.body[1] - text.plain.count("\n") - 1)
-        for event in evaluations[::-1][:room]:
+        newest = evaluations[::-1][:room]
+        for event, step in zip(newest, distinct([event.env_steps for event in newest]), strict=True):
             done = f"{event.clears / max(1, event.episodes):.0%}" if console else number(event.mean_score)
-            text.append(f"\n{short(event.env_steps):>8} {event.episodes:>5} {done:>8} {number(event.mean_return):>8}")
+            text.append(f"\n{step:>8} {event.episodes:>5} {done:>8} {number(event.mean_return):>8}")
             if event is best:
                 text.append(" ★ best", style="yellow")
         return text
@@ -92,3 +102,29 @@ def _share(record: StageRecord) -> float:
 
 def _rank(record: StageRecord) -> tuple[float, bool]:
     return -_share(record), record.first_clear is None
+
+
+def _chart(text: Text, evaluations: Sequence[Evaluation], width: int, rows: int) -> None:
+    """Append a chart of the clear rate in percent, or of the mean score, over environment steps."""
+    console = any(event.mean_x_pos for event in evaluations)
+    done = [100 * event.clears / max(1, event.episodes) if console else event.mean_score for event in evaluations]
+    finite = [value for value in done if math.isfinite(value)] or [0.0]
+    low, high = (0.0, 100.0) if console else (min(finite), max(finite))
+    if low == high:
+        low, high = low - 1, high + 1
+    steps = [float(event.env_steps) for event in evaluations]
+    canvas = Canvas(max(4, width - _LABEL), rows, (min(steps), max(max(steps), min(steps) + 1)), (low, high))
+    canvas.line(steps, done, 0)
+    best = best_of(evaluations)
+    for event, x, y in zip(evaluations, steps, done, strict=True):
+        canvas.glyph(x, y, "★" if event is best else "◆", 1)
+    ticks = round_ticks(low, high, max(2, rows // 3))
+    labels = {canvas.row(y): label for y, label in zip(ticks, tick_labels(ticks, _LABEL - 3), strict=True)}
+    text.append("games cleared, %\n" if console else "mean score\n", style="bold")
+    for row in range(rows):
+        text.append(f"{labels.get(row, ''):>{_LABEL - 1}} ", style="dim")
+        for piece, ink in canvas.runs(row):
+            text.append(piece, style=("green", "bold yellow")[ink])
+        text.append("\n")
+    left, right = short(steps[0]), f"{short(steps[-1])} steps"
+    text.append(" " * _LABEL + left + right.rjust(max(0, canvas.columns - len(left))) + "\n\n", style="dim")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
 
 from rich.text import Text
 
@@ -44,6 +45,8 @@ class RunHeader(Panel):
         self._read_only = read_only
         self.fallback: tuple[str, Standing, str] = ("", "starting", "")
         """Name, state and reason to show without a connected host."""
+        self.unseen: Sequence[str] = ()
+        """Keys of the panels for which there is no room."""
 
     def standing(self, snapshot: Snapshot) -> tuple[Standing, str]:
         """The state to show, and its reason."""
@@ -70,6 +73,9 @@ class RunHeader(Panel):
             line.append(f"  {hello.runner}")
         if snapshot.ready is not None:
             line.append(f"  {snapshot.ready.device} {snapshot.ready.precision}", style="dim")
+        if self.unseen and (room := width - line.cell_len - 2) > 0:
+            keys = f"no room for: {' '.join(self.unseen)}"
+            line.append(f"  {keys:>{room}}"[: room + 2], style="dim")
         line.append("\n")
         if state == "failed" and reason:
             reason = " ".join(reason.split())

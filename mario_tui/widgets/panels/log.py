@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from rich.text import Text
+from textual.binding import Binding
+from textual.events import MouseScrollDown, MouseScrollUp
 
 from engine.protocol.messages import Changed, Episode, Evaluation, Failed, Finished, Log, Noted, Phase, Ready, Saved
 from engine.runtime.text import printable
@@ -11,30 +13,97 @@ from mario_tui.data.format import counted, judged, reached, short, whole
 from mario_tui.data.standing import is_complete
 from mario_tui.widgets.base.panel import Panel
 
+_WHEEL_LINES = 3
 _STYLES = {"info": "", "warning": "yellow", "error": "bold red"}
 
 
 class LogPanel(Panel):
-    """The newest lines that fit, newest last; half of them are reserved for events other than episodes."""
+    """The newest lines that fit, newest last; half of them are reserved for events other than episodes.
+
+    With a filter, all lines that contain its words; scrolled back, the lines do not move when new ones arrive.
+    """
+
+    BINDINGS = [
+        Binding("up,k", "scroll(1)", "Older", show=False),
+        Binding("down,j", "scroll(-1)", "Newer", show=False),
+        Binding("pageup", "page(1)", "Page back", show=False),
+        Binding("pagedown", "page(-1)", "Page forward", show=False),
+        Binding("home", "scroll(1000000)", "Oldest", show=False),
+        Binding("end", "scroll(-1000000)", "Newest", show=False),
+    ]
 
     def __init__(self) -> None:
         super().__init__("Log", id="log", number=8)
+        self._words: list[str] = []
+        self._top: Noted | None = None
+        """Scrolled back: the newest event that is shown."""
+
+    def filter(self, text: str) -> None:
+        """Show only lines that contain all these words."""
+        self._words = text.lower().split()
+        self._top = None
+        self.repaint()
 
     def compose_text(self, snapshot: Snapshot, width: int) -> Text:
         room = max(1, self.body[1])
+        everything = bool(self._words) or self._top is not None
+        chosen = self._found(snapshot) if everything else self._newest(snapshot, room)
+        if not chosen:
+            text = "no line matches the filter" if self._words else "no events yet"
+            return Text(text, style="dim")
+        last = len(chosen) if self._top is None else 1 + next(
+            (at for at, event in enumerate(chosen) if event is self._top), len(chosen) - 1
+        )  # fmt: skip
+        shown = chosen[max(0, last - room) : max(last, min(room, len(chosen)))]
+        return Text("\n", no_wrap=True, overflow="ellipsis").join(describe(event) for event in shown)
+
+    def note(self) -> str:
+        parts = [f"filter: {' '.join(self._words)}"] if self._words else []
+        if self._top is not None:
+            parts.append("older lines; end: newest")
+        return ", ".join(parts)
+
+    def _newest(self, snapshot: Snapshot, room: int) -> list[Noted]:
+        """At most `room` events, oldest first."""
         episodes_left = room - min(len(snapshot.others), room // 2)
-        lines: list[Text] = []
+        chosen: list[Noted] = []
         for event in reversed(snapshot.events):
-            if len(lines) >= room:
+            if len(chosen) >= room:
                 break
             if isinstance(event, Episode) and not event.flag:
                 episodes_left -= 1
                 if episodes_left < 0:
                     continue
-            lines.append(describe(event))
-        if not lines:
-            return Text("no events yet", style="dim")
-        return Text("\n", no_wrap=True, overflow="ellipsis").join(reversed(lines))
+            chosen.append(event)
+        return chosen[::-1]
+
+    def _found(self, snapshot: Snapshot) -> list[Noted]:
+        return [
+            event
+            for event in snapshot.events
+            if not self._words or all(word in describe(event).plain.lower() for word in self._words)
+        ]
+
+    def action_scroll(self, lines: int) -> None:
+        """Move back by some lines, or forward; at the newest line it follows the run again."""
+        found = self._found(self._snapshot)
+        if not found:
+            return
+        now = next((at for at, event in enumerate(found) if event is self._top), len(found) - 1)
+        to = max(now - lines, min(self.body[1], len(found)) - 1)
+        self._top = None if to >= len(found) - 1 else found[to]
+        self.repaint()
+
+    def action_page(self, pages: int) -> None:
+        self.action_scroll(pages * max(1, self.body[1] - 1))
+
+    def on_mouse_scroll_up(self, event: MouseScrollUp) -> None:
+        event.stop()
+        self.action_scroll(_WHEEL_LINES)
+
+    def on_mouse_scroll_down(self, event: MouseScrollDown) -> None:
+        event.stop()
+        self.action_scroll(-_WHEEL_LINES)
 
 
 def describe(event: Noted) -> Text:

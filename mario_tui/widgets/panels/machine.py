@@ -13,6 +13,8 @@ from mario_tui.widgets.base.panel import Panel, bar, sparkline
 
 _KEPT = 240  # samples, one per second
 _NAMED = 9  # width of the name column
+_OTHER_LINES = 8
+"""Lines that the rest of the panel needs at most, without GPUs."""
 
 
 class MachinePanel(Panel):
@@ -78,12 +80,19 @@ class MachinePanel(Panel):
             text.append(f"{'':<{_NAMED}}{gpu.name}\n", style="dim")
 
     def _cores(self, text: Text, system: System, width: int, large: bool) -> None:
-        """One block per core; when maximised, a bar and a number per core."""
+        """One block per core; when maximised, a bar, a number and, if there is room, the history of each core."""
         cores = system.cpu_percent
         if not large:
             blocks = sparkline([percent / 100 for percent in cores], width - _NAMED, 0.0, 1.0)
             text.append(f"{'cores':<{_NAMED}}").append(blocks, style="blue")
             text.append("" if len(cores) <= width - _NAMED else "…").append("\n")
+            return
+        if len(cores) <= max(1, self.body[1] - _OTHER_LINES):
+            for index, percent in enumerate(cores):
+                history = [system.cpu_percent[index] / 100 for system in self._past if index < len(system.cpu_percent)]
+                text.append(f"{f'core {index}':<{_NAMED}}").append(bar(percent / 100, 12), style="blue")
+                text.append(f" {percent:>3.0f}% ")
+                text.append(sparkline(history, max(0, width - _NAMED - 20), 0.0, 1.0), style="dim blue").append("\n")
             return
         across = max(1, width // 28)
         for index, percent in enumerate(cores):
