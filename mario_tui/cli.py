@@ -95,7 +95,8 @@ def training_parser(game: str = GAMES[0], runner: str = RUNNERS[0]) -> argparse.
     parser = _Parser(
         prog="mario-tui",
         usage="mario-tui [COMMAND] [options]",
-        description="Train Double-DQN agents from a terminal and watch them learn.",
+        description="Train Double-DQN agents from a terminal and watch them learn. The options and defaults below are\n"
+        f"those of {game} with the {runner} runner; for others: mario-tui --game snake --runner apex --help",
         epilog=_COMMANDS,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
@@ -109,7 +110,10 @@ def training_parser(game: str = GAMES[0], runner: str = RUNNERS[0]) -> argparse.
     parser.add_argument("--resume", metavar="RUN|PATH|latest", help="resume from a run's newest or a given checkpoint")
     parser.add_argument("--name", metavar="NAME", help="name of the new run (default: its game and the time)")
     parser.add_argument(
-        "--preset", metavar="NAME", help=f"start from a known setup; file and flags override it: {', '.join(PRESETS)}"
+        "--preset",
+        metavar="NAME",
+        help="start from a known setup; file and flags override it: "
+        + "; ".join(f"{name} ({preset.help})" for name, preset in PRESETS.items()),
     )
     _add_read_only(parser)
     add_arguments(parser, game, runner)

@@ -7,7 +7,7 @@ import shlex
 from dataclasses import fields
 from typing import Any
 
-from engine.config.fields import GAMES, RUNNERS, FieldSpec, flag, is_int, is_text, read_number
+from engine.config.fields import GAMES, RUNNERS, FieldSpec, flag, help_of, is_int, is_text, read_number
 from engine.config.run_config import ALIASES, RunConfig, belongs, defaults, make_config
 
 
@@ -23,15 +23,16 @@ def add_arguments(parser: argparse.ArgumentParser, game: str = GAMES[0], runner:
             groups[meta["group"]] = parser.add_argument_group(meta["group"])
         default = defaults(game, runner).get(spec.name, spec.default)
         default = "none" if default is None else default
+        help = help_of(spec, game)
         kwargs: dict[str, Any] = {"dest": spec.name, "default": argparse.SUPPRESS}
         if isinstance(spec.default, bool):
             state = "on" if spec.default else "off"
-            kwargs |= {"action": argparse.BooleanOptionalAction, "help": f"{meta['help']} (default: {state})"}
+            kwargs |= {"action": argparse.BooleanOptionalAction, "help": f"{help} (default: {state})"}
         else:
             kwargs |= {
                 "type": str if is_text(spec) else read_number,
                 "metavar": meta["metavar"] or "|".join(meta["choices"] or ()) or _unit(spec),
-                "help": f"{meta['help']} (default: {default})",
+                "help": f"{help} (default: {default})",
             }
         if not belongs(spec.name, game, runner):
             kwargs["help"] = argparse.SUPPRESS

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from engine.errors import UserError
@@ -23,7 +23,7 @@ FieldSpec = dataclasses.Field[Any]
 def option(
     default: Any,
     group: str,
-    help: str,
+    help: str | Mapping[str, str],
     *,
     choices: tuple[str, ...] | None = None,
     low: float | None = None,
@@ -32,12 +32,21 @@ def option(
     games: tuple[str, ...] = GAMES,
     runners: tuple[str, ...] = RUNNERS,
 ) -> Any:
-    """A dataclass field with the metadata that the command line, the form and the validation read."""
+    """A dataclass field with the metadata that the command line, the form and the validation read.
+
+    `help`: one text, or one for each game.
+    """
     meta = {
         "group": group, "help": help, "choices": choices, "low": low, "high": high, "metavar": metavar,
         "games": games, "runners": runners,
     }  # fmt: skip
     return dataclasses.field(default=default, metadata=meta)
+
+
+def help_of(spec: FieldSpec, game: str) -> str:
+    """The help of an option for a game; empty if the option does not apply to it."""
+    help: str | Mapping[str, str] = spec.metadata["help"]
+    return help if isinstance(help, str) else help.get(game, "")
 
 
 LARGEST = 2**53

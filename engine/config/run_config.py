@@ -53,7 +53,7 @@ class RunConfig:
     game: str = option(
         "mario",
         "run",
-        "game to train on; --help lists the options of a game and runner: --game snake --runner apex --help",
+        "game to train on; it decides which other options there are, and their defaults",
         choices=GAMES,
     )
     stage: str = option(
@@ -105,8 +105,11 @@ class RunConfig:
     reward: str = option(
         "progress",
         "environment",
-        "Mario: progress, or classic (as in gym-super-mario-bros 7.4); Snake: fruits; Tetris: lines (1 + width x "
-        "lines^2 per piece) or jumanji (0, 40, 100, 300 or 1200 for 0 to 4 lines)",
+        {
+            "mario": "progress, or classic (as in gym-super-mario-bros 7.4)",
+            "snake": "fruits",
+            "tetris": "lines (1 + width x lines^2 per piece) or jumanji (0, 40, 100, 300 or 1200 for 0 to 4 lines)",
+        },
         metavar="NAME",
     )
     board: str | None = option(
@@ -129,8 +132,10 @@ class RunConfig:
     curriculum: bool = option(
         False,
         "environment",
-        "Mario: stages of --stage unlocked one at a time; Tetris: penalties for height, holes and bumpiness that grow "
-        "with each phase; evaluations are not affected",
+        {
+            "mario": "stages of --stage unlocked one at a time; not in evaluations",
+            "tetris": "penalties for height, holes and bumpiness that grow with each phase; not in evaluations",
+        },
         games=("mario", "tetris"),
     )
     curriculum_rate: float = option(
@@ -260,7 +265,15 @@ class RunConfig:
         low=1,
     )
 
-    buffer_size: int = option(400_000, "replay", "replay capacity in transitions; 3 KB each at 50x60", low=100)  # trial
+    buffer_size: int = option(
+        400_000,  # trial
+        "replay",
+        {
+            "mario": "replay capacity in transitions; 3 KB each at 50x60",
+            **dict.fromkeys(BOARD_GAMES, "replay capacity in transitions"),
+        },
+        low=100,
+    )
     replay_device: str = option(
         "auto",
         "replay",

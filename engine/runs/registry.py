@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 from engine.config.run_config import RunConfig
+from engine.config.run_name import ACCEPTED, is_run_name
 from engine.errors import UserError
 from engine.runs.run import CONFIG_FILE, RECORD_FILE, Run, initial_record, path_digest, utf8_path
 from engine.runtime.files import is_own, read_bounded
@@ -41,7 +42,7 @@ def create_run(config: RunConfig, name: str | None = None) -> Run:
                 break
         if created is None:
             if name is not None:
-                raise UserError(f"{parent / name} exists already; choose another name, or --resume {name}")
+                raise UserError(_is_taken(parent / name))
             raise FileExistsError(errno.EEXIST, "99 runs were started in this second")
         run = Run(created)
         (run.path / CONFIG_FILE).write_text(config.to_toml(), encoding="utf-8")
@@ -52,6 +53,18 @@ def create_run(config: RunConfig, name: str | None = None) -> Run:
         raise UserError(f"--run-dir: {parent}: can't be written ({error.strerror or error})") from None
     _register(run)
     return run
+
+
+def name_error(name: str, run_dir: str | Path) -> str:
+    """Why a new run in that folder can't have that name; empty if it can."""
+    if not is_run_name(name):
+        return f"must be {ACCEPTED}, got {name!r}"
+    path = Path(run_dir) / name
+    return _is_taken(path) if os.path.lexists(path) else ""
+
+
+def _is_taken(path: Path) -> str:
+    return f"{path} exists already; choose another name, or --resume {path.name}"
 
 
 def delete_run(run: Run) -> None:

@@ -7,34 +7,37 @@ the same values and report the same errors.
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import shlex
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
 from engine.config.command_line import add_arguments, given
-from engine.config.fields import FieldSpec, bound
+from engine.config.fields import FieldSpec, bound, help_of, option, read_number
 from engine.config.presets import PRESETS
 from engine.config.run_config import AUTO, ConfigError, RunConfig, carried_over, defaults, flag, make_config
 from engine.monitoring.memory_budget import available_bytes, estimate_bytes
+from engine.runs.registry import name_error
 from mario_tui.data.format import gibibytes
+from mario_tui.launch import expanded
 
 SPECS: dict[str, FieldSpec] = {spec.name: spec for spec in fields(RunConfig)}
 PRESET = "preset"
-_NO_PRESET = "none"
-_PRESET_ROW: Any = dataclasses.field(
-    default=_NO_PRESET,
-    metadata={
-        "group": "run",
-        "help": "Start from a known setup; anything you fill in overrides it.",
-        "choices": (_NO_PRESET, *PRESETS),
-        "low": None,
-        "high": None,
-    },
-)
-ROWS: dict[str, FieldSpec] = {PRESET: _PRESET_ROW, **SPECS}
-"""All rows of a form: the preset and the configuration's fields."""
+NAME = "name"
+NO_PRESET = "none"
+_OWN_NAME = "its game and the time"
+"""Stands for the name of a run that was given none."""
+ROWS: dict[str, FieldSpec] = {
+    PRESET: option(
+        NO_PRESET,
+        "preset",
+        "start from a known setup",
+        choices=(NO_PRESET, *PRESETS),
+    ),
+    NAME: option(None, "run", "name of the new run"),
+    **SPECS,
+}
+"""All rows of a form: the preset, the run's name and the configuration's fields."""
 _SELECTORS = ("game", "runner")
 """Options that determine which other options are available."""
 
@@ -71,11 +74,19 @@ class Form:
         """The preset's name, if one was chosen."""
         return self._texts.get(PRESET)
 
+    @property
+    def name(self) -> str | None:
+        """The run's name, if one was typed."""
+        return self._texts.get(NAME)
+
     def default(self, name: str) -> str:
         """A field's default for the preset, game and runner, as it would be typed."""
         if name == PRESET:
-            return _NO_PRESET
-        below = self._complete({})
+            return NO_PRESET
+        return "" if name == NAME else self._default(name, self.preset)
+
+    def _default(self, name: str, preset: str | None) -> str:
+        below = self._complete({}, preset)
         if name in below or self._base is not None:
             value = below.get(name, SPECS[name].default)
         else:
@@ -88,8 +99,39 @@ class Form:
             return "on" if value else "off"
         return "auto" if name == "batch_size" and value in (AUTO, "auto") else str(value)
 
+    def default_shown(self, name: str) -> str:
+        """The default as the help tells it."""
+        return self.default(name) or (_OWN_NAME if name == NAME else "none")
+
+    def help(self, name: str) -> str:
+        """A field's help for the game, as in `--help`."""
+        return help_of(ROWS[name], self.text("game")).replace("%%", "%")
+
+    def presets(self) -> dict[str, str]:
+        """What each preset is, and what it trains for how long, in a line."""
+        helps = {name: preset.help for name, preset in PRESETS.items()}
+        none = "the defaults" if self._base is None else "the run's own options"
+        return {name: f"{help} · {self._trains(name)}" for name, help in {NO_PRESET: none, **helps}.items()}
+
+    def _trains(self, preset: str) -> str:
+        """`mario 1-1, 2,000 episodes` with the preset."""
+
+        def value(name: str) -> str:
+            return self._texts.get(name) or self._default(name, None if preset == NO_PRESET else preset)
+
+        what = f"{value('game')} {value('board' if self.offered('board') else 'stage')}"
+        unit = "episodes" if value("episodes") else "steps"
+        return f"{what}, {_grouped(value(unit))} {unit}"
+
+    def preset_sets(self) -> str:
+        """The options that the chosen preset sets."""
+        options = {} if self.preset is None else PRESETS[self.preset].options
+        return ", ".join(f"{flag(name)} {str(value).lower()}" for name, value in options.items())
+
     def offered(self, name: str) -> bool:
-        """Whether an option applies to the selected game and runner."""
+        """Whether a field applies to the selected game and runner."""
+        if name == NAME:
+            return self._base is None
         meta = ROWS[name].metadata
         return all(
             self.text(selector) in meta[key]
@@ -98,17 +140,16 @@ class Form:
         )
 
     def groups(self) -> list[str]:
-        """Groups with at least one available option, in the order of the fields."""
-        return list(dict.fromkeys(str(SPECS[name].metadata["group"]) for name in SPECS if self.offered(name)))
+        """Groups with at least one available field, in the order of the fields."""
+        return list(dict.fromkeys(str(spec.metadata["group"]) for name, spec in ROWS.items() if self.offered(name)))
 
     def arguments(self) -> list[str]:
-        """Typed values of available options, as command-line arguments."""
-        names = [name for name in SPECS if name in self._texts and self.offered(name)]
-        return [*([f"--preset={self.preset}"] if self.preset else []), *(self._argument(name) for name in names)]
+        """Typed values of available fields, as command-line arguments."""
+        return [f"--{name}={self._texts[name]}" for name in (PRESET, NAME) if name in self._texts] + self._options()
 
     def values(self) -> dict[str, Any]:
         """Typed values of available options, by field, parsed as on the command line."""
-        return given(self._parser.parse_args([word for word in self.arguments() if not word.startswith("--preset=")]))
+        return given(self._parser.parse_args(self._options()))
 
     def command(self) -> str:
         """The command that starts the same run."""
@@ -118,22 +159,24 @@ class Form:
 
     def config(self) -> RunConfig:
         """The configuration of the run. Raises `ConfigError`."""
-        return make_config(self._complete(self.values()))
+        return make_config(self._complete(self.values(), self.preset))
 
     def errors(self) -> dict[str, str]:
-        """Reasons of `ConfigError` by field: of each value alone, then of the valid ones together."""
+        """Reasons of `ConfigError` by field: of each value alone, then of the valid ones together; and of the name."""
         values = self.values()
         errors: dict[str, str] = {}
+        if self.name is not None and (reason := name_error(self.name, expanded(self.text("run_dir")))):
+            errors[NAME] = reason
         selected = {name: values[name] for name in _SELECTORS if name in values}
         for name, value in values.items():
             try:
-                make_config(self._complete({**selected, name: value}))
+                make_config(self._complete({**selected, name: value}, self.preset))
             except ConfigError as error:
                 if error.field == name:
                     errors[name] = error.reason
         valid = {name: value for name, value in values.items() if name not in errors}
         try:
-            make_config(self._complete(valid))
+            make_config(self._complete(valid, self.preset))
         except ConfigError as error:
             errors.setdefault(error.field, error.reason)
         return errors
@@ -151,18 +194,28 @@ class Form:
             return f"{parts}; replay in a file"
         return f"{parts}: TOO MUCH" if total > free else parts
 
-    def _complete(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        chosen = {**(PRESETS[self.preset] if self.preset else {}), **values}
+    def _complete(self, values: Mapping[str, Any], preset: str | None) -> dict[str, Any]:
+        chosen = {**(PRESETS[preset].options if preset else {}), **values}
         if self._base is None:
             return chosen
         game, runner = (chosen.get(name, self._base[name]) for name in _SELECTORS)
         return {**carried_over(self._base, game, runner), **chosen}
+
+    def _options(self) -> list[str]:
+        """Typed values of available options, as command-line arguments."""
+        return [self._argument(name) for name in SPECS if name in self._texts and self.offered(name)]
 
     def _argument(self, name: str) -> str:
         text = self._texts[name]
         if isinstance(SPECS[name].default, bool):
             return flag(name) if text == "on" else flag(name).replace("--", "--no-", 1)
         return f"{flag(name)}={text}"
+
+
+def _grouped(text: str) -> str:
+    """A whole number with separators of thousands; other text as it is."""
+    number = read_number(text)
+    return text if isinstance(number, str) else f"{number:,.0f}"
 
 
 def accepted(name: str) -> str:

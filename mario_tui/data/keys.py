@@ -97,7 +97,7 @@ KEYS = (
     Key("first", "g,home", "First", "Select the first run", "home", shown=False),
     Key("last", "G,end", "Last", "Select the last run", "home", shown=False),
     Key("quit_app", "q", "Quit", "Quit; runs keep running", "home"),
-    Key("start", "ctrl+r", "Start", "Start the run (or press Enter)", "form", changes=True),
+    Key("start", "ctrl+r", "Start", "Start the run (or press Enter on the Start button)", "form", changes=True),
     Key("next_group", "f3,ctrl+n", "Next group", "Go to the next group of options", "form"),
     Key("previous_group", "f2", "Previous group", "Go to the previous group of options", "form", shown=False),
     Key("reset", "f4", "Defaults", "Reset all options to their defaults", "form", shown=False),

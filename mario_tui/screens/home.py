@@ -104,7 +104,7 @@ class HomeScreen(PlaceScreen[None]):
         table = self.table
         self.query_one(Preview).show(table.current())
         if not table.listed:
-            start = f" Press {self.mario.key('home.new')}, then Enter to train Mario on stage 1-1, the default."
+            start = f" Press {self.mario.key('home.new')}, then Enter twice to train Mario on stage 1-1, the default."
             self._show_hint("No runs yet." + start * (not self.mario.read_only))
             return
         active = sum(listed.record.state in ACTIVE for listed in table.listed)

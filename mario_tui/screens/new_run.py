@@ -6,40 +6,51 @@ from collections.abc import Mapping
 
 from rich.text import Text
 from textual.app import ComposeResult
-from textual.containers import Horizontal, VerticalScroll
-from textual.events import Key
+from textual.containers import Horizontal, Vertical
+from textual.events import DescendantFocus, Key
 from textual.widget import Widget
-from textual.widgets import Button, Footer, Input, Static, TabbedContent, TabPane
+from textual.widgets import Button, Footer, Static, TabbedContent, TabPane, Tabs
 
 from engine.config.run_config import flag
 from engine.errors import UserError
 from engine.host.client import HostProcess
 from engine.runs.run import Run
-from mario_tui.data.form import ROWS, Form
+from mario_tui.data.form import PRESET, ROWS, Form
 from mario_tui.data.keys import bindings
 from mario_tui.launch import make_plan
 from mario_tui.screens.base import PlaceScreen
 from mario_tui.widgets.field_row import FieldRow, TextField
+from mario_tui.widgets.preset_row import PresetList, make_row
 
 _FIRST = "*"
+
+
+class Group(TabPane):
+    """A group of fields. Unlike other panes it does not select itself when a field in it gets the focus: that message
+    could arrive after a key has selected another group."""
+
+    def on_descendant_focus(self, event: DescendantFocus) -> None:
+        event.prevent_default()
 
 
 class NewRunScreen(PlaceScreen[HostProcess | None]):
     """Returns the host of the started run, or None. `resume`: the run to resume; its options are the defaults.
 
-    The Start button has the focus first, so that Enter starts a run with the defaults. A group's rows are built when it
-    is first shown, so that the form opens at once.
+    Enter moves on: through the fields of a group, then to the Start button, which starts the run. The first group has
+    one field, the preset, so that two presses start a run with the defaults. A group's rows are built when it is first
+    shown, so that the form opens at once.
     """
 
     PLACE = "form"
     BINDINGS = [
         *bindings("form"),
-        ("up", "move(-1)"),
-        ("down", "move(1)"),
+        ("up", "choose(-1)"),
+        ("down", "choose(1)"),
         ("left", "other_button"),
         ("right", "other_button"),
-        ("enter", "start"),  # pressed before the Start button had the focus
+        ("enter", "move(1)"),
     ]
+    AUTO_FOCUS = ""
     CSS_PATH = "new_run.tcss"
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (64, "-normal")]
     VERTICAL_BREAKPOINTS = [(0, "-short"), (18, "-tall")]
@@ -54,11 +65,17 @@ class NewRunScreen(PlaceScreen[HostProcess | None]):
         self._errors: dict[str, str] = {}
         self._rejected = ""
         """The invalid field that prevented the start, until something is changed."""
-        self._pending_focus = ""
+        self._rejected_with: list[str] = []
+        """The form's arguments then."""
+        self._first = next(iter(self._given), PRESET)
+        """The field that has the focus when the form opens: the first one that is filled in."""
+        self._pending_focus = self._first
         """The field to focus as soon as its group is built; `_FIRST` stands for the group's first field."""
         self._ready = False
-        self._early: list[Key] = []
-        """Keys that arrived while a group was being built; they are replayed afterwards."""
+        """Whether the group that is shown is built."""
+        self._keys: list[Key] = []
+        """Keys that are still to be handled."""
+        self._handling = False
         if run_dir is not None:
             self._given["run_dir"] = run_dir
         self._fill()
@@ -71,78 +88,109 @@ class NewRunScreen(PlaceScreen[HostProcess | None]):
     def compose(self) -> ComposeResult:
         title = "New run" if self._resume is None else f"Resume {self._resume.name}"
         yield Static(Text(title, style="bold"), id="title")
-        with TabbedContent(id="groups"):
+        first = ROWS[self._first].metadata["group"]
+        with TabbedContent(id="groups", initial=f"group-{first}"):
             for group in dict.fromkeys(str(spec.metadata["group"]) for spec in ROWS.values()):
-                yield TabPane(group.capitalize(), VerticalScroll(can_focus=False), id=f"group-{group}")
+                yield Group(group.capitalize(), Vertical(classes="rows"), id=f"group-{group}")
         yield Static(id="about")
         yield Static(id="command")
         yield Static(id="memory")
         with Horizontal(id="buttons"):
             yield Button("Start", id="start", variant="success", compact=True)
             yield Button("Cancel", id="cancel", compact=True)
+            yield Static(id="elsewhere")
         yield Footer(show_command_palette=False, compact=True)
 
     def on_mount(self) -> None:
-        self.query_one("#start").focus()
+        self.query_one(Tabs).can_focus = False  # a change of group moves the focus into it
         self._sync()
 
     # ------------------------------------------------------------------------------------------ what it shows
 
     async def on_tabbed_content_tab_activated(self, event: TabbedContent.TabActivated) -> None:
+        """Build the group if it is new, and move the focus into it."""
         pane = event.pane
+        self._ready, self._pending_focus = False, self._pending_focus or _FIRST
+        self.set_focus(None)
         if not pane.query(FieldRow):
             group = str(pane.id).removeprefix("group-")
             names = [name for name, spec in ROWS.items() if spec.metadata["group"] == group]
-            await pane.query_one(VerticalScroll).mount_all(FieldRow(self.form, name) for name in names)
-            self._sync()
-        if self.focused is not None and not self._in_sight(self.focused):
-            self._pending_focus = _FIRST  # the tab was clicked
+            await pane.query_one(".rows").mount_all(make_row(self.form, name) for name in names)
+        self._sync()
         self.call_after_refresh(self._set_ready)
 
     def _set_ready(self) -> None:
-        """Replay the keys that arrived too early."""
         if not self._fields():
             return  # another group was selected in the meantime and is being built
         self._ready = True
-        if self._pending_focus:
-            self._focus(self._pending_focus)
-        early, self._early = self._early, []
-        for key in early:
-            again = Key(key.key, key.character)
-            again.set_sender(self.app)  # otherwise its bindings would not be looked up
-            self.app.post_message(again)
+        self._focus(self._pending_focus)
+        self._handle_keys()
 
     def hold(self, key: Key) -> bool:
-        """Receive keys in the order in which they were typed: keep them while fields are being built, and pass letters
-        to the focused field."""
-        if not self._ready:
-            self._early.append(key)
-        elif isinstance(self.focused, TextField) and key.is_printable and key.character is not None:
-            self.focused.call_later(self.focused.put_in, key.character)  # after it has handled its focus event
-        else:
-            return False
+        """Queue a key: keys are handled one after the other, and wait while a group is being built. Otherwise one that
+        is typed fast would overtake what the key before it does: it would go to the field that had the focus."""
+        self._keys.append(key)
+        self._handle_keys()
         return True
 
+    def _handle_keys(self) -> None:
+        if self._ready and not self._handling:
+            self._handling = True
+            self.app.call_later(self._handle_next_key)
+
+    async def _handle_next_key(self) -> None:
+        if self.app.screen is not self:  # a key has opened another screen
+            for key in self._keys:
+                again = Key(key.key, key.character)
+                again.set_sender(self.app)  # otherwise its bindings would not be looked up
+                self.app.post_message(again)
+            self._keys.clear()
+        if not self._ready or not self._keys:
+            self._handling = False
+            return
+        key = self._keys.pop(0)
+        if isinstance(self.focused, TextField) and key.is_printable and key.character is not None:
+            self.focused.call_later(self.focused.put_in, key.character)
+        else:
+            await self.app._check_bindings(key.key)
+        after = self.focused or self  # it first handles what the key has caused, such as its focus event
+        after.call_later(self.app.call_later, self._handle_next_key)
+
     def on_field_row_changed(self) -> None:
-        self._rejected = ""
+        if self.form.arguments() != self._rejected_with:  # equal: typed before the start, whose answer must stay
+            self._rejected = ""
         self._sync()
 
-    def on_field_row_entered(self, event: FieldRow.Entered) -> None:
-        self._describe(event.field)
+    def on_descendant_focus(self) -> None:
+        self._describe()
 
-    def _describe(self, field: str) -> None:
-        """Show the field's full help or error in the line below the fields."""
-        wrong = field in self._errors
-        if wrong:
-            name = f"Not started: {flag(field)} " if field == self._rejected else ""
-            self._show_about(Text(f"✗ {name}{self._errors[field]}"), wrong=True)
-        else:
-            self._show_about(self.query_one(f"#row-{field}", FieldRow).about, wrong=False)
+    def on_resize(self) -> None:
+        self.call_after_refresh(self._keep_in_sight)
+
+    def _describe(self) -> None:
+        """Show the full help or error of what has the focus in the line below the fields."""
+        row = next((row for row in self.query(FieldRow) if row.has_focus_within), None)
+        if row is not None:
+            error = self._errors.get(row.field)
+            refused = f"Not started: {flag(row.field)} " if row.field == self._rejected else ""
+            self._show_about(row.about if error is None else Text(f"✗ {refused}{error}"), wrong=error is not None)
+        elif self.focused is self.query_one("#start"):
+            for field, error in self._errors.items():
+                self._show_about(Text(f"✗ {flag(field)} {error}"), wrong=True)
+                return
+            self._show_about(Text("enter: start the run"), wrong=False)
+        elif self.focused is self.query_one("#cancel"):
+            self._show_about(Text("enter: go back without starting a run"), wrong=False)
 
     def _show_about(self, text: Text, *, wrong: bool) -> None:
         about = self.query_one("#about", Static)
         about.set_class(wrong, "-wrong")
         about.update(text)
+        self.call_after_refresh(self._keep_in_sight)  # a longer text leaves less room for the fields
+
+    def _keep_in_sight(self) -> None:
+        if self.focused is not None:
+            self.focused.scroll_visible(animate=False)
 
     def _sync(self) -> None:
         """Update everything that depends on the typed values."""
@@ -157,22 +205,28 @@ class NewRunScreen(PlaceScreen[HostProcess | None]):
             group = str(pane.id).removeprefix("group-")
             tab = tabs.get_tab(pane)
             tab.display = group in offered
-            tab.label = group.capitalize() + (" ✗" if group in wrong else "")
+            label = group.capitalize() + (" ✗" if group in wrong else "")
+            if str(tab.label) != label:
+                tab.label = label
         self.query_one("#command", Static).update(Text(self.form.command(), no_wrap=True, overflow="ellipsis"))
         memory = self.form.memory()
         self.query_one("#memory", Static).update(Text(memory, style="bold red" if "TOO MUCH" in memory else ""))
         self._errors = errors
-        for row in self.query(FieldRow):
-            if row.has_focus_within:
-                self._describe(row.field)
+        self._show_elsewhere()
+        self._describe()
+
+    def _show_elsewhere(self) -> None:
+        """Beside the buttons, show the first error of another group, whose tab may be out of sight."""
+        here = self.query_one(TabbedContent).active.removeprefix("group-")
+        groups = {name: str(ROWS[name].metadata["group"]) for name in self._errors if self.form.offered(name)}
+        found = next((name for name, group in groups.items() if group != here), None)
+        text = "" if found is None else f"✗ {groups[found].capitalize()}: {flag(found)} {self._errors[found]}"
+        self.query_one("#elsewhere", Static).update(Text(text))
 
     # ------------------------------------------------------------------------------------------ what it does
 
     async def on_button_pressed(self, event: Button.Pressed) -> None:
         await self.run_action("start" if event.button.id == "start" else "cancel")
-
-    async def on_input_submitted(self, event: Input.Submitted) -> None:
-        await self.run_action("start")
 
     def action_start(self) -> None:
         """Start the run, or go to the first invalid field."""
@@ -187,12 +241,14 @@ class NewRunScreen(PlaceScreen[HostProcess | None]):
             name, reason = next(iter(self._errors.items()))
             if self.form.offered(name):  # not a preset's option for another runner
                 self._go_to(name)
-            self._rejected = name
+            self._rejected, self._rejected_with = name, self.form.arguments()
             self._show_about(Text(f"✗ Not started: {flag(name)} {reason}"), wrong=True)
             return
         try:
             resume = None if self._resume is None else str(self._resume.path)
-            self.dismiss(make_plan(self.form.values(), resume=resume, preset_name=self.form.preset).start())
+            form = self.form
+            plan = make_plan(form.values(), resume=resume, preset_name=form.preset, name=form.name)
+            self.dismiss(plan.start())
         except UserError as error:
             self._show_about(Text(str(error)), wrong=True)
 
@@ -222,15 +278,17 @@ class NewRunScreen(PlaceScreen[HostProcess | None]):
         rows = pane.query(FieldRow) if pane is not None else ()
         return [row.editor for row in rows if row.display and row.is_mounted]
 
-    def _in_sight(self, widget: Widget) -> bool:
-        return all(node.display for node in widget.ancestors_with_self if isinstance(node, Widget))
-
     def action_move(self, by: int) -> None:
-        """Move the focus up or down through the fields and the buttons, wrapping around."""
+        """Move the focus up or down through the fields and the Start button, wrapping around."""
         stops: list[Widget] = [*self._fields(), self.query_one("#start")]
         focused = self.query_one("#start") if self.focused is self.query_one("#cancel") else self.focused
-        at = stops.index(focused) if focused in stops else (-1 if by > 0 else 0)  # -1: on the tabs above
+        at = stops.index(focused) if focused in stops else (-1 if by > 0 else 0)  # nothing has the focus
         self.set_focus(stops[(at + by) % len(stops)])
+
+    def action_choose(self, by: int) -> None:
+        """Up or down: the next preset in their list, else the next field."""
+        if not (isinstance(self.focused, PresetList) and self.focused.step(by)):
+            self.action_move(by)
 
     def action_other_button(self) -> None:
         buttons = [self.query_one("#start"), self.query_one("#cancel")]
@@ -251,10 +309,7 @@ class NewRunScreen(PlaceScreen[HostProcess | None]):
     def action_reset(self) -> None:
         self._fill()
         for field in self.query(FieldRow).results(FieldRow):
-            editor = field.editor
-            if isinstance(editor, Input):
-                with self.prevent(Input.Changed):
-                    editor.value = self.form.typed(field.field)
+            field.clear()
         self._sync()
 
     def action_cancel(self) -> None:

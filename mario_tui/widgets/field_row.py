@@ -6,25 +6,36 @@ from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Horizontal
-from textual.events import DescendantFocus, Key
+from textual.events import Key
 from textual.message import Message
+from textual.widget import Widget
 from textual.widgets import Input, Select, Static
 
 from mario_tui.data.form import ROWS, Form, accepted
 
 
 class Choice(Select[str], inherit_bindings=False):
-    """A select without arrow-key bindings, which belong to the form."""
+    """A select that left and right turn. Up, down and Enter belong to the form."""
 
-    BINDINGS = [Binding("enter,space", "show_overlay", "Choose", show=False)]
+    BINDINGS = [
+        Binding("space", "show_overlay", "Choose", show=False),
+        Binding("left", "turn(-1)", "Previous", show=False),
+        Binding("right", "turn(1)", "Next", show=False),
+    ]
+
+    def action_turn(self, by: int) -> None:
+        values = [value for _, value in self._options]
+        self.value = values[(values.index(self.value) + by) % len(values)]
 
 
-class TextField(Input):
-    """An input that receives letters from the screen instead of its own queue.
+class TextField(Input, inherit_bindings=False):
+    """An input that receives letters from the screen instead of its own queue. Enter belongs to the form.
 
     A key that moves the focus goes through the application first. Letters typed after it in the same batch would
     otherwise still reach this widget.
     """
+
+    BINDINGS = [binding for binding in Input.BINDINGS if isinstance(binding, Binding) and binding.action != "submit"]
 
     async def _on_key(self, event: Key) -> None:
         event.prevent_default()
@@ -43,85 +54,99 @@ class FieldRow(Horizontal):
     class Changed(Message):
         """The user changed the field."""
 
-    class Entered(Message):
-        """The field got the focus."""
-
-        def __init__(self, name: str) -> None:
-            super().__init__()
-            self.field = name
-
     def __init__(self, form: Form, field: str) -> None:
         super().__init__(id=f"row-{field}", classes="option")
         self._form, self.field = form, field
         self._spec = ROWS[field]
         self.about = Text()
-        """The full help or error."""
+        """The full help, or the error."""
+        self._shown = Text()
 
     def compose(self) -> ComposeResult:
+        yield Static(self.field.replace("_", "-"), classes="name")
+        yield self.make_editor()
+        yield Static(classes="about")
+
+    def make_editor(self) -> Widget:
         form, field = self._form, self.field
-        yield Static(field.replace("_", "-"), classes="name")
         choices = ("on", "off") if isinstance(self._spec.default, bool) else self._spec.metadata["choices"]
         if choices:
-            yield Choice(
+            return Choice(
                 [(choice, choice) for choice in choices],
                 value=form.text(field),
                 allow_blank=False,
                 id=f"edit-{field}",
                 compact=True,
             )
-        else:
-            placeholder = form.default(field) or "none"
-            yield TextField(form.typed(field), placeholder=placeholder, id=f"edit-{field}", compact=True)
-        yield Static(classes="about")
+        return TextField(form.typed(field), placeholder=form.default_shown(field), id=f"edit-{field}", compact=True)
 
     def on_mount(self) -> None:
         self.sync("")
 
     @property
-    def editor(self) -> Input | Choice:
-        editor = self.query_one(f"#edit-{self.field}")
-        assert isinstance(editor, Input | Choice)
-        return editor
+    def editor(self) -> Widget:
+        return self.query_one(f"#edit-{self.field}")
 
     def sync(self, error: str) -> None:
         """Show the form's current value, and `error` if it is not empty."""
-        form, editor = self._form, self.editor
-        self.display = form.offered(self.field)
+        form, field = self._form, self.field
+        self.display = form.offered(field)
         with self.prevent(Input.Changed, Select.Changed):
-            if isinstance(editor, Choice):
-                if editor.value != form.text(self.field):
-                    editor.value = form.text(self.field)
-            else:
-                editor.placeholder = form.default(self.field) or "none"
-                if not form.typed(self.field) and editor.value.strip() != form.default(self.field):
-                    editor.value = ""
+            self.show_value()
         self.set_class(bool(error), "-wrong")
-        self.set_class(bool(form.typed(self.field)), "-typed")
-        help = str(self._spec.metadata["help"]).replace("%%", "%")
-        limits = accepted(self.field)
-        about = f"✗ {error}" if error else f"{help} ({limits})" if limits else help
-        self.query_one(".about", Static).update(Text(about))
-        self.about = Text(about)
+        self.set_class(bool(form.typed(field)), "-typed")
+        limits = accepted(field)
+        help, default = form.help(field), f"default: {form.default_shown(field)}"
+        self.about = Text(f"✗ {error}" if error else f"{help} ({f'{limits}; ' if limits else ''}{default})")
+        self.show_about(Text(f"✗ {error}" if error else f"{help} ({limits})" if limits else help))
         self.tooltip = self.about
+
+    def show_value(self) -> None:
+        form, field, editor = self._form, self.field, self.editor
+        if isinstance(editor, Choice):
+            if editor.value != form.text(field):
+                editor.value = form.text(field)
+        elif isinstance(editor, Input):
+            editor.placeholder = form.default_shown(field)
+            if not form.typed(field) and editor.value.strip() != form.default(field):
+                editor.value = ""
+
+    def show_about(self, text: Text) -> None:
+        if text != self._shown:  # every key typed in the form comes here
+            self._shown = text
+            self.query_one(".about", Static).update(text)
+
+    def value(self) -> str:
+        """What the editor shows, which the form may not know yet."""
+        editor = self.editor
+        assert isinstance(editor, Input | Choice)
+        return str(editor.value)
+
+    def clear(self) -> None:
+        """Empty the editor after the form was reset."""
+        editor = self.editor
+        if isinstance(editor, Input):
+            with self.prevent(Input.Changed):
+                editor.value = self._form.typed(self.field)
 
     def take(self) -> bool:
         """Write the editor's value into the form; returns whether it changed."""
-        form, value = self._form, str(self.editor.value)
+        form, value = self._form, self.value()
         known = form.typed(self.field) if isinstance(self.editor, Input) else form.text(self.field)
         if value.strip() == known:
             return False
         form.set(self.field, value)
         return True
 
-    def on_input_changed(self, event: Input.Changed) -> None:
-        event.stop()
+    def changed(self) -> None:
+        """Tell the screen, if the value differs from the form's."""
         if self.take():
             self.post_message(self.Changed())
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        event.stop()
+        self.changed()
 
     def on_select_changed(self, event: Select.Changed) -> None:
         event.stop()
-        if self.take():
-            self.post_message(self.Changed())
-
-    def on_descendant_focus(self, event: DescendantFocus) -> None:
-        self.post_message(self.Entered(self.field))
+        self.changed()

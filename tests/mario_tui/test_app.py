@@ -94,8 +94,10 @@ async def test_a_run_from_home_detach_and_attach_with_history(tmp_path: Path, mo
         assert isinstance(app.screen, HomeScreen)
         await pilot.press("enter")  # no run yet: Enter offers a new one
         assert isinstance(app.screen, NewRunScreen)
+        await pilot.press("f3")
+        await until(pilot, lambda: app.screen.query("#edit-seed"), "the group")
         app.screen.query_one("#edit-seed", Input).value = "-1"
-        await pilot.press("enter")
+        await pilot.press("ctrl+r")
         assert isinstance(app.screen, NewRunScreen)  # refused, with the reason at the field
         row = app.screen.query_one("#row-seed")
         assert "✗ must be a whole number between 0 and 4,294,967,295, got -1" in str(row.query_one(".about").render())
@@ -147,7 +149,9 @@ async def test_resume_of_a_complete_run_asks_for_more_steps(finished_run: Finish
         async with app.run_test(size=(80, 24)) as pilot:
             await pilot.press("r")
             assert isinstance(app.screen, NewRunScreen)
+            await until(pilot, lambda: app.focused is not None and app.focused.id == "edit-steps", "the field")
             assert app.screen.query_one("#edit-steps", Input).value == "4000"
+            assert not app.screen.query_one("#row-name").display  # a resumed run keeps its name
             await pilot.press("escape", "enter")
             dashboard = app.screen  # a finished run opens, too
             assert isinstance(dashboard, DashboardScreen)

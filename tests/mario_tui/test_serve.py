@@ -29,7 +29,7 @@ async def test_two_visitors_have_a_client_each_and_ctrl_c_ends_it(served: Served
     await other.wait_for("first")
     assert len(served.apps()) == 2
     await one.send("n")
-    await one.wait_for("async-envs")
+    await one.wait_for("apex-classic")
     await other.send("q")
     await other.until_closed()
     wait_until(lambda: len(served.apps()) == 1, "the end of one visit")

@@ -25,7 +25,7 @@ def test_a_preset_makes_a_run_and_gives_way_to_file_and_flags(name: str, tmp_pat
     file.write_text(f'runner = "{config.runner}"\nbatch_size = 128\nsync_every = 77\n')
     config = make_plan({"sync_every": 78, "seed": 5}, config_file=file, preset_name=name).config
     assert (config.batch_size, config.sync_every, config.seed) == (128, 78, 5)
-    assert config.save_every == PRESETS[name].get("save_every", RunConfig.save_every)
+    assert config.save_every == PRESETS[name].options.get("save_every", RunConfig.save_every)
 
 
 SINGLE, TWO, THREE = (" or ".join(f"--runner {name}" for name in names) for names in (

@@ -189,7 +189,7 @@ def test_no_color_means_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     terminal = Terminal(cwd=tmp_path)
     terminal.wait_for("No runs yet")
     terminal.send("n")
-    terminal.wait_for("async-envs", "Start")
+    terminal.wait_for("apex-classic", "Start")
     os.kill(terminal.pid, 15)
     assert terminal.wait() == 0
     styles = re.findall(rb"\x1b\[([\d;]*)m", bytes(terminal.raw))

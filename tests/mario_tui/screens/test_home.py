@@ -401,7 +401,8 @@ async def test_sizes(tmp_path: Path) -> None:
         assert isinstance(app.screen, HomeScreen)
         assert len(app.screen_stack) == 2
         await until(pilot, lambda: table.virtual_size.width <= 80, "a table that fits")
-        await pilot.press("n")
+        await pilot.press("n", "f3")
+        await until(pilot, lambda: app.screen.query("#edit-stage"), "the fields")
         await pilot.resize_terminal(30, 8)
         await pilot.resize_terminal(50, 20)
         assert isinstance(app.screen, NewRunScreen)

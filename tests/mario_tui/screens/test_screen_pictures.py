@@ -19,7 +19,6 @@ from engine.runs.run import Run
 from mario_tui.app import MarioApp
 from mario_tui.data import form
 from mario_tui.screens.compare import CompareScreen
-from mario_tui.widgets.field_row import FieldRow
 from mario_tui.widgets.preview import Preview
 from mario_tui.widgets.runs_table import RunsTable
 from tests.support.app import RECORDING, record_of, until
@@ -70,10 +69,16 @@ async def compared(pilot: Pilot[Any]) -> None:
     await until(pilot, lambda: "no data yet" not in str(screen.query_one("#compared").render()), "both recordings")
 
 
-async def filled(pilot: Pilot[Any]) -> None:
-    await pilot.press("n")
+async def preset_chosen(pilot: Pilot[Any]) -> None:
+    await pilot.press("n", "down", "down")
     screen: Any = pilot.app.screen
-    await until(pilot, lambda: screen.query(FieldRow), "the fields")
+    await until(pilot, lambda: "--preset=apex-classic" in str(screen.query_one("#command").render()), "the preset")
+
+
+async def filled(pilot: Pilot[Any]) -> None:
+    await pilot.press("n", "f3")
+    screen: Any = pilot.app.screen
+    await until(pilot, lambda: screen.query("#edit-seed"), "the fields")
     screen.query_one("#edit-seed").value = "-1"
     screen.query_one("#edit-steps").value = "4e6"
     screen.query_one("#edit-seed").focus()
@@ -111,7 +116,11 @@ async def previewed(pilot: Pilot[Any]) -> None:
 
 @pytest.mark.parametrize("theme", THEMES)
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("what", [chosen, filled, compared, helped], ids=["home", "form", "compare", "help"])
+@pytest.mark.parametrize(
+    "what",
+    [chosen, preset_chosen, filled, compared, helped],
+    ids=["home", "presets", "form", "compare", "help"],
+)
 def test_snapshot(snap_compare: Any, what: Any, size: str, theme: str) -> None:
     async def settle(pilot: Pilot[Any]) -> None:
         await what(pilot)

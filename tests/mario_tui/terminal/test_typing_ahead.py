@@ -17,7 +17,7 @@ from tests.support.program import PROGRAM, FinishedRun, Terminal, run_program, t
 def test_keys_typed_ahead_start_the_default_run(tmp_path: Path) -> None:
     terminal = Terminal(cwd=tmp_path)
     terminal.wait_for("No runs yet")
-    terminal.send("n\r")  # before the form is there
+    terminal.send("n\r\r")  # before the form is there
     terminal.wait_for("Actors", "mario-1-1")
     run = the_run(tmp_path)
     terminal.send("q")
@@ -44,7 +44,7 @@ def test_a_terminal_that_hangs_up_leaves_nothing_running(keys: str, tmp_path: Pa
     terminal = Terminal(cwd=tmp_path)
     terminal.wait_for("No runs yet")
     terminal.send(keys)
-    terminal.wait_for("async-envs" if keys else "No runs yet")
+    terminal.wait_for("apex-classic" if keys else "No runs yet")
     terminal.hang_up()
     assert terminal.wait() == 0
 
