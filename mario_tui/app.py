@@ -16,6 +16,7 @@ from typing import Any
 from textual import events
 from textual.app import App, SystemCommand
 from textual.await_complete import AwaitComplete
+from textual.command import Command, CommandPalette
 from textual.notifications import SeverityLevel
 from textual.screen import Screen
 
@@ -28,6 +29,7 @@ from engine.runtime.text import printable
 from mario_tui.data import themes
 from mario_tui.data.keys import bindings, first_key, keys_in
 from mario_tui.data.settings import SettingsError, load_settings, remember_theme, settings_path
+from mario_tui.palette import Themes, help_with_keys
 from mario_tui.screens.base import PlaceScreen
 from mario_tui.screens.dashboard import DashboardScreen
 from mario_tui.screens.dialogs import HelpScreen
@@ -85,6 +87,8 @@ class MarioApp(SafeApp[None]):
         known = self.settings.theme in self.available_themes
         self.theme = themes.WITHOUT_COLOUR if no_color else self.settings.theme if known else themes.DEFAULT
         self._chosen = self.theme
+        self._previewing = False
+        """Whether the list of themes is open, whose highlighted theme is shown, but not saved."""
         self._interrupted_at = -_DOUBLE_PRESS_S
         self._server_pid = os.getppid()
         self._has_terminal = os.isatty(0)
@@ -139,14 +143,16 @@ class MarioApp(SafeApp[None]):
     # ------------------------------------------------------------------------------------------ keys and palette
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
-        """Commands of the palette: the actions of this screen, the global ones, and the theme."""
+        """Commands of the palette, with their keys: the actions of this screen, the global ones, and the theme."""
+        keymap = self.settings.keys
         if isinstance(screen, PlaceScreen):
             for key in keys_in(screen.PLACE):
                 if screen.check_action(key.action, ()):
-                    yield SystemCommand(key.label, key.help, getattr(screen, f"action_{key.action}"))
+                    help = help_with_keys(key, keymap)
+                    yield SystemCommand(key.label, help, getattr(screen, f"action_{key.action}"))
         for key in keys_in("everywhere"):
             if key.action != "command_palette":  # already open
-                yield SystemCommand(key.label, key.help, getattr(self, f"action_{key.action}"))
+                yield SystemCommand(key.label, help_with_keys(key, keymap), getattr(self, f"action_{key.action}"))
         yield SystemCommand("Theme", "Change the colours and save the choice", self.action_change_theme)
 
     def key(self, id: str) -> str:
@@ -198,9 +204,29 @@ class MarioApp(SafeApp[None]):
 
     # ------------------------------------------------------------------------------------------ themes
 
-    def watch_theme(self, name: str) -> None:
+    def search_themes(self) -> None:
+        """Open the list of themes."""
+        self._previewing = True
+        self.push_screen(CommandPalette(providers=[Themes], placeholder="Search for themes…"))
+
+    def on_command_palette_option_highlighted(self, event: CommandPalette.OptionHighlighted) -> None:
+        option = event.highlighted_event.option
+        if self._previewing and isinstance(option, Command) and option.hit.text in self.available_themes:
+            self.theme = option.hit.text
+
+    def on_command_palette_closed(self, event: CommandPalette.Closed) -> None:
+        if not self._previewing:
+            return
+        self._previewing = False
+        if event.option_selected:
+            self.call_later(self.watch_theme)  # after the command, which sets the theme
+        else:
+            self.theme = self._chosen
+
+    def watch_theme(self) -> None:
         """Save a theme that the user chose."""
-        if not self.is_running or name == self._chosen:
+        name = self.theme
+        if not self.is_running or self._previewing or name == self._chosen:
             return
         self._chosen = name
         if self.read_only or self.no_color:
@@ -224,8 +250,10 @@ class MarioApp(SafeApp[None]):
         shown = self._user_themes.get(self.theme)
         for warning in self._register_themes():
             self._warn(warning)
-        if self.theme not in self.available_themes:  # its file was deleted
-            self._chosen = self.theme = themes.DEFAULT
+        if self._chosen not in self.available_themes:  # its file was deleted
+            self._chosen = themes.DEFAULT
+        if self.theme not in self.available_themes:
+            self.theme = self._chosen
         elif self._user_themes.get(self.theme) != shown:
             self.mutate_reactive(App.theme)
 

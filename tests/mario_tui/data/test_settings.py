@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+from textual.command import CommandList, CommandPalette
+from textual.pilot import Pilot
 
 from mario_tui.app import MarioApp
 from mario_tui.data.settings import Settings, SettingsError, load_settings, remember_theme, settings_path
@@ -108,6 +111,14 @@ async def test_keys_of_the_settings_are_bindings_help_and_footer(tmp_path: Path)
         await pilot.press("escape", "f1")
         assert isinstance(app.screen, HelpScreen)
         assert "a or f2" in app.export_screenshot().replace("&#160;", " ")
+        await pilot.press("escape", "ctrl+p", *"new run")
+        await until(
+            pilot,
+            lambda: app.screen.query(CommandList) and app.screen.query_one(CommandList).option_count == 1,
+            "the command",
+        )
+        command = app.screen.query_one(CommandList).get_option_at_index(0)
+        assert str(command.prompt) == "New run\nStart a new run · a or f2"
 
 
 async def test_complaints_are_notes_and_do_not_stop_the_start(tmp_path: Path) -> None:
@@ -134,10 +145,75 @@ async def test_a_theme_is_chosen_in_the_palette_and_remembered(tmp_path: Path) -
         await until(pilot, lambda: app.theme == "castle", "the theme")
         await until(pilot, lambda: load_settings()[0].theme == "castle", "the line in the settings")
     assert MarioApp().theme == "castle"
-    visitor = MarioApp(run_dir=str(tmp_path), read_only=True)
-    async with visitor.run_test(size=(80, 24)) as pilot:
-        visitor.theme = "ansi"
+
+
+async def list_of_themes(pilot: Pilot[Any]) -> None:
+    """Open it, until the themes are shown."""
+    pilot.app.action_change_theme()
+    await until(pilot, lambda: pilot.app.screen.query("CommandList"), "the list")
+    await until(pilot, lambda: pilot.app.screen.query_one(CommandList).option_count > 6, "the themes")
+    await pilot.pause()
+
+
+async def test_the_highlighted_theme_is_previewed_and_saved_only_when_chosen(tmp_path: Path) -> None:
+    path = write('theme = "castle"\n')
+    app = MarioApp(run_dir=str(tmp_path))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await list_of_themes(pilot)
+        assert app.theme == "castle"  # the theme in use comes first
+        others = sorted(app.available_themes.keys() - {"castle"})
+        for name in (others[0], others[1]):
+            await pilot.press("down")
+            await until(pilot, lambda name=name: app.theme == name, name)
+        await pilot.press(*"daylight")
+        await until(pilot, lambda: app.theme == "daylight", "the theme that matches")
+        background = app.get_css_variables()["background"]
+        await pilot.press("escape")
+        await until(pilot, lambda: app.theme == "castle", "the theme before")
+        assert app.get_css_variables()["background"] != background
+        assert path.read_text() == 'theme = "castle"\n'
+        await list_of_themes(pilot)
+        await pilot.press("down", "down")
+        await until(pilot, lambda: app.theme == others[1], "the preview")
+        await pilot.press("enter")
+        await until(pilot, lambda: path.read_text() == f'theme = "{others[1]}"\n', "the line in the settings")
+        assert app.theme == others[1]
+
+
+async def test_a_read_only_visitor_chooses_a_theme_that_is_not_saved(tmp_path: Path) -> None:
+    path = write('theme = "castle"\n')
+    app = MarioApp(run_dir=str(tmp_path), read_only=True)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await list_of_themes(pilot)
+        await pilot.press("down")
+        await until(pilot, lambda: app.theme != "castle", "the preview")
+        previewed = app.theme
+        await pilot.press("enter")
+        await until(pilot, lambda: not isinstance(app.screen, CommandPalette), "the end of the list")
+        await list_of_themes(pilot)
+        await pilot.press("down", "escape")
+        await until(pilot, lambda: not isinstance(app.screen, CommandPalette), "the end of the list")
+        await until(pilot, lambda: app.theme == previewed, "the chosen theme")
+        app.theme = "ansi"
         await pilot.pause()
+    assert path.read_text() == 'theme = "castle"\n'
+
+
+async def test_a_theme_whose_file_goes_during_a_preview_leaves_the_chosen_one(tmp_path: Path) -> None:
+    write('theme = "castle"\n')
+    user_folder().mkdir(parents=True)
+    mine = user_folder() / "mine.toml"
+    mine.write_text('name = "mine"\nprimary = "#123456"\n')
+    app = MarioApp(run_dir=str(tmp_path))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await list_of_themes(pilot)
+        await pilot.press(*"mine")
+        await until(pilot, lambda: app.theme == "mine", "the preview")
+        mine.unlink()
+        await until(pilot, lambda: app.theme == "castle", "the chosen theme")
+        await pilot.press("escape")
+        await until(pilot, lambda: not isinstance(app.screen, CommandPalette), "the end of the list")
+        assert app.theme == "castle"
     assert load_settings()[0].theme == "castle"
 
 
