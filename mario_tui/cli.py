@@ -233,9 +233,9 @@ def _charts(path: Path) -> Path | None:
     """The path if it is an event file or a folder of event files, but not a run."""
     if (path / RECORD_FILE).exists() or not path.exists():
         return None
-    from mario_tui.data.event_files import event_files, is_event_file  # slow: it imports TensorBoard
+    from mario_tui.data.event_files import event_files, problem_of  # slow: it imports TensorBoard
 
-    found = bool(event_files(path)) if path.is_dir() else is_event_file(path)
+    found = bool(event_files(path)) if path.is_dir() else not problem_of(path)
     return path if found else None
 
 
@@ -250,7 +250,9 @@ def _run_of(name: str, run_dir: str | None) -> Run:
         if path.is_dir():
             raise UserError(f"{name}: the folder contains neither a run nor event files") from None
         if path.is_file():
-            raise UserError(f"{name}: not a TensorBoard event file") from None
+            from mario_tui.data.event_files import problem_of
+
+            raise UserError(f"{name}: {problem_of(path)}") from None
         raise
 
 

@@ -114,10 +114,13 @@ class ChartsScreen(ChartScreen):
         series = []
         x = 0 if self._sorted_by == "steps" else 1
         for inside, history in self.events.tags[tag].items():
-            placed = (point for point in history.points if math.isfinite(point[1]))
-            points = sorted(placed, key=lambda point: point[x])
-            steps, seconds, values = zip(*points, strict=True) if points else ((), (), ())
-            series.append(Series(inside, self._colours[inside], steps, seconds, values))
+            columns: Sequence[Sequence[float]] = (history.steps, history.seconds, history.values, history.means)
+            if not history.ordered:
+                placed = (point for point in zip(*columns, strict=True) if math.isfinite(point[1]))
+                points = sorted(placed, key=lambda point: point[x])
+                columns = list(zip(*points, strict=True)) if points else [()] * 4
+            steps, seconds, values, means = columns
+            series.append(Series(inside, self._colours[inside], steps, seconds, values, means=means))
         return series
 
     def draw_charts(self) -> None:

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.compat.proto.tensor_pb2 import TensorProto
 from tensorboard.compat.proto.tensor_shape_pb2 import TensorShapeProto
@@ -20,31 +19,21 @@ from textual.widgets import Static
 
 from engine.protocol.messages import Evaluation
 from mario_tui.app import MarioApp
-from mario_tui.data import event_files as reader
 from mario_tui.data import format as written
-from mario_tui.data.event_files import EventFolder, event_files, is_event_file
+from mario_tui.data.event_files import EventFolder, event_files, files, folder, problem_of, scan
 from mario_tui.widgets.charts.comparison import Comparison, Series, reach_of
 from mario_tui.widgets.charts.view import AXES, ChartView
 from tests.support.app import until
+from tests.support.event_files import event, record, scalar
 from tests.support.program import run_program
 
 GIB = 2**30
 LARGEST = 1.7e308
 
 
-def record(data: bytes, length: int | None = None) -> bytes:
-    return struct.pack("<QI", len(data) if length is None else length, 0) + data + bytes(4)
-
-
-def scalar(tag: str, value: float, step: int = 1, wall_time: float = 1.0) -> bytes:
-    summary = Summary(value=[Summary.Value(tag=tag, simple_value=value)])
-    return record(Event(wall_time=wall_time, step=step, summary=summary).SerializeToString())
-
-
 def tensor(sizes: list[int], **content: object) -> bytes:
     shape = TensorShapeProto(dim=[TensorShapeProto.Dim(size=size) for size in sizes])
-    value = Summary.Value(tag="tensor", tensor=TensorProto(dtype=1, tensor_shape=shape, **content))
-    return record(Event(step=1, summary=Summary(value=[value])).SerializeToString())
+    return event(Summary.Value(tag="tensor", tensor=TensorProto(dtype=1, tensor_shape=shape, **content)))
 
 
 def sparse(path: Path, head: bytes, size: int) -> None:
@@ -101,42 +90,42 @@ def test_what_holds_no_scalar_is_no_hindrance(kind: str, tmp_path: Path) -> None
 @pytest.mark.parametrize("kind", ["fifo", "device", "itself"])
 def test_what_is_no_file_is_not_waited_for(kind: str, tmp_path: Path) -> None:
     BAD[kind][0](tmp_path / "x")
-    assert not is_event_file(tmp_path / "x")
+    assert problem_of(tmp_path / "x")
     done = run_program("attach", "x", cwd=tmp_path, check=2)
     assert len(done.stderr.splitlines()) == 1
 
 
 def test_folders_without_end_are_left_at_some_depth(tmp_path: Path) -> None:
     (tmp_path / "0.tfevents").write_bytes(scalar("loss", 1.0))
-    folder = tmp_path
-    for _ in range(2 * reader._MAX_DEPTH):
-        folder /= "d"
-        folder.mkdir()
-        (folder / "x.tfevents").touch()
+    inner = tmp_path
+    for _ in range(2 * files._MAX_DEPTH):
+        inner /= "d"
+        inner.mkdir()
+        (inner / "x.tfevents").touch()
     (tmp_path / "d" / "back").symlink_to(tmp_path)
     found = event_files(tmp_path)
     assert found[0].name == "0.tfevents"
-    assert len(found) == 1 + reader._MAX_DEPTH
+    assert len(found) == 1 + files._MAX_DEPTH
 
 
 def test_memory_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many scalars there are: they are read in portions, and kept are so many tags and so many points."""
-    monkeypatch.setattr(reader, "_BATCH", 100)
-    monkeypatch.setattr(reader, "MOST_SERIES", 30)
-    monkeypatch.setattr(reader, "MOST_IN_ALL", 500)
-    (tmp_path / "x.tfevents").write_bytes(
-        b"".join(scalar(f"{'long' * 500}{tag}", tag, step) for step in range(40) for tag in range(40))
-    )
+    monkeypatch.setattr(folder, "_FIRST_BATCH", 2**14)
+    monkeypatch.setattr(folder, "_BATCH", 2**15)
+    monkeypatch.setattr(folder, "MOST_SERIES", 30)
+    monkeypatch.setattr(folder, "MOST_IN_ALL", 500)
+    content = b"".join(scalar(f"{'long' * 500}{tag}", tag, step) for step in range(40) for tag in range(40))
+    (tmp_path / "x.tfevents").write_bytes(content)
     events, portions, seen = EventFolder(tmp_path), 0, 0
     while events.take_in(news := events.collect()):
-        portions, seen = portions + 1, seen + len(news.scalars)
-        assert len(news.scalars) <= 100
+        portions, seen = portions + 1, seen + news.scalars
         kept = [history for inside in events.tags.values() for history in inside.values()]
         assert len(kept) <= 30
-        assert sum(len(history.points) for history in kept) <= 600
-    assert (portions, seen) == (16, 1600)
+        assert sum(map(len, kept)) <= 500
+    assert len(content) / 2**17 <= portions
+    assert seen == 30 * 40
     assert events.left_out
-    assert {len(tag) for tag in events.tags} == {reader._MAX_TAG_LENGTH}
+    assert {len(tag) for tag in events.tags} == {scan.MOST_LETTERS}
 
 
 async def test_the_screen_shows_what_numbers_can_be(tmp_path: Path) -> None:

@@ -28,7 +28,8 @@ class Series:
     """A named line: environment steps and seconds of training, both increasing, and values.
 
     `bounds`: lower and upper bounds of an interval around the values, with the same length, or nothing. `index`
-    determines colour and marker.
+    determines colour and marker. `means`: what is smoothed instead of the values, if these are only the extremes of
+    what was measured.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Series:
     values: Sequence[float] = ()
     bounds: tuple[Sequence[float], ...] = ()
     pinned: bool = False
+    means: Sequence[float] = ()
 
     @property
     def marker(self) -> str:
@@ -96,7 +98,8 @@ class Comparison(Plot):
         for index, each in enumerate(self._series):
             ink = FIRST_INK + 2 * index
             behind = each.bounds or ([each.values] if weight else ())
-            curves.append(Curve(each.xs(self.view.axis), smooth(each.values, weight), ink, ink + 1, behind))
+            line = smooth(each.means or each.values, weight) if weight else each.values
+            curves.append(Curve(each.xs(self.view.axis), line, ink, ink + 1, behind))
         return curves
 
     def inks(self) -> list[Style]:

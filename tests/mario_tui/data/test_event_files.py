@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import itertools
+import os
 import random
 import re
 import struct
@@ -20,12 +22,13 @@ from engine.monitoring.tensorboard import EPISODE_POINTS, ScalarWriter
 from engine.protocol.messages import Episode
 from mario_tui.app import MarioApp
 from mario_tui.cli import _charts, run
-from mario_tui.data.event_files import MOST_POINTS, EventFolder, _records, scalars_of
+from mario_tui.data.event_files import EventFolder, scalars_in
 from mario_tui.data.format import fitting, number
 from mario_tui.screens.charts import ChartsScreen
 from mario_tui.screens.home import HomeScreen
 from mario_tui.widgets.charts.comparison import Comparison
 from tests.support.app import until
+from tests.support.event_files import read, scalar
 from tests.support.program import FinishedRun, Terminal, run_program
 
 
@@ -39,12 +42,13 @@ def write(folder: Path, values: dict[str, list[float]], first: int = 0) -> Event
     return writer
 
 
-def read(events: EventFolder) -> bool:
-    return events.take_in(events.collect())
+def write_file(path: Path, records: list[bytes]) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(b"".join(records))
 
 
 def values_of(events: EventFolder, tag: str, inside: str = ".") -> list[float]:
-    return [value for _, _, value in events.tags[tag][inside].points]
+    return list(events.tags[tag][inside].values)
 
 
 def test_what_pytorch_writes_is_read(tmp_path: Path) -> None:
@@ -77,7 +81,8 @@ def test_scalars_as_tensors_are_read(tensor: TensorProto, tmp_path: Path) -> Non
     writer.close()
     events = EventFolder(tmp_path)
     read(events)
-    assert [(step, value) for step, _, value in events.tags["loss"]["."].points] == [(7, 2.5)]
+    history = events.tags["loss"]["."]
+    assert (list(history.steps), list(history.values)) == ([7], [2.5])
 
 
 def test_only_what_is_new_is_read_and_half_a_record_waits(tmp_path: Path) -> None:
@@ -91,20 +96,11 @@ def test_only_what_is_new_is_read_and_half_a_record_waits(tmp_path: Path) -> Non
     for end in [*sorted(random.Random(0).sample(range(len(content)), 20)), len(content)]:
         growing.write_bytes(content[:end])
         read(events)
-        seen.append(len(events.tags["loss"]["."].points) if events.tags else 0)
+        seen.append(len(events.tags["loss"]["."]) if events.tags else 0)
     assert seen == sorted(seen)
     assert values_of(events, "loss") == [1, 2, 3]
     assert not read(events)
     assert events.broken == {}
-
-
-def test_a_long_history_is_thinned_evenly(tmp_path: Path) -> None:
-    write(tmp_path, {"loss": list(range(10_000))}).close()
-    events = EventFolder(tmp_path)
-    read(events)
-    values = values_of(events, "loss")
-    assert MOST_POINTS / 2 <= len(values) < MOST_POINTS
-    assert {b - a for a, b in itertools.pairwise(values)} <= {4.0}
 
 
 def test_a_run_writes_means_of_more_and_more_episodes(tmp_path: Path) -> None:
@@ -122,9 +118,8 @@ def test_a_run_writes_means_of_more_and_more_episodes(tmp_path: Path) -> None:
     assert not told
     (file,) = tmp_path.iterdir()
     assert file.stat().st_size < 200 * (4 * EPISODE_POINTS + EPISODE_POINTS // 4)
-    with file.open("rb") as stream:
-        records = [list(scalars_of(data)) for data in _records(stream, file.stat().st_size)][1:]
-    returns = [(step, value) for record in records for tag, step, _, value in record if tag == "charts/episodic_return"]
+    scalars_read = list(scalars_in(file))
+    returns = [(step, value) for tag, step, _, value in scalars_read if tag == "charts/episodic_return"]
     assert returns[:EPISODE_POINTS] == [(10 * episode, episode) for episode in range(1, EPISODE_POINTS + 1)]
     steps = [step for step, _ in returns]
     counts = [(step - before) / 10 for before, step in itertools.pairwise([0, *steps])]
@@ -132,7 +127,7 @@ def test_a_run_writes_means_of_more_and_more_episodes(tmp_path: Path) -> None:
     for (step, value), count in zip(returns, counts, strict=True):
         assert value == pytest.approx(step / 10 - (count - 1) / 2)
     assert steps[-1] == 10 * total
-    clears = [value for record in records for tag, _, _, value in record if tag == "charts/episodic_clear"]
+    clears = [value for tag, _, _, value in scalars_read if tag == "charts/episodic_clear"]
     assert set(clears[2 * EPISODE_POINTS :]) == {0.25}
 
 
@@ -146,9 +141,8 @@ def test_episodes_that_wait_for_their_point_are_written_at_the_end(tmp_path: Pat
             )
         )  # fmt: skip
     scalars.close()
-    events = EventFolder(tmp_path)
-    news = events.collect()
-    assert max(step for _, _, step, _, _ in news.scalars) == EPISODE_POINTS + 1
+    (file,) = tmp_path.iterdir()
+    assert max(step for _, step, _, _ in scalars_in(file)) == EPISODE_POINTS + 1
 
 
 @pytest.mark.parametrize("content", [b"x" * 100, struct.pack("<QI", 4, 0) + b"\xff\xff\xff\xff" + b"0000"])
@@ -220,10 +214,94 @@ def test_one_file_is_attached_to_like_a_folder(tmp_path: Path) -> None:
         events = EventFolder(path)
         assert read(events)
         assert [list(inside) for inside in events.tags.values()] == [["."]]
-    for content in (b"", b"x" * 100, b"\x00" * 100):
-        (tmp_path / "other").write_bytes(content)
-        with pytest.raises(UserError, match=r"other: not a TensorBoard event file$"):
-            run(["attach", str(tmp_path / "other")])
+
+
+def test_a_file_that_is_no_event_file_is_refused_in_one_line(tmp_path: Path) -> None:
+    content = scalar("loss", 1.0)
+    bad = {
+        "noise.tfevents": (b"x" * 100, "not a TensorBoard event file"),
+        "no.tfevents.event": (b"\x04" + bytes(11) + b"\xff" * 8, "not a TensorBoard event"),
+        "tfevents.gz": (gzip.compress(content, mtime=0), "compressed with gzip; decompress it first"),
+        "empty": (b"", "not a TensorBoard event file"),
+        "half": (content[:20], "not a TensorBoard event file"),
+        "nameless": (content, "not a TensorBoard event file"),  # without a file version anything could be read so
+        "secret.tfevents": (content, "Permission denied"),
+    }
+    for name, (data, _) in bad.items():
+        (tmp_path / name).write_bytes(data)
+    (tmp_path / "secret.tfevents").chmod(0)
+    if os.access(tmp_path / "secret.tfevents", os.R_OK):  # as root
+        del bad["secret.tfevents"]
+    for name, (_, why) in bad.items():
+        with pytest.raises(UserError, match=rf"{re.escape(name)}: {re.escape(why)}"):
+            run(["attach", str(tmp_path / name)])
+    done = run_program("attach", "tfevents.gz", cwd=tmp_path, check=2)
+    assert done.stderr == "mario-tui: error: tfevents.gz: compressed with gzip; decompress it first\n"
+
+
+def test_a_file_that_was_just_begun_is_waited_for(tmp_path: Path) -> None:
+    """Attached to by a relative path through a link, while it is empty and while its last record is half written."""
+    (tmp_path / "logs").mkdir()
+    file = tmp_path / "logs" / "events.out.tfevents.1.x"
+    file.touch()
+    (tmp_path / "latest.tfevents").symlink_to("logs/events.out.tfevents.1.x")
+    terminal = Terminal("attach", "latest.tfevents", cwd=tmp_path, columns=120, rows=40)
+    terminal.wait_for("latest.tfevents", "none yet")
+    content = b"".join(scalar("loss", step, step) for step in range(1, 4))
+    file.write_bytes(content[:-5])
+    terminal.wait_for("loss  2.00")
+    file.write_bytes(content)
+    terminal.wait_for("loss  3.00")
+    file.write_bytes(scalar("accuracy", 0.5))
+    terminal.wait_for("accuracy  0.50", "1 scalar ")
+    terminal.send("q")
+    assert terminal.wait() == 0
+
+
+@pytest.mark.parametrize("longer", [False, True])
+def test_a_replaced_file_is_read_again_with_its_neighbours(longer: bool, tmp_path: Path) -> None:
+    for name, tag in (("a/1", "loss"), ("a/2", "loss"), ("b/1", "loss")):
+        write_file(tmp_path / f"{name}.tfevents", [scalar(tag, step, step, 5.0) for step in (1, 2, 3)])
+    events = EventFolder(tmp_path)
+    read(events)
+    new = [scalar("acc", step, step, 6.0) for step in range(9 if longer else 1)]
+    write_file(tmp_path / "a" / "1.tfevents", new)
+    assert read(events)
+    assert values_of(events, "acc", "a") == list(range(len(new)))
+    assert values_of(events, "loss", "a") == values_of(events, "loss", "b") == [1, 2, 3]
+    assert not read(events)
+
+
+def test_files_of_a_subfolder_continue_each_other(tmp_path: Path) -> None:
+    """In the order of their names, however large they are."""
+    for number_, steps_ in ((1, range(5_000)), (2, range(5_000, 5_010)), (3, range(5_010, 9_000))):
+        write_file(tmp_path / f"tfevents.{number_}", [scalar("loss", step, step) for step in steps_])
+    events = EventFolder(tmp_path)
+    read(events)
+    history = events.tags["loss"]["."]
+    assert history.count == 9_000
+    assert list(history.steps) == sorted(history.steps)
+    assert (history.steps[-1], history.values[-1]) == (8_999, 8_999)
+
+
+def test_every_subfolder_is_seen_before_one_is_read_to_its_end(tmp_path: Path) -> None:
+    for folder in range(20):
+        count = 20_000 if folder == 0 else 2_000
+        write_file(
+            tmp_path / f"{folder:02d}" / "x.tfevents", [scalar(f"tag{folder}", step, step) for step in range(count)]
+        )
+    events, seen = EventFolder(tmp_path), list[float]()
+    news = events.collect()
+    events.take_in(news)
+    assert len(events.tags) == 20
+    while news.more:
+        assert events.loading is not None
+        seen.append(events.loading)
+        news = events.collect()
+        events.take_in(news)
+    assert seen == sorted(seen) and seen[0] > 0 and seen[-1] < 1
+    assert events.loading is None
+    assert events.tags["tag0"]["00"].count == 20_000
 
 
 async def test_every_broken_file_is_named(tmp_path: Path) -> None:
