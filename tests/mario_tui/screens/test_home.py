@@ -313,13 +313,9 @@ async def test_help_palette_and_bindings_agree(tmp_path: Path) -> None:
             assert {pair for pair in bound if not pair[0].startswith(("app.", "screen."))} >= table
             offered = [(command.title, command.help) for command in app.get_system_commands(screen)]
             for key in (*keys_in(place), *keys_in("everywhere")):
-<<<<<<< HEAD
-                available = key.action != "command_palette" and screen.check_action(key.action, ())
-                assert ((key.label, key.help) in offered) is bool(available)
-=======
                 command = (key.label, f"{key.help} · [b]{shown_name(key)}[/b]")
-                assert (command in offered) is (key.action != "command_palette")
->>>>>>> 143eead (The palette names each command's keys, and the highlighted theme is previewed, and saved only when chosen)
+                available = key.action != "command_palette" and screen.check_action(key.action, ())
+                assert (command in offered) is bool(available)
     assert {key.place for key in KEYS} == set(PLACES)
 
 
