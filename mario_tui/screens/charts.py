@@ -19,6 +19,7 @@ from mario_tui.data.event_files import MOST_SERIES, EventFolder
 from mario_tui.data.format import counted
 from mario_tui.data.keys import bindings
 from mario_tui.screens.chart_screen import ChartScreen
+from mario_tui.screens.event_contents import EventContentsScreen, summary
 from mario_tui.widgets.charts.comparison import Comparison, Series, reach_of
 from mario_tui.widgets.charts.plot import Plot
 
@@ -140,6 +141,10 @@ class ChartsScreen(ChartScreen):
             text.append(f", more than {MOST_SERIES:,} series: the rest is skipped")
         if not self.events.tags:
             text.append(": none yet", style="dim")
+        if self.events.loading is not None:
+            text.append(f", loading: {self.events.loading:.0%}", style="bold")
+        if others := summary(self.events):
+            text.append(f"  also {others} ({self.mario.key('charts.contents')})", style="dim")
         if list(self._colours) not in ([], ["."]):
             text.append("\n")
             for inside, colour in islice(self._colours.items(), _MOST_SUBFOLDERS):
@@ -192,6 +197,10 @@ class ChartsScreen(ChartScreen):
         self._lay_out()
         if plot is not None:
             self.set_focus(plot)
+
+    def action_contents(self) -> None:
+        """Show what else is in the files."""
+        self.app.push_screen(EventContentsScreen(self.events))
 
     def action_filter(self) -> None:
         self._filter.display = True

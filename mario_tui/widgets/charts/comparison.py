@@ -19,6 +19,8 @@ COLOURS = ("cyan", "yellow", "magenta", "green", "red", "bright_blue", "white")
 """The numbers of markers and colours have no common divisor, so 70 series are distinct."""
 _BETWEEN = 14
 """Columns between two markers of the same series."""
+_MOST_MARKED = 12
+"""With more series, only the ends of the lines are marked."""
 _MOST_VALUES = 4
 """Maximum number of series whose values are shown after the title."""
 
@@ -118,7 +120,7 @@ class Comparison(Plot):
             visible = [
                 (x, y) for x, y in zip(curve.xs, curve.ys, strict=True) if low_x <= x <= high_x and self.is_drawable(y)
             ]
-            for x, y in visible[:-1]:
+            for x, y in visible[:-1] if len(self._series) <= _MOST_MARKED else ():
                 if canvas.column(x) >= free:
                     glyphs.append(Glyph(x, y, each.marker, curve.ink))
                     free = canvas.column(x) + _BETWEEN
