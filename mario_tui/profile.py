@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import math
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 
@@ -23,36 +22,6 @@ from mario_tui.engine_command import EngineCommand
 from mario_tui.launch import make_plan
 
 _EXIT_TIMEOUT_S = 30.0
-_SHORTEST_S, _LONGEST_S = 2.0, 3600.0
-
-
-def add_profile_arguments(parser: argparse.ArgumentParser, whole: Callable[..., Callable[[str], int]]) -> None:
-    """Add the options of the command itself, besides those of a run. `whole` makes parsers for whole numbers."""
-    group = parser.add_argument_group("profile")
-    group.add_argument(
-        "--duration", type=_seconds("--duration"), default=30.0, metavar="S",
-        help="seconds of learning; the second half is measured (default: 30)",
-    )  # fmt: skip
-    group.add_argument(
-        "--trials", type=whole("--trials", 0, 100), default=6, metavar="N",
-        help="alternative options to try against the bottleneck; 0: none (default: 6)",
-    )  # fmt: skip
-    group.add_argument(
-        "--trial-duration", type=_seconds("--trial-duration"), metavar="S",
-        help="seconds of learning per trial (default: a third of --duration, at least 6)",
-    )  # fmt: skip
-    group.add_argument(
-        "--report-file",
-        type=Path,
-        metavar="FILE",
-        help="where to write the report, in Markdown (default: print it, and write profile-RUN.md)",
-    )
-    group.add_argument(
-        "--trace", type=Path, metavar="FILE.json", help="write a two-second trace for https://ui.perfetto.dev"
-    )
-    group.add_argument("--json", action="store_true", help="print one JSON object instead of the report")
-    group.add_argument("--config", type=Path, metavar="FILE.toml", help="read options from a file; flags override it")
-    group.add_argument("--preset", metavar="NAME", help="start from a known setup; file and flags override it")
 
 
 def profile(options: argparse.Namespace) -> int:
@@ -125,16 +94,3 @@ def _check_writable(name: str, path: Path | None) -> None:
             pass
     except OSError as error:
         raise UserError(f"{name}: {path}: can't be written ({error.strerror or error})") from None
-
-
-def _seconds(name: str) -> Callable[[str], float]:
-    def parse(text: str) -> float:
-        try:
-            value = float(text)
-        except ValueError:
-            value = math.nan
-        if not _SHORTEST_S <= value <= _LONGEST_S:
-            raise UserError(f"{name} must be between {_SHORTEST_S:g} and {_LONGEST_S:g} seconds, got {text!r}")
-        return value
-
-    return parse

@@ -14,7 +14,8 @@ from engine.runs import checkpoints, policies
 from engine.runs.registry import create_run, delete_run, list_runs
 from engine.runs.run import RECORD_FILE, Run
 from mario_tui.app import MarioApp
-from mario_tui.cli import run
+from mario_tui.cli import COMMANDS, run
+from mario_tui.commands.train import training_parser
 from mario_tui.widgets.runs_table import RunsTable
 from tests.support.app import until
 
@@ -163,3 +164,10 @@ def test_the_table_names_folders_where_there_are_several(tmp_path: Path, capsys:
     assert {row.split()[-1] for row in rows} == {str(tmp_path / "a"), str(tmp_path / "b")}
     run(["runs", "--run-dir", str(tmp_path / "a")])
     assert "FOLDER" not in capsys.readouterr().out
+
+
+def test_the_help_lists_every_command() -> None:
+    listed = [
+        line.split()[1] for line in training_parser().format_help().splitlines() if line.startswith("  mario-tui")
+    ]
+    assert [name for name in listed if name.isalpha()] == list(COMMANDS)

@@ -18,7 +18,7 @@ from engine.commands.profile_report import Confirmed, figures, markdown, options
 from engine.config.command_line import given
 from engine.config.run_config import RunConfig, make_config
 from engine.protocol.messages import GPU, Failed, Ready, Split, System
-from mario_tui.cli import training_parser
+from mario_tui.commands.train import training_parser
 from tests.support.program import PATIENCE_S, PROGRAM, nobody_is_left, run_program, wait_until
 
 SNAKE = ("--game", "snake", "--board", "5x5", "--parallel-envs", "8", "--batch-size", "64")

@@ -13,7 +13,7 @@ from engine.config.run_config import AUTO, GAMES, RUNNERS, ConfigError, RunConfi
 from engine.errors import UserError
 from engine.runs import checkpoints
 from engine.runs.registry import create_run
-from mario_tui.cli import training_parser
+from mario_tui.commands.train import training_parser
 from mario_tui.launch import make_plan
 
 

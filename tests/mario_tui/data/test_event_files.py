@@ -21,7 +21,8 @@ from engine.errors import UserError
 from engine.monitoring.tensorboard import EPISODE_POINTS, ScalarWriter
 from engine.protocol.messages import Episode
 from mario_tui.app import MarioApp
-from mario_tui.cli import _charts, run
+from mario_tui.cli import run
+from mario_tui.commands.attach import foreign_events
 from mario_tui.data.event_files import EventFolder, scalars_in
 from mario_tui.data.format import fitting, number
 from mario_tui.screens.charts import ChartsScreen
@@ -210,7 +211,7 @@ def test_one_file_is_attached_to_like_a_folder(tmp_path: Path) -> None:
     renamed = tmp_path / "renamed"
     next((tmp_path / "a").iterdir()).rename(renamed)
     for path in (renamed, *(tmp_path / "a").iterdir()):
-        assert _charts(path) == path
+        assert foreign_events(path) == path
         events = EventFolder(path)
         assert read(events)
         assert [list(inside) for inside in events.tags.values()] == [["."]]

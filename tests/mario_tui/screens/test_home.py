@@ -16,7 +16,7 @@ from engine.config.command_line import command_line
 from engine.config.run_config import make_config
 from engine.runs.annotation import ANNOTATION_FILE, Annotation, read_annotation, record_as_dict
 from mario_tui.app import READ_ONLY, MarioApp
-from mario_tui.cli import training_parser
+from mario_tui.commands.train import training_parser
 from mario_tui.data.keys import KEYS, PLACES, Place, keys_in, shown_name
 from mario_tui.launch import make_plan
 from mario_tui.screens import remembered

@@ -1,0 +1,28 @@
+"""`mario-tui eval`: how good a policy is."""
+
+from __future__ import annotations
+
+import argparse
+
+from mario_tui.commands.options import Parser, existing, whole
+from mario_tui.commands.policy_options import add_policy, check_policy, engine_arguments
+
+
+def eval_parser() -> argparse.ArgumentParser:
+    parser = Parser(prog="mario-tui eval", description="Clear rate and mean return of a policy.")
+    add_policy(parser)
+    parser.add_argument("--episodes", type=whole("--episodes", 1), default=20, metavar="N",
+                        help="episodes to play (default: 20)")  # fmt: skip
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
+    return parser
+
+
+def run(arguments: list[str]) -> int:
+    options = eval_parser().parse_args(arguments)
+    from engine.runs.checkpoints import find_policy
+    from mario_tui.evaluate import evaluate
+
+    for_engine = engine_arguments(options)
+    policy = find_policy(options.checkpoint, existing(options.run_dir))
+    check_policy(policy, options)
+    return evaluate(policy, options.episodes, for_engine, as_json=options.json)

@@ -1,0 +1,78 @@
+"""What several commands share: their parser, common options, and checks."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import NoReturn
+
+from engine.config.fields import must_be_within, read_number
+from engine.errors import UserError
+from mario_tui.launch import expanded
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that raises `UserError` instead of printing its usage."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"{message} (see: {self.prog} --help)")
+
+
+def add_run_dir(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--run-dir", type=_folder, metavar="DIR", help="only runs in this folder (default: all your runs)"
+    )
+
+
+def add_read_only(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--read-only", action="store_true", help="start, change and delete nothing")
+
+
+def _folder(text: str) -> str:
+    """Path of a folder that exists or can be created. Raises `UserError` if it is a file."""
+    folder = expanded(text)
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"--run-dir must be a folder, got the file {text!r}")
+    return str(folder)
+
+
+def existing(run_dir: str | None) -> str | None:
+    """The folder, if it exists. Raises `UserError` if not: a command that starts nothing does not create it."""
+    if run_dir is not None and not Path(run_dir).is_dir():
+        raise UserError(f"--run-dir must be an existing folder, got {run_dir!r}")
+    return run_dir
+
+
+def whole(flag: str, low: int, high: int | None = None) -> Callable[[str], int]:
+    """A function that reads whole numbers from `low` to `high`, and raises `UserError` for anything else."""
+
+    def parse(text: str) -> int:
+        value = read_number(text)
+        is_whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+        if is_whole and low <= int(value) and (high is None or int(value) <= high):
+            return int(value)
+        raise UserError(f"{flag} {must_be_within(low, high, text, whole=True)}")
+
+    return parse
+
+
+def chosen(arguments: list[str], option: str, accepted: tuple[str, ...]) -> str:
+    """The valid value that the arguments give an option, else its default; found before parsing, for the help."""
+    for before, argument in pairwise(["", *arguments]):
+        name = argument if before == option else argument.removeprefix(f"{option}=")
+        if name in accepted:
+            return name
+    return accepted[0]
+
+
+def need_terminal(instead: str) -> None:
+    """Raise `UserError` with the command to use instead, unless there is a terminal or a browser to draw on."""
+    if os.environ.get("TEXTUAL_DRIVER", "").startswith("textual.drivers.web_driver"):
+        return  # in a browser
+    # Textual draws on stderr; a redirected stdout means that nobody is watching.
+    if not all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)) or os.environ.get("TERM") == "dumb":
+        raise UserError(f"the dashboard needs a terminal; use: {instead}")

@@ -1,0 +1,66 @@
+"""`mario-tui play`: watch a policy, or play yourself."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from engine.config.run_config import GAMES, make_config
+from engine.errors import UserError
+from engine.runs import policies
+from mario_tui.commands.options import Parser, existing, need_terminal, whole
+from mario_tui.commands.policy_options import add_policy, check_policy, engine_arguments
+
+
+def play_parser() -> argparse.ArgumentParser:
+    parser = Parser(prog="mario-tui play", description="Watch a policy play in real time, or play yourself.")
+    parser.add_argument("--human", action="store_true", help="play yourself: arrows or WASD, x jumps, z runs")
+    parser.add_argument("--game", choices=GAMES, help="game to play without CHECKPOINT (default: mario)")
+    parser.add_argument("--board", metavar="WxH", help="board size of Snake or Tetris, without CHECKPOINT")
+    parser.add_argument("--hold", type=whole("--hold", 20, 2000), default=250, metavar="MS",
+                        help="with --human: how long a key press counts as held (default: 250)")  # fmt: skip
+    parser.add_argument(
+        "--record", type=Path, metavar="FILE", help="record to a .gif or .mp4 file; without a terminal, one episode"
+    )
+    add_policy(parser, optional=True)
+    return parser
+
+
+def run(arguments: list[str]) -> int:
+    options = play_parser().parse_args(arguments)
+    for_engine = engine_arguments(options)
+    if options.record is not None:
+        for_engine.append(f"--record={options.record.resolve()}")
+    if options.human and options.checkpoint is not None:
+        raise UserError("CHECKPOINT can't be combined with --human")
+    for name in ("game", "board"):
+        if options.checkpoint is not None and getattr(options, name) is not None:
+            raise UserError(f"--{name} can't be combined with CHECKPOINT, which determines the {name}")
+    game = options.game or GAMES[0]
+    title = game
+    if options.human:
+        task = {"game": game, "board": options.board, "stage": options.stage, "emulator": options.emulator}
+        make_config({name: value for name, value in task.items() if value is not None})  # validates
+        for_engine.append(f"--game={game}")
+        if options.board is not None:
+            for_engine.append(f"--board={options.board}")
+    else:
+        from engine.runs.checkpoints import find_policy
+        from engine.runs.origin import origin_of
+
+        if options.checkpoint is None:
+            policy = policies.of_task(game, options.board or (options.stage if game == "mario" else None))
+        else:
+            policy = find_policy(options.checkpoint, existing(options.run_dir))
+        game = check_policy(policy, options)
+        for_engine.insert(0, str(policy))
+        title = origin_of(policy).name
+        if options.record is not None and not sys.stdout.isatty():
+            from mario_tui.play import record
+
+            return record(for_engine)
+    need_terminal("mario-tui eval, or mario-tui play CHECKPOINT --record FILE")
+    from mario_tui.play import PlayApp
+
+    return PlayApp(title, for_engine, human=options.human, game=game, hold_s=options.hold / 1000).run_in_terminal()

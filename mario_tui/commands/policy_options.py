@@ -1,0 +1,76 @@
+"""Options of the commands that play with a policy: `eval` and `play`."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from engine.config.fields import must_be_within
+from engine.config.run_config import make_config
+from engine.errors import UserError
+from mario_tui.commands.options import add_run_dir, whole
+from mario_tui.launch import expanded
+
+
+def add_policy(parser: argparse.ArgumentParser, optional: bool = False) -> None:
+    parser.add_argument(
+        "checkpoint",
+        nargs="?" if optional else None,
+        help="a policy file, a checkpoint folder, a run's name or path, latest, or an included policy (mario-1-1)"
+        + ("; if omitted, the included policy for --game and --stage" if optional else ""),
+    )
+    parser.add_argument(
+        "--epsilon", type=_share, default=0.0, metavar="E", help="fraction of random actions (default: 0)"
+    )
+    parser.add_argument(
+        "--noop-max",
+        type=whole("--noop-max", 0, 255),
+        default=30,
+        metavar="N",
+        help="maximum number of random no-op frames at the start (default: 30)",
+    )
+    parser.add_argument(
+        "--seed", type=whole("--seed", 0, 2**32 - 1), default=0, metavar="N", help="random seed (default: 0)"
+    )
+    parser.add_argument("--stage", metavar="NAME", help="play this stage instead of the one it was trained on")
+    parser.add_argument(
+        "--emulator", metavar="native|nes-py", help="use this emulator instead of the one it was trained on"
+    )
+    parser.add_argument(
+        "--rom", type=expanded, metavar="FILE", help="cartridge file, iNES (default: the one in gym-super-mario-bros)"
+    )
+    add_run_dir(parser)
+
+
+def engine_arguments(options: argparse.Namespace) -> list[str]:
+    """The options, as arguments of the engine's command. Raises `ConfigError`."""
+    arguments = [f"--epsilon={options.epsilon}", f"--noop-max={options.noop_max}", f"--seed={options.seed}"]
+    for name in ("stage", "emulator"):
+        value = getattr(options, name)
+        if value is not None:
+            make_config({name: value})  # validates
+            arguments.append(f"--{name}={value}")
+    if options.rom is not None:
+        arguments.append(f"--rom={options.rom.resolve()}")  # the engine checks the file
+    return arguments
+
+
+def check_policy(policy: Path, options: argparse.Namespace) -> str:
+    """The game of a policy. Raises `UserError` for Mario's options if it is another one."""
+    from engine.runs.checkpoints import policy_metadata
+
+    game = policy_metadata(policy)["game"]
+    for name in ("stage", "emulator", "rom"):
+        if game != "mario" and getattr(options, name) is not None:
+            raise UserError(f"--{name} can't be combined with a policy for {game}")
+    return str(game)
+
+
+def _share(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1:
+        raise UserError(f"--epsilon {must_be_within(0, 1, text, whole=False)}")
+    return value

@@ -1,0 +1,105 @@
+"""`mario-tui --game ...`: starts or resumes a run, with its dashboard or headless."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from engine import __version__
+from engine.config.command_line import add_arguments, given
+from engine.config.fields import flag
+from engine.config.presets import PRESETS
+from engine.config.run_config import GAMES, RUNNERS
+from engine.config.torchrun import torchrun_rank
+from engine.errors import UserError
+from engine.runtime.parent import killed_with_parent
+from mario_tui.commands.options import Parser, add_read_only, chosen, need_terminal
+from mario_tui.launch import expanded, make_plan
+
+_COMMANDS = """\
+commands:
+  mario-tui                       home: your runs, new run, resume, attach
+  mario-tui --game mario [...]    start a run and open its dashboard
+  mario-tui --no-ui [...]         the same without the dashboard
+  mario-tui attach [RUN|PATH]     dashboard of a running or finished run; charts of event files
+  mario-tui runs [--json]         list runs
+  mario-tui eval CHECKPOINT       clear rate and return over many episodes
+  mario-tui play [CHECKPOINT]     watch a policy; --human: play yourself; --record FILE
+  mario-tui profile [...]         time per section, bottlenecks, and faster options
+  mario-tui serve                 the terminal UI in a browser; --host ADDRESS, --port N
+
+--read-only works with attach, with serve, or alone (home)
+
+exit status: 0 finished or stopped, 1 the run failed, 2 wrong usage or configuration
+"""
+
+
+def training_parser(game: str = GAMES[0], runner: str = RUNNERS[0]) -> argparse.ArgumentParser:
+    """Parser for starting a run; its help covers `game` and `runner`."""
+    parser = Parser(
+        prog="mario-tui",
+        usage="mario-tui [COMMAND] [options]",
+        description="Train Double-DQN agents from a terminal and watch them learn. The options and defaults below are\n"
+        f"those of {game} with the {runner} runner; for others: mario-tui --game snake --runner apex --help",
+        epilog=_COMMANDS,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"mario-tui {__version__}")
+    parser.add_argument("--no-ui", action="store_true", help="train without the dashboard")
+    parser.add_argument(
+        "--log-format", choices=("rich", "plain", "json"), help="with --no-ui (default: rich on a terminal, else plain)"
+    )
+    parser.add_argument("--config", type=Path, metavar="FILE.toml", help="read options from a file; flags override it")
+    parser.add_argument("--resume", metavar="RUN|PATH|latest", help="resume from a run's newest or a given checkpoint")
+    parser.add_argument("--name", metavar="NAME", help="name of the new run (default: its game and the time)")
+    parser.add_argument(
+        "--preset",
+        metavar="NAME",
+        help="start from a known setup; file and flags override it: "
+        + "; ".join(f"{name} ({preset.help})" for name, preset in PRESETS.items()),
+    )
+    add_read_only(parser)
+    add_arguments(parser, game, runner)
+    return parser
+
+
+def run(arguments: list[str]) -> int:
+    game, runner = chosen(arguments, "--game", GAMES), chosen(arguments, "--runner", RUNNERS)
+    options = training_parser(game, runner).parse_args(arguments)
+    values = given(options)
+    if options.read_only:
+        others = [
+            name for name in ("no_ui", "config", "resume", "name", "preset", "log_format") if getattr(options, name)
+        ]
+        asked = next(name for name in (*others, *values) if name != "run_dir")
+        raise UserError(
+            f"--read-only can't be combined with {flag(asked)}, which starts a run; use it alone, with attach or with "
+            "serve"
+        )
+    if (rank := torchrun_rank()) is not None:
+        if not options.no_ui:
+            raise UserError(f"torchrun needs --no-ui; for the dashboard: mario-tui attach {rank.name}")
+        killed_with_parent()
+    plan = make_plan(values, options.config, options.resume, options.preset, options.name)
+    if plan.is_done:
+        assert plan.run is not None
+        print(f"{plan.run.name}: all environment steps are done")
+        return 0
+    if rank is not None and rank.index:
+        folder = str(Path(plan.config.run_dir).resolve() / rank.name)
+        os.execv(sys.executable, [sys.executable, "-P", "-m", "engine.commands.rank", folder])
+    if options.log_format and not options.no_ui:
+        raise UserError("--log-format needs --no-ui")
+    if options.no_ui:
+        from mario_tui.headless import train_headless
+
+        return train_headless(plan, options.log_format or ("rich" if sys.stdout.isatty() else "plain"))
+    need_terminal("mario-tui --no-ui")
+    from mario_tui.app import MarioApp
+
+    run_dir = str(expanded(values["run_dir"])) if "run_dir" in values else None
+    host = plan.start()
+    return MarioApp(open_run=host.run, host=host, run_dir=run_dir).run_in_terminal()
