@@ -65,7 +65,7 @@ $(DEV_INSTALLED): $(INSTALLED)
 	@touch $@
 
 $(LONG_INSTALLED): $(DEV_INSTALLED)
-	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[browser]'
+	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[browser,parquet]'
 	@touch $@
 
 $(DOCS_INSTALLED): $(INSTALLED)

@@ -10,7 +10,7 @@ import sys
 
 from engine.errors import UserError
 from engine.runtime.text import printable, printable_stream
-from mario_tui.commands import attach, evaluate, home, play, profile, runs, serve, train
+from mario_tui.commands import attach, evaluate, export, home, play, profile, runs, serve, train
 
 COMMANDS = {
     "attach": attach.run,
@@ -18,6 +18,7 @@ COMMANDS = {
     "eval": evaluate.run,
     "play": play.run,
     "profile": profile.run,
+    "export": export.run,
     "serve": serve.run,
 }
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import signal
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from types import FrameType
 
 from engine.config.command_line import given
 from engine.config.run_config import RunConfig
@@ -17,6 +15,7 @@ from engine.errors import UserError
 from engine.protocol.framing import decode_profile
 from engine.protocol.messages import Failed, Log, Profiled
 from engine.runs.run import CONFIG_FILE
+from engine.runtime.exit_status import exits_on_signals
 from engine.runtime.text import json_line
 from mario_tui.engine_command import EngineCommand
 from mario_tui.launch import make_plan
@@ -24,10 +23,9 @@ from mario_tui.launch import make_plan
 _EXIT_TIMEOUT_S = 30.0
 
 
+@exits_on_signals()
 def profile(options: argparse.Namespace) -> int:
     """Profile a run and write the report. Returns the exit status."""
-    for wanted in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(wanted, _exit)  # like Ctrl-C, it runs the cleanup
     config = make_plan(given(options), options.config, None, options.preset).config
     for name in ("report_file", "trace"):
         _check_writable(f"--{name.replace('_', '-')}", getattr(options, name))
@@ -52,10 +50,6 @@ def profile(options: argparse.Namespace) -> int:
                         return _show(report, options)
             print(f"mario-tui: {command.crash_reason()}", file=sys.stderr)
     return 1
-
-
-def _exit(signum: int, frame: FrameType | None) -> None:
-    raise SystemExit(128 + signum)
 
 
 def _show(found: Profiled, options: argparse.Namespace) -> int:

@@ -6,11 +6,14 @@ any file of the user who opens it, a FIFO blocks its reader, and a file may have
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
+import secrets
 import stat
-import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 
 def read_bounded(path: Path, max_bytes: int, *, links: bool = False) -> bytes:
@@ -58,13 +61,21 @@ def is_own(path: Path) -> bool:
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Replace a file. Readers, and whatever is left after a crash, see either the old or the new content."""
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    with replacing(path) as file:
+        file.write(content)
+
+
+@contextlib.contextmanager
+def replacing(path: Path, mode: int = 0o600) -> Iterator[BinaryIO]:
+    """A new file that replaces `path` at the end of the block. After an exception, `path` is as it was."""
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
         with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
+            yield file
             file.flush()
             os.fsync(file.fileno())
-        Path(temporary).replace(path)
+        temporary.replace(path)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise

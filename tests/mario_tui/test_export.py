@@ -1,0 +1,169 @@
+"""`mario-tui export`: every point of a run or of event files, in files of other programs."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import os
+import signal
+import struct
+import subprocess
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+from engine.errors import UserError
+from mario_tui.cli import run
+from mario_tui.data.event_files import MOST_POINTS, EventFolder
+from tests.support.program import PROGRAM, FinishedRun, run_program, wait_until
+
+Row = tuple[str, str, int, float, float]
+
+
+def write(folder: Path, values: dict[str, list[float]], *, repeated: int = 1) -> Path:
+    """An event file with a point per value; the last event is `repeated`."""
+    writer = EventFileWriter(str(folder))
+    for tag, numbers in values.items():
+        for step, number in enumerate(numbers):
+            value = Summary.Value(tag=tag, simple_value=number)
+            event = Event(wall_time=1000.5 + step, step=step, summary=Summary(value=[value]))
+            writer.add_event(event)
+    writer.close()
+    (path,) = folder.glob("*tfevents*")
+    data = event.SerializeToString()
+    with path.open("ab") as file:  # its checksums are not looked at
+        file.write((struct.pack("<QI", len(data), 0) + data + bytes(4)) * (repeated - 1))
+    return path
+
+
+def read(path: Path) -> list[Row]:
+    with path.open(newline="") as file:
+        rows = list(csv.reader(file))
+    assert rows[0] == ["run", "tag", "step", "wall_time", "value"]
+    return [(name, tag, int(step), float(at), float(value)) for name, tag, step, at, value in rows[1:]]
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_a_run_is_written_with_all_its_scalars(finished_run: FinishedRun, tmp_path: Path) -> None:
+    done = run_program("export", str(finished_run.run.path), cwd=tmp_path)
+    rows = read(tmp_path / f"{finished_run.run.name}.csv")
+    assert done.stderr == f"wrote {finished_run.run.name}.csv: {len(rows):,} points\n"
+    events = EventFolder(finished_run.run.path)
+    events.take_in(events.collect())
+    assert {tag for _, tag, *_ in rows} == set(events.tags)
+    for tag, series in events.tags.items():
+        assert [(step, value) for _, each, step, _, value in rows if each == tag] == [
+            (step, value) for step, _, value in series["."].points
+        ]
+    assert {name for name, *_ in rows} == {finished_run.run.name}
+
+
+def test_no_point_is_thinned_and_subfolders_are_runs(tmp_path: Path) -> None:
+    count = 2 * MOST_POINTS
+    write(tmp_path / "logs" / "a", {"loss": [float(step) for step in range(count)]})
+    write(tmp_path / "logs", {"loss": [math.nan, math.inf]})
+    assert run(["export", "logs", "--output", "out.csv"]) == 0
+    rows = read(tmp_path / "out.csv")
+    assert [row for row in rows if row[0] == "a"] == [("a", "loss", i, 1000.5 + i, float(i)) for i in range(count)]
+    assert [str(value) for name, *_, value in rows if name == "logs"] == ["nan", "inf"]
+
+
+def test_json_lines_and_a_choice_of_tags_go_to_standard_output(
+    tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    write(tmp_path / "logs", {"charts/return": [1.0], "charts/\x1b[2J": [math.nan], "loss": [2.0]})
+    command = ["export", "logs", "--output", "-", "--format", "jsonl", "--tag", "charts/*", "--tag", "q*"]
+    assert run(command) == 0
+    out, err = capfdbinary.readouterr()
+    first, second = (json.loads(line) for line in out.splitlines())
+    assert first == {"run": "logs", "tag": "charts/return", "step": 0, "wall_time": 1000.5, "value": 1.0}
+    assert (second["tag"], second["value"]) == ("charts/\\x1b[2J", None)
+    assert err == b"mario-tui: --tag: no tag matches 'q*'\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--output", "old.csv"], "--output: old.csv exists; --force overwrites it"),
+        (["--output", "x.xls"], "--output must end in .csv, .jsonl or .parquet, or have a --format, got 'x.xls'"),
+        (["--output", ".", "--format", "csv"], "--output must be a file, got the folder ."),
+        (["--output", "no/x.csv"], "--output: no/x.csv: can't be written (No such file or directory)"),
+        (["--output", "/dev/full", "--format", "csv"], "--output: /dev/full: can't be written (No space left on"),
+        (["--output", "old.csv", "--force", "--tag", "x"], "--tag: no tag matches 'x'; there are tags such as loss"),
+    ],
+)
+def test_what_is_refused_leaves_the_files_as_they_are(arguments: list[str], complaint: str, tmp_path: Path) -> None:
+    write(tmp_path / "logs", {"loss": [1.0]})
+    (tmp_path / "old.csv").write_text("old")
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(UserError) as error:
+        run(["export", "logs", *arguments])
+    assert str(error.value).startswith(complaint)
+    assert sorted(tmp_path.iterdir()) == before
+    assert (tmp_path / "old.csv").read_text() == "old"
+
+
+def test_force_overwrites_the_target_of_a_link(tmp_path: Path) -> None:
+    write(tmp_path / "logs", {"loss": [1.0]})
+    (tmp_path / "old.csv").write_text("old")
+    (tmp_path / "link.csv").symlink_to("old.csv")
+    assert run(["export", "logs", "--output", "link.csv", "--force"]) == 0
+    assert (tmp_path / "link.csv").is_symlink()
+    assert len(read(tmp_path / "old.csv")) == 1
+    umask = os.umask(0)
+    os.umask(umask)
+    assert (tmp_path / "old.csv").stat().st_mode & 0o777 == 0o666 & ~umask
+
+
+def test_points_before_the_damage_are_written_and_it_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(tmp_path / "logs", {"loss": [1.0, 2.0]})
+    with path.open("ab") as file:
+        file.write(bytes(range(200, 250)))
+    assert run(["export", "logs", "--output", "out.csv"]) == 1
+    assert [value for *_, value in read(tmp_path / "out.csv")] == [1.0, 2.0]
+    assert capsys.readouterr().err.startswith(
+        f"mario-tui: logs/{path.name}: not a TensorBoard event file; exported up to there\n"
+    )
+
+
+def test_a_killed_export_leaves_no_file(tmp_path: Path) -> None:
+    write(tmp_path / "logs", {"loss": [1.0]}, repeated=1_000_000)
+    process = subprocess.Popen([*PROGRAM, "export", "logs", "--output", "out.csv"], cwd=tmp_path)
+    wait_until(lambda: any(each.stat().st_size > 1000 for each in tmp_path.glob(".out.csv.*")), "the first rows")
+    process.terminate()
+    assert process.wait() == 128 + signal.SIGTERM
+    assert [each.name for each in tmp_path.iterdir() if "out.csv" in each.name] == []
+
+
+def test_parquet_without_pyarrow_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "logs", {"loss": [1.0]})
+    monkeypatch.setattr("mario_tui.export.find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"^--output: Parquet needs PyArrow; .* pip install 'mario-tui\[parquet\]'$"):
+        run(["export", "logs", "--output", "x.parquet"])
+
+
+@pytest.mark.long
+@pytest.mark.skipif(
+    find_spec("pyarrow") is None, reason="PyArrow is missing: .venv/bin/pip install -c constraints.txt -e '.[parquet]'"
+)
+def test_parquet_holds_the_same_rows_as_csv(tmp_path: Path) -> None:
+    from pyarrow import parquet
+
+    write(tmp_path / "logs", {"loss": [0.1, math.inf, 3.0], "ü": [1e-40]}, repeated=250_000)
+    for name in ("x.csv", "x.parquet"):
+        assert run(["export", "logs", "--output", name]) == 0
+    table = parquet.read_table(tmp_path / "x.parquet")
+    assert table.schema.names == ["run", "tag", "step", "wall_time", "value"]
+    assert [str(kind) for kind in table.schema.types] == ["string", "string", "int64", "double", "double"]
+    assert list(zip(*table.to_pydict().values(), strict=True)) == read(tmp_path / "x.csv")
