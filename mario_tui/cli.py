@@ -10,7 +10,7 @@ import sys
 
 from engine.errors import UserError
 from engine.runtime.text import printable, printable_stream
-from mario_tui.commands import attach, evaluate, export, home, play, profile, runs, serve, train
+from mario_tui.commands import attach, completion, evaluate, export, home, play, profile, runs, serve, train
 
 COMMANDS = {
     "attach": attach.run,
@@ -20,6 +20,7 @@ COMMANDS = {
     "profile": profile.run,
     "export": export.run,
     "serve": serve.run,
+    "completion": completion.run,
 }
 
 

@@ -16,8 +16,8 @@ _FORMATS = ("csv", "jsonl", "parquet")
 def export_parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="mario-tui export",
-        description="Write all scalars of a run, or of TensorBoard event files, as a table with one row per point: "
-        "run, tag, step, wall_time (Unix time), value.",
+        description="Scalars of a run, or of TensorBoard event files, as a table. It has one row per point: run, tag, "
+        "step, wall_time (Unix time), value.",
     )
     parser.add_argument(
         "run",

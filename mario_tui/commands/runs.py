@@ -14,7 +14,9 @@ from mario_tui.data.standing import standing
 
 def runs_parser() -> argparse.ArgumentParser:
     parser = Parser(prog="mario-tui runs", description="List runs, newest first.")
-    parser.add_argument("--json", action="store_true", help="print one JSON array")
+    forms = parser.add_mutually_exclusive_group()
+    forms.add_argument("--json", action="store_true", help="print one JSON array")
+    forms.add_argument("--names", action="store_true", help="print the names only, one per line")
     add_run_dir(parser)
     return parser
 
@@ -24,6 +26,9 @@ def run(arguments: list[str]) -> int:
     runs = list_runs(existing(options.run_dir))
     if options.json:
         print(json.dumps([record_as_dict(run) for run in runs], indent=2))
+        return 0
+    if options.names:
+        print("".join(f"{printable(run.name)}\n" for run in runs), end="")
         return 0
     if not runs:
         where = "" if options.run_dir is None else f" in {options.run_dir}"

@@ -30,6 +30,7 @@ commands:
   mario-tui profile [...]         time per section, bottlenecks, and faster options
   mario-tui export [RUN|PATH]     scalars of a run or of event files: CSV, JSON lines or Parquet
   mario-tui serve                 the terminal UI in a browser; --host ADDRESS, --port N
+  mario-tui completion SHELL      script for the completion of bash, zsh or fish
 
 --read-only works with attach, with serve, or alone (home)
 

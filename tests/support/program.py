@@ -15,7 +15,7 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
@@ -170,6 +170,7 @@ class Terminal:
         rows: int = 24,
         term: str = "xterm-256color",
         under: tuple[str, ...] = (),
+        program: Sequence[str] = PROGRAM,
     ) -> None:
         """`under`: a command that starts the program, prefixed to its command line."""
         self.screen = pyte.Screen(columns, rows)
@@ -182,7 +183,7 @@ class Terminal:
             for name in ("COLUMNS", "LINES"):  # `import readline` sets them to 80x24, unseen by os.environ
                 os.environ.pop(name, None)
                 os.unsetenv(name)
-            command = [*under, *PROGRAM, *arguments]
+            command = [*under, *program, *arguments]
             os.execvp(command[0], command)
         fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 

@@ -1,0 +1,152 @@
+"""`mario-tui completion`: the script with which a shell completes commands, options, their values, and runs.
+
+Options and their values are written into the script, so they are there at once. Only for names of runs it starts
+`mario-tui runs --names`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import shutil
+import sys
+from collections.abc import Callable
+from dataclasses import fields
+from itertools import product
+from pathlib import Path
+from string import Template
+
+from engine.config.joypad import ACTION_SETS
+from engine.config.presets import PRESETS
+from engine.config.run_config import GAMES, RUNNERS, RunConfig
+from engine.config.stages import RANDOM_STAGES, STAGES, WHOLE_GAME
+from engine.runs import policies
+from mario_tui.commands import attach, evaluate, export, play, profile, runs, serve, train
+from mario_tui.commands.options import Parser
+
+SHELLS = ("bash", "zsh", "fish")
+
+_PLACES = {
+    "bash": "~/.local/share/bash-completion/completions/mario-tui",
+    "zsh": "_mario-tui in a folder of $fpath",
+    "fish": "~/.config/fish/completions/mario-tui.fish",
+}
+_CHOICES = {spec.name: spec.metadata["choices"] for spec in fields(RunConfig)} | {
+    "preset": tuple(PRESETS),
+    "stage": (*STAGES, WHOLE_GAME, RANDOM_STAGES),
+    "device": ("auto", "cpu", "cuda", "mps"),
+    "actions": tuple(ACTION_SETS),
+}
+"""Values of options, by the name of the option."""
+_FILES = ("config", "output", "record", "report_file", "rom", "trace")
+_FOLDERS = ("run_dir",)
+
+# Names are compared and never expanded: a folder may be called `$(anything)`.
+_NAMES = {
+    "bash": """\
+_mario_tui_${what}_or_files() {
+  local name found=
+  while IFS= read -r name; do
+    [[ $$name == "$$1"* ]] && found=1 && printf '%s\\n' "$$name"
+  done < <(printf '%s\\n' ${words}; ${program} runs --names 2>/dev/null)
+  [[ -n $$found ]] || compgen -f -- "$$1"
+}
+""",
+    "zsh": """\
+_mario_tui_${what}() {
+  compadd -- ${words} $${(f)"$$(${program} runs --names 2>/dev/null)"} || _files
+}
+""",
+    "fish": """\
+function _mario_tui_${what}
+  printf '%s\\t \\n' ${words}
+  ${program} runs --names 2>/dev/null | string replace -r '$$' \\trun
+  string match -q '*/*' -- (commandline -ct); and __fish_complete_path (commandline -ct)
+end
+""",
+}
+"""Functions of the shells that print names of runs, and files if there are none or a path is being typed."""
+
+
+def completion_parser() -> argparse.ArgumentParser:
+    places = "\n".join(f"  {shell}: {place}" for shell, place in _PLACES.items())
+    parser = Parser(
+        prog="mario-tui completion",
+        description="Print the script for a shell's completion.",
+        epilog=f'Write it to:\n{places}\nFor the running shell only: eval "$(mario-tui completion bash)"',
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("shell", choices=SHELLS, help="the shell")
+    return parser
+
+
+PARSERS: dict[str, Callable[[], argparse.ArgumentParser]] = {
+    "attach": attach.attach_parser,
+    "runs": runs.runs_parser,
+    "eval": evaluate.eval_parser,
+    "play": play.play_parser,
+    "profile": lambda: _for_all_games(profile.profile_parser),
+    "export": export.export_parser,
+    "serve": serve.serve_parser,
+    "completion": completion_parser,
+}
+
+
+def run(arguments: list[str]) -> int:
+    options = completion_parser().parse_args(arguments)
+    import shtab
+
+    print(shtab.complete(_whole_command_line(), options.shell))
+    return 0
+
+
+def _whole_command_line() -> argparse.ArgumentParser:
+    """One parser with all commands, each action with what completes its values."""
+    whole = _for_all_games(train.training_parser)
+    commands = whole.add_subparsers()
+    for name, make in PARSERS.items():
+        parser = make()
+        summary = (parser.description or "").split(". ")[0].rstrip(".")
+        _complete(commands.add_parser(name, parents=[parser], add_help=False, description=summary, help=summary))
+    _complete(whole)
+    return whole
+
+
+def _for_all_games(make: Callable[[str, str], argparse.ArgumentParser]) -> argparse.ArgumentParser:
+    """A parser of run options that shows those of every game and runner."""
+    parser = make(GAMES[0], RUNNERS[0])
+    for game, runner in product(GAMES, RUNNERS):
+        for action, other in zip(parser._actions, make(game, runner)._actions, strict=True):
+            if action.help == argparse.SUPPRESS:
+                action.help = other.help
+    return parser
+
+
+def _complete(parser: argparse.ArgumentParser) -> None:
+    import shtab
+
+    included = [card.name for card in policies.cards()]
+    completers = (
+        {"run": _names("runs", ["latest"]), "resume": _names("runs", ["latest"])}
+        | {"checkpoint": _names("policies", ["latest", *included])}
+        | dict.fromkeys(_FILES, shtab.FILE)
+        | dict.fromkeys(_FOLDERS, shtab.DIRECTORY)
+    )
+    for action in parser._actions:
+        if action.dest in completers:
+            vars(action)["complete"] = completers[action.dest]
+        elif action.choices is None and action.nargs != 0:
+            action.choices = _CHOICES.get(action.dest)
+
+
+def _names(what: str, words: list[str]) -> dict[str, object]:
+    """What completes with `words` and the names of runs, in the form that shtab reads."""
+    program = "mario-tui" if shutil.which("mario-tui") else shlex.quote(str(Path(sys.argv[0]).resolve()))
+    values = {"what": what, "words": shlex.join(words), "program": program}
+    functions = {shell: Template(text).substitute(values) for shell, text in _NAMES.items()}
+    return {
+        "bash": f"_mario_tui_{what}_or_files",  # shtab treats it as files because of its name
+        "zsh": f"_mario_tui_{what}",
+        "fish": f"(_mario_tui_{what})",
+        "preamble": functions,
+    }
