@@ -10,7 +10,7 @@ OLDEST := .venv-oldest
 OLDEST_INSTALLED := $(OLDEST)/.installed
 ARGS ?=
 
-.PHONY: train test test-long test-oldest check format bench docs clean
+.PHONY: train test test-long test-oldest check format bench docs dist clean
 
 train: $(INSTALLED)  ## open the dashboard and train Mario; options: make train ARGS="--stage 1-2"
 	@$(BIN)/mario-tui --game mario $(ARGS)
@@ -51,6 +51,9 @@ bench: $(DEV_INSTALLED)  ## the tables of docs/benchmarks.md
 docs: $(DOCS_INSTALLED)  ## build the documentation into site/
 	@$(BIN)/mkdocs build --strict --quiet
 
+dist: $(DEV_INSTALLED)  ## build the wheel and the source distribution into dist/
+	@$(BIN)/python -m build --outdir dist
+
 $(BIN)/python:
 	@command -v $(PYTHON) >/dev/null || { echo "make: Python 3.11 or newer is needed: $(PYTHON) not found (make PYTHON=...)" >&2; exit 2; }
 	@echo "making $(VENV); this takes a few minutes the first time"
@@ -79,4 +82,4 @@ $(OLDEST_INSTALLED): pyproject.toml
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(OLDEST) site .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) $(OLDEST) site dist .mypy_cache .ruff_cache .pytest_cache

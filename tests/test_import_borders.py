@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
 import pytest
+
+from engine import __version__
 
 ROOT = Path(__file__).parent.parent
 
@@ -45,6 +48,26 @@ def test_wheel_holds_both_packages_the_themes_and_the_command(tmp_path: Path) ->
     assert {f"mario_tui/themes/{path.name}" for path in (ROOT / "themes").glob("*.toml")} <= names
     assert {"engine/host/supervisor.py", "mario_tui/app.py", "mario_tui/app.tcss"} <= names
     assert not any(name.endswith(".nes") or name.startswith("tests/") for name in names)
+
+
+@pytest.mark.long
+def test_both_distributions_are_complete(tmp_path: Path) -> None:
+    """As `make dist` builds them: the wheel from the source distribution."""
+    subprocess.run([sys.executable, "-m", "build", "--outdir", tmp_path, ROOT], check=True, capture_output=True)
+    (archive,), (wheel,) = tmp_path.glob("*.tar.gz"), tmp_path.glob("*.whl")
+    with tarfile.open(archive) as opened:
+        sources = {name.partition("/")[2] for name in opened.getnames()}
+    with zipfile.ZipFile(wheel) as opened_wheel:
+        files = set(opened_wheel.namelist())
+        (metadata,) = (opened_wheel.read(name).decode() for name in files if name.endswith("/METADATA"))
+    policies = [path.name for path in (ROOT / "checkpoints" / "policies").iterdir()]
+    themes = [path.name for path in (ROOT / "themes").iterdir()]
+    assert {"README.md", "LICENSE", "CHANGELOG.md", "Makefile", "tests/conftest.py", "docs/index.md"} <= sources
+    assert {f"checkpoints/policies/{name}" for name in policies} | {f"themes/{name}" for name in themes} <= sources
+    assert {f"engine/shipped/{name}" for name in policies} | {f"mario_tui/themes/{name}" for name in themes} <= files
+    assert {path.partition("/")[0] for path in files if ".dist-info/" not in path} == {"engine", "mario_tui"}
+    assert not [name for name in sources | files if name.endswith((".nes", ".pyc"))]
+    assert f"\nVersion: {__version__}\n" in metadata
 
 
 @pytest.mark.long
