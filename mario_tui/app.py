@@ -67,7 +67,8 @@ class MarioApp(SafeApp[None]):
         charts: Path | None = None,
     ) -> None:
         no_color = bool(os.environ.get("NO_COLOR"))
-        super().__init__(ansi_color=True if no_color else None)
+        self.settings, self._warnings = load_settings()
+        super().__init__(ansi_color=True if no_color else None, graphics_setting=self.settings.graphics)
         self._open_run, self._host, self._charts = open_run, host, charts
         self.run_dir, self.read_only = run_dir, read_only
         self.leaving = False
@@ -75,7 +76,6 @@ class MarioApp(SafeApp[None]):
         would reach screens that are being removed."""
         self._dashboard: DashboardScreen | None = None
         self._left_in: State | None = None
-        self.settings, self._warnings = load_settings()
         self._theme_watch = themes.ThemeWatch()
         self._user_themes: dict[str, Any] = {}
         self._bad_themes: set[str] = set()

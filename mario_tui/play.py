@@ -47,6 +47,7 @@ from mario_tui.data.settings import load_settings
 from mario_tui.engine_command import EngineCommand
 from mario_tui.screens.dialogs import HelpScreen
 from mario_tui.terminal.backpressure import survive_hang_up
+from mario_tui.terminal.picture import BYTES_PER_S
 from mario_tui.terminal.safe_app import SafeApp
 from mario_tui.widgets.panels.game import GameView
 
@@ -68,6 +69,8 @@ _HELP = {
 _SLOWEST, _FASTEST = 1 / 8, 8.0
 _STAGES_OF_WORLD = 4
 _PICTURES_PER_S = 30  # of a video
+_HUMAN_BYTES_PER_S = 160 * 1024
+"""Of images; a person needs more of them per second to play. Half blocks take as much."""
 _RECORDING_TIMEOUT_S, _EXIT_TIMEOUT_S = 30.0, 2.0
 
 
@@ -131,7 +134,8 @@ class PlayApp(SafeApp[None]):
     BINDINGS = [*bindings("play"), *bindings("everywhere")]
 
     def __init__(self, title: str, arguments: Sequence[str], *, human: bool, game: str, hold_s: float) -> None:
-        super().__init__()
+        settings = load_settings()[0]
+        super().__init__(graphics_setting=settings.graphics)
         self._title, self._arguments, self._human, self._hold_s = title, arguments, human, hold_s
         self._game_name = game
         self._frame: Frame | None = None
@@ -151,12 +155,11 @@ class PlayApp(SafeApp[None]):
         self._has_terminal = os.isatty(0)
         for theme in themes.load_themes()[0]:
             self.register_theme(theme)
-        settings = load_settings()[0]
         self.theme = settings.theme if settings.theme in self.available_themes else themes.DEFAULT
         self._keymap = _free_keys(settings.keys) if human else dict(settings.keys)
 
     def compose(self) -> ComposeResult:
-        self._game = GameView()
+        self._game = GameView(bytes_per_s=_HUMAN_BYTES_PER_S if self._human else BYTES_PER_S)
         self._game.title, self._game.number = self._title, 0
         yield self._game
         yield Static("starting", id="state")

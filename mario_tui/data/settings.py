@@ -1,4 +1,4 @@
-"""The user's settings: theme, frame rate of the game view, notifications and key map, in
+"""The user's settings: theme, frame rate and graphics of the game view, notifications and key map, in
 `$XDG_CONFIG_HOME/mario-tui/settings.toml`.
 
 An invalid value is reported with file, key and accepted values, and replaced by its default; it never prevents the
@@ -17,13 +17,15 @@ from typing import Any
 
 from textual.keys import Keys, _character_to_key
 
+from engine.config.fields import must_be_one_of
 from engine.runtime.files import write_atomically
 from mario_tui.data.keys import KEYS, PLACES
+from mario_tui.terminal.graphics import GRAPHICS
 
 DEFAULT_THEME = "mario"
 GAME_FPS = (1, 15)
 """Minimum and maximum frame rate of the game view, in frames per second."""
-_ACCEPTED = ("theme", "game_fps", "notifications", "keys")
+_ACCEPTED = ("theme", "game_fps", "graphics", "notifications", "keys")
 _NAMED = {str(key.value) for key in Keys}
 _THEME_LINE = re.compile(r"""^[ \t]*theme[ \t]*=[ \t]*("[^"\n]*"|'[^'\n]*')""", re.MULTILINE)
 
@@ -41,6 +43,7 @@ class Settings:
     notifications: bool = True
     """Whether the terminal's bell rings, and a desktop notification is sent, when something has happened to a run."""
     keys: Mapping[str, str] = field(default_factory=dict)
+    graphics: str = "auto"
 
 
 def config_folder() -> Path:
@@ -83,6 +86,11 @@ def load_settings() -> tuple[Settings, list[str]]:
                 good[key] = value
             else:
                 reject(key, value, "true or false")
+        elif key == "graphics":
+            if value in GRAPHICS:
+                good[key] = value
+            else:
+                errors.append(f"{path}: graphics {must_be_one_of(GRAPHICS, value)}")
         elif key == "keys":
             if isinstance(value, dict):
                 good[key], wrong = _key_map(value, path)

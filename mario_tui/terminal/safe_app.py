@@ -1,16 +1,26 @@
-"""A Textual app that strips foreign control sequences from all it draws: names of runs, reasons, log lines, tags."""
+"""A Textual app that strips foreign control sequences from all it draws (names of runs, reasons, log lines, tags), and
+adds the control codes of its one picture."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from rich.segment import Segment
+from textual._compositor import CompositorUpdate
 from textual.app import App
 from textual.color import Color
+from textual.driver import Driver
+from textual.drivers.linux_driver import LinuxDriver
 from textual.filter import LineFilter
+from textual.reactive import var
+from textual.screen import Screen
 
 from engine.runtime.text import drawable, printable
+from mario_tui.terminal.graphics import Graphics, Replies, choose
+from mario_tui.terminal.graphics_driver import GraphicsDriver, GraphicsFound
+from mario_tui.terminal.picture import Picture
 from mario_tui.terminal.safe_console import SafeConsole
 
 Result = TypeVar("Result")
@@ -27,13 +37,19 @@ class DrawableOnly(LineFilter):
 
 
 class SafeApp(App[Result]):
-    """Base class of the applications."""
+    """Base class of the applications. `graphics_setting`: one of `graphics.GRAPHICS`."""
 
     _drawable_only = DrawableOnly()
+    graphics: var[Graphics | None] = var(None)
+    """How the terminal draws images; None as long as that is unknown, and where it shows only text."""
 
-    def __init__(self, *, ansi_color: bool | None = None) -> None:
+    def __init__(self, *, ansi_color: bool | None = None, graphics_setting: str = "auto") -> None:
         super().__init__(ansi_color=ansi_color)
         self.error_console = SafeConsole(markup=False, highlight=False, stderr=True)
+        self.picture: Picture | None = None
+        """The picture on the screen, if one was drawn."""
+        self._graphics_setting = graphics_setting
+        self._asked = False
 
     def get_line_filters(self) -> Sequence[LineFilter]:
         return [self._drawable_only, *super().get_line_filters()]
@@ -41,3 +57,32 @@ class SafeApp(App[Result]):
     def copy_to_clipboard(self, text: str) -> None:
         """Copy as one line: text pasted into a shell must not run before the user presses Enter."""
         super().copy_to_clipboard(printable(text))
+
+    # ------------------------------------------------------------------------------------------ images
+
+    def get_driver_class(self) -> type[Driver]:
+        """The driver that can ask the terminal, except in a browser."""
+        driver = super().get_driver_class()
+        return GraphicsDriver if driver is LinuxDriver else driver
+
+    def find_graphics(self) -> None:
+        """Find out, once, whether the terminal draws images: `graphics` is set when it has replied. Programs that never
+        show a picture send no questions."""
+        driver = self._driver
+        if self._asked or not isinstance(driver, GraphicsDriver) or self.no_color or self._graphics_setting == "blocks":
+            return
+        self._asked = True
+        if self._graphics_setting != "auto":
+            self.graphics = choose(self._graphics_setting, Replies(), os.environ)
+        driver.ask(self._graphics_setting)
+
+    def on_graphics_found(self, message: GraphicsFound) -> None:
+        self.graphics = message.graphics
+        if message.graphics is None or message.graphics.painted:
+            self.screen.refresh()  # some terminals show Kitty's question as text
+
+    def _display(self, screen: Screen[Any], renderable: Any) -> None:
+        """Send an update of the screen. Textual has no other place at which the picture could join the same write."""
+        if self.picture is not None and isinstance(renderable, CompositorUpdate):
+            renderable = self.picture.added_to(renderable, screen)
+        super()._display(screen, renderable)

@@ -8,6 +8,7 @@ import json
 import multiprocessing
 import os
 import pty
+import re
 import select
 import signal
 import struct
@@ -29,6 +30,10 @@ from engine.protocol.messages import Event
 from engine.runs.run import Run
 
 PROGRAM = [str(Path(sys.executable).with_name("mario-tui"))]
+_ATTRIBUTES = re.compile(rb"\x1b\[>?c")
+"""The question for the terminal's attributes; tmux asks with a `>`."""
+_CONTROL_STRING = re.compile(rb"\x1b[P_](?:[^\x1b]|\x1b[^\\])*\x1b\\")
+_CUT_STRING = re.compile(rb"\x1b[P_](?:[^\x1b]|\x1b[^\\])*\x1b?$")
 PATIENCE_S = 240.0
 """Time after which something must have hung, even on the slowest machine."""
 
@@ -171,11 +176,17 @@ class Terminal:
         term: str = "xterm-256color",
         under: tuple[str, ...] = (),
         program: Sequence[str] = PROGRAM,
+        replies: bytes = b"",
+        cell: tuple[int, int] = (0, 0),
     ) -> None:
-        """`under`: a command that starts the program, prefixed to its command line."""
+        """`under`: a command that starts the program, prefixed to its command line. `replies`: what the terminal sends
+        when it is asked for its attributes. `cell`: width and height of a cell in pixels, if the terminal tells it."""
+        self._replies = replies
         self.screen = pyte.Screen(columns, rows)
         self._stream = pyte.ByteStream(self.screen)
         self.raw = bytearray()
+        self._held = b""
+        self._answered = 0  # questions in `raw` up to here
         self.pid, self._master = pty.fork()
         if self.pid == 0:
             os.chdir(cwd)
@@ -185,7 +196,9 @@ class Terminal:
                 os.unsetenv(name)
             command = [*under, *program, *arguments]
             os.execvp(command[0], command)
-        fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        fcntl.ioctl(
+            self._master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, columns * cell[0], rows * cell[1])
+        )
 
     def text(self) -> str:
         """The screen as it is now."""
@@ -196,9 +209,19 @@ class Terminal:
                 break
             if not data:
                 break
-            self.raw += data
-            self._stream.feed(data)
+            self._take(data)
         return "\n".join(self.screen.display)
+
+    def _take(self, data: bytes) -> None:
+        self.raw += data
+        question = _ATTRIBUTES.search(self.raw, self._answered) if self._replies else None
+        if question is not None:
+            self._answered = question.end()
+            os.write(self._master, self._replies)
+        # pyte shows the control strings of images, which it doesn't know; one may be cut anywhere.
+        shown = _CONTROL_STRING.sub(b"", self._held + data)
+        self._held = cut[0] if (cut := _CUT_STRING.search(shown)) else b""
+        self._stream.feed(shown[: len(shown) - len(self._held)])
 
     def wait_for(self, *wanted: str) -> str:
         """Wait until the screen shows all `wanted` texts, and return it."""

@@ -1,4 +1,5 @@
-"""The rank-0 game in half blocks: two pixels per cell, with neighbours of equal colour merged into one segment.
+"""The rank-0 game: in real pixels where the terminal draws images, else in half blocks, which are two pixels per cell,
+with neighbours of equal colour merged into one segment.
 
 The Q-values are shown beside or below the picture, wherever the picture stays larger.
 """
@@ -8,15 +9,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from rich.color import Color
 from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
+from textual.geometry import Region
+from textual.screen import Screen
 from textual.strip import Strip
 
 from engine.protocol.messages import Frame, Thought
+from mario_tui.terminal.graphics import Graphics
+from mario_tui.terminal.picture import BYTES_PER_S, Picture
+from mario_tui.terminal.safe_app import SafeApp
 from mario_tui.widgets.base.line_widget import LineWidget
 from mario_tui.widgets.panels import q_values
 
@@ -31,9 +37,10 @@ class GameView(LineWidget):
     """Shows the newest frame, scaled to its size, unless it is frozen.
 
     `names` are the names of the actions; `agent_view` shows the agent's observation instead of the game.
+    Images of more than `bytes_per_s` are shown less often.
     """
 
-    def __init__(self, *, id: str = "game") -> None:
+    def __init__(self, *, id: str = "game", bytes_per_s: int = BYTES_PER_S) -> None:
         super().__init__("Game, lane 0.0", id=id, number=9)
         self.short_title = "Game"
         self.frozen = False
@@ -43,6 +50,20 @@ class GameView(LineWidget):
         """Text at the right end of the rule."""
         self._frame: Frame | None = None
         self._drawn: tuple[int, int, int] | None = None
+        self._image = Picture(self, self.repaint, bytes_per_s)
+
+    def on_mount(self) -> None:
+        app = cast("SafeApp[Any]", self.app)
+        app.picture = self._image
+        self.watch(app, "graphics", self._set_graphics)
+        app.screen_change_signal.subscribe(self, self._screen_changed)
+
+    def on_unmount(self) -> None:
+        self._image.clear()
+        cast("SafeApp[Any]", self.app).picture = None
+
+    def on_hide(self) -> None:
+        self._image.clear()
 
     @property
     def frame(self) -> Frame | None:
@@ -55,11 +76,19 @@ class GameView(LineWidget):
 
     def show(self, frame: Frame | None) -> None:
         """Show a frame; the same one is not drawn twice."""
-        if frame is None or self.frozen:
+        if frame is None or self.frozen or (self._image.possible and not self._image.due):
             return
         self._frame = frame
         if self._drawn != (frame.index, *self.body):
             self.repaint()
+
+    def _screen_changed(self, screen: Screen[Any]) -> None:
+        if self._image.graphics is not None:
+            self.repaint()
+
+    def _set_graphics(self, graphics: Graphics | None) -> None:
+        self._image.graphics = graphics
+        self.repaint()
 
     def freeze(self, frozen: bool) -> None:
         """Freeze or unfreeze the picture."""
@@ -75,6 +104,7 @@ class GameView(LineWidget):
         width, height = self.body
         if width < 4 or height < 2:
             return
+        cast("SafeApp[Any]", self.app).find_graphics()
         frame = self._frame
         note = "frozen; f: unfreeze" if self.frozen else self.remark or ("agent view" if self.agent_view else "")
         if frame is None:
@@ -85,11 +115,13 @@ class GameView(LineWidget):
         value = "" if thought is None or note else q_values.chosen(thought, self.names)
         body = self._picture(frame, width, height) if thought is None else self._with_thought(frame, thought)
         self.paint(body, value=value, note=note)
+        if self._image.unsent:
+            self.refresh(Region(0, 0, 1, 1))  # the image travels with an update of cells: one is enough
 
     def _with_thought(self, frame: Frame, thought: Thought) -> list[Strip]:
         width, height = self.body
         rows = min(len(thought.q_values), q_values.MOST_ROWS, max(q_values.LEAST_ROWS, height // 3))
-        below, beside = _scale(width, height - rows), _scale(width - _BESIDE, height)
+        below, beside = self._scale(width, height - rows), self._scale(width - _BESIDE, height)
         if below >= beside and height - rows >= _LEAST[1]:
             lines = self.text_lines(q_values.describe(thought, self.names, width, rows), width)
             return [*self._picture(frame, width, height - rows), *lines]
@@ -110,6 +142,7 @@ class GameView(LineWidget):
         return [Strip([*line, gap, *text], width + _BESIDE) for line, text in zip(pictures, texts, strict=True)]
 
     def _waiting(self, width: int, height: int) -> list[Strip]:
+        self._image.erase()
         return self.text_lines(Text("\n" * (height // 2) + "waiting for a picture".center(width)), width)
 
     def _picture(self, frame: Frame, width: int, height: int) -> list[Strip]:
@@ -118,20 +151,38 @@ class GameView(LineWidget):
             return self._draw(_pixels(frame), _PIXEL_ASPECT, width, height)
         if frame.thought is None or not frame.thought.seen:
             return self._waiting(width, height)
-        return self._draw(q_values.observation_image(frame.thought, width, 2 * height), 1.0, width, height)
+        return self._draw(
+            q_values.observation_image(frame.thought, width, int(self._cell_ratio * height)), 1.0, width, height
+        )
 
     def _draw(self, rgb: Any, aspect: float, width: int, height: int) -> list[Strip]:
         tall, wide = rgb.shape[:2]
-        scale = min(width / (wide * aspect), 2 * height / tall)
-        columns = max(2, min(width, int(wide * aspect * scale)))
-        rows = max(1, min(height, int(tall * scale / 2)))
-        colours = _colours(rgb, columns, rows * 2)
-        margin = (width - columns) // 2
+        most_columns, most_rows = self._image.most_cells(width, height)
+        scale = min(most_columns / (wide * aspect), self._cell_ratio * most_rows / tall)
+        columns = max(2, min(most_columns, int(wide * aspect * scale)))
+        rows = max(1, min(most_rows, int(tall * scale / self._cell_ratio)))
+        margin, above = (width - columns) // 2, (height - rows) // 2
+        self._image.box = Region(1 + margin, self.framed + above, columns, rows)
+        if self._image.possible:
+            cells = self._image.draw(rgb, aspect)
+        else:
+            self._image.erase()
+            colours = _colours(rgb, columns, rows * 2)
+            cells = [_segments(upper, lower) for upper, lower in zip(colours[::2], colours[1::2], strict=True)]
         around = self.rich_style
         left, right = Segment(" " * margin, around), Segment(" " * (width - columns - margin), around)
-        blank = [Strip.blank(width, around)] * ((height - rows) // 2)
-        lines = [Strip([left, *_segments(colours[2 * row], colours[2 * row + 1]), right], width) for row in range(rows)]
-        return [*blank, *lines]
+        return [Strip.blank(width, around)] * above + [Strip([left, *row, right], width) for row in cells]
+
+    @property
+    def _cell_ratio(self) -> float:
+        """Height of a cell by its width."""
+        width, height = self._image.cell
+        return height / width
+
+    def _scale(self, width: int, height: int) -> float:
+        """Scale of the game on `width` x `height` cells."""
+        screen_height, screen_width = 240, 256
+        return min(width / (screen_width * _PIXEL_ASPECT), self._cell_ratio * height / screen_height)
 
 
 def _segments(upper: list[int], lower: list[int]) -> list[Segment]:
@@ -154,12 +205,6 @@ def _segment(upper: int, lower: int, count: int) -> Segment:
 @lru_cache(8192)  # Textual caches data on a style
 def _style(upper: int, lower: int) -> Style:
     return Style(color=_rich(upper), bgcolor=_rich(lower))
-
-
-def _scale(width: int, height: int) -> float:
-    """Scale of the game on `width` x `height` cells."""
-    screen_height, screen_width = 240, 256
-    return min(width / (screen_width * _PIXEL_ASPECT), 2 * height / screen_height)
 
 
 def _pixels(frame: Frame) -> Any:

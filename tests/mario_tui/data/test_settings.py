@@ -54,7 +54,9 @@ def test_the_documented_settings_are_accepted() -> None:
     [
         ("theme = 3", "theme must be a theme's name, got 3"),
         ("game_fps = 99", "game_fps must be between 1 and 15, got 99"),
-        ("colour = 1", "unknown key 'colour'; must be one of theme, game_fps, keys"),
+        ('graphics = "png"', "graphics must be one of auto, kitty, sixel, iterm2, blocks, got 'png'"),
+        ("graphics = [1]", "graphics must be one of auto, kitty, sixel, iterm2, blocks, got [1]"),
+        ("colour = 1", "unknown key 'colour'; must be one of theme, game_fps, graphics, keys"),
         ("keys = 1", "keys must be a table: [keys], then lines such as"),
         ('[keys]\n"home.fly" = "f"', "keys.home.fly: no such action; must be one of home.open, home.new"),
         ('[keys]\n"hom.new" = "f"', "keys.hom.new: no such action; must be one of home. ..., form. ..."),

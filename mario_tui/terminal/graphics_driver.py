@@ -1,0 +1,75 @@
+"""Textual's driver for terminals, with questions: it takes the terminal's replies out of the keyboard's input.
+
+The application runs on while a reply is under way, so asking costs no time and keys typed meanwhile are not lost.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
+
+from textual._xterm_parser import XTermParser
+from textual.drivers import linux_driver
+from textual.message import Message
+
+from mario_tui.terminal.graphics import Graphics, Replies, choose, questions
+
+
+class GraphicsFound(Message):
+    """The terminal has replied. `graphics`: how to draw images, None if it shows none."""
+
+    def __init__(self, graphics: Graphics | None) -> None:
+        super().__init__()
+        self.graphics = graphics
+
+
+class GraphicsDriver(linux_driver.LinuxDriver):
+    """Asks what the terminal shows, and removes images before the application's screen is left."""
+
+    farewell = ""
+    """Codes that remove the images which the terminal keeps."""
+    _replies: Replies | None = None
+    _setting = "auto"
+
+    def ask(self, setting: str) -> None:
+        """Ask the terminal; its replies come as `GraphicsFound`, at once or never."""
+        self._setting, self._replies = setting, Replies()
+        self.write(questions(os.environ))
+
+    def run_input_thread(self) -> None:
+        # Textual's parser takes unknown replies for keys, and the driver has no hook for another parser.
+        linux_driver.XTermParser = partial(_Parser, self._without_replies)  # type: ignore[assignment, attr-defined]
+        super().run_input_thread()
+
+    def stop_application_mode(self) -> None:
+        """Called at the end, also after a crash, and before the program is suspended."""
+        self.remove_images()
+        super().stop_application_mode()
+
+    def remove_images(self) -> None:
+        """Remove the images that the terminal keeps."""
+        if self.farewell:
+            self.write(self.farewell)
+            self.farewell = ""
+
+    def _without_replies(self, text: str) -> str:
+        replies = self._replies
+        if replies is None:
+            return text
+        text = replies.taken_from(text)
+        if replies.complete:
+            self._replies = None
+            self.send_message(GraphicsFound(choose(self._setting, replies, os.environ)))
+        return text
+
+
+class _Parser(XTermParser):
+    def __init__(self, without_replies: Callable[[str], str], debug: bool = False) -> None:
+        super().__init__(debug)
+        self._without_replies = without_replies
+
+    def feed(self, data: str) -> Iterable[Any]:
+        keys = self._without_replies(data)
+        return super().feed(keys) if keys or not data else ()  # no data at all is the end of the input
