@@ -58,6 +58,12 @@ def costs(folder: Path, seconds: float) -> list[Cost]:
             found.append(watch(terminal, f"{columns}x{rows}, paused", seconds))
             terminal.send("p")
             terminal.leave()
+        for protocol in ("kitty", "sixel", "iterm2"):
+            terminal = Watched(folder / "real", 80, 24, protocol)
+            terminal.send("g")
+            found.append(watch(terminal, f"80x24, with the game in real pixels, {protocol}", seconds))
+            terminal.send("g")
+            terminal.leave()
     with serving(folder / "load"):
         terminal = Watched(folder / "load", 80, 24)
         found.append(watch(terminal, "80x24, 256 lanes, 10,000 events/s, past of 50,000,000 steps", seconds))

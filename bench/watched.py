@@ -12,6 +12,7 @@ from pathlib import Path
 from engine.host.client import HostClient
 from engine.protocol.messages import Progress
 from engine.runs.run import Run
+from tests.support.images import CELL, REPLIES
 from tests.support.program import Terminal, headless, next_event, read_event, the_run
 
 
@@ -29,8 +30,9 @@ def training(folder: Path) -> Iterator[Run]:
 class Watched(Terminal):
     """A dashboard whose output is continuously read and counted."""
 
-    def __init__(self, folder: Path, columns: int, rows: int) -> None:
-        super().__init__("attach", cwd=folder, columns=columns, rows=rows)
+    def __init__(self, folder: Path, columns: int, rows: int, protocol: str = "text") -> None:
+        """`protocol`: how the terminal draws images, see `tests.support.images`."""
+        super().__init__("attach", cwd=folder, columns=columns, rows=rows, replies=REPLIES[protocol], cell=CELL)
         self.wait_for("● running")
         self.bytes = 0
         self._watching = True
@@ -40,7 +42,9 @@ class Watched(Terminal):
     def _drain(self) -> None:
         while self._watching:
             if select.select([self._master], [], [], 0.1)[0]:
-                self.bytes += len(os.read(self._master, 65536))
+                data = os.read(self._master, 65536)
+                self.bytes += len(data)
+                self.keep(data)
 
     def leave(self) -> None:
         self._watching = False

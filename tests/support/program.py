@@ -209,15 +209,20 @@ class Terminal:
                 break
             if not data:
                 break
-            self._take(data)
+            self.take(data)
         return "\n".join(self.screen.display)
 
-    def _take(self, data: bytes) -> None:
+    def keep(self, data: bytes) -> None:
+        """Keep what the program wrote, and reply if it asked."""
         self.raw += data
-        question = _ATTRIBUTES.search(self.raw, self._answered) if self._replies else None
-        if question is not None:
+        new = max(self._answered, len(self.raw) - len(data) - 3)
+        if self._replies and (question := _ATTRIBUTES.search(self.raw, new)):
             self._answered = question.end()
             os.write(self._master, self._replies)
+
+    def take(self, data: bytes) -> None:
+        """Show what the program wrote."""
+        self.keep(data)
         # pyte shows the control strings of images, which it doesn't know; one may be cut anywhere.
         shown = _CONTROL_STRING.sub(b"", self._held + data)
         self._held = cut[0] if (cut := _CUT_STRING.search(shown)) else b""

@@ -67,7 +67,7 @@ def _read_slowly(terminal: Terminal, until: str) -> None:
         select.select([], [], [], 0.05)
         if select.select([terminal._master], [], [], 0)[0]:
             data = os.read(terminal._master, 1024)
-            terminal._take(data)
+            terminal.take(data)
         return until in "\n".join(terminal.screen.display)
 
     wait_until(read_a_little, f"{until!r} on a slow screen")
