@@ -29,6 +29,7 @@ from engine.runtime.text import printable
 from mario_tui.data import themes
 from mario_tui.data.keys import bindings, first_key, keys_in
 from mario_tui.data.settings import SettingsError, load_settings, remember_theme, settings_path
+from mario_tui.launch import busy_warning
 from mario_tui.palette import Themes, help_with_keys
 from mario_tui.screens.base import PlaceScreen
 from mario_tui.screens.dashboard import DashboardScreen
@@ -119,6 +120,8 @@ class MarioApp(SafeApp[None]):
         """Show the dashboard of a run on top of home."""
         self._dashboard = DashboardScreen(run, host)
         self.push_screen(self._dashboard)
+        if host is not None and (warning := busy_warning(run)):
+            self.notify(warning, severity="warning", timeout=8)
 
     def go_home(self) -> None:
         """Close the dashboard; its run continues."""

@@ -50,7 +50,7 @@ from engine.protocol.messages import (
 from engine.runs.run import Run
 from engine.runtime.text import json_line, printable
 from mario_tui.data.format import counted, duration, judged, number, reached
-from mario_tui.launch import Plan
+from mario_tui.launch import Plan, busy_warning
 from mario_tui.terminal.safe_console import SafeConsole
 
 _PLAIN_EVERY_S = 10.0
@@ -72,6 +72,8 @@ def train_headless(plan: Plan, log_format: str) -> int:
     stopper = _Stopper()
     host = plan.start(foreground=True)
     stopper.set_host(host)
+    if warning := busy_warning(host.run):
+        print(printable(f"mario-tui: warning: {warning}"), file=sys.stderr)
     displays: dict[str, Callable[[Run], Display]] = {"rich": _Rich, "plain": _Plain, "json": _JSONLines}
     display = displays[log_format](host.run)
     end: Finished | Failed | None = None

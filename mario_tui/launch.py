@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -16,9 +17,10 @@ from engine.errors import UserError
 from engine.host.client import HostProcess
 from engine.host.preflight import check_start
 from engine.runs.checkpoints import committed, find_source, read_manifest
-from engine.runs.registry import create_run
+from engine.runs.registry import create_run, list_runs
 from engine.runs.run import CONFIG_FILE, Run, read_config
 
+_MOST_NAMED = 3
 _END_S = 60.0
 """Seconds that the host of lost ranks has to end before its run starts again."""
 
@@ -47,6 +49,22 @@ class Plan:
             return HostProcess(run, self.checkpoint, config=config, foreground=foreground)
         except OSError as error:
             raise UserError(f"--run-dir: {run.path}: can't be written ({error.strerror or error})") from None
+
+
+def busy_warning(run: Run) -> str:
+    """A line that names the other runs that are training on this machine; empty if there are none."""
+    others = [
+        other.name
+        for other in list_runs()
+        if other.path != run.path and other.record().state in ("starting", "running") and other.is_alive()
+    ]
+    if not others:
+        return ""
+    names = ", ".join(others[:_MOST_NAMED]) + (f" and {len(others) - _MOST_NAMED} more" * (len(others) > _MOST_NAMED))
+    cores = len(os.sched_getaffinity(0))
+    return (
+        f"{names} {'is' if len(others) == 1 else 'are'} training on this machine as well; the runs share {cores} cores"
+    )
 
 
 def make_plan(

@@ -59,6 +59,15 @@ def _of_charts(place: Place) -> tuple[Key, ...]:
         Key("smoothing", "m", "Smoothing", "Charts: switch the smoothing: none to strong", place, shown=False),
         Key("log_axis", "l", "Log axis", "Charts: switch between log and linear y-axis", place, shown=False),
         Key("x_axis", "t", "x-axis", "Charts: switch the x-axis: steps, training time, time ago", place, shown=False),
+        Key(
+            "save_chart",
+            "E",
+            "Save chart",
+            "Charts: save the points as CSV and the screen as SVG",
+            place,
+            shown=False,
+            changes=True,
+        ),
     )
 
 
@@ -86,7 +95,7 @@ KEYS = (
         "Show only runs that match the typed words (name, state, game, #tag ...)",
         "home",
     ),
-    Key("sort", "o", "Sort", "Sort by the next column (or click a column title)", "home", shown=False),
+    Key("sort", "o", "Sort", "Sort by the next column; 1 to 9 sort by that column", "home", shown=False),
     Key("reverse", "O", "Reverse", "Reverse the sort order", "home", shown=False),
     Key("copy", "y", "Copy", "Show the run's command line and copy it to the clipboard", "home", shown=False),
     Key("delete", "d,delete", "Delete", "Delete the marked runs or the selected one (asks)", "home", changes=True),

@@ -40,10 +40,10 @@ class Settings:
 
     theme: str = DEFAULT_THEME
     game_fps: float = 10.0
-    notifications: bool = True
-    """Whether the terminal's bell rings, and a desktop notification is sent, when something has happened to a run."""
     keys: Mapping[str, str] = field(default_factory=dict)
     graphics: str = "auto"
+    notifications: bool = True
+    """Whether the terminal's bell rings, and a desktop notification is sent, when something has happened to a run."""
 
 
 def config_folder() -> Path:

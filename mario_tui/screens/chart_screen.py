@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from pathlib import Path
 
+from mario_tui.data.chart_files import save_chart
 from mario_tui.screens.base import PlaceScreen
 from mario_tui.widgets.charts.plot import Plot
 from mario_tui.widgets.charts.view import AXES, SMOOTHINGS, ZOOM, ChartView, Window
@@ -34,11 +36,15 @@ class ChartScreen(PlaceScreen[None]):
     def view_chosen(self) -> None:
         """The user has chosen another axis, smoothing or scale."""
 
+    def saved_in(self) -> Path:
+        """The folder in which charts are saved."""
+        return Path.cwd()
+
     def draw_charts(self) -> None:
         """Draw all charts for the current view."""
         self.view.reach = self.reach()
         for plot in self.plots():
-            plot.repaint()
+            plot.draw()
 
     # ------------------------------------------------------------------------------------------ keys and mouse
 
@@ -87,6 +93,18 @@ class ChartScreen(PlaceScreen[None]):
         self.view.window, self.view.cursor = Window(), None
         self.draw_charts()
         self.view_chosen()
+
+    def action_save_chart(self) -> None:
+        """Save the active chart's points, and the screen; the first chart if none is active."""
+        plot = self.active_plot() or next(iter(self.plots()), None)
+        if plot is None:
+            return
+        try:
+            path = save_chart(plot.full_title, plot.lines(), self.app.export_screenshot(), self.saved_in())
+        except OSError as error:
+            self.notify(f"The chart could not be saved: {error}", severity="error")
+            return
+        self.notify(f"Saved {path}.csv and .svg", timeout=6)
 
     def on_plot_moved(self) -> None:
         self.draw_charts()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import time
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
@@ -24,6 +25,8 @@ from mario_tui.widgets.charts.comparison import Comparison, Series, reach_of
 from mario_tui.widgets.charts.plot import Plot
 
 _READ_S = 2.0
+_LOADING_SHARE = 4.0
+"""Time between two drawings while a folder is loading, as a multiple of what the first one took."""
 _MOST_CHARTS = 60
 _MOST_SUBFOLDERS, _MOST_BROKEN = 40, 10
 """Maximum number of subfolders, and of broken files, named on the screen."""
@@ -57,17 +60,29 @@ class ChartsScreen(ChartScreen):
     def on_mount(self) -> None:
         self._filter.display = False
         self.query_one("#grid").focus()
+        self.watch(self.query_one("#grid"), "scroll_y", self._scrolled, init=False)
         self.run_worker(self._follow(), name="events")
+
+    def _scrolled(self) -> None:
+        """Draw the charts that have come into sight."""
+        for chart in self.query(Comparison):
+            chart.draw_if_due()
 
     @property
     def _filter(self) -> Input:
         return self.query_one("#filter", Input)
 
     async def _follow(self) -> None:
+        """Read, and draw what was read: while a large folder is loading, drawing gets a share of the time."""
+        due, changed = 0.0, True
         while True:
             news = await asyncio.to_thread(self.events.collect)
-            if self.events.take_in(news) or not self.events.tags:
+            changed |= self.events.take_in(news)
+            began = time.monotonic()
+            if changed and (began >= due or not news.more):
                 await self._show()
+                changed = False
+                due = time.monotonic() + _LOADING_SHARE * (time.monotonic() - began)
             await asyncio.sleep(0 if news.more else _READ_S)
 
     # ------------------------------------------------------------------------------------------ what is shown

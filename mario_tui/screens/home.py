@@ -8,6 +8,7 @@ import time
 
 from rich.text import Text
 from textual.app import ComposeResult
+from textual.binding import Binding
 from textual.widgets import DataTable, Footer, Input, Static
 
 from engine.config.command_line import command_line
@@ -36,7 +37,7 @@ class HomeScreen(PlaceScreen[None]):
     """Reads the run records every second, in a thread, while it is visible."""
 
     PLACE = "home"
-    BINDINGS = bindings("home")
+    BINDINGS = [*bindings("home"), *(Binding(str(n), f"sort_by({n})", show=False) for n in range(1, 10))]
     CSS_PATH = "home.tcss"
     VERTICAL_BREAKPOINTS = [(0, "-short"), (34, "-tall")]
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (90, "-normal")]
@@ -229,6 +230,10 @@ class HomeScreen(PlaceScreen[None]):
 
     def action_sort(self) -> None:
         self.table.sort_by_next()
+
+    def action_sort_by(self, number: int) -> None:
+        """Sort by a column; if it is sorted by that column already, reverse the order."""
+        self.table.sort_by_number(number)
 
     def action_reverse(self) -> None:
         self.table.reverse_sorting()

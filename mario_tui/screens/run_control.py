@@ -62,6 +62,9 @@ class RunControl(PanelGrid):
         """A run that has ended can't be paused, but resumed."""
         return action not in (_ONLY_LIVE if self.is_over else _ONLY_OVER) and super().check_action(action, parameters)
 
+    def saved_in(self) -> Path:
+        return self.run.path / "pictures"
+
     def update_keys(self) -> None:
         """Offer the keys that fit the state that the header shows."""
         is_over = self.header.standing(self.feed.snapshot())[0] in OVER

@@ -187,6 +187,12 @@ class RunsTable(DataTable[Text], inherit_bindings=False):
         before = self.sorting[0]
         self.sort_by(keys[(keys.index(before) + 1) % len(keys)] if before in keys else keys[0])
 
+    def sort_by_number(self, number: int) -> None:
+        """Sort by the visible column with that number, from 1; ignored if there are fewer."""
+        columns = self._visible_columns()
+        if number <= len(columns):
+            self.sort_by(columns[number - 1].key)
+
     def reverse_sorting(self) -> None:
         self.sort_by(self.sorting[0])
 

@@ -276,7 +276,7 @@ def test_charts_of_event_files_are_harmless(tmp_path: Path) -> None:
         writer.close()
     (folder / f"tfevents{HOSTILE}").write_bytes(b"x" * 100)
     terminal = Terminal("attach", str(folder), cwd=tmp_path, columns=160, rows=40)
-    terminal.wait_for("✗", WRITTEN_OUT[:20], r"\x1b]0;owned\x1b\i 1.00")
+    terminal.wait_for("✗", WRITTEN_OUT[:20], r"\x1b]0;owned\x1b\i  ●1.00")
     terminal.send("q")
     assert terminal.wait() == 0
     harmless(bytes(terminal.raw))

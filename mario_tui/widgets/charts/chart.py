@@ -8,6 +8,7 @@ from typing import Literal
 
 from rich.style import Style
 
+from mario_tui.data.chart_files import Line
 from mario_tui.data.format import number
 from mario_tui.widgets.base.braille import Canvas
 from mario_tui.widgets.charts.curves import MARKS, Curves
@@ -51,6 +52,9 @@ class Chart(Plot):
         xs = self._curves.xs(self.view.axis)
         weight = self.view.smoothing
         return [Curve(xs, smooth(self._ys, weight), _LINE, _RAW, [self._ys] if weight else ())]
+
+    def lines(self) -> list[Line]:
+        return [Line(self.title, self._curves.xs("steps"), self._curves.xs("time"), self._ys)]
 
     def inks(self) -> list[Style]:
         return [self.ink(name) for name in _CLASSES]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from rich.style import Style
 
+from mario_tui.data.chart_files import Line
 from mario_tui.data.format import number, shortened
 from mario_tui.widgets.base.braille import Canvas
 from mario_tui.widgets.charts.plot import FIRST_INK, Curve, Glyph, Plot, faint, nearest, smooth
@@ -59,8 +60,15 @@ class Series:
 
     def at(self, x: float, axis: Axis) -> tuple[float, float] | None:
         """The finite point nearest to x; None if there is none."""
-        known = [point for point in zip(self.xs(axis), self.values, strict=True) if math.isfinite(point[1])]
-        return known[nearest([place for place, _ in known], x)] if known else None
+        xs = self.xs(axis)
+        if not xs:
+            return None
+        here = nearest(xs, x)
+        left = next((at for at in range(here, -1, -1) if math.isfinite(self.values[at])), None)
+        right = next((at for at in range(here + 1, len(xs)) if math.isfinite(self.values[at])), None)
+        found = [at for at in (left, right) if at is not None]
+        at = min(found, key=lambda at: abs(xs[at] - x), default=None)
+        return None if at is None else (xs[at], self.values[at])
 
 
 def reach_of(series: Sequence[Series], axis: Axis) -> tuple[float, float]:
@@ -76,7 +84,6 @@ class Comparison(Plot):
         self, title: str, view: ChartView, *, id: str | None = None, name: str | None = None, number: int = 0
     ) -> None:
         super().__init__(title, view, id=id, name=name, number=number)
-        self._full_title = title
         self._series: Sequence[Series] = ()
 
     @property
@@ -92,7 +99,7 @@ class Comparison(Plot):
 
     def fit_title(self, cells: int) -> None:
         # A tag's end tells more than its start.
-        self.title = self.short_title = shortened(self._full_title, max(8, cells))
+        self.title = self.short_title = shortened(self.full_title, max(8, cells))
 
     def curves(self) -> list[Curve]:
         curves = []
@@ -103,6 +110,9 @@ class Comparison(Plot):
             line = smooth(each.means or each.values, weight) if weight else each.values
             curves.append(Curve(each.xs(self.view.axis), line, ink, ink + 1, behind))
         return curves
+
+    def lines(self) -> list[Line]:
+        return [Line(each.name, each.steps, each.seconds, each.values) for each in self._series]
 
     def inks(self) -> list[Style]:
         inks = []
@@ -130,9 +140,11 @@ class Comparison(Plot):
     def value(self, curves: Sequence[Curve]) -> str:
         """The last value of each series, or the one at the crosshair; nothing if there are too many series."""
         axis, cursor = self.view.axis, self.view.cursor
+        if len(self._series) > _MOST_VALUES:
+            return ""
         found = [(each, each.at(math.inf if cursor is None else cursor, axis)) for each in self._series]
         known = [(each, point) for each, point in found if point is not None]
-        if not known or len(known) > _MOST_VALUES:
+        if not known:
             return ""
         alone = len(self._series) == 1
         text = " ".join(f"{'' if alone else each.marker}{number(point[1])}" for each, point in known)

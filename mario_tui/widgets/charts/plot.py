@@ -8,9 +8,10 @@ from __future__ import annotations
 import math
 import sys
 from abc import abstractmethod
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 
 from rich.color import Color
@@ -20,6 +21,7 @@ from textual.events import Leave, MouseDown, MouseEvent, MouseMove, MouseScrollD
 from textual.message import Message
 from textual.strip import Strip
 
+from mario_tui.data.chart_files import Line
 from mario_tui.data.format import fitting
 from mario_tui.widgets.base.braille import Canvas
 from mario_tui.widgets.base.line_widget import LineWidget
@@ -28,6 +30,8 @@ from mario_tui.widgets.charts.view import AXIS_NAMES, ZOOM, ChartView, x_text
 
 _LABEL = 7
 _NARROW = 50
+_POINTS_PER_COLUMN = 4
+"""More points per column are reduced to the extremes."""
 _AROUND = 14
 """Cells of the rule that title, value and note leave free."""
 _ROWS_PER_TICK, _FEW_ROWS, _COLUMNS_PER_TICK = 3, 8, 14
@@ -72,9 +76,11 @@ class Plot(LineWidget):
         self, title: str, view: ChartView, *, id: str | None = None, name: str | None = None, number: int = 0
     ) -> None:
         super().__init__(title, id=id, name=name, number=number, classes="panel chart")
+        self.full_title = title
         self.logarithmic = False
         self.view = view
         self._dragged_from: float | None = None
+        self._due = False
 
     @property
     def columns(self) -> int:
@@ -90,6 +96,10 @@ class Plot(LineWidget):
     @abstractmethod
     def inks(self) -> Sequence[Style]:
         """The styles of the inks from `FIRST_INK` on."""
+
+    @abstractmethod
+    def lines(self) -> Sequence[Line]:
+        """What to save of the chart."""
 
     def glyphs(self, curves: Sequence[Curve], canvas: Canvas) -> Sequence[Glyph]:
         """Characters on the lines, with y in units of the values."""
@@ -119,11 +129,12 @@ class Plot(LineWidget):
             return
         low_x, high_x = self.view.bounds
         curves = self.curves()
-        value = self.value(curves)
+        value, note = self.value(curves), partial(self._note, curves)
+        curves = [reduced(curve, low_x, high_x, _POINTS_PER_COLUMN * columns) for curve in curves]
         shown = [y for curve in curves for x, y in _points(curve) if low_x <= x <= high_x and self.is_drawable(y)]
         shown += [glyph.y for glyph in self._marks_in(low_x, high_x)]
         if not shown or high_x < low_x:
-            self.paint([self._plain(self._nothing_text(curves))], value=value, note=self._note(curves, value))
+            self.paint([self._plain(self._nothing_text(curves))], value=value, note=note(value))
             return
         if high_x == low_x:  # a single point
             low_x, high_x = low_x - 0.5, high_x + 0.5
@@ -152,7 +163,18 @@ class Plot(LineWidget):
             lines.append(self._strip([(self._tick_line(columns, places, texts), MUTED)], inks))
         if legend:
             lines += [self._plain(f"{'':{_LABEL}}{legend}")]
-        self.paint(lines, value=value, note=self._note(curves, value))
+        self.paint(lines, value=value, note=note(value))
+
+    def draw(self) -> None:
+        """Draw, or remember that it is due if the chart is scrolled out of sight."""
+        self._due = not self.is_on_screen
+        if not self._due:
+            self.repaint()
+
+    def draw_if_due(self) -> None:
+        """Draw what was put off, if the chart has come into sight."""
+        if self._due:
+            self.draw()
 
     def is_drawable(self, y: float) -> bool:
         """Whether a value has a place on the y-axis."""
@@ -301,6 +323,28 @@ class Plot(LineWidget):
         if self.view.cursor is not None:
             self.view.cursor = None
             self.post_message(self.Moved())
+
+
+def reduced(curve: Curve, low_x: float, high_x: float, most: int) -> Curve:
+    """The visible part of a curve with the lowest and the highest of every few points, at most `most` in all; the curve
+    itself if it is short or has gaps. Behind a smooth line, the extremes are those of what is drawn behind it."""
+    first, last = bisect_left(curve.xs, low_x), bisect_right(curve.xs, high_x)
+    extremes_of = curve.behind[0] if curve.behind else curve.ys
+    if last - first <= most or not all(map(math.isfinite, extremes_of)):
+        return curve
+    places = []
+    width = -(-2 * (last - first) // most)
+    for begin in range(first, last, width):
+        few = extremes_of[begin : min(begin + width, last)]
+        lowest, highest = few.index(min(few)), few.index(max(few))
+        places += [begin + at for at in sorted({lowest, highest})]
+    if places[-1] != last - 1:
+        places.append(last - 1)
+
+    def chosen(values: Sequence[float]) -> list[float]:
+        return [values[at] for at in places]
+
+    return Curve(chosen(curve.xs), chosen(curve.ys), curve.ink, curve.faint, [chosen(ys) for ys in curve.behind])
 
 
 def smooth(ys: Sequence[float], weight: float) -> list[float]:

@@ -166,3 +166,16 @@ def test_differences_name_what_is_missing_and_leave_out_what_is_equal() -> None:
     assert differences([one, two]) == {"seed": ["1", "2"], "alpha": ["–", "0.6"]}
     assert same_but_seed({**one, "seed": 7}) == same_but_seed(one) != same_but_seed(two)
     assert sorted(["run-10", "run-9", "Run-1", "a"], key=natural) == ["a", "Run-1", "run-9", "run-10"]
+
+
+async def test_a_chart_is_saved_as_points_and_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rates_and_seeds(tmp_path / "runs")
+    monkeypatch.chdir(tmp_path)
+    async with MarioApp(run_dir=str(tmp_path / "runs")).run_test(size=(120, 40)) as pilot:
+        screen = await compared(pilot)
+        await pilot.press("5", "E", "E")
+        await until(pilot, lambda: (tmp_path / "TD-loss-2.svg").exists(), "both files, and the first ones as well")
+        lines = (tmp_path / "TD-loss.csv").read_text().splitlines()
+        assert lines[0] == "series,env_steps,seconds,value"
+        assert len(lines) == 1 + sum(len(each.values) for each in screen.query_one("#compare-loss").series)
+        assert "<svg" in (tmp_path / "TD-loss.svg").read_text()

@@ -18,7 +18,7 @@ from engine.runs.annotation import ANNOTATION_FILE, Annotation, read_annotation,
 from mario_tui.app import READ_ONLY, MarioApp
 from mario_tui.commands.train import training_parser
 from mario_tui.data.keys import KEYS, PLACES, Place, keys_in, shown_name
-from mario_tui.launch import make_plan
+from mario_tui.launch import busy_warning, make_plan
 from mario_tui.screens import remembered
 from mario_tui.screens.annotate import AnnotateScreen
 from mario_tui.screens.compare import CompareScreen
@@ -108,6 +108,9 @@ async def test_sorting_by_key_and_by_mouse(tmp_path: Path) -> None:
         assert label == "run▼"
         await pilot.click(RunsTable, offset=(20, 1))  # the header, at "run"
         await until(pilot, lambda: names(app) == ["a", "b", "c"], "the click")
+        await pilot.press("2")  # the second column, by which they are sorted already
+        assert names(app) == ["c", "b", "a"]
+        await pilot.press("2")
         await pilot.press("down", "o")
         assert names(app) == ["a", "c", "b"]  # steps, the most first
         assert table_of(app).current().record.name == "b"  # type: ignore[union-attr]  # the cursor stays with its run
@@ -461,3 +464,13 @@ async def test_tags_and_notes_are_shown_filtered_and_kept(tmp_path: Path) -> Non
     ]
     (one.path / ANNOTATION_FILE).write_text('{"tags": ["x"], "note": 7}')
     assert read_annotation(one) == Annotation()
+
+
+def test_a_start_beside_other_runs_names_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    new, alive, _ended, paused = folder_of_runs(
+        tmp_path / "checkpoints", new="running", alive="running", ended="finished", paused="paused"
+    )
+    assert busy_warning(new) == ""  # a host that crashed leaves its record behind
+    with hold(alive), hold(paused):
+        assert busy_warning(new).startswith("alive is training on this machine as well; the runs share ")

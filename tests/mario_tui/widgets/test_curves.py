@@ -17,7 +17,7 @@ from mario_tui.widgets.base.braille import Canvas
 from mario_tui.widgets.base.line_widget import _last_difference
 from mario_tui.widgets.base.panel import bar, sparkline
 from mario_tui.widgets.charts.curves import Curves
-from mario_tui.widgets.charts.plot import nearest, smooth
+from mario_tui.widgets.charts.plot import Curve, nearest, reduced, smooth
 from mario_tui.widgets.charts.view import Window, x_text
 from mario_tui.widgets.panels.machine import MachinePanel
 
@@ -129,6 +129,24 @@ def test_the_nearest_value_and_how_places_are_called() -> None:
     assert (x_text(12_345, "steps"), x_text(3661, "time"), x_text(-61, "ago"), x_text(0, "ago")) == (
         "12.3k steps", "1:01:01", "0:01:01 ago", "now",
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.9])
+def test_a_reduced_curve_keeps_extremes_and_ends(smoothing: float) -> None:
+    xs = [float(x) for x in range(10_000)]
+    ys = [math.sin(x / 100) for x in xs]
+    ys[4321], ys[8765] = 50.0, -50.0
+    curve = Curve(xs, smooth(ys, smoothing), 0, 1, [ys] if smoothing else [])
+    small = reduced(curve, 1000.0, 9000.0, 200)
+    shown = small.behind[0] if smoothing else small.ys
+    assert len(small.xs) <= 202
+    assert (small.xs[0], small.xs[-1]) == (pytest.approx(1000, abs=100), 9000)
+    assert (max(shown), min(shown)) == (50.0, -50.0)
+    assert list(small.xs) == sorted(small.xs)
+    assert reduced(curve, 0.0, 50.0, 200) is curve
+    ys[5000] = math.nan
+    gap = Curve(xs, ys, 0, 1)
+    assert reduced(gap, 1000.0, 9000.0, 200) is gap
 
 
 # ---------------------------------------------------------------------------------------------- drawing
