@@ -20,7 +20,7 @@ from engine.envs.factory import make_lanes
 from engine.monitoring.memory_budget import check_memory, estimate_bytes, observation_layout
 from engine.runs.registry import create_run
 from mario_tui.app import MarioApp
-from mario_tui.cli import training_parser
+from mario_tui.commands.train import training_parser
 from mario_tui.data.form import SPECS, Form
 from mario_tui.launch import make_plan
 from mario_tui.screens.dashboard import DashboardScreen
