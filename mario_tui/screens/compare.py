@@ -25,7 +25,7 @@ from mario_tui.data.keys import bindings
 from mario_tui.data.standing import Standing, standing
 from mario_tui.screens.panel_grid import DIGITS, PanelGrid
 from mario_tui.widgets.charts.comparison import Comparison, Series, reach_of
-from mario_tui.widgets.charts.curves import Curves
+from mario_tui.widgets.charts.run_curves import Curves
 from mario_tui.widgets.charts.seeds import mean_over
 from mario_tui.widgets.charts.view import x_text
 from mario_tui.widgets.panels.compared_runs import ComparedRun, ComparedRunsPanel

@@ -30,7 +30,7 @@ from mario_tui.terminal.backpressure import Pace, busy, survive_hang_up
 from mario_tui.widgets.base.line_widget import LineWidget
 from mario_tui.widgets.base.panel import Panel
 from mario_tui.widgets.charts.chart import Chart
-from mario_tui.widgets.charts.curves import Curves
+from mario_tui.widgets.charts.run_curves import Curves
 from mario_tui.widgets.panels.actors import ActorsPanel
 from mario_tui.widgets.panels.curriculum import CurriculumPanel
 from mario_tui.widgets.panels.evaluations import EvaluationsPanel

@@ -20,8 +20,8 @@ from engine.runs.run import ACTIVE, Run
 from engine.runtime.text import printable
 from mario_tui.data.format import duration, fraction, number, short
 from mario_tui.widgets.charts.comparison import Comparison, Series, reach_of
-from mario_tui.widgets.charts.curves import Curves
 from mario_tui.widgets.charts.plot import Plot
+from mario_tui.widgets.charts.run_curves import Curves
 from mario_tui.widgets.charts.view import ChartView
 from mario_tui.widgets.panels.header import state_text
 from mario_tui.widgets.runs_table import Listed

@@ -11,8 +11,9 @@ from rich.style import Style
 from mario_tui.data.chart_files import Line
 from mario_tui.data.format import number
 from mario_tui.widgets.base.braille import Canvas
-from mario_tui.widgets.charts.curves import MARKS, Curves
-from mario_tui.widgets.charts.plot import FIRST_INK, Curve, Glyph, Plot, nearest, smooth
+from mario_tui.widgets.charts.curve import Curve, Glyph, nearest, smooth
+from mario_tui.widgets.charts.plot import FIRST_INK, Plot
+from mario_tui.widgets.charts.run_curves import MARKS, Curves
 from mario_tui.widgets.charts.view import ChartView, x_text
 
 _LINE, _RAW, _EVALUATION = range(FIRST_INK, FIRST_INK + 3)

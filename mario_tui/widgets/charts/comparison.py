@@ -12,7 +12,8 @@ from rich.style import Style
 from mario_tui.data.chart_files import Line
 from mario_tui.data.format import number, shortened
 from mario_tui.widgets.base.braille import Canvas
-from mario_tui.widgets.charts.plot import FIRST_INK, Curve, Glyph, Plot, faint, nearest, smooth
+from mario_tui.widgets.charts.curve import Curve, Glyph, nearest, smooth
+from mario_tui.widgets.charts.plot import FIRST_INK, Plot, faint
 from mario_tui.widgets.charts.view import Axis, ChartView, x_text
 
 MARKERS = "●▲■◆✚★○△□◇"

@@ -12,7 +12,7 @@ from mario_tui.data.feed import Snapshot
 from mario_tui.data.format import counted, distinct, number, short
 from mario_tui.widgets.base.braille import Canvas
 from mario_tui.widgets.base.panel import Panel, bar
-from mario_tui.widgets.charts.curves import best_of
+from mario_tui.widgets.charts.run_curves import best_of
 from mario_tui.widgets.charts.ticks import round_ticks, tick_labels
 
 _RECENT = 100

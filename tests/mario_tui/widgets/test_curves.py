@@ -16,8 +16,8 @@ from mario_tui.terminal.backpressure import Pace
 from mario_tui.widgets.base.braille import Canvas
 from mario_tui.widgets.base.line_widget import _last_difference
 from mario_tui.widgets.base.panel import bar, sparkline
-from mario_tui.widgets.charts.curves import Curves
-from mario_tui.widgets.charts.plot import Curve, nearest, reduced, smooth
+from mario_tui.widgets.charts.curve import Curve, nearest, reduced, smooth
+from mario_tui.widgets.charts.run_curves import Curves
 from mario_tui.widgets.charts.view import Window, x_text
 from mario_tui.widgets.panels.machine import MachinePanel
 
