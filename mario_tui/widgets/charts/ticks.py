@@ -53,7 +53,8 @@ def log_ticks(low: float, high: float, most: int) -> list[float]:
 
 
 def tick_labels(values: Sequence[float], cells: int) -> list[str]:
-    """Labels in one unit, with as many decimals as are needed to tell them apart, in at most `cells` cells."""
+    """Labels in one unit, with as many decimals as are needed to tell them apart, in at most `cells` cells. A label that
+    would look like an earlier one is empty."""
     largest = max((abs(value) for value in values), default=0.0)
     unit = next((unit for limit, unit in _UNITS if largest >= limit), "")
     divisor = _DIVISORS.get(unit, 1.0)
@@ -65,7 +66,8 @@ def tick_labels(values: Sequence[float], cells: int) -> list[str]:
                 if all(len(label) <= cells for label in labels):
                     return labels
                 break
-    return [fitting(value, cells) if value else "0" for value in values]
+    labels = [fitting(value, cells) if value else "0" for value in values]
+    return ["" if label in labels[:at] else label for at, label in enumerate(labels)]
 
 
 def x_ticks(low: float, high: float, axis: Axis, most: int) -> tuple[list[float], list[str]]:
