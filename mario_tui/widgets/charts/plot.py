@@ -18,6 +18,7 @@ from rich.style import Style
 from textual.events import Leave, MouseDown, MouseEvent, MouseMove, MouseScrollDown, MouseScrollUp, MouseUp
 from textual.message import Message
 from textual.strip import Strip
+from textual.widget import Widget
 
 from mario_tui.data.chart_files import Line
 from mario_tui.data.format import fitting
@@ -29,8 +30,8 @@ from mario_tui.widgets.charts.view import AXIS_NAMES, ZOOM, ChartView, x_text
 
 _LABEL = 7
 _NARROW = 50
-_POINTS_PER_COLUMN = 4
-"""More points per column are reduced to the extremes."""
+_POINTS_PER_COLUMN, _FEW_POINTS_PER_COLUMN, _FEW_CURVES = 4, 2, 12
+"""More points per column are reduced to the extremes; to fewer of them if there are many curves."""
 _AROUND = 14
 """Cells of the rule that title, value and note leave free."""
 _ROWS_PER_TICK, _FEW_ROWS, _COLUMNS_PER_TICK = 3, 8, 14
@@ -108,7 +109,8 @@ class Plot(LineWidget):
         low_x, high_x = self.view.bounds
         curves = self.curves()
         value, note = self.value(curves), partial(self._note, curves)
-        curves = [reduced(curve, low_x, high_x, _POINTS_PER_COLUMN * columns) for curve in curves]
+        per_column = _POINTS_PER_COLUMN if len(curves) <= _FEW_CURVES else _FEW_POINTS_PER_COLUMN
+        curves = [reduced(curve, low_x, high_x, per_column * columns) for curve in curves]
         shown = [y for curve in curves for x, y in _points(curve) if low_x <= x <= high_x and self.is_drawable(y)]
         shown += [glyph.y for glyph in self._marks_in(low_x, high_x)]
         if not shown or high_x < low_x:
@@ -145,7 +147,8 @@ class Plot(LineWidget):
 
     def draw(self) -> None:
         """Draw, or remember that it is due if the chart is scrolled out of sight."""
-        self._due = not self.is_on_screen
+        # Textual's `is_on_screen` also holds for what is scrolled out of sight.
+        self._due = not self.region.overlaps(self.parent.region if isinstance(self.parent, Widget) else self.region)
         if not self._due:
             self.repaint()
 
