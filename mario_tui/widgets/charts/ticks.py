@@ -53,8 +53,10 @@ def log_ticks(low: float, high: float, most: int) -> list[float]:
 
 
 def tick_labels(values: Sequence[float], cells: int) -> list[str]:
-    """Labels in one unit, with as many decimals as are needed to tell them apart, in at most `cells` cells. A label that
-    would look like an earlier one is empty."""
+    """Labels in one unit, with as many decimals as are needed to tell them apart, in at most `cells` cells.
+
+    A label that would look like an earlier one is empty.
+    """
     largest = max((abs(value) for value in values), default=0.0)
     unit = next((unit for limit, unit in _UNITS if largest >= limit), "")
     divisor = _DIVISORS.get(unit, 1.0)

@@ -206,6 +206,7 @@ def test_without_a_picture_there_is_no_video(tmp_path: Path) -> None:
     assert not (tmp_path / "film.gif").exists()
 
 
+@pytest.mark.long
 def test_a_person_steps_frame_by_frame_with_the_buttons_of_each_step(tmp_path: Path) -> None:
     with playing("--stage", "1-2", cwd=tmp_path) as game:
         wait_until(lambda: game.frame, "a picture")
@@ -229,6 +230,7 @@ def test_boards_pause_step_and_restart(policy: str, tmp_path: Path) -> None:
         assert game.begin(1)[1].rgb == first.rgb
 
 
+@pytest.mark.long
 def test_a_step_of_a_snake_that_waits_for_its_first_key_changes_nothing(tmp_path: Path) -> None:
     with playing("--game", "snake", cwd=tmp_path) as game:
         wait_until(lambda: game.frame, "a picture")

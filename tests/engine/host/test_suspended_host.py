@@ -40,7 +40,7 @@ def suspended(tmp_path: Path) -> Iterator[Run]:
     terminal.wait_for("● running")
     run = the_run(tmp_path)
     os.kill(run.record().pid, signal.SIGSTOP)
-    for key in "pvgsce":
+    for key in "pvgsCe":
         terminal.send(key)
     terminal.wait_for("learning rate")  # a dialog: all were heard
     terminal.send("\x1b")

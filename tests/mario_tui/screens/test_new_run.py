@@ -338,6 +338,7 @@ async def test_a_preset_is_chosen_with_arrows_and_its_values_are_the_defaults_of
         await until(pilot, lambda: screen.form.preset == "parallel-classic", "the one that was clicked")
 
 
+@pytest.mark.long
 async def test_the_name_is_validated_while_it_is_typed_and_is_the_runs(tmp_path: Path) -> None:
     runs = folder_of_runs(tmp_path / "runs", first="finished")
     app = MarioApp(run_dir=str(runs[0].path.parent))

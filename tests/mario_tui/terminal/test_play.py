@@ -60,6 +60,7 @@ def test_keys_of_a_policys_game(tmp_path: Path) -> None:
     nobody_is_left(tmp_path)
 
 
+@pytest.mark.long
 def test_a_persons_buttons_come_before_keys(tmp_path: Path) -> None:
     settings_path().parent.mkdir(parents=True)
     settings_path().write_text('[keys]\n"play.restart" = "d,f5"\n')
@@ -83,6 +84,7 @@ def test_a_persons_buttons_come_before_keys(tmp_path: Path) -> None:
     assert terminal.wait() == 0
 
 
+@pytest.mark.long
 def test_a_board_has_no_stages_and_a_waiting_game_no_pause(tmp_path: Path) -> None:
     terminal = Terminal("play", "--human", "--game", "tetris", cwd=tmp_path, columns=120, rows=30)
     shown = terminal.wait_for("▶ 1x  episode 1  seed 0  step 0", "Restart", "Next")
