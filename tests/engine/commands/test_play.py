@@ -177,6 +177,7 @@ def test_a_policys_game_obeys_every_command(tmp_path: Path) -> None:
         assert (episode.episode, episode.stage, episode.flag) == (2, "1-1", True)
 
 
+@pytest.mark.long
 def test_a_video_has_the_games_time_whatever_the_speed_was(tmp_path: Path) -> None:
     film = tmp_path / "film.gif"
     with playing("--record", str(film), cwd=tmp_path) as game:
@@ -249,6 +250,7 @@ def test_an_invalid_command_ends_the_game_and_is_named(tmp_path: Path) -> None:
         assert b"invalid command: message must be at most 65536 bytes, got 4294967295" in game.process.stderr.read()
 
 
+@pytest.mark.long
 def test_a_game_goes_on_if_another_stage_cannot_be_played() -> None:
     def lanes(stage: str) -> MarioLanes:
         if stage != "1-1":

@@ -35,7 +35,7 @@ def recorded(folder: Path) -> Run:
     return run
 
 
-@pytest.mark.parametrize("theme", ["mario", "daylight"])
+@pytest.mark.parametrize("theme", ["mario", pytest.param("daylight", marks=pytest.mark.long)])
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("view", VIEWS)
 def test_picture(snap_compare: Any, view: str, size: str, theme: str, tmp_path: Path) -> None:

@@ -96,6 +96,7 @@ async def test_why_a_run_failed_stays_on_the_screen(nothing: bool, tmp_path: Pat
         assert "the cat bit a cable" in text(dashboard, "header")
 
 
+@pytest.mark.long
 async def test_a_run_that_does_not_answer_is_not_called_running(tmp_path: Path) -> None:
     (run,) = folder_of_runs(tmp_path, one="running")
     with hold(run):  # a host that lives and has no socket

@@ -24,7 +24,7 @@ from mario_tui.widgets.runs_table import RunsTable
 from tests.support.app import RECORDING, record_of, until
 
 SIZES = {"80x24": (80, 24), "120x40": (120, 40)}
-THEMES = ("mario", "daylight")
+THEMES = ("mario", pytest.param("daylight", marks=pytest.mark.long))
 
 
 @pytest.fixture(autouse=True)

@@ -136,6 +136,7 @@ def test_play_under_make_ends_with_its_terminal(tmp_path: Path) -> None:
     nobody_is_left(tmp_path)
 
 
+@pytest.mark.long
 def test_a_crash_of_the_engine_is_told_on_a_restored_terminal(tmp_path: Path) -> None:
     terminal = Terminal("play", cwd=tmp_path, columns=120)
     terminal.wait_for("x_pos")
