@@ -129,7 +129,7 @@ class ChartsScreen(ChartScreen):
         """One series per subfolder. Other programs may write steps in any order, so they are sorted by x."""
         series = []
         x = 0 if self._sorted_by == "steps" else 1
-        for inside, history in self.events.tags[tag].items():
+        for inside, history in self.events.tags.get(tag, {}).items():
             columns: Sequence[Sequence[float]] = (history.steps, history.seconds, history.values, history.means)
             if not history.ordered:
                 placed = (point for point in zip(*columns, strict=True) if math.isfinite(point[1]))
@@ -196,6 +196,8 @@ class ChartsScreen(ChartScreen):
             self.focus_next()
             return
         charts = list(self.query(Comparison))
+        if not charts:  # the filter matches none
+            return
         at = next((index for index, chart in enumerate(charts) if chart.name == self._maximised), -1)
         self._maximise(charts[(at + 1) % len(charts)])
 

@@ -127,7 +127,7 @@ class RunControl(PanelGrid):
                 self._stopping = self.send(Stop(reason="stopped from the dashboard"), done)
 
         if not self.is_live():
-            self.send(Stop(), "")
+            self.notify(self._why_not(), severity="warning")
         elif self._is_stopping():
             lost = "It is already stopping. No final checkpoint is written; progress since the newest one is lost."
             self.app.push_screen(ConfirmScreen(f"End {self.run.name} at once?", lost), answered)
