@@ -194,7 +194,7 @@ class _JSONLines:
         match event:
             case Progress() if time.monotonic() >= self._next:
                 self._next = time.monotonic() + _JSON_EVERY_S
-                self._print("progress", event)
+                self._print("progress", event, leave_out="replay")
             case Episode():
                 self._print("episode", event)
             case Evaluation():
@@ -214,8 +214,9 @@ class _JSONLines:
 
     def close(self) -> None: ...
 
-    def _print(self, kind: str, content: msgspec.Struct) -> None:
+    def _print(self, kind: str, content: msgspec.Struct, leave_out: str = "") -> None:
         fields = msgspec.structs.asdict(content)
+        fields.pop(leave_out, None)
         fields = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in fields.items()}
         print(json_line({"event": kind, **fields}), flush=True)
 

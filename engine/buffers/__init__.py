@@ -9,6 +9,7 @@ from engine.buffers.memory import HostMemory, MappedMemory, Memory, SharedMemory
 from engine.buffers.replay import PrioritizedReplayBuffer, Replay, ReplayBuffer
 from engine.buffers.sampling import NothingToSample, PrioritizedSampler, Sample, Sampler, UniformSampler
 from engine.buffers.sum_tree import SumTree
+from engine.buffers.survey import Survey
 from engine.envs.vec_env import PlayedStep
 
 __all__ = [
@@ -27,5 +28,6 @@ __all__ = [
     "Sampler",
     "SharedMemory",
     "SumTree",
+    "Survey",
     "UniformSampler",
 ]

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from engine.buffers.frames import FrameStorage
 from engine.buffers.sampling import Sample, Sampler
+from engine.buffers.survey import Survey
 
 
 class PrefetchingSampler:
@@ -54,6 +55,9 @@ class PrefetchingSampler:
 
     def update(self, sample: Sample, td_errors: NDArray[np.float32]) -> None:
         self._sampler.update(sample, td_errors)
+
+    def survey(self) -> Survey:
+        return self._sampler.survey()
 
     def state(self) -> dict[str, NDArray[Any]]:
         ahead = {} if self._next is None else {f"ahead.{name}": array for name, array in vars(self._next).items()}

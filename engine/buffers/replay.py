@@ -25,6 +25,7 @@ from engine.buffers.memory import Memory
 from engine.buffers.prefetching_sampler import PrefetchingSampler
 from engine.buffers.sampling import PrioritizedSampler, Sample, Sampler, UniformSampler
 from engine.buffers.saved_arrays import Column
+from engine.buffers.survey import Survey
 from engine.envs.vec_env import PlayedStep
 
 _C = TypeVar("_C", bound=Column)
@@ -58,6 +59,9 @@ class Replay(Protocol):
 
     def end_episodes(self) -> None:
         """End the episodes in progress; see `FrameStorage.end_episodes`."""
+
+    def survey(self) -> Survey:
+        """Ages and priorities of what is held, of at most `SURVEYED` entries. Changes nothing; waits for a device."""
 
     def state(self) -> Mapping[str, Column]:
         """The contents for a checkpoint. Views: `saved_arrays.save_arrays` must write them before the next append."""
@@ -175,6 +179,10 @@ class ReplayBuffer:
         """End the episodes in progress; see `FrameStorage.end_episodes`."""
         self.storage.end_episodes()
         self.sampler.on_append()
+
+    def survey(self) -> Survey:
+        """Ages and priorities of what is held, of at most `SURVEYED` entries."""
+        return self.sampler.survey()
 
     def state(self) -> dict[str, NDArray[Any]]:
         """The contents for a checkpoint: views of the arrays, not copies."""

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from engine.buffers.frames import FrameStorage
 from engine.buffers.sum_tree import SumTree, find_leaves, set_leaves
+from engine.buffers.survey import Survey, places, survey
 from engine.runtime.jit import kernel
 
 EPSILON = 1e-6  # keeps entries of zero TD error reachable
@@ -50,6 +51,9 @@ class Sampler(Protocol):
 
     def update(self, sample: Sample, td_errors: NDArray[np.float32]) -> None:
         """Update the priorities of a sample from absolute TD errors [batch]."""
+
+    def survey(self) -> Survey:
+        """Ages and priorities of the entries as of the last `on_append`."""
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Priorities for a checkpoint, which must also contain the storage: views of the arrays, not copies."""
@@ -89,6 +93,12 @@ class UniformSampler:
         return Sample(lanes, entries, np.ones(batch_size, np.float32))
 
     def update(self, sample: Sample, td_errors: NDArray[np.float32]) -> None: ...
+
+    def survey(self) -> Survey:
+        """Includes the few entries without a complete window; to find them would read the files of a mapped replay."""
+        written, capacity = self._storage.written.copy(), self._storage.capacity
+        lanes, slots = places(written.size, int(min(written.max(), capacity)))
+        return survey(written, capacity, lanes, slots, np.ones(lanes.size), alpha=0.0)
 
     def state(self) -> dict[str, NDArray[Any]]:
         return {}
@@ -149,6 +159,11 @@ class PrioritizedSampler:
                                 sample.lanes, sample.entries, priorities)  # fmt: skip
         self._max_priority = max(self._max_priority, float(priorities.max()))
         self.beta = min(1.0, self.beta + self._beta_annealing)
+
+    def survey(self) -> Survey:
+        capacity = self._storage.capacity
+        lanes, slots = places(self._seen.size, int(min(self._seen.max(), capacity)))
+        return survey(self._seen, capacity, lanes, slots, self._tree[lanes * capacity + slots], self._alpha)
 
     def state(self) -> dict[str, NDArray[Any]]:
         used = int(min(self._seen.max(), self._storage.capacity))

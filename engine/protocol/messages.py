@@ -106,6 +106,26 @@ class Progress(Message, frozen=True):
     replay_capacity: int
     beta: float
     burnin_left: int  # environment steps until learning starts
+    replay: ReplayContents | None = None  # None before anything can be drawn
+
+
+class Distribution(msgspec.Struct, frozen=True):
+    """A histogram of values between `low` and `high`, the smallest and the largest."""
+
+    low: float
+    high: float
+    median: float
+    shares: Annotated[list[Annotated[float, msgspec.Meta(ge=0, le=1)]], msgspec.Meta(min_length=1, max_length=64)]
+    """Of bins of equal width; the sum is 1."""
+
+
+class ReplayContents(msgspec.Struct, frozen=True):
+    """What the replay of the coordinator's process held at some time within the last seconds."""
+
+    ages: Distribution  # of a draw: environment steps stored since; from 0 to the oldest entry
+    oldest_share: float  # share of draws from the oldest tenth; uniform draws give 0.1
+    priorities: Distribution | None = None  # |TD error| of entries, bins equal on a log scale; None: draws are uniform
+    zero_share: float = 0.0  # share of entries with a TD error of zero, which `priorities` leaves out
 
 
 class Lane(msgspec.Struct, frozen=True):

@@ -50,6 +50,7 @@ from engine.runners.learner_state import read_extra, unchanged
 from engine.runners.shared_state import SharedState
 from engine.runners.stats.counters import Counters
 from engine.runners.stats.lanes import LaneStats
+from engine.runners.stats.replay import ReplayStats
 from engine.runners.stats.time_split import TimeSplits
 from engine.runs import checkpoints
 from engine.runtime.stopwatch import stopwatch
@@ -94,6 +95,7 @@ class Coordinator:
         self.counters = Counters(extra.get("counters"))
         self._before = self.counters.env_steps, self.counters.frames  # of earlier sessions
         self._time_splits = TimeSplits(config.runner, shared_state)
+        self._replay_stats = ReplayStats(learner.replay)
         self._lane_stats = LaneStats(shared_state.members, config.parallel_envs)
         self._lane_stats.load_state(extra.get("records", []), extra.get("stages", {}))
         self._ladder = epsilon_ladder(shared_state.members * config.parallel_envs, config.epsilon)
@@ -226,6 +228,7 @@ class Coordinator:
                 replay_capacity=learner.replay.capacity,
                 beta=learner.replay.beta,
                 burnin_left=learner.burnin_left,
+                replay=self._replay_stats(at_once),
             )
         )
         lanes = self._lane_stats.lanes(epsilons)

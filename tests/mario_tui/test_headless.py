@@ -61,8 +61,10 @@ def test_last_line_is_the_summary_and_weights_have_learned(finished_run: Finishe
 def test_json_lines_hold_every_promised_kind(finished_run: FinishedRun) -> None:
     kinds = {event["event"] for event in finished_run.events}
     assert kinds == {"progress", "episode", "checkpoint", "summary"}
-    steps = [event["env_steps"] for event in finished_run.events if event["event"] == "progress"]
+    progress = [event for event in finished_run.events if event["event"] == "progress"]
+    steps = [event["env_steps"] for event in progress]
     assert steps == sorted(steps)
+    assert not any("replay" in event for event in progress)  # histograms are for the dashboard
 
 
 @pytest.mark.long

@@ -19,6 +19,7 @@ from engine.buffers.device.sum_tree import DeviceSumTree
 from engine.buffers.replay import fits, join_state, split_state
 from engine.buffers.sampling import EPSILON, NothingToSample
 from engine.buffers.saved_arrays import Column
+from engine.buffers.survey import Survey, places, survey
 from engine.envs.vec_env import PlayedStep
 
 
@@ -117,6 +118,14 @@ class DeviceReplayBuffer:
         """End the episodes in progress; see `FrameStorage.end_episodes`."""
         self.storage.end_episodes()
         self._update_priorities()
+
+    def survey(self) -> Survey:
+        """Ages and priorities of what is held, of at most `SURVEYED` entries. Waits for the device, for one copy."""
+        storage = self.storage
+        lanes, slots = places(storage.lanes, storage.slots_used)
+        found = self._tree[storage.to_device(lanes * storage.capacity + slots)]
+        written, chances = np.split(torch.cat((storage.written.double(), found)).cpu().numpy(), [storage.lanes])
+        return survey(written.astype(np.int64), storage.capacity, lanes, slots, chances, self._alpha)
 
     def state(self) -> dict[str, Column]:
         """The contents for a checkpoint, as from a `PrioritizedReplayBuffer`. Waits for the device."""

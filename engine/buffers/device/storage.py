@@ -89,6 +89,11 @@ class DeviceStorage:
         return min(self._min_written, self.capacity) * self.lanes
 
     @property
+    def slots_used(self) -> int:
+        """Slots of each ring that may be in use, as far as the host knows: a step writes at most two."""
+        return min(2 * self._min_written, self.capacity)
+
+    @property
     def may_have_no_window(self) -> bool:
         """Whether it is possible, as far as the host knows, that no n-step window is complete yet."""
         return self._min_written <= self.n_step

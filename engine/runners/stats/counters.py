@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from engine.agents import Losses
-from engine.protocol.messages import Progress, State
+from engine.protocol.messages import Progress, ReplayContents, State
 from engine.runs.checkpoints import CheckpointError
 from engine.runs.run import Count, Seconds
 
@@ -96,6 +96,7 @@ class Counters:
         replay_capacity: int,
         beta: float,
         burnin_left: int,
+        replay: ReplayContents | None = None,
     ) -> Progress:
         """A progress report; losses are means since the last report."""
         wall = self.wall_s
@@ -128,6 +129,7 @@ class Counters:
             replay_capacity=replay_capacity,
             beta=beta,
             burnin_left=burnin_left,
+            replay=replay,
         )
 
 

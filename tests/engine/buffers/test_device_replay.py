@@ -189,6 +189,7 @@ def test_nothing_waits_for_the_device() -> None:
         for random in (np.random.default_rng(0), torch.Generator(CPU).manual_seed(0)):
             _, sample = ours.sample(32, random)
             ours.update_priorities(sample, torch.ones(32))
+            ours.survey()  # besides its one copy
         with pytest.raises(AssertionError, match="_local_scalar_dense"):
             ours.storage.written[0].item()
         with pytest.raises(AssertionError):
