@@ -2,48 +2,78 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from engine.runtime.text import printable
 
+_MOST_BYTES = 190
+"""Maximum length of a name without number and suffix; file systems accept 255 bytes, some of them fewer."""
+_SUFFIXES = (".csv", ".svg")
+
 
 @dataclass(frozen=True)
 class Line:
-    """A line of a chart, as it was reported: without smoothing."""
+    """A line of a chart without smoothing: values, or means with the lower and upper bounds of an interval."""
 
     name: str
     steps: Sequence[float]
     seconds: Sequence[float]
     values: Sequence[float]
+    bounds: Sequence[Sequence[float]] = ()
 
 
-def save_chart(title: str, lines: Iterable[Line], picture: str, folder: Path) -> Path:
-    """Write `<title>.csv` and `<title>.svg`; returns the path without suffix. Existing files are not overwritten.
+def save_chart(title: str, lines: Sequence[Line], picture: str, folder: Path, *, steps: str) -> Path:
+    """Write `<title>.csv` and `<title>.svg`, both or neither; returns the path without suffix. Existing files are not
+    overwritten.
 
     Args:
         picture: the screen as SVG.
+        steps: name of the column with the lines' steps.
 
     Raises `OSError`.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    path = _free(folder, re.sub(r"[^\w.-]+", "-", printable(title)).strip("-.") or "chart")
-    with Path(f"{path}.csv").open("x", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(("series", "env_steps", "seconds", "value"))
-        for line in lines:
-            for step, at, value in zip(line.steps, line.seconds, line.values, strict=True):
-                writer.writerow((printable(line.name), f"{step:.0f}", f"{at:.3f}", repr(float(value))))
-    Path(f"{path}.svg").write_text(picture, encoding="utf-8")
+    path = _free(folder, title)
+    points, screen = (Path(f"{path}{suffix}") for suffix in _SUFFIXES)
+    with contextlib.ExitStack() as undo:
+        with points.open("x", newline="", encoding="utf-8") as file:
+            undo.callback(points.unlink)
+            csv.writer(file).writerows(_rows(lines, steps))
+        with screen.open("x", encoding="utf-8") as file:
+            undo.callback(screen.unlink)
+            file.write(picture)
+        undo.pop_all()
     return path
 
 
-def _free(folder: Path, name: str) -> Path:
-    """A path with that name of which there is no file yet: `name`, `name-2`, `name-3` ..."""
-    number = 1
-    while Path(f"{(path := folder / (name if number == 1 else f'{name}-{number}'))}.csv").exists():
+def _rows(lines: Sequence[Line], steps: str) -> list[tuple[str, ...]]:
+    """The head, and a row per point; with the bounds if any line has them."""
+    bounds = ("low", "high") if any(line.bounds for line in lines) else ()
+    rows: list[tuple[str, ...]] = [("series", steps, "seconds", "value", *bounds)]
+    for line in lines:
+        unknown = [""] * len(line.values)
+        columns = [list(map(_digits, values)) for values in line.bounds] or [unknown for _ in bounds]
+        for step, at, value, *ends in zip(line.steps, line.seconds, line.values, *columns, strict=True):
+            rows.append((printable(line.name), f"{step:.0f}", f"{at:.3f}", _digits(value), *map(str, ends)))
+    return rows
+
+
+def _digits(value: float) -> str:
+    return repr(float(value))
+
+
+def _free(folder: Path, title: str) -> Path:
+    """A path of which there is no file yet: the title, or with a number `title-2`, `title-3` ..."""
+    name = re.sub(r"[^\w.-]+", "-", printable(title)).encode()[:_MOST_BYTES].decode(errors="ignore")
+    name = name.strip("-.") or "chart"
+    path, number = folder / name, 1
+    while any(os.path.lexists(f"{path}{suffix}") for suffix in _SUFFIXES):
         number += 1
+        path = folder / f"{name}-{number}"
     return path

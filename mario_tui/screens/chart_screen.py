@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
+from typing import ClassVar
 
 from mario_tui.data.chart_files import save_chart
 from mario_tui.screens.base import PlaceScreen
@@ -17,17 +17,20 @@ _PAN = 0.25  # of the visible range
 class ChartScreen(PlaceScreen[None]):
     """Subclasses provide the charts and the range of their data."""
 
+    STEPS: ClassVar[str] = "env_steps"
+    """What the steps of the data are called in saved charts."""
+
     def __init__(self) -> None:
         super().__init__()
         self.view = ChartView()
 
-    @abstractmethod
     def plots(self) -> Sequence[Plot]:
         """The charts, in their order on the screen."""
+        raise NotImplementedError
 
-    @abstractmethod
     def reach(self) -> tuple[float, float]:
         """First and last x of all data, on the axis of the view."""
+        raise NotImplementedError
 
     def active_plot(self) -> Plot | None:
         """The chart that keys act on: the focused one."""
@@ -100,7 +103,8 @@ class ChartScreen(PlaceScreen[None]):
         if plot is None:
             return
         try:
-            path = save_chart(plot.full_title, plot.lines(), self.app.export_screenshot(), self.saved_in())
+            picture = self.app.export_screenshot()
+            path = save_chart(plot.full_title, plot.lines(), picture, self.saved_in(), steps=self.STEPS)
         except OSError as error:
             self.notify(f"The chart could not be saved: {error}", severity="error")
             return

@@ -25,8 +25,8 @@ from mario_tui.widgets.charts.comparison import Comparison, Series, reach_of
 from mario_tui.widgets.charts.plot import Plot
 
 _READ_S = 2.0
-_LOADING_SHARE = 4.0
-"""Time between two drawings while a folder is loading, as a multiple of what the first one took."""
+_PAUSE_PER_DRAWING = 4.0
+"""Minimum pause between two drawings while a folder is loading, as a multiple of the time that the first one took."""
 _MOST_CHARTS = 60
 _MOST_SUBFOLDERS, _MOST_BROKEN = 40, 10
 """Maximum number of subfolders, and of broken files, named on the screen."""
@@ -36,6 +36,7 @@ class ChartsScreen(ChartScreen):
     """Reads new scalars every two seconds, in a thread."""
 
     PLACE = "charts"
+    STEPS = "step"
     BINDINGS = bindings("charts")
     CSS_PATH = "charts.tcss"
     HORIZONTAL_BREAKPOINTS = [(0, "-one-column"), (76, "-two"), (130, "-three"), (190, "-four")]
@@ -46,9 +47,12 @@ class ChartsScreen(ChartScreen):
         self._words: list[str] = []
         self._colours: dict[str, int] = {}
         """By subfolder, in the order in which they were found."""
+        self._logarithmic: set[str] = set()
+        """The tags with a log scale when their charts were last on the screen."""
         self._maximised = ""
+        """Tag of the maximised chart, which the filter may have removed."""
         self._sorted_by = self.view.axis
-        self._showing = asyncio.Lock()  # a key and the reader may call `_show` at the same time
+        self._showing = asyncio.Lock()  # `_show` waits for widgets, and a key and the reader may call it meanwhile
 
     def compose(self) -> ComposeResult:
         yield Static(id="title")
@@ -60,11 +64,11 @@ class ChartsScreen(ChartScreen):
     def on_mount(self) -> None:
         self._filter.display = False
         self.query_one("#grid").focus()
-        self.watch(self.query_one("#grid"), "scroll_y", self._scrolled, init=False)
+        self.screen_layout_refresh_signal.subscribe(self, self._draw_due)
         self.run_worker(self._follow(), name="events")
 
-    def _scrolled(self) -> None:
-        """Draw the charts that have come into sight."""
+    def _draw_due(self, _: object) -> None:
+        """Draw the charts that have come into sight: by scrolling, by another size, or in the place of others."""
         for chart in self.query(Comparison):
             chart.draw_if_due()
 
@@ -77,12 +81,13 @@ class ChartsScreen(ChartScreen):
         due, changed = 0.0, True
         while True:
             news = await asyncio.to_thread(self.events.collect)
-            changed |= self.events.take_in(news)
+            async with self._showing:
+                changed |= self.events.take_in(news)
             began = time.monotonic()
             if changed and (began >= due or not news.more):
                 await self._show()
                 changed = False
-                due = time.monotonic() + _LOADING_SHARE * (time.monotonic() - began)
+                due = time.monotonic() + _PAUSE_PER_DRAWING * (time.monotonic() - began)
             await asyncio.sleep(0 if news.more else _READ_S)
 
     # ------------------------------------------------------------------------------------------ what is shown
@@ -104,16 +109,7 @@ class ChartsScreen(ChartScreen):
             tag for tag in sorted(self.events.tags, key=natural) if all(word in tag.lower() for word in self._words)
         ]
         shown = found[:_MOST_CHARTS]
-        grid = self.query_one("#grid")
-        charts = {chart.name: chart for chart in grid.query(Comparison)}
-        if list(charts) != shown:
-            focused = self.active_plot()
-            await grid.remove_children()
-            charts = {tag: Comparison(printable(tag), self.view, name=tag) for tag in shown}
-            await grid.mount_all(charts.values())
-            if focused is not None:
-                self.set_focus(charts.get(focused.name, grid))
-            self._lay_out()
+        charts = await self._charts_of(shown)
         for histories in self.events.tags.values():
             for inside in histories:
                 self._colours.setdefault(inside, len(self._colours))
@@ -124,6 +120,31 @@ class ChartsScreen(ChartScreen):
         broken = self.query_one("#broken", Static)
         broken.display = bool(self.events.broken)
         broken.update(self._broken())
+
+    async def _charts_of(self, tags: Sequence[str]) -> dict[str, Comparison]:
+        """The charts of these tags, in their order; those of other tags are removed."""
+        before = {str(chart.name): chart for chart in self.query(Comparison)}
+        if list(before) == list(tags):
+            return before
+        grid = self.query_one("#grid")
+        charts = {tag: before.get(tag) or self._new_chart(tag) for tag in tags}
+        gone = [chart for tag, chart in before.items() if tag not in charts]
+        self._logarithmic -= before.keys()
+        self._logarithmic |= {tag for tag, chart in before.items() if chart.logarithmic}
+        if self.focused in gone:
+            self.set_focus(grid)
+        async with grid.batch():
+            await grid.remove_children(gone)
+            await grid.mount_all(chart for tag, chart in charts.items() if tag not in before)
+            places = {tag: place for place, tag in enumerate(tags)}
+            grid.sort_children(key=lambda chart: places[str(chart.name)])
+            self._lay_out()
+        return charts
+
+    def _new_chart(self, tag: str) -> Comparison:
+        chart = Comparison(printable(tag), self.view, name=tag)
+        chart.logarithmic = tag in self._logarithmic
+        return chart
 
     def _series(self, tag: str) -> list[Series]:
         """One series per subfolder. Other programs may write steps in any order, so they are sorted by x."""
@@ -177,32 +198,34 @@ class ChartsScreen(ChartScreen):
             files.append(f"and {len(self.events.broken) - _MOST_BROKEN:,} more")
         return Text("\n".join(files), style="bold red", overflow="fold")
 
+    @property
+    def maximised(self) -> Comparison | None:
+        """The maximised chart; None if there is none, or if it is not among those shown."""
+        return next((chart for chart in self.query(Comparison) if chart.name == self._maximised), None)
+
     def _lay_out(self) -> None:
-        """Give the maximised chart the screen, if it is there."""
-        charts: Sequence[Comparison] = list(self.query(Comparison))
-        alone = next((chart for chart in charts if chart.name == self._maximised), None)
-        self.set_class(alone is not None, "-one")
-        for chart in charts:
-            chart.set_class(chart is alone, "-alone")
+        """Give the maximised chart the screen."""
+        maximised = self.maximised
+        self.set_class(maximised is not None, "-one")
+        for chart in self.query(Comparison):
+            chart.set_class(chart is maximised, "-alone")
 
     # ------------------------------------------------------------------------------------------ actions
 
     def active_plot(self) -> Plot | None:
         """The maximised chart, else the focused one."""
-        return next(iter(self.query(Comparison).filter(".-alone")), None) or super().active_plot()
+        return self.maximised or super().active_plot()
 
     def action_next_panel(self) -> None:
-        if not self._maximised:
+        maximised = self.maximised
+        if maximised is None:
             self.focus_next()
             return
         charts = list(self.query(Comparison))
-        if not charts:  # the filter matches none
-            return
-        at = next((index for index, chart in enumerate(charts) if chart.name == self._maximised), -1)
-        self._maximise(charts[(at + 1) % len(charts)])
+        self._maximise(charts[(charts.index(maximised) + 1) % len(charts)])
 
     def action_maximise(self) -> None:
-        if self._maximised:
+        if self.maximised is not None:
             self._maximise(None)
         elif (plot := self.active_plot()) is not None:
             self._maximise(plot)
@@ -239,7 +262,7 @@ class ChartsScreen(ChartScreen):
             self._filter.value = ""
             self._filter.display = False
             self.query_one("#grid").focus()
-        elif self._maximised:
+        elif self.maximised is not None:
             self._maximise(None)
         else:
             self.dismiss(None)

@@ -3,7 +3,6 @@ number of rows."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Hashable, Sequence
 
 from textual.binding import Binding
@@ -35,9 +34,9 @@ class ListPanel(LineWidget):
         self._cursor: Hashable = None
         self._top = 0
 
-    @abstractmethod
     def keys(self) -> Sequence[Hashable]:
         """The keys of all rows, in their order."""
+        raise NotImplementedError
 
     @property
     def index(self) -> int:
@@ -46,7 +45,10 @@ class ListPanel(LineWidget):
 
     def rows_to_draw(self, rows: int) -> range:
         """The rows that are visible if there is room for `rows`; the cursor is one of them."""
-        count, index = len(self.keys()), self.index
+        keys = self.keys()
+        if self._cursor is None and keys:
+            self._cursor = keys[0]
+        count, index = len(keys), self.index
         self._top = max(0, min(self._top, count - rows, index), index - rows + 1)
         return range(self._top, min(self._top + rows, count))
 

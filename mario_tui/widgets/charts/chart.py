@@ -47,7 +47,7 @@ class Chart(Plot):
         """Show new data; the same object is not drawn again."""
         if curves is not self._curves:
             self._curves, self._ys = curves, curves.values(self._values)
-            self.repaint()
+            self.draw()
 
     def curves(self) -> list[Curve]:
         xs = self._curves.xs(self.view.axis)
@@ -60,7 +60,7 @@ class Chart(Plot):
     def inks(self) -> list[Style]:
         return [self.ink(name) for name in _CLASSES]
 
-    def marks(self) -> list[Glyph]:
+    def single_points(self) -> list[Glyph]:
         """The evaluations."""
         curves = self._curves
         return [
@@ -75,19 +75,16 @@ class Chart(Plot):
 
     def glyphs(self, curves: Sequence[Curve], canvas: Canvas) -> list[Glyph]:
         """The newest and the best visible value."""
-        low_x, high_x = self.view.bounds
         (curve,) = curves
-        visible = [
-            (x, y) for x, y in zip(curve.xs, curve.ys, strict=True) if low_x <= x <= high_x and self.is_drawable(y)
-        ]
-        if not visible:
+        points = self.drawable_points(curve)
+        if not points:
             return []
         return [
-            Glyph(*visible[-1], "●", _LINE),
-            Glyph(*self._best_of(visible), self._best_sign, _LINE),
+            Glyph(*points[-1], "●", _LINE),
+            Glyph(*self._best_of(points), self._best_sign, _LINE),
         ]
 
-    def letters(self) -> list[tuple[float, str]]:
+    def marks(self) -> list[tuple[float, str]]:
         """In a shared cell the rarest kind wins."""
         order = "".join(MARKS)
         by_kind = sorted(self._curves.marks, key=lambda mark: order.index(mark[1]))
@@ -105,7 +102,7 @@ class Chart(Plot):
             return f"{last} {self._best_sign}{number(self._best_of(known)[1])}" if self.columns > 16 else last
         x, y = known[nearest([x for x, _ in known], cursor)]
         text = f"{number(y)} at {x_text(x, axis)}"
-        if evaluations := self.marks():
+        if evaluations := self.single_points():
             text += f" ◆{number(evaluations[nearest([glyph.x for glyph in evaluations], cursor)].y)}"
         return text
 

@@ -113,7 +113,7 @@ class Comparison(Plot):
         return curves
 
     def lines(self) -> list[Line]:
-        return [Line(each.name, each.steps, each.seconds, each.values) for each in self._series]
+        return [Line(each.name, each.steps, each.seconds, each.values, each.bounds) for each in self._series]
 
     def inks(self) -> list[Style]:
         inks = []
@@ -124,18 +124,15 @@ class Comparison(Plot):
 
     def glyphs(self, curves: Sequence[Curve], canvas: Canvas) -> list[Glyph]:
         """Markers along each line and at its end, offset so that those of several series do not overlap."""
-        low_x, high_x = self.view.bounds
         glyphs = []
         for each, curve in zip(self._series, curves, strict=True):
             free = (5 * each.index) % _BETWEEN
-            visible = [
-                (x, y) for x, y in zip(curve.xs, curve.ys, strict=True) if low_x <= x <= high_x and self.is_drawable(y)
-            ]
-            for x, y in visible[:-1] if len(self._series) <= _MOST_MARKED else ():
+            points = self.drawable_points(curve)
+            for x, y in points[:-1] if len(self._series) <= _MOST_MARKED else ():
                 if canvas.column(x) >= free:
                     glyphs.append(Glyph(x, y, each.marker, curve.ink))
                     free = canvas.column(x) + _BETWEEN
-            glyphs += [Glyph(x, y, each.marker, curve.ink) for x, y in visible[-1:]]
+            glyphs += [Glyph(x, y, each.marker, curve.ink) for x, y in points[-1:]]
         return glyphs
 
     def value(self, curves: Sequence[Curve]) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Curve:
-    """A line to draw: `ys` in the ink `ink`; behind it, in `faint`, other values at the same `xs`."""
+    """A line to draw: `ys` in the ink `ink`; behind it, in `faint`, other lines at the same `xs`, the lowest first."""
 
     xs: Sequence[float]
     ys: Sequence[float]
@@ -30,18 +30,23 @@ class Glyph:
 
 
 def reduced(curve: Curve, low_x: float, high_x: float, most: int) -> Curve:
-    """The visible part of a curve with the lowest and the highest of every few points, at most `most` in all; the curve
-    itself if it is short or has gaps. Behind a smooth line, the extremes are those of what is drawn behind it."""
+    """The visible part of a curve with the lowest and the highest of every few points and the last one, at most `most`
+    points in all (at least 3); the curve itself if it is short, or if there are gaps in what is visible.
+
+    If there are lines behind it, the points are the lowest of the first and the highest of the last of these: the
+    curve lies between them.
+    """
     first, last = bisect_left(curve.xs, low_x), bisect_right(curve.xs, high_x)
-    extremes_of = curve.behind[0] if curve.behind else curve.ys
-    if last - first <= most or not all(map(math.isfinite, extremes_of)):
+    lows, highs = (curve.behind[0], curve.behind[-1]) if curve.behind else (curve.ys, curve.ys)
+    lows, highs = lows[first:last], highs[first:last]
+    if last - first <= most or not all(map(math.isfinite, (*lows, *highs))):
         return curve
     places = []
-    width = -(-2 * (last - first) // most)
-    for begin in range(first, last, width):
-        few = extremes_of[begin : min(begin + width, last)]
-        lowest, highest = few.index(min(few)), few.index(max(few))
-        places += [begin + at for at in sorted({lowest, highest})]
+    buckets = (most - 1) // 2
+    width = -(-(last - first) // buckets)
+    for begin in range(0, last - first, width):
+        low, high = lows[begin : begin + width], highs[begin : begin + width]
+        places += [first + begin + at for at in sorted({low.index(min(low)), high.index(max(high))})]
     if places[-1] != last - 1:
         places.append(last - 1)
 

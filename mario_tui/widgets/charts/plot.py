@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import math
 import sys
-from abc import abstractmethod
 from collections.abc import Sequence
-from functools import partial
 from itertools import groupby
 
 from rich.color import Color
@@ -31,9 +29,11 @@ from mario_tui.widgets.charts.view import AXIS_NAMES, ZOOM, ChartView, x_text
 _LABEL = 7
 _NARROW = 50
 _POINTS_PER_COLUMN, _FEW_POINTS_PER_COLUMN, _FEW_CURVES = 4, 2, 12
-"""More points per column are reduced to the extremes; to fewer of them if there are many curves."""
+"""More points are reduced to their extremes. A cell has two columns of dots, and the lowest and the highest point of
+each look like all of them. With many curves half as many must do: the time to draw grows with the number of points,
+and the curves hide each other."""
 _AROUND = 14
-"""Cells of the rule that title, value and note leave free."""
+"""Cells of the rule beside title, value and note: the spaces around them, and enough of the line to keep them apart."""
 _ROWS_PER_TICK, _FEW_ROWS, _COLUMNS_PER_TICK = 3, 8, 14
 _ROWS_WITH_LINE, _ROWS_WITH_TICKS = 4, 8
 """Height from which on a chart has the line of the x-axis, and labels below it."""
@@ -44,7 +44,7 @@ FIRST_INK = 3
 
 
 class Plot(LineWidget):
-    """Subclasses provide the curves and their inks, and may add glyphs, letters on the x-axis and a legend."""
+    """Subclasses provide the curves and their inks, and may add glyphs, marks on the x-axis and a legend."""
 
     COMPONENT_CLASSES = {"chart--cursor"}
 
@@ -60,6 +60,7 @@ class Plot(LineWidget):
         self.view = view
         self._dragged_from: float | None = None
         self._due = False
+        """Whether it must be drawn as soon as it comes into sight."""
 
     @property
     def columns(self) -> int:
@@ -68,23 +69,27 @@ class Plot(LineWidget):
 
     # ------------------------------------------------------------------------------------------ for subclasses
 
-    @abstractmethod
     def curves(self) -> Sequence[Curve]:
         """What to draw; those that come later are drawn over the others."""
+        raise NotImplementedError
 
-    @abstractmethod
     def inks(self) -> Sequence[Style]:
         """The styles of the inks from `FIRST_INK` on."""
+        raise NotImplementedError
 
-    @abstractmethod
     def lines(self) -> Sequence[Line]:
         """What to save of the chart."""
+        raise NotImplementedError
+
+    def single_points(self) -> Sequence[Glyph]:
+        """Points that are not on a line; they count for the range of y."""
+        return ()
 
     def glyphs(self, curves: Sequence[Curve], canvas: Canvas) -> Sequence[Glyph]:
         """Characters on the lines, with y in units of the values."""
         return ()
 
-    def letters(self) -> Sequence[tuple[float, str]]:
+    def marks(self) -> Sequence[tuple[float, str]]:
         """(x, letter) of events to show on the x-axis; in a shared cell the last one is seen."""
         return ()
 
@@ -96,25 +101,29 @@ class Plot(LineWidget):
         """Make the title fit, if it can be shortened."""
 
     def legend(self) -> str:
-        """Explains the glyphs and letters; shown where the chart is maximised."""
+        """Explains the glyphs and marks; shown where the chart is maximised."""
         return ""
 
     # ------------------------------------------------------------------------------------------ drawing
 
     def repaint(self) -> None:
+        self._due = False
         columns, rows = self.columns, self.body[1]
         if columns < 4 or rows < 1:
             self.paint([])
             return
         low_x, high_x = self.view.bounds
         curves = self.curves()
-        value, note = self.value(curves), partial(self._note, curves)
+        value = self.value(curves)
+        note = self._fit_rule(curves, value)
         per_column = _POINTS_PER_COLUMN if len(curves) <= _FEW_CURVES else _FEW_POINTS_PER_COLUMN
         curves = [reduced(curve, low_x, high_x, per_column * columns) for curve in curves]
-        shown = [y for curve in curves for x, y in _points(curve) if low_x <= x <= high_x and self.is_drawable(y)]
-        shown += [glyph.y for glyph in self._marks_in(low_x, high_x)]
+        single_points = [
+            glyph for glyph in self.single_points() if low_x <= glyph.x <= high_x and self.is_drawable(glyph.y)
+        ]
+        shown = [y for curve in curves for _, y in self.drawable_points(curve)] + [glyph.y for glyph in single_points]
         if not shown or high_x < low_x:
-            self.paint([self._plain(self._nothing_text(curves))], value=value, note=note(value))
+            self.paint([self._plain(self._nothing_text(curves))], value=value, note=note)
             return
         if high_x == low_x:  # a single point
             low_x, high_x = low_x - 0.5, high_x + 0.5
@@ -128,7 +137,7 @@ class Plot(LineWidget):
                 canvas.line(curve.xs, [self._scale(y) for y in ys], curve.faint)
         for curve in curves:
             canvas.line(curve.xs, [self._scale(y) for y in curve.ys], curve.ink)
-        for glyph in (*self._marks_in(low_x, high_x), *self.glyphs(curves, canvas)):
+        for glyph in (*single_points, *self.glyphs(curves, canvas)):
             canvas.glyph(glyph.x, self._scale(glyph.y), glyph.character, glyph.ink)
         if self.view.cursor is not None:
             canvas.vertical_line(self.view.cursor, CURSOR)
@@ -143,14 +152,15 @@ class Plot(LineWidget):
             lines.append(self._strip([(self._tick_line(columns, places, texts), MUTED)], inks))
         if legend:
             lines += [self._plain(f"{'':{_LABEL}}{legend}")]
-        self.paint(lines, value=value, note=note(value))
+        self.paint(lines, value=value, note=note)
 
     def draw(self) -> None:
         """Draw, or remember that it is due if the chart is scrolled out of sight."""
         # Textual's `is_on_screen` also holds for what is scrolled out of sight.
-        self._due = not self.region.overlaps(self.parent.region if isinstance(self.parent, Widget) else self.region)
-        if not self._due:
+        if self.region.overlaps(self.parent.region if isinstance(self.parent, Widget) else self.region):
             self.repaint()
+        else:
+            self._due = True
 
     def draw_if_due(self) -> None:
         """Draw what was put off, if the chart has come into sight."""
@@ -161,12 +171,10 @@ class Plot(LineWidget):
         """Whether a value has a place on the y-axis."""
         return math.isfinite(y) and (y > 0 or not self.logarithmic)
 
-    def marks(self) -> Sequence[Glyph]:
-        """Points of their own, which are not on a line; they count for the range of y."""
-        return ()
-
-    def _marks_in(self, low_x: float, high_x: float) -> list[Glyph]:
-        return [glyph for glyph in self.marks() if low_x <= glyph.x <= high_x and self.is_drawable(glyph.y)]
+    def drawable_points(self, curve: Curve) -> list[tuple[float, float]]:
+        """The points of a curve that have a place in the visible range."""
+        low_x, high_x = self.view.bounds
+        return [(x, y) for x, y in zip(curve.xs, curve.ys, strict=True) if low_x <= x <= high_x and self.is_drawable(y)]
 
     def _scale(self, y: float) -> float:
         if not self.logarithmic:
@@ -195,12 +203,12 @@ class Plot(LineWidget):
         return {canvas.row(self._scale(y)): label for y, label in pairs if self.is_drawable(y)}
 
     def _axis(self, canvas: Canvas, places: Sequence[int], low_x: float, high_x: float) -> list[tuple[str, int]]:
-        """The x-axis with its ticks and letters."""
+        """The x-axis with its ticks and marks."""
         cells = ["─"] * canvas.columns
         for place in places:
             if 0 <= place < canvas.columns:
                 cells[place] = "┴"
-        for x, letter in self.letters():
+        for x, letter in self.marks():
             if low_x <= x <= high_x:
                 cells[canvas.column(x)] = letter
         return [("".join(run), MUTED if line else BASE) for line, run in groupby(cells, lambda cell: cell in "─┴")]
@@ -219,8 +227,9 @@ class Plot(LineWidget):
                 free = at + len(text) + 1
         return "".join(line)
 
-    def _note(self, curves: Sequence[Curve], value: str) -> str:
-        """Scale, smoothing, gaps and zoom; if there is room beside title and value, also the x-range."""
+    def _fit_rule(self, curves: Sequence[Curve], value: str) -> str:
+        """Make the title fit, and return the note: scale, smoothing, gaps and zoom; if there is room beside title and
+        value, also the x-range."""
         if not any(curve.xs for curve in curves):
             return ""
         view = self.view
@@ -317,7 +326,3 @@ def faint(style: Style, background: Style) -> Style:
 
 def _power(exponent: float) -> float:
     return 10.0 ** min(max(exponent, -300.0), 300.0)
-
-
-def _points(curve: Curve) -> Sequence[tuple[float, float]]:
-    return list(zip(curve.xs, curve.ys, strict=True))

@@ -93,7 +93,7 @@ def _multiples(step: float, low: float, high: float, most: int) -> list[float]:
     """The multiples within the range, but no more than one above `most`."""
     first = math.ceil(low / step - 1e-9)
     found = [(first + index) * step for index in range(most + 1)]
-    # A multiple such as 3 * 0.1 has digits that nobody wants to read.
+    # Rounded, because a multiple such as 3 * 0.1 is 0.30000000000000004.
     digits = max(0, 2 - math.floor(math.log10(step)))
     return [round(value, digits) + 0.0 for value in found if value <= high + step * 1e-9]
 

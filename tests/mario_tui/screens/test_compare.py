@@ -179,3 +179,11 @@ async def test_a_chart_is_saved_as_points_and_picture(tmp_path: Path, monkeypatc
         assert lines[0] == "series,env_steps,seconds,value"
         assert len(lines) == 1 + sum(len(each.values) for each in screen.query_one("#compare-loss").series)
         assert "<svg" in (tmp_path / "TD-loss.svg").read_text()
+        await pilot.press("M", "E")  # the means over seeds have intervals
+        await until(pilot, lambda: (tmp_path / "TD-loss-3.svg").exists(), "the means")
+        head, first, *_, last = (tmp_path / "TD-loss-3.csv").read_text().splitlines()
+        assert head == "series,env_steps,seconds,value,low,high"
+        assert first.startswith("2 × learning_rate=0.0001,") and first.count(",") == last.count(",") == 5
+        *_, value, low, high = first.split(",")
+        assert float(low) <= float(value) <= float(high)
+        assert last.startswith("1 × learning_rate=0.0002,") and last.endswith(",,")

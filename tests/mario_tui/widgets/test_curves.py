@@ -139,7 +139,7 @@ def test_a_reduced_curve_keeps_extremes_and_ends(smoothing: float) -> None:
     curve = Curve(xs, smooth(ys, smoothing), 0, 1, [ys] if smoothing else [])
     small = reduced(curve, 1000.0, 9000.0, 200)
     shown = small.behind[0] if smoothing else small.ys
-    assert len(small.xs) <= 202
+    assert len(small.xs) <= 200
     assert (small.xs[0], small.xs[-1]) == (pytest.approx(1000, abs=100), 9000)
     assert (max(shown), min(shown)) == (50.0, -50.0)
     assert list(small.xs) == sorted(small.xs)
@@ -147,6 +147,24 @@ def test_a_reduced_curve_keeps_extremes_and_ends(smoothing: float) -> None:
     ys[5000] = math.nan
     gap = Curve(xs, ys, 0, 1)
     assert reduced(gap, 1000.0, 9000.0, 200) is gap
+    assert len(reduced(gap, 5001.0, 9999.0, 200).xs) <= 200  # the gap is out of sight
+
+
+@pytest.mark.parametrize("most", [3, 4, 5, 8, 99])
+@pytest.mark.parametrize("count", [100, 101, 1_000, 4_097])
+def test_a_reduced_curve_has_no_more_points_than_asked_for(count: int, most: int) -> None:
+    xs = [float(x) for x in range(count)]
+    few = reduced(Curve(xs, [math.sin(x) for x in xs], 0, 1), 0.0, count, most)
+    assert len(few.xs) <= most
+    assert few.xs[-1] == count - 1
+
+
+def test_a_reduced_mean_keeps_the_ends_of_its_interval() -> None:
+    xs = [float(x) for x in range(1_000)]
+    low, high = [-1.0] * 1_000, [1.0] * 1_000
+    low[123], high[456] = -9.0, 9.0
+    lower, upper = reduced(Curve(xs, [0.0] * 1_000, 0, 1, (low, high)), 0.0, 999.0, 50).behind
+    assert (min(lower), max(upper)) == (-9.0, 9.0)
 
 
 # ---------------------------------------------------------------------------------------------- drawing
