@@ -201,7 +201,7 @@ class MarioApp(SafeApp[None]):
         suspend(self)
 
     def alert(self, text: str) -> None:
-        """Let a user who looks elsewhere know, unless the settings say not to."""
+        """Let a user who is not watching know, unless the settings say not to."""
         if self.settings.notifications:
             alert(self, text)
 

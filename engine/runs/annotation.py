@@ -6,7 +6,7 @@ It is a file of its own because the run's record belongs to its host.
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 
@@ -31,9 +31,9 @@ class Annotation(msgspec.Struct, frozen=True):
 
 def make_annotation(tags: str, note: str) -> Annotation:
     """From tags separated by spaces or commas, with or without #. Raises `UserError` that names the field."""
-    words = dict.fromkeys(word.removeprefix("#").lower() for word in re.split(r"[\s,]+", tags) if word)
-    for word in words:
-        if not _TAG.fullmatch(word):
+    words = {word.removeprefix("#").lower(): word for word in re.split(r"[\s,]+", tags) if word}
+    for tag, word in words.items():
+        if not _TAG.fullmatch(tag):
             raise UserError(f"tags: each must be {TAG}, got {word!r}")
     if len(words) > MOST_TAGS:
         raise UserError(f"tags: must be at most {MOST_TAGS}, got {len(words)}")
@@ -57,12 +57,3 @@ def write_annotation(run: Run, annotation: Annotation) -> None:
         write_atomically(run.path / ANNOTATION_FILE, msgspec.json.encode(annotation))
     except OSError as error:
         raise UserError(f"{run.path / ANNOTATION_FILE}: can't be written ({error.strerror or error})") from None
-
-
-def record_as_dict(run: Run) -> dict[str, Any]:
-    """The record, the run's path and its annotation, for `runs --json`."""
-    return {
-        **msgspec.to_builtins(run.record()),
-        "path": str(run.path),
-        **msgspec.to_builtins(read_annotation(run)),
-    }

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
+from typing import Any
 
-from engine.runs.annotation import record_as_dict
+import msgspec
+
+from engine.runs.annotation import read_annotation
 from engine.runs.registry import list_runs
+from engine.runs.run import Run
 from engine.runtime.text import printable
 from mario_tui.commands.options import Parser, add_run_dir, existing
 from mario_tui.data.standing import standing
@@ -49,3 +53,12 @@ def run(arguments: list[str]) -> int:
         line = f"{record.name:<32} {state:<9} {record.env_steps:>12,} {record.steps:>12,} {mean:>8}"
         print(printable(f"{line}  {folder}".rstrip()))
     return 0
+
+
+def record_as_dict(run: Run) -> dict[str, Any]:
+    """The record, the run's path and its annotation, for `--json`."""
+    return {
+        **msgspec.to_builtins(run.record()),
+        "path": str(run.path),
+        **msgspec.to_builtins(read_annotation(run)),
+    }

@@ -31,7 +31,7 @@ class Application(Protocol):
         """Close the dashboard; its run continues."""
 
     def alert(self, text: str) -> None:
-        """Let a user who looks elsewhere know that something has happened."""
+        """Let a user who is not watching know that something has happened."""
 
 
 class PlaceScreen(Screen[ScreenResultType]):

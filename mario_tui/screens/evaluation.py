@@ -11,8 +11,10 @@ from textual.binding import Binding
 from textual.containers import VerticalScroll
 from textual.widgets import Static
 
+from engine.errors import UserError
 from engine.protocol.framing import decode_evaluation
 from engine.protocol.messages import Episode, Evaluated, EvaluationReport, Failed
+from engine.runs.origin import origin_of
 from engine.runtime.text import printable
 from mario_tui.data.format import counted, reached
 from mario_tui.engine_command import EngineCommand
@@ -36,7 +38,7 @@ class EvaluationScreen(Modal[None]):
 
     def compose(self) -> ComposeResult:
         with VerticalScroll(classes="dialog") as dialog:
-            dialog.border_title = Text(printable(f"Evaluation of {self._policy.parent.name}"))
+            dialog.border_title = Text(printable(f"Evaluation of {self._origin()}"))
             yield Static(id="result")
             yield Static(Text("esc: close", style="dim"))
 
@@ -51,6 +53,12 @@ class EvaluationScreen(Modal[None]):
 
     def on_unmount(self) -> None:
         self._command.close()
+
+    def _origin(self) -> str:
+        try:
+            return origin_of(self._policy).name
+        except UserError:  # it has just been replaced; the result will tell
+            return self._policy.name
 
     def _read(self) -> None:
         for report in self._command.messages():

@@ -1,4 +1,4 @@
-"""Dialog with what event files contain beside scalars: the table of hyper-parameters, images, text and the like."""
+"""Dialog with what event files contain besides scalars: the table of hyper-parameters, images, text and the like."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _TEXT_LINES = 8
 
 
 def summary(events: EventFolder) -> str:
-    """`hyper-parameters of 3 sessions, 2 images, 1 text`: what there is beside scalars; empty if there is nothing."""
-    sessions = sum(bool(session.parameters) for session in events.sessions.values())
+    """`hyper-parameters of 3 sessions, 2 images, 1 text`: what there is besides scalars; empty if there is nothing."""
+    sessions = len(_with_parameters(events))
     parts = [f"hyper-parameters of {counted(sessions, 'session')}"] if sessions else []
     kinds = Counter(other.kind for inside in events.others.values() for other in inside.values())
     return ", ".join([*parts, *(counted(count, kind) for kind, count in sorted(kinds.items()))])
@@ -43,10 +43,12 @@ class EventContentsScreen(Modal[None]):
 
     def compose(self) -> ComposeResult:
         with VerticalScroll(classes="dialog") as dialog:
-            dialog.border_title = "Beside scalars"
+            dialog.border_title = "Besides scalars"
             if table := hyperparameters(self._events):
                 yield Static(Text("Hyper-parameters", style="bold"))
                 yield Static(table, id="hyperparameters")
+                if (more := len(_with_parameters(self._events)) - table.row_count) > 0:
+                    yield Static(f"and {counted(more, 'more session')}", id="more-sessions")
             if self._events.others:
                 yield Static(Text("Images, text and the like, which are not drawn", style="bold"))
                 yield Static(_others(self._events.others), id="others")
@@ -56,8 +58,9 @@ class EventContentsScreen(Modal[None]):
 
 
 def hyperparameters(events: EventFolder) -> Table | None:
-    """A row per session with its hyper-parameters and the newest value of each metric; None without sessions."""
-    sessions = {inside: session for inside, session in events.sessions.items() if session.parameters}
+    """A row for each of the first sessions, with its hyper-parameters and the newest finite value of each metric; None
+    without sessions."""
+    sessions = _with_parameters(events)
     if not sessions:
         return None
     names = list(dict.fromkeys(name for session in sessions.values() for name in session.parameters))
@@ -81,9 +84,15 @@ def _metrics(events: EventFolder, inside: str, session: Session) -> dict[str, fl
     found = {}
     for metric in metrics_of(events.sessions, inside):
         history = events.tags.get(metric.tag, {}).get(metric.inside(inside))
-        if history is not None and len(history.values) and math.isfinite(history.values[-1]):
-            found[metric.tag] = history.values[-1]
+        newest = next(filter(math.isfinite, reversed(history.values)), None) if history is not None else None
+        if newest is not None:
+            found[metric.tag] = newest
     return found
+
+
+def _with_parameters(events: EventFolder) -> dict[str, Session]:
+    """The sessions of which hyper-parameters are known, by subfolder."""
+    return {inside: session for inside, session in events.sessions.items() if session.parameters}
 
 
 def _value(value: str | float | bool | None) -> str:

@@ -14,7 +14,7 @@ from mario_tui.screens.new_run import NewRunScreen
 
 
 def resume(screen: PlaceScreen[Any], run: Run, started: Callable[[HostProcess | None], None]) -> None:
-    """Resume a run and call `started` with its host. If its steps or episodes are done, ask for a new number of them
+    """Resume a run and call `started` with its host. If it has done all its steps or episodes, ask for a higher limit
     first; `started` gets None if the user cancels. Errors are shown."""
     try:
         record, episodes = run.record(), run.config().episodes

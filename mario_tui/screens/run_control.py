@@ -73,7 +73,7 @@ class RunControl(PanelGrid):
             self.refresh_bindings()
 
     def forget_requests(self) -> None:
-        """The run has been resumed elsewhere."""
+        """Forget what was requested here, because the run has been resumed elsewhere."""
         self._stopping, self._requested = False, None
 
     def action_toggle_pause(self) -> None:
@@ -121,14 +121,20 @@ class RunControl(PanelGrid):
     def action_stop(self) -> None:
         """Stop the run after a checkpoint; the second time, end it at once (the host treats a second Stop so)."""
 
+        at_once = self._is_stopping()
+
         def answered(yes: bool | None) -> None:
-            if yes:
-                done = "ending at once" if self._is_stopping() else "stopping after a final checkpoint"
-                self._stopping = self.send(Stop(reason="stopped from the dashboard"), done)
+            if not yes:
+                return
+            if self._is_stopping() and not at_once:  # another Stop would break what the question promised
+                self.notify("Another client has stopped it already", timeout=4)
+                return
+            done = "ending at once" if at_once else "stopping after a final checkpoint"
+            self._stopping = self.send(Stop(reason="stopped from the dashboard"), done)
 
         if not self.is_live():
             self.notify(self._why_not(), severity="warning")
-        elif self._is_stopping():
+        elif at_once:
             lost = "It is already stopping. No final checkpoint is written; progress since the newest one is lost."
             self.app.push_screen(ConfirmScreen(f"End {self.run.name} at once?", lost), answered)
         else:
@@ -156,13 +162,18 @@ class RunControl(PanelGrid):
 
     def watch_play(self, policy: Path) -> None:
         """Let the policy play, in the terminal of this program."""
+        if not self.mario.read_only and self._play(policy):
+            return
+        self.notify(f"Watch it in a terminal: mario-tui play {self.run.name}", timeout=6)
+
+    def _play(self, policy: Path) -> bool:
+        """Leave the terminal to `mario-tui play`; returns False if this program can't leave it, as in a browser."""
         try:
-            if self.mario.read_only:
-                raise SuspendNotSupported
             with self.app.suspend():
                 subprocess.run([sys.executable, "-P", "-m", "mario_tui", "play", str(policy)], check=False)
         except SuspendNotSupported:
-            self.notify(f"Watch it in a terminal: mario-tui play {self.run.name}", timeout=6)
+            return False
+        return True
 
     def _current_settings(self) -> dict[Tunable, float]:
         """The training settings in effect, as far as they are known."""

@@ -1,4 +1,4 @@
-"""Tells a user who looks elsewhere that something has happened: the terminal's bell, and a desktop notification (OSC 9)
+"""Tells a user who is not watching that something has happened: the terminal's bell, and a desktop notification (OSC 9)
 in terminals that show them."""
 
 from __future__ import annotations

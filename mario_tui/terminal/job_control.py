@@ -30,6 +30,8 @@ def suspend(app: App[Any]) -> None:
     terminal in a signal handler, which may run after the shell has printed its prompt.
     """
     with app.suspend():
-        textuals = signal.signal(signal.SIGTSTP, signal.SIG_DFL)
-        os.killpg(os.getpgrp(), signal.SIGTSTP)  # returns when the shell has resumed the group
-        signal.signal(signal.SIGTSTP, textuals)
+        handler_of_textual = signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+        try:
+            os.killpg(os.getpgrp(), signal.SIGTSTP)  # returns when the shell has resumed the group
+        finally:
+            signal.signal(signal.SIGTSTP, handler_of_textual)

@@ -69,7 +69,7 @@ class News:
     """The batch was full, so more can be read at once."""
 
     def add_event(self, inside: str, event: Event) -> None:
-        """Add what an event contains beside scalars."""
+        """Add what an event contains besides scalars."""
         for value in event.summary.value:
             session = session_of(value)
             if session is not None and (inside in self.sessions or len(self.sessions) <= MOST_SESSIONS):

@@ -1,4 +1,4 @@
-"""What event files contain beside scalars: images, text, histograms and the like, which are counted and named."""
+"""What event files contain besides scalars: images, text, histograms and the like, which are counted and named."""
 
 from __future__ import annotations
 

@@ -42,14 +42,14 @@ class EvaluationsPanel(Panel):
             hint = f"; press {self._evaluate_key} to run one" if self._evaluate_key and snapshot.live else ""
             return text.append(f"no evaluation yet{hint}", style="dim")
         best = best_of(evaluations)
-        console = any(event.mean_x_pos for event in evaluations)
+        is_mario = any(event.mean_x_pos for event in evaluations)
         if self.has_class("-alone") and self.body[1] >= _ROWS_WITH_CHART:
             _chart(text, evaluations, width, self.body[1] // 2)
-        text.append(f"{'at step':>8} {'games':>5} {'cleared' if console else 'score':>8} {'return':>8}", style="bold")
+        text.append(f"{'at step':>8} {'games':>5} {'cleared' if is_mario else 'score':>8} {'return':>8}", style="bold")
         room = max(1, self.body[1] - text.plain.count("\n") - 1)
         newest = evaluations[::-1][:room]
         for event, step in zip(newest, distinct([event.env_steps for event in newest]), strict=True):
-            done = f"{event.clears / max(1, event.episodes):.0%}" if console else number(event.mean_score)
+            done = f"{event.clears / max(1, event.episodes):.0%}" if is_mario else number(event.mean_score)
             text.append(f"\n{step:>8} {event.episodes:>5} {done:>8} {number(event.mean_return):>8}")
             if event is best:
                 text.append(" ★ best", style="yellow")
@@ -106,10 +106,10 @@ def _rank(record: StageRecord) -> tuple[float, bool]:
 
 def _chart(text: Text, evaluations: Sequence[Evaluation], width: int, rows: int) -> None:
     """Append a chart of the clear rate in percent, or of the mean score, over environment steps."""
-    console = any(event.mean_x_pos for event in evaluations)
-    done = [100 * event.clears / max(1, event.episodes) if console else event.mean_score for event in evaluations]
+    is_mario = any(event.mean_x_pos for event in evaluations)
+    done = [100 * event.clears / max(1, event.episodes) if is_mario else event.mean_score for event in evaluations]
     finite = [value for value in done if math.isfinite(value)] or [0.0]
-    low, high = (0.0, 100.0) if console else (min(finite), max(finite))
+    low, high = (0.0, 100.0) if is_mario else (min(finite), max(finite))
     if low == high:
         low, high = low - 1, high + 1
     steps = [float(event.env_steps) for event in evaluations]
@@ -120,7 +120,7 @@ def _chart(text: Text, evaluations: Sequence[Evaluation], width: int, rows: int)
         canvas.glyph(x, y, "★" if event is best else "◆", 1)
     ticks = round_ticks(low, high, max(2, rows // 3))
     labels = {canvas.row(y): label for y, label in zip(ticks, tick_labels(ticks, _LABEL - 3), strict=True)}
-    text.append("games cleared, %\n" if console else "mean score\n", style="bold")
+    text.append("games cleared, %\n" if is_mario else "mean score\n", style="bold")
     for row in range(rows):
         text.append(f"{labels.get(row, ''):>{_LABEL - 1}} ", style="dim")
         for piece, ink in canvas.runs(row):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.text import Text
 from textual.binding import Binding
 from textual.events import MouseScrollDown, MouseScrollUp
@@ -37,6 +39,8 @@ class LogPanel(Panel):
         self._words: list[str] = []
         self._top: Noted | None = None
         """Scrolled back: the newest event that is shown."""
+        self._known: Sequence[Noted] = ()
+        """Scrolled back: the events that matched the filter when the log was last drawn; `_top` is one of them."""
 
     def filter(self, text: str) -> None:
         """Show only lines that contain all these words."""
@@ -46,16 +50,25 @@ class LogPanel(Panel):
 
     def compose_text(self, snapshot: Snapshot, width: int) -> Text:
         room = max(1, self.body[1])
-        everything = bool(self._words) or self._top is not None
-        chosen = self._found(snapshot) if everything else self._newest(snapshot, room)
+        found = self._found(snapshot) if self._words or self._top is not None else []
+        self._hold(found)
+        chosen = found if self._words or self._top is not None else self._newest(snapshot, room)
         if not chosen:
             text = "no line matches the filter" if self._words else "no events yet"
             return Text(text, style="dim")
-        last = len(chosen) if self._top is None else 1 + next(
-            (at for at, event in enumerate(chosen) if event is self._top), len(chosen) - 1
-        )  # fmt: skip
+        last = len(chosen) if self._top is None else 1 + _place(chosen, self._top)
         shown = chosen[max(0, last - room) : max(last, min(room, len(chosen)))]
         return Text("\n", no_wrap=True, overflow="ellipsis").join(describe(event) for event in shown)
+
+    def _hold(self, found: Sequence[Noted]) -> None:
+        """Scrolled back, stay at the same event. If the bounded log has lost it, go on to the next newer one that is
+        left."""
+        if self._top is None:
+            return
+        left = {id(event) for event in found}
+        newer = self._known[_place(self._known, self._top) :]
+        self._top = next((event for event in newer if id(event) in left), None)
+        self._known = found
 
     def note(self) -> str:
         parts = [f"filter: {' '.join(self._words)}"] if self._words else []
@@ -89,9 +102,9 @@ class LogPanel(Panel):
         found = self._found(self._snapshot)
         if not found:
             return
-        now = next((at for at, event in enumerate(found) if event is self._top), len(found) - 1)
+        now = len(found) - 1 if self._top is None else _place(found, self._top)
         to = max(now - lines, min(self.body[1], len(found)) - 1)
-        self._top = None if to >= len(found) - 1 else found[to]
+        self._top, self._known = None if to >= len(found) - 1 else found[to], found
         self.repaint()
 
     def action_page(self, pages: int) -> None:
@@ -104,6 +117,11 @@ class LogPanel(Panel):
     def on_mouse_scroll_down(self, event: MouseScrollDown) -> None:
         event.stop()
         self.action_scroll(-_WHEEL_LINES)
+
+
+def _place(events: Sequence[Noted], wanted: Noted) -> int:
+    """Where this very event is; the end if it is not there."""
+    return next((at for at, event in enumerate(events) if event is wanted), len(events) - 1)
 
 
 def describe(event: Noted) -> Text:

@@ -60,6 +60,7 @@ async def test_the_best_policy_is_evaluated(tmp_path: Path) -> None:
         await pilot.press("v")
         screen = app.screen
         assert isinstance(screen, EvaluationScreen)
+        assert str(screen.query_one(".dialog").border_title) == "Evaluation of one best"
         await until(pilot, lambda: "20 games, mean score" in str(screen.query_one("#result", Static).render()), "it")
         await pilot.press("escape")
         assert screen._command._process.returncode is not None  # nothing is left behind

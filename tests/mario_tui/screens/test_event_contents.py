@@ -1,4 +1,4 @@
-"""What event files contain beside scalars is named, and hyper-parameters are a table."""
+"""What event files contain besides scalars is named, and hyper-parameters are a table."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 from textual.widgets import Static
 
 from mario_tui.app import MarioApp
+from mario_tui.data.event_files import Session
 from mario_tui.screens.charts import ChartsScreen
 from mario_tui.screens.event_contents import EventContentsScreen, hyperparameters
 from tests.support.app import until
@@ -23,6 +24,8 @@ def written(folder: Path) -> None:
             writer.add_hparams({"lr": rate, "net": f"{name}[/b]", "noisy": True}, {"score": rate * 100}, run_name=name)
         writer.add_image("sample", np.zeros((3, 8, 6), np.uint8), 5)
         writer.add_text("config", "first\n\x1b[31msecond", 7)
+    with SummaryWriter(str(folder / "one")) as writer:
+        writer.add_scalar("score", float("nan"), 1)  # the newest finite value is shown
 
 
 async def test_hyperparameters_and_other_kinds_are_one_key_away(tmp_path: Path) -> None:
@@ -48,3 +51,7 @@ async def test_hyperparameters_and_other_kinds_are_one_key_away(tmp_path: Path) 
         ]
         await pilot.press("escape")
         assert app.screen is screen
+        for number in range(250):
+            screen.events.sessions[f"more{number}"] = Session({"lr": 0.5})
+        await pilot.press("i")
+        assert str(app.screen.query_one("#more-sessions", Static).render()) == "and 52 more sessions"

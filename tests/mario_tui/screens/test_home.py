@@ -14,8 +14,9 @@ from textual.widgets import Input, Static
 
 from engine.config.command_line import command_line
 from engine.config.run_config import make_config
-from engine.runs.annotation import ANNOTATION_FILE, Annotation, read_annotation, record_as_dict
+from engine.runs.annotation import ANNOTATION_FILE, Annotation, read_annotation
 from mario_tui.app import READ_ONLY, MarioApp
+from mario_tui.commands.runs import record_as_dict
 from mario_tui.commands.train import training_parser
 from mario_tui.data.keys import KEYS, PLACES, Place, keys_in, shown_name
 from mario_tui.launch import busy_warning, make_plan
@@ -440,7 +441,9 @@ async def test_tags_and_notes_are_shown_filtered_and_kept(tmp_path: Path) -> Non
     app = MarioApp(run_dir=str(tmp_path))
     async with app.run_test(size=(120, 40)) as pilot:
         await pilot.press("e")
-        await pilot.press(*"#Best, wide/net")
+        await pilot.press("#")
+        await until(pilot, lambda: "got '#'" in str(app.screen.query_one("#error", Static).render()), "what was typed")
+        await pilot.press(*"Best, wide/net")
         await until(pilot, lambda: "tags: each must be" in str(app.screen.query_one("#error", Static).render()), "why")
         await pilot.press("enter")
         assert isinstance(app.screen, AnnotateScreen)

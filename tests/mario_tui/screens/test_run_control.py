@@ -1,0 +1,74 @@
+"""Commands to a run that several clients control at once, and the log of one that never ends."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from engine.host.run_state import MAX_EPISODES, RunState
+from engine.protocol.messages import Episode, Evaluation
+from mario_tui.app import MarioApp
+from mario_tui.data.feed import Snapshot
+from mario_tui.screens.dialogs import ConfirmScreen
+from mario_tui.widgets.panels.log import LogPanel
+from tests.support.app import opened, said, until
+from tests.support.source import serving
+
+
+async def test_a_stop_is_not_sent_again_if_another_client_was_faster(tmp_path: Path) -> None:
+    """A second Stop would end the run without the checkpoint that the question promised."""
+    with serving(tmp_path, "--rate", "50", "--lanes", "4", "--history", "2000") as run:
+        async with MarioApp(open_run=run).run_test(size=(80, 24)) as pilot:
+            dashboard = await opened(pilot)
+            sent: list[Any] = []
+            dashboard.feed.send = lambda command: sent.append(command) or True
+            snapshot = dashboard.feed.snapshot
+            await pilot.press("x")
+            assert isinstance(pilot.app.screen, ConfirmScreen)
+            stopping = msgspec.structs.replace(snapshot().progress, state="stopping")
+            dashboard.feed.snapshot = lambda: dataclasses.replace(snapshot(), progress=stopping)
+            await pilot.press("enter")
+            await until(pilot, lambda: "stopped it already" in said(pilot.app), "why it is not sent")
+            assert sent == []
+
+
+def episode(number: int) -> Episode:
+    return Episode(
+        actor=0, lane=0, env_steps=number, episode=number, episode_return=number, length=1, x_pos=1, flag=False,
+        epsilon=0,
+    )  # fmt: skip
+
+
+async def test_a_log_that_is_scrolled_back_stays_at_what_is_left_of_it() -> None:
+    state = RunState()
+    for number in range(MAX_EPISODES):
+        state.apply(episode(number))
+    async with MarioApp().run_test(size=(100, 30)) as pilot:
+        log = LogPanel()
+        await pilot.app.screen.mount(log)
+        log.styles.height = 11
+        await until(pilot, lambda: log.body[1] == 10, "its size")
+
+        def newest() -> str:
+            log.show(Snapshot(events=tuple(state.events)))
+            return str(log.render()).rstrip().splitlines()[-1].strip()
+
+        assert newest().startswith(f"{MAX_EPISODES - 1} ")
+        log.action_scroll(1_000_000)
+        assert newest().startswith("9 ")
+        for number in range(MAX_EPISODES, MAX_EPISODES + 5):
+            state.apply(episode(number))
+        assert newest().startswith("14 ")  # the five oldest are lost: the first ten of those left
+        for number in range(MAX_EPISODES + 5, MAX_EPISODES + 40):
+            state.apply(episode(number))
+        assert newest().startswith("49 ")
+        assert "older lines" in str(log.render()).splitlines()[0]
+        state.events = type(state.events)()
+        state.apply(
+            Evaluation(env_steps=7, episodes=1, clears=0, mean_return=1.0, mean_x_pos=0.0, best=True, seconds=1.0)
+        )
+        assert "evaluation" in newest()
+        assert "older lines" not in str(log.render()).splitlines()[0]
