@@ -5,26 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
-from textual.binding import Binding
-from textual.events import MouseScrollDown, MouseScrollUp
 from textual.message import Message
 
-from mario_tui.widgets.base.line_widget import LineWidget
-
-_WHEEL_ROWS = 3
+from mario_tui.widgets.base.movable_lines import MovableLines
 
 
-class ListPanel(LineWidget):
-    """The cursor stays on its row, by the row's key, when the order changes."""
-
-    BINDINGS = [
-        Binding("up,k", "move(-1)", "Up", show=False),
-        Binding("down,j", "move(1)", "Down", show=False),
-        Binding("pageup", "page(-1)", "Page up", show=False),
-        Binding("pagedown", "page(1)", "Page down", show=False),
-        Binding("home", "move(-1000000)", "First", show=False),
-        Binding("end", "move(1000000)", "Last", show=False),
-    ]
+class ListPanel(MovableLines):
+    """Subclasses implement `keys`. The cursor stays on its row, by the row's key, when the order changes."""
 
     class Opened(Message):
         """A row was double-clicked."""
@@ -64,16 +51,8 @@ class ListPanel(LineWidget):
             self._cursor = keys[min(max(index, 0), len(keys) - 1)]
             self.repaint()
 
-    def action_move(self, rows: int) -> None:
-        self.go(self.index + rows)
+    def action_move(self, lines: int) -> None:
+        self.go(self.index + lines)
 
     def action_page(self, pages: int) -> None:
         self.go(self.index + pages * max(1, self.body[1] - 2))
-
-    def on_mouse_scroll_up(self, event: MouseScrollUp) -> None:
-        event.stop()
-        self.go(self.index - _WHEEL_ROWS)
-
-    def on_mouse_scroll_down(self, event: MouseScrollDown) -> None:
-        event.stop()
-        self.go(self.index + _WHEEL_ROWS)

@@ -5,34 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rich.text import Text
-from textual.binding import Binding
-from textual.events import MouseScrollDown, MouseScrollUp
 
 from engine.protocol.messages import Changed, Episode, Evaluation, Failed, Finished, Log, Noted, Phase, Ready, Saved
 from engine.runtime.text import printable
 from mario_tui.data.feed import Snapshot
 from mario_tui.data.format import counted, judged, reached, short, whole
 from mario_tui.data.standing import is_complete
+from mario_tui.widgets.base.movable_lines import MovableLines
 from mario_tui.widgets.base.panel import Panel
 
-_WHEEL_LINES = 3
 _STYLES = {"info": "", "warning": "yellow", "error": "bold red"}
 
 
-class LogPanel(Panel):
+class LogPanel(Panel, MovableLines):
     """The newest lines that fit, newest last; half of them are reserved for events other than episodes.
 
     With a filter, all lines that contain its words; scrolled back, the lines do not move when new ones arrive.
     """
-
-    BINDINGS = [
-        Binding("up,k", "scroll(1)", "Older", show=False),
-        Binding("down,j", "scroll(-1)", "Newer", show=False),
-        Binding("pageup", "page(1)", "Page back", show=False),
-        Binding("pagedown", "page(-1)", "Page forward", show=False),
-        Binding("home", "scroll(1000000)", "Oldest", show=False),
-        Binding("end", "scroll(-1000000)", "Newest", show=False),
-    ]
 
     def __init__(self) -> None:
         super().__init__("Log", id="log", number=8)
@@ -97,26 +86,18 @@ class LogPanel(Panel):
             if not self._words or all(word in describe(event).plain.lower() for word in self._words)
         ]
 
-    def action_scroll(self, lines: int) -> None:
-        """Move back by some lines, or forward; at the newest line it follows the run again."""
+    def action_move(self, lines: int) -> None:
+        """Move by some lines, up to older ones; at the newest line it follows the run again."""
         found = self._found(self._snapshot)
         if not found:
             return
         now = len(found) - 1 if self._top is None else _place(found, self._top)
-        to = max(now - lines, min(self.body[1], len(found)) - 1)
+        to = max(now + lines, min(self.body[1], len(found)) - 1)
         self._top, self._known = None if to >= len(found) - 1 else found[to], found
         self.repaint()
 
     def action_page(self, pages: int) -> None:
-        self.action_scroll(pages * max(1, self.body[1] - 1))
-
-    def on_mouse_scroll_up(self, event: MouseScrollUp) -> None:
-        event.stop()
-        self.action_scroll(_WHEEL_LINES)
-
-    def on_mouse_scroll_down(self, event: MouseScrollDown) -> None:
-        event.stop()
-        self.action_scroll(-_WHEEL_LINES)
+        self.action_move(pages * max(1, self.body[1] - 1))
 
 
 def _place(events: Sequence[Noted], wanted: Noted) -> int:

@@ -57,7 +57,7 @@ async def test_a_log_that_is_scrolled_back_stays_at_what_is_left_of_it() -> None
             return str(log.render()).rstrip().splitlines()[-1].strip()
 
         assert newest().startswith(f"{MAX_EPISODES - 1} ")
-        log.action_scroll(1_000_000)
+        log.action_move(-1_000_000)
         assert newest().startswith("9 ")
         for number in range(MAX_EPISODES, MAX_EPISODES + 5):
             state.apply(episode(number))
