@@ -21,6 +21,7 @@ from mario_tui.data.format import counted
 from mario_tui.data.keys import bindings
 from mario_tui.screens.chart_screen import ChartScreen
 from mario_tui.screens.event_contents import EventContentsScreen, summary
+from mario_tui.widgets.base.filter_input import FilterInput
 from mario_tui.widgets.charts.comparison import Comparison, Series, reach_of
 from mario_tui.widgets.charts.plot import Plot
 
@@ -44,7 +45,6 @@ class ChartsScreen(ChartScreen):
     def __init__(self, folder: Path) -> None:
         super().__init__()
         self.events = EventFolder(folder)
-        self._words: list[str] = []
         self._colours: dict[str, int] = {}
         """By subfolder, in the order in which they were found."""
         self._logarithmic: set[str] = set()
@@ -57,12 +57,13 @@ class ChartsScreen(ChartScreen):
     def compose(self) -> ComposeResult:
         yield Static(id="title")
         yield Static(id="broken")
-        yield VerticalScroll(id="grid")
-        yield Input(id="filter", placeholder="filter words; enter: keep, esc: clear", compact=True)
+        grid = VerticalScroll(id="grid")
+        yield grid
+        self._filter = FilterInput("filter words; enter: keep, esc: clear", back=grid)
+        yield self._filter
         yield Footer(show_command_palette=False, compact=True)
 
     def on_mount(self) -> None:
-        self._filter.display = False
         self.query_one("#grid").focus()
         self.screen_layout_refresh_signal.subscribe(self, self._draw_due)
         self.run_worker(self._follow(), name="events")
@@ -71,10 +72,6 @@ class ChartsScreen(ChartScreen):
         """Draw the charts that have come into sight: by scrolling, by another size, or in the place of others."""
         for chart in self.query(Comparison):
             chart.draw_if_due()
-
-    @property
-    def _filter(self) -> Input:
-        return self.query_one("#filter", Input)
 
     async def _follow(self) -> None:
         """Read, and draw what was read: while a large folder is loading, drawing gets a share of the time."""
@@ -105,9 +102,8 @@ class ChartsScreen(ChartScreen):
             await self._make_and_draw()
 
     async def _make_and_draw(self) -> None:
-        found = [
-            tag for tag in sorted(self.events.tags, key=natural) if all(word in tag.lower() for word in self._words)
-        ]
+        words = self._filter.words
+        found = [tag for tag in sorted(self.events.tags, key=natural) if all(word in tag.lower() for word in words)]
         shown = found[:_MOST_CHARTS]
         charts = await self._charts_of(shown)
         for histories in self.events.tags.values():
@@ -243,26 +239,16 @@ class ChartsScreen(ChartScreen):
         self.app.push_screen(EventContentsScreen(self.events))
 
     def action_filter(self) -> None:
-        self._filter.display = True
-        self._filter.focus()
+        self._filter.open()
 
     async def on_input_changed(self, event: Input.Changed) -> None:
-        self._words = event.value.lower().split()
         await self._show()
-
-    def on_input_submitted(self, event: Input.Submitted) -> None:
-        self._filter.display = bool(self._words)
-        self.query_one("#grid").focus()
 
     def action_back(self) -> None:
         """Hide the crosshair, restore all charts, clear the filter, then go back."""
-        if self.hide_cursor():
+        if self.hide_cursor() or self._filter.close():
             return
-        if self._filter.display:
-            self._filter.value = ""
-            self._filter.display = False
-            self.query_one("#grid").focus()
-        elif self.maximised is not None:
+        if self.maximised is not None:
             self._maximise(None)
         else:
             self.dismiss(None)

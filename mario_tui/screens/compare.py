@@ -24,6 +24,7 @@ from mario_tui.data.format import counted
 from mario_tui.data.keys import bindings
 from mario_tui.data.standing import Standing, standing
 from mario_tui.screens.panel_grid import DIGITS, PanelGrid
+from mario_tui.widgets.base.filter_input import FilterInput
 from mario_tui.widgets.charts.comparison import Comparison, Series, reach_of
 from mario_tui.widgets.charts.run_curves import Curves
 from mario_tui.widgets.charts.seeds import mean_over
@@ -104,7 +105,6 @@ class CompareScreen(PanelGrid):
         self._averaged = False
         self._hidden = {str(run.path) for run in hidden}
         self._pinned: set[str] = set()
-        self._words: list[str] = []
 
     def compose(self) -> ComposeResult:
         self._runs, self._differences = ComparedRunsPanel(), DifferencesPanel()
@@ -120,11 +120,11 @@ class CompareScreen(PanelGrid):
             with Container(id="about"):
                 yield self._runs
                 yield self._differences
-        yield Input(id="filter", placeholder="filter words, such as ddp seed=1; enter: keep, esc: clear", compact=True)
+        self._filter = FilterInput("filter words, such as ddp seed=1; enter: keep, esc: clear", back=self._runs)
+        yield self._filter
         yield Footer(show_command_palette=False, compact=True)
 
     def on_mount(self) -> None:
-        self._filter.display = False
         for followed in self._followed:
             followed.feed.connect(followed.run)
         self.restore()
@@ -135,10 +135,6 @@ class CompareScreen(PanelGrid):
     def on_unmount(self) -> None:
         for followed in self._followed:
             followed.feed.close()
-
-    @property
-    def _filter(self) -> Input:
-        return self.query_one("#filter", Input)
 
     def _tick(self) -> None:
         changed = [followed.refresh() for followed in self._followed]
@@ -172,7 +168,7 @@ class CompareScreen(PanelGrid):
 
     def _matches(self, followed: _Followed) -> bool:
         text = f"{followed.run.name} {described(followed.options, list(followed.options))}".lower()
-        return str(followed.run.path) in self._pinned or all(word in text for word in self._words)
+        return str(followed.run.path) in self._pinned or all(word in text for word in self._filter.words)
 
     def _series(self, entry: _Entry, metric: str) -> Series:
         pinned = entry.key in self._pinned
@@ -224,8 +220,8 @@ class CompareScreen(PanelGrid):
             text.append(f", means over seeds of {counted(shown, 'configuration')}, with 95 % intervals")
         elif shown < len(self._followed):
             text.append(f", {shown} shown")
-        if self._words:
-            text.append(f", filter “{' '.join(self._words)}”")
+        if words := self._filter.words:
+            text.append(f", filter “{' '.join(words)}”")
         self.query_one("#title", Static).update(text)
 
     # ------------------------------------------------------------------------------------------ actions
@@ -266,26 +262,16 @@ class CompareScreen(PanelGrid):
         await self.run_action("open")
 
     def action_filter(self) -> None:
-        self._filter.display = True
-        self._filter.focus()
+        self._filter.open()
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        self._words = event.value.lower().split()
         self._show()
-
-    def on_input_submitted(self, event: Input.Submitted) -> None:
-        self._filter.display = bool(self._words)
-        self.set_focus(self._runs)
 
     def action_back(self) -> None:
         """Hide the crosshair, clear the filter, restore all panels, then go back."""
-        if self.hide_cursor():
+        if self.hide_cursor() or self._filter.close():
             return
-        if self._filter.display:
-            self._filter.value = ""
-            self._filter.display = False
-            self.set_focus(self._runs)
-        elif self.maximised is not None:
+        if self.maximised is not None:
             self.action_maximise()
         else:
             self.dismiss(None)

@@ -27,6 +27,7 @@ from mario_tui.screens.actor import ActorScreen
 from mario_tui.screens.panel_grid import DIGITS
 from mario_tui.screens.run_control import RunControl
 from mario_tui.terminal.backpressure import Pace, busy, survive_hang_up
+from mario_tui.widgets.base.filter_input import FilterInput
 from mario_tui.widgets.base.line_widget import LineWidget
 from mario_tui.widgets.base.panel import Panel
 from mario_tui.widgets.charts.chart import Chart
@@ -103,12 +104,12 @@ class DashboardScreen(RunControl):
                     with Container(id="charts"):
                         yield from self.charts
                 yield log
-        yield Input(id="filter", placeholder="words of log lines; enter: keep, esc: clear", compact=True)
+        self._filter = FilterInput("words of log lines; enter: keep, esc: clear", back=log)
+        yield self._filter
         yield Footer(show_command_palette=False, compact=True)
 
     def on_mount(self) -> None:
         self._game.add_class("-off")
-        self._filter.display = False
         self.actors.sort, self.actors.reverse = self.remembered.sort, self.remembered.turned
         self.restore()
         self.call_after_refresh(survive_hang_up, self.app)
@@ -331,19 +332,10 @@ class DashboardScreen(RunControl):
         """Filter the log."""
         if not self._log.is_on_screen or not self._log.body[1]:
             self.go_to(self._log)
-        self._filter.display = True
-        self._filter.focus()
+        self._filter.open()
 
     def on_input_changed(self, event: Input.Changed) -> None:
         self._log.filter(event.value)
-
-    def on_input_submitted(self, event: Input.Submitted) -> None:
-        self._filter.display = bool(event.value.strip())
-        self.set_focus(self._log)
-
-    @property
-    def _filter(self) -> Input:
-        return self.query_one("#filter", Input)
 
     def lay_out(self) -> None:
         """Also name the panels for which there is no room."""
@@ -369,12 +361,7 @@ class DashboardScreen(RunControl):
 
     def action_back(self) -> None:
         """Hide the crosshair, else restore all panels, else go home."""
-        if self.hide_cursor():
-            return
-        if self._filter.display:
-            self._filter.value = ""
-            self._filter.display = False
-            self.set_focus(self._log)
+        if self.hide_cursor() or self._filter.close():
             return
         if self.maximised is not None:
             self.action_maximise()

@@ -25,6 +25,7 @@ from mario_tui.screens.compare import CompareScreen, compared_with_others
 from mario_tui.screens.dialogs import ConfirmScreen, TextScreen
 from mario_tui.screens.new_run import NewRunScreen
 from mario_tui.screens.resuming import resume
+from mario_tui.widgets.base.filter_input import FilterInput
 from mario_tui.widgets.preview import Preview
 from mario_tui.widgets.runs_table import Listed, RunsTable
 
@@ -47,11 +48,13 @@ class HomeScreen(PlaceScreen[None]):
         if self.mario.read_only:
             title.append("  read-only", style="bold reverse")
         yield Static(title, id="title")
-        yield RunsTable()
+        table = RunsTable()
+        yield table
         yield Preview()
         yield Static(id="hint")
         clear = self.mario.key("home.clear")
-        yield Input(id="filter", placeholder=f"filter words; enter: keep, {clear}: clear", compact=True)
+        self._filter = FilterInput(f"filter words; enter: keep, {clear}: clear", back=table)
+        yield self._filter
         yield Footer(show_command_palette=False, compact=True)
 
     def action_down(self) -> None:
@@ -68,7 +71,6 @@ class HomeScreen(PlaceScreen[None]):
 
     def on_mount(self) -> None:
         self._hint = ""
-        self._filter.display = False
         self.table.show(_read(self.mario.run_dir))
         self.table.focus()
         self._wake = asyncio.Event()
@@ -81,10 +83,6 @@ class HomeScreen(PlaceScreen[None]):
     @property
     def table(self) -> RunsTable:
         return self.query_one(RunsTable)
-
-    @property
-    def _filter(self) -> Input:
-        return self.query_one("#filter", Input)
 
     async def _follow(self) -> None:
         """Keep the table up to date."""
@@ -239,23 +237,14 @@ class HomeScreen(PlaceScreen[None]):
         self.table.reverse_sorting()
 
     def action_filter(self) -> None:
-        self._filter.display = True
-        self._filter.focus()
+        self._filter.open()
 
     def on_input_changed(self, event: Input.Changed) -> None:
         self.table.filter(event.value)
 
-    def on_input_submitted(self, event: Input.Submitted) -> None:
-        self.table.focus()
-        self._filter.display = bool(self.table.wanted)
-
     def action_clear(self) -> None:
         """Clear the filter; without one, clear the marks."""
-        if self._filter.display:
-            self._filter.value = ""
-            self._filter.display = False
-            self.table.focus()
-        else:
+        if not self._filter.close():
             self.table.clear_marks()
 
     def action_refresh(self) -> None:
