@@ -27,7 +27,8 @@ from rich.table import Table
 from bench.turns import processor
 from engine.config.run_config import GAMES, make_config
 from engine.host.client import HostProcess
-from engine.protocol.messages import Members, Progress, Stop
+from engine.protocol.commands import Stop
+from engine.protocol.messages import Members, Progress
 from engine.runs.registry import create_run
 from engine.runs.run import Run
 from tests.support.program import members_of, next_event, runner_of

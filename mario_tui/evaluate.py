@@ -14,7 +14,8 @@ from rich.progress import Progress
 
 from engine.errors import UserError
 from engine.protocol.framing import decode_evaluation
-from engine.protocol.messages import Episode, Evaluated, Failed
+from engine.protocol.messages import Episode, Failed
+from engine.protocol.results import Evaluated
 from engine.runs.origin import origin_of
 from engine.runtime.text import json_line, printable
 from mario_tui.data.format import counted

@@ -33,6 +33,7 @@ from rich.text import Text
 from engine.config.torchrun import torchrun_rank
 from engine.errors import UserError
 from engine.host.client import HostClient, HostGone, HostProcess
+from engine.protocol.commands import Stop
 from engine.protocol.messages import (
     Episode,
     Evaluation,
@@ -44,7 +45,6 @@ from engine.protocol.messages import (
     Progress,
     Ready,
     Saved,
-    Stop,
     Summary,
 )
 from engine.runs.run import Run

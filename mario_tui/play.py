@@ -22,23 +22,10 @@ from textual.widgets import Footer, Static
 from engine.config import joypad
 from engine.config.stages import STAGES
 from engine.errors import UserError
+from engine.protocol.commands import Pause, Resume
 from engine.protocol.framing import decode_play, pack
-from engine.protocol.messages import (
-    Begin,
-    Episode,
-    Failed,
-    Filmed,
-    Frame,
-    Log,
-    Pause,
-    PlayCommand,
-    Playing,
-    PlayReport,
-    Press,
-    Resume,
-    Speed,
-    Step,
-)
+from engine.protocol.messages import Episode, Failed, Frame, Log
+from engine.protocol.play import Begin, Filmed, PlayCommand, Playing, PlayReport, Press, Speed, Step
 from engine.runtime.text import printable
 from mario_tui.data import themes
 from mario_tui.data.format import counted, duration, reached

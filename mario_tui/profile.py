@@ -13,7 +13,8 @@ from engine.config.command_line import given
 from engine.config.run_config import RunConfig
 from engine.errors import UserError
 from engine.protocol.framing import decode_profile
-from engine.protocol.messages import Failed, Log, Profiled
+from engine.protocol.messages import Failed, Log
+from engine.protocol.results import Profiled
 from engine.runs.run import CONFIG_FILE
 from engine.runtime.exit_status import exits_on_signals
 from engine.runtime.text import json_line

@@ -10,8 +10,9 @@ from collections.abc import Callable
 
 import msgspec
 
+from engine.protocol.commands import Pause, Resume
 from engine.protocol.framing import MAX_COMMAND_BYTES, decode_play_command, read_message
-from engine.protocol.messages import Begin, Pause, PlayCommand, Press, Resume, Speed, Step
+from engine.protocol.play import Begin, PlayCommand, Press, Speed, Step
 from engine.runtime.parent import end_with_stdin
 
 _MAX_PENDING = 64

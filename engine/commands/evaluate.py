@@ -24,7 +24,8 @@ from engine.evaluation.policy import greedy_act, load_policy
 from engine.evaluation.statistics import mean_interval, wilson
 from engine.protocol.failures import describe
 from engine.protocol.framing import pack
-from engine.protocol.messages import Evaluated, EvaluationReport, Message
+from engine.protocol.message import Message
+from engine.protocol.results import Evaluated, EvaluationReport
 from engine.runs import checkpoints
 from engine.runs.origin import origin_of
 from engine.runtime.parent import end_with_stdin, killed_with_parent

@@ -34,7 +34,8 @@ from engine.envs.episode import EpisodeRecord
 from engine.envs.factory import describe_task
 from engine.errors import UserError
 from engine.protocol.failures import describe
-from engine.protocol.messages import Begin, Frame, Log, Playing, PlayReport
+from engine.protocol.messages import Frame, Log
+from engine.protocol.play import Begin, Playing, PlayReport
 from engine.runs import checkpoints
 from engine.runtime.parent import continued_with_parent, killed_with_parent
 

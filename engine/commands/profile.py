@@ -29,22 +29,13 @@ from engine.commands.profile_report import Confirmed, Trial, figures, markdown
 from engine.config.run_config import RunConfig
 from engine.errors import UserError
 from engine.host.client import HostGone, HostProcess
+from engine.protocol.commands import Stop, Trace
 from engine.protocol.failures import describe
 from engine.protocol.framing import pack
-from engine.protocol.messages import (
-    Failed,
-    Finished,
-    Log,
-    Message,
-    Profiled,
-    Progress,
-    Ready,
-    Split,
-    Stop,
-    TimeSplits,
-    Trace,
-)
-from engine.protocol.messages import System as SystemEvent
+from engine.protocol.machine import System as SystemEvent
+from engine.protocol.message import Message
+from engine.protocol.messages import Failed, Finished, Log, Progress, Ready, Split, TimeSplits
+from engine.protocol.results import Profiled
 from engine.runs.registry import create_run
 from engine.runs.run import CONFIG_FILE, read_config
 from engine.runtime import trace

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from engine.config.run_config import AUTO, ConfigError, RunConfig, belongs, make_config
-from engine.protocol.messages import Ready, Split, System
+from engine.protocol.machine import System
+from engine.protocol.messages import Ready, Split
 
 PARTS: dict[str, tuple[str, ...]] = {
     "learning": ("transfer", "forward", "backward", "optimise"),

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.errors import UserError
-from engine.protocol.messages import Filmed
+from engine.protocol.play import Filmed
 
 PICTURES_PER_S = 30
 

@@ -16,8 +16,9 @@ import msgspec
 
 from engine.config.run_config import RunConfig
 from engine.errors import UserError
+from engine.protocol.commands import Command
 from engine.protocol.framing import decode_event, pack, read_message
-from engine.protocol.messages import PROTOCOL, Command, Event, Hello, Log
+from engine.protocol.messages import PROTOCOL, Event, Hello, Log
 from engine.runs.ownership import check_own
 from engine.runs.run import CONFIG_FILE, Run
 from engine.runtime.files import open_regular, write_atomically

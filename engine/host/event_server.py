@@ -16,8 +16,9 @@ from pathlib import Path
 
 import msgspec
 
+from engine.protocol.commands import Command, Render
 from engine.protocol.framing import HEADER_BYTES, MAX_COMMAND_BYTES, body_length, decode_command, pack
-from engine.protocol.messages import Command, Current, Event, Frame, Hello, Lasting, Log, Render
+from engine.protocol.messages import Current, Event, Frame, Hello, Lasting, Log
 
 _MAX_LASTING = 4096  # unsent lasting events of one client
 _MAX_FPS = 30.0

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from engine.protocol.machine import System
 from engine.protocol.messages import (
     Changed,
     Curriculum,
@@ -30,7 +31,6 @@ from engine.protocol.messages import (
     Progress,
     Ready,
     Saved,
-    System,
     TimeSplits,
 )
 

@@ -17,7 +17,8 @@ from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
 from engine.config.run_config import RunConfig
-from engine.protocol.messages import Beat, Command, Ready, Report
+from engine.protocol.commands import Command
+from engine.protocol.messages import Beat, Ready, Report
 from engine.runners.frame_mailbox import FrameMailbox
 from engine.runners.host_link import Outstanding
 from engine.runners.message_queue import CommandQueue, ReportQueue

@@ -34,11 +34,11 @@ from engine.host.runner_process import RunnerProcess
 from engine.monitoring.machine import SystemSampler
 from engine.monitoring.memory_budget import available_bytes, is_low
 from engine.monitoring.tensorboard import ScalarWriter
+from engine.protocol.commands import Command, Pause, Stop
 from engine.protocol.framing import pack
 from engine.protocol.messages import (
     PROTOCOL,
     Changed,
-    Command,
     Current,
     Curriculum,
     Done,
@@ -53,14 +53,12 @@ from engine.protocol.messages import (
     Lasting,
     Log,
     Members,
-    Pause,
     Phase,
     Point,
     Progress,
     Ready,
     Report,
     Saved,
-    Stop,
     Summary,
     TimeSplits,
     Written,

@@ -9,7 +9,7 @@ from typing import Any
 
 import psutil
 
-from engine.protocol.messages import GPU, System
+from engine.protocol.machine import GPU, System
 
 _CORE_SENSOR = 0  # NVML_TEMPERATURE_GPU
 

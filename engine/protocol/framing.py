@@ -8,16 +8,11 @@ from typing import IO, TypeVar
 
 import msgspec
 
-from engine.protocol.messages import (
-    Command,
-    EvaluationReport,
-    Event,
-    Message,
-    PlayCommand,
-    PlayReport,
-    ProfileReport,
-    Report,
-)
+from engine.protocol.commands import Command
+from engine.protocol.message import Message
+from engine.protocol.messages import Event, Report
+from engine.protocol.play import PlayCommand, PlayReport
+from engine.protocol.results import EvaluationReport, ProfileReport
 
 M = TypeVar("M")
 

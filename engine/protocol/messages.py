@@ -1,4 +1,4 @@
-"""Every command and event in one module: what clients send to a run, and what a run sends to its clients.
+"""Events: what a run sends to its clients, and reports: what a runner sends to the run's host.
 
 Messages are msgspec structs, sent as length-prefixed MessagePack; decoding never executes anything. The same structs
 travel on the queues between host, coordinator and members. Slow clients see two kinds of events differently: *lasting*
@@ -9,9 +9,13 @@ lanes, members, time splits, curriculum, system, frame) only the newest is kept 
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
+
+from engine.protocol.commands import Tunable
+from engine.protocol.machine import Machine, System
+from engine.protocol.message import Message
 
 PROTOCOL = 3
 """Version of these messages; a client refuses a host with another version."""
@@ -19,65 +23,6 @@ PROTOCOL = 3
 
 State = Literal["starting", "running", "paused", "stopping", "finished", "failed", "lost", "damaged"]
 
-
-class Message(msgspec.Struct, frozen=True, tag=True, kw_only=True):
-    """Base class of all messages: immutable, tagged with the class name."""
-
-
-# ---------------------------------------------------------------------------------------------- commands
-
-
-class Pause(Message, frozen=True):
-    """Pause acting and learning after the current iteration."""
-
-
-class Resume(Message, frozen=True):
-    """Continue after a pause."""
-
-
-class Save(Message, frozen=True):
-    """Save the policy's weights, for `play` and `eval`."""
-
-
-class Checkpoint(Message, frozen=True):
-    """Write a checkpoint, from which `--resume` continues."""
-
-
-class Stop(Message, frozen=True):
-    """Write a checkpoint, then end the run."""
-
-    reason: str = "asked to stop"
-
-
-class Render(Message, frozen=True):
-    """Start or stop sending frames of the rank-0 game."""
-
-    on: bool
-    fps: Annotated[float, msgspec.Meta(gt=0)] = 10.0
-
-
-class Evaluate(Message, frozen=True):
-    """Run a greedy evaluation now."""
-
-
-Tunable = Literal["learning_rate", "epsilon_scale", "beta", "replay_ratio"]
-"""Settings that can be changed during a run."""
-
-
-class Set(Message, frozen=True):
-    """Change a setting. Answered by `Changed`, or by a warning that names the accepted values."""
-
-    name: Tunable
-    value: float
-
-
-class Trace(Message, frozen=True):
-    """Record the stopwatch sections of all processes into the run's folder; see `engine.runtime.trace`."""
-
-    seconds: float
-
-
-Command = Pause | Resume | Save | Checkpoint | Stop | Render | Evaluate | Set | Trace
 
 # ---------------------------------------------------------------------------------------------- current events
 
@@ -227,40 +172,6 @@ class Curriculum(Message, frozen=True):
     name: str  # of the phase
     goal: str  # condition for the next phase; empty in the last one
     parts: list[Part]
-
-
-class GPU(msgspec.Struct, frozen=True):
-    """None for values that a GPU does not report, as MIG slices, virtual and integrated GPUs do."""
-
-    name: str
-    utilisation_percent: float | None
-    memory_used_bytes: int | None
-    memory_total_bytes: int | None
-    temperature_c: float | None
-
-
-class Machine(msgspec.Struct, frozen=True):
-    """Load of another machine that takes part in the run."""
-
-    name: str
-    cores: int
-    cpu_percent: float  # mean over its cores
-    memory_used_bytes: int
-    memory_total_bytes: int
-    gpus: list[GPU]
-
-
-class System(Message, frozen=True):
-    """Load of the machine. `gpu_note` says in one line why `gpus` is empty."""
-
-    cpu_percent: list[float]  # per core
-    memory_used_bytes: int
-    memory_total_bytes: int
-    run_cpu_percent: float  # 100 is one core
-    run_memory_bytes: int
-    processes: int
-    gpus: list[GPU]
-    gpu_note: str
 
 
 class Thought(msgspec.Struct, frozen=True):
@@ -453,108 +364,9 @@ class Done(Message, frozen=True):
     reason: str
 
 
-# ---------------------------------------------------------------------------------------------- evaluation
-
-
-class Evaluated(Message, frozen=True):
-    """Result of `mario-tui eval`."""
-
-    policy: str  # path of its file
-    name: str  # see `engine.runs.origin`, like the next four
-    run: str | None
-    trained_on: str
-    trained_env_steps: int | None
-    trained_updates: int | None
-    game: str
-    stage: str  # stage and emulator: Mario's; empty in other games
-    emulator: str
-    episodes: int
-    epsilon: float
-    noop_max: int
-    seed: int
-    clears: int
-    clear_rate: float
-    clear_rate_low: float  # 95 % interval (Wilson)
-    clear_rate_high: float
-    mean_return: float  # gym-super-mario-bros 7.4 rewards
-    mean_x_pos: float
-    mean_length: float  # environment steps
-    mean_time_left: float  # on the game's clock
-    mean_score: float
-    mean_score_low: float  # 95 % interval (normal)
-    mean_score_high: float
-    seconds: float
-
-
-# ---------------------------------------------------------------------------------------------- play
-
-
-class Press(Message, frozen=True):
-    """The joypad buttons that the person holds from now on, as bits of `engine.config.joypad`."""
-
-    buttons: Annotated[int, msgspec.Meta(ge=0, le=255)]
-
-
-class Speed(Message, frozen=True):
-    """Play at a multiple of normal speed."""
-
-    times: Annotated[float, msgspec.Meta(ge=1 / 8, le=8)]
-
-
-class Step(Message, frozen=True):
-    """While paused: play one environment step, in which a person holds these buttons."""
-
-    buttons: Annotated[int, msgspec.Meta(ge=0, le=255)] = 0
-
-
-class Begin(Message, frozen=True):
-    """Begin an episode, in another of Mario's stages if one is given."""
-
-    episode: Annotated[int, msgspec.Meta(ge=1, le=2**32)]
-    stage: Annotated[str, msgspec.Meta(pattern="^[1-8]-[1-4]$")] | None = None
-
-
-PlayCommand = Pause | Resume | Step | Speed | Press | Begin
-
-
-class Playing(Message, frozen=True):
-    """State of the game of `mario-tui play`."""
-
-    paused: bool
-    speed: float  # 1 is normal
-    stage: str  # Mario's option, such as 1-2 or random; empty in other games
-    episode: int  # number of the current one, from 1
-    seed: int  # of that episode: `--seed` plays it again
-    steps: int  # environment steps of that episode
-    filmed: int | None  # pictures in the video so far; None without a video
-
-
-class Filmed(Message, frozen=True):
-    """The video is complete."""
-
-    path: str
-    pictures: int
-    seconds: float  # that it plays
-    size_bytes: int
-
-
-# ---------------------------------------------------------------------------------------------- profile
-
-
-class Profiled(Message, frozen=True):
-    """Result of `mario-tui profile`: a report in Markdown, and the same as figures."""
-
-    run: str
-    report: str
-    figures: dict[str, Any]
-
-
 Lasting = Noted | Point
 Current = Progress | Lanes | Members | TimeSplits | Curriculum | System | Frame
 Event = Lasting | Current | Hello
-EvaluationReport = Episode | Evaluated | Failed
-PlayReport = Frame | Playing | Episode | Log | Filmed | Failed
-ProfileReport = Log | Profiled | Failed
 Report = (
     Ready
     | Progress

@@ -20,29 +20,20 @@ from engine.agents.exploration import annealed, epsilon_ladder
 from engine.config.run_config import TUNABLE_BOUNDS, RunConfig
 from engine.envs.curricula import Curriculum, make_curriculum, report
 from engine.envs.factory import describe_games
-from engine.protocol.messages import (
-    Changed,
+from engine.protocol.commands import (
     Checkpoint,
     Command,
-    Done,
     Evaluate,
-    Lane,
-    Lanes,
-    Members,
     Pause,
-    Phase,
-    Ready,
     Render,
     Resume,
     Save,
-    Saved,
     Set,
-    State,
     Stop,
     Trace,
     Tunable,
-    Written,
 )
+from engine.protocol.messages import Changed, Done, Lane, Lanes, Members, Phase, Ready, Saved, State, Written
 from engine.runners.evaluator import Evaluator
 from engine.runners.host_link import HostLink
 from engine.runners.learner import Learner

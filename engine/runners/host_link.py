@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from engine.protocol.messages import Beat, Command, Log, Pause, Report, Resume, Set, Stop
+from engine.protocol.commands import Command, Pause, Resume, Set, Stop
+from engine.protocol.messages import Beat, Log, Report
 from engine.runners.message_queue import CommandQueue, ReportQueue
 from engine.runners.watchdog import SILENCE_LIMIT_S
 

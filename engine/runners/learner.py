@@ -28,8 +28,8 @@ from engine.config.torchrun import is_first_here
 from engine.envs.factory import describe_task
 from engine.envs.vec_env import Frames, PlayedStep, Spec
 from engine.monitoring.memory_budget import check_memory
+from engine.protocol.commands import Tunable
 from engine.protocol.failures import HopelessError
-from engine.protocol.messages import Tunable
 from engine.runners.learner_state import ARRAYS_FILE, STATE_FILE, LearnerState, read_state, unchanged
 from engine.runners.replay_factory import belongs_on_device, make_replay
 from engine.runs import checkpoints

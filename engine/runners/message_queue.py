@@ -12,8 +12,10 @@ from multiprocessing.connection import Connection
 from multiprocessing.queues import SimpleQueue
 from typing import Any, Generic, TypeVar
 
+from engine.protocol.commands import Command
 from engine.protocol.framing import decode_command, decode_report, encode
-from engine.protocol.messages import Command, Message, Report
+from engine.protocol.message import Message
+from engine.protocol.messages import Report
 
 M = TypeVar("M", bound=Message)
 

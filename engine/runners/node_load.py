@@ -7,7 +7,7 @@ import socket
 import msgspec
 
 from engine.monitoring.machine import SystemSampler
-from engine.protocol.messages import Machine
+from engine.protocol.machine import Machine
 from engine.runtime.parent import killed_with_parent
 
 

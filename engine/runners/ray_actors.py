@@ -35,7 +35,8 @@ from engine.config.run_config import RunConfig
 from engine.envs.vec_env import Spec
 from engine.errors import UserError
 from engine.protocol.failures import HopelessError
-from engine.protocol.messages import Failed, Machine
+from engine.protocol.machine import Machine
+from engine.protocol.messages import Failed
 from engine.runners.actor_learner import step_s
 from engine.runners.chunks import CheckedChunk, ChunkError, ChunkReader, Orders, encode_orders
 from engine.runners.frame_mailbox import FrameMailbox

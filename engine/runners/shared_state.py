@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from engine.buffers.memory import HostMemory, Layout, Memory
 from engine.envs.episode import EpisodeRecord
-from engine.protocol.messages import Tunable
+from engine.protocol.commands import Tunable
 from engine.runtime.stopwatch import stopwatch
 from engine.runtime.trace import record_until
 

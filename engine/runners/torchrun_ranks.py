@@ -25,7 +25,7 @@ from torch.distributed.rendezvous import rendezvous
 
 from engine.config.torchrun import TorchrunRank
 from engine.errors import UserError
-from engine.protocol.messages import Machine
+from engine.protocol.machine import Machine
 from engine.runners.host_link import HostLink
 from engine.runners.node_load import NodeSampler
 from engine.runners.rank import RankJob

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from engine.errors import UserError
 from engine.host.client import HostClient, HostGone, HostProcess, attach
 from engine.host.run_state import RunState
+from engine.protocol.commands import Command
+from engine.protocol.machine import System
 from engine.protocol.messages import (
-    Command,
     Curriculum,
     Episode,
     Event,
@@ -24,7 +25,6 @@ from engine.protocol.messages import (
     Point,
     Progress,
     Ready,
-    System,
     TimeSplits,
 )
 from engine.runs.recording import read_recording

@@ -10,14 +10,8 @@ from textual.widgets import Footer, Input
 
 from engine.errors import UserError
 from engine.host.client import HostProcess
-from engine.protocol.messages import (
-    Evaluation,
-    Failed,
-    Finished,
-    Hello,
-    Lane,
-    Render,
-)
+from engine.protocol.commands import Render
+from engine.protocol.messages import Evaluation, Failed, Finished, Hello, Lane
 from engine.runs.run import ACTIVE, Run
 from mario_tui.data.feed import Feed, Snapshot
 from mario_tui.data.format import judged

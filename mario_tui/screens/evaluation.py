@@ -13,7 +13,8 @@ from textual.widgets import Static
 
 from engine.errors import UserError
 from engine.protocol.framing import decode_evaluation
-from engine.protocol.messages import Episode, Evaluated, EvaluationReport, Failed
+from engine.protocol.messages import Episode, Failed
+from engine.protocol.results import Evaluated, EvaluationReport
 from engine.runs.origin import origin_of
 from engine.runtime.text import printable
 from mario_tui.data.format import counted, reached

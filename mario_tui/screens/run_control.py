@@ -12,8 +12,7 @@ from textual.app import SuspendNotSupported
 from engine.config.command_line import command_line
 from engine.errors import UserError
 from engine.host.client import HostProcess
-from engine.protocol.messages import (
-    Changed,
+from engine.protocol.commands import (
     Checkpoint,
     Command,
     Evaluate,
@@ -22,10 +21,10 @@ from engine.protocol.messages import (
     Resume,
     Save,
     Set,
-    State,
     Stop,
     Tunable,
 )
+from engine.protocol.messages import Changed, State
 from engine.runs.checkpoints import find_policy
 from engine.runs.run import Run
 from mario_tui.data.feed import Feed

@@ -14,7 +14,7 @@ from textual.widgets import Input, Label, Static
 
 from engine.config.fields import must_be_within
 from engine.config.run_config import TUNABLE_BOUNDS
-from engine.protocol.messages import Set, Tunable
+from engine.protocol.commands import Set, Tunable
 from mario_tui.screens.base import Modal
 
 SETTINGS: dict[Tunable, tuple[str, float, float]] = {

@@ -20,7 +20,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from engine.envs.emulators.cartridge import installed_mario
 from engine.host.client import HostClient
-from engine.protocol.messages import Finished, Point, Save
+from engine.protocol.commands import Save
+from engine.protocol.messages import Finished, Point
 from engine.runs import checkpoints, policies
 from engine.runs.run import Run
 from tests.support.program import (

@@ -15,14 +15,11 @@ from hypothesis import strategies as st
 
 from engine.errors import UserError
 from engine.host.client import attach
-from engine.protocol.framing import pack
-from engine.protocol.messages import (
+from engine.protocol.commands import (
     Checkpoint,
     Command,
     Evaluate,
-    Finished,
     Pause,
-    Progress,
     Render,
     Resume,
     Save,
@@ -30,6 +27,8 @@ from engine.protocol.messages import (
     Stop,
     Trace,
 )
+from engine.protocol.framing import pack
+from engine.protocol.messages import Finished, Progress
 from engine.runs import checkpoints, policies
 from engine.runs.recording import read_recording
 from tests.support.app import RECORDING

@@ -11,7 +11,8 @@ from typing import Any
 import torch
 
 from engine.config.run_config import belongs, make_config
-from engine.protocol.messages import Command, Done, Written
+from engine.protocol.commands import Command
+from engine.protocol.messages import Done, Written
 from engine.runners.frame_mailbox import FrameMailbox
 from engine.runners.host_link import HostLink
 from engine.runners.message_queue import CommandQueue, ReportQueue

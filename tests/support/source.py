@@ -28,28 +28,23 @@ from engine.envs.mario import MarioLanes, MarioTask
 from engine.host.address import socket_path
 from engine.host.event_server import EventServer
 from engine.host.run_state import RunState
+from engine.protocol.commands import Command, Evaluate, Pause, Resume, Set
+from engine.protocol.machine import GPU, System
 from engine.protocol.messages import (
-    GPU,
     PROTOCOL,
     Changed,
-    Command,
     Current,
     Episode,
-    Evaluate,
     Evaluation,
     Frame,
     Hello,
     Lane,
     Lanes,
     Lasting,
-    Pause,
     Point,
     Progress,
-    Resume,
     Saved,
-    Set,
     State,
-    System,
     Thought,
 )
 from engine.runs.recording import read_recording

@@ -8,7 +8,8 @@ from typing import Protocol
 
 import numpy as np
 
-from engine.protocol.messages import Lane, Machine, Member, Members
+from engine.protocol.machine import Machine
+from engine.protocol.messages import Lane, Member, Members
 from engine.runners.learner import Learner
 from engine.runners.shared_state import SharedState
 from engine.runners.worker_pool import Role

@@ -6,7 +6,7 @@ from collections import deque
 
 from rich.text import Text
 
-from engine.protocol.messages import GPU, Machine, System
+from engine.protocol.machine import GPU, Machine, System
 from mario_tui.data.feed import Snapshot
 from mario_tui.data.format import fraction, gibibytes, shortened
 from mario_tui.widgets.base.panel import Panel, bar, sparkline

@@ -17,21 +17,10 @@ from engine.commands.play_mario import MarioGame, MarioPerson, mario_of_policy
 from engine.config import joypad
 from engine.envs.mario import MarioLanes, MarioTask
 from engine.errors import UserError
+from engine.protocol.commands import Pause, Resume
 from engine.protocol.framing import decode_play, pack, read_message
-from engine.protocol.messages import (
-    Begin,
-    Episode,
-    Filmed,
-    Frame,
-    Pause,
-    PlayCommand,
-    Playing,
-    PlayReport,
-    Press,
-    Resume,
-    Speed,
-    Step,
-)
+from engine.protocol.messages import Episode, Frame
+from engine.protocol.play import Begin, Filmed, PlayCommand, Playing, PlayReport, Press, Speed, Step
 from engine.runs import policies
 from engine.runs.checkpoints import policy_metadata
 from tests.support.program import PATIENCE_S, wait_until

@@ -17,7 +17,8 @@ from engine.commands.profile_figures import Measurement, gain, ideas, limit, mea
 from engine.commands.profile_report import Confirmed, figures, markdown, options_between
 from engine.config.command_line import given
 from engine.config.run_config import RunConfig, make_config
-from engine.protocol.messages import GPU, Failed, Ready, Split, System
+from engine.protocol.machine import GPU, System
+from engine.protocol.messages import Failed, Ready, Split
 from mario_tui.commands.train import training_parser
 from tests.support.program import PATIENCE_S, PROGRAM, nobody_is_left, run_program, wait_until
 

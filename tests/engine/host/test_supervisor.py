@@ -33,22 +33,8 @@ from engine.host.run_state import MAX_POINTS, RunState
 from engine.host.runner_process import RunnerProcess
 from engine.host.supervisor import Host
 from engine.protocol import framing, messages
-from engine.protocol.messages import (
-    Checkpoint,
-    Evaluate,
-    Frame,
-    Log,
-    Pause,
-    Point,
-    Progress,
-    Ready,
-    Render,
-    Resume,
-    Saved,
-    Set,
-    Stop,
-    Thought,
-)
+from engine.protocol.commands import Checkpoint, Evaluate, Pause, Render, Resume, Set, Stop
+from engine.protocol.messages import Frame, Log, Point, Progress, Ready, Saved, Thought
 from engine.runners.frame_mailbox import FrameMailbox
 from engine.runners.host_link import HostLink
 from engine.runners.message_queue import CommandQueue, ReportQueue

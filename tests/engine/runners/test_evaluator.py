@@ -10,7 +10,8 @@ import pytest
 
 from engine.config.run_config import RunConfig
 from engine.envs.factory import describe_task
-from engine.protocol.messages import Beat, Done, Evaluate, Evaluation, Pause, Stop
+from engine.protocol.commands import Evaluate, Pause, Stop
+from engine.protocol.messages import Beat, Done, Evaluation
 from engine.runners.evaluator import Evaluator, score_of
 from engine.runners.host_link import HostLink
 from engine.runners.learner import Learner

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from engine.protocol.messages import Beat, Log, Set
+from engine.protocol.commands import Set
+from engine.protocol.messages import Beat, Log
 from engine.runners.message_queue import CommandQueue, ReportQueue
 from tests.support.program import PATIENCE_S, child, wait_until
 

@@ -18,23 +18,8 @@ import pytest
 from safetensors.numpy import load_file
 
 from engine.host.client import HostClient
-from engine.protocol.messages import (
-    Changed,
-    Checkpoint,
-    Failed,
-    Finished,
-    Frame,
-    Log,
-    Members,
-    Pause,
-    Progress,
-    Ready,
-    Render,
-    Resume,
-    Saved,
-    Set,
-    Stop,
-)
+from engine.protocol.commands import Checkpoint, Pause, Render, Resume, Set, Stop
+from engine.protocol.messages import Changed, Failed, Finished, Frame, Log, Members, Progress, Ready, Saved
 from engine.runners.shared_state import HEARTBEAT_S
 from engine.runners.watchdog import SILENCE_LIMIT_S
 from engine.runs.checkpoints import POLICY_FILE

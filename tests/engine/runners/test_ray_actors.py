@@ -20,7 +20,8 @@ import pytest
 import engine
 from engine.config.ray_cluster import answer_of
 from engine.host.client import HostClient
-from engine.protocol.messages import Checkpoint, Finished, Log, Members, Progress, Saved, Stop
+from engine.protocol.commands import Checkpoint, Stop
+from engine.protocol.messages import Finished, Log, Members, Progress, Saved
 from tests.support.program import (
     PATIENCE_S,
     headless,

@@ -20,18 +20,8 @@ from torch.distributed import TCPStore
 
 from engine.envs.episode import EpisodeRecord
 from engine.host.client import HostClient, attach
-from engine.protocol.messages import (
-    Checkpoint,
-    Failed,
-    Finished,
-    Members,
-    Pause,
-    Progress,
-    Resume,
-    Saved,
-    Set,
-    Stop,
-)
+from engine.protocol.commands import Checkpoint, Pause, Resume, Set, Stop
+from engine.protocol.messages import Failed, Finished, Members, Progress, Saved
 from engine.runners.shared_state import SharedState
 from engine.runs.run import Run
 from tests.support.program import (

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from engine.protocol.messages import Changed, Log, Progress, Set, Tunable
+from engine.protocol.commands import Set, Tunable
+from engine.protocol.messages import Changed, Log, Progress
 from engine.runners.actor_learner import apply_tuning
 from engine.runners.shared_state import SharedState
 from tests.support.in_process import checkpoint_of, of_kind, train

@@ -13,7 +13,8 @@ from safetensors.numpy import save_file
 from engine.buffers import saved_arrays as saved
 from engine.buffers.saved_arrays import mapped_arrays
 from engine.config.run_config import RunConfig
-from engine.protocol.messages import Beat, Checkpoint, Command, Pause, Resume, Written
+from engine.protocol.commands import Checkpoint, Command, Pause, Resume
+from engine.protocol.messages import Beat, Written
 from engine.runs import checkpoints, policies
 from engine.runs.checkpoints import CheckpointError
 from engine.runs.registry import create_run, find_run, list_runs

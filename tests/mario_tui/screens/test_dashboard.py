@@ -12,7 +12,8 @@ from textual.pilot import Pilot
 from textual.widgets import Input
 
 from engine.host.client import HostClient, HostGone
-from engine.protocol.messages import Changed, Evaluation, Phase, Stop
+from engine.protocol.commands import Stop
+from engine.protocol.messages import Changed, Evaluation, Phase
 from engine.runs.run import Run
 from mario_tui.app import MarioApp
 from mario_tui.data.feed import Feed

@@ -9,7 +9,7 @@ from typing import Any
 from textual.pilot import Pilot
 from textual.widgets import Input
 
-from engine.protocol.messages import System
+from engine.protocol.machine import System
 from engine.runs.run import Run
 from mario_tui.app import MarioApp
 from mario_tui.data.feed import Snapshot

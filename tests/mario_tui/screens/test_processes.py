@@ -11,7 +11,9 @@ import pytest
 
 from engine.config.run_config import make_config
 from engine.host.client import HostProcess
-from engine.protocol.messages import Machine, Member, Members, Stop, System
+from engine.protocol.commands import Stop
+from engine.protocol.machine import Machine, System
+from engine.protocol.messages import Member, Members
 from engine.runners.stats.counters import Counters
 from engine.runs.checkpoints import newest
 from engine.runs.registry import create_run

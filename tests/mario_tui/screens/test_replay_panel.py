@@ -13,7 +13,8 @@ from textual.pilot import Pilot
 from engine.config.run_config import make_config
 from engine.host.client import HostProcess
 from engine.protocol import framing
-from engine.protocol.messages import Distribution, Hello, Progress, ReplayContents, Stop
+from engine.protocol.commands import Stop
+from engine.protocol.messages import Distribution, Hello, Progress, ReplayContents
 from engine.runs.recording import read_recording
 from engine.runs.registry import create_run
 from mario_tui.app import MarioApp

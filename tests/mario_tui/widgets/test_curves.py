@@ -10,7 +10,8 @@ from rich.segment import Segment
 from textual.strip import Strip
 
 from engine.host.run_state import LANE_EPISODES, MAX_EPISODES, MAX_MARKS, RunState
-from engine.protocol.messages import GPU, Changed, Episode, Evaluation, Log, Phase, Point, Ready, Saved, System
+from engine.protocol.machine import GPU, System
+from engine.protocol.messages import Changed, Episode, Evaluation, Log, Phase, Point, Ready, Saved
 from mario_tui.data.feed import Snapshot
 from mario_tui.terminal.backpressure import Pace
 from mario_tui.widgets.base.braille import Canvas
