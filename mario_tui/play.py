@@ -10,7 +10,6 @@ import sys
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from types import FrameType
 from typing import Any
 
 from rich.text import Text
@@ -23,15 +22,15 @@ from engine.config import joypad
 from engine.config.stages import STAGES
 from engine.errors import UserError
 from engine.protocol.commands import Pause, Resume
-from engine.protocol.framing import decode_play, pack
+from engine.protocol.framing import pack
 from engine.protocol.messages import Episode, Failed, Frame, Log
-from engine.protocol.play import Begin, Filmed, PlayCommand, Playing, PlayReport, Press, Speed, Step
+from engine.protocol.play import Begin, Filmed, PlayCommand, Playing, Press, Speed, Step
 from engine.runtime.text import printable
 from mario_tui.data import themes
-from mario_tui.data.format import counted, duration, reached
+from mario_tui.data.format import counted, duration
 from mario_tui.data.keys import bindings, keys_in
 from mario_tui.data.settings import load_settings
-from mario_tui.engine_command import EngineCommand
+from mario_tui.film import RECORDING_TIMEOUT_S, film_text, is_recorded, start_game
 from mario_tui.screens.dialogs import HelpScreen
 from mario_tui.terminal.backpressure import survive_hang_up
 from mario_tui.terminal.picture import BYTES_PER_S
@@ -58,51 +57,6 @@ _STAGES_OF_WORLD = 4
 _PICTURES_PER_S = 30  # of a video
 _HUMAN_BYTES_PER_S = 160 * 1024
 """Of images; a person needs more of them per second to play. Half blocks take as much."""
-_RECORDING_TIMEOUT_S, _EXIT_TIMEOUT_S = 30.0, 2.0
-
-
-def start_game(*arguments: str) -> EngineCommand[PlayReport]:
-    """Start the engine's game. At its end it gets time to finish the recording, if `arguments` request one."""
-    leave_s = _RECORDING_TIMEOUT_S if _records(arguments) else _EXIT_TIMEOUT_S
-    return EngineCommand("play", *arguments, decode=decode_play, leave_s=leave_s)
-
-
-def record(arguments: Sequence[str]) -> int:
-    """Record one episode to a file, without a screen and as fast as possible. Returns the exit status.
-
-    Ctrl-C finishes the file before its end.
-    """
-    episode: Episode | None = None
-    interrupted = False
-    with start_game(*arguments, "--episodes=1", "--unpaced") as game:
-
-        def interrupt(number: int, frame: FrameType | None) -> None:
-            nonlocal interrupted
-            interrupted = True
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-            game.end()
-
-        signal.signal(signal.SIGINT, interrupt)
-        for report in game.messages():
-            match report:
-                case Failed(usage=True):
-                    raise UserError(report.reason)
-                case Failed():
-                    print(f"mario-tui: the game failed: {report.reason}", file=sys.stderr)
-                    return 1
-                case Episode():
-                    episode = report
-                    flag = f", {'flag' if report.flag else 'no flag'}" if report.x_pos else ""
-                    print(f"return {report.episode_return:.0f}, {reached(report.x_pos, report.score)}{flag}")
-                case Filmed():
-                    print(_film(report), file=sys.stderr)
-                case _:
-                    pass
-        if interrupted:
-            raise KeyboardInterrupt
-        if episode is None:
-            print(f"mario-tui: {game.crash_reason()}", file=sys.stderr)
-    return 0 if episode is not None else 1
 
 
 class PlayApp(SafeApp[None]):
@@ -289,12 +243,12 @@ class PlayApp(SafeApp[None]):
         if self._failure is not None and self._failure.usage:
             raise UserError(self._failure.reason)
         if self._filmed is not None:
-            print(_film(self._filmed), file=sys.stderr)
+            print(film_text(self._filmed), file=sys.stderr)
         if self._failure is not None:
             print(f"mario-tui: the game failed: {self._failure.reason}", file=sys.stderr)
             return 1
-        if self._filmed is None and _records(self._arguments):
-            print(f"mario-tui: the video could not be finished within {_RECORDING_TIMEOUT_S:.0f} s", file=sys.stderr)
+        if self._filmed is None and is_recorded(self._arguments):
+            print(f"mario-tui: the video could not be finished within {RECORDING_TIMEOUT_S:.0f} s", file=sys.stderr)
             return 1
         return self.return_code or 0
 
@@ -348,10 +302,6 @@ class PlayApp(SafeApp[None]):
             line.update(text)
 
 
-def _records(arguments: Sequence[str]) -> bool:
-    return any(argument.startswith("--record=") for argument in arguments)
-
-
 def _free_keys(keymap: Mapping[str, str]) -> dict[str, str]:
     """The key map of a person, whose buttons can't be keys of anything else."""
     free = {}
@@ -376,14 +326,6 @@ def _state_text(state: Playing, next_step: int) -> Text:
     line.append(f"1/{1 / state.speed:.0f}x" if state.speed < 1 else f"{state.speed:.0f}x", style="bold")
     line.append(f"  stage {state.stage}" if state.stage else "")
     return line.append(f"  episode {state.episode:,}  seed {state.seed}  step {state.steps:,}")
-
-
-def _film(film: Filmed) -> str:
-    """Where a video is, and how long and large."""
-    if not film.pictures:
-        return f"nothing was filmed, so there is no {printable(film.path)}"
-    size = f"{film.size_bytes / 2**20:.1f} MiB" if film.size_bytes >= 2**20 else f"{film.size_bytes / 2**10:.0f} KiB"
-    return printable(f"wrote {film.path}: {film.seconds:.1f} s, {counted(film.pictures, 'picture')}, {size}")
 
 
 def _results(episodes: Sequence[Episode]) -> str:

@@ -57,7 +57,7 @@ def run(arguments: list[str]) -> int:
         for_engine.insert(0, str(policy))
         title = origin_of(policy).name
         if options.record is not None and not sys.stdout.isatty():
-            from mario_tui.play import record
+            from mario_tui.film import record
 
             return record(for_engine)
     need_terminal("mario-tui eval, or mario-tui play CHECKPOINT --record FILE")

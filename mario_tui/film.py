@@ -1,0 +1,77 @@
+"""The game of `mario-tui play`: starts it in the engine, and records it to a file, also without a screen."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Sequence
+from types import FrameType
+
+from engine.errors import UserError
+from engine.protocol.framing import decode_play
+from engine.protocol.messages import Episode, Failed
+from engine.protocol.play import Filmed, PlayReport
+from engine.runtime.text import printable
+from mario_tui.data.format import counted, reached
+from mario_tui.engine_command import EngineCommand
+
+RECORDING_TIMEOUT_S = 30.0
+"""Time to finish the video at the end."""
+_EXIT_TIMEOUT_S = 2.0
+
+
+def start_game(*arguments: str) -> EngineCommand[PlayReport]:
+    """Start the engine's game. At its end it gets time to finish the recording, if `arguments` request one."""
+    leave_s = RECORDING_TIMEOUT_S if is_recorded(arguments) else _EXIT_TIMEOUT_S
+    return EngineCommand("play", *arguments, decode=decode_play, leave_s=leave_s)
+
+
+def record(arguments: Sequence[str]) -> int:
+    """Record one episode to a file, without a screen and as fast as possible. Returns the exit status.
+
+    Ctrl-C finishes the file before its end.
+    """
+    episode: Episode | None = None
+    interrupted = False
+    with start_game(*arguments, "--episodes=1", "--unpaced") as game:
+
+        def interrupt(number: int, frame: FrameType | None) -> None:
+            nonlocal interrupted
+            interrupted = True
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            game.end()
+
+        signal.signal(signal.SIGINT, interrupt)
+        for report in game.messages():
+            match report:
+                case Failed(usage=True):
+                    raise UserError(report.reason)
+                case Failed():
+                    print(f"mario-tui: the game failed: {report.reason}", file=sys.stderr)
+                    return 1
+                case Episode():
+                    episode = report
+                    flag = f", {'flag' if report.flag else 'no flag'}" if report.x_pos else ""
+                    print(f"return {report.episode_return:.0f}, {reached(report.x_pos, report.score)}{flag}")
+                case Filmed():
+                    print(film_text(report), file=sys.stderr)
+                case _:
+                    pass
+        if interrupted:
+            raise KeyboardInterrupt
+        if episode is None:
+            print(f"mario-tui: {game.crash_reason()}", file=sys.stderr)
+    return 0 if episode is not None else 1
+
+
+def is_recorded(arguments: Sequence[str]) -> bool:
+    """Whether the arguments of a game request a video."""
+    return any(argument.startswith("--record=") for argument in arguments)
+
+
+def film_text(film: Filmed) -> str:
+    """Where a video is, and how long and large."""
+    if not film.pictures:
+        return f"nothing was filmed, so there is no {printable(film.path)}"
+    size = f"{film.size_bytes / 2**20:.1f} MiB" if film.size_bytes >= 2**20 else f"{film.size_bytes / 2**10:.0f} KiB"
+    return printable(f"wrote {film.path}: {film.seconds:.1f} s, {counted(film.pictures, 'picture')}, {size}")
