@@ -25,7 +25,8 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.turns import processor
-from engine.config.run_config import GAMES, make_config
+from engine.config.reading import make_config
+from engine.config.run_config import GAMES
 from engine.host.client import HostProcess
 from engine.protocol.commands import Stop
 from engine.protocol.messages import Members, Progress

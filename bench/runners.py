@@ -20,7 +20,8 @@ from rich.table import Table
 
 from bench.training import learning_turn, steady_rate
 from bench.turns import processor, times
-from engine.config.run_config import RUNNERS, make_config
+from engine.config.reading import make_config
+from engine.config.run_config import RUNNERS
 
 
 def samples_of_update(runner: str) -> int:

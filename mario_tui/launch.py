@@ -9,8 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from engine.config.defaults import carried_over
 from engine.config.presets import preset
-from engine.config.run_config import ConfigError, RunConfig, carried_over, load_toml, make_config
+from engine.config.reading import load_toml, make_config
+from engine.config.run_config import ConfigError, RunConfig
 from engine.config.run_name import ACCEPTED, is_run_name
 from engine.config.torchrun import TorchrunRank, torchrun_rank
 from engine.errors import UserError

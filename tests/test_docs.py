@@ -10,7 +10,8 @@ from urllib.parse import unquote
 import pytest
 
 from engine.config.fields import flag
-from engine.config.run_config import ALIASES, RunConfig
+from engine.config.reading import ALIASES
+from engine.config.run_config import RunConfig
 from tests.support.key_tables import with_key_tables
 
 ROOT = Path(__file__).parent.parent

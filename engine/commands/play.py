@@ -28,7 +28,7 @@ from engine.commands.controls import Controls
 from engine.commands.evaluate import take_stdout
 from engine.commands.play_mario import mario_of_person, mario_of_policy
 from engine.commands.recorder import PICTURES_PER_S, Video, finish, open_video
-from engine.config.run_config import make_config
+from engine.config.reading import make_config
 from engine.envs.emulators.protocol import SCREEN_SHAPE
 from engine.envs.episode import EpisodeRecord
 from engine.envs.factory import describe_task

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from engine.config.run_config import AUTO, ConfigError, RunConfig, belongs, make_config
+from engine.config.reading import make_config
+from engine.config.run_config import AUTO, ConfigError, RunConfig, belongs
 from engine.protocol.machine import System
 from engine.protocol.messages import Ready, Split
 

@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 
 from engine.commands.profile_figures import BUSY, PARTS, WORTH, Gain, Idea, Measurement, gain, limit, limiting, parts
-from engine.config.run_config import RunConfig, flag, make_config
+from engine.config.reading import make_config
+from engine.config.run_config import RunConfig, flag
 from engine.protocol.messages import Split
 from engine.runtime.stopwatch import SECTIONS
 

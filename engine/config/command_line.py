@@ -7,8 +7,10 @@ import shlex
 from dataclasses import fields
 from typing import Any
 
+from engine.config.defaults import defaults
 from engine.config.fields import GAMES, RUNNERS, FieldSpec, flag, help_of, is_int, is_text, read_number
-from engine.config.run_config import ALIASES, RunConfig, belongs, defaults, make_config
+from engine.config.reading import ALIASES, make_config
+from engine.config.run_config import RunConfig, belongs
 
 
 def add_arguments(parser: argparse.ArgumentParser, game: str = GAMES[0], runner: str = RUNNERS[0]) -> None:

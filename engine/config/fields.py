@@ -13,7 +13,9 @@ from typing import Any
 from engine.errors import UserError
 
 GAMES = ("mario", "snake", "tetris")
+BOARD_GAMES = ("snake", "tetris")
 RUNNERS = ("single", "parallel", "ddp", "apex")
+REWARDS = {"mario": ("progress", "classic"), "snake": ("fruits",), "tetris": ("lines", "jumanji")}
 AUTO = 0
 """Stands for the batch size `auto`: chosen by a short benchmark when the run starts."""
 

@@ -7,22 +7,15 @@ World 1-1, "trial" a measured Double DQN run on it that those recipes started fr
 
 from __future__ import annotations
 
-import tomllib
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import Any
 
 import tomli_w
 
-from engine.config.fields import AUTO, GAMES, RUNNERS, ConfigError, check, coerce, flag, must_be_one_of, option
-from engine.config.joypad import why_invalid
-from engine.config.stages import stages_of
-from engine.errors import UserError
-from engine.runtime.files import read_bounded
+from engine.config.constraints import check_together
+from engine.config.fields import AUTO, BOARD_GAMES, GAMES, REWARDS, RUNNERS, ConfigError, check, flag, option
 
 __all__ = [
-    "ALIASES",
     "AUTO",
     "BOARD_GAMES",
     "GAMES",
@@ -32,14 +25,8 @@ __all__ = [
     "ConfigError",
     "RunConfig",
     "belongs",
-    "defaults",
     "flag",
-    "load_toml",
-    "make_config",
 ]  # fmt: skip
-
-BOARD_GAMES = ("snake", "tetris")
-REWARDS = {"mario": ("progress", "classic"), "snake": ("fruits",), "tetris": ("lines", "jumanji")}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -320,54 +307,7 @@ class RunConfig:
     def __post_init__(self) -> None:
         for spec in fields(self):
             check(spec, getattr(self, spec.name))
-        _check_device(self.device)
-        _check_ray(self.ray)
-        if self.reward not in REWARDS[self.game]:
-            raise ConfigError("reward", must_be_one_of(REWARDS[self.game], self.reward))
-        if self.game in BOARD_GAMES:
-            _check_board(self.game, self.board)
-        if reason := why_invalid(self.actions):
-            raise ConfigError("actions", reason)
-        try:
-            stages = stages_of(self.stage)
-        except UserError as error:
-            raise ConfigError("stage", str(error)) from None
-        if self.curriculum and self.game == "mario" and len(stages) == 1:
-            raise ConfigError("curriculum", f"needs several stages, such as --stage 1-1,1-2, got {self.stage}")
-        lanes = self.processes * self.parallel_envs
-        if self.buffer_size < lanes * (self.n_step + 8):
-            raise ConfigError(
-                "buffer_size",
-                f"must be at least {lanes * (self.n_step + 8):,} for {lanes:,} lanes and n-step {self.n_step}, "
-                f"got {self.buffer_size:,}",
-            )
-        if self.burnin > self.buffer_size:
-            raise ConfigError("burnin", f"must be at most --buffer-size ({self.buffer_size:,}), got {self.burnin:,}")
-        if self.batch_size > self.largest_batch:
-            share = "" if self.largest_batch == self.buffer_size else f" / {self.processes} processes"
-            raise ConfigError(
-                "batch_size",
-                f"must be auto, or at most {self.largest_batch:,} (--buffer-size {self.buffer_size:,}{share}), "
-                f"got {self.batch_size:,}",
-            )
-        if self.batch_size != AUTO and self.accumulate > self.batch_size:
-            raise ConfigError(
-                "accumulate", f"must be at most --batch-size ({self.batch_size:,}), got {self.accumulate:,}"
-            )
-        self._check_target()
-
-    def _check_target(self) -> None:
-        """Refuse a target network that hardly moves, or that always equals the online one: an option was forgotten."""
-        if self.tau == 1 and self.sync_every == 1:
-            raise ConfigError(
-                "tau", "must be below 1 with --sync-every 1: a copy after every update leaves no target network"
-            )
-        if self.tau < 1 and self.sync_every > _SLOWEST_TARGET * self.tau:
-            raise ConfigError(
-                "tau",
-                f"must be at least {min(self.sync_every / _SLOWEST_TARGET, 1):g} with --sync-every "
-                f"{self.sync_every:,}, got {self.tau:g}: the target network would hardly move",
-            )
+        check_together(self)
 
     @property
     def processes(self) -> int:
@@ -407,8 +347,6 @@ class RunConfig:
         return {name: value for name, value in values.items() if value is not None}
 
 
-ALIASES: dict[str, tuple[str, Any]] = {"use_mmap_buffer": ("replay_device", "files")}
-"""Earlier names of switches, which files and command lines may still use, and the option that each one sets."""
 TUNABLE_BOUNDS: dict[str, tuple[float, float]] = {
     **{
         spec.name: (spec.metadata["low"], spec.metadata["high"])
@@ -418,140 +356,9 @@ TUNABLE_BOUNDS: dict[str, tuple[float, float]] = {
     "epsilon_scale": (0.0, 10.0),
 }
 """Accepted range of each setting that can be changed during a run. `epsilon_scale` multiplies every lane's epsilon."""
-_MAX_FILE_BYTES = 2**20
-"""Largest options file that is read."""
-_SLOWEST_TARGET = 10_000
-"""Longest time constant of the target network, in updates: the copy interval of Mnih et al. 2015."""
-BOARD_LIMITS = {"snake": ((3, 30), (3, 30)), "tetris": ((4, 12), (4, 26))}
-"""Smallest and largest width, then height, in cells."""
-_BOARD_DEFAULTS: dict[str, Any] = {
-    "parallel_envs": 64,
-    "gamma": 0.97,
-    "n_step": 3,
-    "replay_ratio": 4.0,  # with `sync_every`: twice the fruits of 8 and 1,000 after 200,000 steps
-    "batch_size": 256,
-    "sync_every": 250,
-    "tau": 1.0,
-    "epsilon": 0.4,
-    "epsilon_steps": 100_000,
-    "burnin": 5_000,
-    "eval_every": 100_000,
-    "eval_episodes": 100,
-}
-GAME_DEFAULTS: dict[str, dict[str, Any]] = {
-    "snake": {"board": "12x12", "reward": "fruits", **_BOARD_DEFAULTS},
-    "tetris": {"board": "7x14", "reward": "lines", **_BOARD_DEFAULTS},
-}
-"""Where a game's defaults differ from Mario's."""
-
-
-def defaults(game: str, runner: str) -> dict[str, Any]:
-    """Defaults of a game and runner that differ from those of `RunConfig`.
-
-    Two processes together play as many lanes, and learn from as many transitions, as one process does.
-    """
-    values = dict(GAME_DEFAULTS.get(game, {}))
-    if runner != "single":
-        values["parallel_envs"] = values.get("parallel_envs", RunConfig.parallel_envs) // 2
-    if runner == "ddp":
-        values["batch_size"] = values.get("batch_size", RunConfig.batch_size) // 2
-    return values
-
-
-def carried_over(kept: Mapping[str, Any], game: str, runner: str) -> dict[str, Any]:
-    """Options of an earlier run that still hold under `game` and `runner`.
-
-    With another runner the number of lanes per process is not kept: it depends on how many processes share them.
-    """
-    if runner == kept["runner"]:
-        return dict(kept)
-    return {name: kept[name] for name in kept if name != "parallel_envs" and belongs(name, game, runner)}
 
 
 def belongs(name: str, game: str, runner: str) -> bool:
     """Whether an option applies to a game and runner."""
     meta = RunConfig.__dataclass_fields__[name].metadata
     return game in meta["games"] and runner in meta["runners"]
-
-
-def load_toml(path: Path) -> dict[str, Any]:
-    """Options from a TOML file, not yet validated.
-
-    Raises `UserError` naming the file, and the accepted keys if one is unknown.
-    """
-    try:
-        values = tomllib.loads(read_bounded(path, _MAX_FILE_BYTES, links=True).decode("utf-8"))
-    except OSError as error:
-        raise UserError(f"{path}: can't be read ({error.strerror or error})") from None
-    except (tomllib.TOMLDecodeError, ValueError, RecursionError) as error:  # a number of 5,000 digits is a ValueError
-        raise UserError(f"{path}: not valid TOML: {str(error).splitlines()[0]}") from None
-    return _known(values, str(path))
-
-
-def make_config(values: Mapping[str, Any], source: str | None = None) -> RunConfig:
-    """A validated `RunConfig` from field values; missing ones take the defaults of the game and runner.
-
-    Raises `ConfigError`, or `UserError` that starts with `source` (a file) if it is given.
-    """
-    game, runner = values.get("game", RunConfig.game), values.get("runner", RunConfig.runner)
-    specs = RunConfig.__dataclass_fields__
-    known = {k: coerce(specs[k], v) for k, v in _known(values, source or "options").items()}
-    try:
-        check(specs["game"], game)
-        check(specs["runner"], runner)
-        for spec in specs.values():
-            for kind, chosen, all_of_them in (("game", game, GAMES), ("runner", runner, RUNNERS)):
-                accepted = spec.metadata[f"{kind}s"]
-                if spec.name in known and chosen in all_of_them and chosen not in accepted:
-                    flags = " or ".join(f"--{kind} {each}" for each in accepted)
-                    raise ConfigError(spec.name, f"is not an option of {chosen}; it needs {flags}")
-        return RunConfig(**{**defaults(game, runner), **known})
-    except ConfigError as error:
-        if source is None:
-            raise
-        raise UserError(f"{source}: {error.field} {error.reason}") from None
-
-
-def _known(values: Mapping[str, Any], source: str) -> dict[str, Any]:
-    values = _without_aliases(values)
-    names = [spec.name for spec in fields(RunConfig)]
-    for key in values:
-        if key not in names:
-            raise UserError(f"{source}: unknown key {key!r}; must be one of {', '.join(names)}")
-    return dict(values)
-
-
-def _without_aliases(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values with earlier names of options replaced; what is given by its own name wins."""
-    found = dict(values)
-    for name, (option_name, value) in ALIASES.items():
-        if found.pop(name, False):
-            found.setdefault(option_name, value)
-    return found
-
-
-def _check_board(game: str, board: str | None) -> None:
-    sides = (board or "").split("x")
-    limits = BOARD_LIMITS[game]
-    if len(sides) != 2 or not all(
-        side.isdecimal() and low <= int(side) <= high for side, (low, high) in zip(sides, limits, strict=True)
-    ):
-        width, height = (f"{low} to {high}" for low, high in limits)
-        raise ConfigError("board", f"must be WIDTHxHEIGHT, width {width} and height {height}, got {board!r}")
-
-
-def _check_ray(address: str) -> None:
-    if address in ("none", "local", "auto"):
-        return
-    if address.startswith("ray://"):
-        raise ConfigError("ray", "can't use Ray's client (ray://), which has no place for a learner; give HOST:PORT")
-    host, _, port = address.rpartition(":")
-    if not (host and port.isdecimal() and 0 < int(port) < 2**16 and not set(host) & set("/@ ")):
-        raise ConfigError("ray", must_be_one_of(("none", "local", "auto", "HOST:PORT"), address))
-
-
-def _check_device(device: str) -> None:
-    name, _, index = device.partition(":")
-    if device in ("auto", "cpu", "mps", "cuda") or (name == "cuda" and index.isdecimal()):
-        return
-    raise ConfigError("device", must_be_one_of(("auto", "cpu", "mps", "cuda", "cuda:N"), device))

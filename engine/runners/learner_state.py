@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file as load_arrays
 
 from engine.agents.autotune import Choices
-from engine.config.run_config import RunConfig, load_toml
+from engine.config.reading import load_toml
+from engine.config.run_config import RunConfig
 from engine.runs.checkpoints import CheckpointError
 from engine.runs.run import CONFIG_FILE, Count
 from engine.runtime.files import read_bounded

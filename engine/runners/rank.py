@@ -21,7 +21,8 @@ from engine import __version__
 from engine.agents import Losses
 from engine.agents.allreduce_dqn import AllreduceDQN
 from engine.agents.double_dqn import resolve_device
-from engine.config.run_config import RunConfig, make_config
+from engine.config.reading import make_config
+from engine.config.run_config import RunConfig
 from engine.config.torchrun import torchrun_rank
 from engine.errors import UserError
 from engine.runners.actor_learner import FIRST_S, ActorLearner, step_s

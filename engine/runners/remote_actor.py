@@ -22,7 +22,7 @@ from torch.nn.utils import vector_to_parameters
 
 import engine
 from engine.agents.autotune import Choices, has_native_bf16
-from engine.config.run_config import make_config
+from engine.config.reading import make_config
 from engine.runners.apex_actor import ApexActor
 from engine.runners.chunks import ChunkWriter, decode_orders
 from engine.runtime.digest import digest_of

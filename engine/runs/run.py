@@ -18,7 +18,8 @@ from typing import Annotated, BinaryIO
 import msgspec
 import psutil
 
-from engine.config.run_config import RunConfig, load_toml, make_config
+from engine.config.reading import load_toml, make_config
+from engine.config.run_config import RunConfig
 from engine.errors import UserError
 from engine.protocol.messages import State
 from engine.runtime.files import open_regular, read_bounded, write_atomically

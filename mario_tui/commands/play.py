@@ -6,7 +6,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from engine.config.run_config import GAMES, make_config
+from engine.config.reading import make_config
+from engine.config.run_config import GAMES
 from engine.errors import UserError
 from engine.runs import policies
 from mario_tui.commands.options import Parser, existing, need_terminal, whole

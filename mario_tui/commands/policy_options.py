@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from engine.config.fields import must_be_within
-from engine.config.run_config import make_config
+from engine.config.reading import make_config
 from engine.errors import UserError
 from mario_tui.commands.options import add_run_dir, whole
 from mario_tui.launch import expanded

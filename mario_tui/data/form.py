@@ -13,9 +13,11 @@ from dataclasses import fields
 from typing import Any
 
 from engine.config.command_line import add_arguments, given
+from engine.config.defaults import carried_over, defaults
 from engine.config.fields import FieldSpec, bound, help_of, option, read_number
 from engine.config.presets import PRESETS
-from engine.config.run_config import AUTO, ConfigError, RunConfig, carried_over, defaults, flag, make_config
+from engine.config.reading import make_config
+from engine.config.run_config import AUTO, ConfigError, RunConfig, flag
 from engine.monitoring.memory_budget import available_bytes, estimate_bytes
 from engine.runs.registry import name_error
 from mario_tui.data.format import gibibytes

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from textual.widgets import Static
 
-from engine.config.run_config import RunConfig, make_config
+from engine.config.reading import make_config
+from engine.config.run_config import RunConfig
 from engine.errors import UserError
 from engine.runs import checkpoints, policies
 from engine.runs.registry import create_run, delete_run, list_runs

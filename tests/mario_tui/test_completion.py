@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.config.run_config import make_config
+from engine.config.reading import make_config
 from engine.errors import UserError
 from engine.runs.registry import create_run
 from mario_tui.cli import COMMANDS, run

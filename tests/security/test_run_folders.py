@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from engine.config.run_config import load_toml, make_config
+from engine.config.reading import load_toml, make_config
 from engine.errors import UserError
 from engine.host.address import socket_path
 from engine.host.client import HostProcess

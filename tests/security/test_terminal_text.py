@@ -22,7 +22,7 @@ from tensorboard.summary.writer.event_file_writer import EventFileWriter
 from textual.app import ComposeResult
 from textual.widgets import Static
 
-from engine.config.run_config import make_config
+from engine.config.reading import make_config
 from engine.errors import UserError
 from engine.host import __main__ as host
 from engine.protocol import failures

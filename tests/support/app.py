@@ -10,7 +10,8 @@ from typing import Any, BinaryIO
 from textual import events
 from textual.pilot import Pilot
 
-from engine.config.run_config import RunConfig, make_config
+from engine.config.reading import make_config
+from engine.config.run_config import RunConfig
 from engine.host.client import HostProcess
 from engine.protocol.messages import Hello, Progress
 from engine.runs.recording import read_recording

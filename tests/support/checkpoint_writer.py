@@ -10,7 +10,8 @@ from pathlib import Path
 
 import torch
 
-from engine.config.run_config import RunConfig, make_config
+from engine.config.reading import make_config
+from engine.config.run_config import RunConfig
 from engine.envs.vec_env import Spec
 from engine.runners.coordinator import env_steps_of
 from engine.runners.learner import Learner

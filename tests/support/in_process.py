@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 
-from engine.config.run_config import belongs, make_config
+from engine.config.reading import make_config
+from engine.config.run_config import belongs
 from engine.protocol.commands import Command
 from engine.protocol.messages import Done, Written
 from engine.runners.frame_mailbox import FrameMailbox

@@ -17,7 +17,7 @@ from typing import Any
 
 from textual.pilot import Pilot
 
-from engine.config.run_config import make_config
+from engine.config.reading import make_config
 from engine.host.client import HostProcess
 from engine.runs.registry import create_run
 from mario_tui.app import MarioApp

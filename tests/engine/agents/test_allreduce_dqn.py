@@ -16,7 +16,7 @@ from torch.distributed import FileStore
 from engine.agents import DoubleDQN, DuelingQNetwork, allreduce_dqn
 from engine.agents.allreduce_dqn import AllreduceDQN
 from engine.buffers import Batch
-from engine.config.run_config import make_config
+from engine.config.reading import make_config
 from engine.runners.actor_learner import budget
 from engine.runtime import threads
 from tests.support.agent import BATCH, agent_of, batch_of

@@ -20,7 +20,8 @@ from engine.agents.exploration import annealed, epsilon_ladder, random_actions
 from engine.agents.networks import ColumnsQNetwork
 from engine.buffers import Batch, NothingToSample, ReplayBuffer
 from engine.buffers.device.replay import DeviceReplayBuffer
-from engine.config.run_config import AUTO, make_config
+from engine.config.reading import make_config
+from engine.config.run_config import AUTO
 from engine.errors import UserError
 from engine.runners.learner import DivergedError
 from engine.runners.stats.counters import Counters

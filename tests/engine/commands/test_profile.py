@@ -16,7 +16,8 @@ from engine.commands.profile import RunFailedError, measure, search
 from engine.commands.profile_figures import Measurement, gain, ideas, limit, mean_split
 from engine.commands.profile_report import Confirmed, figures, markdown, options_between
 from engine.config.command_line import given
-from engine.config.run_config import RunConfig, make_config
+from engine.config.reading import make_config
+from engine.config.run_config import RunConfig
 from engine.protocol.machine import GPU, System
 from engine.protocol.messages import Failed, Ready, Split
 from mario_tui.commands.train import training_parser

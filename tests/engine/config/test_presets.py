@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from engine.config.presets import PRESETS, preset
-from engine.config.run_config import RunConfig, make_config
+from engine.config.reading import make_config
+from engine.config.run_config import RunConfig
 from engine.errors import UserError
 from engine.monitoring.memory_budget import check_memory
 from mario_tui import cli

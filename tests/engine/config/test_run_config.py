@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from engine.config.command_line import given
-from engine.config.run_config import AUTO, GAMES, RUNNERS, ConfigError, RunConfig, make_config
+from engine.config.reading import make_config
+from engine.config.run_config import AUTO, GAMES, RUNNERS, ConfigError, RunConfig
 from engine.errors import UserError
 from engine.runs import checkpoints
 from engine.runs.registry import create_run

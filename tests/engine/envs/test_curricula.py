@@ -15,7 +15,7 @@ import torch
 from rich.text import Text
 from safetensors.numpy import load_file
 
-from engine.config.run_config import make_config
+from engine.config.reading import make_config
 from engine.envs.boards.tetris import TetrisLanes
 from engine.envs.curricula import RewardCurriculum, StageCurriculum, report, shaping, stage_slots
 from engine.envs.factory import make_lanes

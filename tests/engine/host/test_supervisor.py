@@ -22,7 +22,8 @@ import numpy as np
 import psutil
 import pytest
 
-from engine.config.run_config import RunConfig, make_config
+from engine.config.reading import make_config
+from engine.config.run_config import RunConfig
 from engine.envs.emulators.protocol import SCREEN_SHAPE
 from engine.errors import UserError
 from engine.host import client as client_module

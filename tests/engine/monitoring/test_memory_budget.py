@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from engine.buffers.device.replay import DeviceReplayBuffer
-from engine.config.run_config import make_config
+from engine.config.reading import make_config
 from engine.envs.mario import MarioLanes, MarioTask
 from engine.errors import UserError
 from engine.monitoring.memory_budget import DeviceMemory, available_bytes, fits_device, is_low

@@ -13,7 +13,7 @@ from safetensors.numpy import load_file
 from engine.agents.exploration import epsilon_ladder
 from engine.commands.play_board import SnakePerson, TetrisPerson
 from engine.config import joypad
-from engine.config.run_config import make_config
+from engine.config.reading import make_config
 from engine.envs.boards.snake import SnakeLanes
 from engine.envs.factory import make_lanes
 from engine.runners.actor import Actor

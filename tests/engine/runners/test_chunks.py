@@ -15,7 +15,8 @@ import pytest
 
 from engine.agents.autotune import Choices
 from engine.buffers.memory import HostMemory
-from engine.config.run_config import RunConfig, make_config
+from engine.config.reading import make_config
+from engine.config.run_config import RunConfig
 from engine.envs.emulators.protocol import SCREEN_SHAPE
 from engine.envs.vec_env import Spec
 from engine.protocol.messages import Thought

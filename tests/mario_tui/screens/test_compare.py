@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 
-from engine.config.run_config import make_config
+from engine.config.reading import make_config
 from engine.runs.run import Run
 from mario_tui.app import MarioApp
 from mario_tui.data.colours import colours_of

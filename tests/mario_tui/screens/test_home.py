@@ -13,7 +13,7 @@ from textual.pilot import Pilot
 from textual.widgets import Input, Static
 
 from engine.config.command_line import command_line
-from engine.config.run_config import make_config
+from engine.config.reading import make_config
 from engine.runs.annotation import ANNOTATION_FILE, Annotation, read_annotation
 from mario_tui.app import READ_ONLY, MarioApp
 from mario_tui.commands.runs import record_as_dict

@@ -14,7 +14,8 @@ from textual.widgets import Button, Input, Static, TabbedContent
 
 from engine.config import run_config as configuration
 from engine.config.presets import PRESETS
-from engine.config.run_config import GAMES, RUNNERS, ConfigError, RunConfig, belongs, flag, make_config
+from engine.config.reading import make_config
+from engine.config.run_config import GAMES, RUNNERS, ConfigError, RunConfig, belongs, flag
 from engine.config.run_name import ACCEPTED
 from engine.envs.factory import make_lanes
 from engine.monitoring.memory_budget import check_memory, estimate_bytes, observation_layout

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from engine.config.run_config import make_config
+from engine.config.reading import make_config
 from engine.host.client import HostProcess
 from engine.protocol.commands import Stop
 from engine.protocol.machine import Machine, System

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from textual.pilot import Pilot
 
-from engine.config.run_config import make_config
+from engine.config.reading import make_config
 from engine.host.client import HostProcess
 from engine.protocol import framing
 from engine.protocol.commands import Stop

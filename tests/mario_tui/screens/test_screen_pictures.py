@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from textual.pilot import Pilot
 
-from engine.config.run_config import make_config
+from engine.config.reading import make_config
 from engine.protocol.framing import pack
 from engine.protocol.messages import Hello, Point
 from engine.runs.recording import read_recording

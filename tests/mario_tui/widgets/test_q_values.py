@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from engine.agents.exploration import epsilon_ladder
-from engine.config.run_config import make_config
+from engine.config.reading import make_config
 from engine.envs.actions import action_names
 from engine.envs.emulators.protocol import SCREEN_SHAPE
 from engine.envs.factory import make_lanes

@@ -1,0 +1,51 @@
+"""Defaults of a run's options where a game or runner has others than `RunConfig` says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from engine.config.run_config import RunConfig, belongs
+
+_BOARD_DEFAULTS: dict[str, Any] = {
+    "parallel_envs": 64,
+    "gamma": 0.97,
+    "n_step": 3,
+    "replay_ratio": 4.0,  # with `sync_every`: twice the fruits of 8 and 1,000 after 200,000 steps
+    "batch_size": 256,
+    "sync_every": 250,
+    "tau": 1.0,
+    "epsilon": 0.4,
+    "epsilon_steps": 100_000,
+    "burnin": 5_000,
+    "eval_every": 100_000,
+    "eval_episodes": 100,
+}
+_GAME_DEFAULTS: dict[str, dict[str, Any]] = {
+    "snake": {"board": "12x12", "reward": "fruits", **_BOARD_DEFAULTS},
+    "tetris": {"board": "7x14", "reward": "lines", **_BOARD_DEFAULTS},
+}
+"""Where a game's defaults differ from Mario's."""
+
+
+def defaults(game: str, runner: str) -> dict[str, Any]:
+    """Defaults of a game and runner that differ from those of `RunConfig`.
+
+    Two processes together play as many lanes, and learn from as many transitions, as one process does.
+    """
+    values = dict(_GAME_DEFAULTS.get(game, {}))
+    if runner != "single":
+        values["parallel_envs"] = values.get("parallel_envs", RunConfig.parallel_envs) // 2
+    if runner == "ddp":
+        values["batch_size"] = values.get("batch_size", RunConfig.batch_size) // 2
+    return values
+
+
+def carried_over(kept: Mapping[str, Any], game: str, runner: str) -> dict[str, Any]:
+    """Options of an earlier run that still hold under `game` and `runner`.
+
+    With another runner the number of lanes per process is not kept: it depends on how many processes share them.
+    """
+    if runner == kept["runner"]:
+        return dict(kept)
+    return {name: kept[name] for name in kept if name != "parallel_envs" and belongs(name, game, runner)}
