@@ -23,56 +23,48 @@ import msgspec
 
 from engine.config.run_config import RunConfig
 from engine.config.torchrun import torchrun_rank
-from engine.envs.actions import action_names
 from engine.envs.emulators.protocol import SCREEN_SHAPE
 from engine.errors import UserError
+from engine.host import host_events
 from engine.host.address import socket_path
+from engine.host.checkpoint_keeper import CheckpointKeeper
 from engine.host.event_server import EventServer
-from engine.host.file_writer import FileWriter
+from engine.host.run_files import RunFiles
 from engine.host.run_state import RunState
 from engine.host.runner_process import RunnerProcess
 from engine.monitoring.machine import SystemSampler
 from engine.monitoring.memory_budget import available_bytes, is_low
 from engine.monitoring.tensorboard import ScalarWriter
 from engine.protocol.commands import Command, Pause, Stop
-from engine.protocol.framing import pack
 from engine.protocol.messages import (
-    PROTOCOL,
     Changed,
     Current,
     Curriculum,
     Done,
     Episode,
     Evaluation,
-    Event,
     Failed,
     Finished,
     Frame,
-    Hello,
     Lanes,
     Lasting,
     Log,
     Members,
     Phase,
-    Point,
     Progress,
     Ready,
     Report,
     Saved,
-    Summary,
     TimeSplits,
     Written,
 )
 from engine.runs import checkpoints
-from engine.runs.recording import read_recording
 from engine.runs.run import Run
 from engine.runtime.text import printable
 
 log = logging.getLogger("host")
 
 _TICK_S = 1.0
-_COMMIT_ATTEMPTS = 3
-_HISTORY_EVERY_S = 30.0
 _FLUSH_S = 60.0
 """Maximum time for the last files of a run to be written."""
 
@@ -82,24 +74,21 @@ class Host:
 
     def __init__(self, run: Run, resume_from: Path | None, foreground: bool) -> None:
         self._run = run
-        self._folder = run.identity()
+        self._files = RunFiles(run)
         self._config: RunConfig = run.config()
-        self._resume_from = resume_from
         self._foreground = foreground
         self._runner = RunnerProcess(run.path, self._config)
-        self._files = FileWriter()
+        self._checkpoints = CheckpointKeeper(run, self._config.keep, resume_from)
         self._state = RunState()
         self._server = EventServer(
-            hello=self._hello,
-            current=self._current,
+            hello=lambda: host_events.hello(run, self._config, self._state),
+            current=lambda: host_events.current(self._state),
             obey=self._obey,
             rendering=self._runner.send,
             complain=lambda text: self._log("warning", text),
         )
         self._failure: Failed | None = None
         self._done: Done | None = None
-        self._checkpoint: Path | None = resume_from
-        self._checkpoint_steps = -1
         self._stops = 0
         self._stopped_at_start: str | None = None
         """Why the run was stopped while the runner was starting."""
@@ -107,7 +96,6 @@ class Host:
         self._restarted = False
         self._loss = self._q_mean = math.nan
         self._tasks: set[asyncio.Task[None]] = set()
-        self._history_at = time.monotonic()
         self._memory_short = self._unreachable = False
         self._notes: list[tuple[str, str]] = []
         """Log lines (level, text) from before the runner was ready; sent once clients can receive them."""
@@ -121,14 +109,13 @@ class Host:
 
     async def serve(self) -> int:
         """Supervise until the end. Returns 0 if the run finished or was stopped with its state saved, else 1."""
-        self._record = self._run.record()
-        self._record.pid, self._record.state, self._record.reason = os.getpid(), "starting", ""
-        self._record.steps = self._config.steps
-        self._recover()
-        if self._resume_from is not None:
-            self._restore_history(self._resume_from)
+        self._files.begin(self._config.steps)
+        self._notes += self._checkpoints.recover()
+        if self._checkpoints.newest is not None:
+            with contextlib.suppress(UserError):  # the runner will report a bad checkpoint
+                self._files.restore_history(self._state, self._checkpoints.read_env_steps())
         self._scalars = ScalarWriter(self._run.path, complain=lambda text: self._log("warning", text))
-        self._runner.start(self._resume_from)
+        self._runner.start(self._checkpoints.newest)
         try:
             end = await self._until_the_end()
         finally:
@@ -180,33 +167,16 @@ class Host:
         reason = self._failure.reason if self._failure is not None else self._runner.how_it_ended()
         self._restarts += 1
         self._restarted, self._failure = True, None
-        self._resume_from = self._checkpoint
-        self._recover()
-        where = "the beginning" if self._checkpoint is None else self._checkpoint.name
-        env_steps = max(0, self._checkpoint_steps)
+        self._notes += self._checkpoints.recover()
+        newest = self._checkpoints.newest
+        where = "the beginning" if newest is None else newest.name
+        env_steps = max(0, self._checkpoints.env_steps)
         if self._state.progress is not None:  # steps since the checkpoint are lost
-            self._publish(_back_at(self._state.progress, env_steps))
+            self._publish(host_events.back_at(self._state.progress, env_steps))
         self._state.rewind(env_steps)
         self._server.resend_history()
         self._log("warning", f"{reason}; restarting from {where} ({self._restarts} of {self._config.restarts})")
-        self._runner.start(self._resume_from)
-
-    def _recover(self) -> None:
-        """Commit checkpoints that were written completely before a crash, and resume from the newest. Note damaged
-        ones. Any checkpoint of this run is newer than another run's, from which it may have started."""
-        start = self._resume_from
-        for path in checkpoints.recover(self._run):
-            self._notes.append(("info", f"{path.name} was written before a crash; it is committed now"))
-            if start is None or start.parent != path.parent or path > start:
-                start = path
-                self._checkpoint_steps = checkpoints.read_manifest(path).env_steps
-        self._resume_from = self._checkpoint = start
-        for path in checkpoints.committed(self._run):
-            if start is not None and start.parent == path.parent and path > start:
-                try:
-                    checkpoints.verify(path)
-                except UserError as error:
-                    self._notes.append(("warning", f"skipping a newer checkpoint: {error}"))
+        self._runner.start(newest)
 
     def _watch_parent(self, loop: asyncio.AbstractEventLoop) -> None:
         """In a thread: stop the run in order once the parent process is gone."""
@@ -246,7 +216,7 @@ class Host:
         """Listen at a new address and write it into the run's record."""
         address = socket_path(self._run)
         await self._server.listen(address)
-        self._record.socket = str(address)
+        self._files.record.socket = str(address)
         self._write_record()
 
     async def _handle(self, report: Report) -> None:
@@ -257,12 +227,12 @@ class Host:
                 self._loss = report.loss if math.isfinite(report.loss) else self._loss
                 self._q_mean = report.q_mean if math.isfinite(report.q_mean) else self._q_mean
                 self._publish(msgspec.structs.replace(report, loss=self._loss, q_mean=self._q_mean))
-                if report.state != self._record.state:
+                if report.state != self._files.record.state:
                     self._write_record(report)
             case Lanes() | Members() | TimeSplits() | Curriculum() | Phase() | Saved() | Changed():
                 self._publish(report)
             case Ready():
-                if self._record.state == "paused":  # before it crashed
+                if self._files.record.state == "paused":  # before it crashed
                     self._runner.send(Pause())
                 self._runner.send(self._server.render)
                 self._publish(report)
@@ -287,21 +257,13 @@ class Host:
                 self._done = report
 
     async def _commit(self, written: Written) -> None:
-        final = Path(written.final)
-        for tries_left in range(_COMMIT_ATTEMPTS - 1, -1, -1):
-            try:
-                await asyncio.to_thread(checkpoints.commit, Path(written.partial), final)
-                await asyncio.to_thread(checkpoints.rotate, self._run, self._config.keep)
-                break
-            except (OSError, UserError) as error:
-                if not tries_left:  # the next start will commit it
-                    self._log("error", f"the checkpoint at {written.env_steps:,} could not be committed: {error}")
-                    return
-                await asyncio.sleep(_TICK_S)  # free file descriptors may be back in a moment
-        self._checkpoint, self._checkpoint_steps = final, written.env_steps
+        error = await self._checkpoints.commit(written)
+        if error is not None:  # the next start will commit it
+            self._log("error", f"the checkpoint at {written.env_steps:,} could not be committed: {error}")
+            return
         self._restarts = 0
-        self._publish(Saved(kind="checkpoint", path=str(final), env_steps=written.env_steps))
-        self._save_history()
+        self._publish(Saved(kind="checkpoint", path=written.final, env_steps=written.env_steps))
+        self._files.save_history(self._config, self._state)
 
     def _conclude(self) -> Finished | Failed:
         """Determine how the run ended, and have the record written."""
@@ -310,45 +272,33 @@ class Host:
         if self._failure is not None:
             end = self._failure
         elif self._stopped_at_start is not None:
-            if progress is None or self._checkpoint is None:
+            if progress is None or self._checkpoints.newest is None:
                 end = self._failed("stopped before training began")
             else:
-                end = Finished(summary=self._summary(progress, self._stopped_at_start))
+                end = self._finished(progress, self._stopped_at_start)
         elif self._done is None:
             end = self._failed(self._runner.how_it_ended())
-        elif progress is None or self._checkpoint_steps != progress.env_steps:
+        elif progress is None or self._checkpoints.env_steps != progress.env_steps:
             end = self._failed("the final checkpoint could not be written")
         else:
-            end = Finished(summary=self._summary(progress, self._done.reason))
-        self._record.state = "finished" if isinstance(end, Finished) else "failed"
-        self._record.reason = end.summary.reason if isinstance(end, Finished) else end.reason
-        log.info("%s: %s", self._record.state, self._record.reason)
+            end = self._finished(progress, self._done.reason)
+        record = self._files.record
+        record.state = "finished" if isinstance(end, Finished) else "failed"
+        record.reason = end.summary.reason if isinstance(end, Finished) else end.reason
+        log.info("%s: %s", record.state, record.reason)
         self._state.apply(end)
         if progress is not None:
-            self._publish(msgspec.structs.replace(progress, state=self._record.state, remaining_s=None))
+            self._publish(msgspec.structs.replace(progress, state=record.state, remaining_s=None))
         self._write_record()
-        self._save_history()
+        self._files.save_history(self._config, self._state)
         return end
 
     def _failed(self, reason: str) -> Failed:
-        checkpoint = None if self._checkpoint is None else str(self._checkpoint)
-        return Failed(reason=reason, traceback="", log_path=str(self._run.log_path), checkpoint=checkpoint)
+        log_path, checkpoint = str(self._run.log_path), self._checkpoints.newest_path
+        return Failed(reason=reason, traceback="", log_path=log_path, checkpoint=checkpoint)
 
-    def _summary(self, p: Progress, reason: str) -> Summary:
-        wall = max(p.wall_s, 1e-9)
-        return Summary(
-            run=self._run.name,
-            reason=reason,
-            env_steps=p.env_steps,
-            frames=p.frames,
-            updates=p.updates,
-            episodes=p.episodes,
-            wall_s=p.wall_s,
-            env_steps_per_s=p.env_steps / wall,
-            updates_per_s=p.updates / wall,
-            mean_return=p.mean_return if math.isfinite(p.mean_return) else None,
-            checkpoint=None if self._checkpoint is None else str(self._checkpoint),
-        )
+    def _finished(self, progress: Progress, reason: str) -> Finished:
+        return Finished(summary=host_events.summary(progress, self._run.name, reason, self._checkpoints.newest_path))
 
     # ------------------------------------------------------------------------------------------ clients
 
@@ -357,27 +307,6 @@ class Host:
             self._stop(command.reason)
         else:
             self._runner.send(command)
-
-    def _hello(self) -> Hello:
-        return Hello(
-            protocol=PROTOCOL,
-            run=self._run.name,
-            path=str(self._run.path),
-            game=self._config.game,
-            stage=self._config.board or self._config.stage,
-            runner=self._config.runner,
-            pid=os.getpid(),
-            steps=self._config.steps,
-            render=self._config.render,
-            points=list(self._state.points.items),
-            events=list(self._state.events),
-            actions=action_names(self._config),
-        )
-
-    def _current(self) -> list[Event]:
-        view = self._state
-        newest = (view.progress, view.lanes, view.members, view.time_splits, view.curriculum, view.system)
-        return [event for event in newest if event is not None]
 
     def _publish(self, event: Lasting | Current) -> None:
         """Update the state with an event and send it to every client."""
@@ -404,11 +333,11 @@ class Host:
                 self._watch_folder()
                 progress = self._state.progress
                 if progress is not None and progress.state == "running":
-                    self._publish(_point(progress))
+                    self._publish(host_events.point(progress))
                     self._scalars.progress(progress)
                     self._write_record(progress)
-                if time.monotonic() - self._history_at > _HISTORY_EVERY_S:
-                    self._save_history()
+                if self._files.history_is_due:
+                    self._files.save_history(self._config, self._state)
                 await asyncio.sleep(_TICK_S)
         finally:
             sampler.close()
@@ -423,12 +352,12 @@ class Host:
             self._unreachable = True
         else:
             self._unreachable = False
-            log.info("listening at %s", self._record.socket)
+            log.info("listening at %s", self._files.record.socket)
 
     def _watch_folder(self) -> None:
         """End the run if its folder was moved or replaced: further writes would go elsewhere."""
         with contextlib.suppress(OSError):  # the disk may answer again later
-            if self._run.identity() != self._folder:
+            if self._files.have_moved():
                 failure = self._failed("its folder was moved or removed")
                 self._failure = msgspec.structs.replace(failure, final=True)
                 self._runner.kill()
@@ -452,35 +381,7 @@ class Host:
                 self._server.put(Frame(index=seen, height=height, width=width, rgb=rgb, thought=thought))
 
     def _write_record(self, progress: Progress | None = None) -> None:
-        record = self._record
-        if progress is not None:
-            record.state = progress.state
-            record.env_steps, record.episodes = progress.env_steps, progress.episodes
-            record.wall_s = progress.wall_s
-            record.mean_return = progress.mean_return if math.isfinite(progress.mean_return) else None
-        record.checkpoint = None if self._checkpoint is None else str(self._checkpoint)
-        self._files.write(self._run.record_path, record.encode())
-
-    def _save_history(self) -> None:
-        """Write the recording that dashboards show after the host has exited."""
-        self._history_at = time.monotonic()
-        recording = b"".join(pack(event) for event in (self._hello(), *self._current()))
-        self._files.write(self._run.history_path, recording)
-
-    def _restore_history(self, checkpoint: Path) -> None:
-        """On resume: restore charts and log of earlier sessions, up to the checkpoint."""
-        with contextlib.suppress(UserError):  # the runner will report a bad checkpoint
-            self._checkpoint_steps = checkpoints.read_manifest(checkpoint).env_steps
-            for event in read_recording(self._run.history_path):
-                if isinstance(event, Hello):
-                    for past in (*event.points, *event.events):
-                        if (
-                            not isinstance(past, Finished | Failed)
-                            and getattr(past, "env_steps", 0) <= self._checkpoint_steps
-                        ):
-                            self._state.apply(past)
-                elif isinstance(event, Progress):
-                    self._state.apply(_back_at(event, self._checkpoint_steps))
+        self._files.write_record(progress, self._checkpoints.newest_path)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
@@ -491,22 +392,3 @@ class Host:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             log.error("a task of the host failed", exc_info=task.exception())
-
-
-def _back_at(progress: Progress, env_steps: int) -> Progress:
-    """The progress of a run that restarts from a checkpoint."""
-    return msgspec.structs.replace(
-        progress, state="starting", env_steps=env_steps, env_steps_per_s=0.0, frames_per_s=0.0
-    )
-
-
-def _point(p: Progress) -> Point:
-    return Point(
-        env_steps=p.env_steps,
-        wall_s=p.wall_s,
-        mean_return=p.mean_return,
-        loss=p.loss,
-        q_mean=p.q_mean,
-        env_steps_per_s=p.env_steps_per_s,
-        beta=p.beta,
-    )

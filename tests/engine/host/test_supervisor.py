@@ -29,10 +29,10 @@ from engine.errors import UserError
 from engine.host import client as client_module
 from engine.host import runner_process
 from engine.host.address import socket_path
+from engine.host.checkpoint_keeper import CheckpointKeeper
 from engine.host.client import HostClient, HostGone, HostProcess, attach
 from engine.host.run_state import MAX_POINTS, RunState
 from engine.host.runner_process import RunnerProcess
-from engine.host.supervisor import Host
 from engine.protocol import framing, messages
 from engine.protocol.commands import Checkpoint, Evaluate, Pause, Render, Resume, Set, Stop
 from engine.protocol.messages import Frame, Log, Point, Progress, Ready, Saved, Thought
@@ -348,7 +348,7 @@ def test_a_first_checkpoint_that_was_complete_before_a_crash_is_resumed_from(sta
     partial.mkdir()
     (partial / checkpoints.POLICY_FILE).write_bytes(b"weights")
     checkpoints.seal(partial, 8, updates=1)
-    host = Host(run, None if start is None else tmp_path / start, False)
-    host._recover()
-    assert host._resume_from == host._checkpoint == run.path / checkpoints.folder_name(8)
-    assert host._checkpoint_steps == 8
+    keeper = CheckpointKeeper(run, 3, None if start is None else tmp_path / start)
+    keeper.recover()
+    assert keeper.newest == run.path / checkpoints.folder_name(8)
+    assert keeper.env_steps == 8

@@ -1,0 +1,76 @@
+"""Events that the host makes itself, from what it knows of the run: pure functions."""
+
+from __future__ import annotations
+
+import math
+import os
+
+import msgspec
+
+from engine.config.run_config import RunConfig
+from engine.envs.actions import action_names
+from engine.host.run_state import RunState
+from engine.protocol.messages import PROTOCOL, Event, Hello, Point, Progress, Summary
+from engine.runs.run import Run
+
+
+def hello(run: Run, config: RunConfig, state: RunState) -> Hello:
+    """The run and its history; `state`: what has happened so far."""
+    return Hello(
+        protocol=PROTOCOL,
+        run=run.name,
+        path=str(run.path),
+        game=config.game,
+        stage=config.board or config.stage,
+        runner=config.runner,
+        pid=os.getpid(),
+        steps=config.steps,
+        render=config.render,
+        points=list(state.points.items),
+        events=list(state.events),
+        actions=action_names(config),
+    )
+
+
+def current(state: RunState) -> list[Event]:
+    """The newest event of each kind that a new client needs."""
+    newest = (state.progress, state.lanes, state.members, state.time_splits, state.curriculum, state.system)
+    return [event for event in newest if event is not None]
+
+
+def back_at(progress: Progress, env_steps: int) -> Progress:
+    """The progress of a run that restarts from a checkpoint."""
+    return msgspec.structs.replace(
+        progress, state="starting", env_steps=env_steps, env_steps_per_s=0.0, frames_per_s=0.0
+    )
+
+
+def point(p: Progress) -> Point:
+    """The chart sample of the newest progress."""
+    return Point(
+        env_steps=p.env_steps,
+        wall_s=p.wall_s,
+        mean_return=p.mean_return,
+        loss=p.loss,
+        q_mean=p.q_mean,
+        env_steps_per_s=p.env_steps_per_s,
+        beta=p.beta,
+    )
+
+
+def summary(p: Progress, run: str, reason: str, checkpoint: str | None) -> Summary:
+    """The summary of a run that ends because of `reason`; `checkpoint`: the path of its newest."""
+    wall = max(p.wall_s, 1e-9)
+    return Summary(
+        run=run,
+        reason=reason,
+        env_steps=p.env_steps,
+        frames=p.frames,
+        updates=p.updates,
+        episodes=p.episodes,
+        wall_s=p.wall_s,
+        env_steps_per_s=p.env_steps / wall,
+        updates_per_s=p.updates / wall,
+        mean_return=p.mean_return if math.isfinite(p.mean_return) else None,
+        checkpoint=checkpoint,
+    )

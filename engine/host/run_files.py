@@ -1,0 +1,79 @@
+"""What the host writes into the run's folder: the record that lists of runs read, and the recording of its events."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+
+from engine.config.run_config import RunConfig
+from engine.host import host_events
+from engine.host.file_writer import FileWriter
+from engine.host.run_state import RunState
+from engine.protocol.framing import pack
+from engine.protocol.messages import Failed, Finished, Hello, Progress
+from engine.runs.recording import read_recording
+from engine.runs.run import Run, RunRecord
+
+_HISTORY_EVERY_S = 30.0
+
+
+class RunFiles:
+    """Writes in a thread, see `FileWriter`."""
+
+    record: RunRecord
+    """What `write_record` writes; read by `begin`."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._folder = run.identity()
+        self._files = FileWriter()
+        self._history_at = time.monotonic()
+
+    def flush(self, timeout_s: float) -> bool:
+        """Wait until everything is written, at most `timeout_s` seconds. Returns whether that is so."""
+        return self._files.flush(timeout_s)
+
+    def begin(self, steps: int) -> None:
+        """Read the record, which says from now on that this process is starting the run."""
+        self.record = self._run.record()
+        self.record.pid, self.record.state, self.record.reason = os.getpid(), "starting", ""
+        self.record.steps = steps
+
+    def have_moved(self) -> bool:
+        """Whether the run's folder was moved or replaced since the start. Raises `OSError` if that is unknown."""
+        return self._run.identity() != self._folder
+
+    def write_record(self, progress: Progress | None, checkpoint: str | None) -> None:
+        """Write the record, with the figures of `progress` if there are new ones, and the path of the checkpoint."""
+        record = self.record
+        if progress is not None:
+            record.state = progress.state
+            record.env_steps, record.episodes = progress.env_steps, progress.episodes
+            record.wall_s = progress.wall_s
+            record.mean_return = progress.mean_return if math.isfinite(progress.mean_return) else None
+        record.checkpoint = checkpoint
+        self._files.write(self._run.record_path, record.encode())
+
+    @property
+    def history_is_due(self) -> bool:
+        return time.monotonic() - self._history_at > _HISTORY_EVERY_S
+
+    def save_history(self, config: RunConfig, state: RunState) -> None:
+        """Write the recording that dashboards show after the host has exited."""
+        self._history_at = time.monotonic()
+        events = host_events.hello(self._run, config, state), *host_events.current(state)
+        self._files.write(self._run.history_path, b"".join(pack(event) for event in events))
+
+    def restore_history(self, state: RunState, env_steps: int) -> None:
+        """On resume: restore charts and log of earlier sessions, up to the checkpoint at `env_steps`.
+
+        Raises `UserError` if the recording can't be read.
+        """
+        for event in read_recording(self._run.history_path):
+            if isinstance(event, Hello):
+                for past in (*event.points, *event.events):
+                    if not isinstance(past, Finished | Failed) and getattr(past, "env_steps", 0) <= env_steps:
+                        state.apply(past)
+            elif isinstance(event, Progress):
+                state.apply(host_events.back_at(event, env_steps))
