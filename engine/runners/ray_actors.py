@@ -10,11 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import threading
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +27,6 @@ from engine.agents.autotune import Choices
 from engine.buffers import ReplayBuffer
 from engine.buffers.frames import FrameStorage
 from engine.buffers.memory import HostMemory
-from engine.config.ray_cluster import reach
 from engine.config.run_config import RunConfig
 from engine.envs.vec_env import Spec
 from engine.errors import UserError
@@ -39,6 +35,7 @@ from engine.protocol.machine import Machine
 from engine.protocol.messages import Failed
 from engine.runners.actor_learner import step_s
 from engine.runners.chunks import CheckedChunk, ChunkError, ChunkReader, Orders, encode_orders
+from engine.runners.cluster_head import Cluster, HeadWatch
 from engine.runners.frame_mailbox import FrameMailbox
 from engine.runners.host_link import HostLink
 from engine.runners.node_load import NodeSampler
@@ -46,9 +43,9 @@ from engine.runners.remote_actor import Greeting, RemoteActor, difference, greet
 from engine.runners.remote_slot import Call, RemoteSlot
 from engine.runners.replay_factory import shared_replay
 from engine.runners.shared_state import SharedState
-from engine.runners.watchdog import GraceTime
 from engine.runners.worker_pool import LEAVE_S
 from engine.runtime.parent import killed_with_parent
+from engine.runtime.signals import signals_kept
 from engine.runtime.stopwatch import stopwatch
 
 _IN_FLIGHT = 2
@@ -60,9 +57,6 @@ _COLLECT_S = 0.05
 """Time to take over chunks between two updates."""
 _GET_S = 10.0
 _CLOSE_S = 5.0
-_HEAD_EVERY_S, _HEAD_TIMEOUT_S, _HEAD_TRIES = 1.0, 2.0, 5
-_HEAD_LIMIT_S = 30.0
-"""Seconds of silence after which the head counts as hung."""
 _WITHOUT_HEAD = "resume with --ray none or on another cluster"
 _NODE_LABEL = "ray.io/node-id"
 _HEALTH = {
@@ -92,20 +86,18 @@ class RayActors:
         """Slot whose reply is taken first."""
         self._unfit: list[str] = []
         """Nodes with other sources or another version."""
-        self._grace = GraceTime(_HEAD_LIMIT_S)
         self._any_built = False
         self.wire_bytes = 0
         self._class = ray.remote(_NodeActor)
         self._monitors: dict[str, _Monitor] = {}
         self._nodes_at = float("-inf")
-        self._closing = threading.Event()
         _connect(address)
-        self._seen = _look_at_cluster()
-        nodes, cores = len(self._seen.nodes), int(sum(self._seen.nodes.values()))
+        self._head = HeadWatch(ray.get_runtime_context().gcs_address, _look_at_cluster, self._head_is_gone)
+        nodes, cores = len(self._head.seen.nodes), int(self._head.seen.cores)
         link.log(f"Ray: {nodes} node{'s' if nodes > 1 else ''} with {cores} cores")
         if cores < config.num_actors:
             link.log(f"{config.num_actors - cores} of {config.num_actors} actors wait for a core", "warning")
-        threading.Thread(target=self._watch_head, name="ray head", daemon=True).start()
+        self._head.start()
 
     @property
     def cluster(self) -> RayActors:
@@ -130,7 +122,7 @@ class RayActors:
         now = time.monotonic()
         stall = max(0.0, now - self._collected_at - _STALL_S)
         self._collected_at = now
-        if now - self._seen.at > _HEAD_LIMIT_S and not self._grace.granted(stall):
+        if self._head.is_silent(now, stall):
             raise HopelessError(f"the head of the Ray cluster does not answer; {_WITHOUT_HEAD}")
         first = self._first = (self._first + 1) % len(self._slots)  # so that no actor has to wait for the others
         slots = [slot for slot in self._slots[first:] + self._slots[:first] if slot.awaited is not None]
@@ -143,7 +135,7 @@ class RayActors:
         late = awaited.keys() - set(ready)
         for slot in (awaited[reply] for reply in late):
             slot.since += stall
-            if slot.greeting is not None and self._seen.free_cores < 1:
+            if slot.greeting is not None and self._head.seen.free_cores < 1:
                 slot.since = now  # Ray does not tell whether it waits for a core or starts
             elif slot.is_late(now, self._heartbeat_s):
                 self._lost(slot, "it hung", suspect=slot.node)
@@ -160,9 +152,9 @@ class RayActors:
     def waits_for_core(self, index: int) -> bool:
         """Whether actor `index` has no process yet because every core of the cluster is taken."""
         starting = [slot.index for slot in self._slots if slot.greeting is not None]
-        if index not in starting or self._seen.free_cores >= 1:
+        if index not in starting or self._head.seen.free_cores >= 1:
             return False
-        have_cores = int(sum(self._seen.nodes.values()) - self._seen.free_cores) - (len(self._slots) - len(starting))
+        have_cores = int(self._head.seen.cores - self._head.seen.free_cores) - (len(self._slots) - len(starting))
         return starting.index(index) >= have_cores
 
     def machines(self) -> list[Machine]:
@@ -171,8 +163,7 @@ class RayActors:
     def close(self, leave_s: float = LEAVE_S) -> None:
         """Disconnect; Ray then kills the actors, whatever `leave_s` is. In a thread, because it may wait for a head
         that is gone."""
-        if not self._closing.is_set():
-            self._closing.set()
+        if self._head.close():
             closing = threading.Thread(target=ray.shutdown, name="ray shutdown", daemon=True)
             closing.start()
             closing.join(_CLOSE_S)
@@ -316,48 +307,18 @@ class RayActors:
 
     def _node_with_room(self, suspect: str) -> str:
         """The node, other than `suspect`, with the most cores that no actor of ours has; empty if there is none."""
-        used = [slot.node for slot in self._slots]
-        free = {
-            node: cores - used.count(node)
-            for node, cores in self._seen.nodes.items()
-            if node != suspect and node not in self._unfit
-        }
-        best = max(free, key=lambda node: free[node], default="")
-        return best if best and free[best] >= 1 else ""
+        return self._head.seen.node_with_room([slot.node for slot in self._slots], {suspect, *self._unfit})
 
-    def _watch_head(self) -> None:
-        """In a thread, because the head may not answer: look at the cluster once a second, and end this process with
-        one clear failure when the head is gone. Ray itself would retry for a minute, and then end it without a word."""
-        address = ray.get_runtime_context().gcs_address
-        failures = 0
-        while not self._closing.wait(_HEAD_EVERY_S):
-            try:
-                reach(address, _HEAD_TIMEOUT_S)
-            except OSError:
-                failures += 1
-            else:
-                failures = 0
-            if failures >= _HEAD_TRIES and not self._closing.is_set():
-                reason = f"the head of the Ray cluster at {address} is gone; {_WITHOUT_HEAD}"
-                self._link.send(Failed(reason=reason, traceback="", log_path="", checkpoint=None, final=True))
-                os._exit(1)
-            if not failures:
-                with contextlib.suppress(Exception):  # at the end, Ray disconnects meanwhile
-                    self._seen = _look_at_cluster()
+    def _head_is_gone(self) -> None:
+        """End this process with one clear failure. Ray itself would retry for a minute, and then end it silently."""
+        reason = f"the head of the Ray cluster at {self._head.address} is gone; {_WITHOUT_HEAD}"
+        self._link.send(Failed(reason=reason, traceback="", log_path="", checkpoint=None, final=True))
+        os._exit(1)
 
 
-@dataclass(frozen=True)
-class _Cluster:
-    """What the head knew at one time."""
-
-    at: float  # CLOCK_MONOTONIC
-    free_cores: float
-    nodes: dict[str, float]  # cores of each node that is alive
-
-
-def _look_at_cluster() -> _Cluster:
+def _look_at_cluster() -> Cluster:
     nodes = {node["NodeID"]: node["Resources"].get("CPU", 0.0) for node in ray.nodes() if node["Alive"]}
-    return _Cluster(time.monotonic(), ray.available_resources().get("CPU", 0.0), nodes)
+    return Cluster(time.monotonic(), ray.available_resources().get("CPU", 0.0), nodes)
 
 
 class _Monitor:
@@ -399,7 +360,7 @@ def _connect(address: str) -> None:
         options |= {"include_dashboard": False, "_system_config": _HEALTH}
     # Ray's workers import from the driver's working directory: that is the run's folder, which may come from someone
     # else.
-    with contextlib.chdir(Path.cwd().anchor), _signals_kept():
+    with contextlib.chdir(Path.cwd().anchor), signals_kept():  # Ray replaces their handlers
         try:
             ray.init(
                 address=address,
@@ -411,17 +372,6 @@ def _connect(address: str) -> None:
         except (ConnectionError, RuntimeError, ValueError, OSError, ray.exceptions.RayError) as error:
             lines = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
             raise UserError(f"--ray: {address}: {lines[0]}") from None
-
-
-@contextlib.contextmanager
-def _signals_kept() -> Iterator[None]:
-    """Restore the handlers of signals, which Ray replaces."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _reason(error: ray.exceptions.RayError) -> str:
