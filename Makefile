@@ -23,7 +23,7 @@ test-long: $(LONG_INSTALLED) test-oldest  ## the tests that take minutes
 
 test-oldest: $(OLDEST_INSTALLED)  ## learning, with the oldest packages that pyproject.toml accepts (downloads some 3 GB)
 	@$(OLDEST)/bin/python -m pytest -p no:cacheprovider tests/engine/agents tests/engine/buffers tests/engine/runners \
-		tests/engine/host tests/engine/envs/test_mario.py $(ARGS)
+		tests/engine/host tests/engine/envs/test_mario.py tests/engine/envs/test_mario_reference.py $(ARGS)
 
 check: $(DEV_INSTALLED)  ## format, lint, types, import contracts, documentation
 	@$(BIN)/ruff format --check .

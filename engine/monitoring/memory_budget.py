@@ -112,7 +112,7 @@ def _required_bytes(
 def observation_layout(config: RunConfig) -> tuple[tuple[int, ...], int, int]:
     """Shape of a frame, frames per observation and actions per mask, computed from the options alone.
 
-    They equal those of the game's `Spec` (tested in `tests/mario_tui/screens/test_new_run.py`), without building the
+    They equal those of the game's `Spec` (tested in `tests/mario_tui/data/test_form.py`), without building the
     game.
     """
     if config.game == "mario":

@@ -94,6 +94,13 @@ def table_of(app: MarioApp) -> RunsTable:
     return app.screen.query_one(RunsTable)
 
 
+def names(app: MarioApp) -> list[str]:
+    """The names of the runs in the table, in its order."""
+    table = table_of(app)
+    column = [str(key.value) for key in table.columns].index("run")
+    return [str(table.get_row_at(row)[column]) for row in range(table.row_count)]
+
+
 def said(app: MarioApp) -> str:
     return " ".join(str(notice.message) for notice in app._notifications)
 
@@ -110,3 +117,8 @@ async def opened(pilot: Pilot[Any]) -> Any:
 def text(dashboard: Any, panel: str) -> str:
     """The text of a panel."""
     return str(dashboard.query_one(f"#{panel}").render())
+
+
+def app_is_there(dashboard: Any) -> bool:
+    """Whether no other screen lies over the dashboard."""
+    return dashboard.app.screen is dashboard

@@ -1,10 +1,8 @@
-"""The agent: its target, exploration, automatic choices, and what a checkpoint restores."""
+"""The agent: its target, its updates and exploration."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,40 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from engine.agents import DoubleDQN, DuelingQNetwork
-from engine.agents import autotune as probe
-from engine.agents.autotune import choose, faster_precision, random_batch, still_valid, tune_batch_size
-from engine.agents.double_dqn import Precision
 from engine.agents.exploration import annealed, epsilon_ladder, random_actions
 from engine.agents.networks import ColumnsQNetwork
-from engine.buffers import Batch, NothingToSample, ReplayBuffer
-from engine.buffers.device.replay import DeviceReplayBuffer
-from engine.config.reading import make_config
-from engine.config.run_config import AUTO
-from engine.errors import UserError
-from engine.runners.learner import DivergedError
-from engine.runners.stats.counters import Counters
-from engine.runs.run import read_config
-from tests.support.learner import CONFIG, SPEC, feed, make_learner
+from engine.buffers import Batch
+from tests.support.agent import Table
 
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    """More threads only slow small networks down."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-class Table(nn.Module):
-    """Q-values looked up by the observation's only pixel."""
-
-    def __init__(self, rows: list[list[float]]) -> None:
-        super().__init__()
-        self.values = nn.Parameter(torch.tensor(rows))
-
-    def forward(self, obs: Tensor) -> Tensor:
-        return self.values[obs.flatten(1)[:, 0].long()]
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def batch(
@@ -209,73 +179,6 @@ def test_an_update_that_runs_out_of_memory_is_repeated_in_smaller_shares(shortag
         assert torch.allclose(ours, theirs, rtol=1e-3, atol=1e-4)
 
 
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """The clock of `autotune`, which only moves when a test advances it."""
-    clock = Clock()
-    monkeypatch.setattr(probe, "time", clock)
-    return clock
-
-
-class Clock:
-    now = 0.0
-
-    def perf_counter(self) -> float:
-        return self.now
-
-
-def test_tuned_batch_size_fits_and_is_faster(clock: Clock) -> None:
-    tables = [Table([[1.0, 2.0], [5.0, 4.0]]) for _ in range(2)]
-    agent, most = DoubleDQN(*tables, device=torch.device("cpu"), learning_rate=1e-9, precision="float32"), 128
-
-    def refuse(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        if inputs[0].shape[0] > most:
-            raise RuntimeError("MPS backend out of memory")
-        clock.now += 0.02  # what every update costs, however small: a batch of twice the size pays
-
-    def wait(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        clock.now += 0.001 * inputs[0].shape[0]  # now every sample costs the same, and no larger batch pays
-
-    def batch(size: int) -> Batch:
-        pixels = np.zeros((size, 1, 1, 1), np.uint8)
-        return Batch(pixels, np.zeros(size, np.int64), np.zeros(size, np.float32), pixels, np.zeros(size, np.float32))
-
-    hook = agent.online.register_forward_pre_hook(refuse)
-    assert tune_batch_size(agent, batch, 4096) == most
-    assert [tune_batch_size(agent, batch, held) for held in (100, 20)] == [64, 20]
-    hook.remove()
-    agent.online.register_forward_pre_hook(wait)
-    assert tune_batch_size(agent, batch, 4096) == 32
-
-
-def test_tuned_batch_size_fits_the_replay_even_if_it_is_smaller_on_resume() -> None:
-    tight = {"parallel_envs": 1, "num_processes": 5, "buffer_size": 100, "burnin": 40, "n_step": 2, "amp": False}
-    config = make_config({**tight, "runner": "parallel", "batch_size": "auto"})
-    chosen = choose(config, SPEC, torch.device("cpu"), 1, None, lambda text: None)
-    assert chosen.batch_size == 20
-    kept = {**chosen.state(), "batch_size": 4096}
-    assert choose(config, SPEC, torch.device("cpu"), 1, kept, lambda text: None).batch_size == 20
-
-
-def test_the_faster_precision_is_chosen(clock: Clock) -> None:
-    slow: set[str] = set()
-
-    def took(seconds: float) -> None:
-        clock.now += seconds
-
-    def build(precision: Precision) -> DoubleDQN:
-        networks = [DuelingQNetwork(4, (50, 60), 3) for _ in range(2)]
-        agent = DoubleDQN(*networks, device=torch.device("cpu"), learning_rate=1e-3, precision=precision)
-        if precision in slow:
-            agent.online.register_forward_pre_hook(lambda module, inputs: took(0.3))
-        agent.online.register_forward_pre_hook(lambda module, inputs: took(0.1))
-        return agent
-
-    for slower, faster in (("float32", "bfloat16"), ("bfloat16", "float32")):
-        slow = {slower}
-        assert faster_precision(build, random_batch(8, 4, (50, 60), 3)) == faster
-
-
 @pytest.mark.parametrize("tau", [0.25, 1.0])
 def test_the_target_moves_by_tau_after_so_many_updates(tau: float) -> None:
     agent = make_agent(sync_every=3, tau=tau)
@@ -340,125 +243,3 @@ def test_epsilon_ladder_of_ape_x() -> None:
     assert annealed(ladder, 0, 100).tolist() == [1.0] * 8
     assert annealed(ladder, 50, 100)[0] == pytest.approx(0.7)
     assert annealed(ladder, 500, 100) == pytest.approx(ladder)
-
-
-@pytest.mark.parametrize("where", ["host", "device"])
-@pytest.mark.parametrize("prioritized", [True, False])
-def test_updates_keep_the_replay_ratio(prioritized: bool, where: str) -> None:
-    learner = make_learner(dataclasses.replace(CONFIG, prioritized_replay=prioritized, replay_device=where))
-    assert isinstance(learner.replay, DeviceReplayBuffer) == (where == "device")
-    feed(learner, 120, seed=0)
-    learning_steps = 2 * 120 - 40
-    assert learner.updates == pytest.approx(learning_steps * 4 / 8, abs=8)
-
-
-def test_an_update_that_finds_nothing_to_sample_stays_due() -> None:
-    learner = make_learner()
-    feed(learner, 60, seed=0)
-    learner.count_env_steps(100)
-    due, replay = learner.due(), learner.replay
-    assert due > 0
-    learner.replay = make_learner().replay  # an empty one, as a ring is that others overwrite faster than it is read
-    with pytest.raises(NothingToSample):
-        learner.learn(1)
-    learner.replay = replay
-    assert learner.due() == due
-
-
-@pytest.mark.parametrize("where", ["host", "device"])  # which is the CPU, too
-def test_a_replay_that_does_not_fit_in_memory_is_refused_in_one_line(where: str) -> None:
-    with pytest.raises(UserError, match="--buffer-size: 1,000,000,000 transitions take"):
-        make_learner(dataclasses.replace(CONFIG, replay_device=where, buffer_size=10**9))
-
-
-@pytest.mark.parametrize(("runner", "times"), [("ddp", 1), ("parallel", 3)])
-def test_beta_anneals_with_the_updates_of_the_whole_run(runner: str, times: int) -> None:
-    config = dataclasses.replace(CONFIG, runner=runner, num_processes=3, beta_annealing=1e-3)
-    learner = make_learner(config, share=3)
-    feed(learner, 30, seed=0)
-    assert learner.updates > 10
-    assert learner.replay.beta == pytest.approx(0.4 + times * 1e-3 * learner.updates)
-
-
-def test_a_checkpoint_restores_weights_optimiser_counters_and_random_state(tmp_path: Path) -> None:
-    learner = make_learner()
-    feed(learner, 60, seed=0)
-    config = make_config({"device": "auto"})  # the run's; a learner's may name a device of its own
-    learner.write_checkpoint(tmp_path / "c", 120, config, {"who": "cares"}, {})
-    assert read_config(tmp_path / "c" / "config.toml") == config
-    again = make_learner(resume_from=tmp_path / "c")
-    assert again.updates == learner.updates > 10
-    assert again.replay.beta == learner.replay.beta
-    for mine, theirs in ((learner.agent.online, again.agent.online), (learner.agent.target, again.agent.target)):
-        for name, tensor in mine.state_dict().items():
-            assert torch.equal(tensor, theirs.state_dict()[name])
-    same = np.zeros((8, 4, 50, 60), np.uint8)
-    probe = Batch(same, np.arange(8) % 5, np.ones(8, np.float32), same, np.zeros(8, np.float32))
-    for each in (learner, again):  # the same next step, moments of the optimiser included
-        each.agent.update(probe, np.ones(8, np.float32))
-    for name, tensor in learner.agent.online.state_dict().items():
-        assert torch.equal(tensor, again.agent.online.state_dict()[name])
-    assert learner._random.bit_generator.state == again._random.bit_generator.state
-
-
-def test_a_replay_in_files_with_a_checkpoint_of_its_own_is_learned_from_on_resume(tmp_path: Path) -> None:
-    config = dataclasses.replace(CONFIG, replay_device="files", checkpoint_replay=True)
-    learner = make_learner(config, replay_folder=tmp_path / "replay")
-    feed(learner, 60, seed=0)
-    learner.write_checkpoint(tmp_path / "c", 120, config, {}, {})
-    feed(learner, 20, seed=1)  # what came after it is lost
-    learner.close()
-    again = make_learner(config, resume_from=tmp_path / "c", replay_folder=tmp_path / "replay")
-    updates = again.updates
-    feed(again, 20, seed=2)
-    assert again.updates == pytest.approx(updates + 20 * 2 * 4 / 8, abs=1)
-    again.close()
-
-
-def test_a_loss_that_is_not_finite_ends_the_run() -> None:
-    learner = make_learner()
-    with pytest.raises(DivergedError, match="try a lower --learning-rate"):
-        feed(learner, 60, seed=0, reward=float("nan"))
-
-
-def test_counters_resume() -> None:
-    counters = Counters()
-    counters.env_steps, counters.frames = 800, 3200
-    counters.record_episode(250.0)
-    again = Counters(counters.state())
-    assert (again.env_steps, again.frames, again.episodes, again.mean_return) == (800, 3200, 1, 250.0)
-    assert again.wall_s >= counters.state()["wall_s"] - 1e-3
-    again.stop_clock()
-    held = again.wall_s
-    assert again.wall_s == held
-
-
-def test_options_on_resume_override_the_choices_of_the_checkpoint(tmp_path: Path) -> None:
-    before = dataclasses.replace(CONFIG, amp=False)
-    learner = make_learner(before)
-    learner.agent.accumulate = 2  # memory had run out
-    learner.write_checkpoint(tmp_path / "c", 0, before, {}, {})
-    assert make_learner(before, resume_from=tmp_path / "c").agent.accumulate == 2
-    assert make_learner(dataclasses.replace(before, accumulate=4), resume_from=tmp_path / "c").agent.accumulate == 4
-    chosen = {"device": "cpu", "precision": "bfloat16", "batch_size": 64, "threads": 2}
-    automatic = dataclasses.replace(CONFIG, batch_size=AUTO)
-    for old, new, given in (
-        (automatic, automatic, set()),
-        (before, CONFIG, {"precision", "batch_size"}),
-        (CONFIG, automatic, {"batch_size"}),
-        (automatic, dataclasses.replace(automatic, runner="ddp"), {"threads"}),
-    ):
-        assert chosen.keys() - still_valid(chosen, old, new).keys() == given
-
-
-def test_a_longer_window_on_resume_leaves_no_entry_whose_window_is_not_complete(tmp_path: Path) -> None:
-    before = dataclasses.replace(CONFIG, checkpoint_replay=True, buffer_size=100)
-    learner = make_learner(before)
-    feed(learner, 140, seed=0)
-    learner.write_checkpoint(tmp_path / "c", 280, before, {}, {})
-    again = make_learner(dataclasses.replace(before, n_step=9), resume_from=tmp_path / "c")
-    assert isinstance(again.replay, ReplayBuffer)
-    random = np.random.default_rng(0)
-    for _ in range(40):
-        sample = again.replay.sample(32, random)[1]
-        assert again.replay.storage.sampleable(sample.lanes, sample.entries).all()

@@ -8,22 +8,18 @@ from typing import Any
 
 import pytest
 from PIL import Image
-from textual.pilot import Pilot
 from textual.widgets import Input
 
-from engine.host.client import HostClient, HostGone
 from engine.protocol.commands import Stop
-from engine.protocol.messages import Changed, Evaluation, Phase
+from engine.protocol.messages import Changed, Evaluation
 from engine.runs.run import Run
 from mario_tui.app import MarioApp
-from mario_tui.data.feed import Feed
 from mario_tui.screens import remembered
 from mario_tui.screens.actor import ActorScreen
-from mario_tui.screens.dashboard import TICK_S
 from mario_tui.screens.home import HomeScreen
 from mario_tui.screens.tune import TuneScreen
 from mario_tui.widgets.panels.game import GameView
-from tests.support.app import opened, said, text, until
+from tests.support.app import app_is_there, opened, said, text, until
 from tests.support.source import serving
 
 
@@ -33,25 +29,6 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     folder = tmp_path_factory.mktemp("served")
     with serving(folder, "--rate", "50", "--lanes", "40", "--history", "20000") as run:
         yield run
-
-
-@pytest.fixture(scope="module")
-def still(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
-    """A run that stands still, once it is paused: what is measured on its charts stays true."""
-    with serving(tmp_path_factory.mktemp("still"), "--rate", "50", "--lanes", "4", "--history", "20000") as run:
-        yield run
-
-
-async def paused(pilot: Pilot[Any]) -> Any:
-    """The dashboard of a run that has been paused, with all there is of it."""
-    dashboard = await opened(pilot)
-    if "paused" not in text(dashboard, "header"):
-        await pilot.press("p")
-    await until(pilot, lambda: "paused" in text(dashboard, "header"), "the pause")
-    count = -1
-    while count != (count := len(dashboard.shown.points)):
-        await pilot.pause(1.5 * TICK_S)
-    return dashboard
 
 
 def in_sight(dashboard: Any) -> set[str]:
@@ -168,116 +145,6 @@ def test_what_was_remembered_may_be_damaged(tmp_path: Path) -> None:
         assert remembered.recall("dashboard") == remembered.Remembered()
     remembered.remember("dashboard", remembered.Remembered(hidden=["log"]))
     assert remembered.recall("dashboard").hidden == ["log"]
-
-
-# ---------------------------------------------------------------------------------------------- charts
-
-
-async def test_every_kind_of_event_is_marked(still: Run) -> None:
-    async with MarioApp(open_run=still).run_test(size=(120, 40)) as pilot:
-        dashboard = await paused(pilot)
-        last = dashboard.shown.points[-1].env_steps
-        phase = Phase(env_steps=last // 2, phase=2, phases=3, name="holes")
-        dashboard.feed.replay([phase])
-        await until(pilot, lambda: "p" in text(dashboard, "chart-return").splitlines()[-1], "the phase's letter")
-
-
-async def test_keys_of_the_charts(still: Run) -> None:
-    async with MarioApp(open_run=still).run_test(size=(120, 40)) as pilot:
-        dashboard = await paused(pilot)
-        look, chart = dashboard.view, dashboard.charts[0]
-        await pilot.press("plus")
-        first, last = dashboard.curves.reach("steps")
-        assert look.window.span == pytest.approx((last - first) / 2, rel=0.1)
-        assert look.window.end is None  # follows the newest
-        assert "zoom" in text(dashboard, "chart-return")
-        await pilot.press("comma")
-        assert look.window.end < last
-        await pilot.press("shift+right", "full_stop")
-        assert look.window.end is None
-        await pilot.press("minus", "minus")  # the run has grown meanwhile: once may not be all
-        assert look.window.span is None
-        await pilot.press("equals_sign", "plus", "shift+left", "0")
-        assert (look.window.span, look.window.end) == (None, None)
-
-        await pilot.press("left")
-        assert look.cursor is not None
-        newest = look.cursor
-        await pilot.press("left", "left")
-        first, last = dashboard.curves.reach("steps")  # it has grown meanwhile
-        assert newest - look.cursor == pytest.approx(2 * (last - first) / chart.columns, rel=0.3)
-        for other in dashboard.charts:  # all charts show the same place
-            assert " at " in text(dashboard, other.id)
-            assert "│" in text(dashboard, other.id)
-        assert "◆" in text(dashboard, "chart-return").splitlines()[0]
-        await pilot.press("right", "right")
-        assert look.cursor == pytest.approx(newest, rel=0.1)
-        await pilot.press("escape")
-        assert look.cursor is None
-        assert app_is_there(dashboard)
-
-        await pilot.press("m")
-        assert "ema 0.6" in text(dashboard, "chart-loss")
-        await pilot.press("m", "m", "m")
-        assert "ema" not in text(dashboard, "chart-loss")
-        await pilot.press("5", "l")
-        assert [chart.logarithmic for chart in dashboard.charts] == [False, True, False]
-        assert "log" in text(dashboard, "chart-loss").splitlines()[0]
-        await pilot.press("1", "l")  # no chart in hand: all of them
-        assert all(chart.logarithmic for chart in dashboard.charts)
-        await pilot.press("l")
-        assert not any(chart.logarithmic for chart in dashboard.charts)
-        await pilot.press("t")
-        assert "training time" in text(dashboard, "chart-q")
-        await pilot.press("t")
-        assert "to now" in text(dashboard, "chart-q")
-        await pilot.press("t")
-        assert look.axis == "steps"
-
-
-def app_is_there(dashboard: Any) -> bool:
-    return dashboard.app.screen is dashboard
-
-
-async def test_the_mouse_on_a_chart(still: Run) -> None:
-    async with MarioApp(open_run=still).run_test(size=(120, 40)) as pilot:
-        dashboard = await paused(pilot)
-        look, chart = dashboard.view, dashboard.charts[0]
-        first, last = dashboard.curves.reach("steps")
-        middle = 8 + chart.columns // 2
-        await pilot.hover(chart, offset=(middle, 3))
-        assert look.cursor == pytest.approx((first + last) / 2, rel=0.05)
-        assert " at " in text(dashboard, "chart-loss")
-        await pilot._post_mouse_events([_scroll_up()], widget=chart, offset=(middle, 3), button=0)
-        low, high = look.window.bounds(first, last)
-        assert low < look.cursor < high
-        assert look.window.end == pytest.approx(last * 0.75, rel=0.1)
-        await pilot.mouse_down(chart, offset=(middle, 3))
-        await pilot.hover(chart, offset=(middle + 10, 3))
-        await pilot.mouse_up(chart, offset=(middle + 10, 3))
-        assert look.window.bounds(first, last)[0] < low
-        await pilot.hover(dashboard.actors)
-        await until(pilot, lambda: look.cursor is None, "no crosshair")
-
-
-def _scroll_up() -> Any:
-    from textual.events import MouseScrollUp
-
-    return MouseScrollUp
-
-
-async def test_an_unchanged_panel_is_not_sent_again(tmp_path: Path) -> None:
-    with serving(tmp_path, "--rate", "50", "--lanes", "4", "--history", "20000") as run:
-        async with MarioApp(open_run=run).run_test(size=(120, 40)) as pilot:
-            dashboard = await opened(pilot)
-            await pilot.press("p")
-            await until(pilot, lambda: "paused" in text(dashboard, "header"), "the pause")
-            chart = dashboard.charts[0]
-            chart.repaint()
-            before, chart._dirty_regions = chart._lines, set()
-            chart.repaint()
-            assert chart._lines == before
-            assert not chart._dirty_regions
 
 
 # ---------------------------------------------------------------------------------------------- actors
@@ -459,12 +326,3 @@ async def test_a_storm_of_sizes_is_harmless(served: Run) -> None:
         await until(pilot, lambda: "actors" in in_sight(dashboard), "the dashboard")
         assert dashboard.query_one("#header").size.width == 80
         assert "running" in text(dashboard, "header")
-
-
-def test_a_connection_that_comes_after_the_end_is_closed(still: Run) -> None:
-    feed, client = Feed(), HostClient(still)
-    feed.close()
-    feed.follow(client)
-    with pytest.raises(HostGone):
-        while True:  # what was on its way
-            client.receive()

@@ -8,34 +8,22 @@ from typing import Any
 
 import psutil
 import pytest
-from textual.command import CommandPalette
-from textual.pilot import Pilot
 from textual.widgets import Input, Static
 
 from engine.config.command_line import command_line
 from engine.config.reading import make_config
-from engine.runs.annotation import ANNOTATION_FILE, Annotation, read_annotation
 from mario_tui.app import READ_ONLY, MarioApp
-from mario_tui.commands.runs import record_as_dict
 from mario_tui.commands.train import training_parser
-from mario_tui.data.keys import KEYS, PLACES, Place, keys_in, shown_name
-from mario_tui.launch import busy_warning, make_plan
+from mario_tui.data.keys import keys_in
+from mario_tui.launch import make_plan
 from mario_tui.screens import remembered
-from mario_tui.screens.annotate import AnnotateScreen
-from mario_tui.screens.compare import CompareScreen
 from mario_tui.screens.dashboard import DashboardScreen
 from mario_tui.screens.dialogs import ConfirmScreen, HelpScreen, TextScreen
 from mario_tui.screens.home import HomeScreen
 from mario_tui.screens.new_run import NewRunScreen
 from mario_tui.widgets.runs_table import RunsTable
-from tests.support.app import folder_of_runs, hold, said, start, table_of, until
-from tests.support.program import PATIENCE_S, FinishedRun, kill_hosts
-
-
-def names(app: MarioApp) -> list[str]:
-    table = table_of(app)
-    column = [str(key.value) for key in table.columns].index("run")
-    return [str(table.get_row_at(row)[column]) for row in range(table.row_count)]
+from tests.support.app import folder_of_runs, hold, names, said, start, table_of, until
+from tests.support.program import PATIENCE_S, kill_hosts
 
 
 async def test_a_real_run_is_followed_until_it_is_lost(tmp_path: Path) -> None:
@@ -276,92 +264,7 @@ async def test_a_live_run_gets_no_command_in_read_only(tmp_path: Path) -> None:
     kill_hosts(tmp_path)
 
 
-# ---------------------------------------------------------------------------------------------- one table
-
-
-async def screens(app: MarioApp, pilot: Pilot[Any]) -> dict[Place, Any]:
-    """Every kind of screen, one after the other, with the keys that lead there."""
-    found: dict[Place, Any] = {}
-    for place, there in (("home", ""), ("form", "n"), ("compare", "c"), ("dashboard", "enter")):
-        if there:
-            await pilot.press(there)
-        found[place] = app.screen  # type: ignore[index]
-        if there:
-            await pilot.press("escape")
-            assert isinstance(app.screen, HomeScreen)
-    return found
-
-
-async def test_help_palette_and_bindings_agree(tmp_path: Path) -> None:
-    folder_of_runs(tmp_path, one="finished")
-    app = MarioApp(run_dir=str(tmp_path))
-    async with app.run_test(size=(120, 40)) as pilot:
-        found = await screens(app, pilot)
-        await pilot.press("question_mark")
-        assert isinstance(app.screen, HelpScreen)
-        help = "\n".join("".join(s.text for s in line) for line in app.console.render_lines(
-            app.screen.query_one("#keys", Static).visual._renderable, app.console.options.update_width(100)  # type: ignore[attr-defined]
-        ))  # fmt: skip
-        for place in PLACES:
-            for key in keys_in(place):
-                line = next(line for line in help.splitlines() if line.strip().endswith(key.help))
-                assert line.split("  ")[0] == shown_name(key)
-        await pilot.press("escape")
-        for place, screen in found.items():
-            bound = {
-                (binding.action, binding.key)
-                for binding in screen._bindings.key_to_bindings.values()
-                for binding in binding
-            }
-            table = {(key.action, name) for key in keys_in(place) for name in key.keys.split(",")}
-            assert {pair for pair in bound if not pair[0].startswith(("app.", "screen."))} >= table
-            offered = [(command.title, command.help) for command in app.get_system_commands(screen)]
-            for key in (*keys_in(place), *keys_in("everywhere")):
-                command = (key.label, f"{key.help} · [b]{shown_name(key)}[/b]")
-                available = key.action != "command_palette" and screen.check_action(key.action, ())
-                assert (command in offered) is bool(available)
-    assert {key.place for key in KEYS} == set(PLACES)
-
-
-@pytest.mark.parametrize(
-    ("words", "screen"),
-    [("new run", NewRunScreen), ("compare", CompareScreen), ("copy", TextScreen), ("delete", ConfirmScreen)],
-)
-async def test_the_palette_does_it(words: str, screen: type, tmp_path: Path) -> None:
-    folder_of_runs(tmp_path, one="finished")
-    app = MarioApp(run_dir=str(tmp_path))
-    async with app.run_test(size=(80, 24)) as pilot:
-        await pilot.press("ctrl+p")
-        assert isinstance(app.screen, CommandPalette)
-        await pilot.press(*words)
-        await until(pilot, lambda: app.screen.query_one("#--container").query("CommandList"), "the list")
-        await until(pilot, lambda: app.screen.query_one("CommandList").option_count, "a hit")  # type: ignore[attr-defined]
-        await pilot.pause()
-        await pilot.press("enter")
-        await until(pilot, lambda: isinstance(app.screen, screen), words)
-
-
-@pytest.mark.long
-async def test_every_command_of_the_palette_runs_on_its_screen(finished_run: FinishedRun, tmp_path: Path) -> None:
-    shutil.copytree(finished_run.run.path, tmp_path / "runs" / "one")
-    app = MarioApp(run_dir=str(tmp_path / "runs"))
-    async with app.run_test(size=(80, 24)) as pilot:
-        home = app.screen
-        for command in list(app.get_system_commands(home)):
-            if command.title not in ("Quit", "Resume"):  # they leave; tested elsewhere
-                command.callback()
-                await pilot.pause()
-                while app.screen is not home:
-                    app.pop_screen()
-        await pilot.press("c")
-        compare = app.screen
-        for command in list(app.get_system_commands(compare)):
-            if app.screen is compare and command.title != "Quit":
-                command.callback()
-                await pilot.pause()
-                if isinstance(app.screen, HelpScreen | DashboardScreen):
-                    app.pop_screen()
-        assert app.screen is home  # Back and Home lead there
+# ---------------------------------------------------------------------------------------------- drawing
 
 
 async def test_nothing_is_drawn_of_a_screen_under_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -434,46 +337,3 @@ async def test_a_long_name_takes_the_room_of_another_column(tmp_path: Path) -> N
         table = table_of(app)
         await until(pilot, lambda: table.row_count, "the run")
         assert table.virtual_size.width <= 80
-
-
-async def test_tags_and_notes_are_shown_filtered_and_kept(tmp_path: Path) -> None:
-    one, two = folder_of_runs(tmp_path, one="finished", two="finished")
-    app = MarioApp(run_dir=str(tmp_path))
-    async with app.run_test(size=(120, 40)) as pilot:
-        await pilot.press("e")
-        await pilot.press("#")
-        await until(pilot, lambda: "got '#'" in str(app.screen.query_one("#error", Static).render()), "what was typed")
-        await pilot.press(*"Best, wide/net")
-        await until(pilot, lambda: "tags: each must be" in str(app.screen.query_one("#error", Static).render()), "why")
-        await pilot.press("enter")
-        assert isinstance(app.screen, AnnotateScreen)
-        await pilot.press(*["backspace"] * 4, "tab", *"second try", "enter")
-        await until(pilot, lambda: "best wide" in " ".join(map(str, table_of(app).get_row_at(0))), "the tags")
-        assert read_annotation(two) == Annotation(("best", "wide"), "second try")
-        await until(
-            pilot, lambda: "#best #wide\nsecond try" in str(app.screen.query_one("#preview-text").render()), "the note"
-        )
-        await pilot.press("slash", *"#best", "enter")
-        assert names(app) == ["two"]
-        await pilot.press("A", "escape")
-        assert len(table_of(app).marked) == 1
-        await pilot.press("A")
-        assert len(table_of(app).marked) == 2
-        await pilot.press("A")
-        assert not table_of(app).marked
-    assert [(list(run["tags"]), run["note"]) for run in map(record_as_dict, (two, one))] == [
-        (["best", "wide"], "second try"),
-        ([], ""),
-    ]
-    (one.path / ANNOTATION_FILE).write_text('{"tags": ["x"], "note": 7}')
-    assert read_annotation(one) == Annotation()
-
-
-def test_a_start_beside_other_runs_names_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    new, alive, _ended, paused = folder_of_runs(
-        tmp_path / "checkpoints", new="running", alive="running", ended="finished", paused="paused"
-    )
-    assert busy_warning(new) == ""  # a host that crashed leaves its record behind
-    with hold(alive), hold(paused):
-        assert busy_warning(new).startswith("alive is training on this machine as well; the runs share ")

@@ -1,0 +1,86 @@
+"""Automatic choices: batch size and precision."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from engine.agents import DoubleDQN, DuelingQNetwork
+from engine.agents import autotune as probe
+from engine.agents.autotune import choose, faster_precision, random_batch, tune_batch_size
+from engine.agents.double_dqn import Precision
+from engine.buffers import Batch
+from engine.config.reading import make_config
+from tests.support.agent import Table
+from tests.support.learner import SPEC
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The clock of `autotune`, which only moves when a test advances it."""
+    clock = Clock()
+    monkeypatch.setattr(probe, "time", clock)
+    return clock
+
+
+class Clock:
+    now = 0.0
+
+    def perf_counter(self) -> float:
+        return self.now
+
+
+def test_tuned_batch_size_fits_and_is_faster(clock: Clock) -> None:
+    tables = [Table([[1.0, 2.0], [5.0, 4.0]]) for _ in range(2)]
+    agent, most = DoubleDQN(*tables, device=torch.device("cpu"), learning_rate=1e-9, precision="float32"), 128
+
+    def refuse(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        if inputs[0].shape[0] > most:
+            raise RuntimeError("MPS backend out of memory")
+        clock.now += 0.02  # what every update costs, however small: a batch of twice the size pays
+
+    def wait(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        clock.now += 0.001 * inputs[0].shape[0]  # now every sample costs the same, and no larger batch pays
+
+    def batch(size: int) -> Batch:
+        pixels = np.zeros((size, 1, 1, 1), np.uint8)
+        return Batch(pixels, np.zeros(size, np.int64), np.zeros(size, np.float32), pixels, np.zeros(size, np.float32))
+
+    hook = agent.online.register_forward_pre_hook(refuse)
+    assert tune_batch_size(agent, batch, 4096) == most
+    assert [tune_batch_size(agent, batch, held) for held in (100, 20)] == [64, 20]
+    hook.remove()
+    agent.online.register_forward_pre_hook(wait)
+    assert tune_batch_size(agent, batch, 4096) == 32
+
+
+def test_tuned_batch_size_fits_the_replay_even_if_it_is_smaller_on_resume() -> None:
+    tight = {"parallel_envs": 1, "num_processes": 5, "buffer_size": 100, "burnin": 40, "n_step": 2, "amp": False}
+    config = make_config({**tight, "runner": "parallel", "batch_size": "auto"})
+    chosen = choose(config, SPEC, torch.device("cpu"), 1, None, lambda text: None)
+    assert chosen.batch_size == 20
+    kept = {**chosen.state(), "batch_size": 4096}
+    assert choose(config, SPEC, torch.device("cpu"), 1, kept, lambda text: None).batch_size == 20
+
+
+def test_the_faster_precision_is_chosen(clock: Clock) -> None:
+    slow: set[str] = set()
+
+    def took(seconds: float) -> None:
+        clock.now += seconds
+
+    def build(precision: Precision) -> DoubleDQN:
+        networks = [DuelingQNetwork(4, (50, 60), 3) for _ in range(2)]
+        agent = DoubleDQN(*networks, device=torch.device("cpu"), learning_rate=1e-3, precision=precision)
+        if precision in slow:
+            agent.online.register_forward_pre_hook(lambda module, inputs: took(0.3))
+        agent.online.register_forward_pre_hook(lambda module, inputs: took(0.1))
+        return agent
+
+    for slower, faster in (("float32", "bfloat16"), ("bfloat16", "float32")):
+        slow = {slower}
+        assert faster_precision(build, random_batch(8, 4, (50, 60), 3)) == faster

@@ -1,0 +1,145 @@
+"""The learner: how often it updates, what it refuses, and what a checkpoint restores."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from engine.agents.autotune import still_valid
+from engine.buffers import Batch, NothingToSample, ReplayBuffer
+from engine.buffers.device.replay import DeviceReplayBuffer
+from engine.config.reading import make_config
+from engine.config.run_config import AUTO
+from engine.errors import UserError
+from engine.runners.learner import DivergedError
+from engine.runners.stats.counters import Counters
+from engine.runs.run import read_config
+from tests.support.learner import CONFIG, feed, make_learner
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.mark.parametrize("where", ["host", "device"])
+@pytest.mark.parametrize("prioritized", [True, False])
+def test_updates_keep_the_replay_ratio(prioritized: bool, where: str) -> None:
+    learner = make_learner(dataclasses.replace(CONFIG, prioritized_replay=prioritized, replay_device=where))
+    assert isinstance(learner.replay, DeviceReplayBuffer) == (where == "device")
+    feed(learner, 120, seed=0)
+    learning_steps = 2 * 120 - 40
+    assert learner.updates == pytest.approx(learning_steps * 4 / 8, abs=8)
+
+
+def test_an_update_that_finds_nothing_to_sample_stays_due() -> None:
+    learner = make_learner()
+    feed(learner, 60, seed=0)
+    learner.count_env_steps(100)
+    due, replay = learner.due(), learner.replay
+    assert due > 0
+    learner.replay = make_learner().replay  # an empty one, as a ring is that others overwrite faster than it is read
+    with pytest.raises(NothingToSample):
+        learner.learn(1)
+    learner.replay = replay
+    assert learner.due() == due
+
+
+@pytest.mark.parametrize("where", ["host", "device"])  # which is the CPU, too
+def test_a_replay_that_does_not_fit_in_memory_is_refused_in_one_line(where: str) -> None:
+    with pytest.raises(UserError, match="--buffer-size: 1,000,000,000 transitions take"):
+        make_learner(dataclasses.replace(CONFIG, replay_device=where, buffer_size=10**9))
+
+
+@pytest.mark.parametrize(("runner", "times"), [("ddp", 1), ("parallel", 3)])
+def test_beta_anneals_with_the_updates_of_the_whole_run(runner: str, times: int) -> None:
+    config = dataclasses.replace(CONFIG, runner=runner, num_processes=3, beta_annealing=1e-3)
+    learner = make_learner(config, share=3)
+    feed(learner, 30, seed=0)
+    assert learner.updates > 10
+    assert learner.replay.beta == pytest.approx(0.4 + times * 1e-3 * learner.updates)
+
+
+def test_a_checkpoint_restores_weights_optimiser_counters_and_random_state(tmp_path: Path) -> None:
+    learner = make_learner()
+    feed(learner, 60, seed=0)
+    config = make_config({"device": "auto"})  # the run's; a learner's may name a device of its own
+    learner.write_checkpoint(tmp_path / "c", 120, config, {"who": "cares"}, {})
+    assert read_config(tmp_path / "c" / "config.toml") == config
+    again = make_learner(resume_from=tmp_path / "c")
+    assert again.updates == learner.updates > 10
+    assert again.replay.beta == learner.replay.beta
+    for mine, theirs in ((learner.agent.online, again.agent.online), (learner.agent.target, again.agent.target)):
+        for name, tensor in mine.state_dict().items():
+            assert torch.equal(tensor, theirs.state_dict()[name])
+    same = np.zeros((8, 4, 50, 60), np.uint8)
+    probe = Batch(same, np.arange(8) % 5, np.ones(8, np.float32), same, np.zeros(8, np.float32))
+    for each in (learner, again):  # the same next step, moments of the optimiser included
+        each.agent.update(probe, np.ones(8, np.float32))
+    for name, tensor in learner.agent.online.state_dict().items():
+        assert torch.equal(tensor, again.agent.online.state_dict()[name])
+    assert learner._random.bit_generator.state == again._random.bit_generator.state
+
+
+def test_a_replay_in_files_with_a_checkpoint_of_its_own_is_learned_from_on_resume(tmp_path: Path) -> None:
+    config = dataclasses.replace(CONFIG, replay_device="files", checkpoint_replay=True)
+    learner = make_learner(config, replay_folder=tmp_path / "replay")
+    feed(learner, 60, seed=0)
+    learner.write_checkpoint(tmp_path / "c", 120, config, {}, {})
+    feed(learner, 20, seed=1)  # what came after it is lost
+    learner.close()
+    again = make_learner(config, resume_from=tmp_path / "c", replay_folder=tmp_path / "replay")
+    updates = again.updates
+    feed(again, 20, seed=2)
+    assert again.updates == pytest.approx(updates + 20 * 2 * 4 / 8, abs=1)
+    again.close()
+
+
+def test_a_loss_that_is_not_finite_ends_the_run() -> None:
+    learner = make_learner()
+    with pytest.raises(DivergedError, match="try a lower --learning-rate"):
+        feed(learner, 60, seed=0, reward=float("nan"))
+
+
+def test_counters_resume() -> None:
+    counters = Counters()
+    counters.env_steps, counters.frames = 800, 3200
+    counters.record_episode(250.0)
+    again = Counters(counters.state())
+    assert (again.env_steps, again.frames, again.episodes, again.mean_return) == (800, 3200, 1, 250.0)
+    assert again.wall_s >= counters.state()["wall_s"] - 1e-3
+    again.stop_clock()
+    held = again.wall_s
+    assert again.wall_s == held
+
+
+def test_options_on_resume_override_the_choices_of_the_checkpoint(tmp_path: Path) -> None:
+    before = dataclasses.replace(CONFIG, amp=False)
+    learner = make_learner(before)
+    learner.agent.accumulate = 2  # memory had run out
+    learner.write_checkpoint(tmp_path / "c", 0, before, {}, {})
+    assert make_learner(before, resume_from=tmp_path / "c").agent.accumulate == 2
+    assert make_learner(dataclasses.replace(before, accumulate=4), resume_from=tmp_path / "c").agent.accumulate == 4
+    chosen = {"device": "cpu", "precision": "bfloat16", "batch_size": 64, "threads": 2}
+    automatic = dataclasses.replace(CONFIG, batch_size=AUTO)
+    for old, new, given in (
+        (automatic, automatic, set()),
+        (before, CONFIG, {"precision", "batch_size"}),
+        (CONFIG, automatic, {"batch_size"}),
+        (automatic, dataclasses.replace(automatic, runner="ddp"), {"threads"}),
+    ):
+        assert chosen.keys() - still_valid(chosen, old, new).keys() == given
+
+
+def test_a_longer_window_on_resume_leaves_no_entry_whose_window_is_not_complete(tmp_path: Path) -> None:
+    before = dataclasses.replace(CONFIG, checkpoint_replay=True, buffer_size=100)
+    learner = make_learner(before)
+    feed(learner, 140, seed=0)
+    learner.write_checkpoint(tmp_path / "c", 280, before, {}, {})
+    again = make_learner(dataclasses.replace(before, n_step=9), resume_from=tmp_path / "c")
+    assert isinstance(again.replay, ReplayBuffer)
+    random = np.random.default_rng(0)
+    for _ in range(40):
+        sample = again.replay.sample(32, random)[1]
+        assert again.replay.storage.sampleable(sample.lanes, sample.entries).all()
