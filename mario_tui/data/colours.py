@@ -14,26 +14,21 @@ import msgspec
 from engine.runtime.files import read_bounded, write_atomically
 
 _MOST = 1000
-"""Maximum number of runs that are remembered; the oldest are dropped."""
+"""Maximum number of runs that are remembered; the oldest are forgotten."""
 _MAX_BYTES = 2**20
 
 
 def colours_of(runs: Sequence[str], *, save: bool = True) -> list[int]:
     """The number of each run's colour, by the runs' paths.
 
-    A run keeps its number, unless two of these runs have the same one: then the later one gets the smallest that is
-    free.
+    A run keeps its number as long as it is remembered. A new one gets the smallest that no remembered run has.
     """
     known = _load()
-    found: dict[str, int] = {}
+    taken, found = set(known.values()), dict[str, int]()
     for run in runs:
-        number = known.get(run)
-        if number is not None and number not in found.values():
-            found[run] = number
-    for run in runs:
-        if run not in found:
-            found[run] = next(number for number in itertools.count() if number not in found.values())
-    if save and any(known.get(run) != number for run, number in found.items()):
+        found[run] = known[run] if run in known else next(n for n in itertools.count() if n not in taken)
+        taken.add(found[run])
+    if save and not known.keys() >= found.keys():
         _save({**{run: number for run, number in known.items() if run not in found}, **found})
     return [found[run] for run in runs]
 

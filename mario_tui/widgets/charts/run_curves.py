@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Sequence
+from typing import TypeVar
 
 from engine.protocol.messages import Changed, Evaluation, Log, Noted, Phase, Point, Ready, Saved
 from mario_tui.widgets.charts.view import Axis
@@ -19,28 +20,24 @@ MARKS = {
     "r": "restart",
 }
 """Letters on the x-axis, the most common first."""
+_Stepped = TypeVar("_Stepped", Point, Evaluation)
 
 
 class Curves:
     """A run's points and marks, computed once per snapshot for all charts.
 
-    A resumed run may restart at an earlier step; the points it replaces are dropped, so that x only increases.
+    A resumed run may restart at an earlier step; the points and evaluations it replaces are dropped, so that x never
+    goes back.
     """
 
     def __init__(self, points: Sequence[Point] = (), others: Sequence[Noted] = ()) -> None:
-        kept: list[Point] = []
-        limit = math.inf
-        for point in reversed(points):
-            if point.env_steps < limit:
-                limit = point.env_steps
-                kept.append(point)
-        self.points = kept[::-1]
+        self.points = _last_pass(points, 1)
         self._steps = [float(point.env_steps) for point in self.points]
         self._wall = [point.wall_s for point in self.points]
-        self.marks = _marks(others)
-        """(environment steps, letter of `MARKS`), in order."""
-        self.evaluations = [event for event in others if isinstance(event, Evaluation)]
+        self.evaluations = _last_pass([event for event in others if isinstance(event, Evaluation)], 0)
         self.best = best_of(self.evaluations)
+        self.marks = _marks(others, self.best)
+        """(environment steps, letter of `MARKS`), in order."""
 
     def xs(self, axis: Axis) -> list[float]:
         """x of every point."""
@@ -58,9 +55,11 @@ class Curves:
         return xs[0], max(xs[-1], *(self.x_of(step, axis) for step, _ in self.marks[-1:]), xs[0])
 
     def x_of(self, env_steps: float, axis: Axis) -> float:
-        """x of an event at a step; interpolated between points."""
-        if axis == "steps" or not self._steps:
+        """x of an event at a step; interpolated between points. NaN if it is unknown: a time without any point."""
+        if axis == "steps":
             return env_steps
+        if not self._steps:
+            return math.nan
         wall = self._wall_at(env_steps)
         return wall if axis == "time" else wall - self._wall[-1]
 
@@ -83,9 +82,19 @@ def best_of(evaluations: Sequence[Evaluation]) -> Evaluation | None:
     return next((event for event in reversed(evaluations) if event.best), None)
 
 
-def _marks(others: Sequence[Noted]) -> list[tuple[float, str]]:
+def _last_pass(events: Sequence[_Stepped], least: int) -> list[_Stepped]:
+    """The events that no later one precedes, with at least so many steps from one to the next."""
+    kept: list[_Stepped] = []
+    limit = math.inf
+    for event in reversed(events):
+        if event.env_steps <= limit:
+            limit = event.env_steps - least
+            kept.append(event)
+    return kept[::-1]
+
+
+def _marks(others: Sequence[Noted], best: Evaluation | None) -> list[tuple[float, str]]:
     marks: list[tuple[float, str]] = []
-    best = best_of([event for event in others if isinstance(event, Evaluation)])
     step, started = 0.0, False
     for event in others:
         step = float(getattr(event, "env_steps", step))

@@ -155,16 +155,21 @@ def test_the_mean_has_students_interval_and_ends_where_the_shortest_run_ends() -
 def test_a_run_keeps_its_colour(tmp_path: Path) -> None:
     assert colours_of(["a", "b", "c"]) == [0, 1, 2]
     assert colours_of(["c", "a"]) == [2, 0]
-    assert colours_of(["d", "b"]) == [0, 1]
-    assert colours_of(["a", "d"]) == [0, 1]  # they had the same
-    assert colours_of(["x", "c"], save=False) == [0, 2]
-    assert colours_of(["c", "x"]) == [2, 0]
+    assert colours_of(["d", "b"]) == [3, 1]  # the number of a run that is not compared now is not free
+    assert colours_of(["x", "y", "c"], save=False) == [4, 5, 2]
+    assert colours_of(["y", "d", "a"]) == [4, 3, 0]
+    assert len(set(colours_of([str(number) for number in range(1000)]))) == 1000
+    assert colours_of(["new"]) == [0]  # the oldest ones are forgotten
 
 
 def test_differences_name_what_is_missing_and_leave_out_what_is_equal() -> None:
     one, two = {"seed": 1, "lr": 0.1, "same": 3}, {"seed": 2, "lr": 0.1, "same": 3, "alpha": 0.6}
     assert differences([one, two]) == {"seed": ["1", "2"], "alpha": ["–", "0.6"]}
     assert same_but_seed({**one, "seed": 7}) == same_but_seed(one) != same_but_seed(two)
+    close = {"lr": 0.10000000001}
+    assert differences([one, one | close, {}]) == {"lr": ["0.1", "0.10000000001", "–"]}
+    assert same_but_seed(one) != same_but_seed(one | close)
+    assert differences([one, {}]) == {}  # nothing is known of the second run
     assert sorted(["run-10", "run-9", "Run-1", "a"], key=natural) == ["a", "Run-1", "run-9", "run-10"]
 
 

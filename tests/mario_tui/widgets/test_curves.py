@@ -105,6 +105,20 @@ def test_steps_done_again_after_a_resume_replace_the_old_ones() -> None:
     assert Curves().reach("steps") == Curves().reach("ago") == (0.0, 0.0)
 
 
+def test_evaluations_done_again_after_a_resume_replace_the_old_ones() -> None:
+    evaluations = [evaluation(10), evaluation(20), evaluation(30, best=True), evaluation(15, best=True), evaluation(20)]
+    curves = Curves([point(10), point(20)], evaluations)
+    assert [event.env_steps for event in curves.evaluations] == [10, 15, 20]
+    assert curves.best is evaluations[3]
+
+
+def test_an_evaluation_without_points_has_no_time() -> None:
+    curves = Curves((), [evaluation(10)])
+    assert curves.x_of(10, "steps") == 10
+    assert math.isnan(curves.x_of(10, "time"))
+    assert math.isnan(curves.x_of(10, "ago"))
+
+
 def test_marks_say_what_happened_and_where() -> None:
     ready = Ready(device="cpu", precision="float32", lane_threads=1, torch_threads=1)
     marks = Curves(
