@@ -15,7 +15,7 @@ from pathlib import Path
 from engine.config.run_config import RunConfig
 from engine.config.run_name import ACCEPTED, is_run_name
 from engine.errors import UserError
-from engine.runs.run import CONFIG_FILE, RECORD_FILE, Run, initial_record, path_digest, utf8_path
+from engine.runs.run import CONFIG_FILE, RECORD_FILE, Run, RunRecord, initial_record, path_digest, utf8_path
 from engine.runtime.files import is_own, read_bounded
 
 _CLOCK_TOLERANCE_S = 24 * 3600.0
@@ -83,15 +83,20 @@ def delete_run(run: Run) -> None:
 def list_runs(run_dir: str | Path | None = None) -> list[Run]:
     """Runs of this user, newest first: those in `run_dir`; without it, those in `checkpoints` of the working directory
     and all registered ones."""
+    return [run for run, _ in list_records(run_dir)]
+
+
+def list_records(run_dir: str | Path | None = None) -> list[tuple[Run, RunRecord]]:
+    """The same runs as `list_runs`, each with its record."""
     found = {path.parent.resolve() for path in Path(run_dir or RunConfig.run_dir).glob(f"*/{RECORD_FILE}")}
     if run_dir is None:
         found |= _registered()
-    dated = []
+    listed = []
     for path in found:
         with contextlib.suppress(UserError):
             if is_own(path) and is_own(path / RECORD_FILE):
-                dated.append((_plausible_date(Run(path).record().created_at), path))
-    return [Run(path) for _, path in sorted(dated, reverse=True)]
+                listed.append((Run(path), Run(path).record()))
+    return sorted(listed, key=lambda each: (_plausible_date(each[1].created_at), each[0].path), reverse=True)
 
 
 def _plausible_date(created_at: float) -> float:

@@ -29,6 +29,7 @@ from engine.protocol.messages import (
 )
 from engine.runs.recording import read_recording
 from engine.runs.run import Run
+from mario_tui.data.standing import Standing, end_state
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,17 @@ class Snapshot:
     connected: bool = False
     problem: str = ""
     """Why neither a host nor a recording could be read."""
+
+    @property
+    def standing(self) -> Standing | None:
+        """The run's state as its host told it; None if there is no host and none has told of an end."""
+        if isinstance(self.end, Failed):
+            return "failed"
+        if isinstance(self.end, Finished) and self.hello is not None:
+            return end_state(self.end.summary.env_steps, self.hello.steps, self.end.summary.reason)
+        if self.connected:
+            return "starting" if self.progress is None else self.progress.state
+        return None
 
     @property
     def live(self) -> bool:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
+import asyncio
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from itertools import islice
+from typing import Any
 
 from rich.text import Text
 from textual.app import ComposeResult
@@ -14,77 +15,47 @@ from textual.containers import Container
 from textual.widgets import Footer, Input, Static
 
 from engine.errors import UserError
-from engine.runs.registry import list_runs
+from engine.runs.registry import list_records
 from engine.runs.run import Run
 from engine.runtime.text import printable
 from mario_tui.data.colours import colours_of
-from mario_tui.data.differences import Configuration, Options, described, differences, natural, same_but_seed
-from mario_tui.data.feed import Feed, Snapshot
+from mario_tui.data.differences import (
+    described,
+    differences,
+    natural,
+    without_seed,
+)
 from mario_tui.data.format import counted
 from mario_tui.data.keys import bindings
-from mario_tui.data.standing import Standing, standing
+from mario_tui.screens.base import PlaceScreen
+from mario_tui.screens.followed_run import EVALUATION, FollowedRun, read_records
 from mario_tui.screens.panel_grid import DIGITS, PanelGrid
 from mario_tui.widgets.base.filter_input import FilterInput
 from mario_tui.widgets.charts.comparison import Comparison, Series, reach_of
-from mario_tui.widgets.charts.run_curves import Curves
 from mario_tui.widgets.charts.seeds import mean_over
 from mario_tui.widgets.charts.view import x_text
-from mario_tui.widgets.panels.compared_runs import ComparedRun, ComparedRunsPanel
+from mario_tui.widgets.panels.compared_runs import ComparedRun, ComparedRunsPanel, Key
 from mario_tui.widgets.panels.differences import DifferencesPanel
 
-_TICK_S = 0.5
+_TICK_S, _LOOK_S = 0.5, 2.0
 _MOST_OTHERS = 12
-_RETURN, _EVALUATION = "mean_return", "evaluation"
+_RETURN = "mean_return"
 _METRICS = {
     _RETURN: "Mean return",
-    _EVALUATION: "Evaluated return",
+    EVALUATION: "Evaluated return",
     "loss": "TD loss",
     "q_mean": "Q estimate",
     "env_steps_per_s": "Environment steps/s",
 }
 
 
-@dataclass
-class _Followed:
-    """A run, the source of its events, its options and last snapshot."""
-
-    run: Run
-    colour: int
-    options: Options
-    feed: Feed = field(default_factory=Feed)
-    seen: Snapshot = field(default_factory=Snapshot)
-    curves: Curves = field(default_factory=Curves)
-    standing: Standing = "finished"
-
-    def refresh(self) -> bool:
-        """Take the newest snapshot; returns whether it changes the charts."""
-        snapshot = self.feed.snapshot()
-        changed = snapshot.points != self.seen.points or snapshot.others is not self.seen.others
-        if changed:
-            self.curves = Curves(snapshot.points, snapshot.others)
-        changed |= snapshot.problem != self.seen.problem or snapshot.end is not self.seen.end
-        self.seen = snapshot
-        if changed:
-            with contextlib.suppress(UserError):
-                self.standing = standing(self.run.record())
-        return changed
-
-    def series(self, metric: str) -> Series:
-        curves = self.curves
-        if metric == _EVALUATION:
-            at = [float(event.env_steps) for event in curves.evaluations]
-            seconds = [curves.x_of(step, "time") for step in at]
-            return Series(self.run.name, self.colour, at, seconds, [event.mean_return for event in curves.evaluations])
-        return Series(self.run.name, self.colour, curves.xs("steps"), curves.xs("time"), curves.values(metric))
-
-
 @dataclass(frozen=True)
 class _Entry:
-    """What has one line in the charts: a run, or all runs of one configuration. `key` identifies it."""
+    """What has one line in the charts: a run, or the runs of one configuration that are not hidden."""
 
-    key: str
+    key: Key
     name: str
-    runs: Sequence[_Followed]
+    runs: Sequence[FollowedRun]
 
 
 class CompareScreen(PanelGrid):
@@ -101,10 +72,15 @@ class CompareScreen(PanelGrid):
         super().__init__()
         runs = sorted(runs, key=lambda run: natural(run.name))
         colours = colours_of([str(run.path) for run in runs], save=not read_only)
-        self._followed = [_Followed(run, colour, _options(run)) for run, colour in zip(runs, colours, strict=True)]
+        self._followed = [FollowedRun(run, colour) for run, colour in zip(runs, colours, strict=True)]
+        self._colours: dict[Key, int] = {}
+        """By configuration: the colour of its first run, whichever of its runs are shown."""
+        for followed in self._followed:
+            self._colours.setdefault(followed.configuration, followed.colour)
         self._averaged = False
-        self._hidden = {str(run.path) for run in hidden}
-        self._pinned: set[str] = set()
+        self._hidden: set[Key] = {str(run.path) for run in hidden}
+        self._pinned: set[Key] = set()
+        self._rows: Sequence[ComparedRun] = ()
 
     def compose(self) -> ComposeResult:
         self._runs, self._differences = ComparedRunsPanel(), DifferencesPanel()
@@ -126,20 +102,30 @@ class CompareScreen(PanelGrid):
 
     def on_mount(self) -> None:
         for followed in self._followed:
-            followed.feed.connect(followed.run)
+            followed.connect()
         self.restore()
         self.set_focus(self._runs)
         self.set_interval(_TICK_S, self._tick)
+        self.run_worker(self._look(), name="records")
         self._show()
 
     def on_unmount(self) -> None:
         for followed in self._followed:
-            followed.feed.close()
+            followed.close()
 
     def _tick(self) -> None:
         changed = [followed.refresh() for followed in self._followed]
         if any(changed):
             self._show()
+
+    async def _look(self) -> None:
+        """Read the records of runs without a host: one may have been resumed, or deleted."""
+        while True:
+            away = [followed for followed in self._followed if not followed.seen.connected]
+            records = await asyncio.to_thread(read_records, [followed.run for followed in away])
+            for followed, record in zip(away, records, strict=True):
+                followed.update(record)
+            await asyncio.sleep(_LOOK_S)
 
     # ------------------------------------------------------------------------------------------ what is shown
 
@@ -152,66 +138,67 @@ class CompareScreen(PanelGrid):
         self._show_values()
 
     def _entries(self) -> list[_Entry]:
-        """The runs that match the filter, pinned ones first."""
-        matching = [followed for followed in self._followed if self._matches(followed)]
-        if not self._averaged:
-            entries = [_Entry(str(each.run.path), each.run.name, [each]) for each in matching]
-        else:
-            groups: dict[Configuration, list[_Followed]] = {}
-            for each in matching:
-                groups.setdefault(same_but_seed(each.options), []).append(each)
-            names = list(differences([dict(key) for key in groups]))
-            entries = [
-                _Entry(f"mean of {runs[0].run.path}", _name_of_group(runs, names), runs) for runs in groups.values()
-            ]
+        """What matches the filter, pinned ones first."""
+        groups: dict[Key, list[FollowedRun]] = {}
+        for each in self._followed:
+            if self._matches(each) and not (self._averaged and str(each.run.path) in self._hidden):
+                groups.setdefault(self._key(each), []).append(each)
+        names = _names_of(list(groups.values())) if self._averaged else [runs[0].run.name for runs in groups.values()]
+        entries = [_Entry(key, name, runs) for (key, runs), name in zip(groups.items(), names, strict=True)]
         return sorted(entries, key=lambda entry: entry.key not in self._pinned)
 
-    def _matches(self, followed: _Followed) -> bool:
+    def _key(self, followed: FollowedRun) -> Key:
+        return followed.configuration if self._averaged else str(followed.run.path)
+
+    def _matches(self, followed: FollowedRun) -> bool:
         text = f"{followed.run.name} {described(followed.options, list(followed.options))}".lower()
-        return str(followed.run.path) in self._pinned or all(word in text for word in self._filter.words)
+        return self._key(followed) in self._pinned or all(word in text for word in self._filter.words)
 
     def _series(self, entry: _Entry, metric: str) -> Series:
         pinned = entry.key in self._pinned
         series = [each.series(metric) for each in entry.runs]
         if self._averaged:
-            return mean_over(series, entry.name, entry.runs[0].colour, pinned=pinned)
+            return mean_over(series, entry.name, self._colours[entry.key], pinned=pinned)
         (one,) = series
-        return Series(one.name, one.index, one.steps, one.seconds, one.values, pinned=pinned)
+        return replace(one, pinned=pinned)
 
     def _show(self) -> None:
         """Update everything that depends on the runs' data, the filter, and what is hidden or pinned."""
         entries = self._entries()
-        shown = [entry for entry in entries if entry.key not in self._hidden]
-        for metric, chart in self._charts.items():
-            chart.show([self._series(entry, metric) for entry in shown])
-        rows = [
+        self._rows = [
             ComparedRun(
                 entry.key,
                 entry.name,
                 self._series(entry, _RETURN),
-                entry.runs[0].standing,
+                list(dict.fromkeys(each.standing for each in entry.runs)),
                 hidden=entry.key in self._hidden,
-                problem=entry.runs[0].seen.problem,
+                problem=next((each.seen.problem for each in entry.runs if each.seen.problem), ""),
             )
             for entry in entries
         ]
-        if [row.key for row in rows] != self._runs.keys():
+        if [row.key for row in self._rows] != self._runs.keys():
             self._runs.refresh(layout=True)
-        self._rows = rows
-        first = [entry.runs[0] for entry in shown]
-        options = differences([each.options for each in first])
-        if self._averaged:
-            options.pop("seed", None)
-        self._differences.show([self._series(entry, _RETURN) for entry in shown], options)
+        shown = [entry for entry in entries if entry.key not in self._hidden]
+        returns = [row.series for row in self._rows if not row.hidden]
+        series = {
+            metric: [self._series(entry, metric) for entry in shown] for metric in self._charts if metric != _RETURN
+        }
+        series[_RETURN] = returns
+        self.view.reach = reach_of([each for of_chart in series.values() for each in of_chart], self.view.axis)
+        for metric, chart in self._charts.items():
+            chart.show(series[metric])
+        options = [entry.runs[0].options for entry in shown]
+        self._differences.show(returns, differences([*map(without_seed, options)] if self._averaged else options))
         self._show_title(len(shown))
-        self.draw_charts()
+        self._show_values()
 
     def _show_values(self) -> None:
         """The mean return of each run, at the crosshair or the newest."""
         cursor, axis = self.view.cursor, self.view.axis
         points = [row.series.at(math.inf if cursor is None else cursor, axis) for row in self._rows]
-        head = "last" if cursor is None else f"{x_text(cursor, axis).removesuffix(' steps')}"
-        self._runs.show(self._rows, head, [None if point is None else point[1] for point in points])
+        head = "last" if cursor is None else x_text(cursor, axis).removesuffix(" steps")
+        nothing = "all runs are hidden" if any(map(self._matches, self._followed)) else "no run matches the filter"
+        self._runs.show(self._rows, head, [None if point is None else point[1] for point in points], nothing)
 
     def _show_title(self, shown: int) -> None:
         text = Text(no_wrap=True, overflow="ellipsis")
@@ -236,7 +223,7 @@ class CompareScreen(PanelGrid):
     def action_show_hide_all(self) -> None:
         """Hide all runs but the pinned ones; if any is hidden, show all."""
         keys = {row.key for row in self._rows}
-        self._hidden = set() if self._hidden & keys else keys - self._pinned
+        self._hidden = self._hidden - keys if self._hidden & keys else self._hidden | (keys - self._pinned)
         self._show()
 
     def action_pin(self) -> None:
@@ -283,23 +270,30 @@ class CompareScreen(PanelGrid):
         self.app.exit()
 
 
-def compared_with_others(run: Run, *, read_only: bool = False) -> CompareScreen:
-    """The charts of one run; the newest other runs of its game are in the list, hidden."""
-    game = run.record().game
-    others = [other for other in list_runs(run.path.parent) if other.path != run.path]
-    of_game = list(islice((other for other in others if other.record().game == game), _MOST_OTHERS))
-    return CompareScreen([run, *of_game], hidden=of_game, read_only=read_only)
-
-
-def _options(run: Run) -> Options:
-    """A run's options; none if they can't be read."""
+async def compare_with_others(screen: PlaceScreen[Any], run: Run) -> None:
+    """Show the charts of one run; the newest other runs of its game are in the list, hidden. Errors are shown."""
     try:
-        return run.config().options()
-    except UserError:
-        return {}
+        others = await asyncio.to_thread(_others_of_its_game, run)
+    except UserError as error:
+        screen.notify(str(error), severity="error", timeout=10)
+    else:
+        read_only = screen.mario.read_only
+        screen.app.push_screen(CompareScreen([run, *others], hidden=others, read_only=read_only))
 
 
-def _name_of_group(runs: Sequence[_Followed], names: Sequence[str]) -> str:
-    """`3 × learning_rate=0.0001`: how many runs, and what sets their configuration apart."""
-    apart = described(runs[0].options, names) or runs[0].run.name
-    return printable(f"{len(runs)} × {apart}")
+def _others_of_its_game(run: Run) -> list[Run]:
+    """Raises `UserError` if the run is gone."""
+    game = run.record().game
+    listed = list_records(run.path.parent)
+    found = (other for other, record in listed if record.game == game and other.path != run.path)
+    return list(islice(found, _MOST_OTHERS))
+
+
+def _names_of(groups: Sequence[Sequence[FollowedRun]]) -> list[str]:
+    """`3 × learning_rate=0.0001`: how many runs, and their options that other configurations do not have."""
+    apart = differences([without_seed(runs[0].options) for runs in groups])
+    names = []
+    for at, runs in enumerate(groups):
+        options = " ".join(f"{name}={values[at]}" for name, values in apart.items()) if runs[0].options else ""
+        names.append(printable(f"{len(runs)} × {options or runs[0].run.name}"))
+    return names

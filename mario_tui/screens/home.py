@@ -21,7 +21,7 @@ from mario_tui.data.format import counted
 from mario_tui.data.keys import bindings
 from mario_tui.screens.annotate import AnnotateScreen
 from mario_tui.screens.base import PlaceScreen
-from mario_tui.screens.compare import CompareScreen, compared_with_others
+from mario_tui.screens.compare import CompareScreen, compare_with_others
 from mario_tui.screens.dialogs import ConfirmScreen, TextScreen
 from mario_tui.screens.new_run import NewRunScreen
 from mario_tui.screens.resuming import resume
@@ -188,10 +188,10 @@ class HomeScreen(PlaceScreen[None]):
     def action_mark_all(self) -> None:
         self.table.toggle_all_marks()
 
-    def action_compare(self) -> None:
+    async def action_compare(self) -> None:
         chosen = self.table.chosen()
         if len(chosen) == 1:
-            self.app.push_screen(compared_with_others(chosen[0].run, read_only=self.mario.read_only))
+            await compare_with_others(self, chosen[0].run)
         elif chosen:
             self.app.push_screen(CompareScreen([listed.run for listed in chosen], read_only=self.mario.read_only))
 

@@ -29,7 +29,7 @@ from engine.runs.checkpoints import find_policy
 from engine.runs.run import Run
 from mario_tui.data.feed import Feed
 from mario_tui.data.standing import Standing
-from mario_tui.screens.compare import compared_with_others
+from mario_tui.screens.compare import compare_with_others
 from mario_tui.screens.dialogs import ConfirmScreen, TextScreen
 from mario_tui.screens.evaluation import EvaluationScreen
 from mario_tui.screens.panel_grid import PanelGrid
@@ -107,8 +107,8 @@ class RunControl(PanelGrid):
         except UserError as error:
             self.notify(str(error), severity="error", timeout=10)
 
-    def action_compare(self) -> None:
-        self.app.push_screen(compared_with_others(self.run, read_only=self.mario.read_only))
+    async def action_compare(self) -> None:
+        await compare_with_others(self, self.run)
 
     def action_tune(self) -> None:
         def answered(changes: list[Set] | None) -> None:

@@ -79,24 +79,26 @@ def reach_of(series: Sequence[Series], axis: Axis) -> tuple[float, float]:
 
 
 class Comparison(Plot):
-    """The chart. It is redrawn only if a series has changed. Pinned series are drawn over the others, in bold."""
+    """The chart. Pinned series are drawn over the others, in bold."""
 
     def __init__(
         self, title: str, view: ChartView, *, id: str | None = None, name: str | None = None, number: int = 0
     ) -> None:
         super().__init__(title, view, id=id, name=name, number=number)
         self._series: Sequence[Series] = ()
+        self._reach: tuple[float, float] | None = None
+        """Reach of the view when the series were shown."""
 
     @property
     def series(self) -> Sequence[Series]:
         return self._series
 
     def show(self, series: Sequence[Series]) -> None:
-        """Show the series."""
+        """Show the series; drawn only if one of them, or the reach of the view, has changed."""
         shown = sorted(series, key=lambda each: each.pinned)
-        if shown != self._series or not self._lines:
-            self._series = shown
-            self.repaint()
+        if (shown, self.view.reach) != (self._series, self._reach) or not self._lines:
+            self._series, self._reach = shown, self.view.reach
+            self.draw()
 
     def fit_title(self, cells: int) -> None:
         # A tag's end tells more than its start.

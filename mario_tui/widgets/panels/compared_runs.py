@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -9,6 +10,7 @@ from rich.style import Style
 from rich.text import Text
 from textual.events import Click
 
+from mario_tui.data.differences import Configuration
 from mario_tui.data.format import number, shortened
 from mario_tui.data.standing import Standing
 from mario_tui.widgets.base.list_panel import ListPanel
@@ -16,17 +18,21 @@ from mario_tui.widgets.charts.comparison import Series
 from mario_tui.widgets.panels.header import SYMBOLS
 
 _VALUE = 9
-_STATE = 2
+"""Width of a column of values, if its head is no longer."""
+
+Key = str | Configuration
+"""Identifies a row: a run by its path, the runs of one configuration by that."""
 
 
 @dataclass(frozen=True)
 class ComparedRun:
     """A row: a run, or several of one configuration. `series` is its mean return."""
 
-    key: str
+    key: Key
     name: str
     series: Series
-    standing: Standing
+    standings: Sequence[Standing]
+    """The states of its runs, each once."""
     hidden: bool = False
     problem: str = ""
 
@@ -39,14 +45,17 @@ class ComparedRunsPanel(ListPanel):
         self._rows: Sequence[ComparedRun] = ()
         self._head = ""
         self._values: Sequence[float | None] = ()
+        self._nothing = ""
 
-    def keys(self) -> list[str]:
+    def keys(self) -> list[Key]:
         return [row.key for row in self._rows]
 
-    def show(self, rows: Sequence[ComparedRun], head: str, values: Sequence[float | None]) -> None:
-        """Show the rows with one mean return each; `head` tells where it was taken, such as `last`."""
-        if (rows, head, values) != (self._rows, self._head, self._values) or not self._lines:
-            self._rows, self._head, self._values = rows, head, values
+    def show(self, rows: Sequence[ComparedRun], head: str, values: Sequence[float | None], nothing: str) -> None:
+        """Show the rows with one mean return each; `head` tells where it was taken, such as `last`. `nothing`: why
+        there is no row, if there is none."""
+        shown = (rows, head, values, nothing)
+        if shown != (self._rows, self._head, self._values, self._nothing) or not self._lines:
+            self._rows, self._head, self._values, self._nothing = shown
             self.repaint()
 
     @property
@@ -62,17 +71,19 @@ class ComparedRunsPanel(ListPanel):
         if not height:
             return
         if not self._rows:
-            self.paint(self.text_lines(Text("no run matches the filter", style="dim"), width))
+            self.paint(self.text_lines(Text(self._nothing, style="dim"), width))
             return
         shown, index = self.rows_to_draw(max(1, height - 1)), self.index
         longest = max(len(_name(row)) for row in self._rows)
-        room = max(8, min(longest, width - 2 - 2 * (_VALUE + 1) - _STATE))
-        head = f"  {'run':<{room}} {self._head[:_VALUE]:>{_VALUE}} {'highest':>{_VALUE}}"
-        lines = [Text(head, style="bold")]
-        lines += [self._row(row, room, row == index and self.has_focus) for row in shown]
+        states = max(len(row.standings) for row in self._rows)
+        value = max(_VALUE, len(self._head))
+        room = max(8, min(longest, width - (2 + 1 + value + 1 + _VALUE + 1 + states)))
+        lines = [Text(f"  {'run':<{room}} {self._head:>{value}} {'highest':>{_VALUE}}", style="bold")]
+        lines += [self._row(row, room, value, row == index and self.has_focus) for row in shown]
         self.paint(self.text_lines(Text("\n", no_wrap=True).join(lines), width), note=self.position(shown))
 
-    def _row(self, at: int, room: int, here: bool) -> Text:
+    def _row(self, at: int, room: int, width: int, here: bool) -> Text:
+        """A row with a name of `room` cells, and a value of `width` cells."""
         row, value = self._rows[at], self._values[at]
         style = Style(color=row.series.colour, bold=row.series.pinned, dim=row.hidden)
         text = Text()
@@ -80,10 +91,11 @@ class ComparedRunsPanel(ListPanel):
         text.append(f"{shortened(_name(row), room):<{room}}", style=style + Style(reverse=here))
         if value is None:
             return text.append(f" {row.problem or 'no data yet'}", style="dim")
-        highest = max((y for y in row.series.values if y == y), default=None)
-        text.append(f" {number(value):>{_VALUE}} {number(highest):>{_VALUE}}", style="dim" if row.hidden else "")
-        symbol, colour = SYMBOLS[row.standing]
-        return text.append(f" {symbol}", style=colour)
+        highest = max(filter(math.isfinite, row.series.values), default=None)
+        text.append(f" {number(value):>{width}} {number(highest):>{_VALUE}} ", style="dim" if row.hidden else "")
+        for standing in row.standings:
+            text.append(*SYMBOLS[standing])
+        return text
 
     def on_click(self, event: Click) -> None:
         """Select a row; a double click opens it."""

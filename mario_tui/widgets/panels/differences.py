@@ -41,7 +41,8 @@ class DifferencesPanel(LineWidget):
         if not height:
             return
         if not self._options:
-            text = "all runs have the same options" if len(self._runs) > 1 else "only one run is shown"
+            few = "only one line is shown" if self._runs else "no line is shown"
+            text = "no option differs" if len(self._runs) > 1 else few
             self.paint(self.text_lines(Text(text, style="dim"), width))
             return
         named = {flag(name).removeprefix("--"): values for name, values in self._options.items()}

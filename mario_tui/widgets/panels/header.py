@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from engine.protocol.messages import Failed, Finished
+from engine.protocol.messages import Failed
 from mario_tui.data.feed import Snapshot
 from mario_tui.data.format import duration, fraction
-from mario_tui.data.standing import Standing, end_state
+from mario_tui.data.standing import Standing
 from mario_tui.widgets.base.panel import Panel, bar
 
 _REASON_LINES = 3
@@ -50,15 +50,12 @@ class RunHeader(Panel):
 
     def standing(self, snapshot: Snapshot) -> tuple[Standing, str]:
         """The state to show, and its reason."""
-        hello, progress, end = snapshot.hello, snapshot.progress, snapshot.end
-        _, state, reason = self.fallback
+        state, end = snapshot.standing, snapshot.end
+        if state is None:
+            return self.fallback[1:]
         if isinstance(end, Failed):
-            return "failed", end.reason
-        if hello is not None and isinstance(end, Finished):
-            return end_state(end.summary.env_steps, hello.steps, end.summary.reason), end.summary.reason
-        if snapshot.connected:
-            return "starting" if progress is None else progress.state, ""
-        return state, reason
+            return state, end.reason
+        return state, "" if end is None else end.summary.reason
 
     def compose_text(self, snapshot: Snapshot, width: int) -> Text:
         hello, progress = snapshot.hello, snapshot.progress
