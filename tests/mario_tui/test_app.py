@@ -217,7 +217,9 @@ def test_snapshot_of_the_dashboard(snap_compare: Any, size: tuple[int, int], tmp
     assert snap_compare(app, terminal_size=size, run_before=settle)
 
 
-@pytest.mark.parametrize("size", [(40, 12), (60, 50), (250, 70)])
+@pytest.mark.parametrize(
+    "size", [(40, 12), pytest.param((60, 50), marks=pytest.mark.long), pytest.param((250, 70), marks=pytest.mark.long)]
+)
 async def test_any_size_shows_the_run(size: tuple[int, int], tmp_path: Path) -> None:
     app = MarioApp(open_run=recorded_run(tmp_path))
     async with app.run_test(size=size) as pilot:

@@ -130,6 +130,7 @@ def test_a_signal_checkpoints_and_ends_in_order(signum: signal.Signals, tmp_path
     nobody_is_left(tmp_path)
 
 
+@pytest.mark.long
 def test_hangup_is_ignored_and_a_second_signal_ends_at_once(tmp_path: Path) -> None:
     with headless("--steps", "100000000", cwd=tmp_path) as process:
         first = read_event(process, "progress", state="running")
@@ -184,6 +185,7 @@ def test_a_killed_host_leaves_no_process_and_a_lost_run(tmp_path: Path) -> None:
     assert run.record().state == "lost"
 
 
+@pytest.mark.long
 def test_a_killed_display_stops_its_run_in_order(tmp_path: Path) -> None:
     with headless("--steps", "100000000", "--burnin", "200", cwd=tmp_path) as process:
         read_event(process, "progress", state="running")
@@ -193,6 +195,7 @@ def test_a_killed_display_stops_its_run_in_order(tmp_path: Path) -> None:
     assert checkpoints.newest(run) is not None
 
 
+@pytest.mark.long
 def test_periodic_checkpoints_rotate(tmp_path: Path) -> None:
     run_program("--no-ui", "--parallel-envs", "2", "--steps", "500", "--save-every", "100", "--keep", "2", cwd=tmp_path)
     steps = [checkpoints.verify(path).env_steps for path in checkpoints.committed(the_run(tmp_path))]

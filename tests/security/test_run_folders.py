@@ -321,6 +321,7 @@ def test_bad_manifests_are_one_line_that_tells_what_is_wrong(name: str, run: Run
 # ------------------------------------------------------------------------------------------ hosts of one run
 
 
+@pytest.mark.long
 def test_of_several_that_resume_at_once_one_starts_with_its_own_options(run: Run, tmp_path: Path) -> None:
     endless = [10_000_000 + number for number in range(3)]
     arguments = [sys.executable, "-m", "mario_tui", "--no-ui", "--log-format", "json", "--resume", run.name]

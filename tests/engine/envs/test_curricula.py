@@ -262,6 +262,7 @@ def assert_equal_ends(one: list[Any], other: list[Any]) -> None:
     assert found["extra"]["curriculum"] == wanted["extra"]["curriculum"]
 
 
+@pytest.mark.long
 def test_a_run_resumes_exactly_while_the_reward_is_blended(tmp_path: Path) -> None:
     whole = train(tmp_path / "whole", TETRIS, 960)
     phases = [(phase.env_steps, phase.phase, phase.phases) for phase in of_kind(Phase, whole)]

@@ -150,7 +150,7 @@ def play(env: MarioEnv, seed: int | None) -> list[Any]:
     return [env.reset(seed=seed), *(env.step(action) for action in (RUN, RUN, 4, NOOP) * 4)]
 
 
-@pytest.mark.parametrize("emulator", ["native", "nes-py"])
+@pytest.mark.parametrize("emulator", ["native", pytest.param("nes-py", marks=pytest.mark.long)])
 def test_seeds_make_episodes_reproducible(emulator: str) -> None:
     one, other = (MarioEnv(sticky=0.25, emulator=emulator) for _ in range(2))
     first, second = play(one, 7), play(one, None)

@@ -114,7 +114,7 @@ def test_sticky_actions_repeat_the_last_one() -> None:
     assert 16 < int((env.book[:, BUTTONS] == 0).sum()) < 48
 
 
-@pytest.mark.parametrize("emulator", ["native", "nes-py"])
+@pytest.mark.parametrize("emulator", ["native", pytest.param("nes-py", marks=pytest.mark.long)])
 def test_the_last_frame_of_a_truncated_episode_has_the_mark_of_the_held_button(emulator: str) -> None:
     task = MarioTask(actions="noop,A", sticky=0.5, stall_steps=3)
     goes_on, stands = (MarioLanes(task, 8, emulator=emulator, seed=1, restart=restart) for restart in (True, False))
@@ -130,7 +130,7 @@ def test_the_last_frame_of_a_truncated_episode_has_the_mark_of_the_held_button(e
         assert np.array_equal(frames[:, 0, 0] == 255, held)
 
 
-@pytest.mark.parametrize("emulator", ["native", "nes-py"])
+@pytest.mark.parametrize("emulator", ["native", pytest.param("nes-py", marks=pytest.mark.long)])
 def test_standing_still_is_truncated_and_not_terminated(emulator: str) -> None:
     env = MarioLanes(MarioTask(stall_steps=20), 1, emulator=emulator)
     env.reset()
@@ -139,7 +139,7 @@ def test_standing_still_is_truncated_and_not_terminated(emulator: str) -> None:
     assert step.lengths[0] == 20
 
 
-@pytest.mark.parametrize("emulator", ["native", "nes-py"])
+@pytest.mark.parametrize("emulator", ["native", pytest.param("nes-py", marks=pytest.mark.long)])
 def test_final_picture_is_kept_and_the_next_is_a_new_start(emulator: str) -> None:
     env = MarioLanes(MarioTask(noop_max=0), 1, emulator=emulator)
     start = env.reset()
@@ -191,7 +191,7 @@ def test_reaching_the_flag_ends_the_episode_with_the_bonus() -> None:
     assert step.lengths[lane] > 0
 
 
-@pytest.mark.parametrize("emulator", ["native", "nes-py"])
+@pytest.mark.parametrize("emulator", ["native", pytest.param("nes-py", marks=pytest.mark.long)])
 def test_the_game_ends_with_the_last_world(emulator: str) -> None:
     """After it the game waits for a button, and its clock never moves again."""
     env = MarioLanes(MarioTask(stage="game"), 1, emulator=emulator)
@@ -226,7 +226,7 @@ def test_random_stages_visit_many() -> None:
 
 
 @pytest.mark.parametrize("view", [*VIEWS.values(), View(8, 200, 3, 251, 31, 62)], ids=lambda view: str(view.shape))
-@pytest.mark.parametrize("emulator", ["native", "nes-py"])
+@pytest.mark.parametrize("emulator", ["native", pytest.param("nes-py", marks=pytest.mark.long)])
 def test_picture_is_the_area_mean_of_the_screen(emulator: str, view: View) -> None:
     env = MarioLanes(MarioTask(view=view), 1, emulator=emulator)
     env.reset()
@@ -296,7 +296,7 @@ def test_an_impossible_task_is_refused(options: dict[str, Any], complaint: str) 
     assert complaint in str(caught.value)
 
 
-@pytest.mark.parametrize("emulator", ["native", "nes-py"])
+@pytest.mark.parametrize("emulator", ["native", pytest.param("nes-py", marks=pytest.mark.long)])
 def test_a_file_that_is_no_cartridge_is_refused(emulator: str, tmp_path: Path) -> None:
     rom = tmp_path / "game.nes"
     rom.write_bytes(b"NES\x1a" + bytes(12))
@@ -304,7 +304,7 @@ def test_a_file_that_is_no_cartridge_is_refused(emulator: str, tmp_path: Path) -
         MarioLanes(MarioTask(), 1, emulator=emulator, rom=rom)
 
 
-@pytest.mark.parametrize("emulator", ["native", "nes-py"])
+@pytest.mark.parametrize("emulator", ["native", pytest.param("nes-py", marks=pytest.mark.long)])
 def test_spread_starts_cover_all_numbers_of_no_ops(emulator: str) -> None:
     env = MarioLanes(MarioTask(noop_max=5), 8, emulator=emulator, seed=3)
     env.spread_starts()
@@ -316,7 +316,7 @@ def test_spread_starts_cover_all_numbers_of_no_ops(emulator: str) -> None:
     env.close()
 
 
-@pytest.mark.parametrize("emulator", ["native", "nes-py"])
+@pytest.mark.parametrize("emulator", ["native", pytest.param("nes-py", marks=pytest.mark.long)])
 def test_the_small_view_shows_whether_a_is_held(emulator: str) -> None:
     """Each lane holds another action; no episode ends meanwhile."""
     env = MarioLanes(MarioTask(actions="noop,right+A,A", noop_max=0), 3, emulator=emulator)

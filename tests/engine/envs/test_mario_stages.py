@@ -45,6 +45,7 @@ def _named(info: Any) -> tuple[list[int], list[int]]:
     return info[:, INFO_WORLD].tolist(), info[:, INFO_STAGE].tolist()
 
 
+@pytest.mark.long
 def test_an_episode_of_the_whole_game_reports_the_flags_it_reached() -> None:
     path = policies.path_of("mario-1-1")
     assert path is not None

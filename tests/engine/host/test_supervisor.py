@@ -221,6 +221,7 @@ def test_a_runner_that_hangs_while_it_starts_is_stopped_at_once(tmp_path: Path) 
     nobody_is_left(tmp_path)
 
 
+@pytest.mark.long
 def test_clients_are_limited_and_who_comes_too_many_is_told(tmp_path: Path) -> None:
     with headless("--steps", "100000000", cwd=tmp_path) as process, contextlib.ExitStack() as clients:
         read_event(process, "progress", state="running")
@@ -242,6 +243,7 @@ def test_clients_are_limited_and_who_comes_too_many_is_told(tmp_path: Path) -> N
         assert process.returncode == 0
 
 
+@pytest.mark.long
 def test_a_host_that_is_suspended_keeps_no_client_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_module, "_ANSWER_S", 0.2)
     with headless("--steps", "100000000", cwd=tmp_path) as process:

@@ -70,6 +70,7 @@ def test_everybody_leaves_a_run_whose_host_is_suspended(suspended: Run, tmp_path
     assert suspended.is_alive()
 
 
+@pytest.mark.long
 def test_ctrl_c_again_and_again_ends_a_headless_run_whose_host_is_suspended(tmp_path: Path) -> None:
     with headless(*SNAKE, cwd=tmp_path) as program:
         read_event(program, "progress")

@@ -301,7 +301,9 @@ async def test_q_values_and_the_agents_view(served: Run, size: tuple[int, int], 
 # ---------------------------------------------------------------------------------------------- sizes
 
 
-@pytest.mark.parametrize("size", [(50, 20), (80, 24), (250, 70)])
+@pytest.mark.parametrize(
+    "size", [pytest.param((50, 20), marks=pytest.mark.long), (80, 24), pytest.param((250, 70), marks=pytest.mark.long)]
+)
 async def test_every_size_has_every_panel(served: Run, size: tuple[int, int]) -> None:
     """In place, by scrolling, or with the whole screen."""
     async with MarioApp(open_run=served).run_test(size=size) as pilot:

@@ -292,6 +292,7 @@ async def test_nothing_is_drawn_of_a_screen_under_another(tmp_path: Path, monkey
         assert "everything" not in drawn
 
 
+@pytest.mark.long
 async def test_sizes(tmp_path: Path) -> None:
     folder_of_runs(tmp_path, **{f"mario-1-1-20261120-0{index}0000": "finished" for index in range(9)})
     app = MarioApp(run_dir=str(tmp_path))

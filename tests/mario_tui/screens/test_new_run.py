@@ -61,7 +61,11 @@ async def test_the_form_shows_every_option_of_the_game_and_what_is_wrong(tmp_pat
 
 @pytest.mark.parametrize(
     ("on", "back", "size"),
-    [("enter", "up", (40, 12)), ("down", "shift+tab", (80, 24)), ("tab", "up", (40, 12))],
+    [
+        ("enter", "up", (40, 12)),
+        pytest.param("down", "shift+tab", (80, 24), marks=pytest.mark.long),
+        pytest.param("tab", "up", (40, 12), marks=pytest.mark.long),
+    ],
 )
 async def test_keys_lead_through_the_fields_to_the_start_button_and_back(
     on: str, back: str, size: tuple[int, int], tmp_path: Path
@@ -183,7 +187,9 @@ async def test_what_is_typed_after_enter_goes_to_the_next_field(tmp_path: Path) 
         assert focus(app) == "rom"
 
 
-@pytest.mark.parametrize("size", [(40, 12), (80, 12), (80, 24)])
+@pytest.mark.parametrize(
+    "size", [(40, 12), pytest.param((80, 12), marks=pytest.mark.long), pytest.param((80, 24), marks=pytest.mark.long)]
+)
 async def test_what_is_wrong_is_said_in_full_and_ctrl_r_says_why_it_does_not_start(
     size: tuple[int, int], tmp_path: Path
 ) -> None:
@@ -207,7 +213,7 @@ async def test_what_is_wrong_is_said_in_full_and_ctrl_r_says_why_it_does_not_sta
     assert not (tmp_path / "runs").exists()
 
 
-@pytest.mark.parametrize("size", [(40, 12), (80, 24)])
+@pytest.mark.parametrize("size", [(40, 12), pytest.param((80, 24), marks=pytest.mark.long)])
 async def test_the_error_of_the_focused_field_is_on_the_screen_while_it_is_typed(
     size: tuple[int, int], tmp_path: Path
 ) -> None:

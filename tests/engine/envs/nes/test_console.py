@@ -249,6 +249,7 @@ def test_wrong_arguments_are_refused(cartridge: Cartridge) -> None:
         console.picture(VIEWS["50x60"], np.zeros((2, 60, 50), np.uint8))
 
 
+@pytest.mark.long
 def test_the_cache_is_in_the_users_folder_and_contains_no_game(tmp_path: Path) -> None:
     code = (
         "import numpy as np; from engine.envs.emulators.nes import NesBatch, load_cartridge\n"
