@@ -29,6 +29,9 @@ class Adam:
     found_inf: Tensor | None = None
 
     def __init__(self, parameters: Sequence[Tensor], *, learning_rate: float) -> None:
+        device = parameters[0].device
+        # A tensor, so that a CUDA graph reads the current value. Its dtype is what the device's kernel computes with.
+        self._rate = torch.zeros((), dtype=torch.float64 if device.type == "cpu" else torch.float32, device=device)
         self.learning_rate = learning_rate
         self.param_groups: list[dict[str, Any]] = [{"params": list(parameters)}]
         self.state = [
@@ -40,6 +43,15 @@ class Adam:
             for parameter in parameters
         ]
 
+    @property
+    def learning_rate(self) -> float:
+        return self._learning_rate
+
+    @learning_rate.setter
+    def learning_rate(self, value: float) -> None:
+        self._learning_rate = value
+        self._rate.fill_(value)
+
     @torch.no_grad()
     def step(self) -> None:
         parameters = self.param_groups[0]["params"]
@@ -47,5 +59,5 @@ class Adam:
         adam(
             parameters, [parameter.grad for parameter in parameters], means, squares, [], steps,
             fused=True, grad_scale=self.grad_scale, found_inf=self.found_inf, amsgrad=False, beta1=0.9, beta2=0.999,
-            lr=self.learning_rate, weight_decay=0.0, eps=EPSILON, maximize=False,
+            lr=self._rate, weight_decay=0.0, eps=EPSILON, maximize=False,
         )  # fmt: skip

@@ -15,9 +15,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from engine.agents.double_dqn import DoubleDQN, Losses, is_out_of_memory, release_memory
+from engine.agents.double_dqn import DoubleDQN, UpdateResult, result_of
 from engine.buffers import Batch
 from engine.buffers.device.storage import Array, TensorBatch
+from engine.runtime.devices import is_out_of_memory, release_memory
 from engine.runtime.stopwatch import stopwatch
 
 _BUCKET_BYTES = 2**20
@@ -69,7 +70,7 @@ class AllreduceDQN(DoubleDQN):
                 tensor.copy_(place)
         self.updates = int(updates.item())
 
-    def update(self, batch: Batch | TensorBatch, weights: Array) -> Losses:
+    def update(self, batch: Batch | TensorBatch, weights: Array) -> UpdateResult:
         """One optimiser step of all ranks with the mean of their gradients.
 
         Raises `RuntimeError` if a rank runs out of memory even with single samples.
@@ -92,7 +93,7 @@ class AllreduceDQN(DoubleDQN):
             self._on_out_of_memory(self.accumulate)
         ranks = dist.get_world_size()
         self.apply([gradient / ranks for gradient in self._reduced_gradients()])
-        return self._join(batch, parts)
+        return result_of(batch, torch.cat(parts, 1))
 
     def _backward(self, batch: Batch | TensorBatch, weights: Array, parts: list[Tensor]) -> None:
         self._reductions.clear()
@@ -102,11 +103,11 @@ class AllreduceDQN(DoubleDQN):
             parameter.grad = None
         shares = self._shares(len(weights))
         for share in shares:
-            loss, *found = self._loss(batch, weights, share)
+            loss, found = self._loss(batch, weights, share)
             self._reducing = share is shares[-1]
             with stopwatch("backward"):
                 torch.autograd.backward(self._scaler.scale(loss), inputs=self._parameters)
-            parts.append(torch.stack(found))
+            parts.append(found)
 
     def _on_gradient(self, parameter: Tensor) -> None:
         """Called by the backward pass for each gradient; starts the reductions that are next in order."""

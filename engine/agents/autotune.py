@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from engine.agents.double_dqn import DoubleDQN, Precision, gpu_precision, is_out_of_memory, release_memory, synchronise
+from engine.agents.double_dqn import DoubleDQN
 from engine.agents.networks import make_networks
 from engine.buffers import Batch
 from engine.config.run_config import AUTO, RunConfig
 from engine.envs.vec_env import Spec
+from engine.runtime.devices import Precision, gpu_precision, is_out_of_memory, release_memory, synchronise
 
 BATCH_SIZES = (32, 64, 128, 256, 512, 1024, 2048, 4096)
 _MIN_SPEEDUP = 1.1

@@ -13,7 +13,7 @@ import itertools
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,20 +24,34 @@ from torch.nn import functional as F
 from engine.agents.adam import SLOTS, Adam
 from engine.buffers import Batch
 from engine.buffers.device.storage import Array, TensorBatch
-from engine.errors import UserError
+from engine.runtime.devices import Precision, is_out_of_memory, release_memory
 from engine.runtime.stopwatch import SHARES, stopwatch
 
-Precision = Literal["float32", "bfloat16", "float16"]
 MAX_GRADIENT_NORM = 10.0
 
 
 @dataclass(frozen=True)
 class Losses:
-    """Results of an update."""
+    """Results of one update, or means over several."""
 
     loss: float  # importance-weighted mean Huber loss
     q_mean: float  # mean Q-value of the actions taken
+
+
+@dataclass(frozen=True)
+class UpdateResult(Losses):
+    """Results of one update, with those of each sample."""
+
     td_errors: Array  # float32 [batch], absolute; on the host or the device, like the batch
+
+
+def result_of(batch: Batch | TensorBatch, found: Tensor) -> UpdateResult:
+    """The result of an update from `DoubleDQN.gradients`, float32 [3, batch]. Waits for the device."""
+    if isinstance(batch, TensorBatch):
+        loss_mean, q_mean = found[:2].mean(1).tolist()
+        return UpdateResult(loss_mean, q_mean, found[2])
+    loss, q, td_errors = found.cpu().numpy()
+    return UpdateResult(float(loss.mean()), float(q.mean()), td_errors)
 
 
 def greedy(q: Tensor, masks: NDArray[np.bool_] | None) -> NDArray[np.int64]:
@@ -48,29 +62,6 @@ def greedy(q: Tensor, masks: NDArray[np.bool_] | None) -> NDArray[np.int64]:
 def mask_illegal(q: Tensor, masks: NDArray[np.bool_] | None) -> Tensor:
     """Q-values [lanes, actions] with those of illegal actions replaced by -inf."""
     return q if masks is None else q.masked_fill(~torch.from_numpy(masks).to(q.device), -torch.inf)
-
-
-def resolve_device(name: str) -> torch.device:
-    """The device by its name; `auto` is CUDA, MPS or the CPU, in this order of preference.
-
-    Raises `UserError` if the machine has no such device.
-    """
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
-    device = torch.device(name)
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise UserError(f"--device: {name}: this machine has {torch.cuda.device_count()} CUDA devices")
-    if device.type == "mps" and not torch.backends.mps.is_available():
-        raise UserError("--device: mps: this machine has no MPS device")
-    return device
-
-
-def gpu_precision(device: torch.device) -> Precision:
-    """Precision for mixed-precision training on a GPU: bfloat16 on CUDA, float16 before Ampere; float32 on MPS."""
-    if device.type != "cuda":
-        return "float32"
-    with torch.cuda.device(device):  # PyTorch queries the current device
-        return "bfloat16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float16"
 
 
 class DoubleDQN:
@@ -108,8 +99,8 @@ class DoubleDQN:
         self.precision: Precision = precision
         self.accumulate = accumulate
         self.updates = 0
-        self.online = network.to(device)
-        self.target = target.to(device).requires_grad_(False)
+        self.online = _placed(network, device)
+        self.target = _placed(target, device).requires_grad_(False)
         self._sync_every, self._tau = sync_every, tau
         self._on_out_of_memory = on_out_of_memory
         self._scaler = torch.amp.GradScaler(device.type, enabled=precision == "float16")
@@ -117,8 +108,12 @@ class DoubleDQN:
         self.optimizer = Adam(self._parameters, learning_rate=learning_rate)
         self._threads = threads if device.type == "cpu" else 1
         torch_threads = torch.get_num_threads()
-        self._pool = ThreadPoolExecutor(
-            self._threads, thread_name_prefix="learn", initializer=lambda: torch.set_num_threads(torch_threads)
+        self._pool = (
+            ThreadPoolExecutor(
+                self._threads, thread_name_prefix="learn", initializer=lambda: torch.set_num_threads(torch_threads)
+            )
+            if self._threads > 1
+            else None
         )
         self.target.load_state_dict(self.online.state_dict())
 
@@ -152,7 +147,7 @@ class DoubleDQN:
         """Greedy actions of `policy`, as for `act`. In float32, as when the saved policy is played later."""
         return greedy(self.policy(torch.as_tensor(obs, device=self.device)), masks)
 
-    def update(self, batch: Batch | TensorBatch, weights: Array) -> Losses:
+    def update(self, batch: Batch | TensorBatch, weights: Array) -> UpdateResult:
         """One optimiser step on n-step transitions with importance weights float32 [batch].
 
         If memory runs out, `accumulate` is doubled and the update repeated. Raises the error of PyTorch or Python if it
@@ -160,35 +155,53 @@ class DoubleDQN:
         """
         while True:
             try:
-                gradients, losses = self.gradients(batch, weights)
+                gradients, found = self.gradients(batch, weights)
             except (RuntimeError, MemoryError) as error:
-                if not is_out_of_memory(error) or self.accumulate * self._threads >= len(weights):
-                    raise
-                self.accumulate *= 2
-                release_memory(self.device)
-                self._on_out_of_memory(self.accumulate)
+                self.split_after(error, len(weights))
             else:
                 self.apply(gradients)
-                return losses
+                return result_of(batch, found)
+
+    def split_after(self, error: RuntimeError | MemoryError, batch_size: int) -> None:
+        """Double `accumulate` if an update failed because memory ran out; raise the error again if that can't help."""
+        if not is_out_of_memory(error) or self.accumulate * self._threads >= batch_size:
+            raise error
+        self.accumulate *= 2
+        release_memory(self.device)
+        self._on_out_of_memory(self.accumulate)
 
     @stopwatch.wait(SHARES)
-    def gradients(self, batch: Batch | TensorBatch, weights: Array) -> tuple[list[Tensor], Losses]:
-        """Gradients of the batch's mean loss, a tensor for each parameter; scaled in float16. Changes no weights."""
+    def gradients(self, batch: Batch | TensorBatch, weights: Array) -> tuple[list[Tensor], Tensor]:
+        """Gradients of the batch's mean loss, a tensor for each parameter; scaled in float16. Changes no weights.
+
+        Also returns, as float32 [3, batch] on the agent's device, each sample's weighted loss, Q-value and absolute TD
+        error. Does not wait for the device.
+        """
         shares = self._shares(len(weights))
         gradients: list[Tensor] = []
-        losses = list[Tensor]()
-        for part in self._pool.map(lambda share: self._share_gradients(batch, weights, share), shares):
-            part_gradients, *rest = part
+        found: list[Tensor] = []
+        each = map if self._pool is None else self._pool.map
+        for part_gradients, part_found in each(lambda share: self._share_gradients(batch, weights, share), shares):
             if gradients:
                 torch._foreach_add_(gradients, part_gradients)
             else:
                 gradients = part_gradients
-            losses.append(torch.stack(rest))
-        return gradients, self._join(batch, losses)
+            found.append(part_found)
+        return gradients, torch.cat(found, 1)
 
-    @stopwatch("optimise")
+    @property
+    def moves_target(self) -> bool:
+        """Whether the next update moves the target network."""
+        return (self.updates + 1) % self._sync_every == 0
+
     def apply(self, gradients: list[Tensor]) -> None:
         """Take an optimiser step with the result of `gradients`."""
+        self.step(gradients, move_target=self.moves_target)
+        self.updates += 1
+
+    @stopwatch("optimise")
+    def step(self, gradients: list[Tensor], *, move_target: bool) -> None:
+        """`apply` without counting. Changes only the contents of tensors, and does not wait for the device."""
         for parameter, gradient in zip(self._parameters, gradients, strict=True):
             parameter.grad = gradient
         optimizer: Any = self.optimizer  # the scaler's type annotations ask for more than it uses
@@ -196,8 +209,7 @@ class DoubleDQN:
         nn.utils.clip_grad_norm_(self._parameters, MAX_GRADIENT_NORM)
         self._scaler.step(optimizer)
         self._scaler.update()
-        self.updates += 1
-        if self.updates % self._sync_every == 0:
+        if move_target:
             self._update_target()
 
     def _shares(self, size: int) -> list[slice]:
@@ -205,28 +217,16 @@ class DoubleDQN:
         borders = np.linspace(0, size, min(size, self._threads * self.accumulate) + 1).astype(int)
         return [slice(*pair) for pair in itertools.pairwise(borders)]
 
-    @staticmethod
-    def _join(batch: Batch | TensorBatch, parts: list[Tensor]) -> Losses:
-        """Join the results of a batch's shares, each [3, share]: losses, Q-values, absolute TD errors."""
-        found = torch.cat(parts, 1)
-        if isinstance(batch, TensorBatch):
-            loss_mean, q_mean = found[:2].mean(1).tolist()
-            return Losses(loss_mean, q_mean, found[2])
-        loss, q, td_errors = found.cpu().numpy()
-        return Losses(float(loss.mean()), float(q.mean()), td_errors)
-
-    def _share_gradients(
-        self, batch: Batch | TensorBatch, weights: Array, share: slice
-    ) -> tuple[list[Tensor], Tensor, Tensor, Tensor]:
-        """The share's contribution to the gradients; loss, Q-value and absolute TD error of each sample [share]."""
-        loss, losses, q, td_errors = self._loss(batch, weights, share)
+    def _share_gradients(self, batch: Batch | TensorBatch, weights: Array, share: slice) -> tuple[list[Tensor], Tensor]:
+        """The share's contribution to the gradients, and its part [3, share] of what `gradients` returns."""
+        loss, found = self._loss(batch, weights, share)
         with stopwatch("backward"):
-            gradients = list(torch.autograd.grad(self._scaler.scale(loss), self._parameters))
-        return gradients, losses, q, td_errors
+            gradients = torch.autograd.grad(self._scaler.scale(loss), self._parameters)
+            return [_like(each, parameter) for each, parameter in zip(gradients, self._parameters, strict=True)], found
 
     @stopwatch("forward")
-    def _loss(self, batch: Batch | TensorBatch, weights: Array, share: slice) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """The share's contribution to the mean loss; loss, Q-value and absolute TD error of each sample [share]."""
+    def _loss(self, batch: Batch | TensorBatch, weights: Array, share: slice) -> tuple[Tensor, Tensor]:
+        """The share's contribution to the mean loss, and its part [3, share] of what `gradients` returns."""
 
         def tensor(array: Array) -> Tensor:
             return torch.as_tensor(array[share], device=self.device)
@@ -245,7 +245,8 @@ class DoubleDQN:
             q: Tensor = self.online(obs).gather(1, tensor(batch.actions)[:, None]).squeeze(1)
             losses = tensor(weights) * F.smooth_l1_loss(q, targets, reduction="none")
             loss = losses.sum() / len(weights)
-        return loss, losses.detach(), q.detach(), (targets - q.detach()).abs()
+        q = q.detach()
+        return loss, torch.stack((losses.detach(), q, (targets - q).abs()))
 
     @stopwatch("synchronise")
     @torch.no_grad()
@@ -279,7 +280,8 @@ class DoubleDQN:
             self._scaler.load_state_dict(state)
 
     def close(self) -> None:
-        self._pool.shutdown()
+        if self._pool is not None:
+            self._pool.shutdown()
 
     def _autocast(self) -> contextlib.AbstractContextManager[object]:
         """The context for a forward pass in mixed precision.
@@ -293,31 +295,16 @@ class DoubleDQN:
         return torch.autocast(self.device.type, dtype=getattr(torch, self.precision), cache_enabled=False)
 
 
-_OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "alloc_failed")
-"""Parts of PyTorch's error messages, in lower case, that mean out of memory: from CUDA and MPS, the CPU allocator,
-cuBLAS and cuDNN. Only CUDA's caching allocator raises a specific exception class."""
-
-
-def is_out_of_memory(error: RuntimeError | MemoryError) -> bool:
-    """Whether an error means that the device or the host ran out of memory."""
-    if isinstance(error, torch.OutOfMemoryError | MemoryError):
-        return True
-    text = str(error).lower()
-    return any(part in text for part in _OUT_OF_MEMORY)
-
-
-def release_memory(device: torch.device) -> None:
-    """Return memory cached by PyTorch to the device."""
+def _placed(network: nn.Module, device: torch.device) -> nn.Module:
+    """The network on its device. The tensor cores of CUDA convolve with the channels last."""
+    network = network.to(device)
     if device.type == "cuda":
-        with torch.cuda.device(device):  # empties the cache of the current device
-            torch.cuda.empty_cache()
-    elif device.type == "mps":
-        torch.mps.empty_cache()
+        network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return network
 
 
-def synchronise(device: torch.device) -> None:
-    """Wait until the device has finished all queued work."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    elif device.type == "mps":
-        torch.mps.synchronize()
+def _like(gradient: Tensor, parameter: Tensor) -> Tensor:
+    """The gradient in the memory layout of its parameter, which fused optimisers need."""
+    if gradient.stride() == parameter.stride():
+        return gradient
+    return torch.empty_like(parameter).copy_(gradient)

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from engine.agents import Losses
 from engine.agents.autotune import BATCH_SIZES
-from engine.agents.double_dqn import resolve_device
 from engine.agents.exploration import epsilon_ladder
 from engine.config.run_config import RunConfig
 from engine.config.torchrun import processes_here
@@ -26,6 +25,7 @@ from engine.envs.factory import describe_games, make_lanes
 from engine.envs.vec_env import Lanes
 from engine.errors import UserError
 from engine.runners.actor import Actor
+from engine.runners.device import resolve_device
 from engine.runners.frame_mailbox import FrameMailbox
 from engine.runners.learner import Learner
 from engine.runners.learner_state import read_extra

@@ -8,7 +8,7 @@ import math
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -18,7 +18,6 @@ from safetensors.torch import load_file, save_file
 from engine import __version__
 from engine.agents import DoubleDQN, Losses
 from engine.agents.autotune import choose, still_valid
-from engine.agents.double_dqn import resolve_device
 from engine.agents.networks import make_networks, network_of
 from engine.buffers import Replay
 from engine.buffers.device.replay import DeviceReplayBuffer
@@ -30,6 +29,8 @@ from engine.envs.vec_env import Frames, PlayedStep, Spec
 from engine.monitoring.memory_budget import check_memory
 from engine.protocol.commands import Tunable
 from engine.protocol.failures import HopelessError
+from engine.runners.device import resolve_device
+from engine.runners.device_update import DeviceUpdate
 from engine.runners.learner_state import ARRAYS_FILE, STATE_FILE, LearnerState, read_state, unchanged
 from engine.runners.replay_factory import belongs_on_device, make_replay
 from engine.runs import checkpoints
@@ -38,6 +39,7 @@ from engine.runtime.stopwatch import stopwatch
 
 _ONLINE_FILE, _TARGET_FILE, _OPTIMIZER_FILE = "online.safetensors", "target.safetensors", "optimizer.safetensors"
 _REPLAY_FILE = "replay.safetensors"
+_L = TypeVar("_L", bound=Losses)
 
 
 class DivergedError(HopelessError):
@@ -120,6 +122,19 @@ class Learner:
             else replay
         )
         self._random = np.random.default_rng(seed)
+        self._generator = None if device.type == "cpu" else torch.Generator(device).manual_seed(seed)
+        self._device_update = (
+            DeviceUpdate(
+                self.agent,
+                self.replay,
+                config.batch_size,
+                random=self._random,
+                generator=self._generator,
+                log=log,
+            )
+            if isinstance(self.replay, DeviceReplayBuffer) and type(self.agent) is DoubleDQN
+            else None  # models of several processes exchange weights or gradients within an update
+        )
         self._credit = 0.0  # updates that are due
         self._burnin = math.ceil(config.burnin / share)
         self._lanes = config.parallel_envs * (1 if replay is None else config.processes)
@@ -195,24 +210,42 @@ class Learner:
         return max(0, int(self._credit + ahead * self._ratio / self._config.batch_size))
 
     def learn(self, updates: int | None = None) -> list[Losses]:
-        """Take `updates` updates (default: all that are due).
+        """Take `updates` updates (default: all that are due); returns the losses that are known by now.
 
         Raises `DivergedError` if the loss is not finite; `NothingToSample`, with the update still due, if other
         processes have overwritten everything that could be sampled.
         """
-        done = []
+        done: list[Losses] = []
         for _ in range(self.due() if updates is None else updates):
             self._beat()
-            with stopwatch("sample"):
-                batch, sample = self.replay.sample(self._config.batch_size, self._random)
-            self._credit -= 1
-            losses = self.agent.update(batch, sample.weights)
-            if not math.isfinite(losses.loss):
-                raise DivergedError(f"the loss is {losses.loss} at update {self.updates}; try a lower --learning-rate")
-            with stopwatch("sample"):
-                self.replay.update_priorities(sample, losses.td_errors)
-            done.append(losses)
+            if self._device_update is None:
+                done.append(self._update())
+            else:
+                self._device_update()
+                self._credit -= 1
+                if self._device_update.should_read:
+                    done += self._read_losses()
         return done
+
+    def _update(self) -> Losses:
+        """Take an update with a batch that may lie elsewhere than the agent."""
+        with stopwatch("sample"):
+            batch, sample = self.replay.sample(self._config.batch_size, self._random)
+        self._credit -= 1
+        result = self._finite(self.agent.update(batch, sample.weights))
+        with stopwatch("sample"):
+            self.replay.update_priorities(sample, result.td_errors)
+        return result
+
+    def _read_losses(self) -> list[Losses]:
+        """Losses of the updates on a device that were not read yet."""
+        losses = None if self._device_update is None else self._device_update.read()
+        return [] if losses is None else [self._finite(losses)]
+
+    def _finite(self, losses: _L) -> _L:
+        if not math.isfinite(losses.loss):
+            raise DivergedError(f"the loss is {losses.loss} at update {self.updates}; try a lower --learning-rate")
+        return losses
 
     def policy_metadata(self, env_steps: int, score: tuple[float, ...] = ()) -> dict[str, str]:
         """The safetensors header that makes a policy file playable without its run, with the score if there is one."""
@@ -250,7 +283,9 @@ class Learner:
         """Write everything into the folder `partial` and seal it; call `progress` after each piece of large files.
 
         `config` is the run's own, not a rank's with its device. `read_extra` reads `extra` (JSON) and `arrays` again.
+        Raises `DivergedError` if the weights may be damaged.
         """
+        self._read_losses()
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir()
         self.save_policy(partial / checkpoints.POLICY_FILE, env_steps)
@@ -266,6 +301,7 @@ class Learner:
             "accumulate": self.agent.accumulate,
             "fill": self._fill,
             "torch_random": torch.get_rng_state().numpy().tobytes().hex(),
+            "device_random": None if self._generator is None else self._generator.get_state().numpy().tobytes().hex(),
             "scaler": self.agent.scaler_state(),
             "extra": extra,
         }
@@ -290,7 +326,9 @@ class Learner:
             self.replay.beta = state.beta
         if with_random:
             self._random.bit_generator.state = state.random
-            torch.set_rng_state(torch.from_numpy(np.frombuffer(bytes.fromhex(state.torch_random), np.uint8).copy()))
+            torch.set_rng_state(_random_state(state.torch_random))
+            if self._generator is not None and state.device_random is not None:
+                self._generator.set_state(_random_state(state.device_random))
         if unchanged(self._config, folder, "accumulate"):
             self.agent.accumulate = state.accumulate  # more parts than requested, if memory had run out
         self.agent.load_scaler_state(state.scaler)
@@ -311,6 +349,11 @@ def _on_host(frames: Frames) -> NDArray[np.uint8]:
     """Frames as an array; copied only if they lie on another device."""
     array: NDArray[np.uint8] = frames.cpu().numpy() if isinstance(frames, torch.Tensor) else frames
     return array
+
+
+def _random_state(text: str) -> torch.Tensor:
+    """The state of a generator of PyTorch from its hexadecimal digits."""
+    return torch.from_numpy(np.frombuffer(bytes.fromhex(text), np.uint8).copy())
 
 
 def _on_cpu(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -37,6 +37,8 @@ class LearnerState(msgspec.Struct):
     scaler: dict[str, Any]
     extra: dict[str, Any]
     """State of the runner, with `counters` and `tuned` among it; see `Coordinator`."""
+    device_random: str | None = None
+    """Of the generator that draws batches on a GPU."""
 
 
 def read_extra(folder: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:

@@ -20,12 +20,12 @@ from torch.distributed import Store  # type: ignore[attr-defined]
 from engine import __version__
 from engine.agents import Losses
 from engine.agents.allreduce_dqn import AllreduceDQN
-from engine.agents.double_dqn import resolve_device
 from engine.config.reading import make_config
 from engine.config.run_config import RunConfig
 from engine.config.torchrun import torchrun_rank
 from engine.errors import UserError
 from engine.runners.actor_learner import FIRST_S, ActorLearner, step_s
+from engine.runners.device import resolve_device
 from engine.runners.frame_mailbox import FrameMailbox
 from engine.runners.rank_group import PLAY, SILENCE_S, STOP, WAIT, RankGroup
 from engine.runners.shared_state import SharedState

@@ -21,6 +21,7 @@ from engine.buffers.sampling import EPSILON, NothingToSample
 from engine.buffers.saved_arrays import Column
 from engine.buffers.survey import Survey, places, survey
 from engine.envs.vec_env import PlayedStep
+from engine.runtime.cuda_graph import GraphedCall
 
 
 @dataclass(frozen=True)
@@ -60,12 +61,14 @@ class DeviceReplayBuffer:
             mask_actions=mask_actions,
             device=device,
         )
-        self.beta = beta
         self._alpha, self._beta_annealing = alpha, beta_annealing
+        self._beta = beta
+        self._beta_there = torch.full((), beta, dtype=torch.float64, device=device)  # the same value
         self._tree = DeviceSumTree(lanes * capacity, device)
         self._max_priority = torch.ones((), dtype=torch.float64, device=device)  # p^alpha
         self._seen = torch.zeros(lanes, dtype=torch.int64, device=device)  # entries written at the last append
         self._prioritized = torch.zeros(lanes, dtype=torch.int64, device=device)  # entries below have a priority
+        self._write = GraphedCall(self._write_step, device)
 
     @property
     def size(self) -> int:
@@ -77,9 +80,22 @@ class DeviceReplayBuffer:
         """Maximum number of entries, over all lanes."""
         return self.storage.lanes * self.storage.capacity
 
+    @property
+    def beta(self) -> float:
+        return self._beta
+
+    @beta.setter
+    def beta(self, beta: float) -> None:
+        self._beta = beta
+        self._beta_there.fill_(beta)
+
     def append(self, step: PlayedStep) -> None:
         """Add one step of every lane; see `FrameStorage.append`."""
-        self.storage.append(step)
+        self.storage.load(step)
+        self._write()
+
+    def _write_step(self) -> None:
+        self.storage.write()
         self._update_priorities()
 
     def sample(
@@ -90,29 +106,46 @@ class DeviceReplayBuffer:
         Numbers of a NumPy generator are copied to the device; a torch generator must be on the device. Raises
         `NothingToSample` if no entry can be sampled yet.
         """
-        storage, tree, device = self.storage, self._tree, self.storage.device
-        if storage.may_have_no_window and not int(tree.count):  # only then is it worth waiting for the device
-            raise NothingToSample
+        self.check_not_empty()
         if isinstance(random, torch.Generator):
-            jitter = torch.rand(batch_size, generator=random, dtype=torch.float64, device=device)
+            jitter = torch.rand(batch_size, generator=random, dtype=torch.float64, device=self.storage.device)
         else:
-            jitter = storage.to_device(random.random(batch_size))
-        strata = (torch.arange(batch_size, device=device) + jitter) / batch_size
+            jitter = self.storage.to_device(random.random(batch_size))
+        return self.draw(jitter)
+
+    def check_not_empty(self) -> None:
+        """Raise `NothingToSample` if no entry can be sampled yet. Waits for the device only before the first window."""
+        if self.storage.may_have_no_window and not int(self._tree.count):
+            raise NothingToSample
+
+    def draw(self, jitter: Tensor) -> tuple[TensorBatch, TensorSample]:
+        """`sample` with random numbers float64 [batch] in [0, 1), from a replay that is not empty."""
+        storage, tree, batch_size = self.storage, self._tree, len(jitter)
+        strata = (torch.arange(batch_size, device=storage.device) + jitter) / batch_size
         leaves = tree.find(strata * tree.total)
         lanes, slots = leaves // storage.capacity, leaves % storage.capacity
         newest = storage.written[lanes] - 1
         entries = newest - (newest - slots) % storage.capacity
-        weights = (tree.count * tree[leaves] / tree.total) ** -self.beta
+        weights = (tree.count * tree[leaves] / tree.total) ** -self._beta_there
         sample = TensorSample(lanes, entries, (weights / weights.max()).float())
         return storage.gather(lanes, entries), sample
 
     def update_priorities(self, sample: TensorSample, td_errors: Array) -> None:
         """Set the priorities of a sample from absolute TD errors [batch]; skip overwritten entries. Anneals beta."""
-        priorities = (self.storage.to_device(td_errors).double() + EPSILON) ** self._alpha
+        self.set_priorities(sample, self.storage.to_device(td_errors))
+        self.count_update()
+
+    def set_priorities(self, sample: TensorSample, td_errors: Tensor) -> None:
+        """What `update_priorities` does on the device. Changes only the contents of tensors."""
+        priorities = (td_errors.double() + EPSILON) ** self._alpha
         alive = self.storage.sampleable(sample.lanes, sample.entries)
         self._set(sample.lanes, sample.entries, priorities, alive)
-        self._max_priority = torch.maximum(self._max_priority, priorities.max())
-        self.beta = min(1.0, self.beta + self._beta_annealing)
+        torch.maximum(self._max_priority, priorities.max(), out=self._max_priority)
+        self._beta_there.add_(self._beta_annealing).clamp_(max=1.0)
+
+    def count_update(self) -> None:
+        """What `update_priorities` does on the host."""
+        self._beta = min(1.0, self._beta + self._beta_annealing)
 
     def end_episodes(self) -> None:
         """End the episodes in progress; see `FrameStorage.end_episodes`."""
@@ -149,13 +182,13 @@ class DeviceReplayBuffer:
         lanes, slots = (torch.from_numpy(part.ravel()).to(device) for part in np.indices(shape))
         if "priorities" in sampler:
             priorities = torch.from_numpy(sampler["priorities"].ravel()).to(device)
-            self._max_priority = torch.from_numpy(sampler["largest"][0:1].copy()).to(device)[0]
+            self._max_priority.fill_(float(sampler["largest"][0]))
         else:
             newest = self.storage.written[lanes] - 1
             held = self.storage.sampleable(lanes, newest - (newest - slots) % self.storage.capacity)
             priorities = held * self._max_priority
         self._set(lanes, slots, priorities, torch.ones_like(lanes, dtype=torch.bool))
-        self._seen, self._prioritized = self.storage.written, self.storage.complete()
+        self._mark_all_seen()
         return True
 
     def close(self) -> None: ...
@@ -176,7 +209,11 @@ class DeviceReplayBuffer:
         priorities = torch.cat((torch.zeros_like(lost), torch.ones_like(fresh)), 1) * self._max_priority
         valid = torch.cat((is_lost, is_fresh), 1)
         self._set(lanes.expand_as(entries).flatten(), entries.flatten(), priorities.flatten(), valid.flatten())
-        self._seen, self._prioritized = storage.written, storage.complete()
+        self._mark_all_seen()
+
+    def _mark_all_seen(self) -> None:
+        self._seen.copy_(self.storage.written)
+        self._prioritized.copy_(self.storage.complete())
 
     def _range(self, length: int) -> Tensor:
         return torch.arange(length, device=self.storage.device)

@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from engine.buffers.device.packed_step import PackedStep
 from engine.buffers.frames import NO_ACTION
 from engine.buffers.saved_arrays import Column
 from engine.envs.vec_env import PlayedStep
@@ -81,6 +82,7 @@ class DeviceStorage:
         self.masks = zeros(lanes, slots, mask_actions, dtype=torch.bool) if mask_actions else None
         self.written, self._ended, self._open_start = zeros(lanes), zeros(lanes), zeros(lanes)
         self.all_lanes = torch.arange(lanes, device=device)
+        self._step = PackedStep(lanes, frame_shape, mask_actions, device)
         self._min_written = 0  # known without asking the device: steps, not counting final frames
 
     @property
@@ -100,19 +102,28 @@ class DeviceStorage:
 
     def append(self, step: PlayedStep) -> None:
         """Add one step of every lane; see `FrameStorage.append`."""
-        terminated = self.to_device(step.terminated)
-        is_cut = self.to_device(step.truncated) & ~terminated
-        ends = torch.where(terminated, _TERMINATED, torch.where(is_cut, _TRUNCATED, _CONTINUES))
-        nothing = torch.zeros_like(self.written)
-        actions, rewards = self.to_device(step.actions), self.to_device(step.rewards)
-        self._write(self.written % self.capacity, step.frames, actions, rewards, ends, step.masks)
-        last = torch.where(is_cut, (self.written + 1) % self.capacity, self.capacity)
-        self._write(last, step.final_frames, nothing + NO_ACTION, nothing, nothing, step.final_masks)
-        self.written = self.written + 1 + is_cut.long()
-        over = ends != _CONTINUES
-        self._ended = torch.where(over, self.written - is_cut.long(), self._ended)
-        self._open_start = torch.where(over, self.written, self._open_start)
+        self.load(step)
+        self.write()
+
+    def load(self, step: PlayedStep) -> None:
+        """The first half of `append`: copy a step to the device."""
+        self._step.load(step)
         self._min_written += 1
+
+    def write(self) -> None:
+        """The second half of `append`: write the loaded step into the ring. Changes only the contents of tensors."""
+        step = self._step
+        is_cut = step.truncated & ~step.terminated
+        ends = torch.where(step.terminated, _TERMINATED, torch.where(is_cut, _TRUNCATED, _CONTINUES))
+        nothing = torch.zeros_like(self.written)
+        masks, final_masks = (None, None) if self.masks is None else (step.masks, step.final_masks)
+        self._write(self.written % self.capacity, step.frames, step.actions, step.rewards, ends, masks)
+        last = torch.where(is_cut, (self.written + 1) % self.capacity, self.capacity)
+        self._write(last, step.final_frames, nothing + NO_ACTION, nothing, nothing, final_masks)
+        self.written += 1 + is_cut.long()
+        over = ends != _CONTINUES
+        torch.where(over, self.written - is_cut.long(), self._ended, out=self._ended)
+        torch.where(over, self.written, self._open_start, out=self._open_start)
 
     def end_episodes(self) -> None:
         """End the episodes in progress; see `FrameStorage.end_episodes`."""
@@ -125,8 +136,8 @@ class DeviceStorage:
         self.rewards[all_lanes, slots] = self.rewards[all_lanes, slots] * ~is_open
         ends = self.ends[all_lanes, slots_before]
         self.ends[all_lanes, slots_before] = torch.where(follows, torch.full_like(ends, _TRUNCATED), ends)
-        ended = torch.where(follows, newest, torch.where(held & ~is_open, self.written, self._ended))
-        self._ended, self._open_start = ended, self.written
+        self._ended.copy_(torch.where(follows, newest, torch.where(held & ~is_open, self.written, self._ended)))
+        self._open_start.copy_(self.written)
 
     def complete(self) -> Tensor:
         """int64 [lanes]: entries numbered below this have a complete n-step window."""
@@ -180,9 +191,8 @@ class DeviceStorage:
                 column, state[name], strict=True
             ):  # lane by lane: all at once would need the memory twice
                 lane[: len(held)] = torch.from_numpy(held)
-        self.written, self._ended, self._open_start = (
-            torch.from_numpy(state[name].copy()).to(self.device) for name in ("written", "ended", "open_start")
-        )
+        for name, tensor in (("written", self.written), ("ended", self._ended), ("open_start", self._open_start)):
+            tensor.copy_(torch.from_numpy(state[name]))
         self._min_written = int(state["written"].min())
 
     def to_device(self, array: Array) -> Tensor:
@@ -204,12 +214,12 @@ class DeviceStorage:
         return self.frames[lanes[:, None], numbers % self.capacity]
 
     def _write(
-        self, slots: Tensor, frames: Array, actions: Tensor, rewards: Tensor, ends: Tensor, masks: Array | None
+        self, slots: Tensor, frames: Tensor, actions: Tensor, rewards: Tensor, ends: Tensor, masks: Tensor | None
     ) -> None:
         all_lanes = self.all_lanes
         if self.masks is not None and masks is not None:
-            self.masks[all_lanes, slots] = self.to_device(masks)
-        self.frames[all_lanes, slots] = self.to_device(frames)
+            self.masks[all_lanes, slots] = masks
+        self.frames[all_lanes, slots] = frames
         self.actions[all_lanes, slots] = actions
         self.rewards[all_lanes, slots] = rewards.float()
         self.ends[all_lanes, slots] = ends.to(torch.uint8)

@@ -134,11 +134,11 @@ def make_agent(threads: int = 1, accumulate: int = 1, **options: Any) -> DoubleD
 def test_a_shared_batch_gives_the_gradients_of_the_whole_one(threads: int, accumulate: int) -> None:
     batch, weights = batch_of(30)
     whole, expected = make_agent().gradients(batch, weights)
-    shared, losses = make_agent(threads, accumulate).gradients(batch, weights)
+    shared, found = make_agent(threads, accumulate).gradients(batch, weights)
     for ours, theirs in zip(shared, whole, strict=True):
         assert torch.allclose(ours, theirs, rtol=1e-4, atol=1e-6)
-    assert (losses.loss, losses.q_mean) == pytest.approx((expected.loss, expected.q_mean), rel=1e-5)
-    assert losses.td_errors == pytest.approx(expected.td_errors, rel=1e-5)
+    assert found[:2].mean(1).tolist() == pytest.approx(expected[:2].mean(1).tolist(), rel=1e-5)
+    assert found[2].numpy() == pytest.approx(expected[2].numpy(), rel=1e-5)
 
 
 def test_a_shared_batch_gives_the_same_bits_every_time() -> None:

@@ -1,0 +1,110 @@
+"""Updates of an agent whose replay lies on the device that learns; the host never waits for the device.
+
+Sampling, loss, gradients, optimiser step and new priorities are one function of tensors that stay in place. On CUDA it
+is launched as one graph. Losses are summed on the device and read now and then.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+import torch
+
+from engine.agents import DoubleDQN, Losses
+from engine.buffers.device.replay import DeviceReplayBuffer
+from engine.runtime.cuda_graph import GraphedCall
+from engine.runtime.stopwatch import stopwatch
+
+_READ_EVERY = 100
+"""Updates after which losses are read; sooner if they take longer than `_READ_EVERY_S`."""
+_READ_EVERY_S = 1.0
+
+
+class DeviceUpdate:
+    """Takes updates of `agent` with batches from `replay`.
+
+    Args:
+        random: draws the batches on a CPU, as for a replay on the host.
+        generator: draws them on another device; None on a CPU.
+        log: receives a line if CUDA graphs can't be used.
+    """
+
+    def __init__(
+        self,
+        agent: DoubleDQN,
+        replay: DeviceReplayBuffer,
+        batch_size: int,
+        *,
+        random: np.random.Generator,
+        generator: torch.Generator | None,
+        log: Callable[[str], None],
+    ) -> None:
+        self._agent, self._replay, self._random, self._generator, self._log = agent, replay, random, generator, log
+        self._jitter = torch.zeros(batch_size, dtype=torch.float64, device=agent.device)
+        self._sums = torch.zeros(2, dtype=torch.float64, device=agent.device)
+        """Of the loss and of the mean Q-value, over the updates since the last reading. NaN and infinity stay in it."""
+        self._summed = 0
+        self._read_at = time.monotonic()
+        self._calls: dict[tuple[bool, int], GraphedCall] = {}
+
+    def __call__(self) -> None:
+        """One update. Raises `NothingToSample` if the replay is empty.
+
+        If memory runs out, `accumulate` is doubled and the update repeated; see `DoubleDQN.update`.
+        """
+        agent = self._agent
+        self._replay.check_not_empty()
+        if self._generator is None:
+            self._jitter.copy_(torch.from_numpy(self._random.random(len(self._jitter))))
+        while True:
+            try:
+                self._call(agent.moves_target, agent.accumulate)()
+            except (RuntimeError, MemoryError) as error:
+                self._calls.clear()  # graphs hold the memory of the larger parts
+                agent.split_after(error, len(self._jitter))
+            else:
+                break
+        agent.updates += 1
+        self._replay.count_update()
+        self._summed += 1
+
+    @property
+    def should_read(self) -> bool:
+        """Whether it is time to `read`. Always on a CPU, where reading costs nothing."""
+        if self._agent.device.type == "cpu" or self._summed >= _READ_EVERY:
+            return True
+        return self._summed > 0 and time.monotonic() - self._read_at > _READ_EVERY_S
+
+    def read(self) -> Losses | None:
+        """Mean loss and Q-value since the last reading, if there were updates. Waits for the device."""
+        if not self._summed:
+            return None
+        loss, q_mean = (self._sums / self._summed).tolist()
+        self._sums.zero_()
+        self._summed, self._read_at = 0, time.monotonic()
+        return Losses(loss, q_mean)
+
+    def _call(self, move_target: bool, accumulate: int) -> GraphedCall:
+        """A graph is valid for one number of parts, and for updates that move the target network or don't."""
+        key = (move_target, accumulate)
+        if key not in self._calls:
+            generators = [] if self._generator is None else [self._generator]
+            update = partial(self._update, move_target)
+            self._calls[key] = GraphedCall(update, self._agent.device, generators=generators, log=self._log)
+        return self._calls[key]
+
+    def _update(self, move_target: bool) -> None:
+        """Changes only the contents of tensors, and does not wait for the device."""
+        agent, replay = self._agent, self._replay
+        if self._generator is not None:
+            self._jitter.uniform_(generator=self._generator)
+        with stopwatch("sample"):
+            batch, sample = replay.draw(self._jitter)
+        gradients, found = agent.gradients(batch, sample.weights)
+        agent.step(gradients, move_target=move_target)
+        with stopwatch("sample"):
+            replay.set_priorities(sample, found[2])
+        self._sums += found[:2].mean(1)

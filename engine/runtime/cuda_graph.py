@@ -1,0 +1,83 @@
+"""Repeats a function on CUDA without launching its operations one by one.
+
+An update of a small network is some 400 kernels of a few microseconds each, and launching them takes longer than
+computing them. A CUDA graph records them once and launches all of them together.
+https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-graphs
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+
+from engine.runtime.devices import is_out_of_memory
+
+_WARM_UP = 3
+"""Calls before the recording: libraries choose kernels and allocate workspaces in the first ones."""
+
+
+class GraphedCall:
+    """Calls `function`; on CUDA its fourth call records a graph, which is then used instead.
+
+    `function` takes and returns nothing. It reads and writes tensors that always lie at the same addresses, never waits
+    for the device, and changes nothing else: Python code in it does not run again once the graph is used. On other
+    devices, and if recording fails, it is simply called.
+
+    Args:
+        generators: random generators of the device that `function` uses.
+        log: receives a line if recording fails.
+    """
+
+    def __init__(
+        self,
+        function: Callable[[], None],
+        device: torch.device,
+        *,
+        generators: Sequence[torch.Generator] = (),
+        log: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        self._function, self._device, self._generators, self._log = function, device, generators, log
+        self._calls = 0
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._stream: torch.cuda.Stream | None = None
+        if device.type == "cuda":
+            self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+    def __call__(self) -> None:
+        """Raises what `function` raises; recording raises only if memory runs out."""
+        if self._graph is not None:
+            self._graph.replay()
+        elif self._stream is None:
+            self._function()
+        elif self._calls < _WARM_UP:
+            self._calls += 1
+            self._call_on(self._stream)
+        else:
+            self._record(self._stream)
+            self()
+
+    def _call_on(self, stream: torch.cuda.Stream) -> None:
+        """Call the function on another stream than the default one, which can't be recorded."""
+        before = torch.cuda.current_stream(self._device)
+        stream.wait_stream(before)
+        with torch.cuda.stream(stream):
+            self._function()
+        before.wait_stream(stream)
+
+    def _record(self, stream: torch.cuda.Stream) -> None:
+        graph = torch.cuda.CUDAGraph()
+        for generator in self._generators:
+            graph.register_generator_state(generator)
+        try:
+            # Other threads may use the device meanwhile: lanes step on it, frames are copied to it.
+            with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
+                self._function()
+        except RuntimeError as error:
+            if is_out_of_memory(error):
+                raise
+            self._stream = None
+            reason = str(error).strip().splitlines()[0]
+            self._log(f"CUDA graphs can't be used here, so learning is slower ({reason})")
+        else:
+            self._graph = graph

@@ -1,0 +1,190 @@
+"""Updates from a replay on the device that learns: they equal those of other replays, and never wait for the device."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from engine.agents import DoubleDQN
+from engine.agents.networks import NETWORKS, make_network
+from engine.buffers import NothingToSample
+from engine.buffers.device.replay import DeviceReplayBuffer
+from engine.envs.vec_env import PlayedStep
+from engine.runners.device_update import DeviceUpdate
+from engine.runtime.devices import Precision
+from tests.support.devices import META, NoWaiting, only_on_meta
+
+CPU = torch.device("cpu")
+LANES, BATCH = 3, 16
+SHAPES: dict[str, tuple[int, tuple[int, ...], int]] = {
+    "nature": (4, (50, 60), 0),
+    "small": (4, (50, 60), 0),
+    "grid": (1, (5, 9, 9), 0),
+    "columns": (1, (5, 8, 5), 20),
+}
+"""Stack, shape of a frame, and number of actions in masks."""
+
+
+def build(
+    network: str, device: torch.device = CPU, precision: Precision = "float32", **options: Any
+) -> tuple[DoubleDQN, DeviceReplayBuffer]:
+    stack, shape, masked = SHAPES[network]
+    torch.manual_seed(0)
+    networks = [make_network(network, stack, shape, masked or 4) for _ in range(2)]
+    agent = DoubleDQN(*networks, device=device, learning_rate=1e-3, precision=precision, **options)
+    replay = DeviceReplayBuffer(
+        LANES, 40, shape, stack=stack, n_step=3, mask_actions=masked, beta_annealing=0.01, device=device
+    )
+    return agent, replay
+
+
+def play(network: str, replay: DeviceReplayBuffer, steps: int, seed: int = 0) -> None:
+    _, shape, masked = SHAPES[network]
+    random = np.random.default_rng(seed)
+    for _ in range(steps):
+        frames, finals = random.integers(0, 256, (2, LANES, *shape), np.uint8)
+        terminated, truncated = random.random((2, LANES)) < 0.1
+        masks, final_masks = random.random((2, LANES, masked)) < 0.8
+        if masked:
+            masks[:, 0] = final_masks[:, 0] = True
+        actions = random.integers(0, masked or 4, LANES)
+        rewards = random.normal(size=LANES).astype(np.float32)
+        replay.append(PlayedStep(frames, actions, rewards, terminated, truncated, finals, masks, final_masks))
+
+
+def updates_of(agent: DoubleDQN, replay: DeviceReplayBuffer) -> DeviceUpdate:
+    random = np.random.default_rng(7)
+    return DeviceUpdate(agent, replay, BATCH, random=random, generator=None, log=pytest.fail)
+
+
+def contents(agent: DoubleDQN, replay: DeviceReplayBuffer) -> dict[str, Tensor]:
+    stored = {name: torch.from_numpy(np.array(column[...])) for name, column in replay.state().items()}
+    return stored | {str(place): tensor.detach() for place, tensor in enumerate(agent.tensors())}
+
+
+@pytest.mark.parametrize("options", [{}, {"sync_every": 7, "tau": 0.5, "accumulate": 3}])
+def test_hundreds_of_updates_give_the_bits_of_separate_calls(options: dict[str, Any]) -> None:
+    """Draw, update and new priorities, each by the method that other replays have as well."""
+    one, other = build("grid", **options), build("grid", **options)
+    random = np.random.default_rng(7)
+    update = updates_of(*one)
+    for number in range(200):
+        for _, replay in (one, other):
+            play("grid", replay, 6 if number == 0 else number % 4 == 0, seed=number)
+        if number == 100:
+            for agent, replay in (one, other):
+                agent.learning_rate, replay.beta = 1e-4, 0.2
+        update()
+        agent, replay = other
+        batch, sample = replay.sample(BATCH, random)
+        expected = agent.update(batch, sample.weights)
+        replay.update_priorities(sample, expected.td_errors)
+        found = update.read()
+        assert found is not None and (found.loss, found.q_mean) == pytest.approx((expected.loss, expected.q_mean))
+    assert one[0].updates == other[0].updates == 200
+    assert one[1].beta == other[1].beta == 1.0
+    theirs = contents(*other)
+    for name, tensor in contents(*one).items():
+        assert torch.equal(tensor, theirs[name]), name
+
+
+@pytest.mark.parametrize(("network", "precision"), itertools.product(NETWORKS, ("float32", "bfloat16")))
+def test_nothing_waits_for_the_device(network: str, precision: Precision) -> None:
+    agent, replay = build(network, precision=precision, accumulate=2)
+    update = updates_of(agent, replay)
+    play(network, replay, 6)
+    with NoWaiting():
+        update()
+        play(network, replay, 2)
+        update()
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_no_device_is_mixed(network: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    agent, replay = build(network, META, accumulate=2)
+    update = updates_of(agent, replay)
+    with only_on_meta(monkeypatch):
+        play(network, replay, 6)
+        update()
+        replay.end_episodes()
+        play(network, replay, 2)
+        update()
+        agent.learning_rate, replay.beta = 1e-4, 0.2
+        update()
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda loss, found: float(loss.detach()),
+        lambda loss, found: found.tolist(),
+        lambda loss, found: found.cpu(),
+        lambda loss, found: found[found > 0],
+        lambda loss, found: found[:, torch.arange(2)],
+        lambda loss, found: found * torch.ones(3, 1),
+    ],
+)
+def test_a_look_at_the_device_or_a_tensor_of_the_cpu_is_found(
+    spoil: Callable[[Tensor, Tensor], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent, replay = build("grid", META)
+    loss_of = agent._loss
+
+    def spoiled(*arguments: Any) -> Any:
+        loss, found = loss_of(*arguments)
+        spoil(loss, found)
+        return loss, found
+
+    monkeypatch.setattr(agent, "_loss", spoiled)
+    play("grid", replay, 6)
+    with pytest.raises((AssertionError, RuntimeError)), only_on_meta(monkeypatch):
+        updates_of(agent, replay)()
+
+
+def test_an_empty_replay_takes_no_update() -> None:
+    agent, replay = build("grid")
+    update = updates_of(agent, replay)
+    with pytest.raises(NothingToSample):
+        update()
+    assert agent.updates == 0 and update.read() is None
+
+
+def test_an_update_is_repeated_in_smaller_parts_if_memory_runs_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[int] = []
+    agent, replay = build("grid", on_out_of_memory=told.append)
+    expected, same_replay = build("grid", accumulate=4)
+    for each in (replay, same_replay):
+        play("grid", each, 6)
+    gradients_of = agent._share_gradients
+
+    def with_little_memory(batch: Any, weights: Any, share: slice) -> Any:
+        if share.stop - share.start > BATCH / 4:
+            raise torch.OutOfMemoryError
+        return gradients_of(batch, weights, share)
+
+    monkeypatch.setattr(agent, "_share_gradients", with_little_memory)
+    updates_of(agent, replay)()
+    updates_of(expected, same_replay)()
+    assert told == [2, 4] and agent.updates == 1
+    theirs = contents(expected, same_replay)
+    assert all(torch.equal(tensor, theirs[name]) for name, tensor in contents(agent, replay).items())
+
+
+def test_a_nan_is_kept_until_the_losses_are_read() -> None:
+    agent, replay = build("grid")
+    update = updates_of(agent, replay)
+    play("grid", replay, 6)
+    with contextlib.suppress(StopIteration), torch.no_grad():
+        next(iter(agent.online.parameters()))[0] = torch.nan
+    update()
+    update()
+    losses = update.read()
+    assert losses is not None and np.isnan(losses.loss)
+    assert update.read() is None
