@@ -61,6 +61,11 @@ class TensorLanes:
         """Legal actions in the latest observations, bool [lanes, actions]."""
         return self._masks.clone()
 
+    @property
+    def generators(self) -> tuple[torch.Generator, ...]:
+        """The random generators that a step uses."""
+        return (self._random,)
+
     def reseed(self, seed: int) -> None:
         """Seed all random decisions from now on."""
         self._random.manual_seed(seed)

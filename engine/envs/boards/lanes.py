@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,6 +14,7 @@ from torch import Tensor
 from engine.envs.boards.game import TensorStep
 from engine.envs.emulators.protocol import SCREEN_SHAPE
 from engine.envs.vec_env import Frames, Spec, VectorStep
+from engine.runtime.cuda_graph import GraphedCall
 
 
 class Board(Protocol):
@@ -24,6 +25,8 @@ class Board(Protocol):
     frame_shape: tuple[int, int, int]
     device: torch.device
 
+    @property
+    def generators(self) -> Sequence[torch.Generator]: ...
     @property
     def masks(self) -> Tensor: ...
     def reset(self) -> Tensor: ...
@@ -60,6 +63,8 @@ class BoardLanes:
         self._masked, self._scale, self._tensors = masked, reward_scale, tensors
         self._set_level, self._level = set_level, math.nan
         self._first = board.state()
+        self._actions = torch.zeros(self.lanes, dtype=torch.int64, device=board.device)
+        self._step_board = self._new_call()
         self._zeros = np.zeros(self.lanes, np.int64)
         self._nowhere = np.full(self.lanes, -1, np.int64)
         self._info = np.zeros((self.lanes, 0), np.int64)
@@ -73,29 +78,53 @@ class BoardLanes:
 
     @torch.inference_mode()
     def step(self, actions: NDArray[np.int64]) -> VectorStep:
-        step = self.board.step(torch.from_numpy(actions).to(self.board.device))
+        self._actions.copy_(torch.from_numpy(actions))
+        self._step_board()
+        numbers, masks = self._results()
+        rewards, terminated, truncated, returns, lengths, scores = numbers
         return VectorStep(
-            frames=self._frames(step.frames),
-            final_frames=self._frames(step.final_frames),
-            rewards=(step.rewards * self._scale).cpu().numpy(),
-            terminated=step.terminated.cpu().numpy(),
-            truncated=step.truncated.cpu().numpy(),
-            returns=step.returns.cpu().numpy(),
-            lengths=step.lengths.cpu().numpy(),
-            scores=step.score.cpu().numpy(),
+            frames=self._frames(self._taken.frames),
+            final_frames=self._frames(self._taken.final_frames),
+            rewards=rewards,
+            terminated=terminated > 0,
+            truncated=truncated > 0,
+            returns=returns,
+            lengths=lengths.astype(np.int64),
+            scores=scores.astype(np.int64),
             furthest=self._zeros,
             clears=self._zeros > 0,
             info=self._info,
             stages=self._nowhere,
             emulated=0,
-            masks=step.masks.cpu().numpy() if self._masked else None,
-            final_masks=step.final_masks.cpu().numpy() if self._masked else None,
+            masks=masks[0] if self._masked else None,
+            final_masks=masks[1] if self._masked else None,
         )
 
+    def _new_call(self) -> GraphedCall:
+        return GraphedCall(self._step, self.board.device, generators=self.board.generators)
+
+    def _step(self) -> None:
+        """Take a step, and pack the results that the host reads into one tensor of bytes."""
+        step = self._taken = self.board.step(self._actions)
+        numbers = (step.rewards * self._scale, step.terminated, step.truncated, step.returns, step.lengths, step.score)
+        results = [torch.stack([each.float() for each in numbers]).view(torch.uint8).flatten()]  # exact below 2^24
+        if self._masked:
+            results += [masks.view(torch.uint8).flatten() for masks in (step.masks, step.final_masks)]
+        self._packed = torch.cat(results)
+
+    def _results(self) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+        """The numbers [6, lanes] and masks [2, lanes, actions] of the step, by a single copy from the device."""
+        packed = self._packed.cpu().numpy()
+        size = 6 * 4 * self.lanes
+        return packed[:size].view(np.float32).reshape(6, -1), packed[size:].view(np.bool_).reshape(2, self.lanes, -1)
+
     def set_curriculum_level(self, level: float) -> None:
-        if level != self._level:
-            self._level = level
-            self._set_level(level)
+        if level == self._level:
+            return
+        if math.isnan(self._level):  # the first one may add operations to the step; later ones change only tensors
+            self._step_board = self._new_call()
+        self._level = level
+        self._set_level(level)
 
     def screen(self, lane: int, action: int = 0) -> NDArray[np.uint8]:
         """The board scaled to fit and centred, uint8 [240, 256, 3]; a piece is shown as `action` would place it."""
@@ -124,4 +153,6 @@ class BoardLanes:
     def close(self) -> None: ...
 
     def _frames(self, frames: Tensor) -> Frames:
-        return frames if self._tensors else frames.cpu().numpy()
+        if not self._tensors:
+            return frames.cpu().numpy()
+        return frames.clone() if frames.device.type == "cuda" else frames  # a graph overwrites them in the next step

@@ -105,7 +105,7 @@ class TetrisLanes(TensorLanes):
         by_width = [1.0 + width * lines**2 for lines in range(5)]
         self._gains = self._constant(by_width if reward == "lines" else LINE_REWARDS)
         self._cell = float(self._gains[1] - self._gains[0]) / width
-        self._shaping: Tensor | None = None  # float32 [3, 1]
+        self._shaping: Tensor | None = None  # float32 [3, 1]; None before the first `set_shaping`
         self._rows = self._constant(range(height), torch.int32)[:, None]
         self._places = self._constant([4 * column for column in range(width + PADDING)])
         self._wall = self._constant([1 << 62])
@@ -188,8 +188,11 @@ class TetrisLanes(TensorLanes):
         sum of height differences of neighbouring columns. Over an episode the changes telescope, so their sum depends
         only on the final board.
         """
-        costs = [[-weight * self._cell] for weight in weights]
-        self._shaping = self._constant(costs) if any(weights) else None
+        costs = torch.tensor([[-weight * self._cell] for weight in weights])
+        if self._shaping is None:
+            self._shaping = costs.to(self.device)
+        else:
+            self._shaping.copy_(costs)
 
     def board(self, lane: int, action: int = 0) -> NDArray[np.uint8]:
         """A picture of a lane for people, uint8 [(height + 5) * 12, width * 12, 3].

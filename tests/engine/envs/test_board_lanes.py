@@ -1,0 +1,75 @@
+"""Board games on the device that learns: frames stay there, and a step never waits for it but for one small copy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from engine.config.run_config import make_config
+from engine.envs.factory import make_lanes
+from tests.support.devices import META, NoMixing, NoWaiting
+
+LANES = 6
+CPU = torch.device("cpu")
+
+
+def lanes_of(game: str) -> Any:
+    config = make_config({"game": game, "parallel_envs": LANES})
+    return make_lanes(config, LANES, threads=1, seed=3, device=CPU)
+
+
+def move_to_meta(lanes: Any) -> None:
+    """PyTorch makes no random generators for this device, so the tensors of existing games are moved."""
+    board = lanes.board
+    for owner in (lanes, board):
+        for name, value in vars(owner).items():
+            if isinstance(value, torch.Tensor):
+                setattr(owner, name, value.to(META))
+    board.device = META
+    board._draw = lambda numbers: torch.rand((LANES, numbers), device=META)
+
+
+@pytest.mark.parametrize("game", ["snake", "tetris"])
+def test_frames_stay_on_the_device_and_all_else_equals_the_boards_own_results(game: str) -> None:
+    ours, board = lanes_of(game), lanes_of(game).board
+    assert torch.equal(ours.reset(), board.reset())
+    random = np.random.default_rng(0)
+    for _ in range(60):
+        actions = random.integers(0, board.actions, LANES)
+        step, expected = ours.step(actions), board.step(torch.from_numpy(actions))
+        assert torch.equal(step.frames, expected.frames) and torch.equal(step.final_frames, expected.final_frames)
+        for name, theirs in (("terminated", "terminated"), ("truncated", "truncated"), ("returns", "returns"),
+                             ("lengths", "lengths"), ("scores", "score")):  # fmt: skip
+            tensor = getattr(expected, theirs)
+            np.testing.assert_array_equal(getattr(step, name), tensor.numpy())
+            assert getattr(step, name).dtype == tensor.numpy().dtype
+        if game == "tetris":
+            np.testing.assert_array_equal(step.masks, expected.masks.numpy())
+            np.testing.assert_array_equal(step.final_masks, expected.final_masks.numpy())
+
+
+@pytest.mark.parametrize("game", ["snake", "tetris"])
+def test_a_step_waits_only_for_the_packed_results(game: str) -> None:
+    ours = lanes_of(game)
+    for guard in (NoWaiting(), NoMixing()):
+        if isinstance(guard, NoMixing):
+            move_to_meta(ours)
+        for level in (0.0, 0.5):
+            ours.set_curriculum_level(level)
+            with guard:
+                ours._step()
+    with pytest.raises(NotImplementedError, match="no data"):
+        ours.step(np.zeros(LANES, np.int64))
+
+
+def test_changing_the_shaping_moves_no_tensor() -> None:
+    """Otherwise a recorded step would go on with the old weights."""
+    ours = lanes_of("tetris")
+    ours.set_curriculum_level(0.0)
+    shaping = ours.board._shaping
+    first = shaping.clone()
+    ours.set_curriculum_level(1.0)
+    assert ours.board._shaping is shaping and not torch.equal(shaping, first)
