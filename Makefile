@@ -10,7 +10,7 @@ OLDEST := .venv-oldest
 OLDEST_INSTALLED := $(OLDEST)/.installed
 ARGS ?=
 
-.PHONY: train test test-long test-oldest check format bench docs dist clean
+.PHONY: train test test-long test-oldest gpu check format bench docs dist clean
 
 train: $(INSTALLED)  ## open the dashboard and train Mario; options: make train ARGS="--stage 1-2"
 	@$(BIN)/mario-tui --game mario $(ARGS)
@@ -24,6 +24,10 @@ test-long: $(LONG_INSTALLED) test-oldest  ## the tests that take minutes
 test-oldest: $(OLDEST_INSTALLED)  ## learning, with the oldest packages that pyproject.toml accepts (downloads some 3 GB)
 	@$(OLDEST)/bin/python -m pytest -p no:cacheprovider tests/engine/agents tests/engine/buffers tests/engine/runners \
 		tests/engine/host tests/engine/envs/test_mario.py tests/engine/envs/test_mario_reference.py $(ARGS)
+
+gpu: $(DEV_INSTALLED)  ## on a machine with a CUDA GPU: its tests, then its tables; results in gpu-results/
+	@status=0; $(BIN)/python -m pytest -m gpu -n 0 $(ARGS) || status=$$?; \
+		$(BIN)/python -m bench.gpu || status=$$?; exit $$status
 
 check: $(DEV_INSTALLED)  ## format, lint, types, import contracts, documentation
 	@$(BIN)/ruff format --check .

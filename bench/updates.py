@@ -106,7 +106,7 @@ def fill(replay: Any) -> None:
     replay.full = True
 
 
-def make_sb3(threads: int) -> Update:
+def make_sb3(threads: int, device: str = "cpu") -> Update:
     import gymnasium
     from stable_baselines3 import DQN
     from stable_baselines3.common.logger import Logger
@@ -117,7 +117,7 @@ def make_sb3(threads: int) -> Update:
         observation_space = gymnasium.spaces.Box(0, 255, (STACK, SIDE, SIDE), np.uint8)
         action_space = gymnasium.spaces.Discrete(ACTIONS)
 
-    model = DQN("CnnPolicy", Pictures(), LEARNING_RATE, buffer_size=CAPACITY, gamma=GAMMA, device="cpu")
+    model = DQN("CnnPolicy", Pictures(), LEARNING_RATE, buffer_size=CAPACITY, gamma=GAMMA, device=device)
     model.set_logger(Logger(None, []))
     fill(model.replay_buffer)
 
@@ -128,13 +128,13 @@ def make_sb3(threads: int) -> Update:
     return update
 
 
-def make_cleanrl(threads: int) -> Update:
+def make_cleanrl(threads: int, device: str = "cpu") -> Update:
     from gymnasium.spaces import Box, Discrete
     from stable_baselines3.common.buffers import ReplayBuffer
 
-    replay = ReplayBuffer(CAPACITY, Box(0, 255, (STACK, SIDE, SIDE), np.uint8), Discrete(ACTIONS), "cpu")
+    replay = ReplayBuffer(CAPACITY, Box(0, 255, (STACK, SIDE, SIDE), np.uint8), Discrete(ACTIONS), device)
     fill(replay)
-    online, target = Nature(), Nature()
+    online, target = Nature().to(device), Nature().to(device)
     target.load_state_dict(online.state_dict())
     optimizer = torch.optim.Adam(online.parameters(), lr=LEARNING_RATE)
 

@@ -16,6 +16,14 @@ from tests.support.program import FinishedRun, json_lines, kill_hosts, run_progr
 SHORT_RUN = ("--steps", "2000", "--burnin", "500", "--seed", "1")
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("gpu") is not None:
+        import torch  # most tests don't need it
+
+        if not torch.cuda.is_available():
+            pytest.skip("this machine has no CUDA GPU")
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _private_session_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     home = tmp_path_factory.mktemp("home")

@@ -299,6 +299,7 @@ def _placed(network: nn.Module, device: torch.device) -> nn.Module:
     """The network on its device. The tensor cores of CUDA convolve with the channels last."""
     network = network.to(device)
     if device.type == "cuda":
+        torch.backends.cudnn.deterministic = True  # a resumed run shall equal one that was not interrupted
         network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return network
 

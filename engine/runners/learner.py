@@ -122,7 +122,7 @@ class Learner:
             else replay
         )
         self._random = np.random.default_rng(seed)
-        self._generator = None if device.type == "cpu" else torch.Generator(device).manual_seed(seed)
+        self._generator = torch.Generator(device).manual_seed(seed) if device.type == "cuda" else None
         self._device_update = (
             DeviceUpdate(
                 self.agent,

@@ -31,6 +31,7 @@ GAMES = {
         "--no-amp",
     ),
     "tetris": ("--game", "tetris", "--board", "5x8", "--pieces", "bag", "--parallel-envs", "8", "--no-amp"),
+    "snake": ("--game", "snake", "--board", "5x5", "--parallel-envs", "8", "--no-amp", "--replay-device", "device"),
     "snake in files": ("--game", "snake", "--board", "5x5", "--parallel-envs", "8", "--no-amp", "--use-mmap-buffer"),
 }
 
@@ -46,12 +47,21 @@ def checkpoint(folder: Path, *options: str) -> Path:
     [name if name == "snake" else pytest.param(name, marks=pytest.mark.long) for name in GAMES],
 )
 def test_interrupted_and_resumed_equals_uninterrupted(game: str, tmp_path: Path) -> None:
-    (tmp_path / "whole").mkdir()
-    (tmp_path / "parts").mkdir()
+    assert_resumes_exactly(tmp_path, game)
+
+
+@pytest.mark.gpu
+def test_interrupted_and_resumed_equals_uninterrupted_on_a_gpu(tmp_path: Path) -> None:
+    assert_resumes_exactly(tmp_path, "snake", "--device", "cuda")
+
+
+def assert_resumes_exactly(folder: Path, game: str, *options: str) -> None:
+    (folder / "whole").mkdir()
+    (folder / "parts").mkdir()
     steps = ("200", "400") if "nes-py" in game else ("480", "960")
-    whole = checkpoint(tmp_path / "whole", *GAMES[game], "--steps", steps[1])
-    half = checkpoint(tmp_path / "parts", *GAMES[game], "--steps", steps[0])
-    parts = checkpoint(tmp_path / "parts", "--resume", str(half), "--steps", steps[1])
+    whole = checkpoint(folder / "whole", *GAMES[game], *options, "--steps", steps[1])
+    half = checkpoint(folder / "parts", *GAMES[game], *options, "--steps", steps[0])
+    parts = checkpoint(folder / "parts", "--resume", str(half), "--steps", steps[1])
     files = sorted(path.name for path in whole.glob("*.safetensors"))
     assert {POLICY_FILE, "target.safetensors", "optimizer.safetensors", "replay.safetensors"} < set(files)
     assert sorted(path.name for path in parts.glob("*.safetensors")) == files
@@ -62,7 +72,7 @@ def test_interrupted_and_resumed_equals_uninterrupted(game: str, tmp_path: Path)
             assert np.array_equal(ours[key], array), f"{name}: {key}"
     one, other = (json.loads((folder / "state.json").read_text()) for folder in (parts, whole))
     assert one["updates"] == other["updates"] > 20
-    for key in ("credit", "beta", "random", "torch_random", "choices"):
+    for key in ("credit", "beta", "random", "torch_random", "device_random", "choices"):
         assert one[key] == other[key], key
     assert one["extra"]["play"] == other["extra"]["play"]
     assert one["extra"]["records"] == other["extra"]["records"]

@@ -1,0 +1,190 @@
+"""What only a GPU can show: recorded updates, precision, replay, memory, ranks, and what the dashboard is told."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed import FileStore
+
+from engine.agents import DoubleDQN, make_network
+from engine.agents.allreduce_dqn import AllreduceDQN
+from engine.buffers import PrioritizedReplayBuffer
+from engine.buffers.device.replay import DeviceReplayBuffer
+from engine.envs.vec_env import PlayedStep
+from engine.monitoring.machine import SystemSampler
+from engine.runners.device_update import DeviceUpdate
+from engine.runtime.devices import Precision
+from tests.support.agent import batch_of
+from tests.support.program import PATIENCE_S, child, json_lines, run_program
+
+GPU = torch.device("cuda")
+LANES, BATCH, STACK, SHAPE, ACTIONS = 4, 64, 4, (50, 60), 5
+pytestmark = pytest.mark.gpu
+
+
+def agent_on(device: torch.device, precision: Precision = "float32", **options: Any) -> DoubleDQN:
+    torch.manual_seed(0)
+    networks = [make_network("small", STACK, SHAPE, ACTIONS) for _ in range(2)]
+    return DoubleDQN(*networks, device=device, learning_rate=1e-4, precision=precision, **options)
+
+
+def steps(count: int, seed: int = 0) -> list[PlayedStep]:
+    random = np.random.default_rng(seed)
+    found = []
+    for _ in range(count):
+        frames, finals = random.integers(0, 256, (2, LANES, *SHAPE), np.uint8)
+        terminated, truncated = random.random((2, LANES)) < 0.1
+        actions, rewards = random.integers(0, ACTIONS, LANES), random.normal(size=LANES).astype(np.float32)
+        found.append(PlayedStep(frames, actions, rewards, terminated, truncated, finals))
+    return found
+
+
+def filled_replay(device: torch.device, count: int = 40) -> DeviceReplayBuffer:
+    replay = DeviceReplayBuffer(LANES, 60, SHAPE, stack=STACK, n_step=3, device=device)
+    for step in steps(count):
+        replay.append(step)
+    return replay
+
+
+def weights_of(agent: DoubleDQN) -> list[Tensor]:
+    return [parameter.detach().cpu() for parameter in agent.online.parameters()]
+
+
+def test_a_recorded_update_computes_what_single_operations_do() -> None:
+    found = []
+    for recorded in (True, False):
+        agent, replay = agent_on(GPU, sync_every=3, tau=0.5), filled_replay(GPU)
+        generator = torch.Generator(GPU).manual_seed(1)
+        update = DeviceUpdate(
+            agent, replay, BATCH, random=np.random.default_rng(0), generator=generator, log=pytest.fail
+        )
+        for number in range(60):
+            if number == 30:
+                agent.learning_rate, replay.beta = 1e-5, 0.9
+            replay.append(steps(1, seed=number)[0])
+            if recorded:
+                update()
+            else:
+                update._update(agent.moves_target)
+                agent.updates += 1
+                replay.count_update()
+        if recorded:
+            assert all(call._graph is not None for call in update._calls.values()) and len(update._calls) == 2
+        found.append((weights_of(agent), replay.beta, replay.state()["sampler.priorities"][...]))
+    (ours, beta, priorities), (theirs, expected_beta, expected) = found
+    assert beta == expected_beta
+    np.testing.assert_allclose(priorities, expected, rtol=1e-4)
+    for one, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(("precision", "tolerance"), [("float32", 0.01), ("bfloat16", 0.08), ("float16", 0.04)])
+def test_gradients_are_those_of_the_cpu(precision: Precision, tolerance: float) -> None:
+    """The relative distance of all gradients together; float32 may be computed in TF32."""
+    gradients = []
+    for device in (torch.device("cpu"), GPU):
+        agent = agent_on(device, "float32" if device.type == "cpu" else precision)
+        batch, sample = filled_replay(device).sample(BATCH, np.random.default_rng(0))
+        found, _ = agent.gradients(batch, sample.weights)
+        scale = float(agent.scaler_state().get("scale", 1.0))
+        gradients.append(torch.cat([gradient.flatten().float().cpu() for gradient in found]) / scale)
+    expected, ours = gradients
+    assert float((ours - expected).norm() / expected.norm()) < tolerance
+
+
+def test_replay_on_the_gpu_draws_what_replay_on_the_host_draws() -> None:
+    host = PrioritizedReplayBuffer(LANES, 60, SHAPE, stack=STACK, n_step=3)
+    ours, randoms = filled_replay(GPU, 0), [np.random.default_rng(1) for _ in range(2)]
+    for number, step in enumerate(steps(150)):
+        host.append(step)
+        ours.append(step)
+        if number < 4:
+            continue
+        (batch, sample), (expected, drawn) = ours.sample(32, randoms[0]), host.sample(32, randoms[1])
+        np.testing.assert_array_equal(sample.entries.cpu().numpy(), drawn.entries)
+        np.testing.assert_array_equal(batch.obs.cpu().numpy(), expected.obs)
+        np.testing.assert_array_equal(batch.next_obs.cpu().numpy(), expected.next_obs)
+        np.testing.assert_allclose(sample.weights.cpu().numpy(), drawn.weights, rtol=1e-5)
+        errors = (drawn.entries % 5 + drawn.lanes).astype(np.float32)
+        host.update_priorities(drawn, errors)
+        ours.update_priorities(sample, torch.from_numpy(errors).to(GPU))
+
+
+def test_a_batch_that_does_not_fit_is_learned_in_parts() -> None:
+    told: list[int] = []
+    agent, replay = agent_on(GPU, on_out_of_memory=told.append), filled_replay(GPU)
+    batch = 8192
+    generator = torch.Generator(GPU).manual_seed(1)
+    update = DeviceUpdate(agent, replay, batch, random=np.random.default_rng(0), generator=generator, log=pytest.fail)
+    torch.cuda.empty_cache()
+    total = torch.cuda.get_device_properties(GPU).total_memory
+    try:
+        torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved(GPU) + 900 * 2**20) / total, GPU)
+        for _ in range(6):
+            update()
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0, GPU)
+    losses = update.read()
+    assert told and agent.accumulate == told[-1] and agent.updates == 6
+    assert losses is not None and np.isfinite(losses.loss)
+
+
+def _rank(rank: int, backend: str, folder: Path) -> None:
+    device = torch.device("cuda", rank if backend == "nccl" else 0)
+    torch.cuda.set_device(device)
+    dist.init_process_group(backend, store=FileStore(str(folder / "meeting"), 2), rank=rank, world_size=2)
+    torch.manual_seed(rank)
+    networks = [make_network("grid", 1, (9, 9), 3) for _ in range(2)]
+    agent = AllreduceDQN(*networks, device=device, learning_rate=1e-3, precision="float32")
+    agent.broadcast()
+    for number in range(5):
+        agent.update(*batch_of(2 * number + rank))
+    np.savez(folder / f"{rank}.npz", *(tensor.detach().cpu().numpy() for tensor in agent.tensors()))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("backend", ["nccl", "gloo"])
+def test_two_ranks_take_the_same_steps(backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if backend == "nccl" and torch.cuda.device_count() < 2:
+        pytest.skip("NCCL needs a GPU for each rank")
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+    with child(_rank, 0, backend, tmp_path) as one, child(_rank, 1, backend, tmp_path) as other:
+        for rank in (one, other):
+            rank.join(PATIENCE_S)
+            assert rank.exitcode == 0
+    ours, theirs = (np.load(tmp_path / f"{rank}.npz") for rank in range(2))
+    assert all(np.array_equal(ours[name], theirs[name]) for name in ours.files)
+
+
+@pytest.mark.parametrize(
+    "options", [("--game", "snake", "--board", "5x5"), ("--game", "tetris", "--board", "5x8"), ("--stage", "1-1")]
+)
+def test_a_run_learns_on_the_gpu(options: tuple[str, ...], tmp_path: Path) -> None:
+    done = run_program(
+        "--no-ui", "--log-format", "json", "--device", "cuda", *options, "--burnin", "500", "--steps", "4000",
+        "--eval-every", "0", cwd=tmp_path,
+    )  # fmt: skip
+    events = json_lines(done.stdout)
+    progress = [event for event in events if event["event"] == "progress"]
+    assert progress[-1]["env_steps"] >= 4000 and any(np.isfinite(event["loss"] or np.nan) for event in progress)
+    assert not any("CUDA graphs can't be used" in event.get("text", "") for event in events)
+
+
+def test_the_machine_panel_is_told_about_the_gpu() -> None:
+    held = torch.zeros(2**28, dtype=torch.uint8, device=GPU)
+    sampler = SystemSampler()
+    try:
+        gpu = sampler.sample().gpus[0]
+    finally:
+        sampler.close()
+    assert gpu.memory_used_bytes is None or gpu.memory_used_bytes >= held.nbytes
+    names = subprocess.run(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], capture_output=True, text=True)
+    assert gpu.name in names.stdout
