@@ -6,6 +6,7 @@ import contextlib
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,10 @@ import torch
 from engine.agents.double_dqn import DoubleDQN
 from engine.agents.networks import make_networks
 from engine.buffers import Batch
+from engine.buffers.device.storage import Array, TensorBatch
 from engine.config.run_config import AUTO, RunConfig
 from engine.envs.vec_env import Spec
+from engine.runtime.cuda_graph import WARM_UP, GraphedCall
 from engine.runtime.devices import Precision, gpu_precision, is_out_of_memory, release_memory, synchronise
 
 BATCH_SIZES = (32, 64, 128, 256, 512, 1024, 2048, 4096)
@@ -82,14 +85,25 @@ def tune_batch_size(agent: DoubleDQN, make_batch: Callable[[int], Batch], limit:
 def samples_per_s(agent: DoubleDQN, batch: Batch) -> float:
     """Samples learned per second, by the fastest of a few updates. The agent's weights change."""
     size = len(batch.actions)
-    weights = np.ones(size, np.float32)
+    if agent.device.type == "cpu":
+        update: Callable[[], None] = partial(_update, agent, batch, np.ones(size, np.float32))
+        warm_up = 1  # libraries choose kernels
+    else:
+        arrays = {name: array for name, array in vars(batch).items() if array is not None}
+        there = TensorBatch(**{name: torch.as_tensor(array, device=agent.device) for name, array in arrays.items()})
+        update = GraphedCall(partial(_update, agent, there, torch.ones(size, device=agent.device)), agent.device)
+        warm_up = WARM_UP + 1
     seconds = []
-    for _ in range(1 + _UPDATES):  # the first one is a warm-up, in which libraries choose kernels
+    for _ in range(warm_up + _UPDATES):
         begin = time.perf_counter()
-        agent.apply(agent.gradients(batch, weights)[0])
+        update()
         synchronise(agent.device)
         seconds.append(time.perf_counter() - begin)
-    return size / min(seconds[1:])
+    return size / min(seconds[warm_up:])
+
+
+def _update(agent: DoubleDQN, batch: Batch | TensorBatch, weights: Array) -> None:
+    agent.step(agent.gradients(batch, weights)[0], move_target=True)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import torch
 
 from engine.runtime.devices import is_out_of_memory
 
-_WARM_UP = 3
+WARM_UP = 3
 """Calls before the recording: libraries choose kernels and allocate workspaces in the first ones."""
 
 
@@ -50,7 +50,7 @@ class GraphedCall:
             self._graph.replay()
         elif self._stream is None:
             self._function()
-        elif self._calls < _WARM_UP:
+        elif self._calls < WARM_UP:
             self._calls += 1
             self._call_on(self._stream)
         else:
