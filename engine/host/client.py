@@ -170,7 +170,8 @@ class HostProcess:
                 start_new_session=True,
                 cwd=run.path,
                 pass_fds=[lock.fileno()],
-                env={**os.environ, "PYTHONUNBUFFERED": "1"},
+                # On Apple's GPUs, PyTorch then computes what it lacks there on the CPU, and warns once.
+                env={"PYTORCH_ENABLE_MPS_FALLBACK": "1", **os.environ, "PYTHONUNBUFFERED": "1"},
             )
 
     @property

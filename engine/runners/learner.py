@@ -7,6 +7,7 @@ import json
 import math
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -32,7 +33,7 @@ from engine.protocol.failures import HopelessError
 from engine.runners.device import resolve_device
 from engine.runners.device_update import DeviceUpdate
 from engine.runners.learner_state import ARRAYS_FILE, STATE_FILE, LearnerState, read_state, unchanged
-from engine.runners.replay_factory import belongs_on_device, make_replay
+from engine.runners.replay_factory import belongs_on_device, device_replay_or, make_replay
 from engine.runs import checkpoints
 from engine.runs.run import CONFIG_FILE, read_config
 from engine.runtime.stopwatch import stopwatch
@@ -83,6 +84,7 @@ class Learner:
             beat: called before every update; many can be due at once.
         """
         state = None if resume_from is None else read_state(resume_from)
+        lanes = config.parallel_envs * (1 if replay is None else config.processes)
         device = resolve_device(config.device)
         if choices is None and resume_from is not None and state is not None:
             choices = still_valid(state.choices.state(), read_config(resume_from / CONFIG_FILE), config)
@@ -108,19 +110,11 @@ class Learner:
             on_out_of_memory=lambda parts: log(f"out of memory: batches are now processed in {parts} parts"),
         )
         renew = None if resume_from is None else log  # such as after a change of processes or lanes
-        self.replay = (
-            make_replay(
-                config,
-                spec,
-                device if on_device else None,
-                replay_folder,
-                share,
-                renew,
-                others=share - 1 if index == 0 else 0,
-            )
-            if replay is None
-            else replay
-        )
+        if replay is None:
+            others = share - 1 if index == 0 else 0
+            make = partial(make_replay, config, spec, folder=replay_folder, share=share, renew=renew, others=others)
+            replay = device_replay_or(make, device, config, log) if on_device else make(None)
+        self.replay = replay
         self._random = np.random.default_rng(seed)
         self._generator = torch.Generator(device).manual_seed(seed) if device.type == "cuda" else None
         self._device_update = (
@@ -137,7 +131,7 @@ class Learner:
         )
         self._credit = 0.0  # updates that are due
         self._burnin = math.ceil(config.burnin / share)
-        self._lanes = config.parallel_envs * (1 if replay is None else config.processes)
+        self._lanes = lanes
         self._fill = self._burnin
         self._ratio = config.replay_ratio
         self._tunings: dict[str, int] = {}

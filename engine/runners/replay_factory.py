@@ -16,6 +16,7 @@ from engine.config.run_config import RunConfig
 from engine.envs.vec_env import Spec
 from engine.errors import UserError
 from engine.monitoring.memory_budget import DeviceMemory, fits_device
+from engine.runtime.devices import is_out_of_memory, release_memory
 
 
 def make_replay(
@@ -89,6 +90,23 @@ def belongs_on_device(config: RunConfig, spec: Spec, device: torch.device, index
     )
     transitions = on_one_gpu(config, index, share)
     return fits_device(config.replay_device, transitions, spec.frame_shape, spec.actions if spec.masked else 0, memory)
+
+
+def device_replay_or(
+    make: Callable[[torch.device | None], Replay], device: torch.device, config: RunConfig, log: Callable[[str], None]
+) -> Replay:
+    """The replay on `device`; with `auto` on the host, if another program has taken the room meanwhile.
+
+    Raises the error of PyTorch if the replay must lie on the device and does not fit.
+    """
+    try:
+        return make(device)
+    except (RuntimeError, MemoryError) as error:
+        if config.replay_device != "auto" or not is_out_of_memory(error):
+            raise
+    release_memory(device)
+    log("the replay does not fit on the GPU, so it is stored on the host")
+    return make(None)
 
 
 def on_one_gpu(config: RunConfig, index: int, share: int) -> int:

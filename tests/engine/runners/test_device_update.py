@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import itertools
 from collections.abc import Callable
 from typing import Any
@@ -14,12 +15,14 @@ from torch import Tensor
 
 from engine.agents import DoubleDQN
 from engine.agents.networks import NETWORKS, make_network
-from engine.buffers import NothingToSample
+from engine.buffers import NothingToSample, ReplayBuffer
 from engine.buffers.device.replay import DeviceReplayBuffer
 from engine.envs.vec_env import PlayedStep
 from engine.runners.device_update import DeviceUpdate
+from engine.runners.learner import Learner
 from engine.runtime.devices import Precision
 from tests.support.devices import META, NoWaiting, only_on_meta
+from tests.support.learner import CONFIG, SPEC, feed
 
 CPU = torch.device("cpu")
 LANES, BATCH = 3, 16
@@ -188,3 +191,28 @@ def test_a_nan_is_kept_until_the_losses_are_read() -> None:
     losses = update.read()
     assert losses is not None and np.isnan(losses.loss)
     assert update.read() is None
+
+
+@pytest.mark.parametrize(("where", "expected"), [("auto", ReplayBuffer), ("device", None)])
+def test_a_replay_that_does_not_fit_on_the_gpu_after_all_is_stored_on_the_host(
+    where: str, expected: type | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The GPU and its lack of room are simulated; what is built instead is real."""
+    told: list[str] = []
+    config = dataclasses.replace(CONFIG, replay_device=where, device="cpu")
+    monkeypatch.setattr("engine.runners.learner.belongs_on_device", lambda *_: True)
+
+    def full(*_: Any, **__: Any) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr("engine.runners.replay_factory.DeviceReplayBuffer", full)
+    if expected is None:
+        with pytest.raises(torch.OutOfMemoryError):
+            Learner(config, SPEC, seed=0, log=told.append)
+        return
+    learner = Learner(config, SPEC, seed=0, log=told.append)
+    assert isinstance(learner.replay, expected)
+    assert "the replay does not fit on the GPU, so it is stored on the host" in told
+    feed(learner, 40, seed=0)
+    assert learner.updates > 0
+    learner.close()
