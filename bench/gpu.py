@@ -34,7 +34,7 @@ from bench.updates import ACTIONS, GAMMA, LEARNING_RATE, NEEDED, SIDE, STACK, Na
 from engine.agents import DoubleDQN, make_network
 from engine.buffers import PrioritizedReplayBuffer
 from engine.buffers.device.replay import DeviceReplayBuffer
-from engine.config.run_config import make_config
+from engine.config.reading import make_config
 from engine.envs.factory import make_lanes
 from engine.envs.vec_env import PlayedStep
 from engine.errors import UserError
@@ -272,7 +272,7 @@ def main() -> int:
         begun = time.monotonic()
         try:
             rows = PARTS[part](Options(device, arguments.seconds, arguments.rounds))
-        except Exception:  # one part must not cost the others
+        except (Exception, SystemExit):  # one part must not cost the others
             traceback.print_exc()
             failed += 1
             continue

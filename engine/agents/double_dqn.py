@@ -203,7 +203,7 @@ class DoubleDQN:
     def step(self, gradients: list[Tensor], *, move_target: bool) -> None:
         """`apply` without counting. Changes only the contents of tensors, and does not wait for the device."""
         for parameter, gradient in zip(self._parameters, gradients, strict=True):
-            parameter.grad = gradient
+            parameter.grad = _like(gradient, parameter)
         optimizer: Any = self.optimizer  # the scaler's type annotations ask for more than it uses
         self._scaler.unscale_(optimizer)
         nn.utils.clip_grad_norm_(self._parameters, MAX_GRADIENT_NORM)
@@ -221,8 +221,7 @@ class DoubleDQN:
         """The share's contribution to the gradients, and its part [3, share] of what `gradients` returns."""
         loss, found = self._loss(batch, weights, share)
         with stopwatch("backward"):
-            gradients = torch.autograd.grad(self._scaler.scale(loss), self._parameters)
-            return [_like(each, parameter) for each, parameter in zip(gradients, self._parameters, strict=True)], found
+            return list(torch.autograd.grad(self._scaler.scale(loss), self._parameters)), found
 
     @stopwatch("forward")
     def _loss(self, batch: Batch | TensorBatch, weights: Array, share: slice) -> tuple[Tensor, Tensor]:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
-from torch.nn.utils import parameters_to_vector, vector_to_parameters
+from torch.nn.utils import vector_to_parameters
 
 from engine.buffers.memory import Memory
 from engine.runtime.stopwatch import stopwatch
@@ -32,7 +33,7 @@ class SharedWeights:
         """Publish a network's parameters."""
         version = int(self._versions[1]) + 1
         self._versions[0] = version
-        self._slots[version % 2] = parameters_to_vector(network.parameters()).cpu().numpy()
+        self._slots[version % 2] = vector_of(network)
         self._updates[version % 2] = updates
         self._versions[1] = version
 
@@ -47,6 +48,12 @@ class SharedWeights:
                 self._loaded = version
                 return updates
         return None
+
+
+def vector_of(network: nn.Module) -> NDArray[np.float32]:
+    """All parameters of a network in one array, each in row-major order, however it lies in memory."""
+    array: NDArray[np.float32] = torch.cat([each.detach().flatten() for each in network.parameters()]).cpu().numpy()
+    return array
 
 
 def parameter_count(network: nn.Module) -> int:

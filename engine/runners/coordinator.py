@@ -157,7 +157,7 @@ class Coordinator:
     def finish(self) -> None:
         """Write the last checkpoint and the last report, after all members have stopped."""
         self._state = "stopping"
-        self._record([])
+        self._record(self._learner.unread_losses())
         self._report(at_once=True)
         if self._saved_at != self.counters.env_steps:
             self._checkpoint()
@@ -304,6 +304,7 @@ class Coordinator:
     def _checkpoint(self) -> None:
         """Write a partial folder, which the host checks, renames and announces. If that fails, training continues,
         and the host decides what a missing final checkpoint means."""
+        self.counters.record_losses(self._learner.unread_losses())  # or raises, and no damaged weights are written
         env_steps = self.counters.env_steps
         name = checkpoints.folder_name(env_steps)
         self._writes += 1  # the host may still be committing one of the same step

@@ -47,6 +47,7 @@ class DeviceUpdate:
         self._sums = torch.zeros(2, dtype=torch.float64, device=agent.device)
         """Of the loss and of the mean Q-value, over the updates since the last reading. NaN and infinity stay in it."""
         self._summed = 0
+        self._has_stepped = False  # in the update that is being computed
         self._read_at = time.monotonic()
         self._calls: dict[tuple[bool, int], GraphedCall] = {}
 
@@ -64,6 +65,8 @@ class DeviceUpdate:
             try:
                 self._call(agent.moves_target, agent.accumulate)()
             except (RuntimeError, MemoryError) as error:
+                if self._has_stepped:
+                    raise  # repeated, it would count twice
                 self._calls.clear()  # graphs hold the memory of the larger parts
                 agent.split_after(error, len(self._jitter))
             else:
@@ -100,11 +103,13 @@ class DeviceUpdate:
     def _update(self, move_target: bool) -> None:
         """Changes only the contents of tensors, and does not wait for the device."""
         agent, replay = self._agent, self._replay
+        self._has_stepped = False
         if self._generator is not None:
             self._jitter.uniform_(generator=self._generator)
         with stopwatch("sample"):
             batch, sample = replay.draw(self._jitter)
         gradients, found = agent.gradients(batch, sample.weights)
+        self._has_stepped = True
         agent.step(gradients, move_target=move_target)
         with stopwatch("sample"):
             replay.set_priorities(sample, found[2])

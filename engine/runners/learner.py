@@ -218,7 +218,7 @@ class Learner:
                 self._device_update()
                 self._credit -= 1
                 if self._device_update.should_read:
-                    done += self._read_losses()
+                    done += self.unread_losses()
         return done
 
     def _update(self) -> Losses:
@@ -231,8 +231,8 @@ class Learner:
             self.replay.update_priorities(sample, result.td_errors)
         return result
 
-    def _read_losses(self) -> list[Losses]:
-        """Losses of the updates on a device that were not read yet."""
+    def unread_losses(self) -> list[Losses]:
+        """Losses of updates on a device that `learn` has not returned yet. Raises `DivergedError` like it."""
         losses = None if self._device_update is None else self._device_update.read()
         return [] if losses is None else [self._finite(losses)]
 
@@ -277,9 +277,7 @@ class Learner:
         """Write everything into the folder `partial` and seal it; call `progress` after each piece of large files.
 
         `config` is the run's own, not a rank's with its device. `read_extra` reads `extra` (JSON) and `arrays` again.
-        Raises `DivergedError` if the weights may be damaged.
         """
-        self._read_losses()
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir()
         self.save_policy(partial / checkpoints.POLICY_FILE, env_steps)

@@ -21,9 +21,9 @@ import ray.exceptions
 import torch
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from torch import nn
-from torch.nn.utils import parameters_to_vector
 
 from engine.agents.autotune import Choices
+from engine.agents.weights import vector_of
 from engine.buffers import ReplayBuffer
 from engine.buffers.frames import FrameStorage
 from engine.buffers.memory import HostMemory
@@ -115,7 +115,7 @@ class RayActors:
         now = time.monotonic()
         if now - self._put_at >= _WEIGHTS_EVERY_S:
             self._put_at, self._updates = now, updates
-            self._weights = ray.put(parameters_to_vector(network.parameters()).cpu().numpy())
+            self._weights = ray.put(vector_of(network))
 
     @stopwatch("insert")
     def collect(self) -> None:

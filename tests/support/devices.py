@@ -16,7 +16,6 @@ META = torch.device("meta")
 """A device whose tensors have shapes but no contents, so nothing can be read from it."""
 _WAITING = ("_local_scalar_dense", "nonzero", "masked_select", "_unique2", "is_nonzero", "equal", "unique_dim")
 _INDEXING = ("index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index")
-_COPYING = ("copy_", "_to_copy", "_foreach_copy_")
 
 
 class NoWaiting(TorchDispatchMode):
@@ -31,13 +30,14 @@ class NoWaiting(TorchDispatchMode):
 
 
 class NoMixing(NoWaiting):
-    """Also fails if an operation mixes devices, apart from copies between them and CPU tensors of one number."""
+    """Also fails if an operation mixes devices or copies between them, apart from CPU tensors of one number."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func.overloadpacket.__name__ not in _COPYING:
-            tensors = [leaf for leaf in tree_leaves((args, kwargs or {})) if isinstance(leaf, Tensor)]
-            devices = {tensor.device.type for tensor in tensors if tensor.device.type == "meta" or tensor.ndim}
-            assert len(devices) < 2, f"{func} mixes devices"
+        leaves = tree_leaves((args, kwargs or {}))
+        tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+        devices = {tensor.device.type for tensor in tensors if tensor.device.type == "meta" or tensor.ndim}
+        devices |= {leaf.type for leaf in leaves if isinstance(leaf, torch.device) and tensors}
+        assert len(devices) < 2, f"{func} mixes devices"
         if func.overloadpacket.__name__ == "_fused_adam_":  # PyTorch has no shapes-only version; it returns nothing
             return None
         return super().__torch_dispatch__(func, types, args, kwargs)

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from engine.agents import DoubleDQN, DuelingQNetwork
 from engine.agents import autotune as probe
 from engine.agents.autotune import choose, faster_precision, random_batch, tune_batch_size
-from engine.agents.double_dqn import Precision
 from engine.buffers import Batch
 from engine.config.reading import make_config
+from engine.runtime.devices import Precision
 from tests.support.agent import Table
 from tests.support.learner import SPEC
 

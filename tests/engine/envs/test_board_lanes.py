@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from engine.config.run_config import make_config
+from engine.config.reading import make_config
 from engine.envs.factory import make_lanes
 from tests.support.devices import META, NoMixing, NoWaiting
 

@@ -113,14 +113,13 @@ def test_nothing_waits_for_the_device(network: str, precision: Precision) -> Non
 def test_no_device_is_mixed(network: str, monkeypatch: pytest.MonkeyPatch) -> None:
     agent, replay = build(network, META, accumulate=2)
     update = updates_of(agent, replay)
+    play(network, replay, 6)
     with only_on_meta(monkeypatch):
-        play(network, replay, 6)
-        update()
+        update._update(agent.moves_target)
+        replay._write_step()  # inserts what was loaded last
         replay.end_episodes()
-        play(network, replay, 2)
-        update()
         agent.learning_rate, replay.beta = 1e-4, 0.2
-        update()
+        update._update(agent.moves_target)
 
 
 @pytest.mark.parametrize(
@@ -147,8 +146,9 @@ def test_a_look_at_the_device_or_a_tensor_of_the_cpu_is_found(
 
     monkeypatch.setattr(agent, "_loss", spoiled)
     play("grid", replay, 6)
+    update = updates_of(agent, replay)
     with pytest.raises((AssertionError, RuntimeError)), only_on_meta(monkeypatch):
-        updates_of(agent, replay)()
+        update._update(agent.moves_target)
 
 
 def test_an_empty_replay_takes_no_update() -> None:
