@@ -8,6 +8,7 @@ from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.events import DescendantFocus, Key
+from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Button, Footer, Static, TabbedContent, TabPane, Tabs
 
@@ -31,6 +32,16 @@ class Group(TabPane):
 
     def on_descendant_focus(self, event: DescendantFocus) -> None:
         event.prevent_default()
+
+
+class AboutField(Static):
+    """The help or the error of the focused field. A longer text leaves less room for the fields."""
+
+    class Resized(Message):
+        """Its height has changed, and with it the room."""
+
+    def on_resize(self) -> None:
+        self.post_message(self.Resized())
 
 
 class NewRunScreen(PlaceScreen[HostProcess | None]):
@@ -92,7 +103,7 @@ class NewRunScreen(PlaceScreen[HostProcess | None]):
         with TabbedContent(id="groups", initial=f"group-{first}"):
             for group in dict.fromkeys(str(spec.metadata["group"]) for spec in ROWS.values()):
                 yield Group(group.capitalize(), Vertical(classes="rows"), id=f"group-{group}")
-        yield Static(id="about")
+        yield AboutField(id="about")
         yield Static(id="command")
         yield Static(id="memory")
         with Horizontal(id="buttons"):
@@ -167,6 +178,9 @@ class NewRunScreen(PlaceScreen[HostProcess | None]):
     def on_resize(self) -> None:
         self.call_after_refresh(self._keep_in_sight)
 
+    def on_about_field_resized(self) -> None:
+        self.call_after_refresh(self._keep_in_sight)
+
     def _describe(self) -> None:
         """Show the full help or error of what has the focus in the line below the fields."""
         row = next((row for row in self.query(FieldRow) if row.has_focus_within), None)
@@ -186,7 +200,6 @@ class NewRunScreen(PlaceScreen[HostProcess | None]):
         about = self.query_one("#about", Static)
         about.set_class(wrong, "-wrong")
         about.update(text)
-        self.call_after_refresh(self._keep_in_sight)  # a longer text leaves less room for the fields
 
     def _keep_in_sight(self) -> None:
         if self.focused is not None:

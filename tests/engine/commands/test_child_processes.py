@@ -60,6 +60,7 @@ def test_a_game_ends_with_its_front_end(tmp_path: Path) -> None:
     nobody_is_left(tmp_path)
 
 
+@pytest.mark.long
 def test_q_quits_a_game_that_hangs(tmp_path: Path) -> None:
     terminal = Terminal("play", cwd=tmp_path)
     terminal.wait_for("x_pos")

@@ -284,6 +284,7 @@ def _beat_forever(run: Path, config: RunConfig, commands: CommandQueue, reports:
         time.sleep(0.05)
 
 
+@pytest.mark.long
 async def test_a_runner_whose_reports_wait_is_alive_and_one_that_sends_none_hangs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -219,6 +219,7 @@ async def test_a_theme_whose_file_goes_during_a_preview_leaves_the_chosen_one(tm
     assert load_settings()[0].theme == "castle"
 
 
+@pytest.mark.long
 async def test_a_users_theme_comes_changes_and_goes_while_it_runs(tmp_path: Path) -> None:
     app = MarioApp(run_dir=str(tmp_path))
     async with app.run_test(size=(80, 24)) as pilot:

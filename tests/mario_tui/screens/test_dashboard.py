@@ -68,6 +68,7 @@ async def test_a_digit_chooses_a_panel_and_z_gives_it_the_screen(served: Run) ->
         assert isinstance(app.screen, HomeScreen)
 
 
+@pytest.mark.long
 async def test_hidden_panels_come_back_by_their_digit_and_are_remembered(served: Run) -> None:
     async with MarioApp(open_run=served).run_test(size=(120, 40)) as pilot:
         dashboard = await opened(pilot)

@@ -240,6 +240,7 @@ async def test_read_only_changes_nothing_and_says_so(tmp_path: Path) -> None:
     assert run.path.is_dir()
 
 
+@pytest.mark.long
 async def test_a_live_run_gets_no_command_in_read_only(tmp_path: Path) -> None:
     host = start(tmp_path, steps=100_000_000, burnin=100)
     app = MarioApp(open_run=host.run, host=host, read_only=True)

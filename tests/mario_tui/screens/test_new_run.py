@@ -131,6 +131,7 @@ async def test_arrows_and_help_of_a_field(tmp_path: Path) -> None:
         assert focus(app) == "stage"
 
 
+@pytest.mark.long
 async def test_a_change_of_group_by_key_or_mouse_leads_to_its_first_field(tmp_path: Path) -> None:
     app = MarioApp(run_dir=str(tmp_path))
     async with app.run_test(size=(80, 24)) as pilot:

@@ -50,6 +50,7 @@ def test_a_hang_up_that_is_signalled_to_another_ends_the_dashboard(tmp_path: Pat
     assert terminal.wait() == 0
 
 
+@pytest.mark.long
 def test_q_and_r_in_one_write_start_nothing(tmp_path: Path) -> None:
     small = ("--game", "snake", "--board", "5x5", "--eval-every", "0", "--steps", "100000000")
     with headless(*small, cwd=tmp_path) as program:
