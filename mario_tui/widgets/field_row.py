@@ -61,6 +61,8 @@ class FieldRow(Horizontal):
         self.about = Text()
         """The full help, or the error."""
         self._shown = Text()
+        self._seen = ""
+        """The editor's value that the form was last told. Another one was typed since then, and its event is queued."""
 
     def compose(self) -> ComposeResult:
         yield Static(self.field.replace("_", "-"), classes="name")
@@ -81,6 +83,7 @@ class FieldRow(Horizontal):
         return TextField(form.typed(field), placeholder=form.default_shown(field), id=f"edit-{field}", compact=True)
 
     def on_mount(self) -> None:
+        self._seen = self.value()
         self.sync("")
 
     @property
@@ -88,11 +91,13 @@ class FieldRow(Horizontal):
         return self.query_one(f"#edit-{self.field}")
 
     def sync(self, error: str) -> None:
-        """Show the form's current value, and `error` if it is not empty."""
+        """Show the form's current value, unless a newer one was typed, and `error` if it is not empty."""
         form, field = self._form, self.field
         self.display = form.offered(field)
-        with self.prevent(Input.Changed, Select.Changed):
-            self.show_value()
+        if self.value() == self._seen:
+            with self.prevent(Input.Changed, Select.Changed):
+                self.show_value()
+            self._seen = self.value()
         self.set_class(bool(error), "-wrong")
         self.set_class(bool(form.typed(field)), "-typed")
         limits = accepted(field)
@@ -128,10 +133,12 @@ class FieldRow(Horizontal):
         if isinstance(editor, Input):
             with self.prevent(Input.Changed):
                 editor.value = self._form.typed(self.field)
+        self._seen = self.value()
 
     def take(self) -> bool:
         """Write the editor's value into the form; returns whether it changed."""
         form, value = self._form, self.value()
+        self._seen = value
         known = form.typed(self.field) if isinstance(self.editor, Input) else form.text(self.field)
         if value.strip() == known:
             return False

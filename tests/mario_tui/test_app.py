@@ -78,8 +78,8 @@ async def test_every_key_of_the_dashboard_does_what_it_says(tmp_path: Path) -> N
         end = await until(pilot, lambda: feed.snapshot().end, "the end")
         assert isinstance(end, Finished)
         assert end.summary.reason == "stopped from the dashboard"
-        await pilot.press("p")  # a command to a run that is over is answered, not lost in silence
-        assert any("not running" in str(notice.message) for notice in app._notifications)
+        dashboard.action_toggle_pause()  # as if pressed just before the key goes: answered, not lost in silence
+        await until(pilot, lambda: any("not running" in notice.message for notice in app._notifications), "the answer")
         await pilot.press("escape")
         assert isinstance(app.screen, HomeScreen)
         await pilot.press("q")

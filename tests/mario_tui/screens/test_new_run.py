@@ -14,7 +14,7 @@ from mario_tui.app import MarioApp
 from mario_tui.data.form import SPECS
 from mario_tui.screens.home import HomeScreen
 from mario_tui.screens.new_run import NewRunScreen
-from mario_tui.widgets.field_row import Choice, FieldRow
+from mario_tui.widgets.field_row import Choice, FieldRow, TextField
 from tests.support.app import type_at_once, until
 from tests.support.form import focus, focused, form_of, shown
 
@@ -171,6 +171,24 @@ async def test_what_is_typed_after_a_change_of_group_goes_to_the_group_that_is_s
             await pilot.press("f2")
             await focused(pilot, "name")
     assert not (tmp_path / "runs").exists()
+
+
+async def test_an_update_of_the_form_keeps_what_it_has_not_been_told_yet(tmp_path: Path) -> None:
+    app = MarioApp(run_dir=str(tmp_path / "runs"))
+    async with app.run_test(size=(80, 24)) as pilot:
+        screen = await form_of(pilot)
+        await pilot.press("f3")
+        await focused(pilot, "name")
+        screen.query_one("#edit-stage", TextField).put_in("4")
+        screen.query_one("#edit-runner", Choice).action_turn(1)
+        screen.on_field_row_changed()  # of another field; both events are still queued
+        await until(pilot, lambda: screen.form.typed("runner"), "the runner")
+        await until(pilot, lambda: screen.form.typed("stage"), "the stage")
+        assert (screen.form.typed("stage"), screen.form.typed("runner")) == ("4", "parallel")
+        screen.query_one("#edit-stage", TextField).put_in("-4")
+        await pilot.press("f4")  # a reset drops it
+        await until(pilot, lambda: not screen.form.typed("runner"), "the reset")
+        assert (screen.form.typed("stage"), screen.query_one("#edit-stage", Input).value) == ("", "")
 
 
 async def test_what_is_typed_after_enter_goes_to_the_next_field(tmp_path: Path) -> None:
