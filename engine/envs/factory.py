@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,8 +46,10 @@ def make_lanes(
         options = {name: getattr(config, name) for name in _BOARD_OPTIONS}
         return _make_boards(config.game, lanes, seed=seed, device=device, **options)
     rom = None if config.rom is None else Path(config.rom)
+    task = make_task(config)
+    ends_at_loops = config.reward == "progress" and not once and not task.whole_game
     return MarioLanes(
-        make_task(config),
+        dataclasses.replace(task, ends_at_loops=ends_at_loops),
         lanes,
         emulator=config.emulator,
         threads=threads,

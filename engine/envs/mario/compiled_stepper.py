@@ -33,7 +33,7 @@ from engine.runtime.jit import helper, kernel
 from engine.runtime.stopwatch import stopwatch
 
 # Indices of the kernel's options in one int64 array
-_FRAME_SKIP, _STALL_STEPS, _NOOP_MAX, _STICKY, _WHOLE_GAME, _RESTART, _DRAW = range(7)
+_FRAME_SKIP, _STALL_STEPS, _NOOP_MAX, _STICKY, _WHOLE_GAME, _ENDS_AT_LOOPS, _RESTART, _DRAW = range(8)
 
 
 class CompiledStepper:
@@ -50,6 +50,7 @@ class CompiledStepper:
                 task.noop_max,
                 sticky_threshold(task.sticky),
                 task.whole_game,
+                task.ends_at_loops,
                 restart,
                 draw_rows(DRAW_LIGHT, task.view.top, task.view.bottom),
             ],
@@ -246,7 +247,7 @@ def play_lanes(
                 options[_DRAW] if drawn else np.int64(DRAW_NOTHING),
             )  # fmt: skip
             last_buttons = held
-            rules.observe(memory, book, whole_game)
+            rules.observe(memory, book, whole_game, options[_ENDS_AT_LOOPS] != 0)
             if drawn or book[rules.DONE]:
                 rules.read_info(memory, infos[lane])
             if book[rules.DONE]:

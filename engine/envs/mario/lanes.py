@@ -187,7 +187,8 @@ class MarioLanes:
         }
 
     def load_state(self, state: dict[str, NDArray[Any]]) -> None:
-        self.book[:] = state["book"]
+        book = state["book"]
+        self.book[:, : book.shape[1]] = book  # earlier versions had fewer columns
         ends = state["console_ends"].tolist()
         for lane, (begin, end) in enumerate(pairwise([0, *ends])):
             self.emulator.load(lane, state["consoles"][begin:end].tobytes())

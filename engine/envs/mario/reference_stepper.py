@@ -44,7 +44,7 @@ class ReferenceStepper:
         for _ in range(task.frame_skip):
             self._frame(held, playing)
             for lane in np.flatnonzero(playing).tolist():
-                rules.observe(console.ram[lane], book[lane], self._whole_game)
+                rules.observe(console.ram[lane], book[lane], self._whole_game, task.ends_at_loops)
                 rules.read_info(console.ram[lane], outcome.info[lane])
             playing &= book[:, rules.DONE] == 0
             if not playing.any():

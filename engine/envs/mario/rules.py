@@ -15,8 +15,15 @@ WORLD, STAGE, AREA = 0x075F, 0x075C, 0x0760
 PLAYER_STATE, AREA_TIMER, PRELEVEL_TIMER, CLOCK = 0x000E, 0x06DE, 0x07A0, 0x07F8
 _VIEWPORT_Y, _FLOAT_STATE, _X_PAGE, _X_PIXEL, _Y_PIXEL = 0x00B5, 0x001D, 0x006D, 0x0086, 0x03B8
 _GAME_MODE, _LIVES, _SIZE, _ENEMY_TYPES, _SCORE, _COINS = 0x0770, 0x075A, 0x0756, 0x0016, 0x07DE, 0x07ED
+_AREA_DATA = 0x00E7  # two bytes: where in the cartridge the layout of the current area begins
 _BOWSER, _FLAGPOLE = 0x2D, 0x31
 _DEAD, _DYING = 0x06, 0x0B
+_FASTEST = 5
+"""Mario moves by at most so many pixels in a frame; more is a change of place."""
+_LOOP = 1024
+"""Pixels by which the mazes of 4-4, 7-4 and 8-4 move Mario back if he took the wrong way."""
+_WRAPPED = 0x8000
+"""From here on, x is less than 0: Mario walked left past the start, which he can after a maze has moved him."""
 
 # Columns of a lane's `book`, int64
 LAST_X, LAST_CLOCK, BEST_X, FURTHEST, STALLED = range(5)  # FURTHEST: in this episode; BEST_X: in this area
@@ -25,7 +32,9 @@ RETURN, LENGTH = 9, 10  # of this episode: sum of classic rewards, environment s
 PHASE, SCENE_CLOCK = 11, 12  # of the scene that is being skipped
 DRAWS, STREAM = 13, 14  # number of random numbers drawn so far, and their stream
 BUTTONS, FRAMES, START = 15, 16, 17  # last buttons; frames run in this step; start state of this episode
-BOOK_WORDS = 18
+_ATTEMPT, _AREA, _AREAS_LEFT = 18, 19, 20  # stage and lives; current area; number of times that an area was left
+_AREAS, _BESTS, _REMEMBERED = 21, 25, 4  # the areas that were left last in this attempt, and BEST_X in each
+BOOK_WORDS = 29
 
 # Columns of a lane's info, int64, read after the last frame of a step that the player controlled
 COINS, FLAG_GET, LIFE, SCORE, INFO_STAGE, STATUS, TIME, INFO_WORLD, X_POS, Y_POS = range(10)
@@ -53,6 +62,16 @@ def _clock(memory: Any) -> Any:
 @helper
 def _x(memory: Any) -> Any:
     return memory[_X_PAGE] * 256 + memory[_X_PIXEL]
+
+
+@helper
+def _area(memory: Any) -> Any:
+    return memory[_AREA_DATA] + 256 * memory[_AREA_DATA + 1]
+
+
+@helper
+def _attempt(memory: Any) -> Any:
+    return (memory[WORLD] * 256 + memory[STAGE]) * 256 + memory[_LIVES]
 
 
 @helper
@@ -109,7 +128,8 @@ def begin_episode(memory: Any, book: Any) -> None:
     for column in (BEST_X, FURTHEST, LAST_X):
         book[column] = _x(memory)
     book[LAST_CLOCK] = _clock(memory)
-    book[RETURN] = book[LENGTH] = book[STALLED] = book[BUTTONS] = 0
+    book[RETURN] = book[LENGTH] = book[STALLED] = book[BUTTONS] = book[_AREAS_LEFT] = 0
+    book[_ATTEMPT], book[_AREA] = _attempt(memory), _area(memory)
 
 
 @kernel
@@ -119,26 +139,44 @@ def begin_step(book: Any) -> None:
     book[STALLED] += 1
 
 
+@helper
+def _change_place(memory: Any, book: Any, x: Any) -> None:
+    """Mario is somewhere else: through a pipe, or after a death. Where he has been before in this attempt, only what
+    lies beyond the furthest x there is progress."""
+    slot = book[_AREAS_LEFT] % _REMEMBERED
+    book[_AREAS + slot], book[_BESTS + slot] = book[_AREA], book[BEST_X]
+    book[_AREAS_LEFT] += 1
+    if book[_ATTEMPT] != _attempt(memory):
+        book[_ATTEMPT], book[_AREAS_LEFT] = _attempt(memory), 0
+    book[_AREA], book[BEST_X] = _area(memory), x
+    for slot in range(min(book[_AREAS_LEFT], _REMEMBERED)):
+        if book[_AREAS + slot] == book[_AREA]:
+            book[BEST_X] = max(book[BEST_X], book[_BESTS + slot])
+
+
 @kernel
-def observe(memory: Any, book: Any, whole_game: bool) -> None:
-    """Add one frame to `book`: reward, progress, end of the episode."""
+def observe(memory: Any, book: Any, whole_game: bool, ends_at_loops: bool) -> None:
+    """Add one frame to `book`: reward, progress, end of the episode. `ends_at_loops`: a maze that moves Mario back ends
+    it like death."""
     x, time = _x(memory), _clock(memory)
     moved = x - book[LAST_X]
-    if moved < -5 or moved > 5:  # a change of area, not a movement
+    looped = -_FASTEST <= moved + _LOOP <= _FASTEST
+    if moved < -_FASTEST or moved > _FASTEST:
         moved = 0
-        book[BEST_X] = x
-    progress = max(x - book[BEST_X], 0)
+        if not looped and x < _WRAPPED and book[LAST_X] < _WRAPPED:
+            _change_place(memory, book, x)
+    progress = max(x - book[BEST_X], 0) if x < _WRAPPED else 0
     book[BEST_X] += progress
     if progress > 0:
         book[STALLED] = 0
-    if moved != 0 and x > book[FURTHEST]:
+    if moved != 0 and book[FURTHEST] < x < _WRAPPED:
         book[FURTHEST] = x
     ticked = min(time - book[LAST_CLOCK], 0)
     book[LAST_X], book[LAST_CLOCK] = x, time
     died = _is_dying(memory) or memory[PLAYER_STATE] == _DEAD
-    penalty = 25 if died else 0
-    book[STEP_CLASSIC] += min(max(moved + ticked - penalty, -15), 15)
-    book[STEP_PROGRESS] += progress + ticked - penalty
+    lost = died or (looped and ends_at_loops)
+    book[STEP_CLASSIC] += min(max(moved + ticked - 25 * died, -15), 15)
+    book[STEP_PROGRESS] += progress + ticked - 25 * lost
     cleared = _flag_reached(memory)
     if cleared:
         book[CLEARED] = 1
@@ -146,7 +184,7 @@ def observe(memory: Any, book: Any, whole_game: bool) -> None:
         # After the last world the game waits for a button, and its clock never moves again.
         book[DONE] = memory[_LIVES] == 0xFF or (memory[_GAME_MODE] == 2 and memory[WORLD] == 7)
     else:
-        book[DONE] = died or cleared
+        book[DONE] = lost or cleared
 
 
 @kernel

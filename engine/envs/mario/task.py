@@ -23,13 +23,16 @@ class MarioTask:
             one.
         reward: `classic` is the reward of gym-super-mario-bros 7.4, summed over the frames of the step. `progress` is
             the one that agents learn best from: increase of the furthest x + clock ticks (negative) - 25 for death,
-            clipped to +-15 and divided by 15, + 3 for the flag.
+            clipped to +-15 and divided by 15, + 3 for the flag. The furthest x is counted for each area of a stage, so
+            nothing is paid twice where a pipe or a maze leads back.
         actions: `right-only`, `simple`, `complex`, or a list of button combinations such as `noop,right,right+A`.
         frame_skip: number of frames for which an action is held.
         sticky: probability that the last action is repeated instead (Machado et al. 2018: 0.25).
         noop_max: an episode begins with a random number of no-op frames, 0 to `noop_max` (Mnih et al. 2015: 30).
         stall_steps: number of environment steps without a new furthest x after which an episode is truncated; 0 for
             never.
+        ends_at_loops: whether an episode ends like death where the mazes of 4-4, 7-4 and 8-4 move Mario back, which
+            the screen does not show. For training; not with `game`.
         view: crop and size of the agent's frames.
     """
 
@@ -40,6 +43,7 @@ class MarioTask:
     sticky: float = 0.0
     noop_max: int = 30
     stall_steps: int = STALL_STEPS
+    ends_at_loops: bool = False
     view: View = VIEWS["50x60"]
 
     def __post_init__(self) -> None:
