@@ -33,7 +33,7 @@ from engine.runtime.jit import helper, kernel
 from engine.runtime.stopwatch import stopwatch
 
 # Indices of the kernel's options in one int64 array
-_FRAME_SKIP, _STALL_STEPS, _NOOP_MAX, _STICKY, _WHOLE_GAME, _ENDS_AT_LOOPS, _RESTART, _DRAW = range(8)
+_FRAME_SKIP, _STALL_STEPS, _NOOP_MIN, _STARTS, _STICKY, _WHOLE_GAME, _ENDS_AT_LOOPS, _RESTART, _DRAW = range(9)
 
 
 class CompiledStepper:
@@ -47,7 +47,8 @@ class CompiledStepper:
             [
                 task.frame_skip,
                 task.stall_steps,
-                task.noop_max,
+                task.noop_min,
+                task.starts,
                 sticky_threshold(task.sticky),
                 task.whole_game,
                 task.ends_at_loops,
@@ -166,9 +167,9 @@ def _restart(
     run_frame: Any, book: Any, state: Any, memory: Any, last_state: Any, last_memory: Any, out: Any, options: Any,
     rom: Any, start_states: Any, start_memories: Any, start_choices: Any, spans: Any, canvas: Any,
 ) -> None:  # fmt: skip
-    """Begin an episode: load a start state, run 0 to `noop_max` no-op frames and one that draws the screen."""
+    """Begin an episode: load a start state, run `noop_min` to `noop_max` no-op frames and one that draws the screen."""
     start = start_choices[_next_draw(book) % start_choices.shape[0]]
-    frames = 1 + _next_draw(book) % (options[_NOOP_MAX] + 1)
+    frames = 1 + options[_NOOP_MIN] + _next_draw(book) % options[_STARTS]
     book[rules.START] = start
     for i in range(STATE_WORDS):
         state[i] = start_states[start, i]

@@ -117,11 +117,12 @@ class MarioLanes:
         self.book[lane, rules.DRAWS] = 0
 
     def spread_starts(self) -> None:
-        """Let the first episode of lane i begin with i no-op frames, modulo `noop_max` + 1.
+        """Let the first episode of lane i begin with `noop_min` + i no-op frames, up to `noop_max` and then from the
+        beginning.
 
         A deterministic policy always plays the same episode from the same start, so this covers all its episodes.
         """
-        starts = self.task.noop_max + 1
+        starts = self.task.starts
         for lane in range(self.lanes):
             stream = int(self.book[lane, rules.STREAM])
             while rules.draw(stream, _NOOP_DRAW) % starts != lane % starts:

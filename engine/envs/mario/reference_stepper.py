@@ -65,11 +65,11 @@ class ReferenceStepper:
                 self.reset(outcome.frames, ended)
 
     def _restart(self, which: NDArray[np.bool_]) -> None:
-        """Begin episodes: load a start state, run 0 to `noop_max` no-op frames and one that draws the screen."""
+        """Begin episodes: load a start state, run `noop_min` to `noop_max` no-op frames and one that draws the screen."""
         frames = np.zeros(self._console.lanes, np.int64)
         for lane in np.flatnonzero(which).tolist():
             start = int(self.start_choices[lane, self._draw(lane) % self.start_choices.shape[1]])
-            frames[lane] = 1 + self._draw(lane) % (self._task.noop_max + 1)
+            frames[lane] = 1 + self._task.noop_min + self._draw(lane) % self._task.starts
             self._console.load(lane, self._starts[start])
             self._book[lane, rules.START] = start
         for frame in range(int(frames.max())):

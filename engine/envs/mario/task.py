@@ -28,7 +28,8 @@ class MarioTask:
         actions: `right-only`, `simple`, `complex`, or a list of button combinations such as `noop,right,right+A`.
         frame_skip: number of frames for which an action is held.
         sticky: probability that the last action is repeated instead (Machado et al. 2018: 0.25).
-        noop_max: an episode begins with a random number of no-op frames, 0 to `noop_max` (Mnih et al. 2015: 30).
+        noop_min, noop_max: an episode begins with a random number of no-op frames in this range (Mnih et al. 2015: 0 to
+            30).
         stall_steps: number of environment steps without a new furthest x after which an episode is truncated; 0 for
             never.
         ends_at_loops: whether an episode ends like death where the mazes of 4-4, 7-4 and 8-4 move Mario back, which
@@ -41,6 +42,7 @@ class MarioTask:
     actions: str = "right-only"
     frame_skip: int = 4
     sticky: float = 0.0
+    noop_min: int = 0
     noop_max: int = 30
     stall_steps: int = STALL_STEPS
     ends_at_loops: bool = False
@@ -57,10 +59,17 @@ class MarioTask:
             raise UserError(f"frame_skip must be between 1 and 60, got {self.frame_skip}")
         if not 0 <= self.sticky < 1:
             raise UserError(f"sticky must be at least 0 and less than 1, got {self.sticky}")
-        for name in ("noop_max", "stall_steps"):
+        for name in ("noop_min", "stall_steps"):
             if getattr(self, name) < 0:
                 raise UserError(f"{name} must be at least 0, got {getattr(self, name)}")
+        if self.noop_max < self.noop_min:
+            raise UserError(f"noop_max must be at least noop_min ({self.noop_min}), got {self.noop_max}")
         action_buttons(self.actions)  # raises `UserError` for unknown names
+
+    @property
+    def starts(self) -> int:
+        """Numbers of no-op frames with which an episode of a stage can begin."""
+        return self.noop_max - self.noop_min + 1
 
     @property
     def stages(self) -> tuple[str, ...]:

@@ -52,7 +52,7 @@ def assert_equal_play(one: MarioLanes, other: MarioLanes, steps: int) -> int:
     [
         MarioTask(),
         MarioTask(stage="random", actions="complex", sticky=0.25, view=VIEWS["84x84"], stall_steps=40),
-        MarioTask(stage="game", actions="simple", stall_steps=25, frame_skip=3, sticky=0.25),
+        MarioTask(stage="game", actions="simple", stall_steps=25, frame_skip=3, sticky=0.25, noop_min=7),
         MarioTask(stage="8-4", view=View(16, 240, 0, 256, 61, 77), reward="classic"),
     ],
     ids=lambda task: task.stage,
@@ -288,6 +288,8 @@ def test_the_random_state_of_the_lanes_is_restored() -> None:
         ({"reward": "x"}, "reward must be one of progress, classic, got 'x'"),
         ({"actions": "right,jump"}, "actions must be one of right-only, simple, complex, or a list such as"),
         ({"frame_skip": 0}, "frame_skip must be between 1 and 60, got 0"),
+        ({"noop_min": -1}, "noop_min must be at least 0, got -1"),
+        ({"noop_min": 31}, "noop_max must be at least noop_min (31), got 30"),
     ],
 )
 def test_an_impossible_task_is_refused(options: dict[str, Any], complaint: str) -> None:
@@ -313,7 +315,12 @@ def test_spread_starts_cover_all_numbers_of_no_ops(emulator: str) -> None:
         frame_counters = env.emulator.ram[:, 0x09].astype(int)
         assert (frame_counters - frame_counters[0]).tolist() == [0, 1, 2, 3, 4, 5, 0, 1]
         env.rewind()
+    late = MarioLanes(MarioTask(noop_min=4, noop_max=6), 3, emulator=emulator, seed=3)
+    late.spread_starts()
+    late.reset()
+    assert (late.emulator.ram[:, 0x09].astype(int) - frame_counters[0]).tolist() == [4, 5, 6]
     env.close()
+    late.close()
 
 
 @pytest.mark.parametrize("emulator", ["native", pytest.param("nes-py", marks=pytest.mark.long)])
