@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from engine.config.fields import AUTO, BOARD_GAMES, REWARDS, ConfigError, must_be_one_of
 from engine.config.joypad import why_invalid
-from engine.config.stages import stages_of
+from engine.config.stages import WHOLE_GAME, stages_of
 from engine.errors import UserError
 
 if TYPE_CHECKING:
@@ -34,6 +34,9 @@ def check_together(config: RunConfig) -> None:
         raise ConfigError("stage", str(error)) from None
     if config.curriculum and config.game == "mario" and len(stages) == 1:
         raise ConfigError("curriculum", f"needs several stages, such as --stage 1-1,1-2, got {config.stage}")
+    if config.start_states and (config.emulator != "native" or config.stage == WHOLE_GAME):
+        reason = "must be 0 with --emulator nes-py, whose states are slow to load, and with --stage game"
+        raise ConfigError("start_states", f"{reason}, got {config.start_states:g}")
     lanes = config.processes * config.parallel_envs
     if config.buffer_size < lanes * (config.n_step + 8):
         raise ConfigError(

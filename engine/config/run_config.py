@@ -178,6 +178,15 @@ class RunConfig:
         high=255,
         games=("mario",),
     )
+    start_states: float = option(
+        0.0,
+        "environment",
+        "share of episodes that begin at states which earlier ones reached, mostly before places where many ended; "
+        "neither counted nor evaluated",
+        low=0.0,
+        high=0.5,
+        games=("mario",),
+    )
 
     network: str = option(
         "small",

@@ -81,7 +81,8 @@ class EpisodeRecord:
 
 
 def ended_episodes(step: VectorStep, cleared: NDArray[np.int64] | None = None) -> list[EpisodeRecord]:
-    """The episodes that ended in a step, by lane.
+    """The episodes that ended in a step, by lane. Those that began at stored states are left out, because their returns
+    and clears can't be compared with others.
 
     Args:
         cleared: [lanes], stages cleared in the current episode, one bit each, where the caller keeps them.
@@ -98,5 +99,5 @@ def ended_episodes(step: VectorStep, cleared: NDArray[np.int64] | None = None) -
             cleared=0 if cleared is None else int(cleared[lane]),
             time_left=int(step.info[lane, TIME]) if step.info.size else 0,
         )
-        for lane in np.flatnonzero(step.terminated | step.truncated).tolist()
+        for lane in np.flatnonzero((step.terminated | step.truncated) & step.from_start).tolist()
     ]

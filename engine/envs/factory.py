@@ -57,6 +57,7 @@ def make_lanes(
         restart=not once,
         stage_per_lane=once,
         rom=rom,
+        start_states=0.0 if once else config.start_states,
     )
 
 

@@ -33,6 +33,7 @@ def feed(learner: Learner, steps: int, seed: int, reward: float = 1.0) -> None:
             furthest=none,
             clears=ended,
             info=np.zeros((2, 10), np.int64),
+            from_start=none == 0,
             stages=none - 1,
             emulated=8,
         )

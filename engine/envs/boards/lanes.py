@@ -94,6 +94,7 @@ class BoardLanes:
             furthest=self._zeros,
             clears=self._zeros > 0,
             info=self._info,
+            from_start=self._zeros == 0,
             stages=self._nowhere,
             emulated=0,
             masks=masks[0] if self._masked else None,

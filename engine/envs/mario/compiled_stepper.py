@@ -61,9 +61,7 @@ class CompiledStepper:
         self._start_states = np.empty((len(starts), STATE_WORDS), np.int64)
         self._start_memories = np.empty((len(starts), MEMORY_BYTES), np.uint8)
         for index, start in enumerate(starts):
-            console.load(0, start)
-            self._start_states[index] = console.state[0]
-            self._start_memories[index] = console.memory[0]
+            self.set_start(index, start)
         self.start_choices = all_starts(console.lanes, len(starts))
         borders = np.linspace(0, console.lanes, min(console.threads, console.lanes) + 1).astype(int).tolist()
         self._slices = list(pairwise(borders))
@@ -85,6 +83,14 @@ class CompiledStepper:
     def step(self, buttons: NDArray[np.uint8], outcome: Outcome) -> None:
         o = outcome
         self._play(buttons, o.held, o.frames, o.final_frames, o.ended, o.episode, o.info, only_begin=False)
+
+    def set_start(self, start: int, state: bytes) -> None:
+        words, memory, _, _ = self._console.read(state)
+        if start == len(self._start_states):
+            more = max(64, start)
+            self._start_states = np.concatenate((self._start_states, np.zeros((more, STATE_WORDS), np.int64)))
+            self._start_memories = np.concatenate((self._start_memories, np.zeros((more, MEMORY_BYTES), np.uint8)))
+        self._start_states[start], self._start_memories[start] = words, memory
 
     def _play(
         self,

@@ -27,6 +27,7 @@ from engine.envs.frame_stack import STACK
 from engine.envs.mario import rules
 from engine.envs.mario.compiled_stepper import CompiledStepper
 from engine.envs.mario.reference_stepper import ReferenceStepper
+from engine.envs.mario.start_states import StartStates
 from engine.envs.mario.stepper import Outcome, Stepper
 from engine.envs.mario.task import MarioTask
 from engine.envs.vec_env import Spec, VectorStep
@@ -58,6 +59,8 @@ class MarioLanes:
         stage_per_lane: with several stages, whether each lane always plays the same one, so that an evaluation covers
             all stages evenly. Otherwise each episode draws its stage.
         rom: cartridge file; None for the one in gym-super-mario-bros.
+        start_states: share of episodes, 0 to 0.5, that begin at states which earlier ones reached. Only with `native`,
+            whose states are small.
 
     Raises `UserError` if the cartridge is missing or can't be used.
     """
@@ -73,6 +76,7 @@ class MarioLanes:
         restart: bool = True,
         stage_per_lane: bool = False,
         rom: Path | None = None,
+        start_states: float = 0.0,
     ) -> None:
         self.task = task
         self.lanes = lanes
@@ -82,11 +86,17 @@ class MarioLanes:
         self.book = np.zeros((lanes, rules.BOOK_WORDS), np.int64)
         self.book[:, rules.STREAM] = [rules.stream(seed, lane) for lane in range(lanes)]
         self._buttons = np.array(action_buttons(task.actions), np.uint8)
-        starts = start_states(emulator, task.stages, whole_game=task.whole_game, rom=rom)
+        starts = stage_starts(emulator, task.stages, whole_game=task.whole_game, rom=rom)
+        self._true_starts = len(starts)
         self._stepper: Stepper = (
             CompiledStepper(self.emulator, task, self.book, starts, restart)
             if isinstance(self.emulator, NesBatch)
             else ReferenceStepper(self.emulator, task, self.book, starts, restart)
+        )
+        self._own_starts = (
+            StartStates(self.emulator, self._stepper, first=len(starts), share=start_states, seed=seed)
+            if start_states
+            else None
         )
         self._level = math.nan
         if stage_per_lane:
@@ -145,10 +155,14 @@ class MarioLanes:
             info=np.empty((self.lanes, len(rules.INFO_NAMES)), np.int64),
         )
         stages = self._stages()  # before the step: one that reaches a flag may end in the next stage
+        from_start = self.book[:, rules.START] < self._true_starts
         self._stepper.step(buttons, outcome)
         self._mark(outcome.frames, self.book[:, rules.BUTTONS])
         self._mark(outcome.final_frames, outcome.held)
         clears = self.book[:, rules.CLEARED] != 0
+        if self._own_starts is not None:
+            terminated = outcome.ended[:, 0] != 0
+            self._own_starts.observe(terminated | (outcome.ended[:, 1] != 0), terminated & ~clears)
         return VectorStep(
             frames=outcome.frames,
             final_frames=outcome.final_frames,
@@ -162,6 +176,7 @@ class MarioLanes:
             clears=clears,
             info=outcome.info,
             stages=stages,
+            from_start=from_start,
             emulated=int(self.book[:, rules.FRAMES].sum()),
         )
 
@@ -169,7 +184,10 @@ class MarioLanes:
         """With several stages: let the next episodes begin at the stages of a curriculum's level."""
         if level != self._level:
             self._level = level
-            self._stepper.start_choices = np.tile(stage_slots(level), (self.lanes, 1))
+            if self._own_starts is not None:
+                self._own_starts.set_true_starts(stage_slots(level))
+            else:
+                self._stepper.start_choices = np.tile(stage_slots(level), (self.lanes, 1))
 
     def screen(self, lane: int) -> NDArray[np.uint8]:
         """The console's last frame in RGB, uint8 [240, 256, 3]."""
@@ -185,11 +203,14 @@ class MarioLanes:
             "book": self.book.copy(),
             "consoles": np.frombuffer(b"".join(consoles), np.uint8),
             "console_ends": np.cumsum([len(console) for console in consoles]),
+            **({} if self._own_starts is None else self._own_starts.state()),
         }
 
     def load_state(self, state: dict[str, NDArray[Any]]) -> None:
         book = state["book"]
         self.book[:, : book.shape[1]] = book  # earlier versions had fewer columns
+        if self._own_starts is not None and "start_places" in state:  # the option may be new
+            self._own_starts.load_state(state)
         ends = state["console_ends"].tolist()
         for lane, (begin, end) in enumerate(pairwise([0, *ends])):
             self.emulator.load(lane, state["consoles"][begin:end].tobytes())
@@ -222,7 +243,7 @@ def make_emulator(name: str, lanes: int, threads: int, rom: Path | None = None) 
     return NesPyEmulator(lanes, threads, rom)
 
 
-def start_states(emulator: str, stages: Sequence[str], *, whole_game: bool, rom: Path | None = None) -> list[bytes]:
+def stage_starts(emulator: str, stages: Sequence[str], *, whole_game: bool, rom: Path | None = None) -> list[bytes]:
     """Saved states at the first frame of each stage, for any lane of that emulator."""
     return [_start_state(emulator, None if whole_game else stage, rom) for stage in stages]
 

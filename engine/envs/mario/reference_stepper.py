@@ -22,7 +22,7 @@ class ReferenceStepper:
     def __init__(
         self, console: Emulator, task: MarioTask, book: NDArray[np.int64], starts: Sequence[bytes], restart: bool
     ) -> None:
-        self._console, self._task, self._book, self._starts, self._restarts = console, task, book, starts, restart
+        self._console, self._task, self._book, self._starts, self._restarts = console, task, book, list(starts), restart
         self.start_choices = all_starts(console.lanes, len(starts))
         self._whole_game = task.whole_game
         self._sticky = sticky_threshold(task.sticky)
@@ -64,8 +64,11 @@ class ReferenceStepper:
             if self._restarts:
                 self.reset(outcome.frames, ended)
 
+    def set_start(self, start: int, state: bytes) -> None:
+        self._starts[start : start + 1] = [state]
+
     def _restart(self, which: NDArray[np.bool_]) -> None:
-        """Begin episodes: load a start state, run `noop_min` to `noop_max` no-op frames and one that draws the screen."""
+        """Begin episodes: load a start state, run `noop_min` to `noop_max` no-op frames and one that draws."""
         frames = np.zeros(self._console.lanes, np.int64)
         for lane in np.flatnonzero(which).tolist():
             start = int(self.start_choices[lane, self._draw(lane) % self.start_choices.shape[1]])

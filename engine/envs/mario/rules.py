@@ -9,15 +9,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from engine.runtime.jit import helper, kernel
 
 WORLD, STAGE, AREA = 0x075F, 0x075C, 0x0760
 PLAYER_STATE, AREA_TIMER, PRELEVEL_TIMER, CLOCK = 0x000E, 0x06DE, 0x07A0, 0x07F8
-_VIEWPORT_Y, _FLOAT_STATE, _X_PAGE, _X_PIXEL, _Y_PIXEL = 0x00B5, 0x001D, 0x006D, 0x0086, 0x03B8
+_VIEWPORT_Y, _SWIMS, _FLOAT_STATE, _X_PAGE, _X_PIXEL, _Y_PIXEL = 0x00B5, 0x0704, 0x001D, 0x006D, 0x0086, 0x03B8
 _GAME_MODE, _LIVES, _SIZE, _ENEMY_TYPES, _SCORE, _COINS = 0x0770, 0x075A, 0x0756, 0x0016, 0x07DE, 0x07ED
 _AREA_DATA = 0x00E7  # two bytes: where in the cartridge the layout of the current area begins
 _BOWSER, _FLAGPOLE = 0x2D, 0x31
-_DEAD, _DYING = 0x06, 0x0B
+_DEAD, _PLAYS, _DYING = 0x06, 0x08, 0x0B
 _FASTEST = 5
 """Mario moves by at most so many pixels in a frame; more is a change of place."""
 _LOOP = 1024
@@ -89,6 +92,20 @@ def _flag_reached(memory: Any) -> Any:
             # 3: Mario slides down the pole. Climbing a vine also sets 3, but without one of these enemies.
             return memory[_FLOAT_STATE] == 3
     return False
+
+
+def where(memories: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Stage (4 * world + stage), area and x of lanes, int64 [lanes] each, from work RAM [lanes, 2048]."""
+    memory = memories.T.astype(np.int64)  # a row for each address
+    area = memory[_AREA_DATA] + 256 * memory[_AREA_DATA + 1]
+    return 4 * memory[WORLD] + memory[STAGE], area, 256 * memory[_X_PAGE] + memory[_X_PIXEL]
+
+
+def stands(memories: NDArray[np.uint8]) -> NDArray[np.bool_]:
+    """bool [lanes]: whether the player has control of a Mario who stands or swims, from work RAM [lanes, 2048]."""
+    floats = (memories[:, _FLOAT_STATE] != 0) & (memories[:, _SWIMS] == 0)
+    safe: NDArray[np.bool_] = (memories[:, PLAYER_STATE] == _PLAYS) & (memories[:, _VIEWPORT_Y] == 1) & ~floats
+    return safe
 
 
 @kernel

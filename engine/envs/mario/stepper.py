@@ -34,3 +34,6 @@ class Stepper(Protocol):
 
     def step(self, buttons: NDArray[np.uint8], outcome: Outcome) -> None:
         """Hold the joypad bytes `buttons` [lanes] for one environment step and fill `outcome`."""
+
+    def set_start(self, start: int, state: bytes) -> None:
+        """Add the start state number `start`, or replace it. Raises `ValueError` if the console can't load it."""

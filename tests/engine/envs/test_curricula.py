@@ -20,7 +20,7 @@ from engine.envs.boards.tetris import TetrisLanes
 from engine.envs.curricula import RewardCurriculum, StageCurriculum, report, shaping, stage_slots
 from engine.envs.factory import make_lanes
 from engine.envs.mario import STAGES, MarioLanes, MarioTask
-from engine.envs.mario.lanes import start_states
+from engine.envs.mario.lanes import stage_starts
 from engine.envs.mario.reference_stepper import ReferenceStepper
 from engine.envs.mario.rules import START
 from engine.protocol import framing, messages
@@ -179,7 +179,7 @@ def test_episodes_begin_at_the_stages_of_the_level(emulator: str) -> None:
 def test_compiled_and_reference_steppers_begin_at_the_same_stages() -> None:
     task = MarioTask(stage="1-1,1-2,1-3", stall_steps=20)
     ours, theirs = (MarioLanes(task, 4, seed=5) for _ in range(2))
-    starts = start_states("native", task.stages, whole_game=False)
+    starts = stage_starts("native", task.stages, whole_game=False)
     theirs._stepper = ReferenceStepper(theirs.emulator, task, theirs.book, starts, restart=True)
     for level in (0.0, 1.0, 2.0):
         for env in (ours, theirs):

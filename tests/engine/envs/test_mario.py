@@ -11,7 +11,7 @@ import pytest
 from engine.config.joypad import A
 from engine.envs.emulators.protocol import Emulator
 from engine.envs.mario import VIEWS, MarioLanes, MarioTask, View
-from engine.envs.mario.lanes import make_emulator, start_states
+from engine.envs.mario.lanes import make_emulator, stage_starts
 from engine.envs.mario.reference_stepper import ReferenceStepper
 from engine.envs.mario.rules import BUTTONS, INFO_NAMES, WORLD, draw, stream
 from engine.envs.vec_env import VectorStep
@@ -26,7 +26,7 @@ ARRAYS = ("frames", "rewards", "terminated", "truncated", "returns", "lengths", 
 def stepped(task: MarioTask, lanes: int, seed: int) -> MarioLanes:
     """Lanes on the native console, stepped by the reference stepper in Python."""
     env = MarioLanes(task, lanes, seed=seed)
-    starts = start_states("native", task.stages, whole_game=task.stage == "game")
+    starts = stage_starts("native", task.stages, whole_game=task.stage == "game")
     env._stepper = ReferenceStepper(env.emulator, task, env.book, starts, restart=True)
     return env
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from engine.config.run_config import RunConfig
 from engine.envs.factory import make_lanes
 from engine.envs.mario import MarioLanes, MarioTask, rules
-from engine.envs.mario.lanes import start_states
+from engine.envs.mario.lanes import stage_starts
 from engine.envs.mario.reference_stepper import ReferenceStepper
 
 _STAR, _INVINCIBLE = 0x079F, 35
@@ -22,7 +22,7 @@ def lanes_in_maze(stage: str, *, ends_at_loops: bool, reference: bool = False, r
     task = MarioTask(stage=stage, actions="simple", ends_at_loops=ends_at_loops, reward=reward, noop_max=0)
     env = MarioLanes(task, 8, seed=3)
     if reference:
-        starts = start_states("native", task.stages, whole_game=False)
+        starts = stage_starts("native", task.stages, whole_game=False)
         env._stepper = ReferenceStepper(env.emulator, task, env.book, starts, restart=True)
     return env
 

@@ -163,8 +163,13 @@ class NesBatch:
 
     def load(self, lane: int, state: bytes) -> None:
         """Load a state from `save` into `lane`. Raises `ValueError` if it is foreign, damaged or impossible."""
+        for part, row in zip(self._saved_parts(), self.read(state), strict=True):
+            part[lane] = row
+
+    def read(self, state: bytes) -> list[NDArray[Any]]:
+        """What `load` writes to a lane's rows of `state`, `memory`, `last_state` and `last_memory`."""
         parts = self._saved_parts()
-        size = _HEADER.size + sum(part[lane].nbytes for part in parts)
+        size = _HEADER.size + sum(part[0].nbytes for part in parts)
         if len(state) != size or state[:4] != _MAGIC:
             raise ValueError("not a saved state of this console")
         _, version, cartridge_sum, body_sum = _HEADER.unpack_from(state)
@@ -176,14 +181,13 @@ class NesBatch:
             raise ValueError("the saved state is damaged (its checksum differs)")
         rows, offset = [], _HEADER.size
         for part in parts:
-            rows.append(np.frombuffer(state, part.dtype, part[lane].size, offset))
-            offset += part[lane].nbytes
+            rows.append(np.frombuffer(state, part.dtype, part[0].size, offset))
+            offset += part[0].nbytes
         words, _, last_words, _ = rows
         check_words(words.tolist())
         if words[PICTURE]:  # otherwise there is no last frame to draw
             check_words(last_words.tolist())
-        for part, row in zip(parts, rows, strict=True):
-            part[lane] = row
+        return rows
 
     def power_on(self, lane: int) -> None:
         """Clear the lane's state and start the program."""
