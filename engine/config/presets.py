@@ -32,6 +32,7 @@ PRESETS: dict[str, Preset] = {
             "episodes": 2_000,
             "sync_every": 1_000,
             "tau": 1.0,
+            "learning_rate_schedule": "constant",
             "save_every": 5_000,
             "prioritized_replay": False,
         },
@@ -50,6 +51,7 @@ PRESETS: dict[str, Preset] = {
             "beta_annealing": 0.001,
             "sync_every": 1_000,
             "tau": 1.0,
+            "learning_rate_schedule": "constant",
             "save_every": 5_000,
         },
     ),
@@ -73,6 +75,7 @@ PRESETS: dict[str, Preset] = {
             "sync_every": 2_500,
             "pull_every": 400,
             "tau": 1.0,
+            "learning_rate_schedule": "constant",
         },
     ),
 }

@@ -208,6 +208,12 @@ class RunConfig:
     replay_ratio: float = option(4.0, "learning", "samples learned per environment step", low=0.01, high=1024)  # table
     burnin: int = option(10_000, "learning", "environment steps before the first update", low=1)  # table
     learning_rate: float = option(5e-4, "learning", "Adam step size", low=1e-8, high=1.0)  # table
+    learning_rate_schedule: str = option(
+        "plateau",  # table
+        "learning",
+        "plateau: cut to 0.3 when evaluations stop improving or clear 95 %%; constant",
+        choices=("plateau", "constant"),
+    )
     gamma: float = option(0.95, "learning", "discount factor per environment step", low=0.0, high=1.0)  # trial
     n_step: int = option(5, "learning", "steps in the n-step return", low=1, high=64)  # trial
     sync_every: int = option(

@@ -38,6 +38,7 @@ from engine.runners.evaluator import Evaluator
 from engine.runners.host_link import HostLink
 from engine.runners.learner import Learner
 from engine.runners.learner_state import read_extra, unchanged
+from engine.runners.plateau import PlateauSchedule
 from engine.runners.shared_state import SharedState
 from engine.runners.stats.counters import Counters
 from engine.runners.stats.lanes import LaneStats
@@ -57,6 +58,8 @@ _KEPT: dict[Tunable, str] = {
 }
 """Settings changed while running that a resumed run keeps, with the option that overrides each. Beta is not among them:
 it anneals, and the replay restores it."""
+_SCHEDULED = ("learning_rate", "learning_rate_schedule")
+"""Options with which the schedule of the learning rate starts anew if they have changed."""
 
 Play = Callable[[], tuple[dict[str, Any], dict[str, NDArray[Any]]]]
 """Returns the state of the games for a checkpoint: JSON values and arrays."""
@@ -103,6 +106,9 @@ class Coordinator:
             else:  # so that the run's history does not suggest that the old value still holds
                 now = {"epsilon_scale": 1.0, **learner.tuned}[name]
                 link.send(Changed(name=name, value=now, before=value, env_steps=self.counters.env_steps))
+        self._schedule = PlateauSchedule(config.learning_rate) if config.learning_rate_schedule == "plateau" else None
+        if self._schedule is not None and resume_from is not None and unchanged(config, resume_from, *_SCHEDULED):
+            self._load_schedule(extra)
         self._state: State = "running"
         self._stop_reason: str | None = None
         self._reported_at = float("-inf")
@@ -136,7 +142,7 @@ class Coordinator:
         self._record(losses)
         self._report()
         if counters.env_steps >= self._next_evaluation:
-            self._evaluate()
+            self._evaluate(scheduled=True)
             self._next_evaluation = _next_multiple(counters.env_steps, config.eval_every)
         if counters.env_steps >= self._next_save:
             self._checkpoint()
@@ -270,11 +276,15 @@ class Coordinator:
         if wanted.name == "beta" and not self._config.prioritized_replay:
             self._link.log("beta: has no effect on uniform replay; needs --prioritized-replay", "warning")
             return
-        before = {"epsilon_scale": 1.0 if self._epsilon_scale is None else self._epsilon_scale, **self._learner.tuned}[
-            wanted.name
-        ]
-        self._tune(wanted.name, wanted.value)
-        self._link.send(Changed(name=wanted.name, value=wanted.value, before=before, env_steps=self.counters.env_steps))
+        if wanted.name == "learning_rate":
+            self._schedule = None  # the user's own value holds
+        self._change(wanted.name, wanted.value)
+
+    def _change(self, name: Tunable, value: float) -> None:
+        """Change a setting in all processes, and report it."""
+        before = {"epsilon_scale": 1.0 if self._epsilon_scale is None else self._epsilon_scale, **self._learner.tuned}
+        self._tune(name, value)
+        self._link.send(Changed(name=name, value=value, before=before[name], env_steps=self.counters.env_steps))
 
     def _tune(self, name: Any, value: float) -> None:
         self._shared_state.tune(name, value)
@@ -284,8 +294,25 @@ class Coordinator:
             self._learner.tune(name, value, self._shared_state.tunings(name))
 
     @stopwatch("evaluate")
-    def _evaluate(self) -> None:
-        self._evaluator.evaluate(self.counters)
+    def _evaluate(self, *, scheduled: bool = False) -> None:
+        score = self._evaluator.evaluate(self.counters)
+        if score is None or self._schedule is None or not scheduled:
+            return
+        before = self._learner.agent.learning_rate
+        after = self._schedule.after(score, before)
+        if after != before:
+            self._change("learning_rate", after)
+
+    def _load_schedule(self, extra: Mapping[str, Any]) -> None:
+        """Resume the schedule of the learning rate. Without a state it had ended, or the checkpoint is older."""
+        assert self._schedule is not None
+        if extra.get("schedule") is None:
+            self._schedule = self._schedule if "schedule" not in extra else None
+        else:
+            try:
+                self._schedule.load_state(extra["schedule"])
+            except (KeyError, TypeError, ValueError) as error:
+                raise checkpoints.CheckpointError(f"the checkpoint's schedule is damaged ({error})") from None
 
     def _save_policy(self) -> None:
         folder = self._run / "policies"
@@ -317,6 +344,7 @@ class Coordinator:
             "games": describe_games(self._config),
             "play": play,
             "tuned": {name: value for name in _KEPT if (value := self._shared_state.tuned(name)) is not None},
+            "schedule": None if self._schedule is None else self._schedule.state(),
             "curriculum": None if self._curriculum is None else self._curriculum.state(),
         }
         beat = functools.partial(self._link.beat, _SAVING_S)

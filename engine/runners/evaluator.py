@@ -44,9 +44,11 @@ class Evaluator:
         self._env: Lanes | None = None
         self._best = score_of(run / BEST_POLICY_FILE, describe_task(config))
 
-    def evaluate(self, counters: Counters) -> None:
-        """Play, report, and keep the policy unless a better one is kept: by clear rate, then by return. A Stop command
-        ends the evaluation early."""
+    def evaluate(self, counters: Counters) -> tuple[float, float] | None:
+        """Play, report, and keep the policy unless a better one is kept: by clear rate, then by return.
+
+        Returns both; None if a Stop command ended the evaluation early.
+        """
         started = time.monotonic()
         episodes = episodes_of(self._config)
         if self._env is None:
@@ -57,7 +59,7 @@ class Evaluator:
         try:
             played = play_episodes(self._env, self._act, episodes)
         except _StopWaits:
-            return
+            return None
         clears = sum(episode.flag for episode in played)
         mean_return = sum(episode.episode_return for episode in played) / episodes
         score = (clears / episodes, mean_return)
@@ -74,6 +76,7 @@ class Evaluator:
                 seconds=time.monotonic() - started,
             )
         )
+        return score
 
     def _act(self, obs: Frames, masks: NDArray[np.bool_] | None) -> NDArray[np.int64]:
         self._link.beat()

@@ -60,4 +60,4 @@ def read_state(folder: Path) -> LearnerState:
 def unchanged(config: RunConfig, checkpoint: Path, *options: str) -> bool:
     """Whether options have the same values as in the run that wrote a checkpoint."""
     before = load_toml(checkpoint / CONFIG_FILE)
-    return all(before[option] == getattr(config, option) for option in options)
+    return all(before.get(option) == getattr(config, option) for option in options)

@@ -1,0 +1,95 @@
+"""The schedule of the learning rate: when it is cut, and how far."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.protocol.commands import Set
+from engine.protocol.messages import Changed, Progress
+from engine.runners.plateau import CUT, GOOD, LOWEST, PATIENCE, PlateauSchedule
+from tests.support.in_process import checkpoint_of, of_kind, train
+
+RATE = 5e-4
+
+
+def rates(scores: list[tuple[float, float]], schedule: PlateauSchedule | None = None) -> list[float]:
+    """The learning rate after each evaluation."""
+    schedule, rate, after = schedule or PlateauSchedule(RATE), RATE, list[float]()
+    for score in scores:
+        rate = schedule.after(score, rate)
+        after.append(rate)
+    return after
+
+
+def test_scores_that_improve_keep_the_learning_rate() -> None:
+    assert set(rates([(step / 100, 0.0) for step in range(90)])) == {RATE}
+    assert set(rates([(0.0, float(step)) for step in range(90)])) == {RATE}  # by return, where nothing is cleared
+
+
+def test_it_is_cut_when_no_evaluation_was_better_for_a_while() -> None:
+    after = rates([(0.5, 10.0)] + [(0.4, 99.0)] * (2 * PATIENCE))
+    assert after == pytest.approx([RATE] * PATIENCE + [CUT * RATE] * PATIENCE + [CUT * CUT * RATE])
+
+
+def test_a_better_evaluation_starts_the_count_again() -> None:
+    scores = [(0.5, 0.0)] + [(0.4, 0.0)] * (PATIENCE - 1) + [(0.6, 0.0)] + [(0.5, 0.0)] * (PATIENCE - 1)
+    assert set(rates(scores)) == {RATE}
+
+
+def test_every_good_evaluation_cuts_down_to_the_lowest() -> None:
+    after = rates([(GOOD, 0.0)] * 6)
+    assert after[:3] == pytest.approx([CUT * RATE, CUT**2 * RATE, CUT**3 * RATE])
+    assert after[3:] == [LOWEST * RATE] * 3
+
+
+def test_a_rate_below_the_lowest_is_left_alone() -> None:
+    assert PlateauSchedule(RATE).after((1.0, 0.0), LOWEST * RATE / 10) == LOWEST * RATE / 10
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.floats(-100, 4000)), max_size=60), st.integers(0, 60))
+def test_it_never_rises_and_resumes_where_it_was(scores: list[tuple[float, float]], split: int) -> None:
+    after = rates(scores)
+    assert after == sorted(after, reverse=True)
+    assert not after or math.isclose(after[-1], RATE) or after[-1] >= LOWEST * RATE
+    first, second = PlateauSchedule(RATE), PlateauSchedule(RATE)
+    before = rates(scores[:split], first)
+    second.load_state(first.state())
+    rate = before[-1] if before else RATE
+    for score, expected in zip(scores[split:], after[split:], strict=True):
+        rate = second.after(score, rate)
+        assert rate == expected
+
+
+SNAKE = {"game": "snake", "board": "5x5", "burnin": 100, "batch_size": 32, "buffer_size": 2000, "parallel_envs": 4,
+         "learning_rate": RATE, "learning_rate_schedule": "plateau", "eval_every": 20, "eval_episodes": 1}  # fmt: skip
+
+
+def test_a_run_reports_its_cuts_and_learns_with_the_new_rate(tmp_path: Path) -> None:
+    reports = train(tmp_path, SNAKE, 600)
+    cuts = [(change.name, change.before, change.value) for change in of_kind(Changed, reports)]
+    assert cuts
+    rate = RATE
+    for cut in cuts:
+        assert cut == ("learning_rate", rate, max(CUT * rate, LOWEST * RATE))
+        rate = cut[2]
+    assert [progress.learning_rate for progress in of_kind(Progress, reports)][-1] == pytest.approx(rate)
+
+
+def test_a_learning_rate_that_the_user_sets_stays(tmp_path: Path) -> None:
+    reports = train(tmp_path, SNAKE, 600, commands=[Set(name="learning_rate", value=0.001)])
+    assert [change.value for change in of_kind(Changed, reports)] == [0.001]
+    resumed = train(tmp_path / "resumed", SNAKE, 1200, checkpoint_of(reports))
+    assert not of_kind(Changed, resumed)
+
+
+def test_another_schedule_or_learning_rate_starts_anew(tmp_path: Path) -> None:
+    before = checkpoint_of(train(tmp_path, SNAKE, 600))
+    reports = train(tmp_path / "resumed", {**SNAKE, "learning_rate": 2 * RATE}, 610, before)
+    assert [change.value for change in of_kind(Changed, reports)] == [2 * RATE]
+    constant = train(tmp_path / "constant", {**SNAKE, "learning_rate_schedule": "constant"}, 1200, before)
+    assert not of_kind(Changed, constant)
