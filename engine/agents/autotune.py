@@ -131,7 +131,12 @@ def choose(
 
     def build(precision: Precision) -> DoubleDQN:
         return DoubleDQN(
-            *make_networks(config, spec), device=device, learning_rate=1e-5, precision=precision, threads=threads
+            *make_networks(config, spec),
+            device=device,
+            learning_rate=1e-5,
+            precision=precision,
+            double_q=config.double_q,
+            threads=threads,
         )
 
     if saved is None or saved["device"] != device.type:

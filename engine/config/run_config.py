@@ -236,6 +236,12 @@ class RunConfig:
         low=1e-6,
         high=1.0,
     )
+    double_q: bool = option(
+        True,
+        "learning",
+        "the online network chooses the action that the target network values (van Hasselt et al. 2016); off: the "
+        "target network does, which saves a fifth of an update",
+    )
     actors_ahead: int = option(
         2_000,
         "learning",

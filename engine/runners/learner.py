@@ -105,6 +105,7 @@ class Learner:
             precision=self.choices.precision,
             sync_every=config.sync_every,
             tau=config.tau,
+            double_q=config.double_q,
             threads=self.choices.threads,
             accumulate=config.accumulate,
             on_out_of_memory=lambda parts: log(f"out of memory: batches are now processed in {parts} parts"),

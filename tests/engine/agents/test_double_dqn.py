@@ -42,6 +42,18 @@ def test_target_takes_the_action_from_online_and_its_value_from_target() -> None
     assert losses.q_mean == pytest.approx(1.5)
 
 
+def test_without_double_q_the_target_network_chooses_and_values() -> None:
+    online, target = Table([[1.0, 2.0], [5.0, 4.0]]), Table([[0.0, 0.0], [0.0, 0.0]])
+    options = {"learning_rate": 1e-9, "precision": "float32", "sync_every": 10, "double_q": False}
+    agent = DoubleDQN(online, target, device=torch.device("cpu"), **options)  # type: ignore[arg-type]
+    with torch.no_grad():
+        agent.target.values.copy_(torch.tensor([[0.0, 0.0], [10.0, 30.0]]))
+    losses = agent.update(batch([0], [1], [1.0], [1], [0.5]), np.ones(1, np.float32))
+    assert losses.td_errors == pytest.approx([abs(1 + 0.5 * 30 - 2)], abs=1e-6)
+    masked = dataclasses.replace(batch([0], [1], [1.0], [1], [0.5]), next_masks=np.array([[True, False]]))
+    assert agent.update(masked, np.ones(1, np.float32)).td_errors == pytest.approx([abs(1 + 0.5 * 10 - 2)], abs=1e-6)
+
+
 def test_dueling_advantages_are_centred() -> None:
     torch.manual_seed(0)
     network = DuelingQNetwork(4, (50, 60), 5)
