@@ -35,6 +35,7 @@ from engine.errors import UserError
 from engine.host.client import HostClient, HostGone, HostProcess
 from engine.protocol.commands import Stop
 from engine.protocol.messages import (
+    Changed,
     Episode,
     Evaluation,
     Event,
@@ -201,6 +202,8 @@ class _JSONLines:
                 self._print("evaluation", event)
             case Phase():
                 self._print("phase", event)
+            case Changed():
+                self._print("change", event)
             case Saved():
                 self._print("checkpoint", event)
             case Log(level="warning" | "error"):
@@ -314,6 +317,8 @@ def _line(event: Any) -> str | None:
             return f"evaluation at {event.env_steps:,}: {judged(event)}{far}{best}"
         case Phase():
             return f"phase {event.phase} of {event.phases} at {event.env_steps:,}: {event.name}"
+        case Changed():
+            return f"{event.name.replace('_', ' ')} at {event.env_steps:,}: {event.before:g} → {event.value:g}"
         case Log():
             return event.text if event.level == "info" else f"{event.level}: {event.text}"
         case Episode(flag=True):

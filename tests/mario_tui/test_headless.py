@@ -449,6 +449,18 @@ def test_evaluations_are_reported_and_the_best_policy_is_kept(tmp_path: Path) ->
     assert checkpoints.find_policy("latest", tmp_path / "checkpoints") == policy
 
 
+def test_a_changed_learning_rate_is_told(tmp_path: Path) -> None:
+    options = ("--game", "snake", "--board", "5x5", "--parallel-envs", "4", "--burnin", "50", "--batch-size", "32",
+               "--learning-rate-schedule", "plateau", "--eval-every", "20", "--eval-episodes", "1")  # fmt: skip
+    done = run_program("--no-ui", *options, "--steps", "600", cwd=tmp_path)
+    first = re.search(r"^learning rate at [\d,]+: 0\.0005 → 0\.00015$", done.stdout, re.M)
+    assert first is not None
+    again = ("--no-ui", "--log-format", "json", "--resume", "latest", "--steps", "620", "--learning-rate", "0.001")
+    events = json_lines(run_program(*again, cwd=tmp_path).stdout)
+    (change,) = [event for event in events if event["event"] == "change"]
+    assert (change["name"], change["value"], change["env_steps"]) == ("learning_rate", 0.001, 600)
+
+
 def test_history_of_a_finished_run_can_be_read(finished_run: FinishedRun) -> None:
     from engine.runs.recording import read_recording
 
