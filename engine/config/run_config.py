@@ -211,7 +211,7 @@ class RunConfig:
     learning_rate_schedule: str = option(
         "plateau",  # table
         "learning",
-        "plateau: cut to 0.3 when evaluations stop improving or clear 95 %%; constant",
+        "plateau: cut to 0.3 when evaluations stop improving or nearly all episodes clear; constant",
         choices=("plateau", "constant"),
     )
     gamma: float = option(0.95, "learning", "discount factor per environment step", low=0.0, high=1.0)  # trial
