@@ -16,6 +16,7 @@ _BOARD_DEFAULTS: dict[str, Any] = {
     "batch_size": 256,
     "sync_every": 250,
     "tau": 1.0,
+    "double_q": True,
     "epsilon": 0.4,
     "epsilon_steps": 100_000,
     "burnin": 5_000,

@@ -33,6 +33,7 @@ PRESETS: dict[str, Preset] = {
             "sync_every": 1_000,
             "tau": 1.0,
             "learning_rate_schedule": "constant",
+            "double_q": True,
             "save_every": 5_000,
             "prioritized_replay": False,
         },
@@ -52,6 +53,7 @@ PRESETS: dict[str, Preset] = {
             "sync_every": 1_000,
             "tau": 1.0,
             "learning_rate_schedule": "constant",
+            "double_q": True,
             "save_every": 5_000,
         },
     ),
@@ -76,6 +78,7 @@ PRESETS: dict[str, Preset] = {
             "pull_every": 400,
             "tau": 1.0,
             "learning_rate_schedule": "constant",
+            "double_q": True,
         },
     ),
 }

@@ -237,10 +237,10 @@ class RunConfig:
         high=1.0,
     )
     double_q: bool = option(
-        True,
+        False,  # table
         "learning",
         "the online network chooses the action that the target network values (van Hasselt et al. 2016); off: the "
-        "target network does, which saves a fifth of an update",
+        "target network does, which saves a fifth of an update; better if it is a moving average (--tau below 1)",
     )
     actors_ahead: int = option(
         2_000,
