@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser, game: str = GAMES[0], runner:
         help = help_of(spec, game)
         kwargs: dict[str, Any] = {"dest": spec.name, "default": argparse.SUPPRESS}
         if isinstance(spec.default, bool):
-            state = "on" if spec.default else "off"
+            state = "on" if default else "off"
             kwargs |= {"action": argparse.BooleanOptionalAction, "help": f"{help} (default: {state})"}
         else:
             kwargs |= {
