@@ -11,7 +11,6 @@ _BOARD_DEFAULTS: dict[str, Any] = {
     "parallel_envs": 64,
     "gamma": 0.97,
     "n_step": 3,
-    "learning_rate_schedule": "constant",
     "replay_ratio": 4.0,  # with `sync_every`: twice the fruits of 8 and 1,000 after 200,000 steps
     "batch_size": 256,
     "sync_every": 250,

@@ -209,10 +209,10 @@ class RunConfig:
     burnin: int = option(10_000, "learning", "environment steps before the first update", low=1)  # table
     learning_rate: float = option(5e-4, "learning", "Adam step size", low=1e-8, high=1.0)  # table
     learning_rate_schedule: str = option(
-        "plateau",  # table
+        "constant",
         "learning",
-        "plateau: cut to 0.3 when evaluations stop improving or nearly all episodes clear; constant",
-        choices=("plateau", "constant"),
+        "constant; plateau: cut to 0.3 when evaluations stop improving or nearly all episodes clear",
+        choices=("constant", "plateau"),
     )
     gamma: float = option(0.95, "learning", "discount factor per environment step", low=0.0, high=1.0)  # trial
     n_step: int = option(5, "learning", "steps in the n-step return", low=1, high=64)  # trial
