@@ -4,7 +4,8 @@
 
 Minutes count from the start of the program, including compiling, filling the replay and all evaluations. Each run is
 stopped after its minutes; then its best policy plays 100 greedy episodes that begin with 0 to 30 random no-op frames,
-with `mario-tui eval` (with `--nes-py` also on nes-py, which takes some more minutes). With `--plain`, the plain
+like those that chose it, and 100 that begin with 31 to 120, with `mario-tui eval` (with `--nes-py` also the former on
+nes-py, which takes some more minutes). With `--plain`, the plain
 Double-DQN loop of `bench.training` gets the same number of minutes. Unknown options are passed to the run, such as
 `--runner apex`.
 """
@@ -20,6 +21,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,6 +32,11 @@ from rich.table import Table
 from bench.training import PROGRAM, PlainDoubleDQN
 
 RATES = (0.0, 0.5, 0.95)
+JUDGED = {
+    "0 to 30 no-ops": ("--emulator", "native", "--noop-max", "30"),
+    "31 to 120 no-ops": ("--emulator", "native", "--noop-min", "31", "--noop-max", "120"),
+}
+ON_NES_PY = {"on nes-py": ("--emulator", "nes-py", "--noop-max", "30")}
 
 
 @dataclass(frozen=True)
@@ -67,9 +74,9 @@ def train(seed: int, minutes: float, folder: Path, options: list[str]) -> list[E
     return found
 
 
-def judge(folder: Path, emulator: str) -> dict[str, Any]:
+def judge(folder: Path, conditions: Sequence[str]) -> dict[str, Any]:
     """The report of `mario-tui eval` on the best policy of the run in `folder`."""
-    options = ("--episodes", "100", "--noop-max", "30", "--seed", "1", "--emulator", emulator, "--json")
+    options = ("--episodes", "100", "--seed", "1", "--json", *conditions)
     done = subprocess.run([PROGRAM, "eval", "latest", *options], cwd=folder, stdout=subprocess.PIPE, check=True)
     report: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return report
@@ -133,15 +140,16 @@ def main() -> None:
     arguments, options = parser.parse_known_args()
     console = Console(width=160, highlight=False)
     marks = ("first clear", "50 %", "95 %")
-    table = Table("seed", *marks, "100 episodes", *["on nes-py"] * arguments.nes_py, title=" ".join(options) or None)
+    judged = JUDGED | (ON_NES_PY if arguments.nes_py else {})
+    table = Table("seed", *marks, *judged, title=" ".join(options) or None)
     curves: dict[int, list[Evaluated]] = {}
     with tempfile.TemporaryDirectory() as name:
         for seed in arguments.seeds:
             folder = (arguments.into or Path(name)) / f"seed-{seed}"
             folder.mkdir(parents=True)
             found = curves[seed] = train(seed, arguments.minutes, folder, options)
-            judged = [judge(folder, each)["clears"] for each in ("native", *["nes-py"] * arguments.nes_py)]
-            table.add_row(str(seed), *(reached(found, rate) for rate in RATES), *(f"{clears}" for clears in judged))
+            clears = [judge(folder, conditions)["clears"] for conditions in judged.values()]
+            table.add_row(str(seed), *(reached(found, rate) for rate in RATES), *map(str, clears))
             if arguments.into:
                 write_csv(curves, arguments.into / "clears.csv")
                 draw(curves, arguments.into / "clears.svg")

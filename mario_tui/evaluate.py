@@ -92,5 +92,6 @@ def _result(r: Evaluated) -> str:
         f"({r.clear_rate:.0%}, 95 % interval {r.clear_rate_low:.0%} to {r.clear_rate_high:.0%})\n"
         f"mean return {r.mean_return:,.1f}, x {r.mean_x_pos:,.0f}, time left {r.mean_time_left:.0f}, "
         f"score {r.mean_score:,.0f}, length {r.mean_length:,.0f} environment steps\n"
-        f"epsilon {r.epsilon:g}, 0 to {r.noop_max} no-op frames, seed {r.seed}, {r.seconds:.0f} s"
+        f"{r.noop_min} to {r.noop_max} no-op frames, epsilon {r.epsilon:g}, sticky actions {r.sticky_actions:g}, "
+        f"seed {r.seed}, {r.seconds:.0f} s"
     )

@@ -1,4 +1,4 @@
-"""The process behind `mario-tui eval`: plays episodes with a policy, greedy except for `--epsilon`.
+"""The process behind `mario-tui eval`: plays episodes with a policy, under the conditions that its options say.
 
 `python -m engine.commands.evaluate POLICY ...` writes packed messages to its standard output: an `Episode` for each
 episode that ends, then `Evaluated` or `Failed`. It exits when its standard input closes.
@@ -40,7 +40,9 @@ def main() -> int:
     parser.add_argument("policy", type=Path)
     parser.add_argument("--episodes", type=int, required=True)
     parser.add_argument("--epsilon", type=float, required=True)
+    parser.add_argument("--noop-min", type=int, default=0)
     parser.add_argument("--noop-max", type=int, required=True)
+    parser.add_argument("--sticky-actions", type=float, default=0.0)
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--stage")
     parser.add_argument("--emulator")
@@ -72,7 +74,9 @@ def _evaluate(options: argparse.Namespace, send: Callable[[EvaluationReport], No
         seed=options.seed,
         stage=options.stage,
         emulator=options.emulator,
+        noop_min=options.noop_min,
         noop_max=options.noop_max,
+        sticky=options.sticky_actions,
         restart=options.episodes > lanes,
         rom=options.rom,
     )
@@ -110,7 +114,9 @@ def _evaluate(options: argparse.Namespace, send: Callable[[EvaluationReport], No
             emulator=options.emulator or metadata.get("emulator", ""),
             episodes=len(played),
             epsilon=options.epsilon,
+            noop_min=options.noop_min,
             noop_max=options.noop_max,
+            sticky_actions=options.sticky_actions,
             seed=options.seed,
             clears=clears,
             clear_rate=clears / len(played),

@@ -28,6 +28,7 @@ from engine.commands.controls import Controls
 from engine.commands.evaluate import take_stdout
 from engine.commands.play_mario import mario_of_person, mario_of_policy
 from engine.commands.recorder import PICTURES_PER_S, Video, finish, open_video
+from engine.config.conditions import Conditions
 from engine.config.reading import make_config
 from engine.envs.emulators.protocol import SCREEN_SHAPE
 from engine.envs.episode import EpisodeRecord
@@ -211,7 +212,9 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="engine.commands.play")
     parser.add_argument("policy", type=Path, nargs="?")
     parser.add_argument("--epsilon", type=float, default=0.0)
+    parser.add_argument("--noop-min", type=int, default=0)
     parser.add_argument("--noop-max", type=int, default=0)
+    parser.add_argument("--sticky-actions", type=float, default=0.0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--game", default="mario")
     parser.add_argument("--board")
@@ -236,7 +239,13 @@ def _game(options: argparse.Namespace, controls: Controls) -> Game:
         return BoardGame(metadata, options.policy, controls.presses, epsilon=options.epsilon)
     if options.policy is None:
         return mario_of_person(lambda: controls.buttons, **mario)
-    return mario_of_policy(options.policy, metadata, epsilon=options.epsilon, noop_max=options.noop_max, **mario)
+    conditions = Conditions(
+        noop_min=options.noop_min,
+        noop_max=options.noop_max,
+        epsilon=options.epsilon,
+        sticky_actions=options.sticky_actions,
+    )
+    return mario_of_policy(options.policy, metadata, conditions, **mario)
 
 
 if __name__ == "__main__":

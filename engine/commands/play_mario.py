@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from engine.config.conditions import Conditions
 from engine.config.joypad import action_buttons
 from engine.envs.episode import EpisodeRecord, ended_episodes
 from engine.envs.factory import task_of_policy
@@ -36,18 +37,25 @@ class _Player(Protocol):
 
 
 class MarioPolicy:
-    """Plays with a policy file: greedy, or with probability `epsilon` a random action."""
+    """Plays with a policy file: greedy except for random and sticky actions."""
 
-    def __init__(self, path: Path, metadata: Mapping[str, Any], epsilon: float) -> None:
+    def __init__(self, path: Path, metadata: Mapping[str, Any], epsilon: float, sticky: float) -> None:
         self.hold, self._network = metadata["frame_skip"], load_policy(path)
-        self._buttons, self._epsilon = action_buttons(",".join(metadata["actions"])), epsilon
-        self._random = np.random.default_rng()
+        self._buttons = action_buttons(",".join(metadata["actions"]))
+        self._epsilon, self._sticky = epsilon, sticky
+        self.begin(0)
 
     def begin(self, seed: int) -> None:
-        self._random = np.random.default_rng(seed)
+        self._random, self._held = np.random.default_rng(seed), 0
+
+    def buttons(self, obs: NDArray[np.uint8]) -> int:
+        chosen = self._choose(obs)
+        if not self._sticky or self._random.random() >= self._sticky:
+            self._held = chosen
+        return self._held
 
     @torch.no_grad()
-    def buttons(self, obs: NDArray[np.uint8]) -> int:
+    def _choose(self, obs: NDArray[np.uint8]) -> int:
         if self._random.random() < self._epsilon:
             return self._buttons[int(self._random.integers(len(self._buttons)))]
         return self._buttons[int(self._network(torch.from_numpy(obs)).argmax())]
@@ -121,9 +129,8 @@ class MarioGame:
 def mario_of_policy(
     policy: Path,
     metadata: Mapping[str, Any],
+    conditions: Conditions,
     *,
-    epsilon: float,
-    noop_max: int,
     stage: str | None,
     emulator: str | None,
     rom: Path | None,
@@ -131,10 +138,12 @@ def mario_of_policy(
     """The game of a policy; `stage` and `emulator` override those of its metadata."""
 
     def make_lanes(stage: str) -> MarioLanes:
-        task = task_of_policy(metadata, stage=stage, noop_max=noop_max, frame_by_frame=True)
+        noops = {"noop_min": conditions.noop_min, "noop_max": conditions.noop_max}
+        task = task_of_policy(metadata, stage=stage, **noops, frame_by_frame=True)
         return MarioLanes(task, 1, emulator=emulator or metadata["emulator"], restart=False, rom=rom)
 
-    return MarioGame(make_lanes, stage or metadata["stage"], MarioPolicy(policy, metadata, epsilon))
+    player = MarioPolicy(policy, metadata, conditions.epsilon, conditions.sticky_actions)
+    return MarioGame(make_lanes, stage or metadata["stage"], player)
 
 
 def mario_of_person(held: Callable[[], int], *, stage: str | None, emulator: str | None, rom: Path | None) -> MarioGame:

@@ -37,6 +37,12 @@ def check_together(config: RunConfig) -> None:
     if config.start_states and (config.emulator != "native" or config.stage == WHOLE_GAME):
         reason = "must be 0 with --emulator nes-py, whose states are slow to load, and with --stage game"
         raise ConfigError("start_states", f"{reason}, got {config.start_states:g}")
+    conditions = config.eval_conditions
+    if conditions.noop_min > conditions.noop_max:
+        limit = "--noop-max" if config.eval_noop_max is None else "--eval-noop-max"
+        raise ConfigError(
+            "eval_noop_min", f"must be at most {limit} ({conditions.noop_max}), got {conditions.noop_min}"
+        )
     lanes = config.processes * config.parallel_envs
     if config.buffer_size < lanes * (config.n_step + 8):
         raise ConfigError(

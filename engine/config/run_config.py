@@ -12,6 +12,7 @@ from typing import Any
 
 import tomli_w
 
+from engine.config.conditions import Conditions
 from engine.config.constraints import check_together
 from engine.config.fields import AUTO, BOARD_GAMES, GAMES, REWARDS, RUNNERS, ConfigError, check, flag, option
 
@@ -304,9 +305,41 @@ class RunConfig:
     eval_episodes: int = option(
         31,  # 0 to 30 no-ops give 31 distinct starts
         "output",
-        "greedy episodes per evaluation, rounded up to the same number for every stage; the best policy is kept",
+        "episodes per evaluation, rounded up to the same number for every stage; the best policy is kept",
         low=1,
         high=1000,
+    )
+    eval_noop_min: int = option(
+        0,
+        "output",
+        "minimum number of no-op frames at the start of an evaluation's episodes",
+        low=0,
+        high=255,
+        games=("mario",),
+    )
+    eval_noop_max: int | None = option(
+        None,
+        "output",
+        "maximum number of no-op frames at the start of an evaluation's episodes; none: as --noop-max",
+        low=0,
+        high=255,
+        games=("mario",),
+    )
+    eval_epsilon: float = option(
+        0.0,
+        "output",
+        "fraction of random actions in evaluations; 0: greedy",
+        low=0.0,
+        high=1.0,
+        games=("mario",),
+    )
+    eval_sticky_actions: float = option(
+        0.0,
+        "output",
+        "probability of repeating the previous action in evaluations, whatever --sticky-actions is",
+        low=0.0,
+        high=0.99,
+        games=("mario",),
     )
     save_every: int = option(50_000, "output", "environment steps between checkpoints", low=1)
     checkpoint_replay: bool = option(
@@ -353,6 +386,16 @@ class RunConfig:
     def weight_pull_steps(self) -> int:
         """Environment steps between a member's checks for newer weights."""
         return self.sync_every if self.pull_every is None else self.pull_every
+
+    @property
+    def eval_conditions(self) -> Conditions:
+        """The conditions of Mario's evaluations."""
+        return Conditions(
+            noop_min=self.eval_noop_min,
+            noop_max=self.noop_max if self.eval_noop_max is None else self.eval_noop_max,
+            epsilon=self.eval_epsilon,
+            sticky_actions=self.eval_sticky_actions,
+        )
 
     def to_toml(self) -> str:
         """The options as TOML, one key per field, without those that are unset (None) or of another game."""

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from engine.config.run_config import RunConfig
 from engine.envs.curricula import shaping
 from engine.envs.mario import VIEWS, MarioLanes, MarioTask
@@ -40,13 +42,14 @@ def make_lanes(
         threads: threads that step Mario's lanes.
         seed: seed of all random decisions.
         device: where boards are played and their frames stay; None for the CPU, with frames as arrays.
-        once: for evaluations: Mario's lanes play one episode each, and several stages are distributed over the lanes.
+        once: for evaluations: Mario's lanes play one episode each under the evaluation's conditions, and several stages
+            are distributed over the lanes.
     """
     if config.game != "mario":
         options = {name: getattr(config, name) for name in _BOARD_OPTIONS}
         return _make_boards(config.game, lanes, seed=seed, device=device, **options)
     rom = None if config.rom is None else Path(config.rom)
-    task = make_task(config)
+    task = make_eval_task(config) if once else make_task(config)
     ends_at_loops = config.reward == "progress" and not once and not task.whole_game
     return MarioLanes(
         dataclasses.replace(task, ends_at_loops=ends_at_loops),
@@ -62,7 +65,7 @@ def make_lanes(
 
 
 def make_task(config: RunConfig) -> MarioTask:
-    """The Mario task of a run's options."""
+    """The Mario task that a run trains on."""
     return MarioTask(
         stage=config.stage,
         reward=config.reward,
@@ -71,6 +74,17 @@ def make_task(config: RunConfig) -> MarioTask:
         sticky=config.sticky_actions,
         noop_max=config.noop_max,
         view=VIEWS[config.observation],
+    )
+
+
+def make_eval_task(config: RunConfig) -> MarioTask:
+    """The Mario task on which a run is evaluated."""
+    conditions = config.eval_conditions
+    return dataclasses.replace(
+        make_task(config),
+        sticky=conditions.sticky_actions,
+        noop_min=conditions.noop_min,
+        noop_max=conditions.noop_max,
     )
 
 
@@ -88,6 +102,11 @@ def describe_task(config: RunConfig) -> dict[str, Any]:
     }
 
 
+def describe_evaluation(config: RunConfig) -> dict[str, Any]:
+    """The metadata that a policy file stores beside its score: the conditions under which it was reached."""
+    return {"evaluation": msgspec.structs.asdict(config.eval_conditions)} if config.game == "mario" else {}
+
+
 def lanes_of_policy(
     metadata: Mapping[str, Any],
     lanes: int,
@@ -96,7 +115,9 @@ def lanes_of_policy(
     seed: int,
     stage: str | None = None,
     emulator: str | None = None,
+    noop_min: int = 0,
     noop_max: int = 0,
+    sticky: float = 0.0,
     restart: bool = True,
     rom: Path | None = None,
 ) -> Lanes:
@@ -106,7 +127,9 @@ def lanes_of_policy(
     """
     if metadata["game"] != "mario":
         return boards_of_policy(metadata, lanes, seed=seed)
-    task = task_of_policy(metadata, stage=stage or metadata["stage"], noop_max=noop_max)
+    task = task_of_policy(
+        metadata, stage=stage or metadata["stage"], noop_min=noop_min, noop_max=noop_max, sticky=sticky
+    )
     return MarioLanes(
         task,
         lanes,
@@ -125,16 +148,24 @@ def boards_of_policy(metadata: Mapping[str, Any], lanes: int, *, seed: int) -> B
 
 
 def task_of_policy(
-    metadata: Mapping[str, Any], *, stage: str, noop_max: int, frame_by_frame: bool = False
+    metadata: Mapping[str, Any],
+    *,
+    stage: str,
+    noop_max: int,
+    noop_min: int = 0,
+    sticky: float = 0.0,
+    frame_by_frame: bool = False,
 ) -> MarioTask:
     """The task for playing a policy, from its metadata. With `frame_by_frame`, a step is one frame: the caller has to
-    repeat actions."""
+    repeat actions, sticky ones too."""
     skip, stall = (1, STALL_STEPS * metadata["frame_skip"]) if frame_by_frame else (metadata["frame_skip"], STALL_STEPS)
     return MarioTask(
         stage=stage,
         actions=",".join(metadata["actions"]),
         frame_skip=skip,
         stall_steps=stall,
+        sticky=sticky,
+        noop_min=noop_min,
         noop_max=noop_max,
         view=VIEWS[metadata["observation"]],
     )

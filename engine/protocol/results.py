@@ -22,6 +22,8 @@ class Evaluated(Message, frozen=True):
     emulator: str
     episodes: int
     epsilon: float
+    sticky_actions: float
+    noop_min: int
     noop_max: int
     seed: int
     clears: int

@@ -58,7 +58,15 @@ _KEPT: dict[Tunable, str] = {
 }
 """Settings changed while running that a resumed run keeps, with the option that overrides each. Beta is not among them:
 it anneals, and the replay restores it."""
-_SCHEDULED = ("learning_rate", "learning_rate_schedule")
+_SCHEDULED = (
+    "learning_rate",
+    "learning_rate_schedule",
+    "noop_max",
+    "eval_noop_min",
+    "eval_noop_max",
+    "eval_epsilon",
+    "eval_sticky_actions",
+)
 """Options with which the schedule of the learning rate starts anew if they have changed."""
 
 Play = Callable[[], tuple[dict[str, Any], dict[str, NDArray[Any]]]]

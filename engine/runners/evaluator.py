@@ -1,4 +1,5 @@
-"""Greedy evaluation during training, on separate lanes and always from the same starts. Keeps the best policy.
+"""Evaluation during training, on separate lanes, always from the same starts and with the same random decisions. Keeps
+the best policy.
 
 The best score is stored only in the policy's own file, so file and score match whatever checkpoint a run resumes from.
 """
@@ -7,16 +8,16 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from engine.config.conditions import Conditions
 from engine.config.run_config import RunConfig
 from engine.config.stages import stages_of
-from engine.envs.factory import describe_task, make_lanes
+from engine.envs.factory import describe_evaluation, describe_task, make_lanes
 from engine.envs.vec_env import Frames, Lanes
 from engine.evaluation.episodes import play_episodes
 from engine.protocol.messages import Evaluation
@@ -25,7 +26,7 @@ from engine.runners.learner import Learner
 from engine.runners.stats.counters import Counters
 from engine.runs.checkpoints import BEST_POLICY_FILE, CheckpointError, policy_metadata
 
-_SEED = 20_000  # the same starts in every evaluation of every run, so that policies can be compared
+_SEED = 20_000  # the same starts and draws in every evaluation of every run, so that policies can be compared
 
 
 _STARTING_S = 600.0
@@ -42,7 +43,7 @@ class Evaluator:
     def __init__(self, run: Path, config: RunConfig, link: HostLink, learner: Learner, threads: int) -> None:
         self._run, self._config, self._link, self._learner, self._threads = run, config, link, learner, threads
         self._env: Lanes | None = None
-        self._best = score_of(run / BEST_POLICY_FILE, describe_task(config))
+        self._best = score_of(run / BEST_POLICY_FILE, config)
 
     def evaluate(self, counters: Counters) -> tuple[float, float] | None:
         """Play, report, and keep the policy unless a better one is kept: by clear rate, then by return.
@@ -57,7 +58,7 @@ class Evaluator:
             self._env.spread_starts()
         self._env.rewind()
         try:
-            played = play_episodes(self._env, self._act, episodes)
+            played = play_episodes(self._env, self._act, episodes, epsilon=self._config.eval_epsilon, seed=_SEED)
         except _StopWaits:
             return None
         clears = sum(episode.flag for episode in played)
@@ -97,16 +98,20 @@ class Evaluator:
         return True
 
 
-def score_of(policy: Path, task: Mapping[str, Any]) -> tuple[float, ...]:
-    """The (clear rate, mean return) of a kept policy at `task`.
+def score_of(policy: Path, config: RunConfig) -> tuple[float, ...]:
+    """The (clear rate, mean return) that a kept policy reached at the task and under the conditions of a run.
 
-    Empty, which compares as less than any score, if the file is missing, has no score or is of another task.
+    Empty, which compares as less than any score, if the file is missing, has no score, or is of another task or judged
+    under other conditions.
     """
     try:
         said = policy_metadata(policy)
     except CheckpointError:
         return ()
-    return tuple(said.get("score", ())) if task.items() <= said.items() else ()
+    as_trained = Conditions(noop_max=config.noop_max, sticky_actions=config.sticky_actions)
+    said.setdefault("evaluation", msgspec.structs.asdict(as_trained))  # files of earlier versions do not tell
+    wanted = describe_task(config) | describe_evaluation(config)
+    return tuple(said.get("score", ())) if wanted.items() <= said.items() else ()
 
 
 def episodes_of(config: RunConfig) -> int:

@@ -25,7 +25,7 @@ from engine.buffers.device.replay import DeviceReplayBuffer
 from engine.buffers.saved_arrays import mapped_arrays, save_arrays
 from engine.config.run_config import RunConfig
 from engine.config.torchrun import is_first_here
-from engine.envs.factory import describe_task
+from engine.envs.factory import describe_evaluation, describe_task
 from engine.envs.vec_env import Frames, PlayedStep, Spec
 from engine.monitoring.memory_budget import check_memory
 from engine.protocol.commands import Tunable
@@ -254,7 +254,7 @@ class Learner:
             "env_steps": env_steps,
             "updates": self.updates,
             "seed": self._config.seed,
-            **({"score": score} if score else {}),
+            **({"score": score, **describe_evaluation(self._config)} if score else {}),
         }
         return {"format": checkpoints.POLICY_FORMAT, "policy": json.dumps(policy)}
 

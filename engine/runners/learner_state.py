@@ -58,6 +58,7 @@ def read_state(folder: Path) -> LearnerState:
 
 
 def unchanged(config: RunConfig, checkpoint: Path, *options: str) -> bool:
-    """Whether options have the same values as in the run that wrote a checkpoint."""
-    before = load_toml(checkpoint / CONFIG_FILE)
-    return all(before.get(option) == getattr(config, option) for option in options)
+    """Whether options have the same values as in the run that wrote a checkpoint. One that its file lacks was unset, of
+    another game, or did not exist yet."""
+    before, specs = load_toml(checkpoint / CONFIG_FILE), RunConfig.__dataclass_fields__
+    return all(before.get(option, specs[option].default) == getattr(config, option) for option in options)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 
-from engine.config.fields import must_be_within
+from engine.config.fields import ConfigError, flag, must_be_within, read_number
 from engine.config.reading import make_config
 from engine.errors import UserError
 from mario_tui.commands.options import add_run_dir, whole
@@ -20,7 +21,25 @@ def add_policy(parser: argparse.ArgumentParser, optional: bool = False) -> None:
         + ("; if omitted, the included policy for --game and --stage" if optional else ""),
     )
     parser.add_argument(
-        "--epsilon", type=_share, default=0.0, metavar="E", help="fraction of random actions (default: 0)"
+        "--epsilon",
+        type=_share("--epsilon", 1),
+        default=0.0,
+        metavar="E",
+        help="fraction of random actions (default: 0)",
+    )
+    parser.add_argument(
+        "--sticky-actions",
+        type=_share("--sticky-actions", 0.99),
+        default=0.0,
+        metavar="X",
+        help="probability of repeating the previous action (default: 0)",
+    )
+    parser.add_argument(
+        "--noop-min",
+        type=whole("--noop-min", 0, 255),
+        default=0,
+        metavar="N",
+        help="minimum number of random no-op frames at the start (default: 0)",
     )
     parser.add_argument(
         "--noop-max",
@@ -44,7 +63,12 @@ def add_policy(parser: argparse.ArgumentParser, optional: bool = False) -> None:
 
 def engine_arguments(options: argparse.Namespace) -> list[str]:
     """The options, as arguments of the engine's command. Raises `ConfigError`."""
-    arguments = [f"--epsilon={options.epsilon}", f"--noop-max={options.noop_max}", f"--seed={options.seed}"]
+    if options.noop_min > options.noop_max:
+        raise ConfigError("noop_min", f"must be at most --noop-max ({options.noop_max}), got {options.noop_min}")
+    arguments = [
+        f"{flag(name)}={getattr(options, name)}"
+        for name in ("epsilon", "sticky_actions", "noop_min", "noop_max", "seed")
+    ]
     for name in ("stage", "emulator"):
         value = getattr(options, name)
         if value is not None:
@@ -60,17 +84,19 @@ def check_policy(policy: Path, options: argparse.Namespace) -> str:
     from engine.runs.checkpoints import policy_metadata
 
     game = policy_metadata(policy)["game"]
-    for name in ("stage", "emulator", "rom"):
-        if game != "mario" and getattr(options, name) is not None:
-            raise UserError(f"--{name} can't be combined with a policy for {game}")
+    for name in ("stage", "emulator", "rom", "noop_min", "sticky_actions"):
+        if game != "mario" and getattr(options, name):
+            raise UserError(f"{flag(name)} can't be combined with a policy for {game}")
     return str(game)
 
 
-def _share(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value <= 1:
-        raise UserError(f"--epsilon {must_be_within(0, 1, text, whole=False)}")
-    return value
+def _share(name: str, high: float) -> Callable[[str], float]:
+    """A function that reads numbers from 0 to `high`, and raises `UserError` for anything else."""
+
+    def parse(text: str) -> float:
+        value = read_number(text)
+        if isinstance(value, str) or not 0 <= value <= high:
+            raise UserError(f"{name} {must_be_within(0, high, text, whole=False)}")
+        return float(value)
+
+    return parse

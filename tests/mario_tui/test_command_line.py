@@ -94,6 +94,12 @@ def test_a_run_dir_that_is_not_there_is_refused(
         (["--read-only", "--name", "a"], "--read-only can't be combined with --name"),
         (["eval", "mario-1-1", "--episodes", "1.5"], "--episodes must be a whole number of at least 1, got '1.5'"),
         (["eval", "mario-1-1", "--episodes", "nan"], "--episodes must be a whole number of at least 1, got 'nan'"),
+        (["eval", "mario-1-1", "--noop-min", "31"], "--noop-min must be at most --noop-max (30), got 31"),
+        (["play", "mario-1-1", "--noop-min", "256"], "--noop-min must be a whole number between 0 and 255, got '256'"),
+        (["eval", "mario-1-1", "--sticky-actions", "1"], "--sticky-actions must be between 0 and 0.99, got '1'"),
+        (["eval", "mario-1-1", "--epsilon", "nan"], "--epsilon must be between 0 and 1, got 'nan'"),
+        (["eval", "snake-12x12", "--noop-min", "1"], "--noop-min can't be combined with a policy for snake"),
+        (["play", "snake-12x12", "--sticky-actions", "0.1"], "--sticky-actions can't be combined with a policy for"),
     ],
 )
 def test_an_error_names_the_field_and_shows_what_was_typed(arguments: list[str], complaint: str) -> None:

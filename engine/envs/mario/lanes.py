@@ -128,14 +128,15 @@ class MarioLanes:
 
     def spread_starts(self) -> None:
         """Let the first episode of lane i begin with `noop_min` + i no-op frames, up to `noop_max` and then from the
-        beginning.
+        beginning. Fewer lanes than starts are spread evenly over them.
 
         A deterministic policy always plays the same episode from the same start, so this covers all its episodes.
         """
         starts = self.task.starts
         for lane in range(self.lanes):
             stream = int(self.book[lane, rules.STREAM])
-            while rules.draw(stream, _NOOP_DRAW) % starts != lane % starts:
+            extra = lane * max(starts, self.lanes) // self.lanes % starts
+            while rules.draw(stream, _NOOP_DRAW) % starts != extra:
                 stream = rules.stream(stream, lane)
             self.book[lane, rules.STREAM] = stream
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import subprocess
 import sys
 import threading
@@ -10,11 +11,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from PIL import Image
 
-from engine.commands.play_mario import MarioGame, MarioPerson, mario_of_policy
+from engine.commands.play_mario import MarioGame, MarioPerson, MarioPolicy, mario_of_policy
 from engine.config import joypad
+from engine.config.conditions import Conditions
 from engine.envs.mario import MarioLanes, MarioTask
 from engine.errors import UserError
 from engine.protocol.commands import Pause, Resume
@@ -145,7 +148,7 @@ def test_a_policys_game_obeys_every_command(tmp_path: Path) -> None:
         state, fifth = game.begin(5)
         assert state.seed == 4
         with_that_seed = mario_of_policy(
-            Path(MARIO), policy_metadata(Path(MARIO)), epsilon=0, noop_max=30, stage=None, emulator=None, rom=None
+            Path(MARIO), policy_metadata(Path(MARIO)), Conditions(), stage=None, emulator=None, rom=None
         )
         with_that_seed.begin(4, None)
         assert fifth.rgb == with_that_seed.picture().tobytes() != first.rgb
@@ -164,6 +167,22 @@ def test_a_policys_game_obeys_every_command(tmp_path: Path) -> None:
         (episode,) = game.others
         assert isinstance(episode, Episode)
         assert (episode.episode, episode.stage, episode.flag) == (2, "1-1", True)
+
+
+def test_sticky_actions_hold_the_previous_buttons_and_are_the_same_for_a_seed() -> None:
+    obs, metadata = np.zeros((1, 4, 50, 60), np.uint8), policy_metadata(Path(MARIO))
+
+    def played(sticky: float, seed: int) -> list[int]:
+        player = MarioPolicy(Path(MARIO), metadata, epsilon=1.0, sticky=sticky)
+        player.begin(seed)
+        return [player.buttons(obs) for _ in range(400)]
+
+    assert played(0.5, 3) == played(0.5, 3) != played(0.5, 4)
+    chosen = len(metadata["actions"])
+    for sticky in (0.0, 0.5):
+        repeats = np.mean([one == other for one, other in itertools.pairwise(played(sticky, 3))])
+        expected = sticky + (1 - sticky) / chosen
+        assert abs(repeats - expected) < 5 * (expected * (1 - expected) / 400) ** 0.5
 
 
 @pytest.mark.long

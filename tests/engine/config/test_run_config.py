@@ -58,6 +58,11 @@ def test_only_given_flags_are_given() -> None:
         (("--sync-every", "1000"),
          "--tau must be at least 0.1 with --sync-every 1,000, got 0.002: the target network would hardly move"),
         (("--tau", "1"), "--tau must be below 1 with --sync-every 1"),
+        (("--eval-noop-min", "31"), "--eval-noop-min must be at most --noop-max (30), got 31"),
+        (("--eval-noop-min", "31", "--eval-noop-max", "20"),
+         "--eval-noop-min must be at most --eval-noop-max (20), got 31"),
+        (("--eval-sticky-actions", "1"), "--eval-sticky-actions must be between 0 and 0.99, got 1"),
+        (("--game", "snake", "--eval-epsilon", "0.1"), "--eval-epsilon is not an option of snake; it needs --game"),
         (("--buffer-size", "100", "--burnin", "50", "--parallel-envs", "64"), "--buffer-size must be at least 832"),
     ],
 )  # fmt: skip

@@ -319,8 +319,12 @@ def test_spread_starts_cover_all_numbers_of_no_ops(emulator: str) -> None:
     late.spread_starts()
     late.reset()
     assert (late.emulator.ram[:, 0x09].astype(int) - frame_counters[0]).tolist() == [4, 5, 6]
-    env.close()
-    late.close()
+    few = MarioLanes(MarioTask(noop_min=3, noop_max=12), 4, emulator=emulator, seed=3)
+    few.spread_starts()
+    few.reset()
+    assert (few.emulator.ram[:, 0x09].astype(int) - frame_counters[0]).tolist() == [3, 5, 8, 10]  # of ten starts
+    for lanes in (env, late, few):
+        lanes.close()
 
 
 @pytest.mark.parametrize("emulator", ["native", pytest.param("nes-py", marks=pytest.mark.long)])

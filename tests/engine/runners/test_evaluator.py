@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from safetensors.numpy import load_file, save_file
 
+from engine.config.reading import make_config
 from engine.config.run_config import RunConfig
-from engine.envs.factory import describe_task
+from engine.envs.factory import make_lanes
+from engine.envs.mario import MarioLanes
 from engine.protocol.commands import Evaluate, Pause, Stop
 from engine.protocol.messages import Beat, Done, Evaluation
 from engine.runners.evaluator import Evaluator, score_of
@@ -24,6 +28,10 @@ from tests.support.in_process import of_kind, train
 
 UNMATCHED = (1.0, 1000.0)
 SNAKE = {"game": "snake", "board": "5x5", "burnin": 100, "batch_size": 32, "buffer_size": 2000, "eval_episodes": 2}
+
+MARIO = {
+    "actions": "right,right+B", "burnin": 100, "batch_size": 8, "buffer_size": 500, "amp": False, "eval_episodes": 4,
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -43,11 +51,15 @@ def evaluate(run: Path, config: RunConfig, learner: Learner, env_steps: int) -> 
     return found
 
 
+def mario_learner(config: RunConfig) -> Learner:
+    return Learner(config, make_lanes(config, 1, threads=1, seed=0).spec, seed=0, resume_from=None)
+
+
 def test_a_worse_policy_replaces_the_best_one_neither_after_a_crash_nor_ever(config: RunConfig, tmp_path: Path) -> None:
     best, learner = tmp_path / BEST_POLICY_FILE, make_learner(config, None)
     first = evaluate(tmp_path, config, learner, 8)
     assert first.best
-    assert score_of(best, describe_task(config)) == (first.clears / 4, first.mean_return)
+    assert score_of(best, config) == (first.clears / 4, first.mean_return)
     assert evaluate(tmp_path, config, learner, 16).best  # as good, and newer
     learner.save_policy(best, 24, UNMATCHED)
     assert not evaluate(tmp_path, config, learner, 32).best
@@ -84,10 +96,53 @@ def test_a_best_policy_that_tells_no_score_gives_way(
 ) -> None:
     best, learner = tmp_path / BEST_POLICY_FILE, make_learner(config, None)
     learner.save_policy(best, 8, UNMATCHED)
-    assert score_of(best, describe_task(config)) == UNMATCHED
+    assert score_of(best, config) == UNMATCHED
     spoil(best, learner)
-    assert score_of(best, describe_task(config)) == ()
+    assert score_of(best, config) == ()
     assert evaluate(tmp_path, config, learner, 16).best
+
+
+def test_an_evaluation_has_conditions_of_its_own() -> None:
+    held_out = {"eval_noop_min": 31, "eval_noop_max": 120, "eval_sticky_actions": 0.5}
+    for options, conditions in (({}, (0.0, 0, 7)), (held_out, (0.5, 31, 120))):
+        config = make_config({"sticky_actions": 0.25, "noop_max": 7, **options})
+        training, evaluation = (make_lanes(config, 1, threads=1, seed=0, once=once) for once in (False, True))
+        assert isinstance(training, MarioLanes) and isinstance(evaluation, MarioLanes)
+        assert (training.task.sticky, training.task.noop_min, training.task.noop_max) == (0.25, 0, 7)
+        assert (evaluation.task.sticky, evaluation.task.noop_min, evaluation.task.noop_max) == conditions
+
+
+def test_random_decisions_are_the_same_in_every_evaluation(tmp_path: Path) -> None:
+    """An evaluator that goes on, and that of a resumed run. Mario only runs, so that an episode is short."""
+    learner, results = mario_learner(make_config(MARIO)), []
+    for conditions in ({}, {"eval_epsilon": 0.5}, {"eval_sticky_actions": 0.9}):
+        config, queue = make_config({**MARIO, **conditions}), ReportQueue()
+        for evaluations in (2, 1):
+            evaluator = Evaluator(tmp_path, config, HostLink(queue), learner, threads=1)
+            for _ in range(evaluations):
+                evaluator.evaluate(Counters({"env_steps": 8}))
+        reports = [queue.get()]
+        while queue.poll():
+            reports.append(queue.get())
+        found = [(each.mean_return, each.mean_x_pos) for each in of_kind(Evaluation, reports)]
+        assert len(found) == 3 and len(set(found)) == 1
+        results.append(found[0])
+    assert len(set(results)) == 3
+
+
+def test_scores_under_other_conditions_are_not_compared(tmp_path: Path) -> None:
+    config = make_config({**MARIO, "noop_max": 7, "sticky_actions": 0.25})
+    best, learner = tmp_path / BEST_POLICY_FILE, mario_learner(config)
+    learner.save_policy(best, 8, UNMATCHED)
+    assert score_of(best, config) == score_of(best, dataclasses.replace(config, sticky_actions=0.5)) == UNMATCHED
+    for other in ({"eval_noop_min": 1}, {"eval_noop_max": 8}, {"noop_max": 8}, {"eval_epsilon": 0.01},
+                  {"eval_sticky_actions": 0.1}):  # fmt: skip
+        assert score_of(best, dataclasses.replace(config, **other)) == ()
+    earlier = learner.policy_metadata(8, UNMATCHED)
+    earlier["policy"] = json.dumps({k: v for k, v in json.loads(earlier["policy"]).items() if k != "evaluation"})
+    save_file(load_file(best), best, earlier)
+    assert score_of(best, config) == ()  # earlier versions evaluated with the sticky actions of the training
+    assert score_of(best, dataclasses.replace(config, sticky_actions=0.0)) == UNMATCHED
 
 
 def test_evaluations_asked_for_many_times_are_played_once(tmp_path: Path) -> None:

@@ -9,9 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.config.reading import make_config
 from engine.protocol.commands import Set
 from engine.protocol.messages import Changed, Progress
+from engine.runners.coordinator import _SCHEDULED
+from engine.runners.learner_state import unchanged
 from engine.runners.plateau import CUT, GOOD, LOWEST, PATIENCE, PlateauSchedule
+from engine.runs.run import CONFIG_FILE
 from tests.support.in_process import checkpoint_of, of_kind, train
 
 RATE = 5e-4
@@ -85,6 +89,16 @@ def test_a_learning_rate_that_the_user_sets_stays(tmp_path: Path) -> None:
     assert [change.value for change in of_kind(Changed, reports)] == [0.001]
     resumed = train(tmp_path / "resumed", SNAKE, 1200, checkpoint_of(reports))
     assert not of_kind(Changed, resumed)
+
+
+@pytest.mark.parametrize("game", ["mario", "snake"])
+def test_scores_under_other_conditions_are_not_its_best(game: str, tmp_path: Path) -> None:
+    config = make_config({"game": game})
+    (tmp_path / CONFIG_FILE).write_text(config.to_toml())
+    assert unchanged(config, tmp_path, *_SCHEDULED)
+    if game == "mario":
+        for options in ({"noop_max": 20}, {"eval_noop_min": 1}, {"eval_epsilon": 0.1}, {"learning_rate": RATE}):
+            assert not unchanged(make_config(options), tmp_path, *_SCHEDULED)
 
 
 def test_another_schedule_or_learning_rate_starts_anew(tmp_path: Path) -> None:
