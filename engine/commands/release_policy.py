@@ -2,7 +2,8 @@
 
     python -m engine.commands.release_policy RUN
 
-The weights are stored as float16 if the policy plays as well with them. `--table` only prints the leaderboard.
+The weights are stored as float16 if the policy plays as well with them. `--judge` plays Mario's policies again and
+rewrites their cards. `--table` only prints the tables of `docs/policies.md`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import platform
 import sys
 from pathlib import Path
 
+import msgspec
 import psutil
 import torch
 from safetensors import safe_open
@@ -20,10 +22,12 @@ from safetensors.torch import load_file, save_file
 
 from engine import __version__
 from engine.config.command_line import command_line
+from engine.config.conditions import Conditions
 from engine.config.run_config import RunConfig
 from engine.envs.factory import lanes_of_policy
 from engine.errors import UserError
 from engine.evaluation.episodes import play_episodes
+from engine.evaluation.leaderboard import BOARDS, EPISODES, MARIO, leaderboard
 from engine.evaluation.policy import greedy_act, load_policy
 from engine.protocol.messages import Hello
 from engine.runs import policies
@@ -32,7 +36,8 @@ from engine.runs.recording import read_recording
 from engine.runs.run import Run
 from engine.runtime.threads import available_cores, thread_budget
 
-EPISODES, NOOP_MAX = 100, 30
+_SEED = 1
+"""Of starts and of random decisions: `mario-tui eval --seed 1` plays the same episodes."""
 
 
 def ship(policy: Path, into: Path, name: str, command: str, minutes: float) -> policies.Card:
@@ -40,16 +45,17 @@ def ship(policy: Path, into: Path, name: str, command: str, minutes: float) -> p
     metadata = policy_metadata(policy)
     target = into / f"{name}.safetensors"
     into.mkdir(parents=True, exist_ok=True)
-    whole = _rate(policy, "native" if metadata["game"] == "mario" else "")
+    is_mario = metadata["game"] == "mario"
+    first, *others = MARIO.values() if is_mario else [BOARDS]
+    whole = _rate(policy, *first)
     header = _header(policy)
     save_file({key: tensor.half() for key, tensor in load_file(policy).items()}, target, header)
-    half = _rate(target, whole.console)
+    half = _rate(target, *first)
     dtype = "float16"
-    worse = half.clears < whole.clears if metadata["game"] == "mario" else half.mean_score < 0.95 * whole.mean_score
+    worse = half.clears < whole.clears if is_mario else half.mean_score < 0.95 * whole.mean_score
     if worse:
         save_file(load_file(policy), target, header)
         half, dtype = whole, "float32"
-    rates = [half] + ([_rate(target, "nes-py")] if metadata["game"] == "mario" else [])
     card = policies.Card(
         name=name,
         game=metadata["game"],
@@ -62,26 +68,48 @@ def ship(policy: Path, into: Path, name: str, command: str, minutes: float) -> p
         version=__version__,
         torch=str(torch.__version__),
         dtype=dtype,
-        rates=rates,
+        rates=[half, *(_rate(target, *judged) for judged in others)],
     )
     policies.write_card(card, into)
     return card
 
 
-def _rate(policy: Path, console: str) -> policies.Rate:
+def judge(folder: Path) -> None:
+    """Play Mario's policies in a folder again, under all conditions, and rewrite their cards."""
+    for card in policies.cards(folder):
+        if card.game != "mario":
+            continue
+        rates = []
+        for name, judged in MARIO.items():
+            rates.append(_rate(folder / f"{card.name}.safetensors", *judged))
+            print(f"{card.name}: {name}: {rates[-1].clears} of {rates[-1].episodes}", file=sys.stderr, flush=True)
+        policies.write_card(msgspec.structs.replace(card, rates=rates), folder)
+
+
+def _rate(policy: Path, console: str, conditions: Conditions) -> policies.Rate:
     metadata = policy_metadata(policy)
-    threads = thread_budget(EPISODES).lane_threads
+    threads = thread_budget(EPISODES)
+    torch.set_num_threads(threads.torch_threads)
     env = lanes_of_policy(
-        metadata, EPISODES, threads=threads, seed=1, emulator=console or None, noop_max=NOOP_MAX, restart=False
+        metadata,
+        EPISODES,
+        threads=threads.lane_threads,
+        seed=_SEED,
+        emulator=console or None,
+        noop_min=conditions.noop_min,
+        noop_max=conditions.noop_max,
+        sticky=conditions.sticky_actions,
+        restart=False,
     )
     try:
-        played = play_episodes(env, greedy_act(load_policy(policy)), EPISODES)
+        act = greedy_act(load_policy(policy))
+        played = play_episodes(env, act, EPISODES, epsilon=conditions.epsilon, seed=_SEED)
     finally:
         env.close()
     return policies.Rate(
+        **msgspec.structs.asdict(conditions),
         console=console,
         episodes=EPISODES,
-        noop_max=NOOP_MAX if metadata["game"] == "mario" else 0,
         clears=sum(episode.flag for episode in played),
         mean_score=sum(episode.score for episode in played) / EPISODES,
     )
@@ -103,18 +131,21 @@ def main() -> int:
     parser.add_argument("run", nargs="?", type=Path, help="the run's folder")
     parser.add_argument("--name", help="default: the game and its stage or board")
     parser.add_argument("--into", type=Path, default=policies.folder(), help="default: the package's folder")
-    parser.add_argument("--table", action="store_true", help="only print the leaderboard")
+    parser.add_argument("--judge", action="store_true", help="play Mario's policies again and rewrite their cards")
+    parser.add_argument("--table", action="store_true", help="only print the tables")
     options = parser.parse_args()
     try:
-        if not options.table:
+        if options.judge:
+            judge(options.into)
+        elif not options.table:
             if options.run is None:
-                raise UserError("RUN: specify the folder of a run, or --table")
+                raise UserError("RUN: specify the folder of a run, --judge or --table")
             run = Run(options.run.resolve())
             config, policy = run.config(), find_policy(str(run.path), str(run.path.parent))
             name = options.name or f"{config.game}-{config.board or config.stage}"
             command = command_line(dataclasses.replace(config, run_dir=RunConfig.run_dir))
             ship(policy, options.into, name, command, _minutes(run, policy_metadata(policy)["env_steps"]))
-        print(policies.leaderboard(options.into))
+        print(leaderboard(options.into))
     except UserError as error:
         print(f"engine.commands.release_policy: error: {error}", file=sys.stderr)
         return 2

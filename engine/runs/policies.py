@@ -7,17 +7,20 @@ from pathlib import Path
 
 import msgspec
 
+from engine.config.conditions import Conditions
 from engine.errors import UserError
 
 
-class Rate(msgspec.Struct, frozen=True):
-    """A greedy evaluation of a policy."""
+class Rate(Conditions, frozen=True, kw_only=True):
+    """An evaluation of a policy, and its conditions."""
 
     console: str  # native or nes-py for Mario, empty for other games
     episodes: int
-    noop_max: int
     clears: int
     mean_score: float
+
+    def is_under(self, conditions: Conditions) -> bool:
+        return all(getattr(self, name) == getattr(conditions, name) for name in Conditions.__struct_fields__)
 
 
 class Card(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,6 +38,10 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     torch: str
     dtype: str  # of the weights in the file
     rates: list[Rate]
+
+    def rate(self, console: str, conditions: Conditions) -> Rate | None:
+        """The rate on a console under these conditions; None if the card has none."""
+        return next((rate for rate in self.rates if rate.console == console and rate.is_under(conditions)), None)
 
 
 def folder() -> Path:
@@ -69,22 +76,3 @@ def of_task(game: str, where: str | None) -> Path:
 def write_card(card: Card, where: Path) -> None:
     text = json.dumps(msgspec.to_builtins(card), indent=1) + "\n"
     (where / f"{card.name}.json").write_text(text, encoding="utf-8")
-
-
-def leaderboard(where: Path | None = None) -> str:
-    """A Markdown table of all policies in a folder (default: the package's)."""
-    head = "| policy | 100 greedy episodes, 0 to 30 no-ops | the same on nes-py | trained with | steps, minutes |"
-    return "\n".join([head, "|---|---|---|---|---|", *(_row(card) for card in cards(where))])
-
-
-def _row(card: Card) -> str:
-    def result(console: str) -> str:
-        rate = next((rate for rate in card.rates if rate.console == console), None)
-        if rate is None:
-            return "–"
-        return f"{rate.clears} clears" if card.game == "mario" else f"mean score {rate.mean_score:.1f}"
-
-    ours, original = (result("native"), result("nes-py")) if card.game == "mario" else (result(""), "")
-    return (
-        f"| `{card.name}` | {ours} | {original} | `{card.command}` | {card.env_steps / 1e6:.2f}M, {card.minutes:.0f} |"
-    )

@@ -97,7 +97,7 @@ def test_scores_under_other_conditions_are_not_its_best(game: str, tmp_path: Pat
     (tmp_path / CONFIG_FILE).write_text(config.to_toml())
     assert unchanged(config, tmp_path, *_SCHEDULED)
     if game == "mario":
-        for options in ({"noop_max": 20}, {"eval_noop_min": 1}, {"eval_epsilon": 0.1}, {"learning_rate": RATE}):
+        for options in ({"noop_max": 20}, {"eval_noop_min": 1}, {"eval_epsilon": 0.1}, {"learning_rate": 2 * RATE}):
             assert not unchanged(make_config(options), tmp_path, *_SCHEDULED)
 
 

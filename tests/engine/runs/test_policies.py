@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 from safetensors import safe_open
 
+from engine.config.conditions import Conditions
 from engine.errors import UserError
+from engine.evaluation.leaderboard import BOARDS, EPISODES, MARIO, leaderboard
 from engine.runs import policies
 from engine.runs.checkpoints import policy_metadata
 from tests.support.program import json_lines, run_program
@@ -30,7 +32,7 @@ def test_a_runs_best_policy_is_released_with_a_correct_card(tmp_path: Path) -> N
     assert (card.name, card.game, card.stage, card.minutes > 0) == ("snake-4x4", "snake", "4x4", True)
     assert card.command.startswith("mario-tui --game snake --steps 2000 --parallel-envs 8 ")
     assert "run-dir" not in card.command
-    assert f"| `snake-4x4` | mean score {card.rates[0].mean_score:.1f} |" in table
+    assert f"| `snake-4x4` | {card.rates[0].mean_score:.1f} |" in table
     file = into / "snake-4x4.safetensors"
     with safe_open(file, "pt") as tensors:
         assert {str(tensors.get_tensor(name).dtype) for name in tensors.keys()} == {"torch." + card.dtype}  # noqa: SIM118
@@ -50,3 +52,32 @@ def test_every_policy_of_the_package_has_a_card_and_is_found() -> None:
         assert (said["game"], said["seed"], said["env_steps"]) == (card.game, card.seed, card.env_steps)
     with pytest.raises(UserError, match="no policy comes with the package for mario 8-3"):
         policies.of_task("mario", "8-3")
+
+
+def test_every_rate_of_mario_was_measured_and_the_page_holds_the_tables() -> None:
+    for card in policies.cards():
+        judged = MARIO.values() if card.game == "mario" else [BOARDS]
+        rates = [card.rate(*each) for each in judged]
+        assert rates == card.rates and all(rate.episodes == EPISODES for rate in card.rates)
+    page = (Path(__file__).parents[3] / "docs" / "policies.md").read_text(encoding="utf-8")
+    assert f"\n\n{leaderboard()}\n\n" in page
+
+
+def test_a_card_of_an_earlier_version_is_read_and_any_card_is_read_as_it_was_written(tmp_path: Path) -> None:
+    (shipped,) = (card for card in policies.cards() if card.name == "mario-3-4")
+    policies.write_card(shipped, tmp_path)
+    assert policies.cards(tmp_path) == [shipped]
+    said = json.loads((tmp_path / "mario-3-4.json").read_bytes())
+    said["rates"] = [{"console": "native", "episodes": 100, "noop_max": 30, "clears": 97, "mean_score": 520.0}]
+    (tmp_path / "mario-3-4.json").write_text(json.dumps(said))
+    (card,) = policies.cards(tmp_path)
+    assert card.rate("native", Conditions()) == card.rates[0]
+    assert "| `mario-3-4` | 97 (92 to 99) | – | – | – | – | – |" in leaderboard(tmp_path)
+
+
+def test_a_policy_is_judged_under_the_conditions_that_are_asked_for(tmp_path: Path) -> None:
+    """It clears every episode if nobody repeats its actions, and none if nearly all are repeated."""
+    options = ("--episodes", "4", "--noop-min", "40", "--noop-max", "50", "--sticky-actions", "0.9", "--json")
+    said = json.loads(run_program("eval", "mario-1-1", *options, cwd=tmp_path).stdout)
+    assert (said["noop_min"], said["noop_max"], said["sticky_actions"], said["epsilon"]) == (40, 50, 0.9, 0)
+    assert said["clears"] == 0
