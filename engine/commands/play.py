@@ -67,10 +67,11 @@ class Game(Protocol):
     def idle(self) -> bool:
         """Whether the next environment step waits for the person."""
 
-    def begin(self, seed: int, stage: str | None) -> None:
+    def begin(self, episode: int, seed: int, stage: str | None) -> None:
         """Begin an episode, in another stage if one is given. Raises `UserError`, and goes on, if it can't be played.
 
-        The same seed gives the same episode, if the same actions are taken.
+        Several stages or boards follow one another: the number of the episode, from 1, decides. The same number and
+        seed give the same episode, if the same actions are taken.
         """
 
     def tick(self) -> EpisodeRecord | None:
@@ -130,7 +131,7 @@ class Session:
     def _begin(self, begin: Begin) -> bool:
         """Begin an episode. Returns whether that was possible; if not, the game goes on."""
         try:
-            self._game.begin((self._seed + begin.episode - 1) % _SEEDS, begin.stage)
+            self._game.begin(begin.episode, (self._seed + begin.episode - 1) % _SEEDS, begin.stage)
         except UserError as error:
             if not self._episode:
                 raise

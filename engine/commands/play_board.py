@@ -22,7 +22,7 @@ from engine.commands.recorder import PICTURES_PER_S
 from engine.config import joypad
 from engine.envs.boards.tetris import ROTATIONS
 from engine.envs.episode import EpisodeRecord, ended_episodes
-from engine.envs.factory import boards_of_policy
+from engine.envs.factory import boards_of, boards_of_policy
 from engine.evaluation.policy import load_policy
 
 _STEPS_PER_S = {"snake": 8.0, "tetris": 2.5}
@@ -138,8 +138,10 @@ class BoardGame:
         self._network = None if policy is None else load_policy(policy)
         self._ticks_per_step = PICTURES_PER_S / _STEPS_PER_S[metadata["game"]]
 
-    def begin(self, seed: int, stage: str | None) -> None:
-        self._lanes = boards_of_policy(self._metadata, 1, seed=seed)
+    def begin(self, episode: int, seed: int, stage: str | None) -> None:
+        boards = boards_of(self._metadata)
+        board = boards[(episode - 1) % len(boards)]
+        self._lanes = boards_of_policy({**self._metadata, "board": board}, 1, seed=seed)
         self._player = self._new_player(seed)
         self._frames = self._lanes.reset()
         self._clock, self._due = 0, 0.0

@@ -83,7 +83,8 @@ class MarioGame:
 
     def __init__(self, make_lanes: Callable[[str], MarioLanes], stage: str, player: _Player) -> None:
         self._make_lanes, self._player = make_lanes, player
-        self.stage, self._lanes = stage, make_lanes(stage)
+        self._tour = [part.strip() for part in stage.split(",")]
+        self.stage, self._lanes = self._tour[0], make_lanes(self._tour[0])
         self._ticks = self._held = 0
 
     @property
@@ -94,11 +95,14 @@ class MarioGame:
     def may_pause(self) -> bool:
         return self._ticks % self._player.hold == 0
 
-    def begin(self, seed: int, stage: str | None) -> None:
-        if stage is not None and stage != self.stage:
-            lanes = self._make_lanes(stage)
+    def begin(self, episode: int, seed: int, stage: str | None) -> None:
+        tour = self._tour if stage is None else [stage]
+        wanted = tour[(episode - 1) % len(tour)]
+        if wanted != self.stage:
+            lanes = self._make_lanes(wanted)
             self._lanes.close()
-            self._lanes, self.stage = lanes, stage
+            self._lanes, self.stage = lanes, wanted
+        self._tour = tour
         self._lanes.reseed(0, seed)
         self._stack = FrameStack(self._lanes.reset())
         self._player.begin(seed)

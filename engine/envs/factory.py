@@ -143,8 +143,15 @@ def lanes_of_policy(
 
 
 def boards_of_policy(metadata: Mapping[str, Any], lanes: int, *, seed: int) -> BoardLanes:
-    """Board lanes for playing a policy, from its metadata."""
-    return _make_boards(metadata["game"], lanes, seed=seed, **{name: metadata[name] for name in _BOARD_OPTIONS})
+    """Board lanes for playing a policy, from its metadata, whose `board` must be one of `boards_of`."""
+    options = {name: metadata[name] for name in _BOARD_OPTIONS}
+    frame_size = tuple(metadata["frame_shape"][-2:]) if "frame_shape" in metadata else None
+    return _make_boards(metadata["game"], lanes, seed=seed, frame_size=frame_size, **options)
+
+
+def boards_of(metadata: Mapping[str, Any]) -> tuple[str, ...]:
+    """The boards that a policy plays: several if it was distilled from several policies."""
+    return tuple(metadata["board"].split(","))
 
 
 def task_of_policy(
@@ -181,6 +188,7 @@ def _make_boards(
     pieces: str,
     death_penalty: float,
     device: torch.device | None = None,
+    frame_size: tuple[int, int] | None = None,
 ) -> BoardLanes:
     from engine.envs.boards.lanes import BoardLanes  # imports torch, which only boards need
     from engine.envs.boards.snake import SnakeLanes
@@ -200,7 +208,7 @@ def _make_boards(
             seed=seed,
             device=where,
         )
-        return BoardLanes(snake, masked=False, reward_scale=1.0, tensors=device is not None)
+        return BoardLanes(snake, masked=False, reward_scale=1.0, tensors=device is not None, frame_size=frame_size)
     tetris = TetrisLanes(
         lanes, height=height, width=width, reward=reward, bag=pieces == "bag", truncate=True, seed=seed, device=where
     )

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from engine.envs.boards.game import TensorStep
+from engine.envs.boards.snake import in_frame
 from engine.envs.emulators.protocol import SCREEN_SHAPE
 from engine.envs.vec_env import Frames, Spec, VectorStep
 from engine.runtime.cuda_graph import GraphedCall
@@ -46,6 +47,8 @@ class BoardLanes:
         reward_scale: factor by which rewards are multiplied for the agent.
         tensors: whether frames stay tensors on the board's device, for a replay on the same device.
         set_level: called with the level of a curriculum whenever it changes.
+        frame_size: height and width of the frames, if they are larger than the board, which only
+            Snake's may be; see `in_frame`.
     """
 
     def __init__(
@@ -56,10 +59,12 @@ class BoardLanes:
         reward_scale: float,
         tensors: bool = False,
         set_level: Callable[[float], None] = lambda level: None,
+        frame_size: tuple[int, int] | None = None,
     ) -> None:
         self.board = board
         self.lanes = board.lanes
-        self.spec = Spec(board.frame_shape, board.actions, stack=1, hold=1, masked=masked)
+        self._frame_size = board.frame_shape[1:] if frame_size is None else frame_size
+        self.spec = Spec((board.frame_shape[0], *self._frame_size), board.actions, stack=1, hold=1, masked=masked)
         self._masked, self._scale, self._tensors = masked, reward_scale, tensors
         self._set_level, self._level = set_level, math.nan
         self._first = board.state()
@@ -154,6 +159,8 @@ class BoardLanes:
     def close(self) -> None: ...
 
     def _frames(self, frames: Tensor) -> Frames:
+        if frames.shape[2:] != self._frame_size:
+            frames = in_frame(frames, *self._frame_size)
         if not self._tensors:
             return frames.cpu().numpy()
         return frames.clone() if frames.device.type == "cuda" else frames  # a graph overwrites them in the next step

@@ -25,6 +25,17 @@ OUTSIDE = 1e6  # time of entry for number `cells`: so late that it always counts
 GROUND, BODY, HEAD, TAIL, FRUIT = (24, 26, 33), (76, 175, 110), (255, 202, 58), (46, 110, 70), (232, 65, 78)
 
 
+def in_frame(frames: Tensor, height: int, width: int) -> Tensor:
+    """Frames uint8 [lanes, 5, ...] in the top left corner of larger ones: uint8 [lanes, 5, height, width].
+
+    Cells outside the board show body, into which a snake must not move either.
+    """
+    ours, larger = frames.shape[-2:], frames.new_zeros((*frames.shape[:2], height, width))
+    larger[:, 0] = 255
+    larger[..., : ours[0], : ours[1]] = frames
+    return larger
+
+
 class SnakeLanes(TensorLanes):
     """Many games of Snake, stepped together.
 

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from engine.commands.play_board import BoardGame
 from engine.commands.play_mario import MarioGame, MarioPerson, MarioPolicy, mario_of_policy
 from engine.config import joypad
 from engine.config.conditions import Conditions
@@ -26,6 +27,7 @@ from engine.protocol.messages import Episode, Frame
 from engine.protocol.play import Begin, Filmed, PlayCommand, Playing, PlayReport, Press, Speed, Step
 from engine.runs import policies
 from engine.runs.checkpoints import policy_metadata
+from tests.support.policy_files import altered
 from tests.support.program import PATIENCE_S, wait_until
 
 MARIO = str(policies.path_of("mario-1-1"))
@@ -150,7 +152,7 @@ def test_a_policys_game_obeys_every_command(tmp_path: Path) -> None:
         with_that_seed = mario_of_policy(
             Path(MARIO), policy_metadata(Path(MARIO)), Conditions(), stage=None, emulator=None, rom=None
         )
-        with_that_seed.begin(4, None)
+        with_that_seed.begin(5, 4, None)
         assert fifth.rgb == with_that_seed.picture().tobytes() != first.rgb
 
         game.step()
@@ -258,6 +260,31 @@ def test_an_invalid_command_ends_the_game_and_is_named(tmp_path: Path) -> None:
         assert b"invalid command: message must be at most 65536 bytes, got 4294967295" in game.process.stderr.read()
 
 
+def test_stages_and_boards_follow_one_another(tmp_path: Path) -> None:
+    def lanes(stage: str) -> MarioLanes:
+        return MarioLanes(MarioTask(stage=stage, frame_skip=1, noop_max=0, stall_steps=0), 1, restart=False)
+
+    game = MarioGame(lanes, "1-1, 1-2,4-1", MarioPerson(lambda: joypad.RIGHT))
+    for episode, stage in ((1, "1-1"), (2, "1-2"), (2, "1-2"), (3, "4-1"), (4, "1-1")):
+        game.begin(episode, 0, None)
+        assert game.stage == f"{game.info()['world']}-{game.info()['stage']}" == stage
+    for episode in (5, 6):
+        game.begin(episode, 0, "4-1" if episode == 5 else None)  # the chosen stage stays
+        assert game.stage == "4-1"
+
+    several = altered("snake-12x12", tmp_path, board="5x4,12x12")
+    boards = BoardGame(policy_metadata(several), several, list, epsilon=0)
+    pictures = []
+    for episode in (1, 2, 3):
+        boards.begin(episode, 0, None)
+        while boards.tick() is None and boards.steps < 3:
+            pass
+        pictures.append((boards.picture() > 0).any(2))
+    heights, widths = zip(*((picture.any(1).sum(), picture.any(0).sum()) for picture in pictures), strict=True)
+    assert heights[1] == widths[1] and heights[0] / widths[0] == pytest.approx(4 / 5, abs=0.01)
+    assert (heights[2], widths[2]) == (heights[0], widths[0])
+
+
 @pytest.mark.long
 def test_a_game_goes_on_if_another_stage_cannot_be_played() -> None:
     def lanes(stage: str) -> MarioLanes:
@@ -266,11 +293,11 @@ def test_a_game_goes_on_if_another_stage_cannot_be_played() -> None:
         return MarioLanes(MarioTask(stage=stage, frame_skip=1, noop_max=0, stall_steps=0), 1, restart=False)
 
     game = MarioGame(lanes, "1-1", MarioPerson(lambda: joypad.RIGHT))
-    game.begin(0, None)
+    game.begin(1, 0, None)
     for _ in range(30):
         game.tick()
     with pytest.raises(UserError):
-        game.begin(0, "8-4")
+        game.begin(1, 0, "8-4")
     before = game.info()["x_pos"]
     game.tick()
     assert game.stage == "1-1" and game.info()["x_pos"] > before
