@@ -10,12 +10,13 @@ import sys
 
 from engine.errors import UserError
 from engine.runtime.text import printable, printable_stream
-from mario_tui.commands import attach, completion, evaluate, export, home, play, profile, runs, serve, train
+from mario_tui.commands import attach, completion, distill, evaluate, export, home, play, profile, runs, serve, train
 
 COMMANDS = {
     "attach": attach.run,
     "runs": runs.run,
     "eval": evaluate.run,
+    "distill": distill.run,
     "play": play.run,
     "profile": profile.run,
     "export": export.run,

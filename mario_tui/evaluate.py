@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
-from rich.markup import escape
-from rich.progress import Progress
 
 from engine.errors import UserError
 from engine.protocol.framing import decode_evaluation
 from engine.protocol.messages import Episode, Failed
-from engine.protocol.results import Evaluated
+from engine.protocol.results import Evaluated, TaskScore
 from engine.runs.origin import origin_of
 from engine.runtime.text import json_line, printable
 from mario_tui.data.format import counted
 from mario_tui.engine_command import EngineCommand
-from mario_tui.terminal.safe_console import SafeConsole
+from mario_tui.terminal.progress_bar import progress_bar
 
 
 def evaluate(policy: Path, episodes: int, options: Sequence[str], *, as_json: bool) -> int:
     """Evaluate a policy and print the result. `options` go to the engine. Returns the exit status."""
     command = EngineCommand("evaluate", str(policy), f"--episodes={episodes}", *options, decode=decode_evaluation)
-    with command, _bar(f"evaluating {printable(origin_of(policy).name)}", episodes) as played:
+    with command, progress_bar(f"evaluating {printable(origin_of(policy).name)}", episodes) as played:
         for report in command.messages():
             match report:
                 case Episode():
@@ -46,25 +42,24 @@ def evaluate(policy: Path, episodes: int, options: Sequence[str], *, as_json: bo
     return 0
 
 
-@contextlib.contextmanager
-def _bar(text: str, total: int) -> Iterator[Callable[[int], object]]:
-    """A progress bar on standard error, which the returned function moves. Nothing is written where nobody sees a bar
-    move, whatever the environment (`FORCE_COLOR`) tells Rich."""
-    if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
-        yield lambda completed: None
-        return
-    with Progress(console=SafeConsole(stderr=True), transient=True) as progress:
-        task = progress.add_task(escape(text), total=total)
-        yield lambda completed: progress.update(task, completed=completed)
-
-
 def _as_json(result: Evaluated) -> str:
     return json_line(msgspec.structs.asdict(result))
 
 
 def as_text(r: Evaluated) -> str:
     """The result, in a few lines."""
-    return f"{_judged(r)}\n{_result(r)}"
+    return "\n".join([_judged(r), _result(r), *task_lines(r.tasks, r.game)])
+
+
+def task_lines(tasks: Sequence[TaskScore], game: str) -> list[str]:
+    """A line for each stage or board."""
+    return [printable(f"  {task.task:5} {_score(task, game)}") for task in tasks]
+
+
+def _score(task: TaskScore, game: str) -> str:
+    if game == "mario":
+        return f"{task.clears}/{task.episodes} clears, mean return {task.mean_return:,.1f}"
+    return f"{counted(task.episodes, 'game')}, mean score {task.mean_score:,.2f}"
 
 
 def _judged(r: Evaluated) -> str:

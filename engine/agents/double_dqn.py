@@ -206,7 +206,7 @@ class DoubleDQN:
     def step(self, gradients: list[Tensor], *, move_target: bool) -> None:
         """`apply` without counting. Changes only the contents of tensors, and does not wait for the device."""
         for parameter, gradient in zip(self._parameters, gradients, strict=True):
-            parameter.grad = _like(gradient, parameter)
+            parameter.grad = in_layout_of(gradient, parameter)
         optimizer: Any = self.optimizer  # the scaler's type annotations ask for more than it uses
         self._scaler.unscale_(optimizer)
         nn.utils.clip_grad_norm_(self._parameters, MAX_GRADIENT_NORM)
@@ -235,7 +235,7 @@ class DoubleDQN:
 
         dtype = getattr(torch, self.precision)
         with stopwatch("transfer"):
-            obs, next_obs = _cheap_to_train_on(tensor(batch.obs), dtype), tensor(batch.next_obs).to(dtype)
+            obs, next_obs = cheap_to_train_on(tensor(batch.obs), dtype), tensor(batch.next_obs).to(dtype)
         with self._autocast():
             with torch.no_grad():
                 target_q = self.target(next_obs)
@@ -307,7 +307,7 @@ def _placed(network: nn.Module, device: torch.device) -> nn.Module:
     return network
 
 
-def _cheap_to_train_on(obs: Tensor, dtype: torch.dtype) -> Tensor:
+def cheap_to_train_on(obs: Tensor, dtype: torch.dtype) -> Tensor:
     """uint8 observations as `dtype`. On CPUs in float32 the backward pass of the first convolution, over screens
     [batch, stack, height, width], takes a third of the time with the channels last."""
     if obs.device.type != "cpu" or dtype != torch.float32 or obs.dim() != 4:
@@ -315,7 +315,7 @@ def _cheap_to_train_on(obs: Tensor, dtype: torch.dtype) -> Tensor:
     return obs.permute(0, 2, 3, 1).contiguous().to(dtype).permute(0, 3, 1, 2)
 
 
-def _like(gradient: Tensor, parameter: Tensor) -> Tensor:
+def in_layout_of(gradient: Tensor, parameter: Tensor) -> Tensor:
     """The gradient in the memory layout of its parameter, which fused optimisers need."""
     if gradient.stride() == parameter.stride():
         return gradient

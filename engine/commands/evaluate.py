@@ -13,15 +13,17 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
 from engine.envs.episode import EpisodeRecord
-from engine.envs.factory import lanes_of_policy
+from engine.envs.factory import boards_of, lanes_of_policy
+from engine.envs.mario import MarioLanes
 from engine.evaluation.episodes import play_episodes
 from engine.evaluation.policy import greedy_act, load_policy
-from engine.evaluation.statistics import mean_interval, wilson
+from engine.evaluation.statistics import mean_interval, score_of, wilson
 from engine.protocol.failures import describe
 from engine.protocol.framing import pack
 from engine.protocol.message import Message
@@ -64,36 +66,36 @@ def main() -> int:
 def _evaluate(options: argparse.Namespace, send: Callable[[EvaluationReport], None]) -> None:
     started = time.monotonic()
     metadata, origin = checkpoints.policy_metadata(options.policy), origin_of(options.policy)
-    lanes = min(MAX_LANES, options.episodes)
-    threads = thread_budget(lanes)
-    torch.set_num_threads(threads.torch_threads)
-    env = lanes_of_policy(
-        metadata,
-        lanes,
-        threads=threads.lane_threads,
-        seed=options.seed,
-        stage=options.stage,
-        emulator=options.emulator,
-        noop_min=options.noop_min,
-        noop_max=options.noop_max,
-        sticky=options.sticky_actions,
-        restart=options.episodes > lanes,
-        rom=options.rom,
-    )
-
-    numbers = itertools.count(1)
+    act, numbers = greedy_act(load_policy(options.policy)), itertools.count(1)
 
     def report_episode(episode: EpisodeRecord, env_steps: int) -> None:
         send(episode.message(env_steps=env_steps, episode=next(numbers), epsilon=options.epsilon))
 
-    played = play_episodes(
-        env,
-        greedy_act(load_policy(options.policy)),
-        options.episodes,
-        epsilon=options.epsilon,
-        seed=options.seed,
-        on_episode=report_episode,
-    )
+    by_task: dict[str, list[EpisodeRecord]] = {}
+    for part, episodes in _parts(metadata, options.episodes):
+        lanes = min(MAX_LANES, episodes)
+        threads = thread_budget(lanes)
+        torch.set_num_threads(threads.torch_threads)
+        env = lanes_of_policy(
+            part,
+            lanes,
+            threads=threads.lane_threads,
+            seed=options.seed,
+            stage=options.stage,
+            emulator=options.emulator,
+            noop_min=options.noop_min,
+            noop_max=options.noop_max,
+            sticky=options.sticky_actions,
+            restart=episodes > lanes,
+            rom=options.rom,
+        )
+        for episode in play_episodes(
+            env, act, episodes, epsilon=options.epsilon, seed=options.seed, on_episode=report_episode
+        ):
+            task = env.stage_of(episode.lane) if isinstance(env, MarioLanes) else part["board"]
+            by_task.setdefault(task, []).append(episode)
+    by_task = dict(sorted(by_task.items(), key=lambda item: (len(item[0]), item[0])))  # 5x5 before 10x10
+    played = [episode for group in by_task.values() for episode in group]
     clears = sum(episode.flag for episode in played)
     low, high = wilson(clears, len(played))
     mean_score, *score_interval = mean_interval([episode.score for episode in played])
@@ -130,8 +132,19 @@ def _evaluate(options: argparse.Namespace, send: Callable[[EvaluationReport], No
             mean_score_low=score_interval[0],
             mean_score_high=score_interval[1],
             seconds=time.monotonic() - started,
+            tasks=[score_of(task, group) for task, group in by_task.items()] if len(by_task) > 1 else [],
         )
     )
+
+
+def _parts(metadata: dict[str, Any], episodes: int) -> list[tuple[dict[str, Any], int]]:
+    """The metadata and the number of episodes for each board of a policy; all stages of Mario are one part."""
+    if metadata["game"] == "mario":
+        return [(metadata, episodes)]
+    boards = boards_of(metadata)
+    each, more = divmod(episodes, len(boards))
+    parts = [({**metadata, "board": board}, each + (number < more)) for number, board in enumerate(boards)]
+    return [part for part in parts if part[1]]
 
 
 def take_stdout() -> Callable[[Message], None]:

@@ -6,6 +6,9 @@ import math
 import statistics
 from collections.abc import Sequence
 
+from engine.envs.episode import EpisodeRecord
+from engine.protocol.results import TaskScore
+
 
 def wilson(successes: int, trials: int) -> tuple[float, float]:
     """95 % score interval (low, high) of a rate (Wilson 1927, https://doi.org/10.1080/01621459.1927.10502953)."""
@@ -15,6 +18,17 @@ def wilson(successes: int, trials: int) -> tuple[float, float]:
     low = centre - half if successes > 0 else 0.0  # exact at both ends, where rounding errors would remain
     high = centre + half if successes < trials else 1.0
     return low, high
+
+
+def score_of(task: str, played: Sequence[EpisodeRecord]) -> TaskScore:
+    """The score of the episodes of one stage or board."""
+    return TaskScore(
+        task=task,
+        episodes=len(played),
+        clears=sum(episode.flag for episode in played),
+        mean_return=statistics.fmean(episode.episode_return for episode in played),
+        mean_score=statistics.fmean(episode.score for episode in played),
+    )
 
 
 def mean_interval(values: Sequence[float]) -> tuple[float, float, float]:

@@ -12,7 +12,7 @@ from engine.protocol.commands import Command
 from engine.protocol.message import Message
 from engine.protocol.messages import Event, Report
 from engine.protocol.play import PlayCommand, PlayReport
-from engine.protocol.results import EvaluationReport, ProfileReport
+from engine.protocol.results import DistillationReport, EvaluationReport, ProfileReport
 
 M = TypeVar("M")
 
@@ -23,6 +23,7 @@ _HEADER = struct.Struct(">I")
 HEADER_BYTES = _HEADER.size
 decode_command = msgspec.msgpack.Decoder(Command).decode
 decode_event = msgspec.msgpack.Decoder(Event).decode
+decode_distillation = msgspec.msgpack.Decoder(DistillationReport).decode
 decode_evaluation = msgspec.msgpack.Decoder(EvaluationReport).decode
 decode_play = msgspec.msgpack.Decoder(PlayReport).decode
 decode_play_command = msgspec.msgpack.Decoder(PlayCommand).decode

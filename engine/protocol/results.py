@@ -1,11 +1,23 @@
-"""What the engine's commands `evaluate` and `profile` report to the program that has started them."""
+"""What the engine's commands `evaluate`, `distill` and `profile` report to the program that has started them."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from engine.protocol.message import Message
 from engine.protocol.messages import Episode, Failed, Log
+
+
+class TaskScore(msgspec.Struct, frozen=True):
+    """Episodes of a policy in one of its stages or on one of its boards."""
+
+    task: str  # the stage or board
+    episodes: int
+    clears: int  # 0 for boards
+    mean_return: float
+    mean_score: float
 
 
 class Evaluated(Message, frozen=True):
@@ -38,6 +50,43 @@ class Evaluated(Message, frozen=True):
     mean_score_low: float  # 95 % interval (normal)
     mean_score_high: float
     seconds: float
+    tasks: list[TaskScore] = []  # of a policy for several stages or boards
+
+
+class DistillationProgress(Message, frozen=True):
+    """Where a distillation is, about twice a second."""
+
+    env_steps: int
+    updates: int
+    seconds: float
+    loss: float
+    agreement: float  # share of visited states in which student and teacher prefer the same action
+
+
+class StudentEvaluation(Message, frozen=True):
+    """An evaluation of the student in all its tasks."""
+
+    env_steps: int
+    updates: int
+    seconds: float
+    agreement: float
+    clear_rate: float  # the mean over all tasks, as the next two
+    mean_return: float
+    mean_score: float
+    tasks: list[TaskScore]
+    best: bool  # so far; the student was written to the file
+
+
+class Distilled(Message, frozen=True):
+    """Result of `mario-tui distill`: the best student, which is in the file `policy`."""
+
+    policy: str
+    game: str
+    network: str
+    env_steps: int  # of the whole distillation, like the next two
+    updates: int
+    seconds: float
+    evaluation: StudentEvaluation | None  # of the student that was kept; None if it was stopped before the first one
 
 
 class Profiled(Message, frozen=True):
@@ -49,4 +98,5 @@ class Profiled(Message, frozen=True):
 
 
 EvaluationReport = Episode | Evaluated | Failed
+DistillationReport = DistillationProgress | StudentEvaluation | Distilled | Failed
 ProfileReport = Log | Profiled | Failed

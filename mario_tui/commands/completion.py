@@ -21,7 +21,7 @@ from engine.config.presets import PRESETS
 from engine.config.run_config import GAMES, RUNNERS, RunConfig
 from engine.config.stages import RANDOM_STAGES, STAGES, WHOLE_GAME
 from engine.runs import policies
-from mario_tui.commands import attach, evaluate, export, play, profile, runs, serve, train
+from mario_tui.commands import attach, distill, evaluate, export, play, profile, runs, serve, train
 from mario_tui.commands.options import Parser
 
 SHELLS = ("bash", "zsh", "fish")
@@ -38,7 +38,7 @@ _CHOICES = {spec.name: spec.metadata["choices"] for spec in fields(RunConfig)} |
     "actions": tuple(ACTION_SETS),
 }
 """Values of options, by the name of the option."""
-_FILES = ("config", "output", "record", "report_file", "rom", "trace")
+_FILES = ("config", "into", "output", "record", "report_file", "rom", "trace")
 _FOLDERS = ("run_dir",)
 
 # Names are compared and never expanded: a folder may be called `$(anything)`.
@@ -84,6 +84,7 @@ PARSERS: dict[str, Callable[[], argparse.ArgumentParser]] = {
     "attach": attach.attach_parser,
     "runs": runs.runs_parser,
     "eval": evaluate.eval_parser,
+    "distill": distill.distill_parser,
     "play": play.play_parser,
     "profile": lambda: _for_all_games(profile.profile_parser),
     "export": export.export_parser,

@@ -26,6 +26,7 @@ commands:
   mario-tui attach [RUN|PATH]     dashboard of a running or finished run; charts of event files
   mario-tui runs [--json]         list runs
   mario-tui eval CHECKPOINT       clear rate and return over many episodes
+  mario-tui distill POLICY ...    teach one network what several policies play
   mario-tui play [CHECKPOINT]     watch a policy; --human: play yourself; --record FILE
   mario-tui profile [...]         time per section, bottlenecks, and faster options
   mario-tui export [RUN|PATH]     scalars of a run or of event files: CSV, JSON lines or Parquet

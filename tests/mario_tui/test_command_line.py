@@ -100,6 +100,14 @@ def test_a_run_dir_that_is_not_there_is_refused(
         (["eval", "mario-1-1", "--epsilon", "nan"], "--epsilon must be between 0 and 1, got 'nan'"),
         (["eval", "snake-12x12", "--noop-min", "1"], "--noop-min can't be combined with a policy for snake"),
         (["play", "snake-12x12", "--sticky-actions", "0.1"], "--sticky-actions can't be combined with a policy for"),
+        (["distill", "mario-1-1", "--minutes", "0"], "--minutes must be between 0.01 and 100000, got '0'"),
+        (["distill", "mario-1-1", "--into", "one.pt"], "--into must end in .safetensors, got 'one.pt'"),
+        (
+            ["distill", "mario-1-1", "--into", "no/one.safetensors"],
+            "--into must be in a folder that can be written to, got",
+        ),
+        (["distill", "mario-1-1", "missing"], "missing: no such checkpoint"),
+        (["distill", "snake-12x12", "--network", "small"], "--network can't be combined with policies for snake"),
     ],
 )
 def test_an_error_names_the_field_and_shows_what_was_typed(arguments: list[str], complaint: str) -> None:

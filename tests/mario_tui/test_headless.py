@@ -266,6 +266,7 @@ def test_episodes_end_a_run_with_a_name_and_plain_lines_where_there_is_no_termin
         (("--log-format", "json"), "--log-format needs --no-ui"),
         (("--no-ui", "--steps", "1e30"), "--steps must be at most 9,007,199,254,740,992, got '1e30'"),
         (("eval", "mario-1-1", "--seed", "18446744073709551616"), "--seed must be a whole number between 0"),
+        (("distill", "mario-1-1", "tetris-7x14"), "tetris-7x14: game must be mario or snake, got tetris"),
         (("eval", "snake-12x12", "--stage", "1-2"), "--stage can't be combined with a policy for snake"),
         (
             ("play", "mario-1-1", "--board", "10x10"),

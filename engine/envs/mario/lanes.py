@@ -111,6 +111,10 @@ class MarioLanes:
     def masks(self) -> None:
         return None
 
+    def stage_of(self, lane: int) -> str:
+        """The stage at which the episodes of a lane begin, with `stage_per_lane`."""
+        return self.task.stages[int(self._stepper.start_choices[lane, 0])]
+
     def reset(self, which: NDArray[np.bool_] | None = None) -> NDArray[np.uint8]:
         """Begin an episode in the lanes where `which` (bool [lanes], None for all) is set.
 

@@ -1,0 +1,122 @@
+"""The process behind `mario-tui distill`: teaches one student network what several policies play.
+
+`python -m engine.commands.distill POLICY ... --into FILE` writes packed messages to its standard output: progress,
+evaluations, and at its end `Distilled` or `Failed`. Each student that is the best so far replaces FILE. When standard
+input closes it stops; if nothing was evaluated by then, it writes the student as it is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+
+from engine import __version__
+from engine.commands.evaluate import take_stdout
+from engine.distillation.distiller import Budget, Distiller
+from engine.distillation.teachers import describe_student, load_teachers
+from engine.protocol.failures import describe
+from engine.protocol.results import DistillationReport, Distilled, StudentEvaluation
+from engine.runs.checkpoints import POLICY_FORMAT
+from engine.runtime.parent import end_with_stdin, killed_with_parent
+from engine.runtime.threads import thread_budget
+
+_LEAVE_S = 60.0
+"""Time to write the student after standard input has closed."""
+
+
+def main() -> int:
+    """See the module's docstring."""
+    parser = argparse.ArgumentParser(prog="engine.commands.distill")
+    parser.add_argument("policies", type=Path, nargs="+")
+    parser.add_argument("--into", type=Path, required=True)
+    parser.add_argument("--network")
+    parser.add_argument("--steps", type=int, required=True)
+    parser.add_argument("--minutes", type=float, default=math.inf)
+    parser.add_argument("--eval-every", type=int, required=True)
+    parser.add_argument("--eval-episodes", type=int, required=True)
+    parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--rom", type=Path)
+    options = parser.parse_args()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the front end, which closes standard input
+    killed_with_parent()
+    stopped = threading.Event()
+    end_with_stdin(on_close=stopped.set, timeout_s=_LEAVE_S)
+    send = take_stdout()
+    try:
+        _distill(options, stopped, send)
+    except BrokenPipeError:
+        os._exit(0)  # the reader has gone; flushing at exit would fail again
+    except Exception as error:
+        send(describe(error))
+        return 1
+    return 0
+
+
+def _distill(options: argparse.Namespace, stopped: threading.Event, send: Callable[[DistillationReport], None]) -> None:
+    teachers = load_teachers(options.policies)
+    threads = thread_budget(1)
+    torch.set_num_threads(threads.torch_threads)
+    student = describe_student(teachers, options.network)
+    distiller = Distiller(teachers, student, seed=options.seed, threads=threads.lane_threads, rom=options.rom)
+    kept: StudentEvaluation | None = None
+
+    def keep_if_best(evaluation: StudentEvaluation) -> None:
+        nonlocal kept
+        if evaluation.best:
+            kept = evaluation
+            save()
+        send(evaluation)
+
+    def save() -> None:
+        counts = {"env_steps": distiller.env_steps, "updates": distiller.student.updates, "seed": options.seed}
+        score = {} if kept is None else {"score": [kept.clear_rate, kept.mean_return]}
+        _save(distiller.student.average, {"version": __version__, **student, **counts, **score}, options.into)
+
+    budget = Budget(
+        steps=options.steps,
+        seconds=60 * options.minutes,
+        eval_every=options.eval_every,
+        eval_episodes=options.eval_episodes,
+    )
+    try:
+        distiller.learn(budget, stopped.is_set, send, keep_if_best)
+    finally:
+        distiller.close()
+    if kept is None:
+        save()
+    send(
+        Distilled(
+            policy=str(options.into),
+            game=student["game"],
+            network=student["network"].partition("-")[2],
+            env_steps=distiller.env_steps,
+            updates=distiller.student.updates,
+            seconds=distiller.seconds,
+            evaluation=kept,
+        )
+    )
+
+
+def _save(network: torch.nn.Module, policy: dict[str, Any], into: Path) -> None:
+    """Replace a policy file in one step."""
+    partial = into.with_name(f".{into.name}.partial")
+    try:
+        save_file(network.state_dict(), partial, {"format": POLICY_FORMAT, "policy": json.dumps(policy)})
+        partial.replace(into)
+    finally:
+        partial.unlink(missing_ok=True)  # if the disk is full
+
+
+if __name__ == "__main__":
+    sys.exit(main())

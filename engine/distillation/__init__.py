@@ -1,0 +1,1 @@
+"""Policy distillation: one student network learns to play what several teachers play."""

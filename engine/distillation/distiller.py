@@ -1,0 +1,175 @@
+"""The loop of a distillation: act, label, learn, and now and then evaluate the student and keep the best.
+
+The student acts and its teachers label what it sees, so it learns what to do in the states to which its own mistakes
+lead (DAgger, Ross et al. 2011, arXiv:1011.0686). At the beginning the teachers act.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from engine.agents.networks import make_network
+from engine.distillation.replay import LabelledReplay
+from engine.distillation.student import Student
+from engine.distillation.tasks import Task, joined
+from engine.distillation.teachers import Teacher
+from engine.envs.vec_env import Frames
+from engine.evaluation.policy import Act, greedy_act
+from engine.evaluation.statistics import score_of
+from engine.protocol.results import DistillationProgress, StudentEvaluation
+
+BATCH_SIZE = 128
+REPLAY_RATIO = 6.0
+"""States learned per environment step."""
+LEARNING_RATE = 5e-4
+_CAPACITY = 100_000
+"""Environment steps that the replay holds: 300 MB of Mario's frames."""
+_LED_STEPS = 50_000
+"""Environment steps over which the student takes over from the teachers, lane by lane."""
+_REPORT_EVERY_S = 0.5
+
+
+class _Stopped(Exception):
+    """An evaluation is abandoned."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """How long to learn, and how often to evaluate."""
+
+    steps: int
+    seconds: float  # infinity for no limit
+    eval_every: int  # environment steps
+    eval_episodes: int  # of each task
+
+
+class Distiller:
+    """Teaches a student.
+
+    Args:
+        teachers: from `load_teachers`.
+        student: metadata of the student; see `describe_student`.
+        seed: seed of all random decisions.
+        threads: threads that step the lanes of a task.
+        rom: cartridge file; None for the one in gym-super-mario-bros.
+    """
+
+    def __init__(
+        self, teachers: Sequence[Teacher], student: dict[str, Any], *, seed: int, threads: int, rom: Path | None = None
+    ) -> None:
+        torch.manual_seed(seed)
+        name = student["network"].partition("-")[2]
+        shape = tuple(student["frame_shape"])
+        network = make_network(name, student["stack"], shape, student["outputs"])
+        self.student = Student(network, learning_rate=LEARNING_RATE)
+        pairs = [(task, teacher) for teacher in teachers for task in teacher.tasks]
+        self.tasks = [
+            Task(task, teacher, student, seed=(seed + index) % 2**32, threads=threads, rom=rom)
+            for index, (task, teacher) in enumerate(pairs)
+        ]
+        self.env_steps = 0
+        self._random = np.random.default_rng(seed)
+        self._lanes = sum(task.lanes for task in self.tasks)
+        self.replay = LabelledReplay(self._lanes, _CAPACITY // self._lanes, self.tasks[0].spec)
+        self._credit = 0.0
+        self._loss, self._agreement = 0.0, 0.0
+        self._started = time.monotonic()
+
+    def learn(
+        self,
+        budget: Budget,
+        stopped: Callable[[], bool],
+        on_progress: Callable[[DistillationProgress], None],
+        on_evaluation: Callable[[StudentEvaluation], None],
+    ) -> None:
+        """Learn until the budget is used up or `stopped`. Each evaluation that is the best so far says so; the
+        student's average is then what was evaluated. The last evaluation follows the last step."""
+
+        def act(obs: Frames, masks: NDArray[np.bool_] | None) -> NDArray[np.int64]:
+            if stopped():
+                raise _Stopped
+            return greedy(obs, masks)
+
+        greedy = greedy_act(self.student.average)
+        best: tuple[float, ...] = ()
+        next_report = 0.0
+        evaluate_at = budget.eval_every
+        while not stopped():
+            self.step()
+            over = self.env_steps >= budget.steps or self.seconds >= budget.seconds
+            if time.monotonic() >= next_report:
+                next_report = time.monotonic() + _REPORT_EVERY_S
+                on_progress(self.progress())
+            if over or self.env_steps >= evaluate_at:
+                evaluate_at += budget.eval_every
+                try:
+                    evaluation, score = self._evaluate(act, budget.eval_episodes, best)
+                except _Stopped:
+                    return
+                best = max(best, score)
+                on_evaluation(evaluation)
+            if over:
+                return
+
+    def step(self) -> None:
+        """One environment step of all lanes, and the updates that are due, while they emulate."""
+        led = max(0.0, 1 - self.env_steps / _LED_STEPS)
+        agreement = np.mean([task.begin(self.student, round(led * task.lanes)) for task in self.tasks])
+        self._agreement += 0.02 * (float(agreement) - self._agreement)
+        while self._credit >= BATCH_SIZE:
+            self._credit -= BATCH_SIZE
+            fit = self.student.update(*self.replay.sample(BATCH_SIZE, self._random))
+            self._loss += (fit.loss - self._loss) / min(self.student.updates, 100)
+        steps, labels = zip(*(task.finish() for task in self.tasks), strict=True)
+        self.replay.append(joined(list(steps)), np.concatenate(labels))
+        self.env_steps += self._lanes
+        if self.replay.size > 2 * BATCH_SIZE:
+            self._credit += REPLAY_RATIO * self._lanes
+
+    def _evaluate(
+        self, act: Act, episodes: int, best: tuple[float, ...]
+    ) -> tuple[StudentEvaluation, tuple[float, ...]]:
+        """Play greedy episodes of every task with the student's average (`act`). Returns also the score to compare."""
+        tasks = [score_of(task.name, task.evaluate(act, episodes)) for task in self.tasks]
+        clear_rate = sum(task.clears for task in tasks) / (episodes * len(tasks))
+        mean_return = sum(task.mean_return for task in tasks) / len(tasks)
+        score = clear_rate, mean_return
+        evaluation = StudentEvaluation(
+            env_steps=self.env_steps,
+            updates=self.student.updates,
+            seconds=self.seconds,
+            agreement=self._agreement,
+            clear_rate=clear_rate,
+            mean_return=mean_return,
+            mean_score=sum(task.mean_score for task in tasks) / len(tasks),
+            tasks=tasks,
+            best=score > best,
+        )
+        return evaluation, score
+
+    def progress(self) -> DistillationProgress:
+        """Where it is now. Loss and agreement are moving averages."""
+        return DistillationProgress(
+            env_steps=self.env_steps,
+            updates=self.student.updates,
+            seconds=self.seconds,
+            loss=self._loss,
+            agreement=self._agreement,
+        )
+
+    @property
+    def seconds(self) -> float:
+        """Since the beginning."""
+        return time.monotonic() - self._started
+
+    def close(self) -> None:
+        for task in self.tasks:
+            task.close()

@@ -1,0 +1,39 @@
+"""Replay of the states that the student has visited, with the teachers' Q-values as labels."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.buffers.replay import ReplayBuffer
+from engine.envs.vec_env import PlayedStep, Spec
+
+
+class LabelledReplay:
+    """States are drawn uniformly. Every frame is stored once; see `ReplayBuffer`.
+
+    Args:
+        lanes: number of lanes that step together.
+        capacity: entries per lane.
+        spec: the kind of game.
+    """
+
+    def __init__(self, lanes: int, capacity: int, spec: Spec) -> None:
+        self._replay = ReplayBuffer(lanes, capacity, spec.frame_shape, stack=spec.stack, reuse_batches=True)
+        self._labels = np.empty((lanes, capacity, spec.actions), np.float32)
+
+    @property
+    def size(self) -> int:
+        """Entries stored."""
+        return self._replay.size
+
+    def append(self, step: PlayedStep, labels: NDArray[np.float32]) -> None:
+        """Add one step of every lane, and the teacher's Q-values [lanes, actions] in the states that were acted on."""
+        entries = self._replay.storage.written
+        self._labels[np.arange(len(entries)), entries % self._replay.storage.capacity] = labels
+        self._replay.append(step)
+
+    def sample(self, size: int, random: np.random.Generator) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
+        """Observations uint8 [size, stack, *frame_shape], valid until the next call, and labels [size, actions]."""
+        batch, sample = self._replay.sample(size, random)
+        return batch.obs, self._labels[sample.lanes, sample.entries % self._replay.storage.capacity]

@@ -1,0 +1,77 @@
+"""The student: one network that is moved towards its teachers' Q-values."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from engine.agents.adam import Adam
+from engine.agents.double_dqn import MAX_GRADIENT_NORM, cheap_to_train_on, in_layout_of
+from engine.envs.vec_env import Frames
+
+TEMPERATURE = 0.1
+"""Differences of Q-values are divided by it. Of Mario's teachers, half the states have two best actions that differ by
+less than 0.13."""
+_VALUE_WEIGHT = 0.05
+"""Of the Huber loss. It keeps the Q-values meaningful for whoever looks at them; actions are learned from the rest."""
+_AVERAGE_RATE = 0.001
+
+
+@dataclass(frozen=True)
+class Fit:
+    """How well the student fits its teachers in a batch."""
+
+    loss: float
+    agreement: float
+    """Share of states in which both prefer the same action."""
+
+
+class Student:
+    """A network that learns, and the moving average of its weights, which is evaluated and saved.
+
+    The loss in a state is KL(softmax(T / tau) || softmax(S / tau)) + a small multiple of Huber(S - T), for the Q-values
+    T of the teacher and S of the student (Rusu et al. 2016, arXiv:1511.06295, section 3). Softmax does not depend on
+    the state's value, so the first term is about advantages alone.
+    """
+
+    def __init__(self, network: nn.Module, *, learning_rate: float) -> None:
+        self.network = network
+        self.average = copy.deepcopy(network).requires_grad_(False)
+        self.updates = 0
+        self._parameters: list[Tensor] = list(network.parameters())
+        self._optimizer = Adam(self._parameters, learning_rate=learning_rate)
+
+    @torch.no_grad()
+    def q_values(self, obs: Frames) -> Tensor:
+        """Q-values [lanes, actions] of observations uint8 [lanes, stack, *frame_shape]."""
+        q: Tensor = self.network(torch.from_numpy(obs))
+        return q
+
+    def update(self, obs: NDArray[np.uint8], labels: NDArray[np.float32]) -> Fit:
+        """One optimiser step on observations [batch, stack, *frame_shape] with the teachers' Q-values [batch, actions]
+        as labels."""
+        wanted = torch.from_numpy(labels)
+        q: Tensor = self.network(cheap_to_train_on(torch.from_numpy(obs), torch.float32))
+        loss = distillation_loss(q, wanted)
+        for parameter, gradient in zip(self._parameters, torch.autograd.grad(loss, self._parameters), strict=True):
+            parameter.grad = in_layout_of(gradient, parameter)
+        nn.utils.clip_grad_norm_(self._parameters, MAX_GRADIENT_NORM)
+        self._optimizer.step()
+        self.updates += 1
+        rate = max(_AVERAGE_RATE, 1 / self.updates)  # at first the mean of all
+        with torch.no_grad():
+            torch._foreach_lerp_(list(self.average.parameters()), self._parameters, rate)
+        return Fit(float(loss.detach()), float((q.argmax(1) == wanted.argmax(1)).float().mean()))
+
+
+def distillation_loss(q: Tensor, wanted: Tensor) -> Tensor:
+    """The mean loss of Q-values [batch, actions] against those of the teachers; see `Student`."""
+    ours, theirs = (F.log_softmax(each / TEMPERATURE, 1) for each in (q, wanted))
+    divergence = F.kl_div(ours, theirs, reduction="batchmean", log_target=True)
+    return divergence + _VALUE_WEIGHT * F.smooth_l1_loss(q, wanted)

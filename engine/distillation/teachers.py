@@ -1,0 +1,109 @@
+"""The teachers of a distillation: policies that must agree in what they see and do, and the tasks that they play.
+
+A task is one stage of Mario, or one board of Snake. Boards of different sizes share the frame of the largest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from engine.config.stages import WHOLE_GAME, stages_of
+from engine.envs.factory import boards_of
+from engine.envs.vec_env import Frames
+from engine.errors import UserError
+from engine.evaluation.policy import load_policy
+from engine.runs.checkpoints import policy_metadata
+from engine.runs.origin import origin_of
+
+_MUST_AGREE = {"mario": ("actions", "observation", "frame_skip", "stack"), "snake": ("stack",)}
+"""Fields of the metadata in which the teachers of a game must agree. Its keys are the games that can be distilled."""
+
+_SMALLEST = {"mario": "small", "snake": "grid"}
+"""The networks of students."""
+
+
+@dataclass(frozen=True)
+class Teacher:
+    """A trained policy."""
+
+    name: str
+    metadata: dict[str, Any]
+    network: nn.Module
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """The stages or boards that it was trained on."""
+        return stages_of(self.metadata["stage"]) if self.metadata["game"] == "mario" else boards_of(self.metadata)
+
+    @torch.no_grad()
+    def q_values(self, obs: Frames) -> Tensor:
+        """Q-values [lanes, actions] of observations of the student, uint8 [lanes, stack, *frame_shape], whose frames
+        may be larger than the teacher's own."""
+        height, width = self.metadata["frame_shape"][-2:]
+        q: Tensor = self.network(torch.from_numpy(obs[..., :height, :width]))
+        return q
+
+
+def load_teachers(policies: Sequence[Path]) -> list[Teacher]:
+    """The teachers in these files. Raises `UserError` naming the policy and the field if they don't fit together."""
+    first: dict[str, Any] | None = None
+    owners: dict[str, str] = {}
+    teachers = []
+    for path in policies:
+        metadata, name = policy_metadata(path), origin_of(path).name
+        first = first or metadata
+        _check(name, metadata, origin_of(policies[0]).name, first)
+        teacher = Teacher(name, metadata, load_policy(path))
+        for task in teacher.tasks:
+            if task in owners:
+                raise UserError(f"{name}: {task} must have one teacher, got {owners[task]} before")
+            owners[task] = name
+        teachers.append(teacher)
+    return teachers
+
+
+def _check(name: str, metadata: dict[str, Any], first_name: str, first: dict[str, Any]) -> None:
+    if metadata["game"] not in _MUST_AGREE:
+        raise UserError(f"{name}: game must be {' or '.join(_MUST_AGREE)}, got {metadata['game']}")
+    for field in ("game", *_MUST_AGREE[first["game"]]):
+        wanted, found = first.get(field), metadata.get(field)
+        if found != wanted:
+            raise UserError(f"{name}: {field} must be {_words(wanted)} as in {first_name}, got {_words(found)}")
+    if metadata.get("stage") == WHOLE_GAME:
+        raise UserError(f"{name}: stage must be one or more stages, got {WHOLE_GAME}")
+
+
+def _words(value: Any) -> str:
+    return ",".join(value) if isinstance(value, list) else str(value)
+
+
+def describe_student(teachers: Sequence[Teacher], network: str | None = None) -> dict[str, Any]:
+    """The metadata of a student: its tasks are those of all teachers, in order, and its frame holds the largest board.
+
+    network: name of its network, one of `engine.agents.networks.NETWORKS` that fits the game; None for the smallest.
+    """
+    first = teachers[0].metadata
+    network = network or _SMALLEST[first["game"]]
+    tasks = ",".join(task for teacher in teachers for task in teacher.tasks)
+    shapes = [teacher.metadata["frame_shape"] for teacher in teachers]
+    copied = (
+        ("emulator", "actions", "observation", "frame_skip")
+        if first["game"] == "mario"
+        else ("reward", "pieces", "death_penalty")
+    )
+    return {
+        "network": f"dueling-{network}",
+        "stack": first["stack"],
+        "frame_shape": [*shapes[0][:-2], *(max(shape[axis] for shape in shapes) for axis in (-2, -1))],
+        "outputs": first["outputs"],
+        "game": first["game"],
+        "stage" if first["game"] == "mario" else "board": tasks,
+        **{name: first[name] for name in copied},
+        "teachers": [teacher.name for teacher in teachers],
+    }

@@ -1,0 +1,96 @@
+"""`mario-tui distill`: runs the engine's distillation in a separate process and prints its evaluations and result."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Sequence
+from types import FrameType
+from typing import Any
+
+import msgspec
+
+from engine.errors import UserError
+from engine.protocol.framing import decode_distillation
+from engine.protocol.messages import Failed
+from engine.protocol.results import DistillationProgress, Distilled, StudentEvaluation, TaskScore
+from engine.runtime.text import json_line, printable
+from mario_tui.data.format import counted, duration
+from mario_tui.engine_command import EngineCommand
+from mario_tui.evaluate import task_lines
+from mario_tui.terminal.progress_bar import progress_bar
+
+_EXIT_TIMEOUT_S = 2.0
+
+
+def distill(arguments: Sequence[str], game: str, steps: int, minutes: float | None, *, as_json: bool) -> int:
+    """Distil policies of a game and print the result. `arguments` go to the engine. Returns the exit status.
+
+    Ctrl-C or SIGTERM ends it in order; a second one at once. `steps` and `minutes` are its limits.
+    """
+    command = EngineCommand("distill", *arguments, decode=decode_distillation, leave_s=_EXIT_TIMEOUT_S)
+    with command, progress_bar("distilling", 1.0) as show:
+
+        def end(number: int, frame: FrameType | None) -> None:
+            for each in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(each, signal.default_int_handler)
+            command.end()
+
+        for each in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(each, end)
+        for report in command.messages():
+            match report:
+                case DistillationProgress():
+                    done = max(report.env_steps / steps, report.seconds / (60 * minutes) if minutes else 0.0)
+                    show(done, f"distilling, agreement {report.agreement:.0%}")
+                case StudentEvaluation():
+                    _print(_as_json("evaluation", report) if as_json else _evaluation(report, game))
+                case Failed(usage=True):
+                    raise UserError(report.reason)
+                case Failed():
+                    print(f"mario-tui: the distillation failed: {report.reason}\n{report.traceback}", file=sys.stderr)
+                    return 1
+                case Distilled():
+                    result = report
+                    break
+        else:
+            print(f"mario-tui: {command.crash_reason()}", file=sys.stderr)
+            return 1
+    _print(_as_json("summary", result) if as_json else _result(result))
+    return 0
+
+
+def _print(text: str) -> None:
+    print(text, flush=True)
+
+
+def _as_json(kind: str, content: msgspec.Struct) -> str:
+    fields: dict[str, Any] = msgspec.structs.asdict(content)
+    return json_line({"event": kind, **fields})
+
+
+def _evaluation(e: StudentEvaluation, game: str) -> str:
+    """An evaluation, in one line."""
+    tasks = ", ".join(f"{task.task} {_short(task, game)}" for task in e.tasks)
+    return printable(f"{_judged(e, game)} ({tasks}){', best so far' if e.best else ''}")
+
+
+def _judged(e: StudentEvaluation, game: str) -> str:
+    how = f"{e.clear_rate:.0%} cleared" if game == "mario" else f"mean score {e.mean_score:.1f}"
+    return f"{counted(e.env_steps, 'step')}: {how}"
+
+
+def _short(task: TaskScore, game: str) -> str:
+    return f"{100 * task.clears / task.episodes:.0f}" if game == "mario" else f"{task.mean_score:.1f}"
+
+
+def _result(r: Distilled) -> str:
+    """The student that was kept, in a few lines."""
+    lines = [f"wrote {r.policy}: {r.game}, network {r.network}"]
+    if r.evaluation is None:
+        lines.append("stopped before the first evaluation: the student as it was")
+    else:
+        lines.append(f"best at {_judged(r.evaluation, r.game)}")
+        lines += task_lines(r.evaluation.tasks, r.game)
+    lines.append(f"{counted(r.env_steps, 'environment step')}, {counted(r.updates, 'update')}, {duration(r.seconds)}")
+    return "\n".join(map(printable, lines))

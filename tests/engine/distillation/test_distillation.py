@@ -1,0 +1,90 @@
+"""`mario-tui distill`: one network learns what several policies play, on the real games."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from engine.distillation.distiller import Distiller
+from engine.distillation.teachers import describe_student, load_teachers
+from engine.runs import policies
+from engine.runs.checkpoints import policy_metadata
+from tests.support.program import PROGRAM, json_lines, read_event, rest_of, run_program
+
+QUICK = ("--no-ui", "--game", "snake", "--no-amp", "--parallel-envs", "32", "--batch-size", "64", "--replay-ratio", "4",
+         "--learning-rate", "1e-3", "--burnin", "1000", "--epsilon-steps", "6000", "--sync-every", "200", "--seed", "1",
+         "--steps", "14000", "--eval-every", "14000")  # fmt: skip
+
+
+def test_a_student_of_two_stages_comes_to_agree_with_its_teachers(one_thread: None) -> None:
+    teachers = load_teachers([policies.folder() / f"mario-{stage}.safetensors" for stage in ("1-1", "1-4")])
+    distiller = Distiller(teachers, describe_student(teachers), seed=0, threads=1)
+    try:
+        for _ in range(25):
+            distiller.step()
+        before = distiller.progress()
+        for _ in range(135):
+            distiller.step()
+    finally:
+        distiller.close()
+    assert distiller.env_steps == 160 * 16
+    assert distiller.progress().loss < before.loss / 2
+    obs, labels = distiller.replay.sample(512, np.random.default_rng(0))
+    wanted = labels.argmax(1)
+    agreement = (distiller.student.q_values(obs).argmax(1).numpy() == wanted).mean()
+    assert agreement > np.bincount(wanted).max() / wanted.size + 0.1  # more than always the most frequent action
+
+
+def test_a_distillation_that_is_stopped_keeps_the_best_student(tmp_path: Path) -> None:
+    command = [*PROGRAM, "distill", "snake-12x12", "--into", "one.safetensors", "--eval-every", "320",
+               "--eval-episodes", "2", "--steps", "1e9", "--seed", "5", "--json"]  # fmt: skip
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
+        first = read_event(process, "evaluation")
+        process.send_signal(signal.SIGINT)
+        *_, summary = rest_of(process)
+    assert process.returncode == 0
+    assert first["best"] and first["env_steps"] == 320 and first["tasks"][0]["task"] == "12x12"
+    assert summary["event"] == "summary" and summary["env_steps"] >= 320
+    kept = policy_metadata(tmp_path / "one.safetensors")
+    assert (kept["board"], kept["seed"], kept["teachers"]) == ("12x12", 5, ["snake-12x12"])
+    assert kept["env_steps"] == summary["evaluation"]["env_steps"]
+    assert kept["score"] == [0, summary["evaluation"]["mean_return"]]
+    assert sorted(path.name for path in tmp_path.glob("*.safetensors*")) == ["one.safetensors"]
+
+
+@pytest.mark.long
+def test_one_network_learns_two_boards_within_a_minute(tmp_path: Path) -> None:
+    for board in ("4x4", "5x5"):
+        run_program(*QUICK, "--board", board, "--name", f"snake-{board}", cwd=tmp_path)
+    arguments = ("--minutes", "0.8", "--eval-every", "10000", "--eval-episodes", "50", "--json")
+    done = run_program("distill", "snake-4x4", "snake-5x5", "--into", "both.safetensors", *arguments, cwd=tmp_path)
+    *evaluations, summary = json_lines(done.stdout)
+    assert [event["event"] for event in evaluations] == ["evaluation"] * len(evaluations)
+    said = policy_metadata(tmp_path / "both.safetensors")
+    assert (said["board"], said["frame_shape"], summary["network"]) == ("4x4,5x5", [5, 5, 5], "grid")
+    played = json.loads(run_program("eval", "both.safetensors", "--episodes", "200", "--json", cwd=tmp_path).stdout)
+    small, large = played["tasks"]
+    assert (small["task"], small["episodes"], large["task"], large["episodes"]) == ("4x4", 100, "5x5", 100)
+    for task in (small, large):  # random actions eat 0.7 fruits
+        assert task["mean_score"] > 2.5
+
+
+@pytest.mark.long
+def test_two_stages_are_distilled_by_the_program(tmp_path: Path) -> None:
+    arguments = ("--steps", "900", "--eval-every", "450", "--eval-episodes", "2")
+    done = run_program("distill", "mario-1-1", "mario-1-4", *arguments, cwd=tmp_path)
+    first, second, *result = done.stdout.splitlines()
+    assert first.startswith("464 steps: 0% cleared (1-1 0, 1-4 ") and first.endswith("), best so far")
+    assert second.startswith("912 steps: ")
+    assert result[0].endswith("distilled.safetensors: mario, network small")
+    assert result[2].startswith("  1-1   0/2 clears, mean return ")
+    again = run_program("distill", "mario-1-1", cwd=tmp_path, check=2)
+    assert again.stderr == "mario-tui: error: --into: distilled.safetensors exists already; --force overwrites it\n"
+    evaluated = run_program("eval", "distilled.safetensors", "--episodes", "3", cwd=tmp_path).stdout
+    assert "distilled.safetensors: trained on 1-1,1-4, at " in evaluated
+    assert "\n  1-1   0/2 clears" in evaluated and "\n  1-4   " in evaluated

@@ -1,0 +1,115 @@
+"""The parts of a distillation: teachers that fit together, labels that stay with their states, the loss."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from engine.agents import DuelingQNetwork
+from engine.distillation.replay import LabelledReplay
+from engine.distillation.student import TEMPERATURE, Student, distillation_loss
+from engine.distillation.teachers import describe_student, load_teachers
+from engine.envs.boards.snake import SnakeLanes
+from engine.envs.factory import boards_of_policy
+from engine.envs.vec_env import PlayedStep, Spec
+from engine.errors import UserError
+from engine.runs import policies
+from tests.support.policy_files import altered
+
+MARIO, SNAKE = (policies.folder() / f"{name}.safetensors" for name in ("mario-1-1", "snake-12x12"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"actions": ["noop"]}, "actions must be noop,right,right+A,right+B,right+A+B as in mario-1-1, got noop"),
+        ({"observation": "84x84"}, "observation must be 50x60 as in mario-1-1, got 84x84"),
+        ({"frame_skip": 2}, "frame_skip must be 4 as in mario-1-1, got 2"),
+        ({"stack": 1}, "stack must be 4 as in mario-1-1, got 1"),
+        ({"stage": "1-1"}, "1-1 must have one teacher, got mario-1-1 before"),
+        ({"stage": "game"}, "stage must be one or more stages, got game"),
+        ({"game": "snake"}, "game must be mario as in mario-1-1, got snake"),
+        ({"game": "tetris"}, "game must be mario or snake, got tetris"),
+    ],
+)  # fmt: skip
+def test_teachers_that_do_not_fit_together_are_named(changes: dict[str, Any], complaint: str, tmp_path: Path) -> None:
+    other = altered("mario-1-2", tmp_path, **changes)
+    with pytest.raises(UserError) as error:
+        load_teachers([MARIO, other])
+    assert str(error.value) == f"{other.name}: {complaint}"
+
+
+def test_a_student_has_the_tasks_of_all_its_teachers(tmp_path: Path) -> None:
+    teachers = load_teachers([MARIO, altered("mario-1-2", tmp_path, stage="1-2, 4-1")])
+    said = describe_student(teachers, "nature")
+    assert (said["stage"], said["network"], said["outputs"]) == ("1-1,1-2,4-1", "dueling-nature", 5)
+    assert said["teachers"] == ["mario-1-1", "mario-1-2-altered.safetensors"]
+
+
+def test_a_small_board_lies_in_the_corner_of_the_frame_and_is_played_as_without_it() -> None:
+    (teacher,) = load_teachers([SNAKE])
+    alone = SnakeLanes(4, height=5, width=4, truncate=True, stall_limit=40, seed=3)
+    framed = boards_of_policy({**teacher.metadata, "board": "4x5", "frame_shape": [5, 7, 9]}, 4, seed=3)
+    assert framed.spec.frame_shape == (5, 7, 9)
+    expected, frames = alone.reset(), framed.reset()
+    random = np.random.default_rng(0)
+    for _ in range(60):
+        np.testing.assert_array_equal(frames[..., :5, :4], expected.numpy())
+        outside = np.ones((7, 9), bool)
+        outside[:5, :4] = False
+        assert (frames[:, 0, outside] == 255).all() and not frames[:, 1:, outside].any()
+        actions = random.integers(0, 4, 4)
+        expected, frames = alone.step(torch.from_numpy(actions)).frames, framed.step(actions).frames
+
+
+def test_a_teacher_of_a_smaller_board_sees_its_own_frame() -> None:
+    (teacher,) = load_teachers([SNAKE])
+    obs = np.random.default_rng(0).integers(0, 256, (3, 1, 5, 14, 13), np.uint8)
+    expected = teacher.network(torch.from_numpy(obs[..., :12, :12]))
+    torch.testing.assert_close(teacher.q_values(obs), expected)
+
+
+def test_labels_stay_with_their_states_when_the_replay_wraps_around() -> None:
+    lanes, capacity = 3, 20
+    replay = LabelledReplay(lanes, capacity, Spec((2, 2), 2, stack=4, hold=1, masked=False))
+    random = np.random.default_rng(0)
+    for step in range(70):
+        numbers = step * lanes + np.arange(lanes)
+        frames = np.broadcast_to(numbers[:, None, None], (lanes, 2, 2)).astype(np.uint8)
+        terminated, truncated = random.random(lanes) < 0.1, random.random(lanes) < 0.1  # the latter adds an entry
+        played = PlayedStep(frames, np.zeros(lanes, int), np.zeros(lanes), terminated, truncated, frames)
+        replay.append(played, np.stack([numbers, -numbers], 1).astype(np.float32))
+        if step > 5:
+            obs, labels = replay.sample(16, random)
+            np.testing.assert_array_equal(labels[:, 0] % 256, obs[:, -1, 0, 0])
+            np.testing.assert_array_equal(labels[:, 1], -labels[:, 0])
+    assert replay.size == lanes * capacity
+
+
+def test_the_loss_is_the_divergence_of_the_teachers_choice() -> None:
+    teacher, student = torch.tensor([[1.0, 1.2, 0.9]]), torch.tensor([[0.0, 0.1, 0.3]])
+    p, q = (np.exp(each.numpy()[0] / TEMPERATURE) for each in (teacher, student))
+    p, q = p / p.sum(), q / q.sum()
+    value = 0.05 * (0.5 * (student - teacher) ** 2).where(
+        (student - teacher).abs() < 1, (student - teacher).abs() - 0.5
+    )
+    expected = (p * np.log(p / q)).sum() + float(value.mean())
+    assert float(distillation_loss(student, teacher)) == pytest.approx(expected, rel=1e-4)
+    assert float(distillation_loss(teacher + 1, teacher)) == pytest.approx(0.05 * 0.5)  # another value, the same choice
+
+
+def test_a_student_learns_its_labels_and_its_average_follows(one_thread: None) -> None:
+    torch.manual_seed(0)
+    student = Student(DuelingQNetwork(1, (9, 9), 3, "grid", hidden=16), learning_rate=1e-3)
+    random = np.random.default_rng(0)
+    obs, labels = random.integers(0, 256, (64, 1, 9, 9), np.uint8), random.normal(size=(64, 3)).astype(np.float32)
+    fits = [student.update(obs, labels) for _ in range(300)]
+    assert fits[0].agreement < 0.6 < 0.95 < fits[-1].agreement
+    assert fits[-1].loss < fits[0].loss / 10
+    with torch.no_grad():
+        average = distillation_loss(student.average(torch.from_numpy(obs)), torch.from_numpy(labels))
+    assert fits[-1].loss < float(average) < fits[0].loss
