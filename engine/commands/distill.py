@@ -18,12 +18,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import torch
 from safetensors.torch import save_file
 
 from engine import __version__
 from engine.commands.evaluate import take_stdout
 from engine.distillation.distiller import Budget, Distiller
+from engine.distillation.tasks import CONDITIONS
 from engine.distillation.teachers import describe_student, load_teachers
 from engine.protocol.failures import describe
 from engine.protocol.results import DistillationReport, Distilled, StudentEvaluation
@@ -80,8 +82,12 @@ def _distill(options: argparse.Namespace, stopped: threading.Event, send: Callab
 
     def save() -> None:
         counts = {"env_steps": distiller.env_steps, "updates": distiller.student.updates, "seed": options.seed}
-        score = {} if kept is None else {"score": [kept.clear_rate, kept.mean_return]}
-        _save(distiller.student.average, {"version": __version__, **student, **counts, **score}, options.into)
+        said = {"version": __version__, **student, **counts}
+        if kept is not None:
+            said["score"] = [kept.clear_rate, kept.mean_return]
+            if student["game"] == "mario":
+                said["evaluation"] = msgspec.structs.asdict(CONDITIONS)
+        _save(distiller.student.average, said, options.into)
 
     budget = Budget(
         steps=options.steps,

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from engine.agents.exploration import epsilon_ladder
+from engine.config.conditions import Conditions
 from engine.distillation.student import Student
 from engine.distillation.teachers import Teacher
 from engine.envs.episode import EpisodeRecord
@@ -24,7 +25,8 @@ from engine.runners.actor import Actor
 
 LANES = {"mario": 8, "snake": 32}
 """Of each task. A step of boards takes about as long for one lane as for 32."""
-NOOP_MAX = 30
+CONDITIONS = Conditions()
+"""Of evaluations; training episodes begin in the same way."""
 _EPSILON = 0.1
 """Of the most exploratory lane: random actions, held for a while, lead to states that neither network would visit."""
 _EVALUATION_SEED = 20_000
@@ -109,7 +111,7 @@ class Task:
     def _lanes(self, lanes: int, seed: int, *, restart: bool) -> Lanes:
         where = "stage" if self._student["game"] == "mario" else "board"
         return lanes_of_policy(
-            {**self._student, where: self.name}, lanes, threads=self._threads, seed=seed, noop_max=NOOP_MAX,
+            {**self._student, where: self.name}, lanes, threads=self._threads, seed=seed, noop_max=CONDITIONS.noop_max,
             restart=restart, rom=self._rom,
         )  # fmt: skip
 
