@@ -84,6 +84,7 @@ def test_a_run_reports_its_cuts_and_learns_with_the_new_rate(tmp_path: Path) -> 
     assert [progress.learning_rate for progress in of_kind(Progress, reports)][-1] == pytest.approx(rate)
 
 
+@pytest.mark.long
 def test_a_learning_rate_that_the_user_sets_stays(tmp_path: Path) -> None:
     reports = train(tmp_path, SNAKE, 600, commands=[Set(name="learning_rate", value=0.001)])
     assert [change.value for change in of_kind(Changed, reports)] == [0.001]
@@ -101,6 +102,7 @@ def test_scores_under_other_conditions_are_not_its_best(game: str, tmp_path: Pat
             assert not unchanged(make_config(options), tmp_path, *_SCHEDULED)
 
 
+@pytest.mark.long
 def test_another_schedule_or_learning_rate_starts_anew(tmp_path: Path) -> None:
     before = checkpoint_of(train(tmp_path, SNAKE, 600))
     reports = train(tmp_path / "resumed", {**SNAKE, "learning_rate": 2 * RATE}, 610, before)
