@@ -24,8 +24,9 @@ from engine.runs.origin import origin_of
 _MUST_AGREE = {"mario": ("actions", "observation", "frame_skip", "stack"), "snake": ("stack",)}
 """Fields of the metadata in which the teachers of a game must agree. Its keys are the games that can be distilled."""
 
-_SMALLEST = {"mario": "small", "snake": "grid"}
-"""The networks of students."""
+_NETWORKS = {"mario": "nature", "snake": "grid"}
+"""The networks of students by default. To clear 96 % of 600 episodes of six stages, `nature` needed 120,000 environment
+steps (11 minutes) and `small` 340,000 (26 minutes)."""
 
 
 @dataclass(frozen=True)
@@ -86,10 +87,10 @@ def _words(value: Any) -> str:
 def describe_student(teachers: Sequence[Teacher], network: str | None = None) -> dict[str, Any]:
     """The metadata of a student: its tasks are those of all teachers, in order, and its frame holds the largest board.
 
-    network: name of its network, one of `engine.agents.networks.NETWORKS` that fits the game; None for the smallest.
+    network: name of its network, one of `engine.agents.networks.NETWORKS` that fits the game; None for the default.
     """
     first = teachers[0].metadata
-    network = network or _SMALLEST[first["game"]]
+    network = network or _NETWORKS[first["game"]]
     tasks = ",".join(task for teacher in teachers for task in teacher.tasks)
     shapes = [teacher.metadata["frame_shape"] for teacher in teachers]
     copied = (
