@@ -450,6 +450,7 @@ def test_evaluations_are_reported_and_the_best_policy_is_kept(tmp_path: Path) ->
     assert checkpoints.find_policy("latest", tmp_path / "checkpoints") == policy
 
 
+@pytest.mark.long
 def test_a_changed_learning_rate_is_told(tmp_path: Path) -> None:
     options = ("--game", "snake", "--board", "5x5", "--parallel-envs", "4", "--burnin", "50", "--batch-size", "32",
                "--learning-rate-schedule", "plateau", "--eval-every", "20", "--eval-episodes", "1")  # fmt: skip
