@@ -19,6 +19,7 @@ from engine.errors import UserError
 from engine.host.client import HostProcess
 from engine.host.preflight import check_start
 from engine.runs.checkpoints import committed, find_source, read_manifest
+from engine.runs.initial_policy import with_located_policy
 from engine.runs.registry import create_run, list_runs
 from engine.runs.run import CONFIG_FILE, Run, read_config
 
@@ -143,7 +144,7 @@ def _await_end(run: Run) -> None:
 
 def _plan(asked: Mapping[str, Any], resume: str | None) -> Plan:
     if resume is None:
-        return Plan(make_config(asked))
+        return Plan(with_located_policy(make_config(asked)))
     source = find_source(resume, asked.get("run_dir"))
     if source.run is not None and source.run.is_alive():
         raise UserError(f"--resume: {source.run.name} is running; use: mario-tui attach {source.run.name}")
@@ -155,6 +156,8 @@ def _plan(asked: Mapping[str, Any], resume: str | None) -> Plan:
             raise ConfigError(
                 name, f"must be {trained}, as in the checkpoint, got {asked[name]!r}; for another one start a new run"
             )
+    if asked.get("initial_policy", before.initial_policy) != before.initial_policy:
+        raise ConfigError("initial_policy", "can't be given to resume: the checkpoint has its own weights")
     runner = asked.get("runner", before.runner)
     if runner == "apex" and before.ray not in ("none", "local") and "ray" not in asked:  # the folder may be foreign
         raise ConfigError("ray", f"must be given again to resume; the run used {before.ray}; none: on this machine")
@@ -172,15 +175,16 @@ def _plan(asked: Mapping[str, Any], resume: str | None) -> Plan:
 
 
 def _with_paths(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """The values with `~` expanded, and the cartridge's path resolved against `folder`: the engine's working directory
-    is the run's folder."""
+    """The values with `~` expanded, and paths that the engine reads resolved against `folder`: its working directory is
+    the run's folder."""
     paths = {
         name: str(expanded(values[name]))
-        for name in ("rom", "run_dir")
+        for name in ("rom", "run_dir", "initial_policy")
         if isinstance(values.get(name), str) and values[name]
     }
-    if "rom" in paths:
-        paths["rom"] = str((folder / paths["rom"]).resolve())
+    for name in ("rom", "initial_policy"):
+        if name in paths and (name == "rom" or (folder / paths[name]).exists()):  # a policy may be a run's name
+            paths[name] = str((folder / paths[name]).resolve())
     return {**values, **paths}
 
 

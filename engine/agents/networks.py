@@ -151,16 +151,8 @@ def make_network(name: str, stack: int, frame_shape: tuple[int, ...], actions: i
     return DuelingQNetwork(stack, frame_shape, actions, name)
 
 
-_NETWORK_OF_BOARDS = {"snake": "grid", "tetris": "columns"}
-
-
-def network_of(config: RunConfig) -> str:
-    """The name of a run's network, one of `NETWORKS`."""
-    return _NETWORK_OF_BOARDS.get(config.game, config.network)
-
-
 def make_networks(config: RunConfig, spec: Spec) -> tuple[nn.Module, nn.Module]:
     """Build the online and the target network of a run."""
-    name = network_of(config)
+    name = config.network_name
     online, target = (make_network(name, spec.stack, spec.frame_shape, spec.actions) for _ in range(2))
     return online, target

@@ -196,6 +196,13 @@ class RunConfig:
         choices=("nature", "small"),
         games=("mario",),
     )
+    initial_policy: str | None = option(
+        None,
+        "learning",
+        "begin with the weights of this policy: a run, a checkpoint, a policy file or a policy of the package, of "
+        "the same network; --epsilon-steps 1 lets it play from the start",
+        metavar="POLICY",
+    )
     batch_size: int = option(
         128,  # table
         "learning",
@@ -372,6 +379,11 @@ class RunConfig:
     def largest_batch(self) -> int:
         """Largest batch in transitions, which is one replay: workers and ranks have one each, actors share one."""
         return self.buffer_size // (1 if self.runner == "apex" else self.processes)
+
+    @property
+    def network_name(self) -> str:
+        """The network, one of `engine.agents.networks.NETWORKS`; board games have one each."""
+        return {"snake": "grid", "tetris": "columns"}.get(self.game, self.network)
 
     @property
     def replay_in_files(self) -> bool:

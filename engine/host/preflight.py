@@ -12,10 +12,11 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
+from engine.config.observation import observation_layout
 from engine.config.ray_cluster import check_cluster
 from engine.config.run_config import RunConfig
 from engine.errors import UserError
-from engine.monitoring.memory_budget import check_memory, mapped_bytes, observation_layout
+from engine.monitoring.memory_budget import check_memory, mapped_bytes
 
 
 def check_start(config: RunConfig, *, new: bool = True) -> None:

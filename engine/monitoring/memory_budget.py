@@ -8,6 +8,7 @@ from pathlib import Path
 
 import psutil
 
+from engine.config.observation import observation_layout
 from engine.config.run_config import RunConfig
 from engine.config.torchrun import processes_here
 from engine.errors import UserError
@@ -107,19 +108,6 @@ def _required_bytes(
     actors_elsewhere = config.ray not in ("none", "local")
     processes = 1 if actors_elsewhere else here + (config.runner == "apex")
     return each, _PROCESS_BYTES * processes + batch * learners
-
-
-def observation_layout(config: RunConfig) -> tuple[tuple[int, ...], int, int]:
-    """Shape of a frame, frames per observation and actions per mask, computed from the options alone.
-
-    They equal those of the game's `Spec` (tested in `tests/mario_tui/data/test_form.py`), without building the
-    game.
-    """
-    if config.game == "mario":
-        height, width = (int(side) for side in config.observation.split("x"))
-        return (height, width), 4, 0
-    width, height = (int(side) for side in (config.board or "").split("x"))
-    return ((4, height, width), 1, 4 * width) if config.game == "tetris" else ((5, height, width), 1, 0)
 
 
 def estimate_bytes(config: RunConfig) -> tuple[int, int]:

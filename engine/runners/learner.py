@@ -19,7 +19,7 @@ from safetensors.torch import load_file, save_file
 from engine import __version__
 from engine.agents import DoubleDQN, Losses
 from engine.agents.autotune import choose, still_valid
-from engine.agents.networks import make_networks, network_of
+from engine.agents.networks import make_networks
 from engine.buffers import Replay
 from engine.buffers.device.replay import DeviceReplayBuffer
 from engine.buffers.saved_arrays import mapped_arrays, save_arrays
@@ -35,6 +35,7 @@ from engine.runners.device_update import DeviceUpdate
 from engine.runners.learner_state import ARRAYS_FILE, STATE_FILE, LearnerState, read_state, unchanged
 from engine.runners.replay_factory import belongs_on_device, device_replay_or, make_replay
 from engine.runs import checkpoints
+from engine.runs.initial_policy import fitting_policy
 from engine.runs.run import CONFIG_FILE, read_config
 from engine.runtime.stopwatch import stopwatch
 
@@ -98,8 +99,12 @@ class Learner:
             )
         self._config, self._spec = config, spec
         torch.manual_seed(seed)
+        network, target = make_networks(config, spec)
+        if config.initial_policy is not None and resume_from is None and index == 0:  # others copy learner 0's weights
+            network.load_state_dict(load_file(fitting_policy(config)))
         self.agent = agent(
-            *make_networks(config, spec),
+            network,
+            target,
             device=device,
             learning_rate=config.learning_rate,
             precision=self.choices.precision,
@@ -246,7 +251,7 @@ class Learner:
         """The safetensors header that makes a policy file playable without its run, with the score if there is one."""
         policy = {
             "version": __version__,
-            "network": f"dueling-{network_of(self._config)}",
+            "network": f"dueling-{self._config.network_name}",
             "stack": self._spec.stack,
             "frame_shape": self._spec.frame_shape,
             "outputs": self._spec.actions,

@@ -38,7 +38,7 @@ _CHOICES = {spec.name: spec.metadata["choices"] for spec in fields(RunConfig)} |
     "actions": tuple(ACTION_SETS),
 }
 """Values of options, by the name of the option."""
-_FILES = ("config", "into", "output", "record", "report_file", "rom", "trace")
+_FILES = ("config", "initial_policy", "into", "output", "record", "report_file", "rom", "trace")
 _FOLDERS = ("run_dir",)
 
 # Names are compared and never expanded: a folder may be called `$(anything)`.

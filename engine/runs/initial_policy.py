@@ -1,0 +1,63 @@
+"""Finds the policy with whose weights a run begins, and checks that it fits. Does not import torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from engine.config.joypad import action_names
+from engine.config.observation import observation_layout
+from engine.config.run_config import ConfigError, RunConfig
+from engine.runs import policies
+from engine.runs.checkpoints import CheckpointError, find_policy, policy_metadata
+
+
+def with_located_policy(config: RunConfig) -> RunConfig:
+    """The options of a new run with its initial policy as an absolute path, unless it is a policy of the package: the
+    run's processes have another working directory, and the name of a run may come to mean another policy.
+
+    Raises `ConfigError` if there is no such policy, or if it doesn't fit.
+    """
+    if config.initial_policy is None:
+        return config
+    path = fitting_policy(config)
+    return config if path == policies.path_of(config.initial_policy) else replace(config, initial_policy=str(path))
+
+
+def fitting_policy(config: RunConfig) -> Path:
+    """The file of a run's initial policy. Raises `ConfigError` if it is gone, or its weights don't fit the run."""
+    path = _find(config.initial_policy or "", config)
+    metadata = policy_metadata(path)
+    for field, wanted in _must_be(config):
+        found = metadata.get(field)
+        if found != wanted:
+            raise ConfigError(
+                "initial_policy", f"must have {field} {_words(wanted)}, as this run, got {_words(found)} in {path.name}"
+            )
+    return path
+
+
+def _find(policy: str, config: RunConfig) -> Path:
+    try:
+        return find_policy(policy, config.run_dir)
+    except CheckpointError as error:
+        raise ConfigError("initial_policy", f"must be a policy; {error}") from None
+
+
+def _must_be(config: RunConfig) -> Iterator[tuple[str, Any]]:
+    """Fields of the metadata, and what they must be."""
+    yield "game", config.game
+    yield "network", f"dueling-{config.network_name}"
+    frame_shape, stack, _ = observation_layout(config)
+    yield "stack", stack
+    if config.game == "mario":
+        yield "actions", list(action_names(config.actions))
+        yield "observation", config.observation
+    else:
+        yield "frame_shape", list(frame_shape)
+
+
+def _words(value: Any) -> str:
+    return ",".join(str(part) for part in value) if isinstance(value, list) else str(value).removeprefix("dueling-")

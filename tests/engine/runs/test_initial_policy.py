@@ -1,0 +1,101 @@
+"""The policy with whose weights a run begins: finding it, refusing what does not fit, and beginning with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from engine.config.reading import make_config
+from engine.config.run_config import ConfigError
+from engine.runs import policies
+from engine.runs.checkpoints import POLICY_FILE
+from engine.runs.initial_policy import fitting_policy, with_located_policy
+from mario_tui.launch import make_plan
+from tests.support import in_process
+from tests.support.program import nobody_is_left, run_program
+from tests.support.runners import RUNNERS, SNAKE, train
+
+BOARD = {"game": "snake", "board": "5x5"}
+NO_UPDATE = ("--steps", "400", "--burnin", "2000", "--parallel-envs", "4", "--eval-every", "0")
+
+
+def options(**values: Any) -> Any:
+    return make_config({"initial_policy": "mario-1-1", **values})
+
+
+@pytest.fixture(scope="module")
+def taught(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A policy for 5x5 Snake after some updates."""
+    folder = tmp_path_factory.mktemp("taught")
+    reports = in_process.train(folder, {**BOARD, "burnin": 100, "batch_size": 32, "buffer_size": 2000}, 400)
+    return in_process.checkpoint_of(reports) / POLICY_FILE
+
+
+def same(one: Path, other: Path) -> bool:
+    first, second = load_file(one), load_file(other)
+    return all(np.array_equal(first[name], second[name]) for name in first.keys() | second.keys())
+
+
+def test_a_policy_of_the_package_keeps_its_name() -> None:
+    config = with_located_policy(options())
+    assert config.initial_policy == "mario-1-1"
+    assert fitting_policy(config) == policies.path_of("mario-1-1")
+
+
+def test_a_path_becomes_absolute(taught: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(taught.parent)
+    config = with_located_policy(options(**BOARD, initial_policy=POLICY_FILE))
+    assert config.initial_policy == str(taught)
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        ({"initial_policy": "nowhere"}, "must be a policy; nowhere: no such checkpoint; accepted: "),
+        ({"network": "nature"}, "must have network nature, as this run, got small in mario-1-1.safetensors"),
+        ({"actions": "noop,right"}, "must have actions noop,right, as this run, got noop,right,right+A"),
+        ({"observation": "84x84"}, "must have observation 84x84, as this run, got 50x60"),
+        ({"initial_policy": "snake-12x12"}, "must have game mario, as this run, got snake"),
+        ({"initial_policy": "snake-12x12", **BOARD}, "must have frame_shape 5,5,5, as this run, got 5,12,12"),
+    ],
+)
+def test_what_does_not_fit_is_refused_by_name(values: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        with_located_policy(options(**values))
+    assert refused.value.field == "initial_policy"
+    assert refused.value.reason.startswith(reason)
+
+
+def test_a_path_in_a_file_of_options_is_relative_to_it(taught: Path, tmp_path: Path) -> None:
+    (taught.parent / "run.toml").write_text('game = "snake"\nboard = "5x5"\ninitial_policy = "policy.safetensors"\n')
+    assert make_plan({}, taught.parent / "run.toml").config.initial_policy == str(taught)
+
+
+@pytest.mark.parametrize(
+    "runner", ["single", *(pytest.param(name, marks=pytest.mark.long) for name in ("parallel", "ddp")), "apex"]
+)
+def test_every_runner_begins_with_it(runner: str, taught: Path, tmp_path: Path) -> None:
+    more = RUNNERS.get(runner, ())
+    events = train(tmp_path, *SNAKE, *more, *NO_UPDATE, "--initial-policy", str(taught))
+    assert same(Path(events[-1]["checkpoint"]) / POLICY_FILE, taught)
+    nobody_is_left(tmp_path)
+
+
+def test_a_resumed_run_keeps_its_own_weights(taught: Path, tmp_path: Path) -> None:
+    shape = {**BOARD, "batch_size": 32, "buffer_size": 2000, "checkpoint_replay": False, "initial_policy": str(taught)}
+    first = in_process.checkpoint_of(in_process.train(tmp_path / "run", {**shape, "burnin": 100}, 400))
+    assert not same(first / POLICY_FILE, taught)
+    waits = {**shape, "burnin": 2000}
+    second = in_process.checkpoint_of(in_process.train(tmp_path / "run", waits, 432, resume_from=first))
+    assert same(second / POLICY_FILE, first / POLICY_FILE)
+
+
+def test_a_resumed_run_takes_no_other(taught: Path, tmp_path: Path) -> None:
+    train(tmp_path, *SNAKE, *NO_UPDATE)
+    again = ("--resume", "latest", "--steps", "800", "--initial-policy", str(taught))
+    done = run_program("--no-ui", *again, cwd=tmp_path, check=2)
+    assert "--initial-policy can't be given to resume: the checkpoint has its own weights" in done.stderr
