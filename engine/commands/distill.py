@@ -82,7 +82,7 @@ def _distill(options: argparse.Namespace, stopped: threading.Event, send: Callab
 
     def save() -> None:
         counts = {"env_steps": distiller.env_steps, "updates": distiller.student.updates, "seed": options.seed}
-        said = {"version": __version__, **student, **counts}
+        said = {"version": __version__, **student, **counts, "minutes": round(distiller.seconds / 60, 2)}
         if kept is not None:
             said["score"] = [kept.clear_rate, kept.mean_return]
             if student["game"] == "mario":

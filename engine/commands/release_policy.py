@@ -1,6 +1,7 @@
-"""Adds a run's best policy and its card to the policies that come with the package.
+"""Adds a policy and its card to those that come with the package: the best one of a run, or a distilled one.
 
     python -m engine.commands.release_policy RUN
+    python -m engine.commands.release_policy DISTILLED.safetensors --name NAME
 
 The weights are stored as float16 if the policy plays as well with them. `--judge` plays Mario's policies again and
 rewrites their cards. `--table` only prints the tables of `docs/policies.md`.
@@ -27,7 +28,7 @@ from engine.config.run_config import RunConfig
 from engine.envs.factory import lanes_of_policy
 from engine.errors import UserError
 from engine.evaluation.episodes import play_episodes
-from engine.evaluation.leaderboard import BOARDS, EPISODES, MARIO, leaderboard
+from engine.evaluation.leaderboard import BOARDS, MARIO, episodes_of, leaderboard
 from engine.evaluation.policy import greedy_act, load_policy
 from engine.protocol.messages import Hello
 from engine.runs import policies
@@ -88,11 +89,12 @@ def judge(folder: Path) -> None:
 
 def _rate(policy: Path, console: str, conditions: Conditions) -> policies.Rate:
     metadata = policy_metadata(policy)
-    threads = thread_budget(EPISODES)
+    episodes = episodes_of(console, metadata.get("stage"))
+    threads = thread_budget(episodes)
     torch.set_num_threads(threads.torch_threads)
     env = lanes_of_policy(
         metadata,
-        EPISODES,
+        episodes,
         threads=threads.lane_threads,
         seed=_SEED,
         emulator=console or None,
@@ -103,16 +105,32 @@ def _rate(policy: Path, console: str, conditions: Conditions) -> policies.Rate:
     )
     try:
         act = greedy_act(load_policy(policy))
-        played = play_episodes(env, act, EPISODES, epsilon=conditions.epsilon, seed=_SEED)
+        played = play_episodes(env, act, episodes, epsilon=conditions.epsilon, seed=_SEED)
     finally:
         env.close()
     return policies.Rate(
         **msgspec.structs.asdict(conditions),
         console=console,
-        episodes=EPISODES,
+        episodes=episodes,
         clears=sum(episode.flag for episode in played),
-        mean_score=sum(episode.score for episode in played) / EPISODES,
+        mean_score=sum(episode.score for episode in played) / episodes,
     )
+
+
+def source_of(given: Path, name: str | None) -> tuple[Path, str, str, float]:
+    """The policy file of a run's folder or a distilled policy; its name, command and minutes of training."""
+    if given.is_file():
+        said = policy_metadata(given)
+        if "teachers" not in said or "minutes" not in said or name is None:
+            raise UserError("RUN: must be a run's folder, or a policy of `mario-tui distill` and --name")
+        network = said["network"].partition("-")[2]
+        command = f"mario-tui distill {' '.join(said['teachers'])} --network {network} --seed {said['seed']}"
+        return given, name, command, said["minutes"]
+    run = Run(given.resolve())
+    config, policy = run.config(), find_policy(str(run.path), str(run.path.parent))
+    command = command_line(dataclasses.replace(config, run_dir=RunConfig.run_dir))
+    minutes = _minutes(run, policy_metadata(policy)["env_steps"])
+    return policy, name or f"{config.game}-{config.board or config.stage}", command, minutes
 
 
 def _minutes(run: Run, env_steps: int) -> float:
@@ -128,7 +146,7 @@ def _header(policy: Path) -> dict[str, str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="engine.commands.release_policy", description=__doc__, allow_abbrev=False)
-    parser.add_argument("run", nargs="?", type=Path, help="the run's folder")
+    parser.add_argument("run", nargs="?", type=Path, help="a run's folder, or a distilled policy")
     parser.add_argument("--name", help="default: the game and its stage or board")
     parser.add_argument("--into", type=Path, default=policies.folder(), help="default: the package's folder")
     parser.add_argument("--judge", action="store_true", help="play Mario's policies again and rewrite their cards")
@@ -139,12 +157,9 @@ def main() -> int:
             judge(options.into)
         elif not options.table:
             if options.run is None:
-                raise UserError("RUN: specify the folder of a run, --judge or --table")
-            run = Run(options.run.resolve())
-            config, policy = run.config(), find_policy(str(run.path), str(run.path.parent))
-            name = options.name or f"{config.game}-{config.board or config.stage}"
-            command = command_line(dataclasses.replace(config, run_dir=RunConfig.run_dir))
-            ship(policy, options.into, name, command, _minutes(run, policy_metadata(policy)["env_steps"]))
+                raise UserError("RUN: specify the folder of a run, a distilled policy, --judge or --table")
+            policy, name, command, minutes = source_of(options.run, options.name)
+            ship(policy, options.into, name, command, minutes)
         print(leaderboard(options.into))
     except UserError as error:
         print(f"engine.commands.release_policy: error: {error}", file=sys.stderr)

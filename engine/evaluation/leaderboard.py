@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from engine.config.conditions import Conditions
+from engine.config.stages import stages_of
 from engine.evaluation.statistics import wilson
 from engine.runs.policies import Card, cards
 
@@ -21,6 +22,11 @@ MARIO = {
 policy by default; each other column differs from them in one point."""
 BOARDS = ("", Conditions(noop_max=0))
 """Console and conditions on cards of board games, which have neither consoles nor no-ops."""
+
+
+def episodes_of(console: str, stage: str | None) -> int:
+    """Episodes on a card: 100 of a board (`stage` None) or of each stage; 100 in all on nes-py, which is slow."""
+    return EPISODES * (len(stages_of(stage)) if stage is not None and console == "native" else 1)
 
 
 def leaderboard(where: Path | None = None) -> str:

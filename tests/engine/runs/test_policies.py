@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 from safetensors import safe_open
 
+from engine.commands.release_policy import source_of
 from engine.config.conditions import Conditions
 from engine.errors import UserError
-from engine.evaluation.leaderboard import BOARDS, EPISODES, MARIO, leaderboard
+from engine.evaluation.leaderboard import BOARDS, MARIO, episodes_of, leaderboard
 from engine.runs import policies
 from engine.runs.checkpoints import policy_metadata
 from tests.support.program import json_lines, run_program
@@ -40,6 +41,17 @@ def test_a_runs_best_policy_is_released_with_a_correct_card(tmp_path: Path) -> N
     assert json.loads(found.stdout)["mean_score"] == pytest.approx(card.rates[0].mean_score)
 
 
+def test_what_a_card_says_of_a_distilled_policy(tmp_path: Path) -> None:
+    short = ("--network", "small", "--steps", "400", "--eval-every", "400", "--eval-episodes", "1")
+    run_program("distill", "mario-1-1", "mario-1-4", "--into", "one.safetensors", *short, cwd=tmp_path)
+    policy = tmp_path / "one.safetensors"
+    with pytest.raises(UserError, match="and --name"):
+        source_of(policy, None)
+    _, name, command, minutes = source_of(policy, "both")
+    assert (name, command) == ("both", "mario-tui distill mario-1-1 mario-1-4 --network small --seed 0")
+    assert 0 < minutes < 60
+
+
 def test_every_policy_of_the_package_has_a_card_and_is_found() -> None:
     files = sorted(path.stem for path in policies.folder().glob("*.safetensors"))
     assert files == [card.name for card in policies.cards()]
@@ -58,7 +70,9 @@ def test_every_rate_of_mario_was_measured_and_the_page_holds_the_tables() -> Non
     for card in policies.cards():
         judged = MARIO.values() if card.game == "mario" else [BOARDS]
         rates = [card.rate(*each) for each in judged]
-        assert rates == card.rates and all(rate.episodes == EPISODES for rate in card.rates)
+        assert rates == card.rates
+        for rate in card.rates:
+            assert rate.episodes == episodes_of(rate.console, card.stage if card.game == "mario" else None)
     page = (Path(__file__).parents[3] / "docs" / "policies.md").read_text(encoding="utf-8")
     assert f"\n\n{leaderboard()}\n\n" in page
 
