@@ -1,4 +1,5 @@
-"""numba decorators for environments and replay (`kernel`, `helper`, `routine`), `prefetch`, and numba's cache folder.
+"""numba decorators for environments and replay (`kernel`, `helper`, `routine`), `prefetch`, `call_address`, and numba's
+cache folder.
 
 numba reads `NUMBA_CACHE_DIR` once, when it is imported. Its default is `__pycache__` beside the source, which may not
 be writable in an installed package. A value set by the user is kept. If numba was imported before this module, its own
@@ -30,6 +31,7 @@ from engine.runtime.digest import digest_of
 UNUSED_S = 30 * 24 * 3600
 
 
+@functools.cache
 def sources_digest() -> str:
     """16 hex digits that change with any Python file of the environments, the buffers or this module."""
     root = Path(__file__).resolve().parents[1]
@@ -79,6 +81,11 @@ def keep_used(folder: Path) -> None:
             of_ours = other != folder and re.fullmatch("[0-9a-f]{16}", other.name)
             if of_ours and other.stat().st_mtime < time.time() - UNUSED_S:
                 shutil.rmtree(other, ignore_errors=True)
+
+
+def code_cache() -> Path:
+    """The folder for compiled code."""
+    return Path(os.environ["NUMBA_CACHE_DIR"])
 
 
 def is_cold() -> bool:
@@ -146,3 +153,25 @@ def _prefetch(context: Any, array: Any, index: Any) -> Any:
 
 
 prefetch: Any = intrinsic(_prefetch)
+
+
+def _call_address(context: Any, address: Any, arrays: Any, number: Any) -> Any:
+    """In kernels, `call_address(address, arrays, number)`: call the C function void(void *..., int64_t) at an address.
+
+    arrays: a tuple of contiguous arrays, of which the function gets the data. Nothing is checked.
+    """
+
+    def generate(target: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        pointers = []
+        for index, kind in enumerate(signature.args[1]):
+            array = target.make_array(kind)(target, builder, builder.extract_value(arguments[1], index))
+            pointers.append(builder.bitcast(array.data, cgutils.voidptr_t))
+        kinds = [*(pointer.type for pointer in pointers), arguments[2].type]
+        function = builder.inttoptr(arguments[0], ir.FunctionType(ir.VoidType(), kinds).as_pointer())
+        builder.call(function, [*pointers, arguments[2]])
+        return target.get_dummy_value()
+
+    return types.void(address, arrays, number), generate
+
+
+call_address: Any = intrinsic(_call_address)

@@ -6,11 +6,14 @@ Z 0x40, C 0x80); a taken branch to another page costs 5 cycles, read-modify-writ
 crosses a page, BRK 14; an instruction takes effect completely in its first cycle. There is no IRQ, because nothing on
 the cartridge raises one. A pointer that JMP reads from a register is 0 here.
 
+Most of a program is machine code (machine_code.py), which runs until something that only the interpreter here can do.
+
 During a frame, CPU registers are in local variables of `run_frame`; `state` has their values only between frames.
 """
 
 import numpy as np
 
+from engine.envs.emulators.nes import translator
 from engine.envs.emulators.nes.bus import access_io
 from engine.envs.emulators.nes.decode import (
     ABSOLUTE_PROGRAM,
@@ -54,6 +57,7 @@ from engine.envs.emulators.nes.decode import (
     LDY,
     LSR,
     LSR_A,
+    MACHINE_CODE,
     ORA,
     PHA,
     PHP,
@@ -100,7 +104,8 @@ from engine.envs.emulators.nes.layout import A as REGISTER_A
 from engine.envs.emulators.nes.layout import X as REGISTER_X
 from engine.envs.emulators.nes.layout import Y as REGISTER_Y
 from engine.envs.emulators.nes.ppu import advance, hit_stable_until, next_nmi_cycle
-from engine.runtime.jit import helper, routine
+from engine.envs.emulators.nes.translator import REGISTERS
+from engine.runtime.jit import call_address, helper, routine
 
 pack_word = helper(pack)
 
@@ -147,8 +152,8 @@ def skipped_by_poll(state, while_set, word, cycle, limit):
 
 
 @routine(
-    "void(int64[::1], uint8[::1], uint16[::1], Tuple((uint8[::1], int32[::1], int32[::1], uint8[::1], int64[:, ::1])),"
-    " int64, int64)"
+    "void(int64[::1], uint8[::1], uint16[::1],"
+    " Tuple((uint8[::1], int32[::1], int32[::1], uint8[::1], int64[:, ::1], int64)), int64, int64)"
 )
 def run_frame(state, memory, canvas, rom, buttons, draw):
     """Run one lane for one frame of 29,781 CPU cycles with `buttons` held.
@@ -157,7 +162,8 @@ def run_frame(state, memory, canvas, rom, buttons, draw):
     buttons: nes-py's bits, right 0x80 to A 0x01. draw: DRAW_NOTHING, or `draw_rows` of DRAW_COLORS or DRAW_LIGHT to
     draw those lines on the canvas; its other lines are undefined afterwards.
     """
-    program, decoded, words, tiles, masks = rom
+    program, decoded, words, tiles, masks, machine_code = rom
+    registers = np.empty(REGISTERS, np.int64)
     state[BUTTONS] = buttons
     pc = state[PC]
     a = state[REGISTER_A]
@@ -192,6 +198,31 @@ def run_frame(state, memory, canvas, rom, buttons, draw):
             continue
 
         word = np.int64(decoded[pc & 0xFFFF])  # masked: an index that may be negative costs a check
+        if word < 0:
+            registers[translator.A] = a
+            registers[translator.X] = x
+            registers[translator.Y] = y
+            registers[translator.SP] = sp
+            registers[translator.NEGATIVE] = negative
+            registers[translator.ZERO] = zero
+            registers[translator.OVERFLOW] = overflow
+            registers[translator.CARRY] = carry
+            registers[translator.CYCLE] = cycle
+            registers[translator.PC] = pc
+            call_address(machine_code, (memory, program, registers), limit)
+            a = registers[translator.A]
+            x = registers[translator.X]
+            y = registers[translator.Y]
+            sp = registers[translator.SP]
+            negative = registers[translator.NEGATIVE]
+            zero = registers[translator.ZERO]
+            overflow = registers[translator.OVERFLOW]
+            carry = registers[translator.CARRY]
+            cycle = registers[translator.CYCLE]
+            pc = registers[translator.PC]
+            if cycle >= limit:
+                continue
+            word = np.int64(decoded[pc & 0xFFFF]) & ~np.int64(MACHINE_CODE)
         if word == 0:
             word = fetch(memory, program, words, pc)
         operand = word & 0xFFFF

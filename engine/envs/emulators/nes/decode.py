@@ -1,16 +1,18 @@
 """Decodes the program into packed words, one for each address, so that the CPU need not decode instructions as it runs.
 
-Word (31 bits): bits 0-15 operand (immediate value, address, or branch target), 16-21 operation, 22-25 addressing mode,
-26-29 cycles, 30 set if crossing a page costs more. A word of 0 means that the bytes must be fetched at run time (code
-in RAM). There are more modes than on the 6502: an absolute address is known to be RAM, a register, or program (then the
-operand is already the value read). Two more rewrites make it faster without changing results: a `JMP` to itself becomes
-IDLE, and an `LDA $2002` at the start of the loop `LDA $2002 / AND #$40 / branch back` becomes POLL; the CPU skips whole
-iterations of these loops.
+Word: bits 0-15 operand (immediate value, address, or branch target), 16-21 operation, 22-25 addressing mode, 26-29
+cycles, 30 set if crossing a page costs more, 31 (the sign) set if machine code begins there (machine_code.py). A word
+of 0 means that the bytes must be fetched at run time (code in RAM). There are more modes than on the 6502: an absolute
+address is known to be RAM, a register, or program (then the operand is already the value read). Two more rewrites make
+it faster without changing results: a `JMP` to itself becomes IDLE, and an `LDA $2002` at the start of the loop
+`LDA $2002 / AND #$40 / branch back` becomes POLL; the CPU skips whole iterations of these loops.
 
 Undocumented opcodes do the same as in nes-py. If the bits of the opcode encode a known operation and mode, that is
 executed; otherwise only the operand is skipped. Either takes one cycle. Known differences: an NMI right after one, and
 sprite DMA started by one, take one cycle less in nes-py.
 """
+
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +32,11 @@ CLC, SEC, CLI, SEI, CLD, SED, CLV, NOP = range(43, 51)
 PHA, PHP, PLA, PLP, JMP, JMP_INDIRECT, JSR, RTS, RTI, BRK = range(51, 61)
 IDLE, POLL_WHILE_SET, POLL_WHILE_CLEAR = range(61, 64)
 FIRST_MODIFY, FIRST_STORE = ASL, STA
+
+MACHINE_CODE = -(1 << 31)  # the sign bit of a word
+_LENGTH = {IMPLIED: 1} | dict.fromkeys(
+    (IMMEDIATE, ZERO_PAGE, ZERO_PAGE_X, ZERO_PAGE_Y, INDIRECT_X, INDIRECT_Y, BRANCH), 2
+)
 
 _SINGLE = {
     0x00: (BRK, 14), 0x08: (PHP, 3), 0x18: (CLC, 2), 0x28: (PLP, 4), 0x38: (SEC, 2), 0x40: (RTI, 6),
@@ -56,6 +63,25 @@ _MODIFY_CYCLES = {ZERO_PAGE: 5, ZERO_PAGE_X: 6, ABSOLUTE: 6, ABSOLUTE_X: 7}
 _UNDOCUMENTED = frozenset(
     (0x02, 0x22, 0x34, 0x3C, 0x42, 0x62, 0x80, 0x82, 0x89, 0x9C, 0x9E, 0xC2, 0xD4, 0xDC, 0xE2, 0xF4, 0xFC)
 )
+
+
+class Instruction(NamedTuple):
+    """A word, unpacked. cycles: without those of a taken branch or a crossed page."""
+
+    operation: int
+    mode: int
+    operand: int
+    cycles: int
+    crossing: bool
+    length: int
+
+
+def unpack(word: int) -> Instruction:
+    """The fields of a packed word; the length in bytes follows from the mode."""
+    mode = word >> 22 & 15
+    return Instruction(
+        word >> 16 & 63, mode, word & 0xFFFF, word >> 26 & 15, bool(word >> 30 & 1), _LENGTH.get(mode, 3)
+    )
 
 
 def opcode_info(opcode: int) -> tuple[int, int, int, bool]:

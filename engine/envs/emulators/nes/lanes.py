@@ -11,24 +11,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.envs.emulators.cartridge import Cartridge
-from engine.envs.emulators.nes.decode import decode_program, opcode_words
+from engine.envs.emulators.nes.decode import MACHINE_CODE, decode_program, opcode_words
 from engine.envs.emulators.nes.layout import DRAW_NOTHING, MEMORY_BYTES, PICTURE, STATE_WORDS
+from engine.envs.emulators.nes.machine_code import machine_code_of
 from engine.envs.emulators.nes.picture import tile_masks
 from engine.runtime.jit import helper, kernel
 
 Words: TypeAlias = NDArray[np.int64]
 Bytes: TypeAlias = NDArray[np.uint8]
-Rom: TypeAlias = tuple[Bytes, NDArray[np.int32], NDArray[np.int32], Bytes, Words]
+Rom: TypeAlias = tuple[Bytes, NDArray[np.int32], NDArray[np.int32], Bytes, Words, int]
 
 
 def make_rom(cartridge: Cartridge) -> Rom:
     """The data of a cartridge for kernels. It is always an argument, so that the cache on disk never contains a game.
 
     program uint8 [32768], decoded int32 [65536], opcode words int32 [256], tiles uint8 [8192], masks int64 [4096, 4],
-    in the order in which `run_frame` unpacks them.
+    address of the machine code, in the order in which `run_frame` unpacks them.
     """
     program, tiles = cartridge.program.copy(), cartridge.tiles.copy()  # the arrays of the cartridge are read-only
-    return program, decode_program(program), opcode_words(), tiles, tile_masks(tiles)
+    decoded = decode_program(program)
+    machine_code = machine_code_of(program)
+    decoded[machine_code.blocks] |= MACHINE_CODE
+    return program, decoded, opcode_words(), tiles, tile_masks(tiles), machine_code.address
 
 
 @helper
