@@ -65,9 +65,8 @@ def busy_warning(run: Run) -> str:
         return ""
     names = ", ".join(others[:_MOST_NAMED]) + (f" and {len(others) - _MOST_NAMED} more" * (len(others) > _MOST_NAMED))
     cores = len(os.sched_getaffinity(0))
-    return (
-        f"{names} {'is' if len(others) == 1 else 'are'} training on this machine as well; the runs share {cores} cores"
-    )
+    shared = f"{cores} core{'' if cores == 1 else 's'}"
+    return f"{names} {'is' if len(others) == 1 else 'are'} training on this machine as well; the runs share {shared}"
 
 
 def make_plan(

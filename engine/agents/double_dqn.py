@@ -10,6 +10,7 @@ change the batch's mean loss.
 from __future__ import annotations
 
 import contextlib
+import copy
 import itertools
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -77,6 +78,8 @@ class DoubleDQN:
         sync_every, tau: after every `sync_every` updates the target moves by the factor `tau` towards the online
             network. 1 is a hard copy (Mnih et al. 2015); less is a moving average (Lillicrap et al. 2016,
             arXiv:1509.02971).
+        policy_tau: if not 0, `policy` is a network of its own, which every update moves by this factor towards the
+            online network (Polyak averaging); a slower one than the target plays more consistently.
         double_q: whether the online network chooses the action whose value the target network gives.
         threads: number of threads that split a batch (CPU only).
         accumulate: number of parts of a batch that are computed one after the other, to save memory. It is doubled when
@@ -93,6 +96,7 @@ class DoubleDQN:
         precision: Precision,
         sync_every: int = 1,
         tau: float = 0.002,
+        policy_tau: float = 0.0,
         double_q: bool = True,
         threads: int = 1,
         accumulate: int = 1,
@@ -104,7 +108,9 @@ class DoubleDQN:
         self.updates = 0
         self.online = _placed(network, device)
         self.target = _placed(target, device).requires_grad_(False)
+        self._average = copy.deepcopy(self.target) if policy_tau else None
         self._sync_every, self._tau, self._double_q = sync_every, tau, double_q
+        self._policy_tau = policy_tau
         self._on_out_of_memory = on_out_of_memory
         self._scaler = torch.amp.GradScaler(device.type, enabled=precision == "float16")
         self._parameters: list[Tensor] = list(self.online.parameters())
@@ -119,12 +125,21 @@ class DoubleDQN:
             else None
         )
         self.target.load_state_dict(self.online.state_dict())
+        self.load_policy(self.online.state_dict())
 
     @property
     def policy(self) -> nn.Module:
-        """The network for evaluation and saved policies: the target if it is a moving average (tau < 1), because it
-        plays more consistently; else the online network."""
+        """The network for evaluation and saved policies: an average of the online network, which plays more
+        consistently. Without `policy_tau` that is the target if it is a moving average (tau < 1), else the online
+        network."""
+        if self._average is not None:
+            return self._average
         return self.target if self._tau < 1 else self.online
+
+    def load_policy(self, weights: dict[str, Tensor]) -> None:
+        """Load the weights of `policy` if it is a network of its own."""
+        if self._average is not None:
+            self._average.load_state_dict(weights)
 
     @property
     def learning_rate(self) -> float:
@@ -212,8 +227,7 @@ class DoubleDQN:
         nn.utils.clip_grad_norm_(self._parameters, MAX_GRADIENT_NORM)
         self._scaler.step(optimizer)
         self._scaler.update()
-        if move_target:
-            self._update_target()
+        self._move_averages(target=move_target)
 
     def _shares(self, size: int) -> list[slice]:
         """The shares of a batch, which are computed in parallel or one after the other."""
@@ -253,12 +267,17 @@ class DoubleDQN:
 
     @stopwatch("synchronise")
     @torch.no_grad()
-    def _update_target(self) -> None:
-        torch._foreach_lerp_(list(self.target.parameters()), self._parameters, self._tau)
+    def _move_averages(self, *, target: bool) -> None:
+        if target:
+            torch._foreach_lerp_(list(self.target.parameters()), self._parameters, self._tau)
+        if self._average is not None:
+            torch._foreach_lerp_(list(self._average.parameters()), self._parameters, self._policy_tau)
 
     def tensors(self) -> list[Tensor]:
-        """All tensors that learning changes, in a fixed order: weights, target weights, optimiser state."""
+        """All tensors that learning changes, in a fixed order: weights, target's and policy's, optimiser state."""
         tensors = [*self._parameters, *self.target.parameters()]
+        if self._average is not None:
+            tensors += self._average.parameters()
         for held in self.optimizer.state:
             tensors += [held[name] for name in SLOTS]
         return tensors

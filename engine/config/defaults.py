@@ -15,6 +15,7 @@ _BOARD_DEFAULTS: dict[str, Any] = {
     "batch_size": 256,
     "sync_every": 250,
     "tau": 1.0,
+    "policy_tau": 0.0,
     "double_q": True,
     "epsilon": 0.4,
     "epsilon_steps": 100_000,

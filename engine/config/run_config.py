@@ -244,6 +244,14 @@ class RunConfig:
         low=1e-6,
         high=1.0,
     )
+    policy_tau: float = option(
+        0.0007,  # table
+        "learning",
+        "rate per update at which the average network that is evaluated and saved follows the online one; 0: evaluate "
+        "and save the target network instead (the online network with --tau 1)",
+        low=0.0,
+        high=0.5,
+    )
     double_q: bool = option(
         False,  # table
         "learning",

@@ -110,6 +110,7 @@ class Learner:
             precision=self.choices.precision,
             sync_every=config.sync_every,
             tau=config.tau,
+            policy_tau=config.policy_tau,
             double_q=config.double_q,
             threads=self.choices.threads,
             accumulate=config.accumulate,
@@ -317,6 +318,7 @@ class Learner:
     def _load(self, folder: Path, state: LearnerState, *, with_random: bool) -> None:
         self.agent.online.load_state_dict(load_file(folder / _ONLINE_FILE))
         self.agent.target.load_state_dict(load_file(folder / _TARGET_FILE))
+        self.agent.load_policy(load_file(folder / checkpoints.POLICY_FILE))
         self.agent.load_optimizer_tensors(load_file(folder / _OPTIMIZER_FILE))
         self.agent.updates = state.updates
         self._credit = state.credit

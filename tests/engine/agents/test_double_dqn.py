@@ -255,3 +255,18 @@ def test_epsilon_ladder_of_ape_x() -> None:
     assert annealed(ladder, 0, 100).tolist() == [1.0] * 8
     assert annealed(ladder, 50, 100)[0] == pytest.approx(0.7)
     assert annealed(ladder, 500, 100) == pytest.approx(ladder)
+
+
+def test_the_policy_is_a_slow_average_of_the_online_network() -> None:
+    online, target = Table([[1.0, 2.0]]), Table([[0.0, 0.0]])
+    agent = DoubleDQN(
+        online, target, device=torch.device("cpu"), learning_rate=0.1, precision="float32", tau=0.5, policy_tau=0.25
+    )
+    assert agent.policy.values.tolist() == [[1.0, 2.0]]
+    expected = agent.policy.values.clone()
+    for _ in range(3):
+        agent.update(batch([0], [1], [5.0], [0], [0.0]), np.ones(1, np.float32))
+        expected += 0.25 * (agent.online.values - expected)
+    assert torch.allclose(agent.policy.values, expected)
+    assert not torch.allclose(agent.policy.values, agent.target.values)
+    assert any(tensor is agent.policy.values for tensor in agent.tensors())
