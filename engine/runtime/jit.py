@@ -1,5 +1,5 @@
-"""numba decorators for environments and replay (`kernel`, `helper`, `routine`), `prefetch`, `call_address`, and numba's
-cache folder.
+"""numba decorators for environments and replay (`kernel`, `helper`, `routine`), the intrinsics `prefetch`,
+`call_address` and `blend_words`, and numba's cache folder.
 
 numba reads `NUMBA_CACHE_DIR` once, when it is imported. Its default is `__pycache__` beside the source, which may not
 be writable in an installed package. A value set by the user is kept. If numba was imported before this module, its own
@@ -175,3 +175,38 @@ def _call_address(context: Any, address: Any, arrays: Any, number: Any) -> Any:
 
 
 call_address: Any = intrinsic(_call_address)
+
+
+def _blend_words(context: Any, masks: Any, source: Any, words: Any, target: Any, colors: Any) -> Any:
+    """In kernels, `blend_words(masks, source, words, target, colors)`: two words of pixels from bit planes, with SIMD.
+
+    masks: int64 array of one dimension; at `source` two words of the low plane, then two of the high one. words: int64
+    array of one dimension, written at `target`. colors: four int64: the word of pixels where no bit is set, and the
+    bits that change where the low bit, the high bit, and both are set. Nothing is checked.
+    """
+
+    def generate(backend: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        pair, number = ir.VectorType(ir.IntType(64), 2), ir.IntType(32)
+
+        def place(array: int, index: Any) -> Any:
+            data = backend.make_array(signature.args[array])(backend, builder, arguments[array]).data
+            return builder.bitcast(builder.gep(data, [index]), pair.as_pointer())
+
+        def load(index: Any) -> Any:
+            return builder.load(place(0, index), align=8)
+
+        def twice(word: Any) -> Any:
+            first = builder.insert_element(ir.Constant(pair, ir.Undefined), word, number(0))
+            return builder.insert_element(first, word, number(1))
+
+        low, high = load(arguments[1]), load(builder.add(arguments[1], ir.IntType(64)(2)))
+        blended, by_low, by_high, by_both = (twice(builder.extract_value(arguments[4], i)) for i in range(4))
+        for mask, change in ((low, by_low), (high, by_high), (builder.and_(low, high), by_both)):
+            blended = builder.xor(blended, builder.and_(mask, change))
+        builder.store(blended, place(2, arguments[3]), align=8)
+        return backend.get_dummy_value()
+
+    return types.void(masks, source, words, target, colors), generate
+
+
+blend_words: Any = intrinsic(_blend_words)

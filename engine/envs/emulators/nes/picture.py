@@ -41,7 +41,7 @@ from engine.envs.emulators.nes.video import (
     sprite_row,
     sprite_row_address,
 )
-from engine.runtime.jit import helper
+from engine.runtime.jit import blend_words, helper
 
 # Pixel values, indexed by kind of drawing and NES colour. Brightness is in units of 4/1000, which is exact because
 # nes-py's colours are multiples of 4, and fits in 16 bits.
@@ -51,6 +51,8 @@ PIXELS[DRAW_COLORS] = np.arange(64)
 PIXELS[DRAW_LIGHT] = LUMA // 4
 # The same, four times in a word.
 WORDS: NDArray[np.int64] = np.repeat(PIXELS.astype(np.uint16), 4, axis=1).view(np.int64)
+
+_LINE_WORDS = SCRATCH_WIDTH // 4
 
 
 def tile_masks(tiles: NDArray[np.uint8]) -> NDArray[np.int64]:
@@ -71,7 +73,7 @@ def lines_together(state):
 
 @helper
 def draw_tiles(state, memory, words, masks, count, lines, draw):
-    """Fill `lines` rows of `words` (int64 [8, 66]) with `count` tiles, starting at the current video address."""
+    """Fill `lines` rows of `words` (int64 [8 * 66]) with `count` tiles, starting at the current video address."""
     address = state[ADDRESS]
     vertical = state[VERTICAL_MIRRORING]
     first = (state[BACKGROUND_TABLE] >> 1) | ((address >> 12) & 7)
@@ -83,17 +85,15 @@ def draw_tiles(state, memory, words, masks, count, lines, draw):
     attribute_shift = (address >> 4) & 4
     base = NAME_TABLES + ((half & 0x400) if vertical else (half & 0x800) >> 1)
     for i in range(count):
-        tile = masks[np.int64(memory[base + row + column]) * 8 + first :]
         attribute = np.int64(memory[base + attribute_row + (column >> 2)])
         colors = PALETTE + (((attribute >> (attribute_shift | (column & 2))) & 3) << 2)
         by_low = WORDS[draw, memory[colors + 1] & 0x3F] ^ backdrop
         by_high = WORDS[draw, memory[colors + 2] & 0x3F] ^ backdrop
         by_both = by_low ^ by_high ^ WORDS[draw, memory[colors + 3] & 0x3F] ^ backdrop
+        row_of_tile = 4 * (np.int64(memory[base + row + column]) * 8 + first)
         for y in range(lines):
-            low, next_low, high, next_high = tile[y, 0], tile[y, 1], tile[y, 2], tile[y, 3]
-            words[y, 2 * i] = backdrop ^ (low & by_low) ^ (high & by_high) ^ (low & high & by_both)
-            words[y, 2 * i + 1] = (
-                backdrop ^ (next_low & by_low) ^ (next_high & by_high) ^ (next_low & next_high & by_both)
+            blend_words(
+                masks, row_of_tile + 4 * y, words, y * _LINE_WORDS + 2 * i, (backdrop, by_low, by_high, by_both)
             )
         if column == 31:
             column = 0
@@ -186,8 +186,7 @@ def draw_lines(state, memory, canvas, tiles, masks, line, count, start, stop, dr
     hidden = stop
     if state[SHOW_BACKGROUND]:
         tiles_needed = (phase + stop - start + 7) >> 3
-        words = canvas[SCRATCH:].view(np.int64).reshape((8, SCRATCH_WIDTH // 4))
-        draw_tiles(state, memory, words, masks, tiles_needed, count, draw)
+        draw_tiles(state, memory, canvas[SCRATCH:].view(np.int64), masks.reshape(-1), tiles_needed, count, draw)
         hidden = start if state[SHOW_BACKGROUND_EDGE] else min(max(start, 8), stop)
     backdrop = PIXELS[draw, memory[PALETTE] & 0x3F]
     with_sprites = state[SHOW_SPRITES] and sprites_touch(state, memory, line, count)
