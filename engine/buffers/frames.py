@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 
 from engine.buffers.memory import HostMemory, Layout, Memory
 from engine.envs.vec_env import PlayedStep
-from engine.runtime.jit import helper, kernel, prefetch
+from engine.runtime.intrinsics import prefetch
+from engine.runtime.jit import helper, kernel
 
 NO_ACTION = -1
 _CONTINUES, _TERMINATED, _TRUNCATED = 0, 1, 2

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.runtime.jit import helper, kernel, prefetch
+from engine.runtime.intrinsics import prefetch
+from engine.runtime.jit import helper, kernel
 
 WIDTH = 16
 """Children of a node."""

@@ -22,6 +22,7 @@ from engine.envs.emulators.nes import (
     STATE_WORDS,
     NesBatch,
     draw_rows,
+    frame_function,
     remember,
 )
 from engine.envs.emulators.view import reduce_screen
@@ -113,7 +114,7 @@ class CompiledStepper:
                 first,
                 last,
                 only_begin,
-                console.run_frame,
+                console.frame_address,
                 buttons,
                 held,
                 self._book,
@@ -218,15 +219,16 @@ def _skip_scenes(
 
 @kernel
 def play_lanes(
-    first: Any, last: Any, only_begin: Any, run_frame: Any, buttons: Any, held_buttons: Any, books: Any, states: Any,
-    memories: Any, last_states: Any, last_memories: Any, frames: Any, final_frames: Any, ended: Any, episode: Any,
-    infos: Any, options: Any, rom: Any, start_states: Any, start_memories: Any, start_choices: Any, spans: Any,
-    scratch: Any,
+    first: Any, last: Any, only_begin: Any, frame_address: Any, buttons: Any, held_buttons: Any, books: Any,
+    states: Any, memories: Any, last_states: Any, last_memories: Any, frames: Any, final_frames: Any, ended: Any,
+    episode: Any, infos: Any, options: Any, rom: Any, start_states: Any, start_memories: Any, start_choices: Any,
+    spans: Any, scratch: Any,
 ) -> None:  # fmt: skip
     """One environment step of lanes first..last-1; or, with `only_begin`, a new episode where `buttons` is not 0.
 
     Arrays have a row for each lane. `scratch` belongs to the calling thread.
     """
+    run_frame = frame_function(frame_address)
     canvas, again_state, again_memory = scratch
     whole_game = options[_WHOLE_GAME] != 0
     for lane in range(first, last):

@@ -2,6 +2,7 @@
 
 from engine.envs.emulators.cartridge import Cartridge, CartridgeError, load_cartridge
 from engine.envs.emulators.nes.console import NesBatch
+from engine.envs.emulators.nes.cpu import frame_function
 from engine.envs.emulators.nes.lanes import make_rom, remember
 from engine.envs.emulators.nes.layout import (
     CANVAS_SIZE,
@@ -22,6 +23,7 @@ __all__ = [
     "CartridgeError",
     "NesBatch",
     "draw_rows",
+    "frame_function",
     "load_cartridge",
     "make_rom",
     "remember",

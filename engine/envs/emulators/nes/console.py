@@ -66,7 +66,7 @@ class NesBatch:
 
     lanes, threads: number of lanes and of threads.
     ram: uint8 [lanes, 2048], a live view: writing to it changes the games.
-    run_frame: the compiled function that runs one frame (see cpu.py), for kernels that step lanes themselves. state,
+    frame_address: of the compiled `run_frame` (see cpu.py), for kernels that step lanes themselves. state,
     memory, rom: its arguments; the first two have a row for each lane. last_state and last_memory, also with a row for
     each lane, are filled by `remember`.
     """
@@ -81,7 +81,7 @@ class NesBatch:
         self.threads = threads
         self.cartridge = cartridge
         self.rom = make_rom(cartridge)
-        self.run_frame = run_frame()
+        self.frame_address = run_frame()
         self.state: NDArray[np.int64] = np.zeros((lanes, STATE_WORDS), np.int64)
         self.memory: NDArray[np.uint8] = np.zeros((lanes, MEMORY_BYTES), np.uint8)
         self.last_state: NDArray[np.int64] = np.zeros((lanes, STATE_WORDS), np.int64)
@@ -113,7 +113,7 @@ class NesBatch:
             run_lanes(
                 first,
                 last,
-                self.run_frame,
+                self.frame_address,
                 self.state,
                 self.memory,
                 self.last_state,
@@ -229,7 +229,7 @@ class NesBatch:
         aside = (state.copy(), memory.copy())
         buttons = self.state[lanes, BUTTONS].astype(np.uint8)
         rows = draw_rows(draw, 0, SCREEN_HEIGHT)
-        run_lanes(0, 1, self.run_frame, state, memory, *aside, canvas, self.rom, buttons, 1, self._all[:1], rows)
+        run_lanes(0, 1, self.frame_address, state, memory, *aside, canvas, self.rom, buttons, 1, self._all[:1], rows)
         return canvas[:SCRATCH]
 
     def _chosen(self, active: NDArray[np.bool_] | None) -> NDArray[np.bool_]:

@@ -105,7 +105,8 @@ from engine.envs.emulators.nes.layout import X as REGISTER_X
 from engine.envs.emulators.nes.layout import Y as REGISTER_Y
 from engine.envs.emulators.nes.ppu import advance, hit_stable_until, next_nmi_cycle
 from engine.envs.emulators.nes.translator import REGISTERS
-from engine.runtime.jit import call_address, helper, routine
+from engine.runtime.intrinsics import call_address, function_at
+from engine.runtime.jit import helper, routine
 
 pack_word = helper(pack)
 
@@ -151,10 +152,15 @@ def skipped_by_poll(state, while_set, word, cycle, limit):
     return max(iterations - 1, 0) * length
 
 
-@routine(
+_SIGNATURE = (
     "void(int64[::1], uint8[::1], uint16[::1],"
     " Tuple((uint8[::1], int32[::1], int32[::1], uint8[::1], int64[:, ::1], int64)), int64, int64)"
 )
+frame_function = function_at(_SIGNATURE)
+"""In kernels, `run_frame` from its address."""
+
+
+@routine(_SIGNATURE)
 def run_frame(state, memory, canvas, rom, buttons, draw):
     """Run one lane for one frame of 29,781 CPU cycles with `buttons` held.
 

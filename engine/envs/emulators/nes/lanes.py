@@ -1,16 +1,17 @@
 """Kernels that step lanes, called from Python.
 
-The kernel of a task (which reads RAM after every frame) is written like `run_lanes`: it takes the console's `run_frame`
-as an argument. It calls `remember` before the last frame of a step and runs that frame with drawing; then the picture
-is on the canvas.
+The kernel of a task (which reads RAM after every frame) is written like `run_lanes`: it takes the address of
+`run_frame` as an argument. It calls `remember` before the last frame of a step and runs that frame with drawing; then
+the picture is on the canvas.
 """
 
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from engine.envs.emulators.cartridge import Cartridge
+from engine.envs.emulators.nes.cpu import frame_function
 from engine.envs.emulators.nes.decode import MACHINE_CODE, decode_program, opcode_words
 from engine.envs.emulators.nes.layout import DRAW_NOTHING, MEMORY_BYTES, PICTURE, STATE_WORDS
 from engine.envs.emulators.nes.machine_code import machine_code_of
@@ -49,7 +50,7 @@ def remember(state, memory, last_state, last_memory):
 def run_lanes(
     first: int,
     last: int,
-    run_frame: Any,
+    frame_address: int,
     state: Words,
     memory: Bytes,
     last_state: Words,
@@ -65,6 +66,7 @@ def run_lanes(
 
     Arrays have a row for each lane, except for the canvas, which all lanes use one after the other.
     """
+    run_frame = frame_function(frame_address)
     for lane in range(first, last):
         if not active[lane]:
             continue

@@ -41,7 +41,8 @@ from engine.envs.emulators.nes.video import (
     sprite_row,
     sprite_row_address,
 )
-from engine.runtime.jit import blend_words, helper
+from engine.runtime.intrinsics import blend_words
+from engine.runtime.jit import helper
 
 # Pixel values, indexed by kind of drawing and NES colour. Brightness is in units of 4/1000, which is exact because
 # nes-py's colours are multiples of 4, and fits in 16 bits.

@@ -9,6 +9,7 @@ from engine.envs.emulators.nes import (
     DRAW_NOTHING,
     NesBatch,
     draw_rows,
+    frame_function,
     load_cartridge,
     remember,
 )
@@ -19,8 +20,9 @@ DRAWING = draw_rows(DRAW_LIGHT, VIEWS["50x60"].top, VIEWS["50x60"].bottom)
 
 
 @njit(nogil=True)
-def watch(run_frame, state, memory, last_state, last_memory, canvas, rom, buttons, frames, seen):
+def watch(frame_address, state, memory, last_state, last_memory, canvas, rom, buttons, frames, seen):
     """Play a lane; `seen` (uint8 [frames]) takes the game's frame counter after every frame."""
+    run_frame = frame_function(frame_address)
     for frame in range(frames):
         draw = DRAW_NOTHING
         if frame == frames - 1:
@@ -38,7 +40,7 @@ def test_a_task_kernel_sees_every_frame_and_leaves_the_console_as_step_would() -
     canvas = np.zeros(CANVAS_SIZE, np.uint16)
     seen = np.zeros(8, np.uint8)
     watch(
-        other.run_frame,
+        other.frame_address,
         other.state[0],
         other.memory[0],
         other.last_state[0],
