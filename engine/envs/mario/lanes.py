@@ -225,8 +225,8 @@ class MarioLanes:
 
     def _mark(self, frames: NDArray[np.uint8], buttons: NDArray[Any]) -> None:
         """Draw the view's mark in the corner of frames where joypad bytes [lanes] include A, clear it elsewhere."""
-        side = self.task.view.mark
-        frames[:, :side, :side] = np.where(buttons & A, 255, 0)[:, None, None]
+        if side := self.task.view.mark:
+            frames[:, :side, :side] = np.where(buttons & A, 255, 0)[:, None, None]
 
     def _stages(self) -> NDArray[np.int64]:
         """The stage of each lane, as an index of `STAGES`; -1 in glitched worlds outside 1-1 to 8-4."""
