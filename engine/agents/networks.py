@@ -14,7 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from engine.agents.afterstates import AfterstateQNetwork
 from engine.config.run_config import RunConfig
+from engine.envs.factory import tetris_gains
 from engine.envs.vec_env import Spec
 
 
@@ -43,7 +45,7 @@ def _grid(channels: int) -> nn.Sequential:
 
 
 TORSOS: dict[str, Callable[[int], nn.Sequential]] = {"nature": _nature, "small": _small, "grid": _grid}
-NETWORKS = (*TORSOS, "columns")
+NETWORKS = (*TORSOS, "columns", "afterstates")
 _PIECE_PLANE, _BOX = 2, 4  # the plane in which Tetris shows the piece, and the side of its box
 
 
@@ -148,6 +150,8 @@ def make_network(name: str, stack: int, frame_shape: tuple[int, ...], actions: i
     """Build a network by its name, one of `NETWORKS`."""
     if name == "columns":
         return ColumnsQNetwork(stack, frame_shape, actions)
+    if name == "afterstates":
+        return AfterstateQNetwork(frame_shape)
     return DuelingQNetwork(stack, frame_shape, actions, name)
 
 
@@ -155,4 +159,7 @@ def make_networks(config: RunConfig, spec: Spec) -> tuple[nn.Module, nn.Module]:
     """Build the online and the target network of a run."""
     name = config.network_name
     online, target = (make_network(name, spec.stack, spec.frame_shape, spec.actions) for _ in range(2))
+    for network in (online, target):
+        if isinstance(network, AfterstateQNetwork):
+            network.set_rewards(tetris_gains(config), config.gamma)
     return online, target

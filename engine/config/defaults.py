@@ -25,7 +25,28 @@ _BOARD_DEFAULTS: dict[str, Any] = {
 }
 _GAME_DEFAULTS: dict[str, dict[str, Any]] = {
     "snake": {"board": "12x12", "reward": "fruits", **_BOARD_DEFAULTS},
-    "tetris": {"board": "7x14", "reward": "lines", **_BOARD_DEFAULTS},
+    "tetris": {
+        "board": "10x20",
+        "reward": "lines",
+        "max_pieces": 2_500,  # a thousand lines
+        "afterstates": True,
+        **_BOARD_DEFAULTS,
+        "parallel_envs": 32,
+        "gamma": 0.97,
+        "n_step": 1,
+        "replay_ratio": 1.0,
+        "batch_size": 64,
+        "learning_rate": 1e-3,
+        "sync_every": 1,
+        "tau": 0.005,
+        "double_q": False,
+        "prioritized_replay": False,
+        "epsilon": 0.005,  # a wrong placement costs several lines
+        "epsilon_steps": 5_000,
+        "burnin": 2_000,
+        "eval_every": 200_000,
+        "eval_episodes": 30,
+    },
 }
 """Where a game's defaults differ from Mario's."""
 

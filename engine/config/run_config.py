@@ -117,6 +117,9 @@ class RunConfig:
         choices=("uniform", "bag"),
         games=("tetris",),
     )
+    max_pieces: int = option(
+        400, "environment", "pieces after which a game is cut off", low=1, high=10_000_000, games=("tetris",)
+    )
     curriculum: bool = option(
         False,
         "environment",
@@ -195,6 +198,12 @@ class RunConfig:
         "nature: Mnih et al. 2015; small: half the filters, 0.6 times the cost per update",
         choices=("nature", "small"),
         games=("mario",),
+    )
+    afterstates: bool = option(
+        False,
+        "learning",
+        "value a placement by its reward and the board that it leaves, rather than from board and piece",
+        games=("tetris",),
     )
     initial_policy: str | None = option(
         None,
@@ -391,7 +400,9 @@ class RunConfig:
     @property
     def network_name(self) -> str:
         """The network, one of `engine.agents.networks.NETWORKS`; board games have one each."""
-        return {"snake": "grid", "tetris": "columns"}.get(self.game, self.network)
+        if self.game == "tetris":
+            return "afterstates" if self.afterstates else "columns"
+        return "grid" if self.game == "snake" else self.network
 
     @property
     def replay_in_files(self) -> bool:

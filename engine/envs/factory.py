@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from engine.envs.boards.lanes import BoardLanes
 
-_BOARD_OPTIONS = ("board", "reward", "pieces", "death_penalty")
+_BOARD_OPTIONS = ("board", "reward", "pieces", "max_pieces", "death_penalty")
 _TETRIS_SCALES = {"lines": 0.1, "jumanji": 0.01}
 """Reward scales for the agent, which keep Q-values within tens."""
 
@@ -144,7 +144,7 @@ def lanes_of_policy(
 
 def boards_of_policy(metadata: Mapping[str, Any], lanes: int, *, seed: int) -> BoardLanes:
     """Board lanes for playing a policy, from its metadata, whose `board` must be one of `boards_of`."""
-    options = {name: metadata[name] for name in _BOARD_OPTIONS}
+    options = {name: metadata[name] for name in _BOARD_OPTIONS if name in metadata}  # old ones have no `max_pieces`
     frame_size = tuple(metadata["frame_shape"][-2:]) if "frame_shape" in metadata else None
     return _make_boards(metadata["game"], lanes, seed=seed, frame_size=frame_size, **options)
 
@@ -187,6 +187,7 @@ def _make_boards(
     reward: str,
     pieces: str,
     death_penalty: float,
+    max_pieces: int = RunConfig.max_pieces,
     device: torch.device | None = None,
     frame_size: tuple[int, int] | None = None,
 ) -> BoardLanes:
@@ -210,7 +211,15 @@ def _make_boards(
         )
         return BoardLanes(snake, masked=False, reward_scale=1.0, tensors=device is not None, frame_size=frame_size)
     tetris = TetrisLanes(
-        lanes, height=height, width=width, reward=reward, bag=pieces == "bag", truncate=True, seed=seed, device=where
+        lanes,
+        height=height,
+        width=width,
+        reward=reward,
+        bag=pieces == "bag",
+        time_limit=max_pieces,
+        truncate=True,
+        seed=seed,
+        device=where,
     )
     return BoardLanes(
         tetris,
@@ -219,6 +228,14 @@ def _make_boards(
         tensors=device is not None,
         set_level=lambda level: tetris.set_shaping(shaping(level)),
     )
+
+
+def tetris_gains(config: RunConfig) -> list[float]:
+    """The reward of a placement that clears 0 to 4 lines, as the agent sees it."""
+    from engine.envs.boards.tetris import gains  # imports torch
+
+    width = int((config.board or "").split("x")[0])
+    return [gain * _TETRIS_SCALES[config.reward] for gain in gains(config.reward, width)]
 
 
 def describe_games(config: RunConfig) -> dict[str, Any]:

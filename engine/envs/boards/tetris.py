@@ -102,8 +102,7 @@ class TetrisLanes(TensorLanes):
         self._sizes = self._constant([float(len(inside)) for inside in members])
         self._members = self._constant([inside + [0] * (len(PIECES) - len(inside)) for inside in members]).flatten()
         self._full_bag = self._constant([len(bags) - 1]).expand(lanes, 1)
-        by_width = [1.0 + width * lines**2 for lines in range(5)]
-        self._gains = self._constant(by_width if reward == "lines" else LINE_REWARDS)
+        self._gains = self._constant(gains(reward, width))
         self._cell = float(self._gains[1] - self._gains[0]) / width
         self._shaping: Tensor | None = None  # float32 [3, 1]; None before the first `set_shaping`
         self._rows = self._constant(range(height), torch.int32)[:, None]
@@ -142,7 +141,9 @@ class TetrisLanes(TensorLanes):
         """One step of all lanes with actions int64 [lanes], 0 to 4 * width - 1."""
         draw = self._draw(2)  # for the next piece, and for the first piece of a new game
         legal = self._masks.gather(1, actions.unsqueeze(1))
-        columns, lines = self._clear(self._place(torch.add(actions, self._piece[:, 0], alpha=self.actions)))
+        columns, lines = clear_lines(
+            self._place(torch.add(actions, self._piece[:, 0], alpha=self.actions)), self._board, self._bit
+        )
         piece, left = self._take(draw[:, :1], self._left)
         packed = ((columns & self._four) << self._places).sum(1, keepdim=True)  # the first four rows
         final_masks = self._legal(piece, packed)
@@ -212,30 +213,7 @@ class TetrisLanes(TensorLanes):
         """The columns with the current pieces added. placements: piece * actions + action, int64 [lanes]."""
         column = self._cell_columns.index_select(0, placements)
         row = self._cell_rows.index_select(0, placements)
-        taken = self._columns.gather(1, column) >> row
-        taken = taken[:, :2] | taken[:, 2:]
-        taken = taken[:, :1] | taken[:, 1:]  # bit y is set if the box can't be at row y
-        first = taken & -taken
-        place = (first >> self._bit) | (
-            (first & self._bit) << self._to_bottom
-        )  # like Jumanji, put a piece that fits nowhere at the bottom
-        return torch.zeros_like(self._columns).scatter_add_(1, column, place << row).bitwise_or_(self._columns)
-
-    def _clear(self, columns: Tensor) -> tuple[Tensor, Tensor]:
-        """Remove full lines: the new columns, and the number of lines, int64 [lanes, 1]."""
-        full = columns[:, : self.width]
-        while (count := full.shape[1]) > 1:  # the halves overlap if the count is odd
-            half = (count + 1) // 2
-            full = full[:, :half] & full[:, count - half :]
-        full = full & self._board
-        lines = []
-        for _ in range(4):  # from the top; does nothing if there is no full line
-            line = full & -full
-            full = full ^ line
-            # move the rows above the line down, then remove the line
-            columns = columns + (columns & (line - self._bit).clamp_(min=0)) - (columns & line)
-            lines.append(line)
-        return columns, torch.cat(lines, 1).bool().sum(1, keepdim=True)
+        return put(self._columns, column, row, self._bit, self._to_bottom)
 
     def _count(self, columns: Tensor) -> Tensor:
         """Height, holes and bumpiness, float32 [lanes, 3]."""
@@ -286,6 +264,44 @@ class TetrisLanes(TensorLanes):
         frames = planes * continues.unsqueeze(2)
         self._show(frames, self._piece, self._masks)
         return frames.view(self.lanes, *self.frame_shape)
+
+
+def gains(reward: str, width: int) -> Sequence[float]:
+    """The reward of a placement that clears 0 to 4 lines. reward: one of `REWARDS`."""
+    return LINE_REWARDS if reward == "jumanji" else [1.0 + width * lines**2 for lines in range(5)]
+
+
+def put(columns: Tensor, column: Tensor, row: Tensor, bit: Tensor, to_bottom: Tensor) -> Tensor:
+    """Drop pieces into boards: the columns int32 [batch, width + 3] with the cells added.
+
+    column, row: of the cells, int64 and int32 [batch, 4], from `placements`. bit: 1. to_bottom: height - 1.
+    """
+    taken = columns.gather(1, column) >> row
+    taken = taken[:, :2] | taken[:, 2:]
+    taken = taken[:, :1] | taken[:, 1:]  # bit y is set if the box can't be at row y
+    first = taken & -taken
+    place = (first >> bit) | ((first & bit) << to_bottom)  # like Jumanji, put a piece that fits nowhere at the bottom
+    return torch.zeros_like(columns).scatter_add_(1, column, place << row).bitwise_or_(columns)
+
+
+def clear_lines(columns: Tensor, board: Tensor, bit: Tensor) -> tuple[Tensor, Tensor]:
+    """Remove full lines: the new columns int32 [batch, width + 3], and the number of lines, int64 [batch, 1].
+
+    board: the bits of all rows. bit: 1.
+    """
+    full = columns[:, :-PADDING]
+    while (count := full.shape[1]) > 1:  # the halves overlap if the count is odd
+        half = (count + 1) // 2
+        full = full[:, :half] & full[:, count - half :]
+    full = full & board
+    lines = []
+    for _ in range(4):  # from the top; does nothing if there is no full line
+        line = full & -full
+        full = full ^ line
+        # move the rows above the line down, then remove the line
+        columns = columns + (columns & (line - bit).clamp_(min=0)) - (columns & line)
+        lines.append(line)
+    return columns, torch.cat(lines, 1).bool().sum(1, keepdim=True)
 
 
 def boxes() -> Tensor:

@@ -21,7 +21,7 @@ from engine.runs.checkpoints import POLICY_FILE
 from tests.support.program import json_lines, run_program
 
 QUICK = ("--no-amp", "--parallel-envs", "32", "--batch-size", "64", "--replay-ratio", "4", "--learning-rate", "1e-3",
-         "--burnin", "1000", "--epsilon-steps", "6000", "--sync-every", "200", "--seed", "1")  # fmt: skip
+         "--burnin", "1000", "--epsilon-steps", "6000", "--sync-every", "200", "--tau", "1", "--seed", "1")  # fmt: skip
 
 
 @pytest.mark.long  # that Snake is learned is seen in every test run, with Ape-X
@@ -86,12 +86,15 @@ def test_evaluations_begin_from_the_same_boards() -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("game", ["snake", pytest.param("tetris", marks=pytest.mark.long)])
 def test_frames_that_stay_on_the_device_train_the_same_agent(game: str, tmp_path: Path) -> None:
-    """Boards, replay and learning in tensors give the bits that arrays give; the device is the CPU here."""
+    """Boards, replay and learning in tensors give the bits that arrays give; the device is the CPU here.
+
+    With prioritized replay, whose random numbers are the host's everywhere.
+    """
     weights = []
     for where in ("host", "device"):
         done = run_program(
-            "--no-ui", "--log-format", "json", "--game", game, *QUICK, "--replay-device", where, "--eval-every", "0",
-            "--buffer-size", "4000", "--steps", "1600", cwd=tmp_path,
+            "--no-ui", "--log-format", "json", "--game", game, *QUICK, "--prioritized-replay", "--replay-device", where,
+            "--eval-every", "0", "--buffer-size", "4000", "--steps", "1600", cwd=tmp_path,
         )  # fmt: skip
         weights.append(load_file(Path(json_lines(done.stdout)[-1]["checkpoint"]) / POLICY_FILE))
     assert weights[0].keys() == weights[1].keys()
@@ -102,7 +105,7 @@ def test_frames_that_stay_on_the_device_train_the_same_agent(game: str, tmp_path
 def test_a_person_turns_moves_and_lets_go_of_a_piece() -> None:
     env = make_lanes(make_config({"game": "tetris"}), 1, threads=1, seed=0)
     env.reset()
-    person, width = TetrisPerson(7), 7
+    person, width = TetrisPerson(10), 10
     person.on_keys([], env.masks)
     start = person.shown
     assert person.action(env.reset(), env.masks) is None  # nothing falls by itself

@@ -1,0 +1,124 @@
+"""A Q-network for Tetris that values placements by the boards that they leave.
+
+The rules are known: a placement's reward and the board after it follow from the board and the piece. So only the value
+of boards is learned, Q(s, a) = r(s, a) + gamma * V(board after a): afterstates (Sutton & Barto 2018, section 6.8). All
+placements of a piece are one batch of boards.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from engine.envs.boards.tetris import PADDING, PIECES, boxes, clear_lines, placements, put
+
+
+class BoardValue(nn.Module):
+    """The value of boards, float32 [batch], from planes float [batch, 2, height, width] of 0 and 1.
+
+    The first layer sees whole columns with one neighbour on either side.
+    """
+
+    def __init__(self, height: int, width: int, channels: int = 32, hidden: int = 64) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Conv2d(2, channels, (height, 3), padding=(0, 1)), nn.Flatten(2), nn.ReLU(inplace=True),
+            nn.Conv1d(channels, channels, 3, padding=1), nn.ReLU(inplace=True),
+            nn.Flatten(), nn.Linear(channels * width, hidden), nn.ReLU(inplace=True),
+        )  # fmt: skip
+        self.last = nn.Linear(hidden, 1)
+
+    def forward(self, planes: Tensor) -> Tensor:
+        features = self.layers(planes)
+        with torch.autocast(planes.device.type, enabled=False):
+            value: Tensor = self.last(features.float()).squeeze(1)
+        return value
+
+
+class AfterstateQNetwork(nn.Module):
+    """Q-values float32 [batch, actions] from observations [batch, 1, 4, height, width] of `TetrisLanes`; 0 for illegal
+    actions.
+
+    `set_rewards` comes before training; its numbers are saved with the weights.
+
+    Args:
+        frame_shape: (4, height, width).
+    """
+
+    gains: Tensor  # float32 [5]
+    gamma: Tensor  # float32 []
+    _cell_columns: Tensor
+    _cell_rows: Tensor
+    _first_equal: Tensor
+    _bits: Tensor
+    _codes: Tensor
+    _one: Tensor
+    _to_bottom: Tensor
+    _board: Tensor
+
+    def __init__(self, frame_shape: tuple[int, ...]) -> None:
+        super().__init__()
+        _, self._height, self._width = frame_shape
+        self._actions = 4 * self._width
+        self.value = BoardValue(self._height, self._width)
+        columns, rows, _ = placements(self._width)
+        self.register_buffer("_cell_columns", columns, persistent=False)
+        self.register_buffer("_cell_rows", rows, persistent=False)
+        self.register_buffer("_first_equal", first_equal(self._width), persistent=False)
+        self.register_buffer("gains", torch.zeros(5))
+        self.register_buffer("gamma", torch.zeros(()))
+        self.register_buffer("_bits", 1 << torch.arange(self._height, dtype=torch.int32), persistent=False)
+        for name, number in (("_one", 1), ("_to_bottom", self._height - 1), ("_board", (1 << self._height) - 1)):
+            self.register_buffer(name, torch.tensor([number], dtype=torch.int32), persistent=False)
+        self.register_buffer("_codes", boxes()[:, 0].flatten(1).float(), persistent=False)
+
+    def set_rewards(self, gains: list[float], gamma: float) -> None:
+        """gains: reward of a placement that clears 0 to 4 lines, as the agent sees it. gamma: discount factor."""
+        self.gains.copy_(torch.tensor(gains))
+        self.gamma.fill_(gamma)
+
+    def forward(self, obs: Tensor) -> Tensor:
+        """See the class's docstring."""
+        columns, piece, planes = self._read(obs)
+        legal = planes[:, 3].flatten(1)[:, : self._actions] > 0
+        canonical = self._first_equal[piece]
+        every = torch.arange(self._actions, device=obs.device)
+        if obs.is_cuda:  # a fixed number of boards, so that updates can be recorded as CUDA graphs
+            games = torch.arange(len(columns), device=obs.device).repeat_interleave(self._actions)
+            actions = every.repeat(len(columns))
+        else:
+            games, actions = (legal & (canonical == every)).nonzero(as_tuple=True)
+        found = self._value_of(columns[games], piece[games], actions)
+        q = found.new_zeros(len(columns), self._actions).index_put((games, actions), found)
+        return q.gather(1, canonical) * legal
+
+    def of_actions(self, obs: Tensor, actions: Tensor) -> Tensor:
+        """Q-values float32 [batch] of one action int64 [batch] per observation."""
+        columns, piece, _ = self._read(obs)
+        return self._value_of(columns, piece, actions)
+
+    def _read(self, obs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Columns as in `TetrisLanes`, int32 [batch, width + PADDING]; pieces, int64 [batch]; and the planes."""
+        planes = obs.flatten(1, -3)
+        filled = ((planes[:, 0] > 0) * self._bits[:, None]).sum(1, dtype=torch.int32)
+        columns = torch.nn.functional.pad(filled, (0, PADDING)) | (-1 << self._height)
+        box = (planes[:, 2, :4, :4] > 0).flatten(1).float()
+        distance = torch.cdist(box, self._codes)
+        return columns, distance.argmin(1), planes
+
+    def _value_of(self, columns: Tensor, piece: Tensor, actions: Tensor) -> Tensor:
+        index = piece * self._actions + actions
+        placed = put(columns, self._cell_columns[index], self._cell_rows[index], self._one, self._to_bottom)
+        after, lines = clear_lines(placed, self._board, self._one)
+        after = after[:, : self._width]
+        seen = torch.stack((after, -(after & -after)), 1)[:, :, None] & self._bits[:, None] != 0
+        return self.gains[lines[:, 0]] + self.gamma * self.value(seen.to(self.value.last.weight.dtype))
+
+
+def first_equal(width: int) -> Tensor:
+    """For each piece and action, the first action that places the same cells, int64 [7, 4 * width]."""
+    table = []
+    for turns in boxes():
+        same = [next(i for i in range(4) if torch.equal(turns[i], box)) for box in turns]
+        table.append([rotation * width + column for rotation in same for column in range(width)])
+    return torch.tensor(table).view(len(PIECES), -1)

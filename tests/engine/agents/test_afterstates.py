@@ -1,0 +1,95 @@
+"""The values of placements are those of the boards that stepping leads to."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from engine.agents.afterstates import AfterstateQNetwork, first_equal
+from engine.agents.double_dqn import q_of_actions
+from engine.envs.boards.tetris import TetrisLanes, gains
+
+GAMMA = 0.5
+
+
+class Checksum(nn.Module):
+    """A value that differs between boards: a sum of random weights of the cells of both planes."""
+
+    def __init__(self, height: int, width: int) -> None:
+        super().__init__()
+        self.last = nn.Linear(1, 1)
+        self.weights = torch.rand(2, height, width, generator=torch.Generator().manual_seed(0))
+
+    def forward(self, planes: Tensor) -> Tensor:
+        return (planes * self.weights).flatten(1).sum(1)
+
+
+def network_for(height: int, width: int, reward: str = "lines") -> AfterstateQNetwork:
+    network = AfterstateQNetwork((4, height, width))
+    network.set_rewards(list(gains(reward, width)), GAMMA)
+    network.value = Checksum(height, width)  # type: ignore[assignment]
+    return network
+
+
+@pytest.mark.parametrize(("height", "width", "reward"), [(20, 10, "lines"), (14, 7, "lines"), (6, 4, "jumanji")])
+def test_every_placement_has_its_reward_and_the_value_of_the_board_it_leaves(
+    height: int, width: int, reward: str
+) -> None:
+    env = TetrisLanes(256, height=height, width=width, reward=reward, seed=3)
+    network, chooser = network_for(height, width, reward), torch.Generator().manual_seed(1)
+    frames = env.reset()
+    compared = torch.zeros(7, 4 * width)
+    for _ in range(60):
+        q = network(frames[:, None])
+        actions = torch.multinomial(env.masks.float(), 1, generator=chooser)
+        pieces = env._piece[:, 0].clone()
+        step = env.step(actions[:, 0])
+        expected = step.rewards + GAMMA * network.value(step.final_frames[:, :2] / 255)
+        # The observation after a lost game is that of the same board; only an illegal placement would be another one
+        assert torch.allclose(q.gather(1, actions)[:, 0], expected, atol=1e-3)
+        compared[pieces, actions[:, 0]] += 1
+        frames = step.frames
+    legal = sum(network_legal(height, width))
+    assert (compared > 0).sum() == legal
+
+
+def network_legal(height: int, width: int) -> list[int]:
+    """How many placements of each piece an empty board allows."""
+    env = TetrisLanes(256, height=height, width=width, seed=0)
+    env.reset()
+    found = {int(piece): int(mask.sum()) for piece, mask in zip(env._piece[:, 0], env.masks, strict=True)}
+    assert len(found) == 7
+    return list(found.values())
+
+
+def test_values_of_one_action_each_equal_those_of_all() -> None:
+    env = TetrisLanes(64, height=12, width=6, seed=5)
+    frames, network = env.reset(), network_for(12, 6)
+    for _ in range(20):
+        actions = torch.multinomial(env.masks.float(), 1)
+        one = q_of_actions(network, frames[:, None], actions[:, 0])
+        assert torch.allclose(one, network(frames[:, None]).gather(1, actions)[:, 0])
+        frames = env.step(actions[:, 0]).frames
+
+
+def test_illegal_placements_are_worth_nothing() -> None:
+    env = TetrisLanes(64, height=8, width=5, seed=5)
+    frames, network = env.reset(), network_for(8, 5)
+    for _ in range(10):
+        assert (network(frames[:, None])[~env.masks] == 0).all()
+        frames = env.step(env.masks.float().argmax(1)).frames
+
+
+def test_turns_of_a_square_are_computed_once() -> None:
+    first = first_equal(10)
+    assert [len(set(first[piece].tolist())) for piece in range(7)] == [20, 20, 20, 10, 40, 40, 40]
+
+
+def test_rewards_are_saved_with_the_weights() -> None:
+    network = AfterstateQNetwork((4, 14, 7))
+    network.set_rewards([0.1, 0.8, 2.9, 6.4, 11.3], 0.9)
+    again = AfterstateQNetwork((4, 14, 7))
+    again.load_state_dict(network.state_dict())
+    frames = TetrisLanes(8, seed=0).reset()[:, None]
+    assert torch.equal(again(frames), network(frames)) and again.gamma.item() == pytest.approx(0.9)
