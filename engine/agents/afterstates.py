@@ -83,7 +83,7 @@ class AfterstateQNetwork(nn.Module):
         legal = planes[:, 3].flatten(1)[:, : self._actions] > 0
         canonical = self._first_equal[piece]
         every = torch.arange(self._actions, device=obs.device)
-        if obs.is_cuda:  # a fixed number of boards, so that updates can be recorded as CUDA graphs
+        if obs.device.type != "cpu":  # a fixed number of boards, because a CUDA graph's shapes are fixed
             games = torch.arange(len(columns), device=obs.device).repeat_interleave(self._actions)
             actions = every.repeat(len(columns))
         else:

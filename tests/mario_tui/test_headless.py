@@ -55,7 +55,9 @@ def test_last_line_is_the_summary_and_weights_have_learned(finished_run: Finishe
     online, target = (load_file(finished_run.checkpoint / f"{name}.safetensors") for name in ("online", "target"))
     assert any(not np.array_equal(online[name], target[name]) for name in online)  # which follows slowly
     policy = weights(finished_run.checkpoint)
-    assert all(np.array_equal(policy[name], target[name]) for name in online)
+    assert any(not np.array_equal(policy[name], target[name]) for name in online)  # an average of its own
+    distance = {name: [np.abs(net[name] - online[name]).sum() for net in (target, policy)] for name in online}
+    assert sum(near for near, _ in distance.values()) < sum(far for _, far in distance.values())  # and a slower one
     assert all(np.isfinite(tensor).all() for tensor in online.values())
 
 

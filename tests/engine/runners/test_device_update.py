@@ -31,8 +31,11 @@ SHAPES: dict[str, tuple[int, tuple[int, ...], int]] = {
     "small": (4, (50, 60), 0),
     "grid": (1, (5, 9, 9), 0),
     "columns": (1, (5, 8, 5), 20),
+    "afterstates": (1, (4, 8, 5), 20),
 }
 """Stack, shape of a frame, and number of actions in masks."""
+NEVER_WAITING = [network for network in NETWORKS if network != "afterstates"]
+"""On CPUs, where these tests run, afterstates are computed for legal placements only, whose number has to be known."""
 
 
 def build(
@@ -98,7 +101,7 @@ def test_hundreds_of_updates_give_the_bits_of_separate_calls() -> None:
         assert torch.equal(tensor, theirs[name]), name
 
 
-@pytest.mark.parametrize(("network", "precision"), itertools.product(NETWORKS, ("float32", "bfloat16")))
+@pytest.mark.parametrize(("network", "precision"), itertools.product(NEVER_WAITING, ("float32", "bfloat16")))
 def test_nothing_waits_for_the_device(network: str, precision: Precision) -> None:
     agent, replay = build(network, precision=precision, accumulate=2)
     update = updates_of(agent, replay)
