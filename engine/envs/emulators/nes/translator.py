@@ -3,8 +3,8 @@
 Interpreting costs most at the jump to each instruction's code, which the processor can't predict. A basic block that is
 translated has no such jumps, its operands are constants, and a flag that the block overwrites is never computed.
 
-Semantics are exactly those of the interpreter (cpu.py); what is rare or has side effects is left to it: accesses to
-registers, stack operations with the status byte, and undocumented ways to begin. A block also returns to it if the
+Semantics are exactly those of the interpreter (cpu.py). What is rare or has side effects is left to it: accesses to
+registers, instructions that read or write the whole status byte, and loops that wait. A block also returns to it if the
 frame could end, or an interrupt could begin, before the block's last instruction.
 
 Blocks that jump to each other are one function, and RTS returns to the loop of `run`, which looks up the function of
