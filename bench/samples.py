@@ -52,7 +52,8 @@ PRIORITIZED = ("prioritized", ()), ("uniform", ("--no-prioritized-replay",))
 CURRICULUM = ("curriculum", ("--curriculum",)), ("none", ())
 # Tetris before afterstates: the agent of the stored results
 TETRIS = (
-    "--game", "tetris", "--board", "7x14", "--no-afterstates", "--max-pieces", "400", "--parallel-envs", "64",
+    "--game", "tetris", "--board", "7x14", "--no-afterstates", "--reward", "lines", "--max-pieces", "400",
+    "--parallel-envs", "64",
     "--gamma", "0.97", "--n-step", "3", "--replay-ratio", "4", "--batch-size", "256", "--learning-rate", "5e-4",
     "--sync-every", "250", "--tau", "1", "--double-q", "--prioritized-replay", "--epsilon", "0.4",
     "--epsilon-steps", "100000", "--burnin", "5000", "--eval-every", "20000", "--eval-episodes", "100",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from engine.envs.boards.afterboards import draw_afterboards
 from engine.envs.boards.tetris import PADDING, PIECES, boxes, clear_lines, placements, put
 
 
@@ -88,14 +89,14 @@ class AfterstateQNetwork(nn.Module):
             actions = every.repeat(len(columns))
         else:
             games, actions = (legal & (canonical == every)).nonzero(as_tuple=True)
-        found = self._value_of(columns[games], piece[games], actions)
+        found = self._value_of(columns, games, piece[games], actions)
         q = found.new_zeros(len(columns), self._actions).index_put((games, actions), found)
         return q.gather(1, canonical) * legal
 
     def of_actions(self, obs: Tensor, actions: Tensor) -> Tensor:
         """Q-values float32 [batch] of one action int64 [batch] per observation."""
         columns, piece, _ = self._read(obs)
-        return self._value_of(columns, piece, actions)
+        return self._value_of(columns, torch.arange(len(columns), device=obs.device), piece, actions)
 
     def _read(self, obs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Columns as in `TetrisLanes`, int32 [batch, width + PADDING]; pieces, int64 [batch]; and the planes."""
@@ -106,13 +107,25 @@ class AfterstateQNetwork(nn.Module):
         distance = torch.cdist(box, self._codes)
         return columns, distance.argmin(1), planes
 
-    def _value_of(self, columns: Tensor, piece: Tensor, actions: Tensor) -> Tensor:
-        index = piece * self._actions + actions
-        placed = put(columns, self._cell_columns[index], self._cell_rows[index], self._one, self._to_bottom)
-        after, lines = clear_lines(placed, self._board, self._one)
+    def _value_of(self, columns: Tensor, games: Tensor, piece: Tensor, actions: Tensor) -> Tensor:
+        """Q-values float32 [boards] of `actions` with `piece` in `games`, int64 [boards]; columns: of all games."""
+        placed = piece * self._actions + actions
+        after, lines = self._after(columns, games, placed)
+        return self.gains[lines] + self.gamma * self.value(after.to(self.value.last.weight.dtype))
+
+    def _after(self, columns: Tensor, games: Tensor, placed: Tensor) -> tuple[Tensor, Tensor]:
+        """The boards after placements, as `BoardValue` sees them, and the lines that they clear, int64 [boards]."""
+        if columns.device.type == "cpu":
+            planes = torch.empty((len(games), 2, self._height, self._width))
+            lines = torch.empty(len(games), dtype=torch.int64)
+            tables = (self._cell_columns.numpy(), self._cell_rows.numpy())
+            draw_afterboards(columns.numpy(), games.numpy(), placed.numpy(), *tables, planes.numpy(), lines.numpy())
+            return planes, lines
+        cells = (self._cell_columns[placed], self._cell_rows[placed])
+        after, cleared = clear_lines(put(columns[games], *cells, self._one, self._to_bottom), self._board, self._one)
         after = after[:, : self._width]
-        seen = torch.stack((after, -(after & -after)), 1)[:, :, None] & self._bits[:, None] != 0
-        return self.gains[lines[:, 0]] + self.gamma * self.value(seen.to(self.value.last.weight.dtype))
+        planes = torch.stack((after, -(after & -after)), 1)[:, :, None] & self._bits[:, None] != 0
+        return planes, cleared[:, 0]
 
 
 def first_equal(width: int) -> Tensor:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from engine.agents.afterstates import AfterstateQNetwork
+from engine.agents.paths import PathsQNetwork
 from engine.config.run_config import RunConfig
 from engine.envs.factory import tetris_gains
 from engine.envs.vec_env import Spec
@@ -45,7 +46,7 @@ def _grid(channels: int) -> nn.Sequential:
 
 
 TORSOS: dict[str, Callable[[int], nn.Sequential]] = {"nature": _nature, "small": _small, "grid": _grid}
-NETWORKS = (*TORSOS, "columns", "afterstates")
+NETWORKS = (*TORSOS, "columns", "afterstates", "paths")
 _PIECE_PLANE, _BOX = 2, 4  # the plane in which Tetris shows the piece, and the side of its box
 
 
@@ -152,6 +153,8 @@ def make_network(name: str, stack: int, frame_shape: tuple[int, ...], actions: i
         return ColumnsQNetwork(stack, frame_shape, actions)
     if name == "afterstates":
         return AfterstateQNetwork(frame_shape)
+    if name == "paths":
+        return PathsQNetwork(frame_shape)
     return DuelingQNetwork(stack, frame_shape, actions, name)
 
 

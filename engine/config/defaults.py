@@ -24,10 +24,25 @@ _BOARD_DEFAULTS: dict[str, Any] = {
     "eval_episodes": 100,
 }
 _GAME_DEFAULTS: dict[str, dict[str, Any]] = {
-    "snake": {"board": "12x12", "reward": "fruits", **_BOARD_DEFAULTS},
+    "snake": {
+        "board": "12x12",
+        "reward": "fruits",
+        "paths": True,
+        **_BOARD_DEFAULTS,
+        "replay_ratio": 1.0,
+        "batch_size": 64,
+        "sync_every": 1,
+        "tau": 0.005,
+        "prioritized_replay": False,
+        "epsilon": 0.1,  # a long snake does not survive many wrong moves
+        "epsilon_steps": 20_000,
+        "burnin": 3_000,
+        "eval_every": 400_000,
+        "eval_episodes": 50,
+    },
     "tetris": {
         "board": "10x20",
-        "reward": "lines",
+        "reward": "cells",  # squares of lines, as in `lines`, make the agent stack too high
         "max_pieces": 2_500,  # a thousand lines
         "afterstates": True,
         **_BOARD_DEFAULTS,

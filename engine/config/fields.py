@@ -15,7 +15,7 @@ from engine.errors import UserError
 GAMES = ("mario", "snake", "tetris")
 BOARD_GAMES = ("snake", "tetris")
 RUNNERS = ("single", "parallel", "ddp", "apex")
-REWARDS = {"mario": ("progress", "classic"), "snake": ("fruits",), "tetris": ("lines", "jumanji")}
+REWARDS = {"mario": ("progress", "classic"), "snake": ("fruits",), "tetris": ("cells", "lines", "jumanji")}
 AUTO = 0
 """Stands for the batch size `auto`: chosen by a short benchmark when the run starts."""
 

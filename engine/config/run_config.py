@@ -96,7 +96,8 @@ class RunConfig:
         {
             "mario": "progress, or classic (as in gym-super-mario-bros 7.4)",
             "snake": "fruits",
-            "tetris": "lines (1 + width x lines^2 per piece) or jumanji (0, 40, 100, 300 or 1200 for 0 to 4 lines)",
+            "tetris": "per piece: cells (1 + cells cleared), lines (1 + width x lines^2), or jumanji (0, 40, 100, 300 "
+            "or 1200 for 0 to 4 lines)",
         },
         metavar="NAME",
     )
@@ -204,6 +205,12 @@ class RunConfig:
         "learning",
         "value a placement by its reward and the board that it leaves, rather than from board and piece",
         games=("tetris",),
+    )
+    paths: bool = option(
+        False,
+        "learning",
+        "show the network the board from the head, and how soon each move lets the snake reach each cell",
+        games=("snake",),
     )
     initial_policy: str | None = option(
         None,
@@ -402,7 +409,9 @@ class RunConfig:
         """The network, one of `engine.agents.networks.NETWORKS`; board games have one each."""
         if self.game == "tetris":
             return "afterstates" if self.afterstates else "columns"
-        return "grid" if self.game == "snake" else self.network
+        if self.game == "snake":
+            return "paths" if self.paths else "grid"
+        return self.network
 
     @property
     def replay_in_files(self) -> bool:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from engine.envs.boards.lanes import BoardLanes
 
 _BOARD_OPTIONS = ("board", "reward", "pieces", "max_pieces", "death_penalty")
-_TETRIS_SCALES = {"lines": 0.1, "jumanji": 0.01}
+_TETRIS_SCALES = {"cells": 0.1, "lines": 0.1, "jumanji": 0.01}
 """Reward scales for the agent, which keep Q-values within tens."""
 
 

@@ -33,7 +33,7 @@ PIECES = (
 PADDING = 3  # columns to the right of the board that a box may overlap
 PLANES = 4
 ROTATIONS = 4
-REWARDS = ("lines", "jumanji")
+REWARDS = ("cells", "lines", "jumanji")
 LINE_REWARDS = (0.0, 40.0, 100.0, 300.0, 1200.0)  # Jumanji's
 PRESETS: dict[str, dict[str, Any]] = {
     "jumanji": {"height": 10, "width": 10, "reward": "jumanji"},
@@ -59,8 +59,8 @@ class TetrisLanes(TensorLanes):
     Args:
         lanes: number of games.
         height, width: size of the board, in cells.
-        reward: `lines`: 1 + width * (lines cleared)^2 for every piece placed; `jumanji`: 0, 40, 100, 300 or 1200 for
-            0 to 4 lines. An illegal action gives 0.
+        reward: for every piece placed; `cells`: 1 + the number of cells cleared; `lines`: 1 + width * (lines
+            cleared)^2; `jumanji`: 0, 40, 100, 300 or 1200 for 0 to 4 lines. An illegal action gives 0.
         bag: whether pieces are drawn from bags of all seven; otherwise each is drawn independently.
         time_limit: maximum number of steps of an episode.
         truncate: whether the time limit truncates episodes. Jumanji terminates them, although no plane shows the time.
@@ -268,7 +268,9 @@ class TetrisLanes(TensorLanes):
 
 def gains(reward: str, width: int) -> Sequence[float]:
     """The reward of a placement that clears 0 to 4 lines. reward: one of `REWARDS`."""
-    return LINE_REWARDS if reward == "jumanji" else [1.0 + width * lines**2 for lines in range(5)]
+    if reward == "jumanji":
+        return LINE_REWARDS
+    return [1.0 + width * lines ** (1 if reward == "cells" else 2) for lines in range(5)]
 
 
 def put(columns: Tensor, column: Tensor, row: Tensor, bit: Tensor, to_bottom: Tensor) -> Tensor:

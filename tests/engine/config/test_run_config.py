@@ -98,7 +98,7 @@ def test_toml_round_trip_keeps_every_field() -> None:
 
 def test_a_game_has_defaults_of_its_own_and_they_are_kept() -> None:
     config = make_plan(parse("--game", "tetris", "--gamma", "0.5")).config
-    assert (config.board, config.reward, config.gamma) == ("10x20", "lines", 0.5)
+    assert (config.board, config.reward, config.gamma) == ("10x20", "cells", 0.5)
     stored = tomllib.loads(config.to_toml())
     assert "stage" not in stored and "death_penalty" not in stored
     assert make_config(stored) == config

@@ -86,7 +86,10 @@ def test_games_equal_those_of_a_plain_model(options: dict[str, Any], steps: int)
 
 
 @pytest.mark.parametrize("lines", [0, 1, 2, 3, 4])
-@pytest.mark.parametrize(("reward", "gains"), [("lines", (1, 8, 29, 64, 113)), ("jumanji", (0, 40, 100, 300, 1200))])
+@pytest.mark.parametrize(
+    ("reward", "gains"),
+    [("cells", (1, 8, 15, 22, 29)), ("lines", (1, 8, 29, 64, 113)), ("jumanji", (0, 40, 100, 300, 1200))],
+)
 def test_reward_is_by_lines(lines: int, reward: str, gains: tuple[int, ...]) -> None:
     lanes = TetrisLanes(1, reward=reward)
     state = lanes.state()

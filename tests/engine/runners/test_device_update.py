@@ -32,6 +32,7 @@ SHAPES: dict[str, tuple[int, tuple[int, ...], int]] = {
     "grid": (1, (5, 9, 9), 0),
     "columns": (1, (5, 8, 5), 20),
     "afterstates": (1, (4, 8, 5), 20),
+    "paths": (1, (5, 9, 9), 0),
 }
 """Stack, shape of a frame, and number of actions in masks."""
 NEVER_WAITING = [network for network in NETWORKS if network != "afterstates"]

@@ -14,7 +14,7 @@ from engine.runs.checkpoints import POLICY_FILE
 from tests.support.program import json_lines, run_program
 
 SHORT = ("--burnin", "200", "--batch-size", "128", "--sync-every", "7", "--seed", "5",
-         "--checkpoint-replay", "--buffer-size", "2000")  # fmt: skip
+         "--replay-ratio", "4", "--checkpoint-replay", "--buffer-size", "2000")  # fmt: skip
 GAMES = {  # with --no-amp, because what is faster is measured anew
     "mario": ("--parallel-envs", "8", "--epsilon-steps", "2000", "--start-states", "0.5", "--no-amp"),
     "mario on nes-py": (
