@@ -28,11 +28,13 @@ _GAME_DEFAULTS: dict[str, dict[str, Any]] = {
         "board": "12x12",
         "reward": "fruits",
         "paths": True,
+        "late_starts": 0.3,
         **_BOARD_DEFAULTS,
         "replay_ratio": 1.0,
         "batch_size": 64,
         "sync_every": 1,
         "tau": 0.005,
+        "policy_tau": 0.0007,
         "prioritized_replay": False,
         "epsilon": 0.1,  # a long snake does not survive many wrong moves
         "epsilon_steps": 20_000,

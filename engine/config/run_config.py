@@ -193,6 +193,15 @@ class RunConfig:
         games=("mario",),
     )
 
+    late_starts: float = option(
+        0.0,
+        "environment",
+        "share of episodes that begin late in a game, with a long snake; neither counted nor evaluated",
+        low=0.0,
+        high=0.9,
+        games=("snake",),
+    )
+
     network: str = option(
         "small",
         "learning",

@@ -47,7 +47,8 @@ def make_lanes(
     """
     if config.game != "mario":
         options = {name: getattr(config, name) for name in _BOARD_OPTIONS}
-        return _make_boards(config.game, lanes, seed=seed, device=device, **options)
+        late_starts = 0.0 if once else config.late_starts
+        return _make_boards(config.game, lanes, seed=seed, device=device, late_starts=late_starts, **options)
     rom = None if config.rom is None else Path(config.rom)
     task = make_eval_task(config) if once else make_task(config)
     ends_at_loops = config.reward == "progress" and not once and not task.whole_game
@@ -188,6 +189,7 @@ def _make_boards(
     pieces: str,
     death_penalty: float,
     max_pieces: int = RunConfig.max_pieces,
+    late_starts: float = 0.0,
     device: torch.device | None = None,
     frame_size: tuple[int, int] | None = None,
 ) -> BoardLanes:
@@ -203,9 +205,11 @@ def _make_boards(
             lanes,
             height=height,
             width=width,
+            time_limit=500_000,  # hunger ends an episode long before
             truncate=True,
             stall_limit=2 * height * width,
             death_penalty=death_penalty,
+            late_starts=late_starts,
             seed=seed,
             device=where,
         )

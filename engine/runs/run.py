@@ -18,6 +18,7 @@ from typing import Annotated, BinaryIO
 import msgspec
 import psutil
 
+from engine.config.defaults import defaults
 from engine.config.reading import load_toml, make_config
 from engine.config.run_config import RunConfig
 from engine.errors import UserError
@@ -208,7 +209,15 @@ def utf8_path(path: Path) -> Path:
 
 
 def read_config(path: Path) -> RunConfig:
-    return make_config(load_toml(path), str(path))
+    """The options of a run.
+
+    Its file names all that there were. So one that is missing is newer than the run, and does not take the game's
+    default, with which the run's weights may not fit.
+    """
+    options = load_toml(path)
+    usual = defaults(options.get("game", RunConfig.game), options.get("runner", RunConfig.runner))
+    newer = {name: getattr(RunConfig, name) for name in usual if name not in options}
+    return make_config({**newer, **options}, str(path))
 
 
 def path_digest(path: Path) -> str:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import torch
@@ -39,6 +38,7 @@ class TensorStep:
     returns: Tensor  # float32 [lanes], sum of the episode's rewards so far, before any shaping
     lengths: Tensor  # int64 [lanes], environment steps of the episode so far
     score: Tensor  # int64 [lanes], fruits or lines of the episode so far
+    from_start: Tensor  # bool [lanes], the episode began at the start of the game, not late in one
 
 
 class TensorLanes:
@@ -48,7 +48,7 @@ class TensorLanes:
     overwritten in place.
     """
 
-    state_names: ClassVar[tuple[str, ...]]
+    state_names: tuple[str, ...]
     _masks: Tensor
 
     def __init__(self, lanes: int, device: torch.device | str, seed: int) -> None:

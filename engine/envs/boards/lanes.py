@@ -86,7 +86,7 @@ class BoardLanes:
         self._actions.copy_(torch.from_numpy(actions))
         self._step_board()
         numbers, masks = self._results()
-        rewards, terminated, truncated, returns, lengths, scores = numbers
+        rewards, terminated, truncated, returns, lengths, scores, from_start = numbers
         return VectorStep(
             frames=self._frames(self._taken.frames),
             final_frames=self._frames(self._taken.final_frames),
@@ -99,7 +99,7 @@ class BoardLanes:
             furthest=self._zeros,
             clears=self._zeros > 0,
             info=self._info,
-            from_start=self._zeros == 0,
+            from_start=from_start > 0,
             stages=self._nowhere,
             emulated=0,
             masks=masks[0] if self._masked else None,
@@ -112,17 +112,18 @@ class BoardLanes:
     def _step(self) -> None:
         """Take a step, and pack the results that the host reads into one tensor of bytes."""
         step = self._taken = self.board.step(self._actions)
-        numbers = (step.rewards * self._scale, step.terminated, step.truncated, step.returns, step.lengths, step.score)
+        found = (step.terminated, step.truncated, step.returns, step.lengths, step.score, step.from_start)
+        numbers = (step.rewards * self._scale, *found)
         results = [torch.stack([each.float() for each in numbers]).view(torch.uint8).flatten()]  # exact below 2^24
         if self._masked:
             results += [masks.view(torch.uint8).flatten() for masks in (step.masks, step.final_masks)]
         self._packed = torch.cat(results)
 
     def _results(self) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-        """The numbers [6, lanes] and masks [2, lanes, actions] of the step, by a single copy from the device."""
+        """The numbers [7, lanes] and masks [2, lanes, actions] of the step, by a single copy from the device."""
         packed = self._packed.cpu().numpy()
-        size = 6 * 4 * self.lanes
-        return packed[:size].view(np.float32).reshape(6, -1), packed[size:].view(np.bool_).reshape(2, self.lanes, -1)
+        size = 7 * 4 * self.lanes
+        return packed[:size].view(np.float32).reshape(7, -1), packed[size:].view(np.bool_).reshape(2, self.lanes, -1)
 
     def set_curriculum_level(self, level: float) -> None:
         if level == self._level:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from engine.envs.boards.game import TensorLanes, TensorStep, check_range, draw_cells
+from engine.envs.boards.late_starts import LateStarts
 
 MOVES = ((-1, 0), (0, 1), (1, 0), (0, -1))
 """Up, right, down, left as (row, column) offsets, in the order of Jumanji's actions."""
@@ -55,6 +56,8 @@ class SnakeLanes(TensorLanes):
         stall_limit: number of steps without fruit after which an episode is truncated; 0 for never. Greedy snakes may
             go in circles.
         death_penalty: subtracted from the reward when the snake leaves the board or bites itself.
+        late_starts: share of the episodes, except the first ones, that begin late in a game (`LateStarts`). Their
+            scores count the fruits that a snake of this length has eaten.
         seed: seed of all random decisions; the games also depend on the number of lanes and the kind of device.
         device: torch device of all tensors.
 
@@ -62,7 +65,7 @@ class SnakeLanes(TensorLanes):
     """
 
     actions = len(MOVES)
-    state_names = ("head", "tail", "fruit", "length", "clock", "meal", "born", "next", "masks")
+    state_names: tuple[str, ...] = ("head", "tail", "fruit", "length", "clock", "meal", "born", "next", "masks")
 
     def __init__(
         self,
@@ -74,6 +77,7 @@ class SnakeLanes(TensorLanes):
         truncate: bool = False,
         stall_limit: int = 0,
         death_penalty: float = 0.0,
+        late_starts: float = 0.0,
         seed: int = 0,
         device: torch.device | str = "cpu",
     ) -> None:
@@ -85,6 +89,8 @@ class SnakeLanes(TensorLanes):
         self.frame_shape = (PLANES, height, width)
         self.time_limit, self.truncate, self.stall_limit = time_limit, truncate, stall_limit
         self.death_penalty = death_penalty
+        self._late_starts = LateStarts(height, width).to(self.device) if late_starts else None
+        self._late_share = late_starts
         self.cells = cells = height * width
         beside = neighbours(height, width)
         here = torch.arange(cells)[:, None]
@@ -108,6 +114,9 @@ class SnakeLanes(TensorLanes):
         self._born = self._constant([0.0] * cells + [OUTSIDE]).repeat(lanes, 1)  # time when the head entered
         self._next = self._constant([0] * cells).repeat(lanes, 1)  # the cell that the head entered next
         self._masks = self._inside[self._head[:, 0]]
+        self._from_start = ~self._never.clone()
+        if late_starts:
+            self.state_names = (*self.state_names, "from_start")
         self.reset()
 
     def reset(self) -> Tensor:
@@ -162,7 +171,10 @@ class SnakeLanes(TensorLanes):
             loss = crashed * self.death_penalty
             rewards, returns = rewards - loss, returns - loss
 
+        from_start = self._from_start[:, 0].clone()
         frames = self._begin(ended, draw, (head, tail, fruit, length, clock), final_masks, final)
+        if self._late_starts is not None:
+            self._begin_late(self._late_starts, ended, frames)
         final.view(self.lanes, -1).scatter_(1, torch.cat((head, tail, fruit), 1).add_(self._planes), 255)
         return TensorStep(
             frames=frames,
@@ -175,6 +187,7 @@ class SnakeLanes(TensorLanes):
             returns=returns[:, 0],
             lengths=(clock - self._start_time)[:, 0].long(),
             score=score[:, 0].long(),
+            from_start=from_start,
         )
 
     def board(self, lane: int, action: int = 0) -> NDArray[np.uint8]:
@@ -210,6 +223,34 @@ class SnakeLanes(TensorLanes):
         marks = torch.cat((head, tail, fruit, head, head), 1).add_(self._first_planes)
         frames.view(self.lanes, -1).scatter_(1, marks, 255)
         return frames.view(self.lanes, *self.frame_shape)
+
+    def _begin_late(self, starts: LateStarts, ended: Tensor, frames: Tensor) -> None:
+        """Of the episodes that have just begun, where one has `ended` [lanes, 1], begin a share late in a game.
+
+        frames: their observations, uint8 [lanes, 5, height, width], drawn anew.
+        """
+        draw = self._draw(6)
+        late = ended & (draw[:, :1] < self._late_share)
+        boards = starts(draw[:, 1:])
+        length, cells = boards.length, self.cells
+        body = boards.places < length
+        born = torch.where(body, self._clock - length + 1 + boards.places, 0.0)
+        beside = self._beside[boards.head[:, 0]]
+        free = torch.nn.functional.pad(boards.places, (0, 1), value=1)  # of the body only the tail's cell, place 0
+        ahead = torch.nn.functional.pad(~body, (0, 1), value=False) | (free == 0)
+        for now, new in (
+            (self._head, boards.head), (self._tail, boards.tail), (self._fruit, boards.fruit),
+            (self._length, length.float()), (self._next, boards.onward), (self._masks, ahead.gather(1, beside)),
+        ):  # fmt: skip
+            torch.where(late, new, now, out=now)
+        self._born[:, :cells] = torch.where(late, born, self._born[:, :cells])
+        torch.where(ended, ~late, self._from_start, out=self._from_start)
+
+        order = ((boards.places + 1) * (self._white / length)).add_(self._ceil).to(torch.uint8) * body
+        at = torch.arange(cells, device=self.device)
+        marks = [at == cell for cell in (boards.head, boards.tail, boards.fruit)]
+        planes = torch.stack((body * 255, *(mark * 255 for mark in marks), order), 1).to(torch.uint8)
+        frames.copy_(torch.where(late[:, :, None, None], planes.view(frames.shape), frames))
 
 
 def neighbours(height: int, width: int) -> Tensor:

@@ -179,6 +179,7 @@ class TetrisLanes(TensorLanes):
             returns=returns[:, 0],
             lengths=clock[:, 0],
             score=score[:, 0],
+            from_start=~self._never[:, 0],
         )
 
     def set_shaping(self, weights: Sequence[float]) -> None:
