@@ -46,9 +46,10 @@ GROUND, FILLED, PIECE = (24, 26, 33), (86, 140, 235), (255, 170, 51)
 class TetrisLanes(TensorLanes):
     """Many games of Tetris, stepped together.
 
-    Actions are `rotation * width + column`. Observations are uint8 [lanes, 4, height, width], 0 or 255: the filled
+    Actions are `rotation * width + column`. Observations are uint8 [lanes, planes, height, width], 0 or 255: the filled
     cells; the cells at or below the highest filled cell of their column, which no piece can reach; the piece, in
-    rotation 0, in the upper left corner; and the legal actions, one row per rotation.
+    rotation 0, in the upper left corner; the legal actions, one row per rotation; and, if it is drawn beforehand, the
+    piece after the current one, in a fifth plane of the same kind as the third.
 
     `set_shaping` shapes the reward that the agent learns from; returns and scores are never shaped.
 
@@ -64,13 +65,14 @@ class TetrisLanes(TensorLanes):
         bag: whether pieces are drawn from bags of all seven; otherwise each is drawn independently.
         time_limit: maximum number of steps of an episode.
         truncate: whether the time limit truncates episodes. Jumanji terminates them, although no plane shows the time.
+        next_piece: whether the piece after the current one is drawn beforehand and shown.
         seed: seed of all random decisions; the games also depend on the number of lanes and the kind of device.
         device: torch device of all tensors.
 
     Raises `UserError` if an option is not accepted.
     """
 
-    state_names = ("columns", "piece", "left", "lines", "clock", "return", "masks")
+    state_names: tuple[str, ...] = ("columns", "piece", "left", "lines", "clock", "return", "masks")
 
     def __init__(
         self,
@@ -82,6 +84,7 @@ class TetrisLanes(TensorLanes):
         bag: bool = False,
         time_limit: int = 400,
         truncate: bool = False,
+        next_piece: bool = False,
         seed: int = 0,
         device: torch.device | str = "cpu",
     ) -> None:
@@ -92,9 +95,12 @@ class TetrisLanes(TensorLanes):
         if reward not in REWARDS:
             raise UserError(f"reward must be one of {', '.join(REWARDS)}, got {reward!r}")
         self.actions = ROTATIONS * width
-        self.frame_shape = (PLANES, height, width)
+        self.frame_shape = (PLANES + next_piece, height, width)
         self.height, self.width, self.bag = height, width, bag
         self.time_limit, self.truncate = time_limit, truncate
+        self._shows_next = next_piece
+        if next_piece:
+            self.state_names = (*self.state_names, "next")
         self._cell_columns, self._cell_rows, self._blocked = (table.to(self.device) for table in placements(width))
         self._pictures = piece_planes(height, width).to(self.device)  # uint8 [7, height * width]
         bags = range(1 << len(PIECES))
@@ -118,17 +124,22 @@ class TetrisLanes(TensorLanes):
         # columns: int32 [lanes, width + 3]; the others but the return: int64 [lanes, 1]
         self._columns = self._empty.repeat(lanes, width + PADDING)
         self._piece, self._left, self._lines, self._clock = (self._constant([0]).repeat(lanes, 1) for _ in range(4))
+        self._next = self._constant([0]).repeat(lanes, 1)  # stays 0 if the next piece is not drawn beforehand
         self._return = self._constant([0.0]).repeat(lanes, 1)
         self._masks = torch.zeros((lanes, self.actions), dtype=torch.bool, device=self.device)
         self.reset()
 
     def reset(self) -> Tensor:
         """Begin an episode in every lane; returns the first observations."""
-        draw = self._draw(2)
-        board = torch.zeros((self.lanes, PLANES, self.height * self.width), dtype=torch.uint8, device=self.device)
+        draw = self._draw_pieces()
+        board = torch.zeros(
+            (self.lanes, self.frame_shape[0], self.height * self.width), dtype=torch.uint8, device=self.device
+        )
+        piece, upcoming = (self._take(draw[:, nth : nth + 1], self._left)[0] for nth in range(2))
         now = (
             self._columns,
-            self._take(draw[:, :1], self._left)[0],
+            piece,
+            upcoming,
             self._left,
             self._lines,
             self._clock,
@@ -139,12 +150,13 @@ class TetrisLanes(TensorLanes):
 
     def step(self, actions: Tensor) -> TensorStep:
         """One step of all lanes with actions int64 [lanes], 0 to 4 * width - 1."""
-        draw = self._draw(2)  # for the next piece, and for the first piece of a new game
+        draw = self._draw_pieces()
         legal = self._masks.gather(1, actions.unsqueeze(1))
         columns, lines = clear_lines(
             self._place(torch.add(actions, self._piece[:, 0], alpha=self.actions)), self._board, self._bit
         )
-        piece, left = self._take(draw[:, :1], self._left)
+        drawn, left = self._take(draw[:, :1], self._left)
+        piece = self._next.clone() if self._shows_next else drawn
         packed = ((columns & self._four) << self._places).sum(1, keepdim=True)  # the first four rows
         final_masks = self._legal(piece, packed)
 
@@ -162,12 +174,13 @@ class TetrisLanes(TensorLanes):
             rewards = rewards + (self._count(columns) - self._count(self._columns)) @ self._shaping * legal
         score = self._lines + lines
 
-        final = torch.zeros((self.lanes, PLANES, self.height * self.width), dtype=torch.uint8, device=self.device)
+        planes = self.frame_shape[0]
+        final = torch.zeros((self.lanes, planes, self.height * self.width), dtype=torch.uint8, device=self.device)
         seen = torch.stack((columns, -(columns & -columns)), 1)[:, :, : self.width]  # from the first filled row down
         seen = (seen.unsqueeze(2) >> self._rows).bitwise_and_(self._bit).neg_()  # 0 or -1, which is 255 in uint8
         final[:, :2] = seen.view(self.lanes, 2, -1)
-        frames = self._begin(ended, draw, (columns, piece, left, score, clock, returns), packed, final)
-        self._show(final, piece, final_masks)
+        frames = self._begin(ended, draw, (columns, piece, drawn, left, score, clock, returns), packed, final)
+        self._show(final, piece, drawn, final_masks)
         return TensorStep(
             frames=frames,
             final_frames=final.view(frames.shape),
@@ -195,6 +208,10 @@ class TetrisLanes(TensorLanes):
             self._shaping = costs.to(self.device)
         else:
             self._shaping.copy_(costs)
+
+    def next_piece(self, lane: int) -> int | None:
+        """The index in `PIECES` of the piece after the current one; None if it is not drawn beforehand."""
+        return int(self._next[lane]) if self._shows_next else None
 
     def board(self, lane: int, action: int = 0) -> NDArray[np.uint8]:
         """A picture of a lane for people, uint8 [(height + 5) * 12, width * 12, 3].
@@ -225,6 +242,10 @@ class TetrisLanes(TensorLanes):
         bumps = (heights[:, 1:] - heights[:, :-1]).abs().sum(1)
         return torch.stack((height, height - filled.sum(1), bumps), 1).float()
 
+    def _draw_pieces(self) -> Tensor:
+        """Random numbers [lanes, 2 or 3]: for the piece to be drawn in this step, and for those of a new game."""
+        return self._draw(3 if self._shows_next else 2)
+
     def _take(self, draw: Tensor, left: Tensor) -> tuple[Tensor, Tensor]:
         """Draw the next pieces: pieces, and the pieces left in the bags as bits; int64 [lanes, 1] each."""
         if not self.bag:
@@ -238,24 +259,31 @@ class TetrisLanes(TensorLanes):
         """Legal actions, bool [lanes, actions]. packed: the boards' first four rows, packed as in `placements`."""
         return (self._blocked.index_select(0, piece[:, 0]) & (packed | self._wall)).bool().logical_not_()
 
-    def _show(self, planes: Tensor, piece: Tensor, masks: Tensor) -> None:
-        """Draw the piece and the legal actions in their planes of uint8 [lanes, 4, height * width]."""
+    def _show(self, planes: Tensor, piece: Tensor, upcoming: Tensor, masks: Tensor) -> None:
+        """Draw the pieces and the legal actions in their planes of uint8 [lanes, planes, height * width]."""
         planes[:, 2] = self._pictures.index_select(0, piece[:, 0])
         planes[:, 3, : self.actions] = masks.view(torch.uint8).neg()
+        if self._shows_next:
+            planes[:, 4] = self._pictures.index_select(0, upcoming[:, 0])
 
     def _begin(self, ended: Tensor, draw: Tensor, now: tuple[Tensor, ...], packed: Tensor, planes: Tensor) -> Tensor:
         """Begin an episode where one has `ended` [lanes, 1] and store `now` elsewhere; returns all observations.
 
-        now: columns, piece, left, lines, clock, return. packed: the first four rows. planes: uint8 [lanes, 4, cells],
-        in which only those of the board are drawn.
+        now: columns, piece, next piece, left, lines, clock, return. packed: the first four rows. planes: uint8 [lanes,
+        planes, cells], in which only those of the board are drawn.
         """
-        columns, piece, left, lines, clock, returns = now
+        columns, piece, upcoming, left, lines, clock, returns = now
         if self.bag:
-            new_piece, new_left = self._take(draw[:, 1:], self._full_bag)
+            new_piece, new_left = self._take(draw[:, 1:2], self._full_bag)
             torch.where(ended, new_piece, piece, out=self._piece)
+            if self._shows_next:
+                new_next, new_left = self._take(draw[:, 2:], new_left)
+                torch.where(ended, new_next, upcoming, out=self._next)
             torch.where(ended, new_left, left, out=self._left)
-        else:
-            self._piece.copy_(piece)  # drawn independently, so a new episode may begin with it as well
+        else:  # drawn independently, so a new episode may begin with them as well
+            self._piece.copy_(piece)
+            if self._shows_next:
+                self._next.copy_(upcoming)
         continues = (~ended).view(torch.uint8)
         torch.where(ended, self._empty, columns, out=self._columns)
         torch.mul(lines, continues, out=self._lines)
@@ -263,7 +291,7 @@ class TetrisLanes(TensorLanes):
         torch.mul(returns, continues, out=self._return)
         self._masks.copy_(self._legal(self._piece, packed * continues))
         frames = planes * continues.unsqueeze(2)
-        self._show(frames, self._piece, self._masks)
+        self._show(frames, self._piece, self._next, self._masks)
         return frames.view(self.lanes, *self.frame_shape)
 
 

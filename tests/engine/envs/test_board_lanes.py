@@ -9,6 +9,8 @@ import pytest
 import torch
 
 from engine.config.reading import make_config
+from engine.envs.boards.lanes import BoardLanes
+from engine.envs.boards.tetris import TetrisLanes
 from engine.envs.factory import make_lanes
 from tests.support.devices import META, NoMixing, NoWaiting
 
@@ -63,6 +65,16 @@ def test_a_step_waits_only_for_the_packed_results(game: str) -> None:
                 ours._step()
     with pytest.raises(NotImplementedError, match="no data"):
         ours.step(np.zeros(LANES, np.int64))
+
+
+@pytest.mark.parametrize("bag", [False, True])
+def test_a_step_that_draws_the_next_piece_beforehand_waits_for_nothing(bag: bool) -> None:
+    ours = BoardLanes(TetrisLanes(LANES, bag=bag, next_piece=True), masked=True, reward_scale=1.0, tensors=True)
+    with NoWaiting():
+        ours._step()
+    move_to_meta(ours)
+    with NoMixing():
+        ours._step()
 
 
 def test_changing_the_shaping_moves_no_tensor() -> None:

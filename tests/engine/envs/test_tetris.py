@@ -17,10 +17,10 @@ from tests.support.games.players import mostly_legal, steady_drops
 from tests.support.games.tetris_oracle import BOXES, TetrisOracle
 
 
-def pieces(frames: np.ndarray) -> np.ndarray:
+def pieces(frames: np.ndarray, plane: int = 2) -> np.ndarray:
     """The piece in each lane's plane, int64 [lanes]."""
-    boxes = frames[:, 2, :4, :4] > 0
-    assert not (frames[:, 2, 4:].any() or frames[:, 2, :, 4:].any())
+    boxes = frames[:, plane, :4, :4] > 0
+    assert not (frames[:, plane, 4:].any() or frames[:, plane, :, 4:].any())
     same = (boxes[:, None] == BOXES[None, :, 0]).all((2, 3))
     assert (same.sum(1) == 1).all()
     return same.argmax(1)
@@ -47,28 +47,31 @@ def assert_equal_steps(ours: list[TensorStep], theirs: list[TensorStep]) -> None
         ({"time_limit": 12, "truncate": True, "bag": True}, 150),
         ({"height": 4, "width": 4}, 200),
         ({"height": 26, "width": 12, "time_limit": 90}, 100),
+        ({"height": 6, "width": 5, "next_piece": True}, 200),
+        ({"time_limit": 30, "truncate": True, "bag": True, "next_piece": True}, 150),
     ],
-    ids=["default", "jumanji", "standard", "truncate", "4x4", "large"],
+    ids=["default", "jumanji", "standard", "truncate", "4x4", "large", "next", "next of bag"],
 )
 def test_games_equal_those_of_a_plain_model(options: dict[str, Any], steps: int) -> None:
     lanes = TetrisLanes(6, seed=3, **options)
-    _, height, width = lanes.frame_shape
-    known = {"reward": "lines", "time_limit": 400, "truncate": False, **options}
+    planes, height, width = lanes.frame_shape
+    last = planes - 1 if lanes.next_piece(0) is not None else 2  # the plane of the piece that was drawn last
+    known = {"reward": "lines", "time_limit": 400, "truncate": False, "next_piece": False, **options}
     known = {name: value for name, value in known.items() if name not in ("bag", "height", "width")}
     models = [TetrisOracle(height, width, **known) for _ in range(lanes.lanes)]
     frames, masks = lanes.reset().numpy(), lanes.masks.numpy()
-    for model, piece in zip(models, pieces(frames), strict=True):
-        model.begin(piece)
+    for model, *begun in zip(models, pieces(frames), pieces(frames, last), strict=True):
+        model.begin(*begun)
     assert all(np.array_equal(model.planes(), frame) for model, frame in zip(models, frames, strict=True))
     rng, ended, cleared = np.random.default_rng(0), 0, 0
     for _ in range(steps):
         actions = steady_drops(rng, frames, masks)
         step = lanes.step(torch.from_numpy(actions))
         frames, masks = step.frames.numpy(), step.masks.numpy()
-        came, begun = pieces(step.final_frames.numpy()), pieces(frames)
+        drawn, first, second = pieces(step.final_frames.numpy(), last), pieces(frames), pieces(frames, last)
         for lane, model in enumerate(models):
             before = model.lines
-            reward, terminated, truncated = model.step(int(actions[lane]), came[lane])
+            reward, terminated, truncated = model.step(int(actions[lane]), drawn[lane])
             assert np.array_equal(model.planes(), step.final_frames[lane].numpy())
             assert np.array_equal(model.mask, step.final_masks[lane].numpy())
             assert (terminated, truncated) == (bool(step.terminated[lane]), bool(step.truncated[lane]))
@@ -78,7 +81,7 @@ def test_games_equal_those_of_a_plain_model(options: dict[str, Any], steps: int)
             cleared += model.lines > before
             if terminated or truncated:
                 ended += 1
-                model.begin(begun[lane])
+                model.begin(first[lane], second[lane])
             assert np.array_equal(model.planes(), frames[lane])
             assert np.array_equal(model.mask, masks[lane])
     assert ended
@@ -127,8 +130,34 @@ def test_bags_hold_every_piece_once() -> None:
 
 
 @pytest.mark.parametrize("bag", [False, True])
-def test_pieces_are_equally_likely(bag: bool) -> None:
-    lanes = TetrisLanes(4096, bag=bag, seed=4)
+def test_the_piece_that_is_shown_as_next_comes_next(bag: bool) -> None:
+    lanes = TetrisLanes(64, height=8, bag=bag, next_piece=True, seed=2)
+    rng, frames, ended, bags = np.random.default_rng(0), lanes.reset().numpy(), 0, [[] for _ in range(64)]
+    for _ in range(100):
+        shown = pieces(frames, 4)
+        assert [lanes.next_piece(lane) for lane in range(64)] == shown.tolist()
+        for came, piece in zip(bags, pieces(frames), strict=True):
+            came[:] = [*came, piece] if len(came) < 7 else [piece]
+        step = lanes.step(torch.from_numpy(mostly_legal(rng, lanes.masks.numpy(), 0.05)))
+        assert np.array_equal(pieces(step.final_frames.numpy()), shown)
+        frames = step.frames.numpy()
+        for lane in torch.nonzero(step.terminated)[:, 0].tolist():
+            ended += 1
+            bags[lane] = []
+        assert not bag or all(len(set(came)) == len(came) for came in bags)
+    assert ended > 100
+
+
+def test_states_without_a_next_piece_have_no_trace_of_it() -> None:
+    plain, known = TetrisLanes(4), TetrisLanes(4, next_piece=True)
+    assert plain.next_piece(0) is None and plain.frame_shape == (4, 14, 7)
+    assert set(known.state()) - set(plain.state()) == {"next"}
+
+
+@pytest.mark.parametrize("bag", [False, True])
+@pytest.mark.parametrize("next_piece", [False, True])
+def test_pieces_are_equally_likely(bag: bool, next_piece: bool) -> None:
+    lanes = TetrisLanes(4096, bag=bag, next_piece=next_piece, seed=4)
     frames = lanes.reset().numpy()
     found = [pieces(frames)]
     for _ in range(4):
@@ -145,9 +174,9 @@ def test_a_seed_makes_games_repeatable_and_another_one_different() -> None:
     assert not all(torch.equal(ours.frames, theirs.frames) for ours, theirs in zip(one, other, strict=True))
 
 
-@pytest.mark.parametrize("bag", [False, True])
-def test_a_saved_state_continues_exactly(bag: bool) -> None:
-    lanes, other = TetrisLanes(16, bag=bag, seed=1), TetrisLanes(16, bag=bag, seed=2)
+@pytest.mark.parametrize("options", [{}, {"bag": True}, {"bag": True, "next_piece": True}])
+def test_a_saved_state_continues_exactly(options: dict[str, Any]) -> None:
+    lanes, other = (TetrisLanes(16, seed=seed, **options) for seed in (1, 2))
     play(lanes, 100)
     saved = lanes.state()
     went_on = play(lanes, 100, seed=1)

@@ -1,4 +1,4 @@
-"""Tetris on a grid of cells: one game, no tensors. The caller decides which piece comes next."""
+"""Tetris on a grid of cells: one game, no tensors. The caller decides which pieces come."""
 
 from __future__ import annotations
 
@@ -11,15 +11,20 @@ BOXES = np.array([[[[c == "#" for c in row] for row in box.split("|")] for box i
 
 
 class TetrisOracle:
-    """A game; `grid` is bool [height + 3, width + 3], because boxes may extend over the bottom and the right edge."""
+    """A game; `grid` is bool [height + 3, width + 3], because boxes may extend over the bottom and the right edge.
 
-    def __init__(self, height: int, width: int, *, reward: str, time_limit: int, truncate: bool) -> None:
-        self.height, self.width = height, width
+    With `next_piece`, the caller gives the piece after the current one, and `step` makes it the current one.
+    """
+
+    def __init__(
+        self, height: int, width: int, *, reward: str, time_limit: int, truncate: bool, next_piece: bool
+    ) -> None:
+        self.height, self.width, self.shows_next = height, width, next_piece
         self.reward, self.time_limit, self.truncate = reward, time_limit, truncate
 
-    def begin(self, piece: int) -> None:
+    def begin(self, piece: int, upcoming: int) -> None:
         self.grid = np.zeros((self.height + 3, self.width + 3), bool)
-        self.piece, self.steps, self.lines, self.total = piece, 0, 0, 0.0
+        self.piece, self.upcoming, self.steps, self.lines, self.total = piece, upcoming, 0, 0, 0.0
         self.mask = self.legal()
 
     def fits(self, box: NDArray[np.bool_], y: int, x: int) -> bool:
@@ -36,8 +41,8 @@ class TetrisOracle:
             found += [x + right < self.width and self.fits(swept, 0, x) for x in range(self.width)]
         return np.array(found)
 
-    def step(self, action: int, next_piece: int) -> tuple[float, bool, bool]:
-        """Reward, terminated, truncated."""
+    def step(self, action: int, drawn: int) -> tuple[float, bool, bool]:
+        """Reward, terminated, truncated. drawn: the piece that comes after the known ones."""
         legal = bool(self.mask[action])
         (turn, x), y = divmod(action, self.width), 0
         box = BOXES[self.piece][turn]
@@ -49,7 +54,7 @@ class TetrisOracle:
         lines = int(full.sum())
         self.grid = np.concatenate((np.zeros((lines, self.width + 3), bool), self.grid[~full]))
         reward = (LINE_REWARDS[lines] if self.reward == "jumanji" else 1.0 + self.width * lines**2) * legal
-        self.piece = next_piece
+        self.piece, self.upcoming = (self.upcoming if self.shows_next else drawn), drawn
         self.mask = self.legal()
         self.steps += 1
         self.lines += lines
@@ -58,9 +63,11 @@ class TetrisOracle:
         return (reward, over, late and not over) if self.truncate else (reward, over or late, False)
 
     def planes(self) -> NDArray[np.uint8]:
-        planes = np.zeros((4, self.height, self.width), bool)
+        planes = np.zeros((4 + self.shows_next, self.height, self.width), bool)
         planes[0] = self.grid[: self.height, : self.width]
         planes[1] = np.logical_or.accumulate(planes[0], axis=0)
         planes[2, :4, :4] = BOXES[self.piece][0]
         planes[3, :4] = self.mask.reshape(4, self.width)
+        if self.shows_next:
+            planes[4, :4, :4] = BOXES[self.upcoming][0]
         return planes * np.uint8(255)
