@@ -13,15 +13,20 @@ from torch import Tensor, nn
 from engine.envs.boards.afterboards import draw_afterboards
 from engine.envs.boards.tetris import PADDING, PIECES, boxes, clear_lines, placements, put
 
+_PIECE, _NEXT = 2, 4  # planes of an observation that show pieces
+_FLAT = 2  # number of layers after which the features have the shape [batch, channels, width]
+
 
 class BoardValue(nn.Module):
     """The value of boards, float32 [batch], from planes float [batch, 2, height, width] of 0 and 1.
 
-    The first layer sees whole columns with one neighbour on either side.
+    The first layer sees whole columns with one neighbour on either side. If the next piece is known, it is added to
+    the features of every column.
     """
 
-    def __init__(self, height: int, width: int, channels: int = 32, hidden: int = 64) -> None:
+    def __init__(self, height: int, width: int, channels: int = 32, hidden: int = 64, *, next_piece: bool) -> None:
         super().__init__()
+        self.piece = nn.Embedding(len(PIECES), channels) if next_piece else None
         self.layers = nn.Sequential(
             nn.Conv2d(2, channels, (height, 3), padding=(0, 1)), nn.Flatten(2), nn.ReLU(inplace=True),
             nn.Conv1d(channels, channels, 3, padding=1), nn.ReLU(inplace=True),
@@ -29,21 +34,25 @@ class BoardValue(nn.Module):
         )  # fmt: skip
         self.last = nn.Linear(hidden, 1)
 
-    def forward(self, planes: Tensor) -> Tensor:
-        features = self.layers(planes)
+    def forward(self, planes: Tensor, piece: Tensor | None) -> Tensor:
+        """piece: the next one of each board, int64 [batch], if it is known."""
+        columns = self.layers[:_FLAT](planes)
+        if self.piece is not None:
+            columns = columns + self.piece(piece)[:, :, None]
+        features = self.layers[_FLAT:](columns)
         with torch.autocast(planes.device.type, enabled=False):
             value: Tensor = self.last(features.float()).squeeze(1)
         return value
 
 
 class AfterstateQNetwork(nn.Module):
-    """Q-values float32 [batch, actions] from observations [batch, 1, 4, height, width] of `TetrisLanes`; 0 for illegal
-    actions.
+    """Q-values float32 [batch, actions] from observations [batch, 1, planes, height, width] of `TetrisLanes`; 0 for
+    illegal actions. If they show the next piece, boards are valued together with it.
 
     `set_rewards` comes before training; its numbers are saved with the weights.
 
     Args:
-        frame_shape: (4, height, width).
+        frame_shape: (4 or, with the next piece, 5; height, width).
     """
 
     gains: Tensor  # float32 [5]
@@ -59,9 +68,10 @@ class AfterstateQNetwork(nn.Module):
 
     def __init__(self, frame_shape: tuple[int, ...]) -> None:
         super().__init__()
-        _, self._height, self._width = frame_shape
+        planes, self._height, self._width = frame_shape
         self._actions = 4 * self._width
-        self.value = BoardValue(self._height, self._width)
+        self._shows_next = planes > _NEXT
+        self.value = BoardValue(self._height, self._width, next_piece=self._shows_next)
         columns, rows, _ = placements(self._width)
         self.register_buffer("_cell_columns", columns, persistent=False)
         self.register_buffer("_cell_rows", rows, persistent=False)
@@ -80,7 +90,7 @@ class AfterstateQNetwork(nn.Module):
 
     def forward(self, obs: Tensor) -> Tensor:
         """See the class's docstring."""
-        columns, piece, planes = self._read(obs)
+        columns, piece, following, planes = self._read(obs)
         legal = planes[:, 3].flatten(1)[:, : self._actions] > 0
         canonical = self._first_equal[piece]
         every = torch.arange(self._actions, device=obs.device)
@@ -89,29 +99,34 @@ class AfterstateQNetwork(nn.Module):
             actions = every.repeat(len(columns))
         else:
             games, actions = (legal & (canonical == every)).nonzero(as_tuple=True)
-        found = self._value_of(columns, games, piece[games], actions)
+        found = self._value_of(columns, games, piece[games], None if following is None else following[games], actions)
         q = found.new_zeros(len(columns), self._actions).index_put((games, actions), found)
         return q.gather(1, canonical) * legal
 
     def of_actions(self, obs: Tensor, actions: Tensor) -> Tensor:
         """Q-values float32 [batch] of one action int64 [batch] per observation."""
-        columns, piece, _ = self._read(obs)
-        return self._value_of(columns, torch.arange(len(columns), device=obs.device), piece, actions)
+        columns, piece, following, _ = self._read(obs)
+        return self._value_of(columns, torch.arange(len(columns), device=obs.device), piece, following, actions)
 
-    def _read(self, obs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Columns as in `TetrisLanes`, int32 [batch, width + PADDING]; pieces, int64 [batch]; and the planes."""
+    def _read(self, obs: Tensor) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
+        """Columns as in `TetrisLanes`, int32 [batch, width + PADDING]; pieces and, if shown, the next ones, int64
+        [batch]; and the planes."""
         planes = obs.flatten(1, -3)
         filled = ((planes[:, 0] > 0) * self._bits[:, None]).sum(1, dtype=torch.int32)
         columns = torch.nn.functional.pad(filled, (0, PADDING)) | (-1 << self._height)
-        box = (planes[:, 2, :4, :4] > 0).flatten(1).float()
-        distance = torch.cdist(box, self._codes)
-        return columns, distance.argmin(1), planes
+        following = self._piece_in(planes[:, _NEXT]) if self._shows_next else None
+        return columns, self._piece_in(planes[:, _PIECE]), following, planes
 
-    def _value_of(self, columns: Tensor, games: Tensor, piece: Tensor, actions: Tensor) -> Tensor:
+    def _piece_in(self, plane: Tensor) -> Tensor:
+        return torch.cdist((plane[:, :4, :4] > 0).flatten(1).float(), self._codes).argmin(1)
+
+    def _value_of(
+        self, columns: Tensor, games: Tensor, piece: Tensor, following: Tensor | None, actions: Tensor
+    ) -> Tensor:
         """Q-values float32 [boards] of `actions` with `piece` in `games`, int64 [boards]; columns: of all games."""
         placed = piece * self._actions + actions
         after, lines = self._after(columns, games, placed)
-        return self.gains[lines] + self.gamma * self.value(after.to(self.value.last.weight.dtype))
+        return self.gains[lines] + self.gamma * self.value(after.to(self.value.last.weight.dtype), following)
 
     def _after(self, columns: Tensor, games: Tensor, placed: Tensor) -> tuple[Tensor, Tensor]:
         """The boards after placements, as `BoardValue` sees them, and the lines that they clear, int64 [boards]."""

@@ -15,4 +15,8 @@ def observation_layout(config: RunConfig) -> tuple[tuple[int, ...], int, int]:
         height, width = (int(side) for side in config.observation.split("x"))
         return (height, width), 4, 0
     width, height = (int(side) for side in (config.board or "").split("x"))
-    return ((4, height, width), 1, 4 * width) if config.game == "tetris" else ((5, height, width), 1, 0)
+    return (
+        ((4 + config.next_piece, height, width), 1, 4 * width)
+        if config.game == "tetris"
+        else ((5, height, width), 1, 0)
+    )

@@ -118,6 +118,9 @@ class RunConfig:
         choices=("uniform", "bag"),
         games=("tetris",),
     )
+    next_piece: bool = option(
+        False, "environment", "draw each piece one placement earlier and show it to the agent", games=("tetris",)
+    )
     max_pieces: int = option(
         400, "environment", "pieces after which a game is cut off", low=1, high=10_000_000, games=("tetris",)
     )

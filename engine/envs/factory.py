@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from engine.envs.boards.lanes import BoardLanes
 
-_BOARD_OPTIONS = ("board", "reward", "pieces", "max_pieces", "death_penalty")
+_BOARD_OPTIONS = ("board", "reward", "pieces", "max_pieces", "next_piece", "death_penalty")
 _TETRIS_SCALES = {"cells": 0.1, "lines": 0.1, "jumanji": 0.01}
 """Reward scales for the agent, which keep Q-values within tens."""
 
@@ -145,7 +145,7 @@ def lanes_of_policy(
 
 def boards_of_policy(metadata: Mapping[str, Any], lanes: int, *, seed: int) -> BoardLanes:
     """Board lanes for playing a policy, from its metadata, whose `board` must be one of `boards_of`."""
-    options = {name: metadata[name] for name in _BOARD_OPTIONS if name in metadata}  # old ones have no `max_pieces`
+    options = {name: metadata[name] for name in _BOARD_OPTIONS if name in metadata}  # old ones have not all
     frame_size = tuple(metadata["frame_shape"][-2:]) if "frame_shape" in metadata else None
     return _make_boards(metadata["game"], lanes, seed=seed, frame_size=frame_size, **options)
 
@@ -189,6 +189,7 @@ def _make_boards(
     pieces: str,
     death_penalty: float,
     max_pieces: int = RunConfig.max_pieces,
+    next_piece: bool = False,
     late_starts: float = 0.0,
     device: torch.device | None = None,
     frame_size: tuple[int, int] | None = None,
@@ -220,6 +221,7 @@ def _make_boards(
         width=width,
         reward=reward,
         bag=pieces == "bag",
+        next_piece=next_piece,
         time_limit=max_pieces,
         truncate=True,
         seed=seed,

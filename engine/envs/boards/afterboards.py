@@ -45,7 +45,7 @@ def draw_afterboards(
         for column in range(width):
             full &= after[column]
         lines[number] = 0
-        while full:
+        while full and lines[number] < 4:  # only boards that can't occur have more
             line = full & -full  # the highest
             full ^= line
             lines[number] += 1

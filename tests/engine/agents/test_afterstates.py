@@ -21,31 +21,36 @@ class Checksum(nn.Module):
         self.last = nn.Linear(1, 1)
         self.weights = torch.rand(2, height, width, generator=torch.Generator().manual_seed(0))
 
-    def forward(self, planes: Tensor) -> Tensor:
-        return (planes * self.weights).flatten(1).sum(1)
+    def forward(self, planes: Tensor, piece: Tensor | None) -> Tensor:
+        value = (planes * self.weights).flatten(1).sum(1)
+        return value if piece is None else value + 3 * piece
 
 
-def network_for(height: int, width: int, reward: str = "lines") -> AfterstateQNetwork:
-    network = AfterstateQNetwork((4, height, width))
+def network_for(height: int, width: int, reward: str = "lines", next_piece: bool = False) -> AfterstateQNetwork:
+    network = AfterstateQNetwork((4 + next_piece, height, width))
     network.set_rewards(list(gains(reward, width)), GAMMA)
     network.value = Checksum(height, width)  # type: ignore[assignment]
     return network
 
 
-@pytest.mark.parametrize(("height", "width", "reward"), [(20, 10, "lines"), (14, 7, "lines"), (6, 4, "jumanji")])
+@pytest.mark.parametrize(
+    ("height", "width", "reward", "next_piece"),
+    [(20, 10, "cells", False), (20, 10, "lines", True), (14, 7, "lines", False), (6, 4, "jumanji", False)],
+)
 def test_every_placement_has_its_reward_and_the_value_of_the_board_it_leaves(
-    height: int, width: int, reward: str
+    height: int, width: int, reward: str, next_piece: bool
 ) -> None:
-    env = TetrisLanes(256, height=height, width=width, reward=reward, seed=3)
-    network, chooser = network_for(height, width, reward), torch.Generator().manual_seed(1)
+    env = TetrisLanes(256, height=height, width=width, reward=reward, next_piece=next_piece, seed=3)
+    network, chooser = network_for(height, width, reward, next_piece), torch.Generator().manual_seed(1)
     frames = env.reset()
     compared = torch.zeros(7, 4 * width)
     for _ in range(60):
         q = network(frames[:, None])
         actions = torch.multinomial(env.masks.float(), 1, generator=chooser)
         pieces = env._piece[:, 0].clone()
+        following = torch.tensor([env.next_piece(lane) for lane in range(256)]) if next_piece else None
         step = env.step(actions[:, 0])
-        expected = step.rewards + GAMMA * network.value(step.final_frames[:, :2] / 255)
+        expected = step.rewards + GAMMA * network.value(step.final_frames[:, :2] / 255, following)
         # The observation after a lost game is that of the same board; only an illegal placement would be another one
         assert torch.allclose(q.gather(1, actions)[:, 0], expected, atol=1e-3)
         compared[pieces, actions[:, 0]] += 1
@@ -93,3 +98,11 @@ def test_rewards_are_saved_with_the_weights() -> None:
     again.load_state_dict(network.state_dict())
     frames = TetrisLanes(8, seed=0).reset()[:, None]
     assert torch.equal(again(frames), network(frames)) and again.gamma.item() == pytest.approx(0.9)
+
+
+def test_boards_that_cannot_occur_have_values_too() -> None:
+    """The start-up benchmark times random observations."""
+    random = torch.randint(0, 256, (32, 1, 4, 12, 6), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    network = AfterstateQNetwork((4, 12, 6))
+    for frames in (random, torch.full_like(random, 255)):
+        assert network(frames).isfinite().all()
