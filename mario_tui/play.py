@@ -37,12 +37,18 @@ from mario_tui.terminal.picture import BYTES_PER_S
 from mario_tui.terminal.safe_app import SafeApp
 from mario_tui.widgets.panels.game import GameView
 
-_BUTTONS = {
+_MOVES = {
     "left": joypad.LEFT, "right": joypad.RIGHT, "up": joypad.UP, "down": joypad.DOWN,
     "a": joypad.LEFT, "d": joypad.RIGHT, "w": joypad.UP, "s": joypad.DOWN,
-    "z": joypad.B, "x": joypad.A, "o": joypad.B, "p": joypad.A,
-    "enter": joypad.START, "tab": joypad.SELECT,
 }  # fmt: skip
+_BUTTONS = {
+    "mario": _MOVES | {
+        "z": joypad.B, "x": joypad.A, "o": joypad.B, "p": joypad.A, "enter": joypad.START, "tab": joypad.SELECT
+    },
+    "snake": _MOVES,
+    "tetris": _MOVES | {"x": joypad.A, "z": joypad.B, "space": joypad.START, "c": joypad.SELECT},
+}  # fmt: skip
+"""The keys of a person's buttons. Those of Tetris are `engine.commands.play_tetris`'s."""
 _BUTTON_NAMES = {
     "left": joypad.LEFT, "right": joypad.RIGHT, "up": joypad.UP, "down": joypad.DOWN,
     "A": joypad.A, "B": joypad.B, "start": joypad.START, "select": joypad.SELECT,
@@ -50,7 +56,7 @@ _BUTTON_NAMES = {
 _HELP = {
     "mario": "arrows or WASD: move   x or p: jump (A)   z or o: run, fire (B)   enter: start",
     "snake": "arrows or WASD: steer",
-    "tetris": "left, right: move   up: rotate   down or x: drop",
+    "tetris": "arrows or WASD: move   up, x, z: rotate   space: drop   c: hold   p: pause",
 }
 _SLOWEST, _FASTEST = 1 / 8, 8.0
 _STAGES_OF_WORLD = 4
@@ -97,7 +103,7 @@ class PlayApp(SafeApp[None]):
         for theme in themes.load_themes()[0]:
             self.register_theme(theme)
         self.theme = settings.theme if settings.theme in self.available_themes else themes.DEFAULT
-        self._keymap = _free_keys(settings.keys) if human else dict(settings.keys)
+        self._keymap = _free_keys(settings.keys, _BUTTONS[game]) if human else dict(settings.keys)
 
     def compose(self) -> ComposeResult:
         self._game = GameView(bytes_per_s=_HUMAN_BYTES_PER_S if self._human else BYTES_PER_S)
@@ -119,11 +125,9 @@ class PlayApp(SafeApp[None]):
     # ------------------------------------------------------------------------------------------ keys
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Stages are Mario's. A person's Tetris waits anyway, so it has neither pause nor speed."""
+        """Stages are Mario's."""
         if action in ("previous_stage", "next_stage", "previous_world", "next_world"):
             return self._game_name == "mario"
-        if action in ("toggle_pause", "step", "slower", "faster", "normal_speed"):
-            return not (self._human and self._game_name == "tetris")
         return super().check_action(action, parameters)
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
@@ -133,7 +137,7 @@ class PlayApp(SafeApp[None]):
                 yield SystemCommand(key.label, key.help, getattr(self, f"action_{key.action}"))
 
     def on_key(self, event: Key) -> None:
-        button = _BUTTONS.get(event.key.lower())
+        button = _BUTTONS[self._game_name].get(event.key.lower())
         if not self._human or button is None or len(self.screen_stack) > 1:
             return
         if self._game_name != "mario":
@@ -302,12 +306,12 @@ class PlayApp(SafeApp[None]):
             line.update(text)
 
 
-def _free_keys(keymap: Mapping[str, str]) -> dict[str, str]:
-    """The key map of a person, whose buttons can't be keys of anything else."""
+def _free_keys(keymap: Mapping[str, str], buttons: Mapping[str, int]) -> dict[str, str]:
+    """The key map of a person, whose `buttons` can't be keys of anything else."""
     free = {}
     for key in (*keys_in("play"), *keys_in("everywhere")):  # all, because Textual moves those of a key map to the end
         names = keymap.get(key.id, key.keys).split(",")
-        free[key.id] = ",".join(name for name in names if name.lower() not in _BUTTONS)
+        free[key.id] = ",".join(name for name in names if name.lower() not in buttons)
     return free
 
 
