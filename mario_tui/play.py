@@ -293,6 +293,7 @@ class PlayApp(SafeApp[None]):
         before, self._adopted = self._adopted, state
         if before is None or (before.episode, before.stage) != (state.episode, state.stage):
             self._episode, self._stage = state.episode, state.stage
+        self._game.names = state.actions
         self._game.show(frame)
         self._set_line("state", _state_text(state, self._next_step))
         memory = "  ".join(f"{name} {value}" for name, value in frame.info.items() if name != "flag_get")

@@ -20,6 +20,8 @@ from engine.agents.exploration import random_actions
 from engine.commands.play_tetris import TetrisPerson
 from engine.commands.recorder import PICTURES_PER_S
 from engine.config import joypad
+from engine.config.reading import make_config
+from engine.envs.actions import action_names
 from engine.envs.boards.lanes import BoardLanes
 from engine.envs.episode import EpisodeRecord, ended_episodes
 from engine.envs.factory import boards_of, boards_of_policy
@@ -52,6 +54,9 @@ class _Player(Protocol):
 
     def facts(self) -> dict[str, int]:
         """Values of the game to show beside the picture."""
+
+    def thought(self) -> Thought | None:
+        """The decision of a policy."""
 
 
 class BoardPolicy:
@@ -92,6 +97,9 @@ class BoardPolicy:
     def facts(self) -> dict[str, int]:
         return self._lanes.facts(0)
 
+    def thought(self) -> Thought:
+        return self._thought
+
 
 class SnakePerson:
     """A person playing Snake: it moves in the direction that was pressed last."""
@@ -116,6 +124,8 @@ class SnakePerson:
 
     def facts(self) -> dict[str, int]:
         return self._lanes.facts(0)
+
+    def thought(self) -> None: ...
 
 
 class BoardGame:
@@ -142,13 +152,14 @@ class BoardGame:
         boards = boards_of(self._metadata)
         board = boards[(episode - 1) % len(boards)]
         self._lanes = boards_of_policy({**self._metadata, "board": board}, 1, seed=seed)
+        self.actions = action_names(make_config({"game": self._metadata["game"], "board": board}))
         frames = self._lanes.reset()
         self._player = self._new_player(seed)
         self._player.observe(frames)
         self._clock, self._due = 0, 0.0 if self._network is None else self._ticks_per_step
         self.steps, self.idle = 0, False
         self._presses()  # those of the last episode
-        self._picture, self._facts = self._player.picture(0.0), self._player.facts()
+        self._show(0.0)
 
     def _new_player(self, seed: int) -> _Player:
         if self._network is not None:
@@ -171,12 +182,18 @@ class BoardGame:
                 for episode in ended_episodes(step):
                     return episode  # the lanes show the next board already; the picture stays
                 player.observe(step.frames)
-        self._picture = player.picture(1 - (self._due - self._clock) / self._ticks_per_step)
-        self._facts = player.facts()
+        self._show(1 - (self._due - self._clock) / self._ticks_per_step)
         return None
+
+    def _show(self, progress: float) -> None:
+        player = self._player
+        self._picture, self._facts, self._thought = player.picture(progress), player.facts(), player.thought()
 
     def picture(self) -> NDArray[np.uint8]:
         return self._picture
 
     def info(self) -> dict[str, int]:
         return self._facts
+
+    def thought(self) -> Thought | None:
+        return self._thought

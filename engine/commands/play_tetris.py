@@ -137,6 +137,8 @@ class TetrisPerson:
     def facts(self) -> dict[str, int]:
         return {"level": self.level, **self._viewer.facts(), "points": self._points}
 
+    def thought(self) -> None: ...
+
 
 def seconds_per_row(level: int) -> float:
     """Time in which a piece falls by a row."""
