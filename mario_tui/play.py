@@ -29,6 +29,7 @@ from engine.runtime.text import printable
 from mario_tui.data import themes
 from mario_tui.data.format import counted, duration
 from mario_tui.data.keys import bindings, keys_in
+from mario_tui.data.person_keys import PERSON_KEYS
 from mario_tui.data.settings import load_settings
 from mario_tui.film import RECORDING_TIMEOUT_S, film_text, is_recorded, start_game
 from mario_tui.screens.dialogs import HelpScreen
@@ -37,27 +38,10 @@ from mario_tui.terminal.picture import BYTES_PER_S
 from mario_tui.terminal.safe_app import SafeApp
 from mario_tui.widgets.panels.game import GameView
 
-_MOVES = {
-    "left": joypad.LEFT, "right": joypad.RIGHT, "up": joypad.UP, "down": joypad.DOWN,
-    "a": joypad.LEFT, "d": joypad.RIGHT, "w": joypad.UP, "s": joypad.DOWN,
-}  # fmt: skip
-_BUTTONS = {
-    "mario": _MOVES | {
-        "z": joypad.B, "x": joypad.A, "o": joypad.B, "p": joypad.A, "enter": joypad.START, "tab": joypad.SELECT
-    },
-    "snake": _MOVES,
-    "tetris": _MOVES | {"x": joypad.A, "z": joypad.B, "space": joypad.START, "c": joypad.SELECT},
-}  # fmt: skip
-"""The keys of a person's buttons. Those of Tetris are `engine.commands.play_tetris`'s."""
 _BUTTON_NAMES = {
     "left": joypad.LEFT, "right": joypad.RIGHT, "up": joypad.UP, "down": joypad.DOWN,
     "A": joypad.A, "B": joypad.B, "start": joypad.START, "select": joypad.SELECT,
 }  # fmt: skip
-_HELP = {
-    "mario": "arrows or WASD: move   x or p: jump (A)   z or o: run, fire (B)   enter: start",
-    "snake": "arrows or WASD: steer",
-    "tetris": "arrows or WASD: move   up, x, z: rotate   space: drop   c: hold   p: pause",
-}
 _SLOWEST, _FASTEST = 1 / 8, 8.0
 _STAGES_OF_WORLD = 4
 _PICTURES_PER_S = 30  # of a video
@@ -103,7 +87,7 @@ class PlayApp(SafeApp[None]):
         for theme in themes.load_themes()[0]:
             self.register_theme(theme)
         self.theme = settings.theme if settings.theme in self.available_themes else themes.DEFAULT
-        self._keymap = _free_keys(settings.keys, _BUTTONS[game]) if human else dict(settings.keys)
+        self._keymap = _free_keys(settings.keys, PERSON_KEYS[game].buttons) if human else dict(settings.keys)
 
     def compose(self) -> ComposeResult:
         self._game = GameView(bytes_per_s=_HUMAN_BYTES_PER_S if self._human else BYTES_PER_S)
@@ -111,7 +95,7 @@ class PlayApp(SafeApp[None]):
         yield self._game
         yield Static("starting", id="state")
         yield Static("", id="memory")
-        yield Static(_HELP[self._game_name] if self._human else "first episode", id="episodes")
+        yield Static(PERSON_KEYS[self._game_name].line() if self._human else "first episode", id="episodes")
         yield Footer(show_command_palette=False, compact=True)
 
     def on_mount(self) -> None:
@@ -137,7 +121,7 @@ class PlayApp(SafeApp[None]):
                 yield SystemCommand(key.label, key.help, getattr(self, f"action_{key.action}"))
 
     def on_key(self, event: Key) -> None:
-        button = _BUTTONS[self._game_name].get(event.key.lower())
+        button = PERSON_KEYS[self._game_name].buttons.get(event.key.lower())
         if not self._human or button is None or len(self.screen_stack) > 1:
             return
         if self._game_name != "mario":
@@ -190,7 +174,8 @@ class PlayApp(SafeApp[None]):
         if self._human:
             self._pause(True)
         if not isinstance(self.screen, HelpScreen):
-            self.push_screen(HelpScreen("play", self._keymap))
+            own = PERSON_KEYS[self._game_name].help if self._human else {}
+            self.push_screen(HelpScreen("play", self._keymap, own))
 
     def action_leave(self) -> None:
         self.exit()
