@@ -74,11 +74,11 @@ def draw_tetris(
         rim = GROUND + strength * (COLOURS[ghost.piece + 1] - GROUND)
         for x, y in set(ghost.cells) - falling:
             cell = picture[top + y * side :, left + x * side :][:side, :side]
-            cell[:], rim_width = rim, side // 5
-            cell[rim_width:-rim_width, rim_width:-rim_width] = GROUND + 0.4 * (rim - GROUND)
-    if piece is not None:
-        for x, y in falling:
-            _paint(picture, COLOURS[None, piece.piece + 1, None], side, top + y * side, left + x * side)
+            cell[:] = rim
+            cell[side // 5 : -(side // 5), side // 5 : -(side // 5)] = GROUND + 0.4 * (rim - GROUND)
+    for x, y in falling:
+        assert piece is not None
+        _paint(picture, COLOURS[None, piece.piece + 1, None], side, top + y * side, left + x * side)
     if hold:
         _paint(picture, _boxed(held), small, top, left - _BOXES * small)
     if next_piece is not None:
@@ -137,7 +137,7 @@ def _boxed(piece: int | None) -> Colours:
     cells = np.zeros((_BOX, _BOX), np.uint8)
     if piece is not None:
         for x, y in CELLS[piece][UPRIGHT[piece]]:
-            cells[y, x] = piece + 1
+            cells[y + 1, x] = piece + 1
     return COLOURS[cells]
 
 

@@ -6,7 +6,7 @@ locked cells keep the colour of their piece. Training only notes a piece and an 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -136,16 +136,10 @@ class TetrisViewer:
         return self.draw_piece(shown, best_drops(columns, piece, thought.q_values))
 
     def draw_piece(
-        self,
-        piece: Drop | None,
-        ghosts: list[Drop] | None = None,
-        *,
-        next_piece: int | None = None,
-        hold: bool = False,
-        held: int | None = None,
+        self, piece: Drop | None, ghosts: Sequence[Drop] = (), *, hold: bool = False, held: int | None = None
     ) -> Picture:
-        """The board with other arguments of `draw_tetris`."""
-        return draw_tetris(self.cells(), piece, ghosts or (), next_piece=next_piece, hold=hold, held=held)
+        """The board with these arguments of `draw_tetris`."""
+        return draw_tetris(self.cells(), piece, ghosts, hold=hold, held=held)
 
     def cells(self) -> NDArray[np.uint8]:
         """Contents of the board, uint8 [height, width]."""

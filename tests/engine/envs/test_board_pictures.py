@@ -7,6 +7,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from engine.agents.exploration import epsilon_ladder
 from engine.config.reading import make_config
 from engine.envs.boards.drops import Drop, entry, landing, landings
 from engine.envs.boards.lanes import BoardLanes
@@ -16,6 +17,7 @@ from engine.envs.boards.tetris import TetrisLanes
 from engine.envs.boards.viewers import SnakeViewer, TetrisViewer, best_drops
 from engine.envs.factory import make_lanes
 from engine.protocol.messages import Thought
+from engine.runners.actor import Actor
 
 O, T = 3, 4  # noqa: E741
 UP, RIGHT, DOWN, LEFT = range(4)
@@ -137,6 +139,21 @@ def test_ghosts_are_where_the_best_placements_land() -> None:
         else:
             assert (drawn[y, x] == locked[y, x]).all()
     assert len(best_drops([-1 << 8] * 2, O, [0.0] * 8)) == 1  # the square fills the same cells in every rotation
+
+
+def test_a_decision_is_drawn_until_it_is_carried_out() -> None:
+    env = lanes_of("tetris")
+    actor = Actor(env, ladder=epsilon_ladder(4, 0.4), epsilon_steps=100, seed=0)
+    assert actor.show(0)[1] is None
+    actions = actor.choose(lambda obs: torch.rand(4, env.spec.actions), env_steps=100)
+    picture, told = actor.show(0)
+    assert told is not None and told.facts == {"lines": 0, "height": 0}
+    assert (picture != env.screen(0)).any() and (picture == env.screen(0, told)).all()
+    actor.finish(actor.begin(actions))
+    picture, told = actor.show(0)  # as in a pause
+    assert told is not None and told.facts["height"] > 0
+    assert (picture == env.screen(0)).all()
+    actor.close()
 
 
 def test_the_best_ghost_is_the_strongest() -> None:
