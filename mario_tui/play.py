@@ -29,6 +29,7 @@ from engine.runtime.text import printable
 from mario_tui.data import themes
 from mario_tui.data.format import counted, duration
 from mario_tui.data.keys import bindings, keys_in
+from mario_tui.data.person_keys import PERSON_KEYS
 from mario_tui.data.settings import load_settings
 from mario_tui.film import RECORDING_TIMEOUT_S, film_text, is_recorded, start_game
 from mario_tui.screens.dialogs import HelpScreen
@@ -37,21 +38,10 @@ from mario_tui.terminal.picture import BYTES_PER_S
 from mario_tui.terminal.safe_app import SafeApp
 from mario_tui.widgets.panels.game import GameView
 
-_BUTTONS = {
-    "left": joypad.LEFT, "right": joypad.RIGHT, "up": joypad.UP, "down": joypad.DOWN,
-    "a": joypad.LEFT, "d": joypad.RIGHT, "w": joypad.UP, "s": joypad.DOWN,
-    "z": joypad.B, "x": joypad.A, "o": joypad.B, "p": joypad.A,
-    "enter": joypad.START, "tab": joypad.SELECT,
-}  # fmt: skip
 _BUTTON_NAMES = {
     "left": joypad.LEFT, "right": joypad.RIGHT, "up": joypad.UP, "down": joypad.DOWN,
     "A": joypad.A, "B": joypad.B, "start": joypad.START, "select": joypad.SELECT,
 }  # fmt: skip
-_HELP = {
-    "mario": "arrows or WASD: move   x or p: jump (A)   z or o: run, fire (B)   enter: start",
-    "snake": "arrows or WASD: steer",
-    "tetris": "left, right: move   up: rotate   down or x: drop",
-}
 _SLOWEST, _FASTEST = 1 / 8, 8.0
 _STAGES_OF_WORLD = 4
 _PICTURES_PER_S = 30  # of a video
@@ -97,7 +87,7 @@ class PlayApp(SafeApp[None]):
         for theme in themes.load_themes()[0]:
             self.register_theme(theme)
         self.theme = settings.theme if settings.theme in self.available_themes else themes.DEFAULT
-        self._keymap = _free_keys(settings.keys) if human else dict(settings.keys)
+        self._keymap = _free_keys(settings.keys, PERSON_KEYS[game].buttons) if human else dict(settings.keys)
 
     def compose(self) -> ComposeResult:
         self._game = GameView(bytes_per_s=_HUMAN_BYTES_PER_S if self._human else BYTES_PER_S)
@@ -105,7 +95,7 @@ class PlayApp(SafeApp[None]):
         yield self._game
         yield Static("starting", id="state")
         yield Static("", id="memory")
-        yield Static(_HELP[self._game_name] if self._human else "first episode", id="episodes")
+        yield Static(PERSON_KEYS[self._game_name].line() if self._human else "first episode", id="episodes")
         yield Footer(show_command_palette=False, compact=True)
 
     def on_mount(self) -> None:
@@ -119,11 +109,9 @@ class PlayApp(SafeApp[None]):
     # ------------------------------------------------------------------------------------------ keys
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Stages are Mario's. A person's Tetris waits anyway, so it has neither pause nor speed."""
+        """Stages are Mario's."""
         if action in ("previous_stage", "next_stage", "previous_world", "next_world"):
             return self._game_name == "mario"
-        if action in ("toggle_pause", "step", "slower", "faster", "normal_speed"):
-            return not (self._human and self._game_name == "tetris")
         return super().check_action(action, parameters)
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
@@ -133,7 +121,7 @@ class PlayApp(SafeApp[None]):
                 yield SystemCommand(key.label, key.help, getattr(self, f"action_{key.action}"))
 
     def on_key(self, event: Key) -> None:
-        button = _BUTTONS.get(event.key.lower())
+        button = PERSON_KEYS[self._game_name].buttons.get(event.key.lower())
         if not self._human or button is None or len(self.screen_stack) > 1:
             return
         if self._game_name != "mario":
@@ -186,7 +174,8 @@ class PlayApp(SafeApp[None]):
         if self._human:
             self._pause(True)
         if not isinstance(self.screen, HelpScreen):
-            self.push_screen(HelpScreen("play", self._keymap))
+            own = PERSON_KEYS[self._game_name].help if self._human else {}
+            self.push_screen(HelpScreen("play", self._keymap, own))
 
     def action_leave(self) -> None:
         self.exit()
@@ -289,6 +278,7 @@ class PlayApp(SafeApp[None]):
         before, self._adopted = self._adopted, state
         if before is None or (before.episode, before.stage) != (state.episode, state.stage):
             self._episode, self._stage = state.episode, state.stage
+        self._game.names = state.actions
         self._game.show(frame)
         self._set_line("state", _state_text(state, self._next_step))
         memory = "  ".join(f"{name} {value}" for name, value in frame.info.items() if name != "flag_get")
@@ -302,12 +292,12 @@ class PlayApp(SafeApp[None]):
             line.update(text)
 
 
-def _free_keys(keymap: Mapping[str, str]) -> dict[str, str]:
-    """The key map of a person, whose buttons can't be keys of anything else."""
+def _free_keys(keymap: Mapping[str, str], buttons: Mapping[str, int]) -> dict[str, str]:
+    """The key map of a person, whose `buttons` can't be keys of anything else."""
     free = {}
     for key in (*keys_in("play"), *keys_in("everywhere")):  # all, because Textual moves those of a key map to the end
         names = keymap.get(key.id, key.keys).split(",")
-        free[key.id] = ",".join(name for name in names if name.lower() not in _BUTTONS)
+        free[key.id] = ",".join(name for name in names if name.lower() not in buttons)
     return free
 
 

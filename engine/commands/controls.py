@@ -96,6 +96,7 @@ class Controls:
                 case Resume():
                     self.paused = False
                     self._steps.clear()
+                    self._presses.clear()  # during the pause, they were for single steps
                 case Step():
                     self._steps.append(command)
                 case Speed():

@@ -35,7 +35,7 @@ from engine.envs.episode import EpisodeRecord
 from engine.envs.factory import describe_task
 from engine.errors import UserError
 from engine.protocol.failures import describe
-from engine.protocol.messages import Frame, Log
+from engine.protocol.messages import Frame, Log, Thought
 from engine.protocol.play import Begin, Playing, PlayReport
 from engine.runs import checkpoints
 from engine.runtime.parent import continued_with_parent, killed_with_parent
@@ -54,6 +54,8 @@ class Game(Protocol):
     """Ticks between two pictures of a video."""
     stage: str
     """Mario's stage option; empty in other games."""
+    actions: list[str]
+    """Names of the actions in `thought`."""
 
     @property
     def steps(self) -> int:
@@ -82,6 +84,9 @@ class Game(Protocol):
 
     def info(self) -> dict[str, int]:
         """Values to show beside the picture."""
+
+    def thought(self) -> Thought | None:
+        """What a policy is about to do, if that is shown."""
 
 
 class Session:
@@ -161,6 +166,7 @@ class Session:
             seed=(self._seed + self._episode - 1) % _SEEDS,
             steps=game.steps,
             filmed=None if self._video is None else self._video.pictures,
+            actions=game.actions,
         )
         if state != self._told:
             self._told = state
@@ -168,8 +174,8 @@ class Session:
         if self._ticks != self._shown:
             self._shown, self._shown_at = self._ticks, time.monotonic()
             height, width, _ = SCREEN_SHAPE
-            rgb = game.picture().tobytes()
-            self._send(Frame(index=self._ticks, height=height, width=width, rgb=rgb, info=game.info()))
+            rgb, info, thought = game.picture().tobytes(), game.info(), game.thought()
+            self._send(Frame(index=self._ticks, height=height, width=width, rgb=rgb, info=info, thought=thought))
 
 
 def main() -> int:

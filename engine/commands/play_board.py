@@ -1,8 +1,7 @@
 """Board games for `mario-tui play`, in real time, played by a policy or a person; called by `play`.
 
-A person's key presses arrive as joypad bytes. Snake waits for the first key and then moves on in the last direction. A
-piece of Tetris is rotated and moved above the board and falls when it is dropped, because an environment step is a
-whole placement.
+A person's key presses arrive as joypad bytes. Snake waits for the first key and then moves on in the last direction.
+For Tetris see `play_tetris`.
 """
 
 from __future__ import annotations
@@ -16,106 +15,117 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from engine.agents.double_dqn import greedy
+from engine.agents.double_dqn import greedy, mask_illegal
 from engine.agents.exploration import random_actions
+from engine.commands.play_tetris import TetrisPerson
 from engine.commands.recorder import PICTURES_PER_S
 from engine.config import joypad
-from engine.envs.boards.tetris import ROTATIONS
+from engine.config.reading import make_config
+from engine.envs.actions import action_names
+from engine.envs.boards.lanes import BoardLanes
 from engine.envs.episode import EpisodeRecord, ended_episodes
 from engine.envs.factory import boards_of, boards_of_policy
 from engine.evaluation.policy import load_policy
+from engine.protocol.messages import Thought
 
 _STEPS_PER_S = {"snake": 8.0, "tetris": 2.5}
 _SNAKE_MOVES = {joypad.UP: 0, joypad.RIGHT: 1, joypad.DOWN: 2, joypad.LEFT: 3}
+_FALL = 0.4, 0.9
+"""The part of a policy's step in which a piece of Tetris falls."""
 
 
 class _Player(Protocol):
-    """Chooses the actions: a policy or a person."""
+    """Chooses the actions in an episode of one game: a policy or a person."""
 
     paced: bool
     """Whether the game moves on at a fixed pace, instead of waiting for an action."""
 
-    @property
-    def shown(self) -> int:
-        """The action as which a piece of Tetris is shown above the board."""
+    def observe(self, frames: NDArray[np.uint8]) -> None:
+        """Begin a step with frames uint8 [1, *frame_shape]."""
 
-    def on_keys(self, presses: list[int], masks: NDArray[np.bool_] | None) -> None:
-        """Process the buttons pressed since the last call; masks: legal actions [1, actions]."""
+    def on_tick(self, presses: list[int]) -> None:
+        """Process the buttons pressed since the last tick."""
 
-    def action(self, frames: NDArray[np.uint8], masks: NDArray[np.bool_] | None) -> int | None:
-        """The action for frames uint8 [1, *frame_shape]; None if there is none yet."""
+    def action(self) -> int | None:
+        """The action of this step; None if there is none yet."""
+
+    def picture(self, progress: float) -> NDArray[np.uint8]:
+        """The screen, RGB uint8 [240, 256, 3]. progress: the part of a paced step's time that has passed."""
+
+    def facts(self) -> dict[str, int]:
+        """Values of the game to show beside the picture."""
+
+    def thought(self) -> Thought | None:
+        """The decision of a policy."""
 
 
 class BoardPolicy:
     """Plays with a policy's network: greedy, or with probability `epsilon` a random legal action."""
 
-    paced, shown = True, 0
+    paced = True
 
-    def __init__(self, network: nn.Module, actions: int, epsilon: float, seed: int) -> None:
-        self._network, self._actions = network, actions
+    def __init__(self, network: nn.Module, lanes: BoardLanes, epsilon: float, seed: int) -> None:
+        self._network, self._lanes = network, lanes
         self._epsilon, self._random = epsilon, np.random.default_rng(seed)
 
-    def on_keys(self, presses: list[int], masks: NDArray[np.bool_] | None) -> None: ...
-
     @torch.no_grad()
-    def action(self, frames: NDArray[np.uint8], masks: NDArray[np.bool_] | None) -> int:
-        if self._random.random() < self._epsilon:
-            return int(random_actions(self._random, 1, self._actions, masks)[0])
-        return int(greedy(self._network(torch.from_numpy(frames[:, None])), masks)[0])
+    def observe(self, frames: NDArray[np.uint8]) -> None:
+        masks = self._lanes.masks
+        q_values = self._network(torch.from_numpy(frames[:, None]))
+        at_random = self._random.random() < self._epsilon
+        if at_random:
+            action = random_actions(self._random, 1, self._lanes.spec.actions, masks)[0]
+        else:
+            action = greedy(q_values, masks)[0]
+        self._thought = Thought(
+            q_values=mask_illegal(q_values, masks)[0].tolist(),
+            action=int(action),
+            random=at_random,
+            shape=(0, 0, 0, 0),
+            seen=b"",
+        )
+
+    def on_tick(self, presses: list[int]) -> None: ...
+
+    def action(self) -> int:
+        return self._thought.action
+
+    def picture(self, progress: float) -> NDArray[np.uint8]:
+        begins, ends = _FALL
+        return self._lanes.viewer(0).draw(self._thought, min(max(0.0, (progress - begins) / (ends - begins)), 1.0))
+
+    def facts(self) -> dict[str, int]:
+        return self._lanes.facts(0)
+
+    def thought(self) -> Thought:
+        return self._thought
 
 
 class SnakePerson:
     """A person playing Snake: it moves in the direction that was pressed last."""
 
-    paced, shown = True, 0
+    paced = True
 
-    def __init__(self) -> None:
+    def __init__(self, lanes: BoardLanes) -> None:
+        self._lanes = lanes
         self._direction: int | None = None
 
-    def on_keys(self, presses: list[int], masks: NDArray[np.bool_] | None) -> None:
+    def observe(self, frames: NDArray[np.uint8]) -> None: ...
+
+    def on_tick(self, presses: list[int]) -> None:
         for button in presses:
             self._direction = _SNAKE_MOVES.get(button, self._direction)
 
-    def action(self, frames: NDArray[np.uint8], masks: NDArray[np.bool_] | None) -> int | None:
+    def action(self) -> int | None:
         return self._direction
 
+    def picture(self, progress: float) -> NDArray[np.uint8]:
+        return self._lanes.screen(0)
 
-class TetrisPerson:
-    """A person playing Tetris: rotates and moves the piece above the board until it is dropped."""
+    def facts(self) -> dict[str, int]:
+        return self._lanes.facts(0)
 
-    paced = False
-
-    def __init__(self, width: int) -> None:
-        self._width = width
-        self._rotation, self._column = 0, width // 2 - 1
-        self._chosen: int | None = None
-
-    @property
-    def shown(self) -> int:
-        return self._rotation * self._width + self._column
-
-    def on_keys(self, presses: list[int], masks: NDArray[np.bool_] | None) -> None:
-        assert masks is not None
-        legal = masks[0].reshape(-1, self._width)
-        for button in presses:
-            if button in (joypad.LEFT, joypad.RIGHT):
-                self._column += 1 if button == joypad.RIGHT else -1
-            elif button in (joypad.UP, joypad.B):
-                self._rotation = (self._rotation + 1) % ROTATIONS
-            elif button in (joypad.DOWN, joypad.A) and legal[self._rotation, self._column]:
-                self._chosen = self.shown
-            self._clamp_column(legal)
-        self._clamp_column(legal)
-
-    def action(self, frames: NDArray[np.uint8], masks: NDArray[np.bool_] | None) -> int | None:
-        chosen, self._chosen = self._chosen, None
-        return chosen
-
-    def _clamp_column(self, legal: NDArray[np.bool_]) -> None:
-        """Move to the nearest column in which the piece can be placed, if there is one."""
-        columns = np.flatnonzero(legal[self._rotation])
-        if columns.size:
-            self._column = int(columns[np.abs(columns - self._column).argmin()])
+    def thought(self) -> None: ...
 
 
 class BoardGame:
@@ -142,39 +152,48 @@ class BoardGame:
         boards = boards_of(self._metadata)
         board = boards[(episode - 1) % len(boards)]
         self._lanes = boards_of_policy({**self._metadata, "board": board}, 1, seed=seed)
+        self.actions = action_names(make_config({"game": self._metadata["game"], "board": board}))
+        frames = self._lanes.reset()
         self._player = self._new_player(seed)
-        self._frames = self._lanes.reset()
-        self._clock, self._due = 0, 0.0
-        self.steps, self._score, self.idle = 0, 0, False
+        self._player.observe(frames)
+        self._clock, self._due = 0, 0.0 if self._network is None else self._ticks_per_step
+        self.steps, self.idle = 0, False
         self._presses()  # those of the last episode
-        self._picture = self._lanes.screen(0, self._player.shown)
+        self._show(0.0)
 
     def _new_player(self, seed: int) -> _Player:
         if self._network is not None:
-            return BoardPolicy(self._network, self._lanes.spec.actions, self._epsilon, seed)
+            return BoardPolicy(self._network, self._lanes, self._epsilon, seed)
         if self._metadata["game"] == "snake":
-            return SnakePerson()
-        return TetrisPerson(self._lanes.spec.frame_shape[-1])
+            return SnakePerson(self._lanes)
+        return TetrisPerson(self._lanes, seed)
 
     def tick(self) -> EpisodeRecord | None:
         self._clock += 1
-        masks = self._lanes.masks
-        self._player.on_keys(self._presses(), masks)
-        if not self._player.paced or self._clock >= self._due:
-            action = self._player.action(self._frames, masks)
+        player = self._player
+        player.on_tick(self._presses())
+        if not player.paced or self._clock >= self._due:
+            action = player.action()
             self.idle = action is None
             if action is not None:
                 self._due = max(self._due, self._clock - 1) + self._ticks_per_step
                 step = self._lanes.step(np.array([action]))
-                self._frames, self._score = step.frames, int(step.scores[0])
                 self.steps += 1
                 for episode in ended_episodes(step):
                     return episode  # the lanes show the next board already; the picture stays
-        self._picture = self._lanes.screen(0, self._player.shown)
+                player.observe(step.frames)
+        self._show(1 - (self._due - self._clock) / self._ticks_per_step)
         return None
+
+    def _show(self, progress: float) -> None:
+        player = self._player
+        self._picture, self._facts, self._thought = player.picture(progress), player.facts(), player.thought()
 
     def picture(self) -> NDArray[np.uint8]:
         return self._picture
 
     def info(self) -> dict[str, int]:
-        return {"score": self._score}
+        return self._facts
+
+    def thought(self) -> Thought | None:
+        return self._thought

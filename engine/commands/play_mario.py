@@ -83,6 +83,7 @@ class MarioGame:
 
     def __init__(self, make_lanes: Callable[[str], MarioLanes], stage: str, player: _Player) -> None:
         self._make_lanes, self._player = make_lanes, player
+        self.actions: list[str] = []
         self._tour = [part.strip() for part in stage.split(",")]
         self.stage, self._lanes = self._tour[0], make_lanes(self._tour[0])
         self._ticks = self._held = 0
@@ -128,6 +129,8 @@ class MarioGame:
 
     def info(self) -> dict[str, int]:
         return dict(zip(INFO_NAMES, self._info.tolist(), strict=True))
+
+    def thought(self) -> None: ...
 
 
 def mario_of_policy(

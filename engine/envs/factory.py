@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -197,6 +198,7 @@ def _make_boards(
     from engine.envs.boards.lanes import BoardLanes  # imports torch, which only boards need
     from engine.envs.boards.snake import SnakeLanes
     from engine.envs.boards.tetris import TetrisLanes
+    from engine.envs.boards.viewers import SnakeViewer, TetrisViewer
 
     width, height = (int(side) for side in board.split("x"))
     where = device or "cpu"
@@ -214,7 +216,14 @@ def _make_boards(
             seed=seed,
             device=where,
         )
-        return BoardLanes(snake, masked=False, reward_scale=1.0, tensors=device is not None, frame_size=frame_size)
+        return BoardLanes(
+            snake,
+            masked=False,
+            reward_scale=1.0,
+            new_viewer=partial(SnakeViewer, snake),
+            tensors=device is not None,
+            frame_size=frame_size,
+        )
     tetris = TetrisLanes(
         lanes,
         height=height,
@@ -231,6 +240,7 @@ def _make_boards(
         tetris,
         masked=True,
         reward_scale=_TETRIS_SCALES[reward],
+        new_viewer=partial(TetrisViewer, tetris),
         tensors=device is not None,
         set_level=lambda level: tetris.set_shaping(shaping(level)),
     )

@@ -8,6 +8,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from engine.protocol.messages import Thought
+
 Frames = Any
 """uint8 NDArray or Tensor."""
 
@@ -105,8 +107,11 @@ class Lanes(Protocol):
     def set_curriculum_level(self, level: float) -> None:
         """Apply a curriculum's level from the next step on; see `engine.envs.curricula`."""
 
-    def screen(self, lane: int) -> NDArray[np.uint8]:
-        """A picture for people, uint8 [240, 256, 3]."""
+    def screen(self, lane: int, thought: Thought | None = None) -> NDArray[np.uint8]:
+        """A picture for people, uint8 [240, 256, 3]. Tetris draws the agent's decision, if it is given."""
+
+    def facts(self, lane: int) -> dict[str, int]:
+        """Values of a board game to show beside the picture, such as its lines."""
 
     def spread_starts(self) -> None:
         """Give the lanes as many different starts as the game allows. Call before the first `reset`."""

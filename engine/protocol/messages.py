@@ -182,11 +182,13 @@ class Thought(msgspec.Struct, frozen=True):
     random: bool  # chosen at random instead of by the agent
     shape: tuple[int, int, int, int]  # frames (the newest last), planes of each, height, width
     seen: bytes  # uint8, in that order
+    facts: Annotated[dict[Annotated[str, msgspec.Meta(max_length=20)], int], msgspec.Meta(max_length=8)] = {}
+    """Values of a board game: lines, height of the stack ..."""
 
 
 class Frame(Message, frozen=True):
-    """A frame of the rank-0 game: `rgb` holds height x width x 3 bytes, row by row. `play` adds values from the game's
-    memory: coins, life, score, stage, time, world, x_pos, y_pos ..."""
+    """A frame of the rank-0 game: `rgb` holds height x width x 3 bytes, row by row. `play` adds values of the game:
+    Mario's are coins, life, score, stage, time, world, x_pos, y_pos ..."""
 
     index: int
     height: int

@@ -49,6 +49,7 @@ class Playing(Message, frozen=True):
     seed: int  # of that episode: `--seed` plays it again
     steps: int  # environment steps of that episode
     filmed: int | None  # pictures in the video so far; None without a video
+    actions: list[str] = []  # names of the actions in the frames' thoughts
 
 
 class Filmed(Message, frozen=True):

@@ -7,6 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
@@ -85,6 +86,14 @@ class Actor:
         self.decision = Decision(obs, q_values, actions, explores)
         self._hold_left = np.maximum(self._hold_left - 1, 0)
         return actions
+
+    def show(self, lane: int) -> tuple[NDArray[np.uint8], Thought | None]:
+        """A picture of a lane and the latest decision in it. Between a step and the next decision, the picture is one
+        step ahead, and does not show the decision."""
+        if self.decision is None:
+            return self.env.screen(lane), None
+        thought = msgspec.structs.replace(self.decision.of(lane), facts=self.env.facts(lane))
+        return self.env.screen(lane, thought if self.decision.obs is self._stack.obs else None), thought
 
     @stopwatch.wait("emulate")  # handing the step to the thread counts as waiting
     def begin(self, actions: NDArray[np.int64]) -> Future[VectorStep]:

@@ -196,5 +196,5 @@ def show_screen(shared_state: SharedState, index: int, actor: Actor, screen: Fra
     fps, now = shared_state.screen_fps, time.monotonic()
     if index or not fps or now - shown_at < 1 / fps:
         return shown_at
-    screen.write(actor.env.screen(0), None if actor.decision is None else actor.decision.of(0))
+    screen.write(*actor.show(0))
     return now

@@ -91,8 +91,7 @@ class RemoteActor:
                 self._load(weights, wanted.updates)
             actions = player.choose(wanted.env_steps, wanted.epsilon_scale, wanted.level)
             if wanted.screen and step == wanted.steps - 1:
-                assert player.actor.decision is not None
-                picture = player.actor.env.screen(0).copy(), player.actor.decision.of(0)
+                picture = player.actor.show(0)
             self._chunk.add(player.finish(actions))
             self._played += player.lanes
         screen, thought = (None, None) if picture is None else picture

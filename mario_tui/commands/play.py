@@ -16,7 +16,11 @@ from mario_tui.commands.policy_options import add_policy, check_policy, engine_a
 
 def play_parser() -> argparse.ArgumentParser:
     parser = Parser(prog="mario-tui play", description="Watch a policy play in real time, or play yourself.")
-    parser.add_argument("--human", action="store_true", help="play yourself: arrows or WASD, x jumps, z runs")
+    parser.add_argument(
+        "--human",
+        action="store_true",
+        help="play yourself: arrows or WASD; in Mario x jumps, z runs; in Tetris space drops, c holds",
+    )
     parser.add_argument("--game", choices=GAMES, help="game to play without CHECKPOINT (default: mario)")
     parser.add_argument("--board", metavar="WxH", help="board size of Snake or Tetris, without CHECKPOINT")
     parser.add_argument("--hold", type=whole("--hold", 20, 2000), default=250, metavar="MS",

@@ -61,13 +61,16 @@ class TextScreen(Modal[None]):
 
 
 class HelpScreen(Modal[None]):
-    """All keys and their actions, from the key table and the user's key map; those of `place` come first."""
+    """All keys and their actions, from the key table and the user's key map; those of `place` come first, after `own`:
+    the keys of a person's game."""
 
     BINDINGS = [Binding("escape,q,question_mark,f1,enter", "dismiss", "Close")]
 
-    def __init__(self, place: Place = "home", keymap: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, place: Place = "home", keymap: Mapping[str, str] | None = None, own: Mapping[str, str] | None = None
+    ) -> None:
         super().__init__()
-        self._place, self._keymap = place, keymap or {}
+        self._place, self._keymap, self._own = place, keymap or {}, own or {}
 
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (64, "-normal")]
 
@@ -83,27 +86,32 @@ class HelpScreen(Modal[None]):
         narrow = event.size.width < 64
         self.query_one("#keys", Static).update(Group(*(self._under() if narrow else self._beside())))
 
-    def _places(self) -> list[Place]:
+    def _parts(self) -> list[tuple[str, list[tuple[str, str]]]]:
+        """Titles, and under each the keys and what they do."""
         if self._place == "play":  # a program of its own
-            return ["play", "everywhere"]
-        return sorted(PLACES, key=lambda place: place not in (self._place, "everywhere"))
+            places: list[Place] = ["play", "everywhere"]
+        else:
+            places = sorted(PLACES, key=lambda place: place not in (self._place, "everywhere"))
+        keys = [
+            (TITLES[place], [(shown_name(key, self._keymap), key.help) for key in keys_in(place)]) for place in places
+        ]
+        return [("Your game", list(self._own.items())), *keys] if self._own else keys
 
     def _under(self) -> list[Text]:
         parts: list[Text] = []
-        for place in self._places():
-            parts.append(Text(TITLES[place], style="bold"))
-            for key in keys_in(place):
-                name = Text(shown_name(key, self._keymap), style="bold cyan", no_wrap=True)
-                parts += [name, Text(key.help)]
+        for title, keys in self._parts():
+            parts.append(Text(title, style="bold"))
+            for name, action in keys:
+                parts += [Text(name, style="bold cyan", no_wrap=True), Text(action)]
             parts.append(Text())
         return parts
 
     def _beside(self) -> list[Text | Table]:
         parts: list[Text | Table] = []
         widest = max(len(shown_name(key, self._keymap)) for key in KEYS)
-        for place in self._places():
+        for title, keys in self._parts():
             table = Table.grid(Column(min_width=widest), Column(), padding=(0, 2))
-            for key in keys_in(place):
-                table.add_row(Text(shown_name(key, self._keymap), style="bold cyan"), key.help)
-            parts += [Text(TITLES[place], style="bold"), table, Text()]
+            for name, action in keys:
+                table.add_row(Text(name, style="bold cyan"), action)
+            parts += [Text(title, style="bold"), table, Text()]
         return parts

@@ -1,4 +1,4 @@
-"""Common parts of the batched board games: the result of a step, state, and pictures for people.
+"""Common parts of the batched board games: the result of a step, and state.
 
 A step never waits for the device: no Python branch depends on a tensor's value, and all shapes are fixed.
 """
@@ -8,15 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from engine.errors import UserError
-
-CELL = 12
-"""Side of a cell in pictures for people, in pixels."""
 
 
 @dataclass(frozen=True)
@@ -93,14 +88,6 @@ class TensorLanes:
 
     def _constant(self, values: Sequence[object], dtype: torch.dtype | None = None) -> Tensor:
         return torch.tensor(values, dtype=dtype, device=self.device)
-
-
-def draw_cells(colours: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Draw cells uint8 [height, width, 3] as squares with a dark edge: uint8 [height * CELL, width * CELL, 3]."""
-    picture = colours.repeat(CELL, axis=0).repeat(CELL, axis=1)
-    rows, columns = np.indices(picture.shape[:2]) % CELL
-    picture[(rows == 0) | (columns == 0)] //= 2
-    return picture
 
 
 def check_range(option: str, value: int, low: int, high: int) -> None:

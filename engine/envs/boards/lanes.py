@@ -13,8 +13,9 @@ from torch import Tensor
 
 from engine.envs.boards.game import TensorStep
 from engine.envs.boards.snake import in_frame
-from engine.envs.emulators.protocol import SCREEN_SHAPE
+from engine.envs.boards.viewers import Viewer, Viewers
 from engine.envs.vec_env import Frames, Spec, VectorStep
+from engine.protocol.messages import Thought
 from engine.runtime.cuda_graph import GraphedCall
 
 
@@ -32,7 +33,6 @@ class Board(Protocol):
     def masks(self) -> Tensor: ...
     def reset(self) -> Tensor: ...
     def step(self, actions: Tensor) -> TensorStep: ...
-    def board(self, lane: int, action: int = 0) -> NDArray[np.uint8]: ...
     def state(self) -> dict[str, Tensor]: ...
     def load_state(self, state: dict[str, Tensor]) -> None: ...
 
@@ -46,6 +46,7 @@ class BoardLanes:
             learn.
         reward_scale: factor by which rewards are multiplied for the agent.
         tensors: whether frames stay tensors on the board's device, for a replay on the same device.
+        new_viewer: makes the viewer of a lane.
         set_level: called with the level of a curriculum whenever it changes.
         frame_size: height and width of the frames, if they are larger than the board, which only
             Snake's may be; see `in_frame`.
@@ -57,6 +58,7 @@ class BoardLanes:
         *,
         masked: bool,
         reward_scale: float,
+        new_viewer: Callable[[int], Viewer],
         tensors: bool = False,
         set_level: Callable[[float], None] = lambda level: None,
         frame_size: tuple[int, int] | None = None,
@@ -68,6 +70,7 @@ class BoardLanes:
         self._masked, self._scale, self._tensors = masked, reward_scale, tensors
         self._set_level, self._level = set_level, math.nan
         self._first = board.state()
+        self._viewers = Viewers(new_viewer)
         self._actions = torch.zeros(self.lanes, dtype=torch.int64, device=board.device)
         self._step_board = self._new_call()
         self._zeros = np.zeros(self.lanes, np.int64)
@@ -79,14 +82,17 @@ class BoardLanes:
         return self.board.masks.cpu().numpy() if self._masked else None
 
     def reset(self) -> Frames:
+        self._viewers.clear()
         return self._frames(self.board.reset())
 
     @torch.inference_mode()
     def step(self, actions: NDArray[np.int64]) -> VectorStep:
         self._actions.copy_(torch.from_numpy(actions))
+        self._viewers.before_step(actions)
         self._step_board()
         numbers, masks = self._results()
         rewards, terminated, truncated, returns, lengths, scores, from_start = numbers
+        self._viewers.after_step(terminated + truncated > 0)
         return VectorStep(
             frames=self._frames(self._taken.frames),
             final_frames=self._frames(self._taken.final_frames),
@@ -133,28 +139,28 @@ class BoardLanes:
         self._level = level
         self._set_level(level)
 
-    def screen(self, lane: int, action: int = 0) -> NDArray[np.uint8]:
-        """The board scaled to fit and centred, uint8 [240, 256, 3]; a piece is shown as `action` would place it."""
-        picture = self.board.board(lane, action)
-        height, width = picture.shape[:2]
-        screen_height, screen_width, _ = SCREEN_SHAPE
-        shrink = max(height / screen_height, width / screen_width)
-        rows, columns = ((np.arange(int(side / shrink)) * shrink).astype(int) for side in (height, width))
-        screen = np.zeros(SCREEN_SHAPE, np.uint8)
-        top, left = (screen_height - rows.size) // 2, (screen_width - columns.size) // 2
-        screen[top : top + rows.size, left : left + columns.size] = picture[rows[:, None], columns]
-        return screen
+    def viewer(self, lane: int) -> Viewer:
+        """The viewer of a lane, which follows it from the first call on."""
+        return self._viewers[lane]
+
+    def screen(self, lane: int, thought: Thought | None = None) -> NDArray[np.uint8]:
+        return self._viewers[lane].draw(thought)
+
+    def facts(self, lane: int) -> dict[str, int]:
+        return self._viewers[lane].facts()
 
     def spread_starts(self) -> None:
         pass  # all boards draw different random numbers anyway
 
     def rewind(self) -> None:
+        self._viewers.clear()
         self.board.load_state(self._first)
 
     def state(self) -> dict[str, NDArray[Any]]:
         return {name: tensor.cpu().numpy().copy() for name, tensor in self.board.state().items()}
 
     def load_state(self, state: dict[str, NDArray[Any]]) -> None:
+        self._viewers.clear()
         self.board.load_state({name: torch.from_numpy(array) for name, array in state.items()})
 
     def close(self) -> None: ...

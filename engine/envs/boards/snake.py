@@ -11,19 +11,16 @@ https://github.com/instadeepai/jumanji/blob/main/jumanji/environments/routing/sn
 
 from __future__ import annotations
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from engine.envs.boards.game import TensorLanes, TensorStep, check_range, draw_cells
+from engine.envs.boards.game import TensorLanes, TensorStep, check_range
 from engine.envs.boards.late_starts import LateStarts
 
 MOVES = ((-1, 0), (0, 1), (1, 0), (0, -1))
 """Up, right, down, left as (row, column) offsets, in the order of Jumanji's actions."""
 PLANES = 5
 OUTSIDE = 1e6  # time of entry for number `cells`: so late that it always counts as body
-GROUND, BODY, HEAD, TAIL, FRUIT = (24, 26, 33), (76, 175, 110), (255, 202, 58), (46, 110, 70), (232, 65, 78)
 
 
 def in_frame(frames: Tensor, height: int, width: int) -> Tensor:
@@ -190,14 +187,16 @@ class SnakeLanes(TensorLanes):
             from_start=from_start,
         )
 
-    def board(self, lane: int, action: int = 0) -> NDArray[np.uint8]:
-        """A picture of a lane for people, uint8 [height * 12, width * 12, 3]; `action` does not matter."""
-        since = int(self._length[lane] - self._clock[lane])
-        body = self._born[lane, : self.cells].cpu().numpy() + since > 0
-        colours = np.where(body[:, None], np.array(BODY, np.uint8), np.array(GROUND, np.uint8))
-        for cell, colour in ((self._fruit, FRUIT), (self._tail, TAIL), (self._head, HEAD)):
-            colours[int(cell[lane])] = colour
-        return draw_cells(colours.reshape(*self.frame_shape[1:], 3))
+    def path(self, lane: int) -> list[int]:
+        """The cells of a lane's snake, from tail to head."""
+        born = self._born[lane, : self.cells]
+        order = born.argsort()[-int(self._length[lane, 0]) :]
+        path: list[int] = order.tolist()
+        return path
+
+    def fruit(self, lane: int) -> int:
+        """The cell of a lane's fruit."""
+        return int(self._fruit[lane, 0])
 
     def _begin(self, ended: Tensor, draw: Tensor, now: tuple[Tensor, ...], masks: Tensor, planes: Tensor) -> Tensor:
         """Begin an episode where one has `ended` [lanes, 1] and store `now` elsewhere; returns all observations.

@@ -12,12 +12,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from engine.envs.boards.game import TensorLanes, TensorStep, check_range, draw_cells
+from engine.envs.boards.game import TensorLanes, TensorStep, check_range
 from engine.errors import UserError
 
 PIECES = (
@@ -40,7 +38,6 @@ PRESETS: dict[str, dict[str, Any]] = {
     "standard": {"height": 20, "width": 10, "bag": True},
 }
 """Options of well-known variants. The default board is 14 high and 7 wide."""
-GROUND, FILLED, PIECE = (24, 26, 33), (86, 140, 235), (255, 170, 51)
 
 
 class TetrisLanes(TensorLanes):
@@ -213,19 +210,18 @@ class TetrisLanes(TensorLanes):
         """The index in `PIECES` of the piece after the current one; None if it is not drawn beforehand."""
         return int(self._next[lane]) if self._shows_next else None
 
-    def board(self, lane: int, action: int = 0) -> NDArray[np.uint8]:
-        """A picture of a lane for people, uint8 [(height + 5) * 12, width * 12, 3].
+    def columns(self, lane: int) -> list[int]:
+        """The columns of a lane's board: bit y is row y from the top, and bits below the floor are set."""
+        columns: list[int] = self._columns[lane, : self.width].tolist()
+        return columns
 
-        The piece is shown above the board, rotated and moved as `action` would place it.
-        """
-        columns = self._columns[lane, : self.width].cpu().numpy()
-        filled = columns >> np.arange(self.height)[:, None] & 1 > 0
-        rotation, column = divmod(action, self.width)
-        box = boxes()[int(self._piece[lane]), rotation, :, : self.width - column].numpy() > 0
-        colours = np.full((self.height + 5, self.width, 3), GROUND, np.uint8)
-        colours[: len(box), column : column + 4][box] = PIECE
-        colours[5:][filled] = FILLED
-        return draw_cells(colours)
+    def piece(self, lane: int) -> int:
+        """The piece that a lane's next action places."""
+        return int(self._piece[lane, 0])
+
+    def lines(self, lane: int) -> int:
+        """Lines of a lane's episode so far."""
+        return int(self._lines[lane, 0])
 
     def _place(self, placements: Tensor) -> Tensor:
         """The columns with the current pieces added. placements: piece * actions + action, int64 [lanes]."""

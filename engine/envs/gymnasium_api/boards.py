@@ -10,6 +10,7 @@ Importing this module registers the ids. Nothing else of the engine imports it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 import gymnasium
@@ -24,6 +25,7 @@ from numpy.typing import NDArray
 from engine.envs.boards.game import TensorStep
 from engine.envs.boards.snake import SnakeLanes
 from engine.envs.boards.tetris import TetrisLanes
+from engine.envs.boards.viewers import SnakeViewer, TetrisViewer, Viewer, Viewers
 from engine.errors import UserError
 
 NAMESPACE = "mario_tui"
@@ -45,7 +47,7 @@ class _GameVectorEnv(VectorEnv[Observation, NDArray[np.int64], NDArray[Any]]):
 
     Args:
         num_envs: number of games, at least 1.
-        render_mode: None or `rgb_array`: `render` returns a tuple of pictures of all games, uint8 [height, width, 3].
+        render_mode: None or `rgb_array`: `render` returns a tuple of pictures of all games, uint8 [240, 256, 3].
         options: keyword arguments of the lanes. Games are played on `device`; returned arrays are on the host.
     """
 
@@ -55,11 +57,13 @@ class _GameVectorEnv(VectorEnv[Observation, NDArray[np.int64], NDArray[Any]]):
         "autoreset_mode": AutoresetMode.SAME_STEP,
     }
     lanes_type: ClassVar[Callable[..., Lanes]]
+    viewer_type: ClassVar[Callable[..., Viewer]]
 
     def __init__(self, num_envs: int = 1, *, render_mode: str | None = None, **options: Any) -> None:
         self.closed = True  # nothing to release yet, if the following fails
         self.render_mode = _checked_mode(render_mode)
         self._lanes = type(self).lanes_type(num_envs, **options)
+        self._viewers = Viewers(partial(type(self).viewer_type, self._lanes))
         self.num_envs = num_envs
         self.single_observation_space = spaces.Box(0, 255, self._lanes.frame_shape, np.uint8)
         self.single_action_space = spaces.Discrete(self._lanes.actions)
@@ -84,6 +88,7 @@ class _GameVectorEnv(VectorEnv[Observation, NDArray[np.int64], NDArray[Any]]):
             self._lanes.reseed(int(self.np_random.integers(2**63)))
             self._seeded = True
         frames = self._lanes.reset()
+        self._viewers.clear()
         return frames.cpu().numpy(), self._infos(self._lanes.masks, torch.zeros(self.num_envs, dtype=torch.int64))
 
     def step(self, actions: NDArray[np.int64]) -> tuple[Observation, NDArray[np.float64], Flags, Flags, dict[str, Any]]:
@@ -94,7 +99,7 @@ class _GameVectorEnv(VectorEnv[Observation, NDArray[np.int64], NDArray[Any]]):
         """
         if not self._seeded:
             raise ResetNeeded("step() was called before the first reset()")
-        step = _step(self._lanes, np.asarray(actions, np.int64))
+        step = _step(self._lanes, self._viewers, np.asarray(actions, np.int64))
         terminated, truncated = step.terminated.cpu().numpy(), step.truncated.cpu().numpy()
         ended = terminated | truncated
         scores = step.score.cpu()
@@ -109,7 +114,7 @@ class _GameVectorEnv(VectorEnv[Observation, NDArray[np.int64], NDArray[Any]]):
 
     def render(self) -> tuple[Observation, ...] | None:
         """A picture of every game; None without a render mode."""
-        return None if self.render_mode is None else tuple(map(self._lanes.board, range(self.num_envs)))
+        return None if self.render_mode is None else tuple(self._viewers[game].draw() for game in range(self.num_envs))
 
     def _infos(self, masks: torch.Tensor, scores: torch.Tensor) -> dict[str, Any]:
         known = np.ones(self.num_envs, np.bool_)
@@ -119,28 +124,30 @@ class _GameVectorEnv(VectorEnv[Observation, NDArray[np.int64], NDArray[Any]]):
 
 class SnakeVectorEnv(_GameVectorEnv):
     __doc__ = f"Snake; for the rules see `SnakeLanes`. {_GameVectorEnv.__doc__}"
-    lanes_type = SnakeLanes
+    lanes_type, viewer_type = SnakeLanes, SnakeViewer
 
 
 class TetrisVectorEnv(_GameVectorEnv):
     __doc__ = f"Tetris; for the rules see `TetrisLanes`. {_GameVectorEnv.__doc__}"
-    lanes_type = TetrisLanes
+    lanes_type, viewer_type = TetrisLanes, TetrisViewer
 
 
 class _GameEnv(gymnasium.Env[Observation, np.int64]):
     """One game. `info` has `action_mask`, bool [actions], and `score`.
 
     Args:
-        render_mode: None or `rgb_array`: `render` returns a picture, uint8 [height, width, 3].
+        render_mode: None or `rgb_array`: `render` returns a picture, uint8 [240, 256, 3].
         options: keyword arguments of the lanes.
     """
 
     metadata: dict[str, Any] = {"render_modes": list(RENDER_MODES), "render_fps": 10}
     lanes_type: ClassVar[Callable[..., Lanes]]
+    viewer_type: ClassVar[Callable[..., Viewer]]
 
     def __init__(self, *, render_mode: str | None = None, **options: Any) -> None:
         self.render_mode = _checked_mode(render_mode)
         self._lanes = type(self).lanes_type(1, **options)
+        self._viewers = Viewers(partial(type(self).viewer_type, self._lanes))
         self.observation_space = spaces.Box(0, 255, self._lanes.frame_shape, np.uint8)
         self.action_space = spaces.Discrete(self._lanes.actions)
         self._seeded = False
@@ -156,13 +163,14 @@ class _GameEnv(gymnasium.Env[Observation, np.int64]):
             self._seeded = True
         self._playing = True
         frame = self._lanes.reset()[0].cpu().numpy()
+        self._viewers.clear()
         return frame, {"action_mask": self._lanes.masks[0].cpu().numpy(), "score": 0}
 
     def step(self, action: np.int64) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """One step. Raises `ResetNeeded` if no episode is in progress, `ValueError` for an invalid action."""
         if not self._playing:
             raise ResetNeeded("step() was called before reset(), or after the episode's end")
-        step = _step(self._lanes, np.array([action], np.int64))
+        step = _step(self._lanes, self._viewers, np.array([action], np.int64))
         terminated, truncated = bool(step.terminated), bool(step.truncated)
         self._playing = not (terminated or truncated)
         info = {"action_mask": step.final_masks[0].cpu().numpy(), "score": int(step.score)}
@@ -170,17 +178,17 @@ class _GameEnv(gymnasium.Env[Observation, np.int64]):
 
     def render(self) -> Observation | None:
         """A picture of the game, or of the next one if the episode has ended; None without a render mode."""
-        return None if self.render_mode is None else self._lanes.board(0)
+        return None if self.render_mode is None else self._viewers[0].draw()
 
 
 class SnakeEnv(_GameEnv):
     __doc__ = f"Snake; for the rules see `SnakeLanes`. {_GameEnv.__doc__}"
-    lanes_type = SnakeLanes
+    lanes_type, viewer_type = SnakeLanes, SnakeViewer
 
 
 class TetrisEnv(_GameEnv):
     __doc__ = f"Tetris; for the rules see `TetrisLanes`. {_GameEnv.__doc__}"
-    lanes_type = TetrisLanes
+    lanes_type, viewer_type = TetrisLanes, TetrisViewer
 
 
 def register() -> None:
@@ -194,13 +202,16 @@ def register() -> None:
             )
 
 
-def _step(lanes: Lanes, actions: NDArray[np.int64]) -> TensorStep:
-    """One step of all lanes. Raises `ValueError` for invalid actions."""
+def _step(lanes: Lanes, viewers: Viewers, actions: NDArray[np.int64]) -> TensorStep:
+    """One step of all lanes, which the viewers follow. Raises `ValueError` for invalid actions."""
     if actions.shape != (lanes.lanes,) or actions.min() < 0 or actions.max() >= lanes.actions:
         raise ValueError(
             f"actions must be {lanes.lanes} integers between 0 and {lanes.actions - 1}, one per game, got {actions}"
         )
-    return lanes.step(torch.from_numpy(actions).to(lanes.device))
+    viewers.before_step(actions)
+    step = lanes.step(torch.from_numpy(actions).to(lanes.device))
+    viewers.after_step((step.terminated | step.truncated).cpu().numpy())
+    return step
 
 
 def _checked_mode(render_mode: str | None) -> str | None:

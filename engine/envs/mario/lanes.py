@@ -32,6 +32,7 @@ from engine.envs.mario.stepper import Outcome, Stepper
 from engine.envs.mario.task import MarioTask
 from engine.envs.vec_env import Spec, VectorStep
 from engine.errors import UserError
+from engine.protocol.messages import Thought
 
 EMULATORS = ("native", "nes-py")
 CLEAR_BONUS = 3.0
@@ -194,9 +195,12 @@ class MarioLanes:
             else:
                 self._stepper.start_choices = np.tile(stage_slots(level), (self.lanes, 1))
 
-    def screen(self, lane: int) -> NDArray[np.uint8]:
+    def screen(self, lane: int, thought: Thought | None = None) -> NDArray[np.uint8]:
         """The console's last frame in RGB, uint8 [240, 256, 3]."""
         return self.emulator.screen(lane)
+
+    def facts(self, lane: int) -> dict[str, int]:
+        return {}
 
     def rewind(self) -> None:
         self.book[:, rules.DRAWS] = 0

@@ -120,13 +120,13 @@ class GameView(LineWidget):
 
     def _with_thought(self, frame: Frame, thought: Thought) -> list[Strip]:
         width, height = self.body
-        rows = min(len(thought.q_values), q_values.MOST_ROWS, max(q_values.LEAST_ROWS, height // 3))
+        rows = min(q_values.most_rows(thought), max(q_values.LEAST_ROWS, height // 3))
         below, beside = self._scale(width, height - rows), self._scale(width - _BESIDE, height)
         if below >= beside and height - rows >= _LEAST[1]:
             lines = self.text_lines(q_values.describe(thought, self.names, width, rows), width)
             return [*self._picture(frame, width, height - rows), *lines]
         if width - _BESIDE >= _LEAST[0]:
-            rows = min(height, q_values.MOST_ROWS)
+            rows = min(height, q_values.most_rows(thought))
             lines = self.text_lines(q_values.describe(thought, self.names, _BESIDE - 2, rows), _BESIDE - 2)
             return self._side_by_side(self._picture(frame, width - _BESIDE, height), lines, height)
         return self._picture(frame, width, height)

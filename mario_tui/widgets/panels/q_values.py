@@ -13,7 +13,7 @@ from mario_tui.data.format import number
 from mario_tui.widgets.base.panel import bar
 
 CHOSEN, AT_RANDOM = "▶", "?"
-MOST_ROWS = 12
+_MOST_ROWS = 12
 LEAST_ROWS = 3
 _NUMBER = 6
 _GAP_COLOUR = (64, 80, 128)
@@ -25,21 +25,33 @@ def chosen(thought: Thought, names: Sequence[str]) -> str:
     return _name(names, thought.action) + (" (random)" if thought.random else "")
 
 
-def describe(thought: Thought, names: Sequence[str], width: int, rows: int) -> Text:
-    """One line per action, in their order; if there are more than `rows`, the best ones and the chosen one.
+def most_rows(thought: Thought) -> int:
+    """Lines that `describe` can fill."""
+    return min(len(thought.q_values) + bool(thought.facts), _MOST_ROWS)
 
-    The bar is empty for the worst legal action and full for the best.
+
+def describe(thought: Thought, names: Sequence[str], width: int, rows: int) -> Text:
+    """Values of the game in a line, if there are any, then one line per action, in their order.
+
+    If there are more than `rows` lines, only the best actions and the chosen one. Those with exactly the same value,
+    which fill the same cells of Tetris, then count once. The bar is empty for the worst legal action and full for the
+    best.
     """
     values = thought.q_values
     legal = [action for action, value in enumerate(values) if math.isfinite(value)]
     best_first = sorted(legal, key=lambda action: -values[action])
-    shown = legal if len(legal) <= rows else best_first[:rows]
+    rows -= bool(thought.facts)
+    if len(legal) <= rows:
+        shown = legal
+    else:
+        shown = [action for action in best_first if action == thought.action or not _repeated(action, thought)][:rows]
     if thought.action not in shown:
         shown = [*shown[: rows - 1], thought.action]
     low, high = (values[best_first[-1]], values[best_first[0]]) if legal else (0.0, 0.0)
     wide = max(len(_name(names, action)) for action in range(len(values)))
     room = max(2, width - wide - _NUMBER - 5)
-    text = Text(no_wrap=True, overflow="ellipsis")
+    facts = "  ".join(f"{name} {value:,}" for name, value in thought.facts.items())
+    text = Text(f"  {facts}" if facts else "", no_wrap=True, overflow="ellipsis")
     for action in shown:
         is_chosen = action == thought.action
         mark = (AT_RANDOM if thought.random else CHOSEN) if is_chosen else " "
@@ -80,6 +92,12 @@ def observation_image(thought: Thought, width: int, height: int) -> Any:
         top, left = (index // columns) * (high + gap), (index % columns) * (wide + gap)
         rgb[top : top + high, left : left + wide] = plane[..., None]
     return rgb
+
+
+def _repeated(action: int, thought: Thought) -> bool:
+    """Whether the chosen action, or one before this one, has exactly its value."""
+    values = thought.q_values
+    return values[action] in (values[thought.action], *values[:action])
 
 
 def _name(names: Sequence[str], action: int) -> str:

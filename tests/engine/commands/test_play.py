@@ -251,6 +251,17 @@ def test_a_step_of_a_snake_that_waits_for_its_first_key_changes_nothing(tmp_path
         assert game.step()[0].steps == 1
 
 
+def test_buttons_of_a_pause_are_for_single_steps_only(tmp_path: Path) -> None:
+    with playing("--game", "tetris", cwd=tmp_path) as game:
+        wait_until(lambda: game.frame, "a picture")
+        _, frame = game.pause()
+        game.send(Press(buttons=joypad.START), Resume())
+        wait_until(lambda: game.frame is not None and game.frame.index > frame.index + 2, "a game that goes on")
+        assert game.pause()[0].steps == 0  # the piece was not dropped
+        game.send(Press(buttons=joypad.START))
+        assert game.step()[0].steps == 1
+
+
 def test_an_invalid_command_ends_the_game_and_is_named(tmp_path: Path) -> None:
     with playing("--game", "snake", cwd=tmp_path) as game:
         wait_until(lambda: game.frame, "a picture")

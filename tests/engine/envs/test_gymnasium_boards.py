@@ -91,7 +91,7 @@ def test_misuse_is_refused() -> None:
         env.reset(seed=[1, 2])
     with pytest.raises(ValueError, match="reset_mask"):
         env.reset(options={"reset_mask": np.array([True, False])})
-    assert [picture.shape for picture in env.render()] == [(180, 120, 3)] * 2
+    assert [picture.shape for picture in env.render()] == [(240, 256, 3)] * 2
     with pytest.raises(UserError, match="human"):
         SnakeEnv(render_mode="human")
     with pytest.raises(UserError, match="width"):

@@ -154,15 +154,6 @@ def test_results_of_a_step_are_not_overwritten() -> None:
     assert all(torch.equal(getattr(step, name), value) for name, value in kept.items())
 
 
-def test_pictures_show_the_board() -> None:
-    lanes = SnakeLanes(2, height=4, width=6)
-    lanes.step(torch.tensor([UP, LEFT]))
-    picture = lanes.board(1)
-    assert (picture.dtype, picture.shape) == (np.uint8, (48, 72, 3))
-    middles = picture[6::12, 6::12].reshape(-1, 3)
-    assert len(np.unique(middles, axis=0)) == 3  # ground, head and fruit
-
-
 @pytest.mark.parametrize("wrong", [{"height": 1}, {"width": 31}, {"time_limit": 0}, {"lanes": 0}])
 def test_options_out_of_range_are_named(wrong: dict[str, Any]) -> None:
     with pytest.raises(UserError, match=next(iter(wrong))):

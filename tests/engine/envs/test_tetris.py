@@ -204,16 +204,6 @@ def test_results_of_a_step_are_not_overwritten() -> None:
     assert all(torch.equal(getattr(step, name), value) for name, value in kept.items())
 
 
-def test_pictures_show_the_piece_above_the_board() -> None:
-    lanes = TetrisLanes(2)
-    lanes.step(torch.tensor([0, 0]))
-    picture = lanes.board(1)
-    assert (picture.dtype, picture.shape) == (np.uint8, (19 * 12, 7 * 12, 3))
-    middles = picture[6::12, 6::12]
-    assert len(np.unique(middles[:5].reshape(-1, 3), axis=0)) == 2  # ground and piece
-    assert len(np.unique(middles[5:].reshape(-1, 3), axis=0)) == 2  # ground and what is filled
-
-
 @pytest.mark.parametrize("wrong", [{"height": 3}, {"width": 13}, {"time_limit": 0}, {"reward": "none"}])
 def test_options_that_are_not_accepted_are_named(wrong: dict[str, Any]) -> None:
     with pytest.raises(UserError, match=next(iter(wrong))):

@@ -11,8 +11,6 @@ import torch
 from safetensors.numpy import load_file
 
 from engine.agents.exploration import epsilon_ladder
-from engine.commands.play_board import SnakePerson, TetrisPerson
-from engine.config import joypad
 from engine.config.reading import make_config
 from engine.envs.boards.snake import SnakeLanes
 from engine.envs.factory import make_lanes
@@ -100,32 +98,6 @@ def test_frames_that_stay_on_the_device_train_the_same_agent(game: str, tmp_path
     assert weights[0].keys() == weights[1].keys()
     for name, array in weights[0].items():
         assert np.allclose(array, weights[1][name], atol=1e-5), name
-
-
-def test_a_person_turns_moves_and_lets_go_of_a_piece() -> None:
-    env = make_lanes(make_config({"game": "tetris"}), 1, threads=1, seed=0)
-    env.reset()
-    person, width = TetrisPerson(10), 10
-    person.on_keys([], env.masks)
-    start = person.shown
-    assert person.action(env.reset(), env.masks) is None  # nothing falls by itself
-    person.on_keys([joypad.RIGHT], env.masks)
-    assert person.shown == start + 1
-    person.on_keys([joypad.UP], env.masks)
-    assert person.shown // width == 1
-    person.on_keys([joypad.LEFT] * 9, env.masks)
-    assert person.shown == width  # the wall
-    person.on_keys([joypad.DOWN], env.masks)
-    assert person.action(env.reset(), env.masks) == width
-    assert person.action(env.reset(), env.masks) is None
-
-
-def test_a_person_steers_a_snake_that_waits_for_the_first_key() -> None:
-    person = SnakePerson()
-    assert person.action(np.zeros(1, np.uint8), None) is None
-    person.on_keys([joypad.LEFT, joypad.A], None)  # A means nothing here
-    assert person.action(np.zeros(1, np.uint8), None) == 3
-    assert person.action(np.zeros(1, np.uint8), None) == 3  # and it goes on
 
 
 def test_games_go_on_on_another_kind_of_device() -> None:

@@ -90,15 +90,20 @@ def test_a_persons_buttons_come_before_keys(tmp_path: Path) -> None:
     assert terminal.wait() == 0
 
 
-@pytest.mark.long
-def test_a_board_has_no_stages_and_a_waiting_game_no_pause(tmp_path: Path) -> None:
+def test_a_persons_tetris_has_the_usual_keys_and_a_pause(tmp_path: Path) -> None:
     terminal = Terminal("play", "--human", "--game", "tetris", cwd=tmp_path, columns=120, rows=30)
-    shown = terminal.wait_for("▶ 1x  episode 1  seed 0  step 0", "Restart", "Next")
-    assert "Stage" not in shown and "Pause" not in shown and "Speed" not in shown
-    terminal.send(" ]x")  # the last one drops the piece
-    terminal.wait_for("▶ 1x  episode 1  seed 0  step 1")
-    terminal.send("r")
-    terminal.wait_for("step 0")
+    shown = terminal.wait_for(
+        "▶ 1x  episode 1  seed 0  step 0", "z: turn back   space: drop   c: hold", "p Pause", "Next"
+    )
+    assert "Stage" not in shown
+    terminal.send(" ]")  # the space bar drops the piece, and boards have no stages
+    terminal.wait_for("▶ 1x  episode 1  seed 0  step 1", "level 1  lines 0")
+    terminal.send("?")
+    terminal.wait_for("Your game", "up or x", "turn back", "p                 Pause")
+    terminal.send("\x1b")
+    terminal.wait_for("‖ paused", "z: turn back   space: drop")  # the help is closed
+    terminal.send("rp")
+    terminal.wait_for("▶ 1x  episode 1  seed 0  step 0")
     terminal.send("q")
     assert terminal.wait() == 0
 

@@ -1,0 +1,145 @@
+"""Tetris for a person, in real time: pieces fall, faster with every ten lines, and can be held.
+
+The rules stay the environment's, whose step is a whole placement: a piece that has come straight down. So a piece can't
+be slid or turned under others while it falls. Gravity, hold, level and points are this module's, unknown to agents.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from engine.commands.recorder import PICTURES_PER_S
+from engine.config import joypad
+from engine.envs.boards.drops import Drop, entry, landing, landings, moved, turned
+from engine.envs.boards.lanes import BoardLanes
+from engine.envs.boards.tetris import PIECES, TetrisLanes
+from engine.envs.boards.viewers import TetrisViewer
+
+HARD_DROP, HOLD = joypad.START, joypad.SELECT
+CLOCKWISE, COUNTER_CLOCKWISE = (joypad.A, joypad.UP), (joypad.B,)
+_LINES_PER_LEVEL, _HIGHEST_LEVEL = 10, 20
+_POINTS = (0, 100, 300, 500, 800)
+"""For 0 to 4 lines, times the level. With these and the speeds, https://tetris.wiki/Scoring and /Marathon."""
+_LOCK_TICKS = PICTURES_PER_S // 2
+"""Time that a piece can still be moved after it has landed."""
+
+
+class TetrisPerson:
+    """A person playing Tetris; see `play_board`."""
+
+    paced = False
+
+    def __init__(self, lanes: BoardLanes, seed: int) -> None:
+        games, viewer = lanes.board, lanes.viewer(0)
+        assert isinstance(games, TetrisLanes) and isinstance(viewer, TetrisViewer)
+        self._games, self._viewer = games, viewer
+        self._random = np.random.default_rng(seed)
+        self._lines, self._points = 0, 0
+        self._held: int | None = None
+        self._pending: list[int] = []
+
+    @property
+    def level(self) -> int:
+        """From 1; more with every ten lines."""
+        return min(self._lines // _LINES_PER_LEVEL + 1, _HIGHEST_LEVEL)
+
+    @property
+    def drop(self) -> Drop:
+        """The falling piece."""
+        return self._drop
+
+    def observe(self, frames: NDArray[np.uint8]) -> None:
+        lines = self._games.lines(0)
+        self._points += _POINTS[lines - self._lines] * self.level
+        self._lines = lines
+        self._may_hold = True
+        self._enter()
+
+    def _enter(self) -> None:
+        """Let the lane's piece enter the board."""
+        self._columns = self._games.columns(0)
+        drop = entry(self._columns, self._games.piece(0))
+        assert drop is not None, "the episode has ended"
+        self._place(drop)
+        self._rows, self._waited, self._landed = 0.0, 0, False
+
+    def _place(self, drop: Drop | None) -> None:
+        """Put the falling piece there, if it can be there. One that has landed can be moved for longer then."""
+        if drop is None:
+            return
+        landed = landing(self._columns, drop)
+        assert landed is not None
+        self._drop, self._ghost, self._waited = drop, landed, 0
+
+    def on_tick(self, presses: list[int]) -> None:
+        self._pending += presses
+        while self._pending and not self._landed:  # the others are for the next piece
+            self._press(self._pending.pop(0))
+        self._rows += 1 / (seconds_per_row(self.level) * PICTURES_PER_S)
+        while self._rows >= 1:
+            self._rows -= 1
+            self._fall()
+        if self._drop == self._ghost:
+            self._waited += 1
+            self._landed |= self._waited >= _LOCK_TICKS
+
+    def _press(self, button: int) -> None:
+        if button in (joypad.LEFT, joypad.RIGHT):
+            self._place(moved(self._columns, self._drop, 1 if button == joypad.RIGHT else -1))
+        elif button in CLOCKWISE:
+            self._place(turned(self._columns, self._drop, 1))
+        elif button in COUNTER_CLOCKWISE:
+            self._place(turned(self._columns, self._drop, -1))
+        elif button == joypad.DOWN:
+            self._landed = self._drop == self._ghost
+            self._points += self._fall()
+            self._rows = 0.0
+        elif button == HARD_DROP:
+            self._points += 2 * (self._ghost.row - self._drop.row)
+            self._drop, self._landed = self._ghost, True
+        elif button == HOLD and self._may_hold:
+            self._hold()
+
+    def _fall(self) -> int:
+        """Let the piece fall by a row. Returns the number of rows."""
+        if self._drop == self._ghost:
+            return 0
+        self._place(self._drop._replace(row=self._drop.row + 1))
+        return 1
+
+    def _hold(self) -> None:
+        """Exchange the piece for the one that is held, or at first for a new one, unless that has no room."""
+        games, state = self._games, self._games.state()
+        before, piece = games.piece(0), self._held
+        if piece is None:
+            left = int(state["left"][0, 0])
+            pieces = [each for each in range(len(PIECES)) if left >> each & 1] or range(len(PIECES))
+            piece = int(self._random.choice(pieces))
+            if games.bag:
+                state["left"][0] = sum(1 << each for each in pieces) ^ 1 << piece
+        legal = torch.zeros(games.actions, dtype=torch.bool)
+        legal[[action for action, _ in landings(self._columns, piece)]] = True
+        if not legal.any():
+            return
+        state["piece"][0], state["masks"][0] = piece, legal
+        games.load_state(state)
+        self._held, self._may_hold = before, False
+        self._enter()
+
+    def action(self) -> int | None:
+        return self._drop.rotation * self._games.width + self._drop.column if self._landed else None
+
+    def picture(self, progress: float) -> NDArray[np.uint8]:
+        return self._viewer.draw_piece(self._drop, [self._ghost], hold=True, held=self._held)
+
+    def facts(self) -> dict[str, int]:
+        return {"level": self.level, **self._viewer.facts(), "points": self._points}
+
+    def thought(self) -> None: ...
+
+
+def seconds_per_row(level: int) -> float:
+    """Time in which a piece falls by a row."""
+    return (0.8 - 0.007 * (level - 1)) ** (level - 1)
