@@ -151,7 +151,10 @@ class BoardGame:
     def begin(self, episode: int, seed: int, stage: str | None) -> None:
         boards = boards_of(self._metadata)
         board = boards[(episode - 1) % len(boards)]
-        self._lanes = boards_of_policy({**self._metadata, "board": board}, 1, seed=seed)
+        metadata = {**self._metadata, "board": board}
+        if self._network is None:
+            metadata["next_piece"] = True  # of Tetris; a person wants to see it
+        self._lanes = boards_of_policy(metadata, 1, seed=seed)
         self.actions = action_names(make_config({"game": self._metadata["game"], "board": board}))
         frames = self._lanes.reset()
         self._player = self._new_player(seed)

@@ -110,15 +110,18 @@ class TetrisPerson:
         return 1
 
     def _hold(self) -> None:
-        """Exchange the piece for the one that is held, or at first for a new one, unless that has no room."""
+        """Exchange the piece for the one that is held, or at first for the next one, unless that has no room."""
         games, state = self._games, self._games.state()
         before, piece = games.piece(0), self._held
         if piece is None:
+            piece = games.next_piece(0)
+            assert piece is not None
             left = int(state["left"][0, 0])
             pieces = [each for each in range(len(PIECES)) if left >> each & 1] or range(len(PIECES))
-            piece = int(self._random.choice(pieces))
+            following = int(self._random.choice(pieces))
+            state["next"][0] = following
             if games.bag:
-                state["left"][0] = sum(1 << each for each in pieces) ^ 1 << piece
+                state["left"][0] = sum(1 << each for each in pieces) ^ 1 << following
         legal = torch.zeros(games.actions, dtype=torch.bool)
         legal[[action for action, _ in landings(self._columns, piece)]] = True
         if not legal.any():

@@ -139,7 +139,8 @@ class TetrisViewer:
         self, piece: Drop | None, ghosts: Sequence[Drop] = (), *, hold: bool = False, held: int | None = None
     ) -> Picture:
         """The board with these arguments of `draw_tetris`."""
-        return draw_tetris(self.cells(), piece, ghosts, hold=hold, held=held)
+        next_piece = self._games.next_piece(self._lane)
+        return draw_tetris(self.cells(), piece, ghosts, next_piece=next_piece, hold=hold, held=held)
 
     def cells(self) -> NDArray[np.uint8]:
         """Contents of the board, uint8 [height, width]."""

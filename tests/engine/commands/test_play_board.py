@@ -167,10 +167,11 @@ def test_a_piece_cannot_be_moved_below_others() -> None:
 @pytest.mark.parametrize("pieces", ["bag", "uniform"])
 def test_a_piece_is_held_once_and_comes_back(pieces: str) -> None:
     table = Table(board="10x20", pieces=pieces)
-    first = table.drop.piece
+    first, upcoming = table.drop.piece, table.tetris.next_piece(0)
     assert (table.game.picture()[:, :60] > 0).any()  # the empty box
     table.press(HOLD)
     second = table.drop.piece
+    assert second == upcoming
     assert table.person._held == first and table.tetris.piece(0) == second and table.game.steps == 0
     table.press(HOLD)
     assert (table.person._held, table.drop.piece) == (first, second)  # only once
@@ -178,8 +179,10 @@ def test_a_piece_is_held_once_and_comes_back(pieces: str) -> None:
     assert table.game.steps == 1 and table.filled().sum() == 4
     assert set(table.person._viewer.cells()[table.filled()].tolist()) == {second + 1}
     third = table.drop.piece
+    upcoming = table.tetris.next_piece(0)
     table.press(HOLD)
     assert (table.person._held, table.drop.piece) == (third, first)
+    assert table.tetris.next_piece(0) == upcoming
     table.press(HARD_DROP)
     assert table.game.steps == 2 and table.filled().sum() == 8 and not table.ended
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 from engine.config.reading import make_config
 from engine.envs.boards.lanes import BoardLanes
 from engine.envs.boards.tetris import TetrisLanes
+from engine.envs.boards.viewers import TetrisViewer
 from engine.envs.factory import make_lanes
 from tests.support.devices import META, NoMixing, NoWaiting
 
@@ -69,7 +71,9 @@ def test_a_step_waits_only_for_the_packed_results(game: str) -> None:
 
 @pytest.mark.parametrize("bag", [False, True])
 def test_a_step_that_draws_the_next_piece_beforehand_waits_for_nothing(bag: bool) -> None:
-    ours = BoardLanes(TetrisLanes(LANES, bag=bag, next_piece=True), masked=True, reward_scale=1.0, tensors=True)
+    games = TetrisLanes(LANES, bag=bag, next_piece=True)
+    viewer = partial(TetrisViewer, games)
+    ours = BoardLanes(games, masked=True, reward_scale=1.0, new_viewer=viewer, tensors=True)
     with NoWaiting():
         ours._step()
     move_to_meta(ours)
