@@ -35,6 +35,7 @@ class LateStarts(torch.nn.Module):
 
     cells: Tensor
     places: Tensor
+    scales: Tensor
 
     def __init__(self, height: int, width: int) -> None:
         super().__init__()
@@ -43,12 +44,13 @@ class LateStarts(torch.nn.Module):
         places = torch.full((_WAYS, height * width), -1)
         places.scatter_(1, ways, torch.arange(ways.shape[1]).expand_as(ways))
         self.register_buffer("cells", ways)  # int64 [ways, cells on the way]
+        self.register_buffer("scales", torch.tensor([_WAYS, ways.shape[1], 2, ways.shape[1] - 2, 1]))
         self.register_buffer("places", places)  # int64 [ways, cells], the inverse; -1 for a cell that is left out
 
     def forward(self, draw: Tensor) -> LateBoards:
         """Boards from random numbers float32 [lanes, 5] in [0, 1). At least one cell of the way is free."""
         count = self.cells.shape[1]
-        way, first, reverse, longer, free = (draw * draw.new_tensor([_WAYS, count, 2, count - 2, 1])).unbind(1)
+        way, first, reverse, longer, free = (draw * self.scales).unbind(1)
         ways, first, sign = way.long(), first.long()[:, None], (1 - 2 * reverse.long())[:, None]
         length = longer.long()[:, None] + 2
         fruit = length + (free[:, None] * (count - length)).long()

@@ -30,7 +30,7 @@ def move_to_meta(lanes: Any) -> None:
     board = lanes.board
     for owner in (lanes, board):
         for name, value in vars(owner).items():
-            if isinstance(value, torch.Tensor):
+            if isinstance(value, torch.Tensor | torch.nn.Module):
                 setattr(owner, name, value.to(META))
     board.device = META
     board._draw = lambda numbers: torch.rand((LANES, numbers), device=META)
