@@ -54,8 +54,10 @@ _GAME_DEFAULTS: dict[str, dict[str, Any]] = {
         "replay_ratio": 1.0,
         "batch_size": 64,
         "learning_rate": 1e-3,
+        "learning_rate_schedule": "decay",
         "sync_every": 1,
         "tau": 0.005,
+        "policy_tau": 0.0005,
         "double_q": False,
         "prioritized_replay": False,
         "epsilon": 0.005,  # a wrong placement costs several lines

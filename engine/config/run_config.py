@@ -247,8 +247,9 @@ class RunConfig:
     learning_rate_schedule: str = option(
         "constant",
         "learning",
-        "constant; plateau: cut to 0.3 when evaluations stop improving or nearly all episodes clear",
-        choices=("constant", "plateau"),
+        "constant; changed after evaluations: plateau, cut to 0.3 when they stop improving or nearly all episodes "
+        "clear; decay, divided by 1 + steps / 1,000,000",
+        choices=("constant", "plateau", "decay"),
     )
     gamma: float = option(0.95, "learning", "discount factor per environment step", low=0.0, high=1.0)  # trial
     n_step: int = option(5, "learning", "steps in the n-step return", low=1, high=64)  # trial

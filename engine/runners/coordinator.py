@@ -38,7 +38,7 @@ from engine.runners.evaluator import Evaluator
 from engine.runners.host_link import HostLink
 from engine.runners.learner import Learner
 from engine.runners.learner_state import read_extra, unchanged
-from engine.runners.plateau import PlateauSchedule
+from engine.runners.learning_rates import make_schedule
 from engine.runners.shared_state import SharedState
 from engine.runners.stats.counters import Counters
 from engine.runners.stats.lanes import LaneStats
@@ -114,7 +114,7 @@ class Coordinator:
             else:  # so that the run's history does not suggest that the old value still holds
                 now = {"epsilon_scale": 1.0, **learner.tuned}[name]
                 link.send(Changed(name=name, value=now, before=value, env_steps=self.counters.env_steps))
-        self._schedule = PlateauSchedule(config.learning_rate) if config.learning_rate_schedule == "plateau" else None
+        self._schedule = make_schedule(config.learning_rate_schedule, config.learning_rate)
         if self._schedule is not None and resume_from is not None and unchanged(config, resume_from, *_SCHEDULED):
             self._load_schedule(extra)
         self._state: State = "running"
@@ -307,7 +307,7 @@ class Coordinator:
         if score is None or self._schedule is None or not scheduled:
             return
         before = self._learner.agent.learning_rate
-        after = self._schedule.after(score, before)
+        after = self._schedule.after(score, before, self.counters.env_steps)
         if after != before:
             self._change("learning_rate", after)
 

@@ -14,7 +14,7 @@ from engine.protocol.commands import Set
 from engine.protocol.messages import Changed, Progress
 from engine.runners.coordinator import _SCHEDULED
 from engine.runners.learner_state import unchanged
-from engine.runners.plateau import CUT, GOOD, LOWEST, PATIENCE, PlateauSchedule
+from engine.runners.learning_rates import CUT, GOOD, HALVED_AFTER, LOWEST, PATIENCE, DecaySchedule, PlateauSchedule
 from engine.runs.run import CONFIG_FILE
 from tests.support.in_process import checkpoint_of, of_kind, train
 
@@ -25,7 +25,7 @@ def rates(scores: list[tuple[float, float]], schedule: PlateauSchedule | None = 
     """The learning rate after each evaluation."""
     schedule, rate, after = schedule or PlateauSchedule(RATE), RATE, list[float]()
     for score in scores:
-        rate = schedule.after(score, rate)
+        rate = schedule.after(score, rate, 0)
         after.append(rate)
     return after
 
@@ -52,7 +52,15 @@ def test_every_good_evaluation_cuts_down_to_the_lowest() -> None:
 
 
 def test_a_rate_below_the_lowest_is_left_alone() -> None:
-    assert PlateauSchedule(RATE).after((1.0, 0.0), LOWEST * RATE / 10) == LOWEST * RATE / 10
+    assert PlateauSchedule(RATE).after((1.0, 0.0), LOWEST * RATE / 10, 0) == LOWEST * RATE / 10
+
+
+def test_decay_divides_the_rate_by_the_steps_and_never_raises_it() -> None:
+    schedule = DecaySchedule(RATE)
+    assert schedule.after((0.0, 0.0), RATE, 0) == RATE
+    assert schedule.after((0.0, 0.0), RATE, HALVED_AFTER) == RATE / 2
+    assert schedule.after((0.0, 0.0), RATE, 9 * HALVED_AFTER) == RATE / 10
+    assert schedule.after((0.0, 0.0), RATE / 20, HALVED_AFTER) == RATE / 20
 
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.floats(-100, 4000)), max_size=60), st.integers(0, 60))
@@ -65,7 +73,7 @@ def test_it_never_rises_and_resumes_where_it_was(scores: list[tuple[float, float
     second.load_state(first.state())
     rate = before[-1] if before else RATE
     for score, expected in zip(scores[split:], after[split:], strict=True):
-        rate = second.after(score, rate)
+        rate = second.after(score, rate, 0)
         assert rate == expected
 
 

@@ -1,0 +1,83 @@
+"""Schedules of the learning rate, which changes it after evaluations. See docs/recipe.md for what they are worth."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+CUT = 0.3
+"""Factor of each cut."""
+LOWEST = 0.02
+"""The learning rate is not cut below this share of the run's own."""
+GOOD = 0.95
+"""Clear rate from which on every evaluation cuts."""
+PATIENCE = 8
+"""Evaluations without a better score after which the learning rate is cut."""
+
+HALVED_AFTER = 1_000_000
+"""Environment steps after which `DecaySchedule` has halved the learning rate."""
+
+Score = tuple[float, ...]
+"""Compared in order: clear rate, then mean return."""
+
+
+class Schedule(Protocol):
+    def after(self, score: Score, learning_rate: float, env_steps: int) -> float:
+        """The learning rate after an evaluation with `score` (clear rate, mean return)."""
+
+    def state(self) -> dict[str, Any]:
+        """The state for a checkpoint (JSON)."""
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Load a `state`. Raises `KeyError`, `TypeError` or `ValueError` if it can't be one."""
+
+
+def make_schedule(kind: str, learning_rate: float) -> Schedule | None:
+    """The schedule `kind` of a run whose own learning rate is `learning_rate`; None for `constant`."""
+    schedules: dict[str, type[PlateauSchedule] | type[DecaySchedule]]
+    schedules = {"plateau": PlateauSchedule, "decay": DecaySchedule}
+    return schedules[kind](learning_rate) if kind in schedules else None
+
+
+class DecaySchedule:
+    """Lets the learning rate fall in inverse proportion to the environment steps, as in stochastic approximation."""
+
+    def __init__(self, learning_rate: float) -> None:
+        self._initial = learning_rate
+
+    def after(self, score: Score, learning_rate: float, env_steps: int) -> float:
+        return min(learning_rate, self._initial / (1 + env_steps / HALVED_AFTER))
+
+    def state(self) -> dict[str, Any]:
+        return {}
+
+    def load_state(self, state: Mapping[str, Any]) -> None: ...
+
+
+class PlateauSchedule:
+    """Cuts the learning rate when evaluations stop improving, or have little left to gain.
+
+    With a constant learning rate the policy of a run keeps changing after it has become good, and loses in one
+    evaluation what it had in the last.
+    """
+
+    def __init__(self, learning_rate: float) -> None:
+        self._lowest = LOWEST * learning_rate
+        self._best: Score = ()
+        self._since_best = 0
+
+    def after(self, score: Score, learning_rate: float, env_steps: int) -> float:
+        if score > self._best:
+            self._best, self._since_best = score, 0
+        else:
+            self._since_best += 1
+        if score[0] < GOOD and self._since_best < PATIENCE:
+            return learning_rate
+        self._since_best = 0
+        return min(learning_rate, max(CUT * learning_rate, self._lowest))
+
+    def state(self) -> dict[str, Any]:
+        return {"best": list(self._best), "since_best": self._since_best}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        self._best, self._since_best = tuple(float(part) for part in state["best"]), int(state["since_best"])
