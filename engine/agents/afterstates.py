@@ -133,9 +133,13 @@ class AfterstateQNetwork(nn.Module):
         if columns.device.type == "cpu":
             planes = torch.empty((len(games), 2, self._height, self._width))
             lines = torch.empty(len(games), dtype=torch.int64)
-            tables = (self._cell_columns.numpy(), self._cell_rows.numpy())
-            draw_afterboards(columns.numpy(), games.numpy(), placed.numpy(), *tables, planes.numpy(), lines.numpy())
+            given = (columns, games.contiguous(), placed, self._cell_columns, self._cell_rows)
+            draw_afterboards(*(tensor.numpy() for tensor in (*given, planes, lines)))
             return planes, lines
+        return self.after_on_device(columns, games, placed)
+
+    def after_on_device(self, columns: Tensor, games: Tensor, placed: Tensor) -> tuple[Tensor, Tensor]:
+        """The same by tensor operations."""
         cells = (self._cell_columns[placed], self._cell_rows[placed])
         after, cleared = clear_lines(put(columns[games], *cells, self._one, self._to_bottom), self._board, self._one)
         after = after[:, : self._width]

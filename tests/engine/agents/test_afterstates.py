@@ -100,6 +100,23 @@ def test_rewards_are_saved_with_the_weights() -> None:
     assert torch.equal(again(frames), network(frames)) and again.gamma.item() == pytest.approx(0.9)
 
 
+@pytest.mark.parametrize(("height", "width"), [(20, 10), (26, 12), (4, 4)])
+def test_the_compiled_form_draws_the_boards_of_the_tensor_form(height: int, width: int) -> None:
+    random = torch.Generator().manual_seed(0)
+    network = AfterstateQNetwork((4, height, width))
+    filled = torch.rand((400, height, width), generator=random) < torch.rand((400, height, 1), generator=random)
+    filled[::2, height // 2 :, 1:] = True  # lines that most pieces complete
+    bits = (filled * (1 << torch.arange(height))[:, None]).sum(1, dtype=torch.int32)
+    columns = torch.nn.functional.pad(bits, (0, 3)) | (-1 << height)
+    games = torch.randint(0, 400, (2000,), generator=random)
+    placed = torch.randint(0, 7 * 4 * width, (2000,), generator=random)
+    inside = (network._cell_columns[placed] < width).all(1)
+    planes, lines = network._after(columns, games[inside], placed[inside])
+    expected, expected_lines = network.after_on_device(columns, games[inside], placed[inside])
+    assert torch.equal(planes, expected.float()) and torch.equal(lines, expected_lines)
+    assert set(lines.tolist()) >= {0, 1, 2}
+
+
 def test_boards_that_cannot_occur_have_values_too() -> None:
     """The start-up benchmark times random observations."""
     random = torch.randint(0, 256, (32, 1, 4, 12, 6), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
