@@ -34,8 +34,8 @@ from engine.envs.boards.tetris import PRESETS, TetrisLanes
 GAMES = ("Snake-v1", "Tetris-v0")
 BATCHES = (64, 256, 4096)
 DRAWN = 64  # number of batches of actions
-OURS, SMALL, ENVPOOL, JUMANJI = "ours", "ours, 14x7", "EnvPool", "Jumanji, vmap and jit"
-NEEDED = {OURS: "torch", SMALL: "torch", ENVPOOL: "envpool", JUMANJI: "jumanji"}
+OURS, TENSORS, SMALL, ENVPOOL, JUMANJI = "ours", "ours, in tensors", "ours, 14x7", "EnvPool", "Jumanji, vmap and jit"
+NEEDED = {OURS: "torch", TENSORS: "torch", SMALL: "torch", ENVPOOL: "envpool", JUMANJI: "jumanji"}
 Step = Callable[[], Any]
 
 
@@ -79,9 +79,15 @@ def turns_through(actions: Any, play: Callable[[Any], Any]) -> Step:
 
 
 def ours(game: str, games: int, threads: int, **options: Any) -> Step:
-    lanes = SnakeLanes(games) if game == "Snake-v1" else TetrisLanes(games, **options)
+    lanes: SnakeLanes | TetrisLanes
+    lanes = SnakeLanes(games, **options) if game == "Snake-v1" else TetrisLanes(games, **options)
     width = lanes.frame_shape[2]
     return turns_through(torch.from_numpy(drawn_actions(game, games, width)), lanes.step)
+
+
+def in_tensors(game: str, games: int, threads: int, **options: Any) -> Step:
+    """Our games as a GPU steps them."""
+    return ours(game, games, threads, compiled=False, **options)
 
 
 def envpool(game: str, games: int, threads: int) -> Step:
@@ -118,11 +124,11 @@ def jumanji(game: str, games: int, threads: int) -> Step:
 def line_up(threads: int) -> list[Contestant]:
     """All contestants, ready to step."""
     rows = []
-    makers = {OURS: ours, ENVPOOL: envpool, JUMANJI: jumanji}
+    makers = {OURS: ours, TENSORS: in_tensors, ENVPOOL: envpool, JUMANJI: jumanji}
     for game in GAMES:
         for games in BATCHES:
             for kind, make in makers.items():
-                options = PRESETS["jumanji"] if (kind, game) == (OURS, "Tetris-v0") else {}
+                options = PRESETS["jumanji"] if make in (ours, in_tensors) and game == "Tetris-v0" else {}
                 there = find_spec(NEEDED[kind]) is not None
                 rows.append(Contestant(game, kind, games, make(game, games, threads, **options) if there else None))
             if game == "Tetris-v0":

@@ -91,6 +91,18 @@ def test_games_that_do_not_fit_are_refused_in_one_line(name: str, spoil: str, ch
         train(tmp_path / "resumed", SNAKE, 320, checkpoint)
 
 
+@pytest.mark.parametrize("cell", [-1, 25, 2**62])
+def test_games_with_a_head_outside_the_board_are_refused_in_one_line(
+    cell: int, checkpoint: Path, tmp_path: Path
+) -> None:
+    arrays = load_file(checkpoint / "lanes.safetensors")
+    arrays["env.head"][0] = cell
+    save_file(arrays, checkpoint / "lanes.safetensors")
+    seal(checkpoint)
+    with pytest.raises(UserError, match=f"head must be between 0 and 24, got {cell}"):
+        train(tmp_path / "resumed", SNAKE, 320, checkpoint)
+
+
 def test_an_untouched_copy_resumes(checkpoint: Path, tmp_path: Path) -> None:
     """What all of the above changed by one thing alone."""
     seal(checkpoint)

@@ -1,11 +1,12 @@
 """The boards that placements of Tetris leave, as a network sees them: compiled, for CPUs.
 
-The rules are those of `put` and `clear_lines` in `engine.envs.boards.tetris`, which do the same with tensors.
+`put` and `clear_lines` in `engine.envs.boards.tetris` do the same with tensors.
 """
 
 import numpy as np
 from numpy.typing import NDArray
 
+from engine.envs.boards.tetris_kernel import clear, drop
 from engine.runtime.jit import kernel
 
 
@@ -29,31 +30,13 @@ def draw_afterboards(
         lines: written, [boards].
     """
     _, _, height, width = planes.shape
-    board = (1 << height) - 1
-    after = np.empty(columns.shape[1], np.int32)
+    after = np.empty((1, columns.shape[1]), np.int32)
     for number in range(len(planes)):
-        taken = 0  # bit y is set if the box can't be at row y
-        placement = placements[number]
-        for cell in range(4):
-            taken |= columns[games[number], cell_columns[placement, cell]] >> cell_rows[placement, cell]
-        lowest = taken & -taken
-        place = lowest >> 1 if lowest > 1 else 1 << (height - 1)  # a piece that fits nowhere lies at the bottom
-        after[:] = columns[games[number]]
-        for cell in range(4):
-            after[cell_columns[placement, cell]] |= place << cell_rows[placement, cell]
-        full = board
+        after[0] = columns[games[number]]
+        drop(0, after, cell_columns, cell_rows, placements[number], height)
+        lines[number] = clear(0, after, height, width)
         for column in range(width):
-            full &= after[column]
-        lines[number] = 0
-        while full and lines[number] < 4:  # only boards that can't occur have more
-            line = full & -full  # the highest
-            full ^= line
-            lines[number] += 1
-            for column in range(width):
-                bits = after[column]
-                after[column] = bits + (bits & (line - 1)) - (bits & line)
-        for column in range(width):
-            bits = after[column]
+            bits = after[0, column]
             reached = -(bits & -bits)
             for row in range(height):
                 planes[number, 0, row, column] = bits >> row & 1

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from engine.envs.boards.step_arrays import StepArrays
 from engine.errors import UserError
 
 
@@ -39,16 +40,22 @@ class TensorStep:
 class TensorLanes:
     """Base class of the batched board games: random numbers, and saving and loading of state.
 
+    compiled: whether steps are compiled; otherwise they are made of tensor operations. Both give the same bits.
     state_names: names, without the leading underscore, of the attributes on which the next steps depend. They are
     overwritten in place.
+    state_limits: the limits below which numbers of the state must be that are used as indices, by name.
     """
 
     state_names: tuple[str, ...]
+    state_limits: dict[str, int]
     _masks: Tensor
 
-    def __init__(self, lanes: int, device: torch.device | str, seed: int) -> None:
+    def __init__(self, lanes: int, device: torch.device | str, seed: int, compiled: bool | None) -> None:
         check_range("lanes", lanes, 1, 2**20)
         self.lanes, self.device = lanes, torch.device(device)
+        self.compiled = self.device.type == "cpu" if compiled is None else compiled
+        if self.compiled and self.device.type != "cpu":
+            raise UserError(f"compiled must be None or False on device {self.device}, got True")
         self._random = torch.Generator(self.device).manual_seed(seed)
 
     @property
@@ -75,7 +82,17 @@ class TensorLanes:
         """Load the `state()` of the same number of lanes with the same options.
 
         The state of the random numbers is loaded only if it is from the same kind of device; otherwise it is unchanged.
+
+        Raises `ValueError` for another shape, and for impossible indices, because compiled code does not check them.
         """
+        for name in self.state_names:
+            shape = getattr(self, f"_{name}").shape
+            if state[name].shape != shape:
+                raise ValueError(f"{name} has the shape {tuple(state[name].shape)} instead of {tuple(shape)}")
+        for name, limit in self.state_limits.items():
+            low, high = int(state[name].min()), int(state[name].max())
+            if low < 0 or high >= limit:
+                raise ValueError(f"{name} must be between 0 and {limit - 1}, got {low if low < 0 else high}")
         for name in self.state_names:
             getattr(self, f"_{name}").copy_(state[name])
         random = state["random"].cpu()
@@ -88,6 +105,12 @@ class TensorLanes:
 
     def _constant(self, values: Sequence[object], dtype: torch.dtype | None = None) -> Tensor:
         return torch.tensor(values, dtype=dtype, device=self.device)
+
+
+def as_step(arrays: StepArrays, frame_shape: tuple[int, int, int]) -> TensorStep:
+    """The result of a compiled step; shares memory with its arrays."""
+    frames, final_frames, *others = map(torch.from_numpy, arrays)
+    return TensorStep(frames.view(-1, *frame_shape), final_frames.view(-1, *frame_shape), *others)
 
 
 def check_range(option: str, value: int, low: int, high: int) -> None:

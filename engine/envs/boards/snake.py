@@ -1,11 +1,10 @@
-"""Batched Snake on a torch device, with the rules of Jumanji's Snake-v1.
+"""Batched Snake on a torch device, with the rules of Jumanji's Snake-v1; compiled on CPUs (snake_kernel.py).
 
 Each cell stores the time when the head entered it, so a move writes only one number per lane. The cell belongs to the
 body for as many steps as the snake is long, not counting steps in which it eats. Cells are numbered row by row; number
 `cells` stands for everything outside the board.
 
-With a few hundred lanes on a CPU, the time of a step is proportional to the number of torch calls, and comparisons of
-whole boards cost ten times as much as sums and products; hence the arithmetic.
+In tensor form, the time of a step of a few hundred lanes is proportional to the number of torch calls.
 https://github.com/instadeepai/jumanji/blob/main/jumanji/environments/routing/snake/env.py
 """
 
@@ -14,8 +13,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from engine.envs.boards.game import TensorLanes, TensorStep, check_range
+from engine.envs.boards.game import TensorLanes, TensorStep, as_step, check_range
 from engine.envs.boards.late_starts import LateStarts
+from engine.envs.boards.snake_kernel import SnakeRules, SnakeState, step_snakes
+from engine.envs.boards.step_arrays import new_arrays
 
 MOVES = ((-1, 0), (0, 1), (1, 0), (0, -1))
 """Up, right, down, left as (row, column) offsets, in the order of Jumanji's actions."""
@@ -57,6 +58,8 @@ class SnakeLanes(TensorLanes):
             scores count the fruits that a snake of this length has eaten.
         seed: seed of all random decisions; the games also depend on the number of lanes and the kind of device.
         device: torch device of all tensors.
+        compiled: whether steps are compiled, which only a CPU allows; None for yes on a CPU. Both forms give the same
+            bits.
 
     Raises `UserError` if an option is out of its range.
     """
@@ -77,8 +80,9 @@ class SnakeLanes(TensorLanes):
         late_starts: float = 0.0,
         seed: int = 0,
         device: torch.device | str = "cpu",
+        compiled: bool | None = None,
     ) -> None:
-        super().__init__(lanes, device, seed)
+        super().__init__(lanes, device, seed, compiled)
         check_range("height", height, 2, 30)
         check_range("width", width, 2, 30)
         check_range("time_limit", time_limit, 1, 500_000)
@@ -89,6 +93,7 @@ class SnakeLanes(TensorLanes):
         self._late_starts = LateStarts(height, width).to(self.device) if late_starts else None
         self._late_share = late_starts
         self.cells = cells = height * width
+        self.state_limits = dict.fromkeys(("head", "tail", "fruit", "next"), cells)
         beside = neighbours(height, width)
         here = torch.arange(cells)[:, None]
         self._beside = beside.to(self.device)  # [cells, 4]
@@ -114,6 +119,8 @@ class SnakeLanes(TensorLanes):
         self._from_start = ~self._never.clone()
         if late_starts:
             self.state_names = (*self.state_names, "from_start")
+        if self.compiled:
+            self._state, self._rules = self._kernel_arguments()
         self.reset()
 
     def reset(self) -> Tensor:
@@ -125,6 +132,33 @@ class SnakeLanes(TensorLanes):
     def step(self, actions: Tensor) -> TensorStep:
         """One step of all lanes with actions int64 [lanes], 0 to 3."""
         draw = self._draw(3)  # for the next fruit, and for head and fruit of a new game
+        return (self._step_compiled if self.compiled else self._step_tensors)(actions, draw)
+
+    def _step_compiled(self, actions: Tensor, draw: Tensor) -> TensorStep:
+        """`step` by a kernel. draw: random numbers [lanes, 3]."""
+        late_draw = torch.empty(0, 6) if self._late_starts is None else self._draw(6)
+        arrays = new_arrays(self.lanes, self.actions, self.frame_shape)
+        chosen = actions.contiguous().numpy()
+        step_snakes(chosen, draw.numpy(), late_draw.numpy(), self._state, self._rules, arrays)
+        return as_step(arrays, self.frame_shape)
+
+    def _kernel_arguments(self) -> tuple[SnakeState, SnakeRules]:
+        """The state of a CPU as arrays, and the options."""
+        none = torch.empty(0, 0, dtype=torch.int64)
+        rules = SnakeRules(
+            beside=self._beside.numpy(),
+            ways=(none if self._late_starts is None else self._late_starts.cells).numpy(),
+            places=(none if self._late_starts is None else self._late_starts.places).numpy(),
+            late_share=float(self._late_share),
+            time_limit=self.time_limit,
+            truncate=self.truncate,
+            stall_limit=self.stall_limit,
+            death_penalty=float(self.death_penalty),
+        )
+        return SnakeState(*(getattr(self, f"_{name}").numpy() for name in SnakeState._fields)), rules
+
+    def _step_tensors(self, actions: Tensor, draw: Tensor) -> TensorStep:
+        """`step` in tensor form. draw: random numbers [lanes, 3]."""
         cells, chosen = self.cells, actions.unsqueeze(1)
         legal = self._masks.gather(1, chosen)
         head = self._moved_to.take(torch.add(chosen, self._head, alpha=self.actions))

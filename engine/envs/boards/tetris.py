@@ -1,4 +1,4 @@
-"""Batched Tetris on a torch device, with the rules of Jumanji's Tetris-v0.
+"""Batched Tetris on a torch device, with the rules of Jumanji's Tetris-v0; compiled on CPUs (tetris_kernel.py).
 
 An action places a whole piece: a rotation, and the column of the left edge of its 4x4 box; the piece drops straight
 down. A board is stored as one integer per column, whose bit y is row y from the top. So a few bit operations find all
@@ -15,7 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from engine.envs.boards.game import TensorLanes, TensorStep, check_range
+from engine.envs.boards.game import TensorLanes, TensorStep, as_step, check_range
+from engine.envs.boards.step_arrays import new_arrays
+from engine.envs.boards.tetris_kernel import TetrisRules, TetrisState, step_tetris
 from engine.errors import UserError
 
 PIECES = (
@@ -65,6 +67,8 @@ class TetrisLanes(TensorLanes):
         next_piece: whether the piece after the current one is drawn beforehand and shown.
         seed: seed of all random decisions; the games also depend on the number of lanes and the kind of device.
         device: torch device of all tensors.
+        compiled: whether steps are compiled, which only a CPU allows; None for yes on a CPU. Both forms give the same
+            bits.
 
     Raises `UserError` if an option is not accepted.
     """
@@ -84,8 +88,9 @@ class TetrisLanes(TensorLanes):
         next_piece: bool = False,
         seed: int = 0,
         device: torch.device | str = "cpu",
+        compiled: bool | None = None,
     ) -> None:
-        super().__init__(lanes, device, seed)
+        super().__init__(lanes, device, seed, compiled)
         check_range("height", height, 4, 26)  # fits in 31 bits together with those of the floor
         check_range("width", width, 4, 12)  # with padding, 4 bits per column fit in 63 bits
         check_range("time_limit", time_limit, 1, 2**31)
@@ -96,8 +101,10 @@ class TetrisLanes(TensorLanes):
         self.height, self.width, self.bag = height, width, bag
         self.time_limit, self.truncate = time_limit, truncate
         self._shows_next = next_piece
+        self.state_limits = {"piece": len(PIECES), "left": 1 << len(PIECES)}
         if next_piece:
             self.state_names = (*self.state_names, "next")
+            self.state_limits["next"] = len(PIECES)
         self._cell_columns, self._cell_rows, self._blocked = (table.to(self.device) for table in placements(width))
         self._pictures = piece_planes(height, width).to(self.device)  # uint8 [7, height * width]
         bags = range(1 << len(PIECES))
@@ -124,6 +131,8 @@ class TetrisLanes(TensorLanes):
         self._next = self._constant([0]).repeat(lanes, 1)  # stays 0 if the next piece is not drawn beforehand
         self._return = self._constant([0.0]).repeat(lanes, 1)
         self._masks = torch.zeros((lanes, self.actions), dtype=torch.bool, device=self.device)
+        if self.compiled:
+            self._state, self._rules = self._kernel_arguments()
         self.reset()
 
     def reset(self) -> Tensor:
@@ -148,6 +157,21 @@ class TetrisLanes(TensorLanes):
     def step(self, actions: Tensor) -> TensorStep:
         """One step of all lanes with actions int64 [lanes], 0 to 4 * width - 1."""
         draw = self._draw_pieces()
+        return (self._step_compiled if self.compiled else self._step_tensors)(actions, draw)
+
+    def _step_compiled(self, actions: Tensor, draw: Tensor) -> TensorStep:
+        """`step` by a kernel. draw: of `_draw_pieces`."""
+        arrays = new_arrays(self.lanes, self.actions, self.frame_shape)
+        changes = torch.empty((0 if self._shaping is None else self.lanes, 3))
+        legal = None if self._shaping is None else self._masks.gather(1, actions.unsqueeze(1))
+        step_tetris(actions.contiguous().numpy(), draw.numpy(), self._state, self._rules, arrays, changes.numpy())
+        step = as_step(arrays, self.frame_shape)
+        if legal is not None:
+            step.rewards.copy_(self._shape(step.rewards.unsqueeze(1), changes, legal)[:, 0])
+        return step
+
+    def _step_tensors(self, actions: Tensor, draw: Tensor) -> TensorStep:
+        """`step` in tensor form. draw: of `_draw_pieces`."""
         legal = self._masks.gather(1, actions.unsqueeze(1))
         columns, lines = clear_lines(
             self._place(torch.add(actions, self._piece[:, 0], alpha=self.actions)), self._board, self._bit
@@ -168,7 +192,7 @@ class TetrisLanes(TensorLanes):
         rewards = self._gains.take(lines) * legal
         returns = self._return + rewards
         if self._shaping is not None:
-            rewards = rewards + (self._count(columns) - self._count(self._columns)) @ self._shaping * legal
+            rewards = self._shape(rewards, self._count(columns) - self._count(self._columns), legal)
         score = self._lines + lines
 
         planes = self.frame_shape[0]
@@ -228,6 +252,40 @@ class TetrisLanes(TensorLanes):
         column = self._cell_columns.index_select(0, placements)
         row = self._cell_rows.index_select(0, placements)
         return put(self._columns, column, row, self._bit, self._to_bottom)
+
+    def _shape(self, rewards: Tensor, changes: Tensor, legal: Tensor) -> Tensor:
+        """Shaped rewards [lanes, 1]. changes: of height, holes and bumpiness, float32 [lanes, 3]."""
+        assert self._shaping is not None
+        return rewards + changes @ self._shaping * legal
+
+    def _kernel_arguments(self) -> tuple[TetrisState, TetrisRules]:
+        """The state and tables of a CPU as arrays, and the options."""
+        state = TetrisState(
+            columns=self._columns.numpy(),
+            piece=self._piece.numpy(),
+            next=self._next.numpy(),
+            left=self._left.numpy(),
+            lines=self._lines.numpy(),
+            clock=self._clock.numpy(),
+            returns=self._return.numpy(),
+            masks=self._masks.numpy(),
+        )
+        rules = TetrisRules(
+            cell_columns=self._cell_columns.numpy(),
+            cell_rows=self._cell_rows.numpy(),
+            blocked=self._blocked.numpy(),
+            pictures=self._pictures.numpy(),
+            sizes=self._sizes.numpy(),
+            members=self._members.view(len(self._sizes), -1).numpy(),
+            gains=self._gains.numpy(),
+            height=self.height,
+            width=self.width,
+            bag=self.bag,
+            shows_next=self._shows_next,
+            time_limit=self.time_limit,
+            truncate=self.truncate,
+        )
+        return state, rules
 
     def _count(self, columns: Tensor) -> Tensor:
         """Height, holes and bumpiness, float32 [lanes, 3]."""

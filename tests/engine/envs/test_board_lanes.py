@@ -25,6 +25,13 @@ def lanes_of(game: str) -> Any:
     return make_lanes(config, LANES, threads=1, seed=3, device=CPU)
 
 
+def lanes_of_tensors(game: str) -> Any:
+    """Lanes that step on the CPU as they would on a GPU."""
+    lanes = lanes_of(game)
+    lanes.board.compiled = False
+    return lanes
+
+
 def move_to_meta(lanes: Any) -> None:
     """PyTorch makes no random generators for this device, so the tensors of existing games are moved."""
     board = lanes.board
@@ -57,7 +64,7 @@ def test_frames_stay_on_the_device_and_all_else_equals_the_boards_own_results(ga
 
 @pytest.mark.parametrize("game", ["snake", "tetris"])
 def test_a_step_waits_only_for_the_packed_results(game: str) -> None:
-    ours = lanes_of(game)
+    ours = lanes_of_tensors(game)
     for guard in (NoWaiting(), NoMixing()):
         if isinstance(guard, NoMixing):
             move_to_meta(ours)
@@ -71,7 +78,7 @@ def test_a_step_waits_only_for_the_packed_results(game: str) -> None:
 
 @pytest.mark.parametrize("bag", [False, True])
 def test_a_step_that_draws_the_next_piece_beforehand_waits_for_nothing(bag: bool) -> None:
-    games = TetrisLanes(LANES, bag=bag, next_piece=True)
+    games = TetrisLanes(LANES, bag=bag, next_piece=True, compiled=False)
     viewer = partial(TetrisViewer, games)
     ours = BoardLanes(games, masked=True, reward_scale=1.0, new_viewer=viewer, tensors=True)
     with NoWaiting():
