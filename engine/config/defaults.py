@@ -29,7 +29,9 @@ _GAME_DEFAULTS: dict[str, dict[str, Any]] = {
         "reward": "fruits",
         "paths": True,
         "late_starts": 0.3,
+        "death_penalty": 3.0,  # otherwise a fruit now is worth the risk of all later ones
         **_BOARD_DEFAULTS,
+        "gamma": 0.98,
         "replay_ratio": 1.0,
         "batch_size": 64,
         "sync_every": 1,
@@ -45,7 +47,7 @@ _GAME_DEFAULTS: dict[str, dict[str, Any]] = {
     "tetris": {
         "board": "10x20",
         "reward": "cells",  # squares of lines, as in `lines`, make the agent stack too high
-        "max_pieces": 2_500,  # a thousand lines
+        "max_pieces": 10_000,  # four thousand lines
         "afterstates": True,
         **_BOARD_DEFAULTS,
         "parallel_envs": 32,
@@ -63,7 +65,7 @@ _GAME_DEFAULTS: dict[str, dict[str, Any]] = {
         "epsilon": 0.005,  # a wrong placement costs several lines
         "epsilon_steps": 5_000,
         "burnin": 2_000,
-        "eval_every": 200_000,
+        "eval_every": 400_000,
         "eval_episodes": 30,
     },
 }

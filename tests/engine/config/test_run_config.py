@@ -83,7 +83,7 @@ def test_a_batch_may_be_as_large_as_the_replay_that_it_is_drawn_from(runner: str
 def test_help_is_for_the_game_that_is_named() -> None:
     mario, snake = (" ".join(training_parser(game).format_help().split()) for game in ("mario", "snake"))
     assert "--stage NAME" in mario and "--board WxH" not in mario
-    assert "--stage NAME" not in snake and "(default: 12x12)" in snake and "(default: 0.97)" in snake
+    assert "--stage NAME" not in snake and "(default: 12x12)" in snake and "(default: 0.98)" in snake
 
 
 def test_unknown_flag_is_one_line() -> None:
