@@ -32,14 +32,15 @@ def thread_budget(lanes: int, batch_size: int = 1, processes: int = 1, max_learn
 
     Lanes synchronise once per step and learning threads once per update, so both may use every core. torch's own OpenMP
     threads synchronise at every operation and spin while they wait, so a single other busy program nearly stops
-    training. They are used only if there are more cores than shares of a batch, and then on half of the cores.
+    training. They are used only if there are more cores than shares of a batch, and then on half of the cores, or on
+    both of two.
     """
     cores = max(1, available_cores() // processes)
     learners = min(cores, max(1, batch_size // _MIN_SHARE), max_learners or cores)
     return ThreadBudget(
         lane_threads=min(cores, lanes),
         learn_threads=learners,
-        torch_threads=max(1, cores // 2 // learners),
+        torch_threads=max(1, max(min(cores, 2), cores // 2) // learners),
     )
 
 

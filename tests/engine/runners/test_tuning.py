@@ -16,7 +16,8 @@ from engine.runners.shared_state import SharedState
 from tests.support.in_process import checkpoint_of, of_kind, train
 from tests.support.learner import CONFIG, feed, make_learner
 
-SNAKE = {"game": "snake", "board": "5x5", "burnin": 100, "batch_size": 32, "buffer_size": 2000}
+SNAKE = {"game": "snake", "board": "5x5", "burnin": 100, "batch_size": 32, "buffer_size": 2000, "replay_ratio": 4.0,
+         "epsilon": 0.4, "prioritized_replay": True}  # fmt: skip
 
 
 def test_beta_is_taken_each_time_that_it_is_set_also_to_what_it_was_set_to_before() -> None:
