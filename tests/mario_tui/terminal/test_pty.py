@@ -169,7 +169,7 @@ def test_a_person_plays_and_is_filmed(tmp_path: Path) -> None:
 
 def test_a_person_plays_snake_into_the_wall(tmp_path: Path) -> None:
     terminal = Terminal("play", "--human", "--game", "snake", "--board", "4x4", cwd=tmp_path, columns=100, rows=30)
-    terminal.wait_for("▀▀▀", "score 0", "steer")  # it waits for a key
+    terminal.wait_for("▀▀▀", "fruits 0", "steer")  # it waits for a key
     terminal.send("w")
     terminal.wait_for("1 game,")
     terminal.send("q")
