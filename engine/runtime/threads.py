@@ -14,7 +14,7 @@ _MMAP_THRESHOLDS = (1 << 30, 1 << 25)
 """Bytes above which a block gets a mapping of its own, in order of preference: glibc before 2.35 rejects more than
 32 MiB."""
 CGROUP = Path("/sys/fs/cgroup")
-_MIN_SHARE = 64
+_MIN_SHARE = 32
 """Samples of a batch below which another learning thread does not pay."""
 
 
@@ -32,15 +32,14 @@ def thread_budget(lanes: int, batch_size: int = 1, processes: int = 1, max_learn
 
     Lanes synchronise once per step and learning threads once per update, so both may use every core. torch's own OpenMP
     threads synchronise at every operation and spin while they wait, so a single other busy program nearly stops
-    training. They are used only if there are more cores than shares of a batch, and then on half of the cores, or on
-    both of two.
+    training. They are used only if there are more cores than shares of a batch, and then on half of the cores.
     """
     cores = max(1, available_cores() // processes)
     learners = min(cores, max(1, batch_size // _MIN_SHARE), max_learners or cores)
     return ThreadBudget(
         lane_threads=min(cores, lanes),
         learn_threads=learners,
-        torch_threads=max(1, max(min(cores, 2), cores // 2) // learners),
+        torch_threads=max(1, cores // 2 // learners),
     )
 
 

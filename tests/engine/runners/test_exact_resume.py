@@ -44,7 +44,7 @@ GAMES = {  # with --no-amp, because what is faster is measured anew
         "--learning-rate-schedule",
         "plateau",
         "--eval-every",
-        "40",
+        "80",
         "--eval-episodes",
         "2",
     ),
