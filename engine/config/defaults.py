@@ -34,6 +34,7 @@ _GAME_DEFAULTS: dict[str, dict[str, Any]] = {
         "gamma": 0.98,
         "replay_ratio": 1.0,
         "batch_size": 64,
+        "learning_rate_schedule": "decay",
         "sync_every": 1,
         "tau": 0.005,
         "policy_tau": 0.0007,

@@ -401,14 +401,14 @@ def test_an_evaluation_names_its_policy_and_shows_no_bar_on_a_pipe(
 ) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")  # as CI services do; it is for colours, and nobody sees a bar move
     policy = tmp_path / "copy\x1b[31m.safetensors"
-    shutil.copy(policies.folder() / "snake-12x12.safetensors", policy)
-    for named, name in (("snake-12x12", "snake-12x12"), (str(policy), r"copy\x1b[31m.safetensors")):
+    shutil.copy(policies.folder() / "tetris-7x14.safetensors", policy)
+    for named, name in (("tetris-7x14", "tetris-7x14"), (str(policy), r"copy\x1b[31m.safetensors")):
         done = run_program("eval", named, "--episodes", "2", cwd=tmp_path)
         assert done.stderr == ""
         first, path, *rest = done.stdout.splitlines()
-        assert first == f"{name}: trained on 12x12, at 1,000,000 environment steps, 15,546 updates"
+        assert first == f"{name}: trained on 7x14, at 1,900,032 environment steps, 29,609 updates"
         assert path.endswith(f"/{name.removesuffix('.safetensors')}.safetensors")
-        assert rest[0].startswith("snake: 2 games, mean score ") and all(rest)
+        assert rest[0].startswith("tetris: 2 games, mean score ") and all(rest)
         assert "\x1b" not in done.stdout
 
 

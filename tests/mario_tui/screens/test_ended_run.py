@@ -51,7 +51,7 @@ async def test_keys_of_a_live_run_are_gone_and_others_are_there(tmp_path: Path) 
 
 async def test_the_best_policy_is_evaluated(tmp_path: Path) -> None:
     (run,) = folder_of_runs(tmp_path, one="finished")
-    shipped = path_of("snake-12x12")
+    shipped = path_of("tetris-7x14")
     assert shipped is not None
     shutil.copy(shipped, run.path / BEST_POLICY_FILE)
     app = MarioApp(open_run=run, run_dir=str(tmp_path))

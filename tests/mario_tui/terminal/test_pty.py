@@ -205,7 +205,7 @@ def test_play_gives_the_terminal_back(how: str, tmp_path: Path) -> None:
 
 
 def test_eval_on_a_terminal_shows_a_bar(tmp_path: Path) -> None:
-    terminal = Terminal("eval", "snake-12x12", "--episodes", "20", cwd=tmp_path, columns=120)
+    terminal = Terminal("eval", "tetris-7x14", "--episodes", "20", cwd=tmp_path, columns=120)
     assert terminal.wait() == 0
     assert "mean score" in terminal.text()
-    assert b"evaluating snake-12x12" in terminal.raw and b"\\x1b" not in terminal.raw
+    assert b"evaluating tetris-7x14" in terminal.raw and b"\\x1b" not in terminal.raw
