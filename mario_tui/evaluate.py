@@ -59,7 +59,8 @@ def task_lines(tasks: Sequence[TaskScore], game: str) -> list[str]:
 def _score(task: TaskScore, game: str) -> str:
     if game == "mario":
         return f"{task.clears}/{task.episodes} clears, mean return {task.mean_return:,.1f}"
-    return f"{counted(task.episodes, 'game')}, mean score {task.mean_score:,.2f}"
+    filled = f", {counted(task.clears, 'board')} filled" if task.clears else ""
+    return f"{counted(task.episodes, 'game')}, mean score {task.mean_score:,.2f}{filled}"
 
 
 def _judged(r: Evaluated) -> str:
@@ -76,9 +77,12 @@ def _judged(r: Evaluated) -> str:
 
 def _result(r: Evaluated) -> str:
     if r.game != "mario":
+        share = f"{r.clear_rate:.0%}, 95 % interval {r.clear_rate_low:.0%} to {r.clear_rate_high:.0%}"
+        filled = f"{counted(r.clears, 'board')} filled ({share})\n" if r.game == "snake" else ""
         return (
             f"{r.game}: {counted(r.episodes, 'game')}, mean score {r.mean_score:,.2f} "
             f"(95 % interval {r.mean_score_low:,.2f} to {r.mean_score_high:,.2f})\n"
+            f"{filled}"
             f"mean return {r.mean_return:,.2f}, length {r.mean_length:,.0f} environment steps\n"
             f"epsilon {r.epsilon:g}, seed {r.seed}, {r.seconds:.0f} s"
         )

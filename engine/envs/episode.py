@@ -28,7 +28,7 @@ class EpisodeRecord:
     x_pos: int
     """Furthest x position in Mario; 0 in other games."""
     flag: bool
-    """Whether it ended at a flag."""
+    """Whether it ended at a flag, or with a full board in Snake."""
     score: int
     """Mario's points, fruits of Snake, lines of Tetris."""
     stage: int

@@ -223,6 +223,7 @@ def _make_boards(
             new_viewer=partial(SnakeViewer, snake),
             tensors=device is not None,
             frame_size=frame_size,
+            full_score=height * width - 1,  # a snake has one cell at first
         )
     tetris = TetrisLanes(
         lanes,

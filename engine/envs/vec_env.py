@@ -33,7 +33,7 @@ class VectorStep:
     lengths: NDArray[np.int64]  # [lanes], environment steps of the episode so far
     scores: NDArray[np.int64]  # [lanes], score of the episode so far: Mario's points, fruits of Snake, lines of Tetris
     furthest: NDArray[np.int64]  # [lanes], Mario's furthest x position of the episode; 0 for other games
-    clears: NDArray[np.bool_]  # [lanes], whether a flag was reached in this step
+    clears: NDArray[np.bool_]  # [lanes], whether a flag was reached, or a board of Snake filled, in this step
     info: NDArray[np.int64]  # [lanes, columns], columns as in `rules.INFO_NAMES` for Mario, none for other games
     from_start: NDArray[np.bool_]  # [lanes], whether the episode began at a start of the game, not at a stored state
     stages: NDArray[np.int64]  # [lanes], stage at the beginning of the step: 0 is 1-1, 31 is 8-4; -1 for other games

@@ -33,11 +33,11 @@ def leaderboard(where: Path | None = None) -> str:
     """Markdown tables of all policies in a folder (default: the package's): how they play, how they were trained."""
     known = cards(where)
     mario = [[card.name, *(_clears(card, *judged) for judged in MARIO.values())] for card in known if _is_mario(card)]
-    boards = [[card.name, f"{card.rates[0].mean_score:.1f}"] for card in known if not _is_mario(card)]
+    boards = [[card.name, f"{card.rates[0].mean_score:.1f}", _filled(card)] for card in known if not _is_mario(card)]
     training = [[card.name, f"`{card.command}`", f"{card.env_steps / 1e6:.2f}M, {card.minutes:.0f}"] for card in known]
     tables = (
         _table(["policy", *MARIO], mario),
-        _table(["policy", f"mean score of {EPISODES} greedy games"], boards),
+        _table(["policy", f"mean score of {EPISODES} greedy games", "boards filled"], boards),
         _table(["policy", "trained with", "steps, minutes"], training),
     )
     return "\n\n".join(table for table in tables if table)
@@ -54,6 +54,10 @@ def _clears(card: Card, console: str, conditions: Conditions) -> str:
         return "–"
     share, low, high = (100 * each for each in (rate.clears / rate.episodes, *wilson(rate.clears, rate.episodes)))
     return f"{share:.0f} ({low:.0f} to {high:.0f})"
+
+
+def _filled(card: Card) -> str:
+    return str(card.rates[0].clears) if card.game == "snake" else "–"
 
 
 def _table(head: list[str], rows: list[list[str]]) -> str:

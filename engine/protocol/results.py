@@ -15,7 +15,7 @@ class TaskScore(msgspec.Struct, frozen=True):
 
     task: str  # the stage or board
     episodes: int
-    clears: int  # 0 for boards
+    clears: int  # boards that were filled in Snake; 0 in Tetris
     mean_return: float
     mean_score: float
 

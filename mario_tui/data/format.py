@@ -98,7 +98,8 @@ def judged(evaluation: Evaluation) -> str:
     """Result of an evaluation, in a few words."""
     if evaluation.mean_x_pos:
         return f"{evaluation.clears}/{evaluation.episodes} cleared, return {whole(evaluation.mean_return)}"
-    return f"{counted(evaluation.episodes, 'game')}, mean score {number(evaluation.mean_score)}"
+    filled = f", {counted(evaluation.clears, 'board')} filled" if evaluation.clears else ""
+    return f"{counted(evaluation.episodes, 'game')}, mean score {number(evaluation.mean_score)}{filled}"
 
 
 def duration(seconds: float | None) -> str:

@@ -51,7 +51,8 @@ def describe(lane: Lane, episodes: Sequence[Episode]) -> Text:
     """The text of the dialog."""
     text = Text(no_wrap=True, overflow="ellipsis")
     text.append(f"{counted(lane.episodes, 'episode')}, epsilon {lane.epsilon:.3f}")
-    text.append(f", {counted(lane.clears, 'flag')}\n" if lane.clears else "\n")
+    cleared = counted(lane.clears, "flag" if lane.best_x else "full board")
+    text.append(f", {cleared}\n" if lane.clears else "\n")
     for name, value in (("last", lane.last_return), ("mean of 20", lane.mean_return), ("best", lane.best_return)):
         text.append(f"{name} ", style="dim").append(f"{number(value)}   ", style="bold")
     text.append(f"best {reached(lane.best_x, lane.best_score)}\n\n")

@@ -50,6 +50,7 @@ class BoardLanes:
         set_level: called with the level of a curriculum whenever it changes.
         frame_size: height and width of the frames, if they are larger than the board, which only
             Snake's may be; see `in_frame`.
+        full_score: score of a game that fills the board, which counts as cleared; 0 if there is none.
     """
 
     def __init__(
@@ -62,12 +63,14 @@ class BoardLanes:
         tensors: bool = False,
         set_level: Callable[[float], None] = lambda level: None,
         frame_size: tuple[int, int] | None = None,
+        full_score: int = 0,
     ) -> None:
         self.board = board
         self.lanes = board.lanes
         self._frame_size = board.frame_shape[1:] if frame_size is None else frame_size
         self.spec = Spec((board.frame_shape[0], *self._frame_size), board.actions, stack=1, hold=1, masked=masked)
         self._masked, self._scale, self._tensors = masked, reward_scale, tensors
+        self._full_score = full_score
         self._set_level, self._level = set_level, math.nan
         self._first = board.state()
         self._viewers = Viewers(new_viewer)
@@ -103,7 +106,7 @@ class BoardLanes:
             lengths=lengths.astype(np.int64),
             scores=scores.astype(np.int64),
             furthest=self._zeros,
-            clears=self._zeros > 0,
+            clears=(terminated > 0) & (scores == self._full_score) & (scores > 0),
             info=self._info,
             from_start=from_start > 0,
             stages=self._nowhere,

@@ -14,6 +14,7 @@ from engine.envs.boards.lanes import BoardLanes
 from engine.envs.boards.tetris import TetrisLanes
 from engine.envs.boards.viewers import TetrisViewer
 from engine.envs.factory import make_lanes
+from engine.evaluation.episodes import play_episodes
 from tests.support.devices import META, NoMixing, NoWaiting
 
 LANES = 6
@@ -96,3 +97,16 @@ def test_changing_the_shaping_moves_no_tensor() -> None:
     first = shaping.clone()
     ours.set_curriculum_level(1.0)
     assert ours.board._shaping is shaping and not torch.equal(shaping, first)
+
+
+@pytest.mark.parametrize("goes_round", [True, False])
+def test_a_board_of_snake_that_is_filled_is_cleared_and_a_crash_is_not(goes_round: bool) -> None:
+    route = np.array([[1, 1, 1, 2], [0, 2, 3, 2], [0, 3, 0, 3]])  # through all cells and back
+    lanes = make_lanes(make_config({"game": "snake", "board": "4x3"}), LANES, threads=1, seed=3, once=True)
+
+    def act(obs: Any, masks: Any) -> Any:
+        heads = obs[:, 0, 1].reshape(LANES, -1).argmax(1)
+        return route.flatten()[heads] if goes_round else np.zeros(LANES, np.int64)
+
+    for episode in play_episodes(lanes, act, 2 * LANES):
+        assert (episode.flag, episode.score == 11) == (goes_round, goes_round)
