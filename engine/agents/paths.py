@@ -77,6 +77,7 @@ class PathsQNetwork(nn.Module):
         board = torch.cat((cells[:, :_ORDER] / 255, order[:, None], soon), 1)
         view = self.views[heading, mirrored][:, None].expand(-1, _SEEN, -1)
         board = F.pad(board, (0, 1)).gather(2, view).view(-1, _SEEN, self._side, self._side)
+        board = board.contiguous(memory_format=torch.channels_last)  # for a faster backward pass on CPUs
 
         reached = times > 0
         tail = (reached & (cells[:, _TAIL] > 0)[:, None]).any(2)

@@ -30,6 +30,7 @@ _GAME_DEFAULTS: dict[str, dict[str, Any]] = {
         "paths": True,
         "late_starts": 0.3,
         "death_penalty": 3.0,  # otherwise a fruit now is worth the risk of all later ones
+        "step_penalty": 0.01,  # otherwise long snakes go in circles
         **_BOARD_DEFAULTS,
         "gamma": 0.98,
         "replay_ratio": 1.0,

@@ -111,6 +111,14 @@ class RunConfig:
     death_penalty: float = option(
         0.0, "environment", "reward subtracted when the snake dies", low=0.0, high=100.0, games=("snake",)
     )
+    step_penalty: float = option(
+        0.0,
+        "environment",
+        "reward that the agent loses in each step, so that going in circles does not pay; not in returns",
+        low=0.0,
+        high=1.0,
+        games=("snake",),
+    )
     pieces: str = option(
         "uniform",
         "environment",

@@ -48,8 +48,9 @@ def make_lanes(
     """
     if config.game != "mario":
         options = {name: getattr(config, name) for name in _BOARD_OPTIONS}
-        late_starts = 0.0 if once else config.late_starts
-        return _make_boards(config.game, lanes, seed=seed, device=device, late_starts=late_starts, **options)
+        if not once:
+            options |= {"late_starts": config.late_starts, "step_penalty": config.step_penalty}
+        return _make_boards(config.game, lanes, seed=seed, device=device, **options)
     rom = None if config.rom is None else Path(config.rom)
     task = make_eval_task(config) if once else make_task(config)
     ends_at_loops = config.reward == "progress" and not once and not task.whole_game
@@ -192,6 +193,7 @@ def _make_boards(
     max_pieces: int = RunConfig.max_pieces,
     next_piece: bool = False,
     late_starts: float = 0.0,
+    step_penalty: float = 0.0,
     device: torch.device | None = None,
     frame_size: tuple[int, int] | None = None,
 ) -> BoardLanes:
@@ -223,6 +225,7 @@ def _make_boards(
             new_viewer=partial(SnakeViewer, snake),
             tensors=device is not None,
             frame_size=frame_size,
+            step_penalty=step_penalty,
             full_score=height * width - 1,  # a snake has one cell at first
         )
     tetris = TetrisLanes(

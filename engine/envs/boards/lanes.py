@@ -50,6 +50,7 @@ class BoardLanes:
         set_level: called with the level of a curriculum whenever it changes.
         frame_size: height and width of the frames, if they are larger than the board, which only
             Snake's may be; see `in_frame`.
+        step_penalty: subtracted from every reward for the agent.
         full_score: score of a game that fills the board, which counts as cleared; 0 if there is none.
     """
 
@@ -64,13 +65,14 @@ class BoardLanes:
         set_level: Callable[[float], None] = lambda level: None,
         frame_size: tuple[int, int] | None = None,
         full_score: int = 0,
+        step_penalty: float = 0.0,
     ) -> None:
         self.board = board
         self.lanes = board.lanes
         self._frame_size = board.frame_shape[1:] if frame_size is None else frame_size
         self.spec = Spec((board.frame_shape[0], *self._frame_size), board.actions, stack=1, hold=1, masked=masked)
         self._masked, self._scale, self._tensors = masked, reward_scale, tensors
-        self._full_score = full_score
+        self._full_score, self._step_penalty = full_score, step_penalty
         self._set_level, self._level = set_level, math.nan
         self._first = board.state()
         self._viewers = Viewers(new_viewer)
@@ -122,7 +124,7 @@ class BoardLanes:
         """Take a step, and pack the results that the host reads into one tensor of bytes."""
         step = self._taken = self.board.step(self._actions)
         found = (step.terminated, step.truncated, step.returns, step.lengths, step.score, step.from_start)
-        numbers = (step.rewards * self._scale, *found)
+        numbers = (step.rewards * self._scale - self._step_penalty, *found)
         results = [torch.stack([each.float() for each in numbers]).view(torch.uint8).flatten()]  # exact below 2^24
         if self._masked:
             results += [masks.view(torch.uint8).flatten() for masks in (step.masks, step.final_masks)]

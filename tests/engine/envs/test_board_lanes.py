@@ -58,6 +58,8 @@ def test_frames_stay_on_the_device_and_all_else_equals_the_boards_own_results(ga
             tensor = getattr(expected, theirs)
             np.testing.assert_array_equal(getattr(step, name), tensor.numpy())
             assert getattr(step, name).dtype == tensor.numpy().dtype
+        scale, penalty = (1.0, 0.01) if game == "snake" else (0.1, 0.0)
+        np.testing.assert_allclose(step.rewards, scale * expected.rewards.numpy() - penalty, atol=1e-6)
         if game == "tetris":
             np.testing.assert_array_equal(step.masks, expected.masks.numpy())
             np.testing.assert_array_equal(step.final_masks, expected.final_masks.numpy())
