@@ -44,6 +44,7 @@ bench: $(DEV_INSTALLED)  ## the tables of docs/benchmarks.md
 	@$(BIN)/python -m bench.emulation
 	@$(BIN)/python -m bench.games
 	@$(BIN)/python -m bench.training
+	@$(BIN)/python -m bench.field
 	@$(BIN)/python -m bench.runners
 	@$(BIN)/python -m bench.cluster
 	@$(BIN)/python -m bench.speed
