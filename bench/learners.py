@@ -159,7 +159,10 @@ def stable_baselines3(task: Task, minutes: float) -> None:
         batch_size=BATCH, gamma=GAMMA, learning_rate=LEARNING_RATE, buffer_size=REPLAY, learning_starts=BURNIN,
         train_freq=BATCH // GAMES, gradient_steps=1, target_update_interval=TARGET_EVERY * BATCH,
         exploration_fraction=EPSILON_STEPS / 1e9, exploration_final_eps=EPSILON,
-        policy_kwargs={"features_extractor_class": Extractor, "net_arch": [HIDDEN]},
+        policy_kwargs={
+            "features_extractor_class": Extractor, "net_arch": [HIDDEN],
+            "normalize_images": False,  # `Features` does that
+        },
     )  # fmt: skip
     judge = Judge(lambda: task.score(lambda boards, _: model.predict(boards, deterministic=True)[0]), minutes)
     model.learn(int(1e9), callback=Watch(), log_interval=1_000_000)

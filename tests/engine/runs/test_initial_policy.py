@@ -60,10 +60,7 @@ def test_a_path_becomes_absolute(taught: Path, monkeypatch: pytest.MonkeyPatch) 
         ({"actions": "noop,right"}, "must have actions noop,right, as this run, got noop,right,right+A"),
         ({"observation": "84x84"}, "must have observation 84x84, as this run, got 50x60"),
         ({"initial_policy": "snake-12x12"}, "must have game mario, as this run, got snake"),
-        (
-            {"initial_policy": "snake-12x12", **BOARD, "paths": False},
-            "must have frame_shape 5,5,5, as this run, got 5,12,12",
-        ),
+        ({"initial_policy": "snake-12x12", **BOARD}, "must have frame_shape 5,5,5, as this run, got 5,12,12"),
     ],
 )
 def test_what_does_not_fit_is_refused_by_name(values: dict[str, Any], reason: str) -> None:
