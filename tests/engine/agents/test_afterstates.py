@@ -35,7 +35,12 @@ def network_for(height: int, width: int, reward: str = "lines", next_piece: bool
 
 @pytest.mark.parametrize(
     ("height", "width", "reward", "next_piece"),
-    [(20, 10, "cells", False), (20, 10, "lines", True), (14, 7, "lines", False), (6, 4, "jumanji", False)],
+    [
+        pytest.param(20, 10, "cells", False, marks=pytest.mark.long),
+        (20, 10, "cells", True),
+        (14, 7, "lines", False),
+        (6, 4, "jumanji", False),
+    ],
 )
 def test_every_placement_has_its_reward_and_the_value_of_the_board_it_leaves(
     height: int, width: int, reward: str, next_piece: bool

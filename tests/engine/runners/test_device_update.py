@@ -76,6 +76,7 @@ def contents(agent: DoubleDQN, replay: DeviceReplayBuffer) -> dict[str, Tensor]:
     return stored | {str(place): tensor.detach() for place, tensor in enumerate(agent.tensors())}
 
 
+@pytest.mark.long
 def test_hundreds_of_updates_give_the_bits_of_separate_calls() -> None:
     """Draw, update and new priorities, each by the method that other replays have as well."""
     options = {"sync_every": 7, "tau": 0.5, "accumulate": 2}

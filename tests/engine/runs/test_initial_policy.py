@@ -76,7 +76,7 @@ def test_a_path_in_a_file_of_options_is_relative_to_it(taught: Path, tmp_path: P
 
 
 @pytest.mark.parametrize(
-    "runner", ["single", *(pytest.param(name, marks=pytest.mark.long) for name in ("parallel", "ddp")), "apex"]
+    "runner", ["single", *(pytest.param(name, marks=pytest.mark.long) for name in ("parallel", "ddp", "apex"))]
 )
 def test_every_runner_begins_with_it(runner: str, taught: Path, tmp_path: Path) -> None:
     more = RUNNERS.get(runner, ())
