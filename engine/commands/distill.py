@@ -1,8 +1,9 @@
 """The process behind `mario-tui distill`: teaches one student network what several policies play.
 
-`python -m engine.commands.distill POLICY ... --into FILE` writes packed messages to its standard output: progress,
-evaluations, and at its end `Distilled` or `Failed`. Each student that is the best so far replaces FILE. When standard
-input closes it stops; if nothing was evaluated by then, it writes the student as it is.
+`python -m engine.commands.distill TEACHER ... --into FILE` writes packed messages to its standard output: progress,
+evaluations, and at its end `Distilled` or `Failed`. A teacher is a policy file, or a stage that is taught by a search.
+Each student that is the best so far replaces FILE. When standard input closes it
+stops; if nothing was evaluated by then, it writes the student as it is.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _LEAVE_S = 60.0
 def main() -> int:
     """See the module's docstring."""
     parser = argparse.ArgumentParser(prog="engine.commands.distill")
-    parser.add_argument("policies", type=Path, nargs="+")
+    parser.add_argument("teachers", nargs="+")
     parser.add_argument("--into", type=Path, required=True)
     parser.add_argument("--network")
     parser.add_argument("--steps", type=int, required=True)
@@ -66,7 +67,7 @@ def main() -> int:
 
 
 def _distill(options: argparse.Namespace, stopped: threading.Event, send: Callable[[DistillationReport], None]) -> None:
-    teachers = load_teachers(options.policies)
+    teachers = load_teachers(options.teachers)
     threads = thread_budget(1)
     torch.set_num_threads(threads.torch_threads)
     student = describe_student(teachers, options.network)

@@ -17,23 +17,24 @@ import torch
 from numpy.typing import NDArray
 
 from engine.agents.networks import make_network
-from engine.distillation.replay import LabelledReplay
+from engine.distillation.plan_search import PLANS, PlanSearch
+from engine.distillation.searched_task import SearchedTask
 from engine.distillation.student import Student
-from engine.distillation.tasks import Task, joined
-from engine.distillation.teachers import Teacher
+from engine.distillation.tasks import CONDITIONS, LANES, Evaluations, Task, TaughtTask
+from engine.distillation.teachers import SearchTeacher, Teacher
+from engine.envs.factory import task_of_policy
 from engine.envs.vec_env import Frames
 from engine.evaluation.policy import Act, greedy_act
 from engine.evaluation.statistics import score_of
 from engine.protocol.results import DistillationProgress, StudentEvaluation
+from engine.runtime.threads import thread_budget
 
 BATCH_SIZE = 128
-REPLAY_RATIO = 6.0
-"""States learned per environment step."""
 LEARNING_RATE = 5e-4
-_CAPACITY = 100_000
-"""Environment steps that the replay holds: 300 MB of Mario's frames."""
-_LED_STEPS = 50_000
-"""Environment steps over which the student takes over from the teachers, lane by lane."""
+_CAPACITY, _TASK_CAPACITY = 100_000, 10_000
+"""Environment steps that all replays hold, 300 MB of Mario's frames, but at least those of each task."""
+_LED_STEPS = 1_500
+"""Environment steps of each lane over which the student takes over from the teachers, lane by lane."""
 _REPORT_EVERY_S = 0.5
 
 
@@ -58,30 +59,61 @@ class Distiller:
         teachers: from `load_teachers`.
         student: metadata of the student; see `describe_student`.
         seed: seed of all random decisions.
-        threads: threads that step the lanes of a task.
+        threads: threads that step the lanes of a task. A search uses all cores.
         rom: cartridge file; None for the one in gym-super-mario-bros.
     """
 
     def __init__(
-        self, teachers: Sequence[Teacher], student: dict[str, Any], *, seed: int, threads: int, rom: Path | None = None
+        self,
+        teachers: Sequence[Teacher | SearchTeacher],
+        student: dict[str, Any],
+        *,
+        seed: int,
+        threads: int,
+        rom: Path | None = None,
     ) -> None:
         torch.manual_seed(seed)
         name = student["network"].partition("-")[2]
         shape = tuple(student["frame_shape"])
         network = make_network(name, student["stack"], shape, student["outputs"])
         self.student = Student(network, learning_rate=LEARNING_RATE)
+        self._threads, self._rom = threads, rom
+        self._search: PlanSearch | None = None
         pairs = [(task, teacher) for teacher in teachers for task in teacher.tasks]
-        self.tasks = [
-            Task(task, teacher, student, seed=(seed + index) % 2**32, threads=threads, rom=rom)
+        capacity = max(_CAPACITY // len(pairs), _TASK_CAPACITY)
+        self.tasks: list[Task] = [
+            self._task(task, teacher, student, capacity=capacity, seed=(seed + index) % 2**32)
             for index, (task, teacher) in enumerate(pairs)
         ]
         self.env_steps = 0
         self._random = np.random.default_rng(seed)
         self._lanes = sum(task.lanes for task in self.tasks)
-        self.replay = LabelledReplay(self._lanes, _CAPACITY // self._lanes, self.tasks[0].spec)
         self._credit = 0.0
         self._loss, self._agreement = 0.0, 0.0
+        self._searching = ""
         self._started = time.monotonic()
+
+    def _task(
+        self, name: str, teacher: Teacher | SearchTeacher, student: dict[str, Any], *, capacity: int, seed: int
+    ) -> Task:
+        if isinstance(teacher, Teacher):
+            return TaughtTask(
+                name, teacher, student, capacity=capacity, seed=seed, threads=self._threads, rom=self._rom
+            )
+        task = task_of_policy(student, stage=name, noop_max=CONDITIONS.noop_max)
+        if self._search is None:
+            self._search = PlanSearch(task, seed=seed, threads=thread_budget(PLANS).lane_threads, rom=self._rom)
+        return SearchedTask(
+            name,
+            task,
+            self._search,
+            lanes=LANES["mario"],
+            capacity=capacity,
+            seed=seed,
+            threads=self._threads,
+            rom=self._rom,
+            evaluations=Evaluations(name, student, threads=self._threads, rom=self._rom),
+        )
 
     def learn(
         self,
@@ -99,6 +131,11 @@ class Distiller:
             return greedy(obs, masks)
 
         greedy = greedy_act(self.student.average)
+        for task in self.tasks:
+            self._searching = task.name if isinstance(task, SearchedTask) else ""
+            on_progress(self.progress())
+            task.prepare(stopped)
+        self._searching = ""
         best: tuple[float, ...] = ()
         next_report = 0.0
         evaluate_at = budget.eval_every
@@ -121,18 +158,28 @@ class Distiller:
 
     def step(self) -> None:
         """One environment step of all lanes, and the updates that are due, while they emulate."""
-        led = max(0.0, 1 - self.env_steps / _LED_STEPS)
+        led = max(0.0, 1 - self.env_steps / (_LED_STEPS * self._lanes))
         agreement = np.mean([task.begin(self.student, round(led * task.lanes)) for task in self.tasks])
         self._agreement += 0.02 * (float(agreement) - self._agreement)
         while self._credit >= BATCH_SIZE:
             self._credit -= BATCH_SIZE
-            fit = self.student.update(*self.replay.sample(BATCH_SIZE, self._random))
+            fit = self.student.update(*self._sample())
             self._loss += (fit.loss - self._loss) / min(self.student.updates, 100)
-        steps, labels = zip(*(task.finish() for task in self.tasks), strict=True)
-        self.replay.append(joined(list(steps)), np.concatenate(labels))
+        for task in self.tasks:
+            task.finish()
         self.env_steps += self._lanes
-        if self.replay.size > 2 * BATCH_SIZE:
-            self._credit += REPLAY_RATIO * self._lanes
+        if all(task.replay.size > BATCH_SIZE for task in self.tasks):
+            self._credit += sum(task.replay_ratio * task.lanes for task in self.tasks)
+
+    def _sample(self) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
+        """Observations [batch, stack, *frame_shape] and labels [batch, actions] of randomly drawn tasks."""
+        counts = np.bincount(self._random.integers(0, len(self.tasks), BATCH_SIZE), minlength=len(self.tasks))
+        drawn = [
+            task.replay.sample(int(count), self._random)
+            for task, count in zip(self.tasks, counts, strict=True)
+            if count
+        ]
+        return np.concatenate([obs for obs, _ in drawn]), np.concatenate([labels for _, labels in drawn])
 
     def _evaluate(
         self, act: Act, episodes: int, best: tuple[float, ...]
@@ -163,6 +210,7 @@ class Distiller:
             seconds=self.seconds,
             loss=self._loss,
             agreement=self._agreement,
+            searching=self._searching,
         )
 
     @property
@@ -173,3 +221,5 @@ class Distiller:
     def close(self) -> None:
         for task in self.tasks:
             task.close()
+        if self._search is not None:
+            self._search.close()

@@ -20,6 +20,7 @@ class LabelledReplay:
 
     def __init__(self, lanes: int, capacity: int, spec: Spec) -> None:
         self._replay = ReplayBuffer(lanes, capacity, spec.frame_shape, stack=spec.stack, reuse_batches=True)
+        self._lane_storages = [self._replay.storage.part(lane, 1) for lane in range(lanes)]
         self._labels = np.empty((lanes, capacity, spec.actions), np.float32)
 
     @property
@@ -32,6 +33,18 @@ class LabelledReplay:
         entries = self._replay.storage.written
         self._labels[np.arange(len(entries)), entries % self._replay.storage.capacity] = labels
         self._replay.append(step)
+
+    def append_to(self, lane: int, step: PlayedStep, label: NDArray[np.float32]) -> None:
+        """Add one step of one lane, whose arrays have a leading axis of 1, and its label [actions]."""
+        storage = self._lane_storages[lane]
+        self._labels[lane, storage.written[0] % storage.capacity] = label
+        storage.append(step)
+        self._replay.sampler.on_append()
+
+    def end_episode(self, lane: int) -> None:
+        """Cut off a lane's episode in progress; see `FrameStorage.end_episodes`."""
+        self._lane_storages[lane].end_episodes()
+        self._replay.sampler.on_append()
 
     def sample(self, size: int, random: np.random.Generator) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
         """Observations uint8 [size, stack, *frame_shape], valid until the next call, and labels [size, actions]."""

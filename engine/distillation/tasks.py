@@ -1,11 +1,14 @@
-"""One task of a distillation: its lanes, in which the student acts and the task's teacher labels what it sees."""
+"""The tasks of a distillation: lanes in which the student acts, and somebody who labels what it sees.
+
+In a `TaughtTask` that is another policy, in an `engine.distillation.searched_task.SearchedTask` a search.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -14,11 +17,12 @@ from torch import Tensor
 
 from engine.agents.exploration import epsilon_ladder
 from engine.config.conditions import Conditions
+from engine.distillation.replay import LabelledReplay
 from engine.distillation.student import Student
 from engine.distillation.teachers import Teacher
 from engine.envs.episode import EpisodeRecord
 from engine.envs.factory import lanes_of_policy
-from engine.envs.vec_env import Frames, Lanes, PlayedStep, Spec, VectorStep
+from engine.envs.vec_env import Frames, Lanes, VectorStep
 from engine.evaluation.episodes import play_episodes
 from engine.evaluation.policy import Act
 from engine.runners.actor import Actor
@@ -27,23 +31,88 @@ LANES = {"mario": 8, "snake": 32}
 """Of each task. A step of boards takes about as long for one lane as for 32."""
 CONDITIONS = Conditions()
 """Of evaluations; training episodes begin in the same way."""
+REPLAY_RATIO = 6.0
+"""States learned per environment step."""
 _EPSILON = 0.1
 """Of the most exploratory lane: random actions, held for a while, lead to states that neither network would visit."""
 _EVALUATION_SEED = 20_000
 """The same starts in every evaluation of every distillation."""
 
 
-class Task:
-    """A stage or a board, and its teacher.
+class Task(Protocol):
+    """A stage or a board to learn."""
+
+    name: str
+    replay: LabelledReplay
+    replay_ratio: float
+    """States to learn per environment step."""
+
+    @property
+    def lanes(self) -> int:
+        """Games that are played at once."""
+
+    def prepare(self, stopped: Callable[[], bool]) -> None:
+        """What must be done before the first step. Raises `UserError` if the task can't be learned."""
+
+    def begin(self, student: Student, led: int) -> float:
+        """Begin a step in the background; the student does not act in the first `led` lanes.
+
+        Returns the share of lanes in which it prefers what is to be learned.
+        """
+
+    def finish(self) -> None:
+        """Wait for the step and store what has been learned from it."""
+
+    def evaluate(self, act: Act, episodes: int) -> list[EpisodeRecord]:
+        """Play greedy episodes, always from the same starts."""
+
+    def close(self) -> None:
+        """Release resources."""
+
+
+class Evaluations:
+    """Greedy episodes of a student in one task, which always begin at the same starts.
+
+    Args:
+        name: the stage or the board.
+        student: metadata of the student; see `describe_student`.
+        threads: threads that step Mario's lanes.
+        rom: cartridge file; None for the one in gym-super-mario-bros.
+    """
+
+    def __init__(self, name: str, student: Mapping[str, Any], *, threads: int, rom: Path | None) -> None:
+        self._name, self._student, self._threads, self._rom = name, student, threads, rom
+        self._lanes: Lanes | None = None
+
+    def play(self, act: Act, episodes: int) -> list[EpisodeRecord]:
+        if self._lanes is None:
+            self._lanes = task_lanes(
+                self._name, self._student, episodes, seed=_EVALUATION_SEED, threads=self._threads, restart=False,
+                rom=self._rom,
+            )  # fmt: skip
+            self._lanes.spread_starts()
+        self._lanes.rewind()
+        return play_episodes(self._lanes, act, episodes)
+
+    def close(self) -> None:
+        if self._lanes is not None:
+            self._lanes.close()
+
+
+class TaughtTask:
+    """A stage or a board, and the policy that teaches it.
 
     Args:
         name: the stage or the board.
         teacher: labels the states.
         student: metadata of the student; see `describe_student`.
+        capacity: environment steps that the replay holds.
         seed: seed of the games and of exploration.
         threads: threads that step Mario's lanes.
         rom: cartridge file; None for the one in gym-super-mario-bros.
     """
+
+    replay_ratio = REPLAY_RATIO
 
     def __init__(
         self,
@@ -51,26 +120,26 @@ class Task:
         teacher: Teacher,
         student: Mapping[str, Any],
         *,
+        capacity: int,
         seed: int,
         threads: int,
         rom: Path | None = None,
     ) -> None:
         self.name, self.teacher = name, teacher
-        self._student, self._threads, self._rom = student, threads, rom
-        self._evaluated: Lanes | None = None
-        env = self._lanes(LANES[student["game"]], seed, restart=True)
+        self._evaluations = Evaluations(name, student, threads=threads, rom=rom)
+        env = task_lanes(name, student, LANES[student["game"]], seed=seed, threads=threads, restart=True, rom=rom)
+        self.replay = LabelledReplay(env.lanes, capacity // env.lanes, env.spec)
         self._actor = Actor(env, ladder=epsilon_ladder(env.lanes, _EPSILON), epsilon_steps=1, seed=seed)
         self._labels = torch.empty(0)
         self._acted: tuple[Frames, NDArray[np.int64]]
         self._pending: Future[VectorStep]
 
     @property
-    def spec(self) -> Spec:
-        return self._actor.env.spec
-
-    @property
     def lanes(self) -> int:
         return self._actor.env.lanes
+
+    def prepare(self, stopped: Callable[[], bool]) -> None:
+        """Nothing."""
 
     def begin(self, student: Student, led: int) -> float:
         """Begin a step in the background. The teacher acts in the first `led` lanes, the student in the others.
@@ -90,33 +159,25 @@ class Task:
         self._pending = self._actor.begin(actions)
         return agreement
 
-    def finish(self) -> tuple[PlayedStep, NDArray[np.float32]]:
-        """Wait for the step. Returns it, and the teacher's Q-values [lanes, actions] in the states acted on."""
+    def finish(self) -> None:
+        """Wait for the step; store it with the teacher's Q-values."""
         step, _ = self._actor.finish(self._pending)
-        return step.played(*self._acted, None), self._labels.numpy()
+        self.replay.append(step.played(*self._acted, None), self._labels.numpy())
 
     def evaluate(self, act: Act, episodes: int) -> list[EpisodeRecord]:
-        """Play greedy episodes, always from the same starts."""
-        if self._evaluated is None:
-            self._evaluated = self._lanes(episodes, _EVALUATION_SEED, restart=False)
-            self._evaluated.spread_starts()
-        self._evaluated.rewind()
-        return play_episodes(self._evaluated, act, episodes)
+        return self._evaluations.play(act, episodes)
 
     def close(self) -> None:
         self._actor.close()
-        if self._evaluated is not None:
-            self._evaluated.close()
-
-    def _lanes(self, lanes: int, seed: int, *, restart: bool) -> Lanes:
-        where = "stage" if self._student["game"] == "mario" else "board"
-        return lanes_of_policy(
-            {**self._student, where: self.name}, lanes, threads=self._threads, seed=seed, noop_max=CONDITIONS.noop_max,
-            restart=restart, rom=self._rom,
-        )  # fmt: skip
+        self._evaluations.close()
 
 
-def joined(steps: list[PlayedStep]) -> PlayedStep:
-    """The step of several tasks' lanes as one; without masks."""
-    names = ("frames", "actions", "rewards", "terminated", "truncated", "final_frames")
-    return PlayedStep(**{name: np.concatenate([getattr(step, name) for step in steps]) for name in names})
+def task_lanes(
+    name: str, student: Mapping[str, Any], lanes: int, *, seed: int, threads: int, restart: bool, rom: Path | None
+) -> Lanes:
+    """Lanes of a stage or a board that show what the student sees."""
+    where = "stage" if student["game"] == "mario" else "board"
+    return lanes_of_policy(
+        {**student, where: name}, lanes, threads=threads, seed=seed, noop_max=CONDITIONS.noop_max, restart=restart,
+        rom=rom,
+    )  # fmt: skip

@@ -1,4 +1,5 @@
-"""The teachers of a distillation: policies that must agree in what they see and do, and the tasks that they play.
+"""The teachers of a distillation, and the tasks that they teach. A teacher is a policy or a search in the emulator; all
+must agree in what they see and do.
 
 A task is one stage of Mario, or one board of Snake. Boards of different sizes share the frame of the largest.
 """
@@ -13,8 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from engine.config.stages import WHOLE_GAME, stages_of
-from engine.envs.factory import boards_of
+from engine.config.run_config import RunConfig
+from engine.config.stages import STAGES, WHOLE_GAME, stages_of
+from engine.envs.factory import boards_of, describe_task, make_task
+from engine.envs.frame_stack import STACK
 from engine.envs.vec_env import Frames
 from engine.errors import UserError
 from engine.evaluation.policy import load_policy
@@ -51,22 +54,44 @@ class Teacher:
         return q
 
 
-def load_teachers(policies: Sequence[Path]) -> list[Teacher]:
-    """The teachers in these files. Raises `UserError` naming the policy and the field if they don't fit together."""
-    first: dict[str, Any] | None = None
+@dataclass(frozen=True)
+class SearchTeacher:
+    """A stage that is taught by a search instead of a policy."""
+
+    name: str  # the stage
+    metadata: dict[str, Any]
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        return (self.name,)
+
+
+def load_teachers(names: Sequence[str]) -> list[Teacher | SearchTeacher]:
+    """The teachers in these policy files; where a name is a stage, a search. Raises `UserError` naming the policy and
+    the field if they don't fit together."""
+    first: tuple[str, dict[str, Any]] | None = None
     owners: dict[str, str] = {}
-    teachers = []
-    for path in policies:
-        metadata, name = policy_metadata(path), origin_of(path).name
-        first = first or metadata
-        _check(name, metadata, origin_of(policies[0]).name, first)
-        teacher = Teacher(name, metadata, load_policy(path))
+    teachers = list[Teacher | SearchTeacher]()
+    for given in names:
+        is_stage, path = given in STAGES, Path(given)
+        name, metadata = (given, _of_stage(given)) if is_stage else (origin_of(path).name, policy_metadata(path))
+        first = first or (name, metadata)
+        _check(name, metadata, *first)
+        teacher = SearchTeacher(name, metadata) if is_stage else Teacher(name, metadata, load_policy(path))
         for task in teacher.tasks:
             if task in owners:
                 raise UserError(f"{name}: {task} must have one teacher, got {owners[task]} before")
             owners[task] = name
         teachers.append(teacher)
     return teachers
+
+
+def _of_stage(stage: str) -> dict[str, Any]:
+    """The metadata of a teacher that is no policy: a run's defaults."""
+    config = RunConfig(stage=stage)
+    task = make_task(config)
+    shapes = {"stack": STACK, "frame_shape": list(task.view.shape), "outputs": len(task.action_names)}
+    return describe_task(config) | shapes
 
 
 def _check(name: str, metadata: dict[str, Any], first_name: str, first: dict[str, Any]) -> None:
@@ -84,7 +109,7 @@ def _words(value: Any) -> str:
     return ",".join(value) if isinstance(value, list) else str(value)
 
 
-def describe_student(teachers: Sequence[Teacher], network: str | None = None) -> dict[str, Any]:
+def describe_student(teachers: Sequence[Teacher | SearchTeacher], network: str | None = None) -> dict[str, Any]:
     """The metadata of a student: its tasks are those of all teachers, in order, and its frame holds the largest board.
 
     network: name of its network, one of `engine.agents.networks.NETWORKS` that fits the game; None for the default.

@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 
 from engine.config.fields import must_be_within
+from engine.config.stages import STAGES
 from engine.errors import UserError
 from mario_tui.commands.options import Parser, add_run_dir, existing, whole
 from mario_tui.launch import expanded
@@ -20,14 +21,16 @@ def distill_parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="mario-tui distill",
         description="Teach one network what several policies play. They are the teachers: each labels what the student "
-        "sees in its stages (Mario) or on its board (Snake).",
+        "sees in its stages (Mario) or on its board (Snake). A stage of Mario can be given instead of a policy: then "
+        "a search in the emulator finds a way to its flag, and what to do where the student fails.",
         epilog="Ctrl-C ends it; the best student so far is kept.",
     )
     parser.add_argument(
         "checkpoint",
         nargs="+",
-        metavar="POLICY",
-        help="a policy file, a checkpoint folder, a run's name or path, latest, or an included policy (mario-1-1)",
+        metavar="POLICY|STAGE",
+        help="a policy file, a checkpoint folder, a run's name or path, latest, an included policy (mario-1-1), or a "
+        "stage (1-3), which is taught by a search",
     )
     parser.add_argument(
         "--into", type=expanded, default=Path(f"distilled{_SUFFIX}"), metavar="FILE",
@@ -70,13 +73,15 @@ def run(arguments: list[str]) -> int:
     options = distill_parser().parse_args(arguments)
     from engine.runs.checkpoints import find_policy, policy_metadata
 
-    policies = [find_policy(name, existing(options.run_dir)) for name in options.checkpoint]
-    game = policy_metadata(policies[0])["game"]
+    teachers = [
+        name if name in STAGES else str(find_policy(name, existing(options.run_dir))) for name in options.checkpoint
+    ]
+    game = "mario" if teachers[0] in STAGES else policy_metadata(Path(teachers[0]))["game"]
     for name in ("network", "rom"):
         if game != "mario" and getattr(options, name) is not None:
             raise UserError(f"--{name} can't be combined with policies for {game}")
     into = _target(options.into, force=options.force)
-    for_engine = [*map(str, policies), f"--into={into}"]
+    for_engine = [*teachers, f"--into={into}"]
     for name in ("network", "steps", "minutes", "eval_every", "eval_episodes", "seed"):
         if getattr(options, name) is not None:
             for_engine.append(f"--{name.replace('_', '-')}={getattr(options, name)}")

@@ -2,7 +2,7 @@
 
 from engine.config.stages import STAGES
 from engine.envs.emulators.view import VIEWS, View
-from engine.envs.mario.lanes import MarioLanes
+from engine.envs.mario.lanes import LaneState, MarioLanes
 from engine.envs.mario.task import MarioTask
 
-__all__ = ["STAGES", "VIEWS", "MarioLanes", "MarioTask", "View"]
+__all__ = ["STAGES", "VIEWS", "LaneState", "MarioLanes", "MarioTask", "View"]

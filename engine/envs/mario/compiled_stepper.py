@@ -41,7 +41,13 @@ class CompiledStepper:
     """`engine.envs.mario.stepper.Stepper` for the native console. Each thread of the console steps a slice of lanes."""
 
     def __init__(
-        self, console: NesBatch, task: MarioTask, book: NDArray[np.int64], starts: Sequence[bytes], restart: bool
+        self,
+        console: NesBatch,
+        task: MarioTask,
+        book: NDArray[np.int64],
+        starts: Sequence[bytes],
+        restart: bool,
+        draws: bool = True,
     ) -> None:
         self._console, self._book = console, book
         self._options = np.array(
@@ -54,7 +60,7 @@ class CompiledStepper:
                 task.whole_game,
                 task.ends_at_loops,
                 restart,
-                draw_rows(DRAW_LIGHT, task.view.top, task.view.bottom),
+                draw_rows(DRAW_LIGHT, task.view.top, task.view.bottom) if draws else DRAW_NOTHING,
             ],
             np.int64,
         )

@@ -10,6 +10,7 @@ import functools
 import itertools
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,14 @@ _MAX_HOLD = 8
 than single random presses: a full jump needs A for half a second."""
 
 
+@dataclass(frozen=True)
+class LaneState:
+    """One lane between two steps, for `MarioLanes.load_lane`."""
+
+    console: bytes
+    book: NDArray[np.int64]  # [BOOK_WORDS]
+
+
 class MarioLanes:
     """Many games of Super Mario Bros, stepped together; see `engine.envs.vec_env.Lanes`.
 
@@ -62,6 +71,7 @@ class MarioLanes:
         rom: cartridge file; None for the one in gym-super-mario-bros.
         start_states: share of episodes, 0 to 0.5, that begin at states which earlier ones reached. Only with `native`,
             whose states are small.
+        draws: whether frames are drawn. Without, `native` takes half the time, and frames are undefined.
 
     Raises `UserError` if the cartridge is missing or can't be used.
     """
@@ -78,6 +88,7 @@ class MarioLanes:
         stage_per_lane: bool = False,
         rom: Path | None = None,
         start_states: float = 0.0,
+        draws: bool = True,
     ) -> None:
         self.task = task
         self.lanes = lanes
@@ -90,7 +101,7 @@ class MarioLanes:
         starts = stage_starts(emulator, task.stages, whole_game=task.whole_game, rom=rom)
         self._true_starts = len(starts)
         self._stepper: Stepper = (
-            CompiledStepper(self.emulator, task, self.book, starts, restart)
+            CompiledStepper(self.emulator, task, self.book, starts, restart, draws)
             if isinstance(self.emulator, NesBatch)
             else ReferenceStepper(self.emulator, task, self.book, starts, restart)
         )
@@ -223,6 +234,15 @@ class MarioLanes:
         ends = state["console_ends"].tolist()
         for lane, (begin, end) in enumerate(pairwise([0, *ends])):
             self.emulator.load(lane, state["consoles"][begin:end].tobytes())
+
+    def lane_state(self, lane: int) -> LaneState:
+        """The state of one lane, between steps."""
+        return LaneState(self.emulator.save(lane), self.book[lane].copy())
+
+    def load_lane(self, lane: int, state: LaneState) -> None:
+        """Continue in a lane from the state of any lane with the same kind of console and cartridge."""
+        self.emulator.load(lane, state.console)
+        self.book[lane] = state.book
 
     def close(self) -> None:
         self.emulator.close()

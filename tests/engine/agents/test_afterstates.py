@@ -37,8 +37,8 @@ def network_for(height: int, width: int, reward: str = "lines", next_piece: bool
     ("height", "width", "reward", "next_piece"),
     [
         pytest.param(20, 10, "cells", False, marks=pytest.mark.long),
-        (20, 10, "cells", True),
-        (14, 7, "lines", False),
+        pytest.param(20, 10, "cells", True, marks=pytest.mark.long),
+        (14, 7, "lines", True),
         (6, 4, "jumanji", False),
     ],
 )

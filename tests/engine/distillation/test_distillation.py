@@ -22,7 +22,7 @@ QUICK = ("--no-ui", "--game", "snake", "--no-amp", "--parallel-envs", "32", "--b
 
 
 def test_a_student_of_two_stages_comes_to_agree_with_its_teachers(one_thread: None) -> None:
-    teachers = load_teachers([policies.folder() / f"mario-{stage}.safetensors" for stage in ("1-1", "1-4")])
+    teachers = load_teachers([str(policies.folder() / f"mario-{stage}.safetensors") for stage in ("1-1", "1-4")])
     distiller = Distiller(teachers, describe_student(teachers, "small"), seed=0, threads=1)
     try:
         for _ in range(25):
@@ -34,7 +34,8 @@ def test_a_student_of_two_stages_comes_to_agree_with_its_teachers(one_thread: No
         distiller.close()
     assert distiller.env_steps == 160 * 16
     assert distiller.progress().loss < before.loss / 2
-    obs, labels = distiller.replay.sample(512, np.random.default_rng(0))
+    drawn = [task.replay.sample(256, np.random.default_rng(0)) for task in distiller.tasks]
+    obs, labels = (np.concatenate(each) for each in zip(*drawn, strict=True))
     wanted = labels.argmax(1)
     agreement = (distiller.student.q_values(obs).argmax(1).numpy() == wanted).mean()
     assert agreement > np.bincount(wanted).max() / wanted.size + 0.1  # more than always the most frequent action

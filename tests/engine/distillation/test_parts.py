@@ -20,7 +20,7 @@ from engine.errors import UserError
 from engine.runs import policies
 from tests.support.policy_files import altered
 
-MARIO, SNAKE = (policies.folder() / f"{name}.safetensors" for name in ("mario-1-1", "snake-12x12"))
+MARIO, SNAKE = (str(policies.folder() / f"{name}.safetensors") for name in ("mario-1-1", "snake-12x12"))
 
 
 @pytest.mark.parametrize(
@@ -39,12 +39,22 @@ MARIO, SNAKE = (policies.folder() / f"{name}.safetensors" for name in ("mario-1-
 def test_teachers_that_do_not_fit_together_are_named(changes: dict[str, Any], complaint: str, tmp_path: Path) -> None:
     other = altered("mario-1-2", tmp_path, **changes)
     with pytest.raises(UserError) as error:
-        load_teachers([MARIO, other])
+        load_teachers([MARIO, str(other)])
     assert str(error.value) == f"{other.name}: {complaint}"
 
 
+def test_a_stage_can_be_a_teacher_among_policies() -> None:
+    teachers = load_teachers([MARIO, "1-3"])
+    said = describe_student(teachers, "nature")
+    assert (said["stage"], said["teachers"]) == ("1-1,1-3", ["mario-1-1", "1-3"])
+    with pytest.raises(UserError, match=r"^snake-12x12: game must be mario as in 1-3, got snake$"):
+        load_teachers(["1-3", SNAKE])
+    with pytest.raises(UserError, match=r"^1-1: 1-1 must have one teacher, got mario-1-1 before$"):
+        load_teachers([MARIO, "1-1"])
+
+
 def test_a_student_has_the_tasks_of_all_its_teachers(tmp_path: Path) -> None:
-    teachers = load_teachers([MARIO, altered("mario-1-2", tmp_path, stage="1-2, 4-1")])
+    teachers = load_teachers([MARIO, str(altered("mario-1-2", tmp_path, stage="1-2, 4-1"))])
     said = describe_student(teachers, "nature")
     assert (said["stage"], said["network"], said["outputs"]) == ("1-1,1-2,4-1", "dueling-nature", 5)
     assert said["teachers"] == ["mario-1-1", "mario-1-2-altered.safetensors"]
@@ -88,6 +98,21 @@ def test_labels_stay_with_their_states_when_the_replay_wraps_around() -> None:
             np.testing.assert_array_equal(labels[:, 0] % 256, obs[:, -1, 0, 0])
             np.testing.assert_array_equal(labels[:, 1], -labels[:, 0])
     assert replay.size == lanes * capacity
+
+
+def test_lanes_can_be_stored_one_by_one() -> None:
+    replay = LabelledReplay(2, 30, Spec((2, 2), 2, stack=4, hold=1, masked=False))
+    random, zero, no = np.random.default_rng(0), np.zeros(1), np.zeros(1, np.bool_)
+    for number in range(100):
+        frame = np.full((1, 2, 2), number, np.uint8)
+        lane = int(random.random() < 0.2)
+        replay.append_to(lane, PlayedStep(frame, np.zeros(1, int), zero, no, no, frame), np.full(2, number, np.float32))
+        if number % 25 == 24:
+            replay.end_episode(lane)
+    obs, labels = replay.sample(200, random)
+    np.testing.assert_array_equal(labels[:, 0], obs[:, -1, 0, 0])
+    assert len(np.unique(labels[:, 0])) > 30
+    assert labels.max() <= 98  # the newest state has no outcome yet
 
 
 def test_the_loss_is_the_divergence_of_the_teachers_choice() -> None:

@@ -182,8 +182,12 @@ def test_an_environment_without_a_seed_chooses_one_that_can_be_read() -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{"threads": 2}, {"observation": "rgb"}, {"emulator": "nes-py"}, {"reward": "classic", "stage": "4-2"}],
-    ids=["stack", "rgb", "nes-py", "classic"],
+    [
+        pytest.param({"threads": 2}, id="stack"),
+        pytest.param({"observation": "rgb"}, id="rgb"),
+        pytest.param({"emulator": "nes-py"}, id="nes-py", marks=pytest.mark.long),
+        pytest.param({"reward": "classic", "stage": "4-2"}, id="classic"),
+    ],
 )
 def test_many_games_equal_as_many_single_ones(options: dict[str, Any]) -> None:
     options = {"sticky": 0.25, "stall_steps": 12, **options}

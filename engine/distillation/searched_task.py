@@ -1,0 +1,269 @@
+"""A stage of Mario without a teacher: a search in the emulator labels what the student sees.
+
+At first the lanes follow a way to the flag that the search has found. Then the student takes over. When Mario dies or
+gets stuck, the lane goes back to a state in which he still could be saved, and a continuation is searched from there;
+its actions are the labels of its states (DAgger, Ross et al. 2011, with an expert that is asked only after mistakes).
+An action of the student that led to no mistake for a while is its own label. States are stored when they are too old
+to be taken back, so the replay holds games without mistakes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.distillation.plan_search import PlanSearch, Way
+from engine.distillation.replay import LabelledReplay
+from engine.distillation.student import Student
+from engine.distillation.tasks import Evaluations
+from engine.envs.episode import EpisodeRecord
+from engine.envs.frame_stack import FrameStack
+from engine.envs.mario import LaneState, MarioLanes, MarioTask, rules
+from engine.envs.vec_env import PlayedStep, VectorStep
+from engine.errors import UserError
+from engine.evaluation.policy import Act
+
+REPLAY_RATIO = 12.0
+"""States learned per environment step. Steps are dear here, because of the search."""
+_LABEL = 0.5
+"""Q-value of the action to learn; that of the others is 0. With the loss's temperature it is chosen in 97 %."""
+_STALLED = 40
+"""Environment steps without progress after which Mario is stuck."""
+_BACK = (24, 48, 96)
+"""Environment steps that a lane goes back after a death, if the search does not succeed with fewer. A jump that was
+missed began 10 to 20 steps before."""
+_BACK_STALLED = (_STALLED + 8, 96)
+_OLDEST = 96
+"""Environment steps after which a state is stored; it can't be taken back then."""
+_AHEAD = 24
+"""Environment steps that Mario must survive after the place of a mistake. The student takes over half-way."""
+_LEAST_GAIN = 40
+"""Pixels that must be gained where Mario was stuck."""
+_CLOSE = 6
+"""If the last random action is less than so many environment steps ago, the mistake was its, not the student's."""
+_EPSILON, _HOLD = 0.1, 8
+"""Random actions in the most exploratory lane, and how long they are held at most."""
+
+
+@dataclass(frozen=True)
+class _Moment:
+    """A state of a lane, what was done in it, and what is to be learned."""
+
+    obs: NDArray[np.uint8]  # [stack, height, width]
+    state: LaneState
+    gained: float  # pixels since the episode's beginning
+    action: int
+    label: NDArray[np.float32]  # [actions]
+    random: bool
+
+
+@dataclass
+class _Lane:
+    """The game in a lane, as far as it can be taken back."""
+
+    led: bool
+    """Whether the search acts in this episode, not the student."""
+    plan: deque[int]
+    """Actions to follow."""
+    moments: list[_Moment] = field(default_factory=list)
+    gained: float = 0.0
+    held: int = 0
+    hold_left: int = 0
+    calm: int = 0
+    """Environment steps without random actions, so that the student shows what it would have done."""
+
+
+class SearchedTask:
+    """A stage whose expert is a search; see `engine.distillation.tasks.Task`.
+
+    Args:
+        name: the stage.
+        task: actions, frame skip and view.
+        search: finds ways and continuations; several tasks may share it.
+        lanes: games that are played at once.
+        capacity: environment steps that the replay holds.
+        seed: seed of the games and of exploration.
+        threads: threads that step the lanes.
+        rom: cartridge file; None for the one in gym-super-mario-bros.
+        evaluations: plays the student's episodes.
+    """
+
+    replay_ratio = REPLAY_RATIO
+
+    def __init__(
+        self,
+        name: str,
+        task: MarioTask,
+        search: PlanSearch,
+        *,
+        lanes: int,
+        capacity: int,
+        seed: int,
+        threads: int,
+        rom: Path | None,
+        evaluations: Evaluations,
+    ) -> None:
+        self.name, self.lanes = name, lanes
+        self.mistakes = self.unsolved = 0
+        self._search, self._evaluations = search, evaluations
+        training = dataclasses.replace(task, stall_steps=_STALLED, ends_at_loops=True)
+        self._env = MarioLanes(training, lanes, threads=threads, seed=seed, rom=rom)
+        self.replay = LabelledReplay(lanes, capacity // lanes, self._env.spec)
+        self._random = np.random.default_rng(seed)
+        self._epsilons = np.linspace(0, _EPSILON, lanes)
+        self._stack = FrameStack(self._env.reset(), self._env.spec.stack)
+        self._thread = ThreadPoolExecutor(1, "searched")
+        self._way: Way
+        self._lanes: list[_Lane] = []
+        self._led = lanes
+        self._pending: Future[VectorStep]
+
+    def prepare(self, stopped: Callable[[], bool]) -> None:
+        """Search a way to the flag. Raises `UserError` if there seems to be none."""
+        way = self._search.find_way(self._env.lane_state(0), stopped)
+        if stopped():
+            return
+        if way is None:
+            raise UserError(f"{self.name}: the search found no way to the flag; a policy can be the teacher instead")
+        self._way = way
+        self._lanes = [self._new_game(lane) for lane in range(self.lanes)]
+
+    def begin(self, student: Student, led: int) -> float:
+        """Begin a step in the background. Episodes that begin in the first `led` lanes follow the search.
+
+        Returns the share of lanes in which the student prefers the action that is carried out.
+        """
+        self._led = led
+        obs = self._stack.obs
+        q_values = student.q_values(obs).numpy()
+        greedy = q_values.argmax(1)
+        actions = np.array([self._choose(lane, obs[lane], q_values[lane]) for lane in range(self.lanes)])
+        self._pending = self._thread.submit(self._env.step, actions)
+        return float((greedy == actions).mean())
+
+    def finish(self) -> None:
+        """Wait for the step; store what is old enough, and search where Mario died or got stuck."""
+        step = self._pending.result()
+        self._stack.push(step.frames, step.terminated | step.truncated)
+        for number, lane in enumerate(self._lanes):
+            lane.gained += float(self._env.book[number, rules.STEP_PROGRESS])
+            if step.clears[number]:
+                for moment in lane.moments:
+                    self._store(number, moment, last=moment is lane.moments[-1])
+                self._lanes[number] = self._new_game(number)
+            elif step.terminated[number] or step.truncated[number]:
+                self.mistakes += 1
+                if not self._mend(number, stalled=bool(step.truncated[number])):
+                    self.unsolved += 1
+                    self.replay.end_episode(number)
+                    self._lanes[number] = self._new_game(number)
+            elif len(lane.moments) > _OLDEST:
+                self._store(number, lane.moments.pop(0), last=False)
+
+    def evaluate(self, act: Act, episodes: int) -> list[EpisodeRecord]:
+        """Play greedy episodes, always from the same starts."""
+        return self._evaluations.play(act, episodes)
+
+    def close(self) -> None:
+        self._thread.shutdown()
+        self._env.close()
+        self._evaluations.close()
+
+    def _new_game(self, lane: int) -> _Lane:
+        led = lane < self._led
+        return _Lane(led, deque(self._way.actions.tolist() if led else ()))
+
+    def _choose(self, number: int, obs: NDArray[np.uint8], q_values: NDArray[np.float32]) -> int:
+        """The next action in a lane, which is remembered with its label."""
+        lane = self._lanes[number]
+        random = False
+        if lane.led and not lane.plan:
+            lane.plan.extend(self._rest_of_way(number))
+        if lane.plan:
+            action = lane.plan.popleft()
+        elif random := self._explores(lane, float(self._epsilons[number])):
+            action = lane.held
+        else:
+            action = int(q_values.argmax())
+        lane.calm = max(0, lane.calm - 1)
+        label = q_values.copy() if random else np.where(np.arange(q_values.size) == action, _LABEL, 0)
+        state = self._env.lane_state(number)
+        lane.moments.append(_Moment(obs, state, lane.gained, action, label.astype(np.float32), random))
+        return action
+
+    def _explores(self, lane: _Lane, epsilon: float) -> bool:
+        """Whether the lane's next action is random: its `held`."""
+        if lane.calm:
+            lane.hold_left = 0
+        elif lane.hold_left:
+            lane.hold_left -= 1
+        elif self._random.random() < epsilon * 2 / _HOLD:
+            lane.held = int(self._random.integers(self._env.actions))
+            lane.hold_left = int(self._random.integers(1, _HOLD + 1))
+        return lane.hold_left > 0
+
+    def _rest_of_way(self, lane: int) -> list[int]:
+        """What the way does from where Mario is."""
+        _, area, x = (int(each[lane]) for each in rules.where(self._env.emulator.ram))
+        at = self._way.step_at(area, x)
+        rest: list[int] = self._way.actions[at or 0 :].tolist()
+        return rest
+
+    def _mend(self, number: int, *, stalled: bool) -> bool:
+        """Go back to before a mistake and plan what to do instead. Returns whether that was possible."""
+        lane = self._lanes[number]
+        moments, gained = lane.moments, lane.moments[-1].gained
+        calm_from = 1 + max((at for at, moment in enumerate(moments) if moment.random), default=-1)
+        if len(moments) - calm_from < _CLOSE:
+            return self._go_back_before_random(number, calm_from)
+        for back in _BACK_STALLED if stalled else _BACK:
+            at = max(len(moments) - back, calm_from)
+            steps = (_STALLED if stalled else len(moments) - at) + _AHEAD
+            at_least = gained - moments[at].gained + (_LEAST_GAIN if stalled else 0)
+            plan = self._search.continuation(moments[at].state, self._way, steps, at_least)
+            if plan is not None:
+                self._go_back(number, at)
+                lane.plan.extend((plan if lane.led else plan[: steps - _AHEAD // 2]).tolist())
+                return True
+            if at == calm_from:
+                break
+        return calm_from > 0 and self._go_back_before_random(number, calm_from)
+
+    def _go_back_before_random(self, number: int, calm_from: int) -> bool:
+        """Go back to before the random actions that ended before moment `calm_from`."""
+        lane = self._lanes[number]
+        at, steps = calm_from - 1, len(lane.moments)
+        while at > 0 and lane.moments[at - 1].random:
+            at -= 1
+        self._go_back(number, at)
+        lane.calm = steps - at + _AHEAD
+        return True
+
+    def _go_back(self, number: int, at: int) -> None:
+        """Continue a lane from one of its moments; forget what followed."""
+        lane = self._lanes[number]
+        moment = lane.moments[at]
+        self._env.load_lane(number, moment.state)
+        self._stack.obs[number] = moment.obs
+        lane.gained, lane.hold_left = moment.gained, 0
+        lane.plan.clear()
+        del lane.moments[at:]
+
+    def _store(self, lane: int, moment: _Moment, *, last: bool) -> None:
+        """Add a moment to the replay; `last` of its episode."""
+        step = PlayedStep(
+            frames=moment.obs[None, -1],
+            actions=np.array([moment.action]),
+            rewards=np.zeros(1, np.float32),
+            terminated=np.array([last]),
+            truncated=np.zeros(1, np.bool_),
+            final_frames=moment.obs[None, -1],
+        )
+        self.replay.append_to(lane, step, moment.label)

@@ -1,0 +1,125 @@
+"""A search as the teacher of a stage: ways, continuations, lanes that go back, and what the student learns from it."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from engine.agents.networks import make_network
+from engine.distillation.plan_search import PlanSearch, Way
+from engine.distillation.searched_task import SearchedTask
+from engine.distillation.student import Student
+from engine.distillation.tasks import Evaluations
+from engine.distillation.teachers import describe_student, load_teachers
+from engine.envs.mario import MarioLanes, MarioTask, rules
+from engine.runs.checkpoints import policy_metadata
+from tests.support.games.mario import RIGHT_B
+from tests.support.program import json_lines, run_program
+
+TASK = MarioTask(noop_max=0)
+INTO_GOOMBA = 60
+"""Environment steps in which Mario, if he only runs, meets the first enemy of World 1-1."""
+
+
+def running(env: MarioLanes, steps: int) -> Way:
+    """What Mario does if he only runs: not a way to the flag, but a beginning of one."""
+    _, area, _ = rules.where(env.emulator.ram)
+    return Way(np.full(steps, RIGHT_B), np.full(steps, area[0]), 40 + 10 * np.arange(steps))
+
+
+def test_a_way_knows_where_it_comes_closest() -> None:
+    way = Way(np.zeros(4, np.int64), np.array([7, 7, 8, 7]), np.array([10, 30, 31, 50]))
+    assert way.step_at(7, 33) == 1
+    assert way.step_at(8, 1000) == 2
+    assert way.step_at(9, 10) is None
+
+
+def test_a_continuation_survives_where_running_is_deadly() -> None:
+    env = MarioLanes(TASK, 2, restart=False)
+    env.reset()
+    start, way = env.lane_state(0), running(env, INTO_GOOMBA)
+    search = PlanSearch(TASK, seed=0, threads=1)
+    plan = search.continuation(start, way, INTO_GOOMBA, at_least=300)
+    search.close()
+    assert plan is not None
+    dead = np.zeros(2, np.bool_)
+    for action in plan[:INTO_GOOMBA]:
+        dead |= env.step(np.array([action, RIGHT_B])).terminated
+    assert dead.tolist() == [False, True]
+    assert env.book[0, 0] > 340  # x
+
+
+def test_a_lane_continues_from_a_state_of_another_one() -> None:
+    env = MarioLanes(MarioTask(), 2, seed=3)
+    env.reset()
+    for _ in range(20):
+        env.step(np.array([RIGHT_B, 0]))
+    state = env.lane_state(0)
+    first = [env.step(np.array([RIGHT_B, 0])) for _ in range(10)]
+    env.load_lane(1, state)
+    for expected in first:
+        again = env.step(np.array([0, RIGHT_B]))
+        np.testing.assert_array_equal(again.frames[1], expected.frames[0])
+        assert again.info[1].tolist() == expected.info[0].tolist()
+
+
+def test_lanes_that_draw_nothing_play_the_same_games() -> None:
+    task = MarioTask(stage="1-1,4-4", stall_steps=40, sticky=0.25)
+    drawn, blind = MarioLanes(task, 8, seed=1), MarioLanes(task, 8, seed=1, draws=False)
+    drawn.reset()
+    blind.reset()
+    random = np.random.default_rng(0)
+    for _ in range(150):
+        actions = random.integers(0, drawn.actions, 8)
+        expected, step = drawn.step(actions), blind.step(actions)
+        for name in ("rewards", "terminated", "truncated", "returns", "furthest", "info"):
+            np.testing.assert_array_equal(getattr(step, name), getattr(expected, name))
+
+
+def test_what_is_stored_is_one_game_without_mistakes(one_thread: None) -> None:
+    """A student that has learned nothing fails again and again; the states that are stored are those of lanes that went
+    back, so each follows from the one before by the stored action."""
+    (teacher,) = load_teachers(["1-1"])
+    student = describe_student([teacher], "small")
+    search = PlanSearch(TASK, seed=0, threads=1)
+    evaluations = Evaluations("1-1", student, threads=1, rom=None)
+    task = SearchedTask(
+        "1-1", TASK, search, lanes=2, capacity=2000, seed=0, threads=1, rom=None, evaluations=evaluations
+    )
+    follow(task, running(task._env, INTO_GOOMBA))
+    network = make_network("small", 4, TASK.view.shape, 5)
+    try:
+        for _ in range(170):
+            task.begin(Student(network, learning_rate=1e-3), led=1)
+            task.finish()
+        assert task.mistakes > 1 and task.replay.size > 40
+        storage = task.replay._replay.storage
+        alone = MarioLanes(dataclasses.replace(TASK, stall_steps=0), 1)
+        frames = alone.reset()
+        for entry in range(int(storage.written[0])):
+            np.testing.assert_array_equal(storage.frames[0, entry], frames[0])
+            step = alone.step(storage.actions[0, entry : entry + 1].astype(np.int64))
+            assert not step.terminated[0]
+            frames = step.frames
+    finally:
+        task.close()
+        search.close()
+
+
+def follow(task: SearchedTask, way: Way) -> None:
+    """Give a task a way, instead of the half a minute that its search takes."""
+    task._way = way
+    task._lanes = [task._new_game(lane) for lane in range(task.lanes)]
+
+
+@pytest.mark.long
+def test_a_stage_is_learned_from_a_search_within_minutes(tmp_path: Path) -> None:
+    arguments = ("--network", "small", "--steps", "20000", "--eval-every", "10000", "--eval-episodes", "31", "--json")
+    done = run_program("distill", "1-1", "--into", "one.safetensors", *arguments, cwd=tmp_path)
+    first, second, summary = json_lines(done.stdout)
+    assert (first["tasks"][0]["task"], second["env_steps"]) == ("1-1", 20_000)
+    assert summary["evaluation"]["clear_rate"] > 0.5
+    assert policy_metadata(tmp_path / "one.safetensors")["teachers"] == ["1-1"]
