@@ -73,6 +73,7 @@ class PlanSearch:
     def __init__(self, task: MarioTask, *, seed: int, threads: int, rom: Path | None = None) -> None:
         task = dataclasses.replace(task, sticky=0.0, stall_steps=0, ends_at_loops=True)
         self._lanes = MarioLanes(task, PLANS, threads=threads, restart=False, rom=rom, draws=False)
+        self._alone = MarioLanes(task, 1, restart=False, rom=rom, draws=False)
         self._random = np.random.default_rng(seed)
         self._preferences = np.array([_preference(name.split("+")) for name in task.action_names])
         self._fastest = int(self._preferences.argmax())
@@ -95,7 +96,7 @@ class PlanSearch:
     def continuation(self, state: LaneState, way: Way, steps: int, at_least: float) -> NDArray[np.int64] | None:
         """Actions [n] that clear the stage, or that Mario survives for `steps` environment steps with a gain of
         `at_least` pixels; None if none were found. Actions beyond `steps` follow the way to its end."""
-        self._lanes.load_lane(0, state)
+        self._alone.load_lane(0, state)
         at = way.step_at(*self._place())
         if at is not None:
             plans = self._variants(way, at, steps)
@@ -112,6 +113,7 @@ class PlanSearch:
 
     def close(self) -> None:
         self._lanes.close()
+        self._alone.close()
 
     def _find_actions(self, start: LaneState, stopped: Callable[[], bool]) -> NDArray[np.int64] | None:
         """The best of many random plans is followed for a while, again and again. Where none of them gains anything,
@@ -134,9 +136,11 @@ class PlanSearch:
                     del reached[max(1, len(reached) - 1 - failures // 8) :]
                 continue
             used, rest = plans[best, :_COMMIT], plans[best, _COMMIT:]
-            self._try(state, np.tile(used, (PLANS, 1)))
+            self._alone.load_lane(0, state)
+            for action in used:
+                self._alone.step(np.array([action]))
             actions = np.concatenate((actions[:at], used))
-            reached.append((self._lanes.lane_state(0), actions.size))
+            reached.append((self._alone.lane_state(0), actions.size))
         return None
 
     def _random_plans(self, steps: int) -> NDArray[np.int64]:
@@ -197,16 +201,16 @@ class PlanSearch:
 
     def _described(self, start: LaneState, actions: NDArray[np.int64]) -> Way:
         """A way with its places."""
-        self._lanes.load_lane(0, start)
+        self._alone.load_lane(0, start)
         places = np.empty((actions.size, 2), np.int64)
         for moment, action in enumerate(actions):
             places[moment] = self._place()
-            self._lanes.step(np.full(PLANS, action))
+            self._alone.step(np.array([action]))
         return Way(actions, places[:, 0], places[:, 1])
 
     def _place(self) -> tuple[int, int]:
-        """Area and x of lane 0."""
-        _, area, x = rules.where(self._lanes.emulator.ram[:1])
+        """Area and x of the single lane."""
+        _, area, x = rules.where(self._alone.emulator.ram)
         return int(area[0]), int(x[0])
 
 

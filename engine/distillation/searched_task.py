@@ -111,7 +111,7 @@ class SearchedTask:
         evaluations: Evaluations,
     ) -> None:
         self.name, self.lanes = name, lanes
-        self.mistakes = self.unsolved = 0
+        self.mistakes = 0
         self._search, self._evaluations = search, evaluations
         training = dataclasses.replace(task, stall_steps=_STALLED, ends_at_loops=True)
         self._env = MarioLanes(training, lanes, threads=threads, seed=seed, rom=rom)
@@ -161,7 +161,6 @@ class SearchedTask:
             elif step.terminated[number] or step.truncated[number]:
                 self.mistakes += 1
                 if not self._mend(number, stalled=bool(step.truncated[number])):
-                    self.unsolved += 1
                     self.replay.end_episode(number)
                     self._lanes[number] = self._new_game(number)
             elif len(lane.moments) > _OLDEST:

@@ -62,11 +62,13 @@ def path_of(name: str) -> Path | None:
 
 
 def of_task(game: str, where: str | None) -> Path:
-    """The policy for a game and its stage or board (None: any). Raises `UserError` with the names of all policies."""
+    """The policy for a game and its stage or board (None: any); one for this alone is preferred to one for several.
+    Raises `UserError` with the names of all policies."""
     known = cards()
-    for card in known:
+    suited = [card for card in known if card.game == game and where in (None, card.stage, *card.stage.split(","))]
+    for card in suited if where is None else sorted(suited, key=lambda card: card.stage.count(",")):
         path = path_of(card.name)
-        if card.game == game and where in (None, card.stage) and path is not None:
+        if path is not None:
             return path
     names = ", ".join(f"{card.name}" for card in known) or "none yet"
     asked = game if where is None else f"{game} {where}"

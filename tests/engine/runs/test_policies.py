@@ -62,8 +62,16 @@ def test_every_policy_of_the_package_has_a_card_and_is_found() -> None:
         assert path.stat().st_size < 5e6
         said = policy_metadata(path)
         assert (said["game"], said["seed"], said["env_steps"]) == (card.game, card.seed, card.env_steps)
-    with pytest.raises(UserError, match="no policy comes with the package for mario 8-3"):
-        policies.of_task("mario", "8-3")
+    with pytest.raises(UserError, match="no policy comes with the package for mario 8-4"):
+        policies.of_task("mario", "8-4")
+
+
+def test_a_stage_is_played_by_a_policy_for_it_alone_or_else_by_one_for_several() -> None:
+    several = max(policies.cards(), key=lambda card: card.stage.count(","))
+    alone = {card.stage for card in policies.cards()}
+    for stage in several.stage.split(","):
+        expected = f"mario-{stage}" if stage in alone else several.name
+        assert policies.of_task("mario", stage).stem == expected
 
 
 def test_every_rate_of_mario_was_measured_and_the_page_holds_the_tables() -> None:
