@@ -59,7 +59,7 @@ class Distiller:
         teachers: from `load_teachers`.
         student: metadata of the student; see `describe_student`.
         seed: seed of all random decisions.
-        threads: threads that step the lanes of a task. A search uses all cores.
+        threads: threads that step the lanes of a task. Learning and searching use all cores.
         rom: cartridge file; None for the one in gym-super-mario-bros.
     """
 
@@ -76,7 +76,8 @@ class Distiller:
         name = student["network"].partition("-")[2]
         shape = tuple(student["frame_shape"])
         network = make_network(name, student["stack"], shape, student["outputs"])
-        self.student = Student(network, learning_rate=LEARNING_RATE)
+        learn_threads = thread_budget(1, BATCH_SIZE).learn_threads
+        self.student = Student(network, learning_rate=LEARNING_RATE, threads=learn_threads)
         self._threads, self._rom = threads, rom
         self._search: PlanSearch | None = None
         pairs = [(task, teacher) for teacher in teachers for task in teacher.tasks]
@@ -219,6 +220,7 @@ class Distiller:
         return time.monotonic() - self._started
 
     def close(self) -> None:
+        self.student.close()
         for task in self.tasks:
             task.close()
         if self._search is not None:

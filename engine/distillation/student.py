@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -40,12 +42,15 @@ class Student:
     the state's value, so the first term is about advantages alone.
     """
 
-    def __init__(self, network: nn.Module, *, learning_rate: float) -> None:
+    def __init__(self, network: nn.Module, *, learning_rate: float, threads: int = 1) -> None:
+        """`threads`: learning threads, among which a batch is split."""
         self.network = network
         self.average = copy.deepcopy(network).requires_grad_(False)
         self.updates = 0
         self._parameters: list[Tensor] = list(network.parameters())
         self._optimizer = Adam(self._parameters, learning_rate=learning_rate)
+        self._threads = threads
+        self._pool = ThreadPoolExecutor(threads, "learn", torch.set_num_threads, (torch.get_num_threads(),))
 
     @torch.no_grad()
     def q_values(self, obs: Frames) -> Tensor:
@@ -56,18 +61,32 @@ class Student:
     def update(self, obs: NDArray[np.uint8], labels: NDArray[np.float32]) -> Fit:
         """One optimiser step on observations [batch, stack, *frame_shape] with the teachers' Q-values [batch, actions]
         as labels."""
-        wanted = torch.from_numpy(labels)
-        q: Tensor = self.network(cheap_to_train_on(torch.from_numpy(obs), torch.float32))
-        loss = distillation_loss(q, wanted)
-        for parameter, gradient in zip(self._parameters, torch.autograd.grad(loss, self._parameters), strict=True):
-            parameter.grad = in_layout_of(gradient, parameter)
+        borders = np.linspace(0, len(obs), self._threads + 1).astype(int).tolist()
+        parts = self._pool.map(lambda part: self._part(obs, labels, slice(*part)), pairwise(borders))
+        gradients, losses, agreements = zip(*parts, strict=True)
+        for parameter, *each in zip(self._parameters, *gradients, strict=True):
+            parameter.grad = in_layout_of(torch.stack(each).sum(0), parameter)
         nn.utils.clip_grad_norm_(self._parameters, MAX_GRADIENT_NORM)
         self._optimizer.step()
         self.updates += 1
         rate = max(_AVERAGE_RATE, 1 / self.updates)  # at first the mean of all
         with torch.no_grad():
             torch._foreach_lerp_(list(self.average.parameters()), self._parameters, rate)
-        return Fit(float(loss.detach()), float((q.argmax(1) == wanted.argmax(1)).float().mean()))
+        return Fit(sum(losses), sum(agreements))
+
+    def _part(
+        self, obs: NDArray[np.uint8], labels: NDArray[np.float32], part: slice
+    ) -> tuple[list[Tensor], float, float]:
+        """What a part of a batch contributes to the gradients, the mean loss and the mean agreement."""
+        wanted = torch.from_numpy(labels[part])
+        q: Tensor = self.network(cheap_to_train_on(torch.from_numpy(obs[part]), torch.float32))
+        share = len(wanted) / len(obs)
+        loss = share * distillation_loss(q, wanted)
+        agreement = share * float((q.argmax(1) == wanted.argmax(1)).float().mean())
+        return list(torch.autograd.grad(loss, self._parameters)), float(loss.detach()), agreement
+
+    def close(self) -> None:
+        self._pool.shutdown()
 
 
 def distillation_loss(q: Tensor, wanted: Tensor) -> Tensor:

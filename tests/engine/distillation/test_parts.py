@@ -127,6 +127,21 @@ def test_the_loss_is_the_divergence_of_the_teachers_choice() -> None:
     assert float(distillation_loss(teacher + 1, teacher)) == pytest.approx(0.05 * 0.5)  # another value, the same choice
 
 
+def test_a_batch_that_is_split_between_threads_teaches_the_same(one_thread: None) -> None:
+    students = []
+    for threads in (1, 3):
+        torch.manual_seed(0)
+        students.append(Student(DuelingQNetwork(1, (9, 9), 3, "grid", hidden=16), learning_rate=1e-3, threads=threads))
+    random = np.random.default_rng(0)
+    for _ in range(5):
+        obs, labels = random.integers(0, 256, (17, 1, 9, 9), np.uint8), random.normal(size=(17, 3)).astype(np.float32)
+        whole, split = (student.update(obs, labels) for student in students)
+        assert split.loss == pytest.approx(whole.loss, rel=1e-4)
+        assert split.agreement == pytest.approx(whole.agreement)
+    for one, other in zip(*(student.network.parameters() for student in students), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-5)
+
+
 def test_a_student_learns_its_labels_and_its_average_follows(one_thread: None) -> None:
     torch.manual_seed(0)
     student = Student(DuelingQNetwork(1, (9, 9), 3, "grid", hidden=16), learning_rate=1e-3)
