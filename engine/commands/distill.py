@@ -21,13 +21,13 @@ from typing import Any
 
 import msgspec
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from engine import __version__
 from engine.commands.evaluate import take_stdout
 from engine.distillation.distiller import Budget, Distiller
 from engine.distillation.tasks import CONDITIONS
-from engine.distillation.teachers import describe_student, load_teachers
+from engine.distillation.teachers import check_initial, describe_student, load_teachers
 from engine.protocol.failures import describe
 from engine.protocol.results import DistillationReport, Distilled, StudentEvaluation
 from engine.runs.checkpoints import POLICY_FORMAT
@@ -44,6 +44,7 @@ def main() -> int:
     parser.add_argument("teachers", nargs="+")
     parser.add_argument("--into", type=Path, required=True)
     parser.add_argument("--network")
+    parser.add_argument("--initial-policy", type=Path)
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--minutes", type=float, default=math.inf)
     parser.add_argument("--eval-every", type=int, required=True)
@@ -71,7 +72,11 @@ def _distill(options: argparse.Namespace, stopped: threading.Event, send: Callab
     threads = thread_budget(1)
     torch.set_num_threads(threads.torch_threads)
     student = describe_student(teachers, options.network)
+    if options.initial_policy is not None:
+        check_initial(options.initial_policy, student)
     distiller = Distiller(teachers, student, seed=options.seed, threads=threads.lane_threads, rom=options.rom)
+    if options.initial_policy is not None:
+        distiller.student.load(load_file(options.initial_policy))
     kept: StudentEvaluation | None = None
 
     def keep_if_best(evaluation: StudentEvaluation) -> None:

@@ -52,6 +52,11 @@ class Student:
         self._threads = threads
         self._pool = ThreadPoolExecutor(threads, "learn", torch.set_num_threads, (torch.get_num_threads(),))
 
+    def load(self, weights: dict[str, Tensor]) -> None:
+        """Begin with the weights of a policy."""
+        for network in (self.network, self.average):
+            network.load_state_dict(weights)
+
     @torch.no_grad()
     def q_values(self, obs: Frames) -> Tensor:
         """Q-values [lanes, actions] of observations uint8 [lanes, stack, *frame_shape]."""

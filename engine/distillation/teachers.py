@@ -106,7 +106,7 @@ def _check(name: str, metadata: dict[str, Any], first_name: str, first: dict[str
 
 
 def _words(value: Any) -> str:
-    return ",".join(value) if isinstance(value, list) else str(value)
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def describe_student(teachers: Sequence[Teacher | SearchTeacher], network: str | None = None) -> dict[str, Any]:
@@ -133,3 +133,14 @@ def describe_student(teachers: Sequence[Teacher | SearchTeacher], network: str |
         **{name: first[name] for name in copied},
         "teachers": [teacher.name for teacher in teachers],
     }
+
+
+def check_initial(policy: Path, student: dict[str, Any]) -> None:
+    """Raises `UserError` naming the field if a student can't begin with the weights of a policy."""
+    metadata = policy_metadata(policy)
+    for field in ("game", "network", "stack", "frame_shape", "outputs"):
+        if metadata[field] != student[field]:
+            raise UserError(
+                f"--initial-policy: {field} must be {_words(student[field])} as in the student, got "
+                f"{_words(metadata[field])} in {origin_of(policy).name}"
+            )

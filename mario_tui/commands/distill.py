@@ -43,6 +43,9 @@ def distill_parser() -> argparse.ArgumentParser:
         "(default: nature)",
     )  # fmt: skip
     parser.add_argument(
+        "--initial-policy", metavar="POLICY", help="begin with the weights of this policy (default: random weights)"
+    )
+    parser.add_argument(
         "--steps", type=whole("--steps", 1, 10**12), default=500_000, metavar="N",
         help="environment steps, of all stages together (default: 500,000)",
     )  # fmt: skip
@@ -85,6 +88,8 @@ def run(arguments: list[str]) -> int:
     for name in ("network", "steps", "minutes", "eval_every", "eval_episodes", "seed"):
         if getattr(options, name) is not None:
             for_engine.append(f"--{name.replace('_', '-')}={getattr(options, name)}")
+    if options.initial_policy is not None:
+        for_engine.append(f"--initial-policy={find_policy(options.initial_policy, existing(options.run_dir))}")
     if options.rom is not None:
         for_engine.append(f"--rom={options.rom.resolve()}")
     from mario_tui.distill import distill

@@ -260,7 +260,7 @@ def test_episodes_end_a_run_with_a_name_and_plain_lines_where_there_is_no_termin
         (("eval", "/etc/hostname"), "/etc/hostname: not a policy of mario-tui"),
         (("eval", "x", "--episodes", "0"), "--episodes must be a whole number of at least 1, got '0'"),
         (("play", "nothing"), "nothing: no such checkpoint"),
-        (("play", "--stage", "8-3"), "CHECKPOINT: no policy comes with the package for mario 8-3; accepted: "),
+        (("play", "--stage", "8-4"), "CHECKPOINT: no policy comes with the package for mario 8-4; accepted: "),
         (("play", "latest", "--human"), "CHECKPOINT can't be combined with --human"),
         (("attach", "nothing"), "nothing: no such run"),
         (("--game", "mario"), "the dashboard needs a terminal; use: mario-tui --no-ui"),
@@ -269,6 +269,10 @@ def test_episodes_end_a_run_with_a_name_and_plain_lines_where_there_is_no_termin
         (("--no-ui", "--steps", "1e30"), "--steps must be at most 9,007,199,254,740,992, got '1e30'"),
         (("eval", "mario-1-1", "--seed", "18446744073709551616"), "--seed must be a whole number between 0"),
         (("distill", "mario-1-1", "tetris-7x14"), "tetris-7x14: game must be mario or snake, got tetris"),
+        (
+            ("distill", "mario-1-1", "--initial-policy", "mario-six-stages"),
+            "--initial-policy: network must be dueling-nature as in the student, got dueling-small in mario-six-stages",
+        ),
         (("eval", "snake-12x12", "--stage", "1-2"), "--stage can't be combined with a policy for snake"),
         (
             ("play", "mario-1-1", "--board", "10x10"),

@@ -75,6 +75,14 @@ def test_one_network_learns_two_boards_within_a_minute(tmp_path: Path) -> None:
         assert task["mean_score"] > 2.5
 
 
+def test_a_student_may_begin_with_a_policy(tmp_path: Path) -> None:
+    """It clears the stage before it has learned anything."""
+    begin = ("--network", "small", "--initial-policy", "mario-1-1", "--steps", "80", "--eval-every", "80")
+    done = run_program("distill", "mario-1-1", *begin, "--eval-episodes", "3", "--json", cwd=tmp_path)
+    evaluation, summary = json_lines(done.stdout)
+    assert (evaluation["tasks"][0]["clears"], summary["updates"]) == (3, 0)
+
+
 @pytest.mark.long
 def test_two_stages_are_distilled_by_the_program(tmp_path: Path) -> None:
     arguments = ("--steps", "900", "--eval-every", "450", "--eval-episodes", "2")
