@@ -22,13 +22,18 @@ PLANS = 64
 """Plans that are tried at once."""
 _HOLDS = (2, 5, 10, 16)
 """Longest times, in environment steps, for which a plan holds an action: swimming needs short ones, jumps long ones."""
+_RUNS, _LONGEST_JUMP = (4, 12, 40), 16
+"""Longest times between jumps, and of a jump, of plans that only run and jump."""
 _LOOK_AHEAD, _COMMIT = 40, 10
 """Environment steps of the plans from which a way is put together, and how many of the best one are used."""
 _LEAST_GAIN = 20
 """Pixels that a plan of a way must gain."""
+_GOOD_GAIN = 0.8
+"""Share of the highest gain with which a plan is good enough. The simplest of these is followed: it is easier to
+learn."""
 _GIVE_UP = 400
 """Sets of plans without such a gain after which no way is found."""
-_SIMPLIFICATIONS = 6
+_SIMPLIFICATIONS = 12
 """Sets of simpler variants of a way that are tried."""
 _SHIFTS = sorted(range(-10, 11), key=abs)
 """Environment steps by which a continuation follows the way earlier or later, the smallest first."""
@@ -77,6 +82,8 @@ class PlanSearch:
         self._random = np.random.default_rng(seed)
         self._preferences = np.array([_preference(name.split("+")) for name in task.action_names])
         self._fastest = int(self._preferences.argmax())
+        on_ground = np.array(["A" not in name.split("+") for name in task.action_names])
+        self._run = int(np.where(on_ground, self._preferences, -1).argmax())
 
     def find_way(self, start: LaneState, stopped: Callable[[], bool] = lambda: False) -> Way | None:
         """A way from a start to the flag; None if the search gave up or was stopped."""
@@ -86,10 +93,7 @@ class PlanSearch:
         for _ in range(_SIMPLIFICATIONS):
             plans = self._simpler(actions)
             tried = self._try(start, plans)
-            changes = np.array(
-                [np.count_nonzero(np.diff(plan[:length])) for plan, length in zip(plans, tried.lengths, strict=True)]
-            )
-            best = int(np.where(tried.clears, changes + 0.3 * tried.lengths, np.inf).argmin())
+            best = int(np.where(tried.clears, _changes(plans) + 0.3 * tried.lengths, np.inf).argmin())
             actions = plans[best, : tried.lengths[best]]
         return self._described(start, actions)
 
@@ -135,6 +139,7 @@ class PlanSearch:
                 if failures % 2 == 0:
                     del reached[max(1, len(reached) - 1 - failures // 8) :]
                 continue
+            best = int(np.where(gains >= _GOOD_GAIN * gains[best], _changes(plans), np.inf).argmin())
             used, rest = plans[best, :_COMMIT], plans[best, _COMMIT:]
             self._alone.load_lane(0, state)
             for action in used:
@@ -144,9 +149,16 @@ class PlanSearch:
         return None
 
     def _random_plans(self, steps: int) -> NDArray[np.int64]:
-        """Plans [PLANS, steps] that differ in the actions they prefer and in how long they hold them."""
+        """Plans [PLANS, steps]. Half of them run and jump; the others differ in the actions they prefer. They differ in
+        how long they hold an action."""
         plans = np.empty((PLANS, steps), np.int64)
-        for plan in plans:
+        for number, plan in enumerate(plans):
+            if number % 2:
+                actions = np.resize(self._random.permutation((self._run, self._fastest)), steps)
+                runs = self._random.integers(1, int(self._random.choice(_RUNS)) + 1, steps)
+                jumps = self._random.integers(1, _LONGEST_JUMP + 1, steps)
+                plan[:] = np.repeat(actions, np.where(actions == self._run, runs, jumps))[:steps]
+                continue
             weights = self._random.gamma(self._preferences) + 1e-9
             actions = self._random.choice(weights.size, steps, p=weights / weights.sum())
             holds = self._random.integers(1, int(self._random.choice(_HOLDS)) + 1, steps)
@@ -212,6 +224,11 @@ class PlanSearch:
         """Area and x of the single lane."""
         _, area, x = rules.where(self._alone.emulator.ram)
         return int(area[0]), int(x[0])
+
+
+def _changes(plans: NDArray[np.int64]) -> NDArray[np.int64]:
+    """How often each plan [n, steps] changes its action, int64 [n]."""
+    return np.count_nonzero(np.diff(plans, axis=1), axis=1)
 
 
 def _preference(buttons: list[str]) -> float:

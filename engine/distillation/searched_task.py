@@ -180,7 +180,8 @@ class SearchedTask:
         return _Lane(led, deque(self._way.actions.tolist() if led else ()))
 
     def _choose(self, number: int, obs: NDArray[np.uint8], q_values: NDArray[np.float32]) -> int:
-        """The next action in a lane, which is remembered with its label."""
+        """The next action in a lane, which is remembered with its label: that action, or what the way does at this
+        place if the action is random."""
         lane = self._lanes[number]
         random = False
         if lane.led and not lane.plan:
@@ -192,9 +193,9 @@ class SearchedTask:
         else:
             action = int(q_values.argmax())
         lane.calm = max(0, lane.calm - 1)
-        label = q_values.copy() if random else np.where(np.arange(q_values.size) == action, _LABEL, 0)
-        state = self._env.lane_state(number)
-        lane.moments.append(_Moment(obs, state, lane.gained, action, label.astype(np.float32), random))
+        right = self._rest_of_way(number)[0] if random else action
+        label = np.where(np.arange(q_values.size) == right, _LABEL, 0).astype(np.float32)
+        lane.moments.append(_Moment(obs, self._env.lane_state(number), lane.gained, action, label, random))
         return action
 
     def _explores(self, lane: _Lane, epsilon: float) -> bool:

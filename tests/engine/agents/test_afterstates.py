@@ -38,7 +38,7 @@ def network_for(height: int, width: int, reward: str = "lines", next_piece: bool
     [
         pytest.param(20, 10, "cells", False, marks=pytest.mark.long),
         pytest.param(20, 10, "cells", True, marks=pytest.mark.long),
-        (14, 7, "lines", True),
+        (10, 5, "lines", True),
         (6, 4, "jumanji", False),
     ],
 )
