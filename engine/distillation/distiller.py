@@ -78,7 +78,7 @@ class Distiller:
         network = make_network(name, student["stack"], shape, student["outputs"])
         learn_threads = thread_budget(1, BATCH_SIZE).learn_threads
         self.student = Student(network, learning_rate=LEARNING_RATE, threads=learn_threads)
-        self._threads, self._rom = threads, rom
+        self._seed, self._threads, self._rom = seed, threads, rom
         self._search: PlanSearch | None = None
         pairs = [(task, teacher) for teacher in teachers for task in teacher.tasks]
         capacity = max(_CAPACITY // len(pairs), _TASK_CAPACITY)
@@ -103,7 +103,7 @@ class Distiller:
             )
         task = task_of_policy(student, stage=name, noop_max=CONDITIONS.noop_max)
         if self._search is None:
-            self._search = PlanSearch(task, seed=seed, threads=thread_budget(PLANS).lane_threads, rom=self._rom)
+            self._search = PlanSearch(task, seed=self._seed, threads=thread_budget(PLANS).lane_threads, rom=self._rom)
         return SearchedTask(
             name,
             task,

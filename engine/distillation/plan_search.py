@@ -1,25 +1,31 @@
-"""Finds actions that bring Mario on from a state, by trying many plans at once in an emulator that draws nothing.
+"""Finds actions that bring Mario on, by trying many plans at once in an emulator that draws nothing.
 
 A plan is a sequence of actions, each held for a random time, as people play platform games. `find_way` puts plans
-together until the flag is reached. `continuation` finds out what to do from a state before a mistake: it tries what the
-way does at that place, then the same a little earlier or later, then with random changes, and takes the first that
-works. So similar states get similar answers, which a network can learn; random plans would contradict each other.
+together until the flag is reached. It tries each plan from several starts, where enemies and platforms are at other
+places, and prefers plans that survive from all of them: one answer for all starts is what a network learns easily.
+
+`continuation` finds out what to do from a state before a mistake: it tries what the way does at that place, then the
+same a little earlier or later, then with random changes, and takes the first that works. So similar states get similar
+answers; random plans would contradict each other.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from engine.config.stages import STAGES
 from engine.envs.mario import LaneState, MarioLanes, MarioTask, rules
 
 PLANS = 64
-"""Plans that are tried at once."""
+"""Continuations that are tried at once."""
+_WAY_PLANS, _WAY_STARTS = 32, 8
+"""Plans of a way that are tried at once, and from how many of the starts."""
 _HOLDS = (2, 5, 10, 16)
 """Longest times, in environment steps, for which a plan holds an action: swimming needs short ones, jumps long ones."""
 _RUNS, _LONGEST_JUMP = (4, 12, 40), 16
@@ -31,10 +37,13 @@ _LEAST_GAIN = 20
 _GOOD_GAIN = 0.8
 """Share of the highest gain with which a plan is good enough. The simplest of these is followed: it is easier to
 learn."""
+_SURVIVAL, _LENIENCE = 0.95, 0.03
+"""Share of the starts from which a plan must survive, and how much less is required after each set of plans that
+failed."""
+_HOPELESS = 0.2
+"""If no plan survives from a larger share of the starts, the last part of the way led into a trap."""
 _GIVE_UP = 400
-"""Sets of plans without such a gain after which no way is found."""
-_SIMPLIFICATIONS = 12
-"""Sets of simpler variants of a way that are tried."""
+"""Sets of plans that failed after which no way is found."""
 _SHIFTS = sorted(range(-10, 11), key=abs)
 """Environment steps by which a continuation follows the way earlier or later, the smallest first."""
 _CHANGED_ONCE = 44
@@ -57,12 +66,59 @@ class Way:
 
 @dataclass(frozen=True)
 class _Outcome:
-    """What became of plans; arrays [PLANS]."""
+    """What became of plans from several states; arrays [plans, states]."""
 
     alive: NDArray[np.bool_]  # or cleared
     clears: NDArray[np.bool_]
     gains: NDArray[np.float64]  # pixels, less the ticks of the game's clock
     lengths: NDArray[np.int64]  # environment steps until death or flag
+
+
+class _Trials:
+    """Lanes in which plans are tried.
+
+    Args:
+        task: actions and frame skip.
+        lanes: maximum number of plans times states.
+        threads: threads that step them.
+        rom: cartridge file; None for the one in gym-super-mario-bros.
+    """
+
+    def __init__(self, task: MarioTask, lanes: int, *, threads: int, rom: Path | None) -> None:
+        self._env = MarioLanes(task, lanes, threads=threads, restart=False, rom=rom, draws=False)
+
+    def run(self, states: Sequence[LaneState], plans: NDArray[np.int64]) -> _Outcome:
+        """Follow each of the plans [plans, steps] from each state."""
+        shape, lanes = (len(plans), len(states)), self._env.lanes
+        tries = shape[0] * shape[1]
+        for lane in range(lanes):
+            self._env.load_lane(lane, states[lane % shape[1]])
+        actions = np.resize(np.repeat(plans, shape[1], axis=0), (lanes, plans.shape[1]))
+        over, clears = np.arange(lanes) >= tries, np.zeros(lanes, np.bool_)
+        gains, lengths = np.zeros(lanes), np.full(lanes, plans.shape[1])
+        for moment in range(plans.shape[1]):
+            step = self._env.step(actions[:, moment])
+            gains += np.where(over, 0, self._env.book[:, rules.STEP_PROGRESS])
+            ends = step.terminated & ~over
+            clears |= ends & step.clears
+            lengths[ends] = moment + 1
+            over |= ends
+            if over.all():
+                break
+        return _Outcome(
+            alive=(~over | clears)[:tries].reshape(shape),
+            clears=clears[:tries].reshape(shape),
+            gains=gains[:tries].reshape(shape),
+            lengths=lengths[:tries].reshape(shape),
+        )
+
+    def survivors(self, states: Sequence[LaneState], actions: NDArray[np.int64]) -> list[LaneState]:
+        """The states to which actions [steps] lead, of those from which Mario survives them."""
+        alive = self.run(states, actions[None]).alive[0]
+        return [self._env.lane_state(int(lane)) for lane in np.flatnonzero(alive)]
+
+    def close(self) -> None:
+        self._env.close()
 
 
 class PlanSearch:
@@ -77,25 +133,68 @@ class PlanSearch:
 
     def __init__(self, task: MarioTask, *, seed: int, threads: int, rom: Path | None = None) -> None:
         task = dataclasses.replace(task, sticky=0.0, stall_steps=0, ends_at_loops=True)
-        self._lanes = MarioLanes(task, PLANS, threads=threads, restart=False, rom=rom, draws=False)
+        self._trials = _Trials(task, PLANS, threads=threads, rom=rom)
+        self._way_trials = _Trials(task, _WAY_PLANS * _WAY_STARTS, threads=threads, rom=rom)
         self._alone = MarioLanes(task, 1, restart=False, rom=rom, draws=False)
-        self._random = np.random.default_rng(seed)
+        self.seed, self._random = seed, np.random.default_rng(seed)
         self._preferences = np.array([_preference(name.split("+")) for name in task.action_names])
         self._fastest = int(self._preferences.argmax())
         on_ground = np.array(["A" not in name.split("+") for name in task.action_names])
         self._run = int(np.where(on_ground, self._preferences, -1).argmax())
 
-    def find_way(self, start: LaneState, stopped: Callable[[], bool] = lambda: False) -> Way | None:
-        """A way from a start to the flag; None if the search gave up or was stopped."""
-        actions = self._find_actions(start, stopped)
-        if actions is None:
+    def find_way(
+        self, stage: str, starts: Sequence[LaneState], stopped: Callable[[], bool] = lambda: False
+    ) -> Way | None:
+        """A way to the flag from as many of the starts of a stage as the search can manage, at least from one; None if
+        it gave up or was stopped. It is the same for the same seed, whatever was searched before."""
+        starts = starts[:: -(-len(starts) // PLANS)]
+        reached, actions = [(list(starts), 0)], np.empty(0, np.int64)
+        failures, lenience, rest = 0, 0, np.empty(0, np.int64)
+        random = np.random.default_rng((self.seed, STAGES.index(stage)))
+        while failures < _GIVE_UP and not stopped():
+            states, at = reached[-1]
+            some = [states[drawn] for drawn in random.permutation(len(states))[:_WAY_STARTS]]
+            plans = self._random_plans(random, _WAY_PLANS, _LOOK_AHEAD)
+            plans[0, : rest.size] = rest
+            tried = self._way_trials.run(some, plans)
+            survival = tried.alive.mean(1)
+            best = float(survival.max())
+            gains = np.where(tried.alive, tried.gains, 0).sum(1) / np.maximum(1, tried.alive.sum(1))
+            gains[survival < best] = -np.inf
+            clears = tried.clears.mean(1)
+            rest = rest[:0]
+            if clears.max() >= max(_SURVIVAL * best, 1 / len(some)):
+                first = int(clears.argmax())
+                return self.way_of(np.concatenate((actions[:at], plans[first, : tried.lengths[first].max()])), starts)
+            if best < max(_SURVIVAL - _LENIENCE * lenience, 1 / len(some)) or gains.max() < _LEAST_GAIN:
+                failures, lenience = failures + 1, lenience + 1
+                if best < _HOPELESS or lenience % 3 == 2:
+                    del reached[max(1, len(reached) - 1 - lenience // 4) :]
+                continue
+            chosen = int(np.where(gains >= _GOOD_GAIN * gains.max(), _changes(plans), np.inf).argmin())
+            used = plans[chosen, :_COMMIT]
+            if not (alive := self._trials.survivors(states, used)):
+                failures += 1
+                continue
+            if best > _SURVIVAL:
+                lenience = max(0, lenience - 1)
+            rest = plans[chosen, _COMMIT:]
+            actions = np.concatenate((actions[:at], used))
+            reached.append((alive, actions.size))
+        return None
+
+    def way_of(self, actions: NDArray[np.int64], starts: Sequence[LaneState]) -> Way | None:
+        """Actions [steps] as a way, with the places that it passes from the first start from which it leads to the
+        flag; None if there is no such start."""
+        tried = self._trials.run(starts[:PLANS], actions[None])
+        if not tried.clears.any():
             return None
-        for _ in range(_SIMPLIFICATIONS):
-            plans = self._simpler(actions)
-            tried = self._try(start, plans)
-            best = int(np.where(tried.clears, _changes(plans) + 0.3 * tried.lengths, np.inf).argmin())
-            actions = plans[best, : tried.lengths[best]]
-        return self._described(start, actions)
+        self._alone.load_lane(0, starts[int(tried.clears[0].argmax())])
+        places = np.empty((actions.size, 2), np.int64)
+        for moment, action in enumerate(actions):
+            places[moment] = self._place()
+            self._alone.step(np.array([action]))
+        return Way(actions, places[:, 0], places[:, 1])
 
     def continuation(self, state: LaneState, way: Way, steps: int, at_least: float) -> NDArray[np.int64] | None:
         """Actions [n] that clear the stage, or that Mario survives for `steps` environment steps with a gain of
@@ -104,80 +203,38 @@ class PlanSearch:
         at = way.step_at(*self._place())
         if at is not None:
             plans = self._variants(way, at, steps)
-            tried = self._try(state, plans[:, :steps])
+            tried = self._trials.run([state], plans[:, :steps])
             good = np.flatnonzero(tried.clears | (tried.alive & (tried.gains >= at_least)))
             if good.size:
                 first = int(good[0])
-                return plans[first, : tried.lengths[first]] if tried.clears[first] else plans[first]
-        plans = self._random_plans(steps)
-        tried = self._try(state, plans)
+                return plans[first, : tried.lengths[first, 0]] if tried.clears[first] else plans[first]
+        plans = self._random_plans(self._random, PLANS, steps)
+        tried = self._trials.run([state], plans)
         gains = np.where(tried.clears, np.inf, np.where(tried.alive, tried.gains, -np.inf))
         best = int(gains.argmax())
-        return plans[best, : tried.lengths[best]] if gains[best] >= at_least else None
+        return plans[best, : tried.lengths[best, 0]] if gains[best] >= at_least else None
 
     def close(self) -> None:
-        self._lanes.close()
+        self._trials.close()
+        self._way_trials.close()
         self._alone.close()
 
-    def _find_actions(self, start: LaneState, stopped: Callable[[], bool]) -> NDArray[np.int64] | None:
-        """The best of many random plans is followed for a while, again and again. Where none of them gains anything,
-        the search goes back, further each time."""
-        reached, actions = [(start, 0)], np.empty(0, np.int64)
-        failures, rest = 0, np.empty(0, np.int64)
-        while failures < _GIVE_UP and not stopped():
-            state, at = reached[-1]
-            plans = self._random_plans(_LOOK_AHEAD)
-            plans[0, : rest.size] = rest
-            tried = self._try(state, plans)
-            gains = np.where(tried.clears, 1e6 - tried.lengths, np.where(tried.alive, tried.gains, -np.inf))
-            best = int(gains.argmax())
-            if tried.clears[best]:
-                return np.concatenate((actions[:at], plans[best, : tried.lengths[best]]))
-            if gains[best] < _LEAST_GAIN:
-                failures += 1
-                rest = rest[:0]
-                if failures % 2 == 0:
-                    del reached[max(1, len(reached) - 1 - failures // 8) :]
-                continue
-            best = int(np.where(gains >= _GOOD_GAIN * gains[best], _changes(plans), np.inf).argmin())
-            used, rest = plans[best, :_COMMIT], plans[best, _COMMIT:]
-            self._alone.load_lane(0, state)
-            for action in used:
-                self._alone.step(np.array([action]))
-            actions = np.concatenate((actions[:at], used))
-            reached.append((self._alone.lane_state(0), actions.size))
-        return None
-
-    def _random_plans(self, steps: int) -> NDArray[np.int64]:
-        """Plans [PLANS, steps]. Half of them run and jump; the others differ in the actions they prefer. They differ in
+    def _random_plans(self, random: np.random.Generator, count: int, steps: int) -> NDArray[np.int64]:
+        """Plans [count, steps]. Half of them run and jump; the others differ in the actions they prefer. They differ in
         how long they hold an action."""
-        plans = np.empty((PLANS, steps), np.int64)
+        plans = np.empty((count, steps), np.int64)
         for number, plan in enumerate(plans):
             if number % 2:
-                actions = np.resize(self._random.permutation((self._run, self._fastest)), steps)
-                runs = self._random.integers(1, int(self._random.choice(_RUNS)) + 1, steps)
-                jumps = self._random.integers(1, _LONGEST_JUMP + 1, steps)
+                actions = np.resize(random.permutation((self._run, self._fastest)), steps)
+                runs = random.integers(1, int(random.choice(_RUNS)) + 1, steps)
+                jumps = random.integers(1, _LONGEST_JUMP + 1, steps)
                 plan[:] = np.repeat(actions, np.where(actions == self._run, runs, jumps))[:steps]
                 continue
-            weights = self._random.gamma(self._preferences) + 1e-9
-            actions = self._random.choice(weights.size, steps, p=weights / weights.sum())
-            holds = self._random.integers(1, int(self._random.choice(_HOLDS)) + 1, steps)
+            weights = random.gamma(self._preferences) + 1e-9
+            actions = random.choice(weights.size, steps, p=weights / weights.sum())
+            holds = random.integers(1, int(random.choice(_HOLDS)) + 1, steps)
             plan[:] = np.repeat(actions, holds)[:steps]
         return plans
-
-    def _simpler(self, actions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Variants [PLANS, steps] of actions [steps], in which one to three of the actions that are held become those
-        before or after them. The first is the original."""
-        begins = np.flatnonzero(np.diff(actions, prepend=-1))
-        ends = np.append(begins[1:], actions.size)
-        variants = np.tile(actions, (PLANS, 1))
-        for variant in variants[1:]:
-            for _ in range(int(self._random.integers(1, 4))):
-                held = int(self._random.integers(begins.size))
-                other = held + int(self._random.choice((-1, 1)))
-                if 0 <= other < begins.size:
-                    variant[begins[held] : ends[held]] = actions[begins[other]]
-        return variants
 
     def _variants(self, way: Way, at: int, steps: int) -> NDArray[np.int64]:
         """Continuations [PLANS, n] of which the first `steps` are to be tried: the way from its step `at` on, earlier
@@ -193,32 +250,6 @@ class PlanSearch:
                 begin, held = self._random.integers(0, steps), self._random.integers(1, 13)
                 plan[begin : begin + held] = self._random.choice(probabilities.size, p=probabilities)
         return plans
-
-    def _try(self, state: LaneState, plans: NDArray[np.int64]) -> _Outcome:
-        """Follow plans [PLANS, steps] from a state."""
-        for lane in range(PLANS):
-            self._lanes.load_lane(lane, state)
-        over, clears = np.zeros(PLANS, np.bool_), np.zeros(PLANS, np.bool_)
-        gains, lengths = np.zeros(PLANS), np.full(PLANS, plans.shape[1])
-        for moment in range(plans.shape[1]):
-            step = self._lanes.step(plans[:, moment])
-            gains += np.where(over, 0, self._lanes.book[:, rules.STEP_PROGRESS])
-            ends = step.terminated & ~over
-            clears |= ends & step.clears
-            lengths[ends] = moment + 1
-            over |= ends
-            if over.all():
-                break
-        return _Outcome(~over | clears, clears, gains, lengths)
-
-    def _described(self, start: LaneState, actions: NDArray[np.int64]) -> Way:
-        """A way with its places."""
-        self._alone.load_lane(0, start)
-        places = np.empty((actions.size, 2), np.int64)
-        for moment, action in enumerate(actions):
-            places[moment] = self._place()
-            self._alone.step(np.array([action]))
-        return Way(actions, places[:, 0], places[:, 1])
 
     def _place(self) -> tuple[int, int]:
         """Area and x of the single lane."""

@@ -23,6 +23,7 @@ from engine.distillation.plan_search import PlanSearch, Way
 from engine.distillation.replay import LabelledReplay
 from engine.distillation.student import Student
 from engine.distillation.tasks import Evaluations
+from engine.distillation.way_cache import WayCache
 from engine.envs.episode import EpisodeRecord
 from engine.envs.frame_stack import FrameStack
 from engine.envs.mario import LaneState, MarioLanes, MarioTask, rules
@@ -113,8 +114,8 @@ class SearchedTask:
         self.name, self.lanes = name, lanes
         self.mistakes = 0
         self._search, self._evaluations = search, evaluations
-        training = dataclasses.replace(task, stall_steps=_STALLED, ends_at_loops=True)
-        self._env = MarioLanes(training, lanes, threads=threads, seed=seed, rom=rom)
+        self._training, self._rom = dataclasses.replace(task, stall_steps=_STALLED, ends_at_loops=True), rom
+        self._env = MarioLanes(self._training, lanes, threads=threads, seed=seed, rom=rom)
         self.replay = LabelledReplay(lanes, capacity // lanes, self._env.spec)
         self._random = np.random.default_rng(seed)
         self._epsilons = np.linspace(0, _EPSILON, lanes)
@@ -126,14 +127,31 @@ class SearchedTask:
         self._pending: Future[VectorStep]
 
     def prepare(self, stopped: Callable[[], bool]) -> None:
-        """Search a way to the flag. Raises `UserError` if there seems to be none."""
-        way = self._search.find_way(self._env.lane_state(0), stopped)
-        if stopped():
-            return
+        """Search a way to the flag, if none is in the user's cache. Raises `UserError` if there seems to be none."""
+        starts = self._starts()
+        cache = WayCache(self.name, self._training, self._search.seed)
+        known = cache.load()
+        way = None if known is None else self._search.way_of(known, starts)
         if way is None:
-            raise UserError(f"{self.name}: the search found no way to the flag; a policy can be the teacher instead")
+            way = self._search.find_way(self.name, starts, stopped)
+            if stopped():
+                return
+            if way is None:
+                raise UserError(
+                    f"{self.name}: the search found no way to the flag; a policy can be the teacher instead"
+                )
+            cache.save(way.actions)
         self._way = way
         self._lanes = [self._new_game(lane) for lane in range(self.lanes)]
+
+    def _starts(self) -> list[LaneState]:
+        """The states at which episodes begin: one for each number of no-ops."""
+        env = MarioLanes(self._training, self._training.starts, rom=self._rom)
+        env.spread_starts()
+        env.reset()
+        starts = [env.lane_state(lane) for lane in range(env.lanes)]
+        env.close()
+        return starts
 
     def begin(self, student: Student, led: int) -> float:
         """Begin a step in the background. Episodes that begin in the first `led` lanes follow the search.

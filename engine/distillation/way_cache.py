@@ -1,0 +1,55 @@
+"""Ways that were found, in the user's cache: to search one takes minutes, and a distillation may be repeated.
+
+A file `$XDG_CACHE_HOME/mario-tui/ways/STAGE-DIGEST.json` (or `~/.cache`) is a list of actions. Whoever reads it must
+play them to see whether they still lead to a flag.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.envs.mario import MarioTask
+
+_MAX_BYTES = 1_000_000
+
+
+class WayCache:
+    """The file for the way of one search.
+
+    Args:
+        stage: where the way leads to the flag.
+        task: its actions, frame skip and no-ops matter.
+        seed: of the search.
+    """
+
+    def __init__(self, stage: str, task: MarioTask, seed: int) -> None:
+        asked = [task.action_names, task.frame_skip, task.noop_min, task.noop_max, seed]
+        digest = hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:16]
+        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        self._file = base / "mario-tui" / "ways" / f"{stage}-{digest}.json"
+        self._actions = len(task.action_names)
+
+    def load(self) -> NDArray[np.int64] | None:
+        """The actions [steps], or None if there are none, or not such as this task has."""
+        try:
+            with self._file.open("rb") as file:
+                actions = np.array(json.loads(file.read(_MAX_BYTES)))
+        except (OSError, ValueError):
+            return None
+        valid = actions.ndim == 1 and actions.size > 0 and actions.dtype == np.int64
+        return actions if valid and 0 <= actions.min() <= actions.max() < self._actions else None
+
+    def save(self, actions: NDArray[np.int64]) -> None:
+        """Keep actions [steps]. A cache that can't be written is no reason to fail."""
+        partial = self._file.with_suffix(f".{os.getpid()}")
+        with contextlib.suppress(OSError):
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            partial.write_text(json.dumps(actions.tolist()))
+            partial.replace(self._file)
