@@ -25,6 +25,7 @@ from engine import __version__
 from engine.config.command_line import command_line
 from engine.config.conditions import Conditions
 from engine.config.run_config import RunConfig
+from engine.config.stages import stages_of
 from engine.envs.factory import lanes_of_policy
 from engine.errors import UserError
 from engine.evaluation.episodes import play_episodes
@@ -108,12 +109,18 @@ def _rate(policy: Path, console: str, conditions: Conditions) -> policies.Rate:
         played = play_episodes(env, act, episodes, epsilon=conditions.epsilon, seed=_SEED)
     finally:
         env.close()
+    stages = stages_of(metadata["stage"]) if "stage" in metadata else ()
     return policies.Rate(
         **msgspec.structs.asdict(conditions),
         console=console,
         episodes=episodes,
         clears=sum(episode.flag for episode in played),
         mean_score=sum(episode.score for episode in played) / episodes,
+        clears_by_stage={
+            stage: sum(episode.flag and episode.stage_name == stage for episode in played) for stage in stages
+        }
+        if len(stages) > 1 and console == "native"
+        else {},
     )
 
 

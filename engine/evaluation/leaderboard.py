@@ -20,6 +20,8 @@ MARIO = {
 }
 """Columns of Mario's table: console and conditions. The first ones are those under which training chooses its best
 policy by default; each other column differs from them in one point."""
+MARIO_STARTS = ("0 to 30 no-ops", "31 to 120 no-ops")
+"""Columns of the table of the stages of policies for several."""
 BOARDS = ("", Conditions(noop_max=0))
 """Console and conditions on cards of board games, which have neither consoles nor no-ops."""
 
@@ -34,9 +36,11 @@ def leaderboard(where: Path | None = None) -> str:
     known = cards(where)
     mario = [[card.name, *(_clears(card, *judged) for judged in MARIO.values())] for card in known if _is_mario(card)]
     boards = [[card.name, f"{card.rates[0].mean_score:.1f}", _filled(card)] for card in known if not _is_mario(card)]
+    stages = [row for card in known for row in _by_stage(card)]
     training = [[card.name, f"`{card.command}`", f"{card.env_steps / 1e6:.2f}M, {card.minutes:.0f}"] for card in known]
     tables = (
         _table(["policy", *MARIO], mario),
+        _table(["policy for several stages", "stage", *MARIO_STARTS], stages),
         _table(["policy", f"mean score of {EPISODES} greedy games", "boards filled"], boards),
         _table(["policy", "trained with", "steps, minutes"], training),
     )
@@ -54,6 +58,20 @@ def _clears(card: Card, console: str, conditions: Conditions) -> str:
         return "–"
     share, low, high = (100 * each for each in (rate.clears / rate.episodes, *wilson(rate.clears, rate.episodes)))
     return f"{share:.0f} ({low:.0f} to {high:.0f})"
+
+
+def _by_stage(card: Card) -> list[list[str]]:
+    """Rows for the stages of a policy for several: percentages of clears."""
+    rates = [card.rate(*MARIO[column]) for column in MARIO_STARTS]
+    known = [rate for rate in rates if rate is not None and rate.clears_by_stage]
+    return [
+        [
+            card.name,
+            stage,
+            *(f"{100 * len(r.clears_by_stage) * r.clears_by_stage[stage] / r.episodes:.0f}" for r in known),
+        ]
+        for stage in (known[0].clears_by_stage if known else ())
+    ]
 
 
 def _filled(card: Card) -> str:

@@ -18,6 +18,7 @@ class Rate(Conditions, frozen=True, kw_only=True):
     episodes: int
     clears: int
     mean_score: float
+    clears_by_stage: dict[str, int] = {}  # of a policy for several stages, each of which had equally many episodes
 
     def is_under(self, conditions: Conditions) -> bool:
         return all(getattr(self, name) == getattr(conditions, name) for name in Conditions.__struct_fields__)

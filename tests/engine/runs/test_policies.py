@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 from safetensors import safe_open
 
@@ -95,6 +96,17 @@ def test_a_card_of_an_earlier_version_is_read_and_any_card_is_read_as_it_was_wri
     (card,) = policies.cards(tmp_path)
     assert card.rate("native", Conditions()) == card.rates[0]
     assert "| `mario-3-4` | 97 (92 to 99) | – | – | – | – | – |" in leaderboard(tmp_path)
+
+
+def test_the_stages_of_a_policy_for_several_have_rows_of_their_own(tmp_path: Path) -> None:
+    (shipped,) = (card for card in policies.cards() if card.name == "mario-1-1")
+    starts = [
+        msgspec.structs.replace(rate, episodes=200, clears=150, clears_by_stage={"1-1": 99, "1-2": clears})
+        for rate, clears in zip(shipped.rates, (51, 7), strict=False)
+    ]
+    policies.write_card(msgspec.structs.replace(shipped, stage="1-1,1-2", rates=starts), tmp_path)
+    table = leaderboard(tmp_path)
+    assert "| `mario-1-1` | 1-1 | 99 | 99 |\n| `mario-1-1` | 1-2 | 51 | 7 |\n" in table
 
 
 def test_a_policy_is_judged_under_the_conditions_that_are_asked_for(tmp_path: Path) -> None:
