@@ -37,6 +37,10 @@ def check_together(config: RunConfig) -> None:
     if config.start_states and (config.emulator != "native" or config.stage == WHOLE_GAME):
         reason = "must be 0 with --emulator nes-py, whose states are slow to load, and with --stage game"
         raise ConfigError("start_states", f"{reason}, got {config.start_states:g}")
+    if config.guide and config.stage == WHOLE_GAME:
+        raise ConfigError("guide", f"must be 0 with --stage game, got {config.guide:g}")
+    if config.guide and config.start_states:
+        raise ConfigError("guide", f"must be 0 with --start-states, got {config.guide:g}")
     conditions = config.eval_conditions
     if conditions.noop_min > conditions.noop_max:
         limit = "--noop-max" if config.eval_noop_max is None else "--eval-noop-max"

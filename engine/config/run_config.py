@@ -203,6 +203,16 @@ class RunConfig:
         high=0.5,
         games=("mario",),
     )
+    guide: float = option(
+        0.0,
+        "environment",
+        "share of episodes that begin with actions of a way to the flag, found by a search in the emulator before the "
+        "run begins, until the agent takes over somewhere on it; neither counted nor evaluated",
+        low=0.0,
+        high=0.9,
+        games=("mario",),
+        runners=("single",),
+    )
 
     late_starts: float = option(
         0.0,
@@ -324,6 +334,15 @@ class RunConfig:
         "exploration",
         "environment steps over which epsilon decays from 1 to each lane's own value",
         low=1,
+    )
+    action_noise: float = option(
+        0.0,
+        "exploration",
+        "probability that a random action is carried out instead of the chosen one, which is what the agent learns "
+        "from: for policies that survive random actions; not in evaluations",
+        low=0.0,
+        high=0.99,
+        games=("mario",),
     )
 
     buffer_size: int = option(

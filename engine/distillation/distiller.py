@@ -17,7 +17,6 @@ import torch
 from numpy.typing import NDArray
 
 from engine.agents.networks import make_network
-from engine.distillation.plan_search import PLANS, PlanSearch
 from engine.distillation.searched_task import SearchedTask
 from engine.distillation.student import Student
 from engine.distillation.tasks import CONDITIONS, LANES, Evaluations, Task, TaughtTask
@@ -28,6 +27,7 @@ from engine.evaluation.policy import Act, greedy_act
 from engine.evaluation.statistics import score_of
 from engine.protocol.results import DistillationProgress, StudentEvaluation
 from engine.runtime.threads import thread_budget
+from engine.search.plan_search import PLANS, PlanSearch
 
 BATCH_SIZE = 128
 LEARNING_RATE = 5e-4

@@ -19,17 +19,17 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.distillation.plan_search import PlanSearch, Way
 from engine.distillation.replay import LabelledReplay
 from engine.distillation.student import Student
 from engine.distillation.tasks import Evaluations
-from engine.distillation.way_cache import WayCache
 from engine.envs.episode import EpisodeRecord
 from engine.envs.frame_stack import FrameStack
 from engine.envs.mario import LaneState, MarioLanes, MarioTask, rules
 from engine.envs.vec_env import PlayedStep, VectorStep
 from engine.errors import UserError
 from engine.evaluation.policy import Act
+from engine.search.plan_search import PlanSearch, Way
+from engine.search.ways import way_to_flag
 
 REPLAY_RATIO = 12.0
 """States learned per environment step. Steps are dear here, because of the search."""
@@ -128,30 +128,14 @@ class SearchedTask:
 
     def prepare(self, stopped: Callable[[], bool]) -> None:
         """Search a way to the flag, if none is in the user's cache. Raises `UserError` if there seems to be none."""
-        starts = self._starts()
-        cache = WayCache(self.name, self._training, self._search.seed)
-        known = cache.load()
-        way = None if known is None else self._search.way_of(known, starts)
+        try:
+            way = way_to_flag(self.name, self._training, self._search, rom=self._rom, stopped=stopped)
+        except UserError as error:
+            raise UserError(f"{error}; a policy can be the teacher instead") from None
         if way is None:
-            way = self._search.find_way(self.name, starts, stopped)
-            if stopped():
-                return
-            if way is None:
-                raise UserError(
-                    f"{self.name}: the search found no way to the flag; a policy can be the teacher instead"
-                )
-            cache.save(way.actions)
+            return
         self._way = way
         self._lanes = [self._new_game(lane) for lane in range(self.lanes)]
-
-    def _starts(self) -> list[LaneState]:
-        """The states at which episodes begin: one for each number of no-ops."""
-        env = MarioLanes(self._training, self._training.starts, rom=self._rom)
-        env.spread_starts()
-        env.reset()
-        starts = [env.lane_state(lane) for lane in range(env.lanes)]
-        env.close()
-        return starts
 
     def begin(self, student: Student, led: int) -> float:
         """Begin a step in the background. Episodes that begin in the first `led` lanes follow the search.

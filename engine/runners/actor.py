@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -16,8 +17,10 @@ from engine.agents.double_dqn import mask_illegal
 from engine.agents.exploration import annealed, random_actions
 from engine.envs.episode import EpisodeRecord, ended_episodes
 from engine.envs.frame_stack import FrameStack
+from engine.envs.mario import MarioLanes
 from engine.envs.vec_env import Frames, Lanes, VectorStep
 from engine.protocol.messages import Thought
+from engine.runners.guide import Guide
 from engine.runtime.stopwatch import stopwatch
 
 Policy = Callable[[Frames], Tensor]
@@ -50,11 +53,27 @@ class Decision:
 class Actor:
     """Acts in all lanes of one environment. `begin` starts a step in the background, `finish` waits for it."""
 
-    def __init__(self, env: Lanes, *, ladder: NDArray[np.float64], epsilon_steps: int, seed: int) -> None:
-        """`ladder`: final epsilon of each lane [lanes], reached after `epsilon_steps` environment steps."""
+    def __init__(
+        self,
+        env: Lanes,
+        *,
+        ladder: NDArray[np.float64],
+        epsilon_steps: int,
+        seed: int,
+        noise: float = 0.0,
+        guided: float = 0.0,
+    ) -> None:
+        """
+        Args:
+            ladder: final epsilon of each lane [lanes], reached after `epsilon_steps` environment steps.
+            noise: probability that a random action is carried out instead of the chosen one, which is what the replay
+                gets. So the agent learns what to do where that may happen.
+            guided: share of Mario's episodes that begin with actions of a way to the flag.
+        """
         self.env = env
         self._ladder = ladder
         self._epsilon_steps = epsilon_steps
+        self._noise = noise
         self.epsilons = annealed(self._ladder, 0, epsilon_steps)  # [lanes]
         self._random = np.random.default_rng(seed)
         self._held = np.zeros(env.lanes, np.int64)  # [lanes], the random action being held
@@ -66,6 +85,7 @@ class Actor:
         self.decision: Decision | None = None
         """The latest."""
         self._stack = FrameStack(self.frames, env.spec.stack)
+        self.guide = Guide(env, share=guided, seed=seed) if guided and isinstance(env, MarioLanes) else None
 
     @stopwatch("act")
     def choose(self, policy: Policy, env_steps: int, scale: float | None = None) -> NDArray[np.int64]:
@@ -83,6 +103,8 @@ class Actor:
         obs, explores = self._stack.obs, self._hold_left > 0
         q_values = mask_illegal(policy(obs), self.masks)
         actions = np.where(explores, self._held, q_values.argmax(1).cpu().numpy())
+        if self.guide is not None:
+            actions = self.guide.lead(actions)
         self.decision = Decision(obs, q_values, actions, explores)
         self._hold_left = np.maximum(self._hold_left - 1, 0)
         return actions
@@ -98,6 +120,12 @@ class Actor:
     @stopwatch.wait("emulate")  # handing the step to the thread counts as waiting
     def begin(self, actions: NDArray[np.int64]) -> Future[VectorStep]:
         """Start a step of the environment in the actor's thread."""
+        if self._noise:
+            replaced = self._random.random(self.env.lanes) < self._noise
+            if self.guide is not None:
+                replaced &= ~self.guide.leads
+            others = random_actions(self._random, self.env.lanes, self.env.spec.actions, self.masks)
+            actions = np.where(replaced, others, actions)
         return self._thread.submit(self._step, actions)
 
     def finish(self, pending: Future[VectorStep]) -> tuple[VectorStep, list[EpisodeRecord]]:
@@ -109,6 +137,9 @@ class Actor:
         with stopwatch("preprocess"):
             self._stack.push(step.frames, ended)
         self._hold_left[ended] = 0
+        if self.guide is not None:
+            step = dataclasses.replace(step, from_start=step.from_start & ~self.guide.guided)
+            self.guide.end(ended)
         if step.clears.any():
             self._cleared |= np.where(step.clears & (step.stages >= 0), 1 << step.stages.clip(0), 0)
         episodes = ended_episodes(step, self._cleared)
@@ -121,8 +152,12 @@ class Actor:
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """State for a checkpoint: JSON values and arrays."""
-        arrays = {f"env.{name}": array for name, array in self.env.state().items()}
-        return {"explore": dict(self._random.bit_generator.state)}, arrays | self._own_arrays()
+        arrays = {f"env.{name}": array for name, array in self.env.state().items()} | self._own_arrays()
+        numbers: dict[str, Any] = {"explore": dict(self._random.bit_generator.state)}
+        if self.guide is not None:
+            numbers["guide"], of_guide = self.guide.state()
+            arrays |= {f"guide.{name}": array for name, array in of_guide.items()}
+        return numbers, arrays
 
     def _own_arrays(self) -> dict[str, NDArray[Any]]:
         """The actor's own arrays, without the environment's."""
@@ -138,6 +173,9 @@ class Actor:
                 raise ValueError(f"{name} has the shape {arrays[name].shape} instead of {own.shape}")
         self._random.bit_generator.state = state["explore"]
         self.env.load_state({name[4:]: array for name, array in arrays.items() if name.startswith("env.")})
+        if self.guide is not None and "guide" in state:  # the option may be new
+            of_guide = {name[6:]: array for name, array in arrays.items() if name.startswith("guide.")}
+            self.guide.load_state(state["guide"], of_guide)
         self._stack.obs = arrays["obs"]
         self._held, self._hold_left = arrays["held"], arrays["hold_left"]
         self._cleared = arrays.get("cleared", self._cleared)  # missing in older checkpoints

@@ -27,6 +27,7 @@ from engine.errors import UserError
 from engine.runners.actor import Actor
 from engine.runners.device import resolve_device
 from engine.runners.frame_mailbox import FrameMailbox
+from engine.runners.guide import search_ways
 from engine.runners.learner import Learner
 from engine.runners.learner_state import read_extra
 from engine.runners.replay_factory import device_of_boards
@@ -93,6 +94,8 @@ class ActorLearner:
             ladder=epsilons_of_member(config, index, shared_state.members),
             epsilon_steps=config.epsilon_steps,
             seed=explore_seed,
+            noise=config.action_noise,
+            guided=config.guide,
         )
         self._shown_at = float("-inf")
         self._beat, self._has_acted, self._has_learned = beat, False, False
@@ -108,6 +111,12 @@ class ActorLearner:
         else:
             self.learner.replay.end_episodes()
             log("starting new games: the task or the number of lanes differs from the checkpoint's")
+
+    def search_ways(self, *, stopped: Callable[[], bool], log: LogLine) -> None:
+        """With `--guide`: search the ways to the flag, unless `load_play` has restored them."""
+        guide = self._actor.guide
+        if guide is not None and not guide.ways:
+            guide.ways = search_ways(self.config, stopped=stopped, log=log)
 
     def play(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """State of the games and of exploration, for a checkpoint."""

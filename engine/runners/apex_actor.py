@@ -67,6 +67,7 @@ class ApexActor:
             ladder=epsilons_of_member(config, index, config.num_actors),
             epsilon_steps=config.epsilon_steps,
             seed=int(seeds[1]),
+            noise=config.action_noise,
         )
         self._errors = TDErrors(env.lanes, config.n_step, config.gamma)
 

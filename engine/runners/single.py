@@ -25,6 +25,7 @@ class Runner:
         )
         if resume_from is not None:
             self._actor_learner.load_play(resume_from, link.log)
+        self._actor_learner.search_ways(stopped=lambda: _beats_until_stopped(link), log=link.log)
         self._coordinator = Coordinator(
             run,
             config,
@@ -46,3 +47,9 @@ class Runner:
 
     def close(self) -> None:
         self._actor_learner.close()
+
+
+def _beats_until_stopped(link: HostLink) -> bool:
+    """Give a heartbeat; whether a stop waits."""
+    link.beat()
+    return link.stop_waits

@@ -123,6 +123,13 @@ class MarioLanes:
     def masks(self) -> None:
         return None
 
+    @property
+    def stages(self) -> NDArray[np.int64]:
+        """The stage of each lane [lanes], as an index of `STAGES`; -1 in glitched worlds outside 1-1 to 8-4."""
+        ram = self.emulator.ram
+        world, stage = ram[:, rules.WORLD].astype(np.int64), ram[:, rules.STAGE].astype(np.int64)
+        return np.where((world < 8) & (stage < 4), 4 * world + stage, -1)
+
     def stage_of(self, lane: int) -> str:
         """The stage at which the episodes of a lane begin, with `stage_per_lane`."""
         return self.task.stages[int(self._stepper.start_choices[lane, 0])]
@@ -171,7 +178,7 @@ class MarioLanes:
             episode=np.empty((self.lanes, 3), np.int64),
             info=np.empty((self.lanes, len(rules.INFO_NAMES)), np.int64),
         )
-        stages = self._stages()  # before the step: one that reaches a flag may end in the next stage
+        stages = self.stages  # before the step: one that reaches a flag may end in the next stage
         from_start = self.book[:, rules.START] < self._true_starts
         self._stepper.step(buttons, outcome)
         self._mark(outcome.frames, self.book[:, rules.BUTTONS])
@@ -251,12 +258,6 @@ class MarioLanes:
         """Draw the view's mark in the corner of frames where joypad bytes [lanes] include A, clear it elsewhere."""
         if side := self.task.view.mark:
             frames[:, :side, :side] = np.where(buttons & A, 255, 0)[:, None, None]
-
-    def _stages(self) -> NDArray[np.int64]:
-        """The stage of each lane, as an index of `STAGES`; -1 in glitched worlds outside 1-1 to 8-4."""
-        ram = self.emulator.ram
-        world, stage = ram[:, rules.WORLD].astype(np.int64), ram[:, rules.STAGE].astype(np.int64)
-        return np.where((world < 8) & (stage < 4), 4 * world + stage, -1)
 
     def _rewards(self, clears: NDArray[np.bool_]) -> NDArray[np.float32]:
         if self.task.reward == "classic":

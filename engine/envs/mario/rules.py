@@ -18,6 +18,8 @@ WORLD, STAGE, AREA = 0x075F, 0x075C, 0x0760
 PLAYER_STATE, AREA_TIMER, PRELEVEL_TIMER, CLOCK = 0x000E, 0x06DE, 0x07A0, 0x07F8
 _VIEWPORT_Y, _SWIMS, _FLOAT_STATE, _X_PAGE, _X_PIXEL, _Y_PIXEL = 0x00B5, 0x0704, 0x001D, 0x006D, 0x0086, 0x03B8
 _GAME_MODE, _LIVES, _SIZE, _ENEMY_TYPES, _SCORE, _COINS = 0x0770, 0x075A, 0x0756, 0x0016, 0x07DE, 0x07ED
+FRAME_COUNTER = 0x0009
+_PLAYER_Y, _RIGHT_TURNS, _TURNS = 0x00CE, 0x06D9, 0x06DA
 _AREA_DATA = 0x00E7  # two bytes: where in the cartridge the layout of the current area begins
 _BOWSER, _FLAGPOLE = 0x2D, 0x31
 _DEAD, _PLAYS, _DYING = 0x06, 0x08, 0x0B
@@ -99,6 +101,12 @@ def where(memories: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.in
     memory = memories.T.astype(np.int64)  # a row for each address
     area = memory[_AREA_DATA] + 256 * memory[_AREA_DATA + 1]
     return 4 * memory[WORLD] + memory[STAGE], area, 256 * memory[_X_PAGE] + memory[_X_PIXEL]
+
+
+def route(memories: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """int64 [lanes, 3], from work RAM [lanes, 2048]: 40 pixels of y, and how many of the right turns of a maze were
+    passed and taken."""
+    return np.stack((memories[:, _PLAYER_Y] // 40, memories[:, _TURNS], memories[:, _RIGHT_TURNS]), 1).astype(np.int64)
 
 
 def stands(memories: NDArray[np.uint8]) -> NDArray[np.bool_]:

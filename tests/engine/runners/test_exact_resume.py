@@ -17,6 +17,19 @@ SHORT = ("--burnin", "200", "--batch-size", "128", "--sync-every", "7", "--seed"
          "--replay-ratio", "4", "--checkpoint-replay", "--buffer-size", "2000")  # fmt: skip
 GAMES = {  # with --no-amp, because what is faster is measured anew
     "mario": ("--parallel-envs", "8", "--epsilon-steps", "2000", "--start-states", "0.5", "--no-amp"),
+    "mario with a guide": (
+        "--parallel-envs",
+        "8",
+        "--epsilon-steps",
+        "2000",
+        "--guide",
+        "0.5",
+        "--action-noise",
+        "0.1",
+        "--noop-max",
+        "2",
+        "--no-amp",
+    ),
     "mario on nes-py": (
         "--parallel-envs",
         "2",

@@ -1,4 +1,4 @@
-"""A search as the teacher of a stage: ways, continuations, lanes that go back, and what the student learns from it."""
+"""A search as the teacher of a stage: lanes that go back, and what the student learns from it."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ import numpy as np
 import pytest
 
 from engine.agents.networks import make_network
-from engine.distillation.plan_search import PlanSearch, Way, _Trials
 from engine.distillation.searched_task import SearchedTask
 from engine.distillation.student import Student
 from engine.distillation.tasks import Evaluations
 from engine.distillation.teachers import describe_student, load_teachers
-from engine.distillation.way_cache import WayCache
 from engine.envs.mario import MarioLanes, MarioTask, rules
 from engine.runs.checkpoints import policy_metadata
+from engine.search.plan_search import PlanSearch, Way
 from tests.support.games.mario import RIGHT_B
 from tests.support.program import json_lines, run_program
 
@@ -29,76 +28,6 @@ def running(env: MarioLanes, steps: int) -> Way:
     """What Mario does if he only runs: not a way to the flag, but a beginning of one."""
     _, area, _ = rules.where(env.emulator.ram)
     return Way(np.full(steps, RIGHT_B), np.full(steps, area[0]), 40 + 10 * np.arange(steps))
-
-
-def test_a_way_knows_where_it_comes_closest() -> None:
-    way = Way(np.zeros(4, np.int64), np.array([7, 7, 8, 7]), np.array([10, 30, 31, 50]))
-    assert way.step_at(7, 33) == 1
-    assert way.step_at(8, 1000) == 2
-    assert way.step_at(9, 10) is None
-
-
-def test_what_leads_to_no_flag_is_no_way() -> None:
-    env = MarioLanes(TASK, 1, restart=False)
-    env.reset()
-    search = PlanSearch(TASK, seed=0, threads=1)
-    assert search.way_of(np.full(2 * INTO_GOOMBA, RIGHT_B), [env.lane_state(0)]) is None
-    search.close()
-
-
-def test_plans_are_tried_from_every_start() -> None:
-    """From a start beside the first enemy, running is deadly at once; from the stage's start it is not."""
-    env = MarioLanes(TASK, 1, restart=False)
-    env.reset()
-    starts = [env.lane_state(0)]
-    for _ in range(INTO_GOOMBA // 4):
-        assert not env.step(np.array([RIGHT_B])).terminated[0]
-    starts.append(env.lane_state(0))
-    plans = np.stack([np.full(20, RIGHT_B), np.zeros(20, np.int64)])
-    trials = _Trials(TASK, 5, threads=1, rom=None)
-    tried = trials.run(starts, plans)
-    alive = trials.survivors(starts, plans[0])
-    trials.close()
-    assert tried.alive[0].tolist() == [True, False]
-    assert tried.lengths[0, 0] == 20 > tried.lengths[0, 1]
-    assert tried.gains[0, 0] > 100 > tried.gains[1, 0]
-    assert len(alive) == 1
-
-
-def test_a_way_is_kept_in_the_users_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    cache = WayCache("1-1", TASK, 0)
-    assert cache.load() is None
-    cache.save(np.array([1, 2, 0]))
-    loaded = cache.load()
-    assert loaded is not None and loaded.tolist() == [1, 2, 0]
-    for other in (WayCache("1-2", TASK, 0), WayCache("1-1", TASK, 1), WayCache("1-1", MarioTask(noop_max=30), 0)):
-        assert other.load() is None
-
-
-@pytest.mark.parametrize("content", ["", "{}", "[]", "[[1]]", "[7]", "[-1]", '["a"]', "[1.5]", "[1e400]"])
-def test_a_damaged_cache_is_ignored(content: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    cache = WayCache("1-1", TASK, 0)
-    cache.save(np.array([0]))
-    (file,) = tmp_path.rglob("*.json")
-    file.write_text(content)
-    assert cache.load() is None
-
-
-def test_a_continuation_survives_where_running_is_deadly() -> None:
-    env = MarioLanes(TASK, 2, restart=False)
-    env.reset()
-    start, way = env.lane_state(0), running(env, INTO_GOOMBA)
-    search = PlanSearch(TASK, seed=0, threads=1)
-    plan = search.continuation(start, way, INTO_GOOMBA, at_least=300)
-    search.close()
-    assert plan is not None
-    dead = np.zeros(2, np.bool_)
-    for action in plan[:INTO_GOOMBA]:
-        dead |= env.step(np.array([action, RIGHT_B])).terminated
-    assert dead.tolist() == [False, True]
-    assert env.book[0, 0] > 340  # x
 
 
 def test_a_lane_continues_from_a_state_of_another_one() -> None:

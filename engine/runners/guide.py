@@ -1,0 +1,122 @@
+"""Guided episodes: they begin with actions of a way to the flag that a search has found, then the agent takes over.
+
+So the agent plays in all parts of a stage from the beginning, from states to which its own starts lead (jump-start
+reinforcement learning, Uchendu et al. 2023, arXiv:2204.02372). The replay also holds the ways themselves, as it would
+hold the games of an expert.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.config.run_config import RunConfig
+from engine.config.stages import STAGES, stages_of
+from engine.envs.factory import make_task
+from engine.envs.mario import MarioLanes
+from engine.errors import UserError
+from engine.runtime.threads import thread_budget
+from engine.search.plan_search import PLANS, PlanSearch
+from engine.search.ways import start_of, ways_to_flag
+
+Ways = Mapping[tuple[int, int], NDArray[np.int64]]
+"""Actions [steps] to the flag for each stage, an index of `STAGES`, and each of its starts (`start_of`)."""
+
+
+class Guide:
+    """Chooses the actions of guided lanes.
+
+    Args:
+        env: the lanes.
+        share: of the episodes that are guided.
+        seed: of the choice of these episodes, and of how far each is guided.
+    """
+
+    def __init__(self, env: MarioLanes, *, share: float, seed: int) -> None:
+        self.ways: Ways = {}
+        """Episodes that begin at other starts are not guided."""
+        self._env, self._share = env, share
+        self._random = np.random.default_rng(seed)
+        self._played = np.zeros(env.lanes, np.int64)  # [lanes], environment steps of the episode
+        self._until = np.full(env.lanes, -1, np.int64)  # [lanes], the first that is the agent's; -1: not drawn yet
+        self._starts = np.zeros((env.lanes, 2), np.int64)  # [lanes, 2], stage and start of the episode
+
+    @property
+    def guided(self) -> NDArray[np.bool_]:
+        """Lanes [lanes] whose episode began with actions of a way."""
+        return self._until > 0
+
+    @property
+    def leads(self) -> NDArray[np.bool_]:
+        """Lanes [lanes] in which the action that was chosen last is that of a way."""
+        return self._played <= self._until
+
+    def lead(self, actions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The actions [lanes] that are carried out: the agent's, or those of the way in lanes that are still guided."""
+        self._begin(self._until < 0)
+        led = actions.copy()
+        for lane in np.flatnonzero(self._played < self._until).tolist():
+            led[lane] = self._way(lane)[self._played[lane]]
+        self._played += 1
+        return led
+
+    def end(self, ended: NDArray[np.bool_]) -> None:
+        """Forget the episodes that `ended` [lanes]."""
+        self._played[ended], self._until[ended] = 0, -1
+
+    def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """State for a checkpoint: JSON values and arrays. Includes the ways, which may have taken minutes to find."""
+        arrays = {"played": self._played, "until": self._until, "starts": self._starts}
+        ways = {f"way.{stage}.{start}": way for (stage, start), way in self.ways.items()}
+        return dict(self._random.bit_generator.state), arrays | ways
+
+    def load_state(self, random: dict[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Load a `state`. Raises `KeyError` or `ValueError` if it can't be one."""
+        ways: dict[tuple[int, int], NDArray[np.int64]] = {}
+        for name, way in arrays.items():
+            kind, *start = name.split(".")
+            if kind == "way":
+                if way.size and not 0 <= way.min() <= way.max() < self._env.actions:
+                    raise ValueError("a way to the flag is damaged")
+                ways[int(start[0]), int(start[1])] = way
+        self.ways = ways
+        self._random.bit_generator.state = random
+        self._played[:], self._until[:], self._starts[:] = arrays["played"], arrays["until"], arrays["starts"]
+
+    def _begin(self, which: NDArray[np.bool_]) -> None:
+        """Draw how far the new episodes in the lanes `which` [lanes] are guided."""
+        if not which.any():
+            return
+        here = np.stack((self._env.stages, start_of(self._env.emulator.ram)), 1)
+        for lane in np.flatnonzero(which).tolist():
+            self._starts[lane] = here[lane]
+            is_guided, length = self._random.random() < self._share, len(self._way(lane))
+            self._until[lane] = self._random.integers(1, length + 1) if is_guided and length else 0
+
+    def _way(self, lane: int) -> NDArray[np.int64]:
+        stage, start = self._starts[lane].tolist()
+        return self.ways.get((stage, start), np.empty(0, np.int64))
+
+
+def search_ways(config: RunConfig, *, stopped: Callable[[], bool], log: Callable[[str], object]) -> Ways:
+    """Ways for all stages of a run; without those that were not searched yet when `stopped`. Raises `UserError` if a
+    stage seems to have none."""
+    task = dataclasses.replace(make_task(config), sticky=0.0)
+    rom = None if config.rom is None else Path(config.rom)
+    search = PlanSearch(task, seed=0, threads=thread_budget(PLANS).lane_threads, rom=rom)
+    found: dict[tuple[int, int], NDArray[np.int64]] = {}
+    try:
+        for stage in stages_of(config.stage):
+            log(f"searching ways to the flag of {stage} for --guide; this may take a minute or two")
+            ways = ways_to_flag(stage, task, search, rom=rom, stopped=stopped)
+            found |= {(STAGES.index(stage), start): way for start, way in ways.items()}
+    except UserError as error:
+        raise UserError(f"--guide: {error}") from None
+    finally:
+        search.close()
+    return found

@@ -1,0 +1,165 @@
+"""Finds actions that bring Mario on, by trying many plans at once in an emulator that draws nothing.
+
+`find_way` explores until it reaches the flag from one start (`engine.search.archive`). `continuation` finds out what to
+do from a state before a mistake: it tries what the way does at that place, then the same a little earlier or later,
+then with random changes, and takes the first that works. So similar states get similar answers; random plans would
+contradict each other. `mended` applies it until a way leads to the flag from another start.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.config.stages import STAGES
+from engine.envs.mario import LaneState, MarioLanes, MarioTask, rules
+from engine.search.archive import Archive
+from engine.search.plans import RandomPlans
+from engine.search.trials import Trials
+
+PLANS = 128
+"""Plans that are tried at once."""
+_CONTINUATIONS = 64
+_SHIFTS = sorted(range(-10, 11), key=abs)
+"""Environment steps by which a continuation follows the way earlier or later, the smallest first."""
+_CHANGED_ONCE = 44
+"""Continuations up to this one differ from a shifted way in one place, the others in two."""
+_STALLED = 60
+"""Environment steps without progress that count as a mistake; platforms may have to be waited for."""
+_MENDS = 40
+"""Mistakes after which a way is not mended for a start."""
+_BACK, _AHEAD = (16, 32, 64, 128), 30
+"""Environment steps before a mistake at which a mended way differs first, and that must be survived after it."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """Actions that clear a stage from one of its starts, and where Mario is before each of them."""
+
+    actions: NDArray[np.int64]  # [steps]
+    areas: NDArray[np.int64]  # [steps]
+    xs: NDArray[np.int64]  # [steps], pixels
+
+    def step_at(self, area: int, x: int) -> int | None:
+        """The environment step at which the way comes closest to a place; None if it does not enter the area."""
+        inside = np.flatnonzero(self.areas == area)
+        return int(inside[np.abs(self.xs[inside] - x).argmin()]) if inside.size else None
+
+
+class PlanSearch:
+    """A search for plans, for all stages of a game.
+
+    Args:
+        task: actions and frame skip; its stage does not matter.
+        seed: of the plans.
+        threads: threads that step the emulator.
+        rom: cartridge file; None for the one in gym-super-mario-bros.
+    """
+
+    def __init__(self, task: MarioTask, *, seed: int, threads: int, rom: Path | None = None) -> None:
+        task = dataclasses.replace(task, sticky=0.0, stall_steps=0, ends_at_loops=True)
+        self._trials = Trials(task, PLANS, threads=threads, rom=rom)
+        self._continuations = Trials(task, _CONTINUATIONS, threads=threads, rom=rom)
+        self._alone = MarioLanes(task, 1, restart=False, rom=rom, draws=False)
+        self._plans = RandomPlans(task.action_names)
+        self.seed, self._random = seed, np.random.default_rng(seed)
+
+    def find_way(self, stage: str, start: LaneState, stopped: Callable[[], bool] = lambda: False) -> Way | None:
+        """A way to the flag from a start of a stage; None if the search gave up or was stopped. It is the same for the
+        same seed, whatever was searched before."""
+        random = np.random.default_rng((self.seed, STAGES.index(stage)))
+        actions = Archive(start, self._trials, self._plans, random).search(stopped)
+        return None if actions is None else self.way_of(actions, start)
+
+    def way_of(self, actions: NDArray[np.int64], start: LaneState) -> Way | None:
+        """Actions [steps] as a way, with the places that it passes; None if they don't lead to the flag."""
+        states, cleared = self._follow(actions, start)
+        if not cleared:
+            return None
+        places = np.array([place for _, place, _ in states])
+        return Way(actions[: len(states)], places[:, 0], places[:, 1])
+
+    def mended(
+        self, way: Way, start: LaneState, stopped: Callable[[], bool] = lambda: False
+    ) -> NDArray[np.int64] | None:
+        """Actions [steps] to the flag from another start than the way's; None if none were found or it was stopped."""
+        actions, mends = way.actions, 0
+        while not stopped():
+            states, cleared = self._follow(actions, start)
+            if cleared:
+                return actions[: len(states)]
+            end, mends = len(states), mends + 1
+            for back in _BACK if mends <= _MENDS else ():
+                at = max(0, end - back)
+                gained = states[-1][2] - states[at][2]
+                plan = self.continuation(states[at][0], way, end - at + _AHEAD, gained + 1)
+                if plan is not None:
+                    actions = np.concatenate((actions[:at], plan))
+                    break
+            else:
+                return None
+        return None
+
+    def continuation(self, state: LaneState, way: Way, steps: int, at_least: float) -> NDArray[np.int64] | None:
+        """Actions [n] that clear the stage, or that Mario survives for `steps` environment steps with a gain of
+        `at_least` pixels; None if none were found. Actions beyond `steps` follow the way to its end."""
+        self._alone.load_lane(0, state)
+        at = way.step_at(*self._place())
+        if at is not None:
+            plans = self._variants(way, at, steps)
+            tried = self._continuations.run([state], plans[:, :steps])
+            good = np.flatnonzero(tried.clears | (tried.alive & (tried.gains >= at_least)))
+            if good.size:
+                first = int(good[0])
+                return plans[first, : tried.lengths[first]] if tried.clears[first] else plans[first]
+        plans = self._plans.draw(self._random, _CONTINUATIONS, steps)
+        tried = self._continuations.run([state], plans)
+        gains = np.where(tried.clears, np.inf, np.where(tried.alive, tried.gains, -np.inf))
+        best = int(gains.argmax())
+        return plans[best, : tried.lengths[best]] if gains[best] >= at_least else None
+
+    def close(self) -> None:
+        self._trials.close()
+        self._continuations.close()
+        self._alone.close()
+
+    def _follow(
+        self, actions: NDArray[np.int64], start: LaneState
+    ) -> tuple[list[tuple[LaneState, tuple[int, int], float]], bool]:
+        """Follow actions [steps] from a start to the flag, the first mistake, or the last of them. Returns state, area
+        and x, and pixels gained before each step; and whether the flag was reached."""
+        states, gained = [], 0.0
+        self._alone.load_lane(0, start)
+        for action in actions:
+            states.append((self._alone.lane_state(0), self._place(), gained))
+            step = self._alone.step(np.array([action]))
+            gained += float(self._alone.book[0, rules.STEP_PROGRESS])
+            if step.terminated[0]:
+                return states, bool(step.clears[0])
+            if self._alone.book[0, rules.STALLED] >= _STALLED:
+                break
+        return states, False
+
+    def _variants(self, way: Way, at: int, steps: int) -> NDArray[np.int64]:
+        """Continuations [plans, n] of which the first `steps` are to be tried: the way from its step `at` on, earlier
+        or later, and then with random changes. After the way's end they go on with the fastest action."""
+        length = steps + way.actions.size
+        plans = np.full((_CONTINUATIONS, length), self._plans.fastest)
+        for number, plan in enumerate(plans):
+            shift = _SHIFTS[number] if number < len(_SHIFTS) else int(self._random.integers(-4, 5))
+            follows = way.actions[max(0, at + shift) :]
+            plan[: follows.size] = follows
+            for _ in range(0 if number < len(_SHIFTS) else 1 if number < _CHANGED_ONCE else 2):
+                begin, held = self._random.integers(0, steps), self._random.integers(1, 13)
+                plan[begin : begin + held] = self._plans.action(self._random)
+        return plans
+
+    def _place(self) -> tuple[int, int]:
+        """Area and x of the single lane."""
+        _, area, x = rules.where(self._alone.emulator.ram)
+        return int(area[0]), int(x[0])

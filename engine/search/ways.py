@@ -1,0 +1,71 @@
+"""Ways to the flag of a stage: from the user's cache, or else searched and kept there."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.envs.mario import LaneState, MarioLanes, MarioTask, rules
+from engine.errors import UserError
+from engine.search.plan_search import PlanSearch, Way
+from engine.search.way_cache import WayCache
+
+
+def way_to_flag(
+    stage: str, task: MarioTask, search: PlanSearch, *, rom: Path | None, stopped: Callable[[], bool]
+) -> Way | None:
+    """A way from a start of a stage to its flag; None if the search was stopped.
+
+    Args:
+        stage: one of `STAGES`.
+        task: actions, frame skip and no-ops of the starts, the middle one of which is taken.
+        search: takes seconds to a minute, if the cache has no way.
+        rom: cartridge file; None for the one in gym-super-mario-bros.
+        stopped: asked several times a second.
+
+    Raises `UserError` if there seems to be none.
+    """
+    starts = list(_starts(dataclasses.replace(task, stage=stage), rom).values())
+    start = starts[len(starts) // 2]
+    cache = WayCache(stage, task, search.seed)
+    known = cache.load()
+    way = None if known is None else search.way_of(known, start)
+    if way is None:
+        way = search.find_way(stage, start, stopped)
+        if way is None and not stopped():
+            raise UserError(f"{stage}: the search found no way to the flag")
+        if way is not None:
+            cache.save(way.actions)
+    return way
+
+
+def ways_to_flag(
+    stage: str, task: MarioTask, search: PlanSearch, *, rom: Path | None, stopped: Callable[[], bool]
+) -> dict[int, NDArray[np.int64]]:
+    """Actions [steps] to the flag for each start (`start_of`) from which the way of `way_to_flag` could be mended."""
+    way = way_to_flag(stage, task, search, rom=rom, stopped=stopped)
+    if way is None:
+        return {}
+    starts = _starts(dataclasses.replace(task, stage=stage), rom)
+    mended = {start: search.mended(way, state, stopped) for start, state in starts.items()}
+    return {start: actions for start, actions in mended.items() if actions is not None}
+
+
+def start_of(ram: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """A number for the start of each lane [lanes] whose episode has just begun, from work RAM [lanes, 2048]: the game's
+    frame counter, which tells with how many no-ops it began."""
+    return ram[:, rules.FRAME_COUNTER].astype(np.int64)
+
+
+def _starts(task: MarioTask, rom: Path | None) -> dict[int, LaneState]:
+    """The states at which episodes begin: one for each number of no-ops."""
+    env = MarioLanes(task, task.starts, rom=rom)
+    env.spread_starts()
+    env.reset()
+    starts = {start: env.lane_state(lane) for lane, start in enumerate(start_of(env.emulator.ram).tolist())}
+    env.close()
+    return starts

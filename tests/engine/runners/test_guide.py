@@ -1,0 +1,136 @@
+"""Guided episodes and noise: what an actor carries out, what it remembers, and which episodes count."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from engine.config.run_config import ConfigError, RunConfig
+from engine.envs.mario import MarioLanes, MarioTask, rules
+from engine.envs.vec_env import Frames
+from engine.runners.actor import Actor
+from engine.runners.guide import Guide
+from tests.support.games.mario import RIGHT_B
+from tests.support.program import json_lines, run_program
+
+LANES = 12
+TASK = MarioTask(noop_max=5, stall_steps=20)
+NOOP = 0
+
+
+def new_actor(*, guided: float = 0.0, noise: float = 0.0, length: int = 30, starts: int = 256) -> Actor:
+    """An actor without exploration whose guide runs to the right, from starts with a frame counter below `starts`."""
+    env = MarioLanes(TASK, LANES, seed=2)
+    actor = Actor(env, ladder=np.zeros(LANES), epsilon_steps=1, seed=3, guided=guided, noise=noise)
+    if actor.guide is not None:
+        actor.guide.ways = {(0, start): np.full(length, RIGHT_B) for start in range(starts)}
+    return actor
+
+
+def stands_still(obs: Frames) -> torch.Tensor:
+    return torch.nn.functional.one_hot(torch.full((LANES,), NOOP), 5).float()
+
+
+def take(actor: Actor) -> tuple[NDArray[np.int64], list[int]]:
+    """One step. Returns the actions that the replay gets, and the lanes whose episodes count."""
+    actions = actor.choose(stands_still, 10)
+    _, episodes = actor.finish(actor.begin(actions))
+    return actions, [episode.lane for episode in episodes]
+
+
+def test_a_guided_episode_follows_the_way_and_then_the_agent() -> None:
+    actor = new_actor(guided=0.5)
+    chosen = np.stack([take(actor)[0] for _ in range(18)])
+    guided = chosen[0] == RIGHT_B
+    assert 0 < guided.sum() < LANES
+    assert (chosen[:, ~guided] == NOOP).all()
+    changes = (np.diff(chosen, axis=0) != 0).sum(0)
+    assert (changes <= 1).all()  # to the agent, and never back
+    assert changes.sum() > 0
+    assert actor.guide is not None and np.array_equal(actor.guide.guided, guided)
+    actor.close()
+
+
+def test_guided_episodes_do_not_count() -> None:
+    """All lanes end together: the agent stands still until the episode is cut off."""
+    actor = new_actor(guided=0.5, length=1)
+    guided = take(actor)[0] == RIGHT_B
+    counted: list[int] = []
+    while not counted:
+        counted = take(actor)[1]
+    assert counted and not guided[counted].any()
+    actor.close()
+
+
+def test_a_start_without_a_way_is_not_guided() -> None:
+    actor = new_actor(guided=0.9, starts=0)
+    assert (take(actor)[0] == NOOP).all()
+    actor.close()
+
+
+def test_a_guide_continues_from_its_state() -> None:
+    actor, other = new_actor(guided=0.5), new_actor(guided=0.5)
+    for _ in range(25):
+        take(actor)
+    numbers, arrays = actor.state()
+    assert other.guide is not None
+    other.guide.ways = {}
+    other.load_state(numbers, {name: array.copy() for name, array in arrays.items()})
+    for _ in range(60):
+        assert np.array_equal(take(actor)[0], take(other)[0])
+    actor.close()
+    other.close()
+
+
+def test_a_damaged_way_is_refused() -> None:
+    env = MarioLanes(TASK, LANES)
+    guide = Guide(env, share=0.5, seed=0)
+    numbers, arrays = guide.state()
+    with pytest.raises(ValueError, match="damaged"):
+        guide.load_state(numbers, {**arrays, "way.0.7": np.array([1, 99])})
+
+
+def test_noise_replaces_what_is_carried_out_and_the_replay_gets_what_was_chosen() -> None:
+    actor = new_actor(noise=0.3)
+    env = actor.env
+    assert isinstance(env, MarioLanes)
+    others = 0
+    for _ in range(40):
+        assert (take(actor)[0] == NOOP).all()
+        others += int((env.book[:, rules.BUTTONS] != 0).sum())
+    assert 60 < others < 170  # 115 expected: 0.3 of 480, less the fifth that draws the same action
+    actor.close()
+
+
+def test_noise_does_not_disturb_a_guide() -> None:
+    actor = new_actor(guided=0.9, noise=0.5)
+    env = actor.env
+    assert isinstance(env, MarioLanes) and actor.guide is not None
+    chosen = take(actor)[0]
+    led = chosen == RIGHT_B
+    assert led.any()
+    assert len(set(env.book[led, rules.BUTTONS].tolist())) == 1
+    actor.close()
+
+
+def test_a_guide_needs_a_stage_and_true_starts() -> None:
+    with pytest.raises(ConfigError, match=r"must be 0 with --stage game, got 0\.5"):
+        RunConfig(guide=0.5, stage="game")
+    with pytest.raises(ConfigError, match=r"must be 0 with --start-states, got 0\.5"):
+        RunConfig(guide=0.5, start_states=0.25)
+
+
+def test_a_run_searches_its_ways_and_evaluates_without_guide(tmp_path: Path) -> None:
+    options = ("--guide", "0.9", "--action-noise", "0.1", "--noop-max", "1", "--parallel-envs", "8", "--steps", "1200",
+               "--burnin", "1000", "--eval-every", "600", "--eval-episodes", "2")  # fmt: skip
+    done = run_program("--no-ui", "--log-format", "json", *options, cwd=tmp_path)
+    assert "searching ways to the flag of 1-1 for --guide" in done.stderr
+    events = json_lines(done.stdout)
+    assert [event["episodes"] for event in events if event["event"] == "evaluation"] == [2, 2]
+    assert events[-1]["env_steps"] == 1200
+    again = run_program("--no-ui", "--log-format", "json", "--resume", "latest", "--steps", "1600", cwd=tmp_path)
+    assert "searching" not in again.stderr  # the checkpoint has the ways
