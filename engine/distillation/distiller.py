@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from engine.agents.autotune import has_native_bf16
 from engine.agents.networks import make_network
 from engine.distillation.searched_task import SearchedTask
 from engine.distillation.student import Student
@@ -77,7 +78,12 @@ class Distiller:
         shape = tuple(student["frame_shape"])
         network = make_network(name, student["stack"], shape, student["outputs"])
         learn_threads = thread_budget(1, BATCH_SIZE).learn_threads
-        self.student = Student(network, learning_rate=LEARNING_RATE, threads=learn_threads)
+        self.student = Student(
+            network,
+            learning_rate=LEARNING_RATE,
+            threads=learn_threads,
+            precision="bfloat16" if has_native_bf16() else "float32",
+        )
         self._seed, self._threads, self._rom = seed, threads, rom
         self._search: PlanSearch | None = None
         pairs = [(task, teacher) for teacher in teachers for task in teacher.tasks]

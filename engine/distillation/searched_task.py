@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from engine.config.run_config import RunConfig
 from engine.distillation.replay import LabelledReplay
 from engine.distillation.student import Student
 from engine.distillation.tasks import Evaluations
@@ -33,8 +34,9 @@ from engine.search.ways import way_to_flag
 
 REPLAY_RATIO = 12.0
 """States learned per environment step. Steps are dear here, because of the search."""
-_LABEL = 0.5
-"""Q-value of the action to learn; that of the others is 0. With the loss's temperature it is chosen in 97 %."""
+_MARGIN = 0.5
+"""By how much the Q-value of the action to learn exceeds that of the others. With the loss's temperature it is chosen
+in 97 %."""
 _STALLED = 40
 """Environment steps without progress after which Mario is stuck."""
 _BACK = (24, 48, 96)
@@ -42,7 +44,8 @@ _BACK = (24, 48, 96)
 missed began 10 to 20 steps before."""
 _BACK_STALLED = (_STALLED + 8, 96)
 _OLDEST = 96
-"""Environment steps after which a state is stored; it can't be taken back then."""
+"""Environment steps after which a state is stored; it can't be taken back then. Later rewards hardly count for its
+value."""
 _AHEAD = 24
 """Environment steps that Mario must survive after the place of a mistake. The student takes over half-way."""
 _LEAST_GAIN = 40
@@ -53,7 +56,7 @@ _EPSILON, _HOLD = 0.1, 8
 """Random actions in the most exploratory lane, and how long they are held at most."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Moment:
     """A state of a lane, what was done in it, and what is to be learned."""
 
@@ -61,8 +64,11 @@ class _Moment:
     state: LaneState
     gained: float  # pixels since the episode's beginning
     action: int
-    label: NDArray[np.float32]  # [actions]
+    right: int
+    """The action to learn."""
     random: bool
+    reward: float = 0.0
+    """Of the action."""
 
 
 @dataclass
@@ -119,6 +125,7 @@ class SearchedTask:
         self.replay = LabelledReplay(lanes, capacity // lanes, self._env.spec)
         self._random = np.random.default_rng(seed)
         self._epsilons = np.linspace(0, _EPSILON, lanes)
+        self._discounts = RunConfig().gamma ** np.arange(_OLDEST + 1)
         self._stack = FrameStack(self._env.reset(), self._env.spec.stack)
         self._thread = ThreadPoolExecutor(1, "searched")
         self._way: Way
@@ -156,9 +163,10 @@ class SearchedTask:
         self._stack.push(step.frames, step.terminated | step.truncated)
         for number, lane in enumerate(self._lanes):
             lane.gained += float(self._env.book[number, rules.STEP_PROGRESS])
+            lane.moments[-1].reward = float(step.rewards[number])
             if step.clears[number]:
-                for moment in lane.moments:
-                    self._store(number, moment, last=moment is lane.moments[-1])
+                while lane.moments:
+                    self._store(number, lane)
                 self._lanes[number] = self._new_game(number)
             elif step.terminated[number] or step.truncated[number]:
                 self.mistakes += 1
@@ -166,7 +174,7 @@ class SearchedTask:
                     self.replay.end_episode(number)
                     self._lanes[number] = self._new_game(number)
             elif len(lane.moments) > _OLDEST:
-                self._store(number, lane.moments.pop(0), last=False)
+                self._store(number, lane)
 
     def evaluate(self, act: Act, episodes: int) -> list[EpisodeRecord]:
         """Play greedy episodes, always from the same starts."""
@@ -196,8 +204,7 @@ class SearchedTask:
             action = int(q_values.argmax())
         lane.calm = max(0, lane.calm - 1)
         right = self._rest_of_way(number)[0] if random else action
-        label = np.where(np.arange(q_values.size) == right, _LABEL, 0).astype(np.float32)
-        lane.moments.append(_Moment(obs, self._env.lane_state(number), lane.gained, action, label, random))
+        lane.moments.append(_Moment(obs, self._env.lane_state(number), lane.gained, action, right, random))
         return action
 
     def _explores(self, lane: _Lane, epsilon: float) -> bool:
@@ -258,14 +265,19 @@ class SearchedTask:
         lane.plan.clear()
         del lane.moments[at:]
 
-    def _store(self, lane: int, moment: _Moment, *, last: bool) -> None:
-        """Add a moment to the replay; `last` of its episode."""
+    def _store(self, number: int, lane: _Lane) -> None:
+        """Move the oldest moment of a lane to the replay, with the return from there on as its value. The last one that
+        is left is the last of its episode."""
+        rewards = np.array([moment.reward for moment in lane.moments])
+        moment = lane.moments.pop(0)
+        q_values = np.full(self._env.actions, rewards @ self._discounts[: rewards.size] - _MARGIN, np.float32)
+        q_values[moment.right] += _MARGIN
         step = PlayedStep(
             frames=moment.obs[None, -1],
             actions=np.array([moment.action]),
             rewards=np.zeros(1, np.float32),
-            terminated=np.array([last]),
+            terminated=np.array([not lane.moments]),
             truncated=np.zeros(1, np.bool_),
             final_frames=moment.obs[None, -1],
         )
-        self.replay.append_to(lane, step, moment.label)
+        self.replay.append_to(number, step, q_values)

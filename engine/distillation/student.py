@@ -16,6 +16,7 @@ from torch.nn import functional as F
 from engine.agents.adam import Adam
 from engine.agents.double_dqn import MAX_GRADIENT_NORM, cheap_to_train_on, in_layout_of
 from engine.envs.vec_env import Frames
+from engine.runtime.devices import Precision
 
 TEMPERATURE = 0.1
 """Differences of Q-values are divided by it. Of Mario's teachers, half the states have two best actions that differ by
@@ -42,13 +43,17 @@ class Student:
     the state's value, so the first term is about advantages alone.
     """
 
-    def __init__(self, network: nn.Module, *, learning_rate: float, threads: int = 1) -> None:
-        """`threads`: learning threads, among which a batch is split."""
+    def __init__(
+        self, network: nn.Module, *, learning_rate: float, threads: int = 1, precision: Precision = "float32"
+    ) -> None:
+        """`threads`: learning threads, among which a batch is split. `precision`: of the passes through the network;
+        bfloat16 for mixed precision."""
         self.network = network
         self.average = copy.deepcopy(network).requires_grad_(False)
         self.updates = 0
         self._parameters: list[Tensor] = list(network.parameters())
         self._optimizer = Adam(self._parameters, learning_rate=learning_rate)
+        self._dtype = getattr(torch, precision)
         self._threads = threads
         self._pool = ThreadPoolExecutor(threads, "learn", torch.set_num_threads, (torch.get_num_threads(),))
 
@@ -60,7 +65,8 @@ class Student:
     @torch.no_grad()
     def q_values(self, obs: Frames) -> Tensor:
         """Q-values [lanes, actions] of observations uint8 [lanes, stack, *frame_shape]."""
-        q: Tensor = self.network(torch.from_numpy(obs))
+        with self._autocast():
+            q: Tensor = self.network(torch.from_numpy(obs))
         return q
 
     def update(self, obs: NDArray[np.uint8], labels: NDArray[np.float32]) -> Fit:
@@ -85,7 +91,8 @@ class Student:
         """What a part of a batch contributes to the gradients of the mean loss, its losses [part], and what it
         contributes to the mean agreement."""
         wanted = torch.from_numpy(labels[part])
-        q: Tensor = self.network(cheap_to_train_on(torch.from_numpy(obs[part]), torch.float32))
+        with self._autocast():
+            q: Tensor = self.network(cheap_to_train_on(torch.from_numpy(obs[part]), self._dtype))
         share = len(wanted) / len(obs)
         losses = distillation_losses(q, wanted)
         agreement = share * float((q.argmax(1) == wanted.argmax(1)).float().mean())
@@ -94,6 +101,9 @@ class Student:
 
     def close(self) -> None:
         self._pool.shutdown()
+
+    def _autocast(self) -> torch.autocast:
+        return torch.autocast("cpu", self._dtype, enabled=self._dtype != torch.float32, cache_enabled=False)
 
 
 def distillation_losses(q: Tensor, wanted: Tensor) -> Tensor:
