@@ -30,19 +30,18 @@ from engine.envs.vec_env import PlayedStep, VectorStep
 from engine.errors import UserError
 from engine.evaluation.policy import Act
 from engine.search.plan_search import PlanSearch, Way
+from engine.search.trials import STALLED
 from engine.search.ways import way_to_flag
 
-REPLAY_RATIO = 12.0
+REPLAY_RATIO = 32.0
 """States learned per environment step. Steps are dear here, because of the search."""
 _MARGIN = 0.5
 """By how much the Q-value of the action to learn exceeds that of the others. With the loss's temperature it is chosen
 in 97 %."""
-_STALLED = 40
-"""Environment steps without progress after which Mario is stuck."""
 _BACK = (24, 48, 96)
 """Environment steps that a lane goes back after a death, if the search does not succeed with fewer. A jump that was
 missed began 10 to 20 steps before."""
-_BACK_STALLED = (_STALLED + 8, 96)
+_BACK_STALLED = (STALLED + 8, 96)
 _OLDEST = 96
 """Environment steps after which a state is stored; it can't be taken back then. Later rewards hardly count for its
 value."""
@@ -52,7 +51,7 @@ _LEAST_GAIN = 40
 """Pixels that must be gained where Mario was stuck."""
 _CLOSE = 6
 """If the last random action is less than so many environment steps ago, the mistake was its, not the student's."""
-_EPSILON, _HOLD = 0.1, 8
+_EPSILON, _HOLD = 0.05, 8
 """Random actions in the most exploratory lane, and how long they are held at most."""
 
 
@@ -120,7 +119,7 @@ class SearchedTask:
         self.name, self.lanes = name, lanes
         self.mistakes = 0
         self._search, self._evaluations = search, evaluations
-        self._training, self._rom = dataclasses.replace(task, stall_steps=_STALLED, ends_at_loops=True), rom
+        self._training, self._rom = dataclasses.replace(task, stall_steps=STALLED, ends_at_loops=True), rom
         self._env = MarioLanes(self._training, lanes, threads=threads, seed=seed, rom=rom)
         self.replay = LabelledReplay(lanes, capacity // lanes, self._env.spec)
         self._random = np.random.default_rng(seed)
@@ -234,7 +233,7 @@ class SearchedTask:
             return self._go_back_before_random(number, calm_from)
         for back in _BACK_STALLED if stalled else _BACK:
             at = max(len(moments) - back, calm_from)
-            steps = (_STALLED if stalled else len(moments) - at) + _AHEAD
+            steps = (STALLED if stalled else len(moments) - at) + _AHEAD
             at_least = gained - moments[at].gained + (_LEAST_GAIN if stalled else 0)
             plan = self._search.continuation(moments[at].state, self._way, steps, at_least)
             if plan is not None:

@@ -23,7 +23,8 @@ TEMPERATURE = 0.1
 less than 0.13."""
 _VALUE_WEIGHT = 0.05
 """Of the Huber loss. It keeps the Q-values meaningful for whoever looks at them; actions are learned from the rest."""
-_AVERAGE_RATE = 0.001
+_AVERAGE_RATE, _RECENT = 0.001, 10
+"""How much of the network an update adds to the average. At first the average is over the last tenth of the updates."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ class Student:
         nn.utils.clip_grad_norm_(self._parameters, MAX_GRADIENT_NORM)
         self._optimizer.step()
         self.updates += 1
-        rate = max(_AVERAGE_RATE, 1 / self.updates)  # at first the mean of all
+        rate = max(_AVERAGE_RATE, _RECENT / (_RECENT + self.updates))
         with torch.no_grad():
             torch._foreach_lerp_(list(self.average.parameters()), self._parameters, rate)
         return Fit(np.concatenate(losses), sum(agreements))

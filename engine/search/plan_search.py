@@ -4,12 +4,15 @@
 do from a state before a mistake: it tries what the way does at that place, then the same a little earlier or later,
 then with random changes, and takes the first that works. So similar states get similar answers; random plans would
 contradict each other. `mended` applies it until a way leads to the flag from another start.
+
+`shared` changes a way until it leads to the flag from as many starts as possible: one answer for all of them is what a
+network learns easily.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +23,7 @@ from engine.config.stages import STAGES
 from engine.envs.mario import LaneState, MarioLanes, MarioTask, rules
 from engine.search.archive import Archive
 from engine.search.plans import RandomPlans
-from engine.search.trials import Trials
+from engine.search.trials import STALLED, Trials
 
 PLANS = 128
 """Plans that are tried at once."""
@@ -29,8 +32,8 @@ _SHIFTS = sorted(range(-10, 11), key=abs)
 """Environment steps by which a continuation follows the way earlier or later, the smallest first."""
 _CHANGED_ONCE = 44
 """Continuations up to this one differ from a shifted way in one place, the others in two."""
-_STALLED = 60
-"""Environment steps without progress that count as a mistake; platforms may have to be waited for."""
+_SHARED_BACK, _CHANGED = (12, 24, 48, 96), 12
+"""Environment steps before a mistake at which a shared way is changed, and from how many starts changes are tried."""
 _MENDS = 40
 """Mistakes after which a way is not mended for a start."""
 _BACK, _AHEAD = (16, 32, 64, 128), 30
@@ -63,8 +66,8 @@ class PlanSearch:
 
     def __init__(self, task: MarioTask, *, seed: int, threads: int, rom: Path | None = None) -> None:
         task = dataclasses.replace(task, sticky=0.0, stall_steps=0, ends_at_loops=True)
-        self._trials = Trials(task, PLANS, threads=threads, rom=rom)
-        self._continuations = Trials(task, _CONTINUATIONS, threads=threads, rom=rom)
+        self._task, self._threads, self._rom = task, threads, rom
+        self._all_trials: dict[int, Trials] = {}
         self._alone = MarioLanes(task, 1, restart=False, rom=rom, draws=False)
         self._plans = RandomPlans(task.action_names)
         self.seed, self._random = seed, np.random.default_rng(seed)
@@ -73,16 +76,75 @@ class PlanSearch:
         """A way to the flag from a start of a stage; None if the search gave up or was stopped. It is the same for the
         same seed, whatever was searched before."""
         random = np.random.default_rng((self.seed, STAGES.index(stage)))
-        actions = Archive(start, self._trials, self._plans, random).search(stopped)
-        return None if actions is None else self.way_of(actions, start)
+        actions = Archive(start, self._trials(PLANS), self._plans, random).search(stopped)
+        return None if actions is None else self.way_of(actions, [start])
 
-    def way_of(self, actions: NDArray[np.int64], start: LaneState) -> Way | None:
-        """Actions [steps] as a way, with the places that it passes; None if they don't lead to the flag."""
-        states, cleared = self._follow(actions, start)
-        if not cleared:
+    def shared(
+        self, way: Way, starts: Sequence[LaneState], stopped: Callable[[], bool] = lambda: False
+    ) -> NDArray[np.int64]:
+        """The actions [steps] of the way, changed so that they lead to the flag from as many of the starts as
+        possible."""
+        random = np.random.default_rng((self.seed, way.actions.size))
+        actions, best, most = way.actions, way.actions, 0
+        lost = np.zeros(len(starts), np.bool_)  # starts for which no change was found
+        while not stopped():
+            tried = self._trials(len(starts)).run(starts, np.tile(actions, (len(starts), 1)))
+            if tried.clears.sum() > most:
+                best, most = actions[: tried.lengths[tried.clears].max()], int(tried.clears.sum())
+            failed = ~tried.clears & ~lost
+            if not failed.any():
+                break
+            end = int(tried.lengths[failed].min())
+            for back in _SHARED_BACK:
+                changed = self._changed(actions, max(0, end - back), end, starts, failed, random)
+                if changed is not None:
+                    actions = changed
+                    break
+            else:
+                lost |= failed & (tried.lengths == end)
+        return best
+
+    def _changed(
+        self,
+        actions: NDArray[np.int64],
+        at: int,
+        end: int,
+        starts: Sequence[LaneState],
+        failed: NDArray[np.bool_],
+        random: np.random.Generator,
+    ) -> NDArray[np.int64] | None:
+        """Actions changed from step `at` on, after which Mario survives step `end` from more of the starts; None if no
+        change was found."""
+        alive, states = self._trials(len(starts)).states_after(starts, actions[:at])
+        groups = [np.flatnonzero(alive & which) for which in (failed, ~failed)]
+        sizes = [group.size for group in groups]
+        picked = [random.permutation(group)[: _CHANGED // 2] for group in groups]
+        drawn = np.concatenate(picked)
+        if not picked[0].size:
             return None
-        places = np.array([place for _, place, _ in states])
-        return Way(actions[: len(states)], places[:, 0], places[:, 1])
+        rest = Way(actions[at:], np.zeros(0, np.int64), np.zeros(0, np.int64))
+        steps = end - at + _AHEAD
+        plans = self._variants(rest, 0, steps)
+        tried = self._trials(len(plans) * drawn.size).run(
+            [states[index] for _ in plans for index in drawn.tolist()], np.repeat(plans[:, :steps], drawn.size, axis=0)
+        )
+        survive = (tried.alive & (tried.gains > 0)) | tried.clears
+        shares = np.split(survive.reshape(len(plans), -1), [picked[0].size], axis=1)
+        expected = sum(
+            share.mean(1) * size for share, size in zip(shares, sizes, strict=True) if share.shape[1]
+        )  # starts from which Mario survives
+        first = int(np.argmax(expected))
+        return np.concatenate((actions[:at], plans[first])) if expected[first] > expected[0] else None
+
+    def way_of(self, actions: NDArray[np.int64], starts: Sequence[LaneState]) -> Way | None:
+        """Actions [steps] as a way, with the places that it passes from the first of the starts from which it leads to
+        the flag; None if there is no such start."""
+        for start in starts:
+            states, cleared = self._follow(actions, start)
+            if cleared:
+                places = np.array([place for _, place, _ in states])
+                return Way(actions, places[:, 0], places[:, 1])
+        return None
 
     def mended(
         self, way: Way, start: LaneState, stopped: Callable[[], bool] = lambda: False
@@ -112,20 +174,20 @@ class PlanSearch:
         at = way.step_at(*self._place())
         if at is not None:
             plans = self._variants(way, at, steps)
-            tried = self._continuations.run([state], plans[:, :steps])
+            tried = self._trials(_CONTINUATIONS).run([state], plans[:, :steps])
             good = np.flatnonzero(tried.clears | (tried.alive & (tried.gains >= at_least)))
             if good.size:
                 first = int(good[0])
                 return plans[first, : tried.lengths[first]] if tried.clears[first] else plans[first]
         plans = self._plans.draw(self._random, _CONTINUATIONS, steps)
-        tried = self._continuations.run([state], plans)
+        tried = self._trials(_CONTINUATIONS).run([state], plans)
         gains = np.where(tried.clears, np.inf, np.where(tried.alive, tried.gains, -np.inf))
         best = int(gains.argmax())
         return plans[best, : tried.lengths[best]] if gains[best] >= at_least else None
 
     def close(self) -> None:
-        self._trials.close()
-        self._continuations.close()
+        for trials in self._all_trials.values():
+            trials.close()
         self._alone.close()
 
     def _follow(
@@ -141,7 +203,7 @@ class PlanSearch:
             gained += float(self._alone.book[0, rules.STEP_PROGRESS])
             if step.terminated[0]:
                 return states, bool(step.clears[0])
-            if self._alone.book[0, rules.STALLED] >= _STALLED:
+            if self._alone.book[0, rules.STALLED] >= STALLED:
                 break
         return states, False
 
@@ -158,6 +220,12 @@ class PlanSearch:
                 begin, held = self._random.integers(0, steps), self._random.integers(1, 13)
                 plan[begin : begin + held] = self._plans.action(self._random)
         return plans
+
+    def _trials(self, lanes: int) -> Trials:
+        """Trials of this many plans; lanes without one would cost as much as those with."""
+        if lanes not in self._all_trials:
+            self._all_trials[lanes] = Trials(self._task, lanes, threads=self._threads, rom=self._rom)
+        return self._all_trials[lanes]
 
     def _place(self) -> tuple[int, int]:
         """Area and x of the single lane."""

@@ -11,6 +11,9 @@ from numpy.typing import NDArray
 
 from engine.envs.mario import LaneState, MarioLanes, MarioTask, rules
 
+STALLED = 40
+"""Environment steps without progress after which Mario is stuck, which is a mistake like death."""
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -19,7 +22,7 @@ class Outcome:
     alive: NDArray[np.bool_]  # or cleared
     clears: NDArray[np.bool_]
     gains: NDArray[np.float64]  # pixels, less the ticks of the game's clock
-    lengths: NDArray[np.int64]  # environment steps until death or flag
+    lengths: NDArray[np.int64]  # environment steps until death, flag or standstill
 
 
 class Trials:
@@ -46,7 +49,7 @@ class Trials:
         for moment in range(plans.shape[1]):
             step = self.env.step(actions[:, moment])
             gains += np.where(over, 0, self.env.book[:, rules.STEP_PROGRESS])
-            ends = step.terminated & ~over
+            ends = (step.terminated | (self.env.book[:, rules.STALLED] >= STALLED)) & ~over
             clears |= ends & step.clears
             lengths[ends] = moment + 1
             over |= ends
@@ -54,6 +57,13 @@ class Trials:
                 break
         tried = slice(len(plans))
         return Outcome((~over | clears)[tried], clears[tried], gains[tried], lengths[tried])
+
+    def states_after(
+        self, starts: Sequence[LaneState], actions: NDArray[np.int64]
+    ) -> tuple[NDArray[np.bool_], list[LaneState]]:
+        """Whether Mario survives actions [steps] from each start, bool [starts], and the states to which they lead."""
+        alive = self.run(starts, np.tile(actions, (len(starts), 1))).alive
+        return alive, [self.env.lane_state(lane) for lane in range(len(starts))]
 
     def close(self) -> None:
         self.env.close()

@@ -18,28 +18,31 @@ from engine.search.way_cache import WayCache
 def way_to_flag(
     stage: str, task: MarioTask, search: PlanSearch, *, rom: Path | None, stopped: Callable[[], bool]
 ) -> Way | None:
-    """A way from a start of a stage to its flag; None if the search was stopped.
+    """A way to the flag from as many starts of a stage as possible; None if the search was stopped.
 
     Args:
         stage: one of `STAGES`.
-        task: actions, frame skip and no-ops of the starts, the middle one of which is taken.
-        search: takes seconds to a minute, if the cache has no way.
+        task: actions, frame skip and no-ops of the starts.
+        search: takes half a minute to several minutes, if the cache has no way.
         rom: cartridge file; None for the one in gym-super-mario-bros.
         stopped: asked several times a second.
 
     Raises `UserError` if there seems to be none.
     """
     starts = list(_starts(dataclasses.replace(task, stage=stage), rom).values())
-    start = starts[len(starts) // 2]
     cache = WayCache(stage, task, search.seed)
     known = cache.load()
-    way = None if known is None else search.way_of(known, start)
+    way = None if known is None else search.way_of(known, starts)
+    if way is not None:
+        return way
+    way = search.find_way(stage, starts[len(starts) // 2], stopped)
+    if way is not None:
+        way = search.way_of(search.shared(way, starts, stopped), starts)
+    if stopped():
+        return None
     if way is None:
-        way = search.find_way(stage, start, stopped)
-        if way is None and not stopped():
-            raise UserError(f"{stage}: the search found no way to the flag")
-        if way is not None:
-            cache.save(way.actions)
+        raise UserError(f"{stage}: the search found no way to the flag")
+    cache.save(way.actions)
     return way
 
 

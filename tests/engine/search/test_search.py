@@ -48,7 +48,7 @@ def test_a_way_knows_where_it_comes_closest() -> None:
 
 def test_what_leads_to_no_flag_is_no_way() -> None:
     search = PlanSearch(TASK, seed=0, threads=1)
-    assert search.way_of(np.full(2 * INTO_GOOMBA, RIGHT_B), first_state()) is None
+    assert search.way_of(np.full(2 * INTO_GOOMBA, RIGHT_B), [first_state()]) is None
     search.close()
 
 
@@ -96,6 +96,22 @@ def assert_ways(task: MarioTask, *, at_least: int, monkeypatch: pytest.MonkeyPat
     again = ways_to_flag(task.stage, task, search, rom=None, stopped=lambda: False)
     search.close()
     assert {start: way.tolist() for start, way in again.items()} == {start: way.tolist() for start, way in ways.items()}
+
+
+def test_a_shared_way_clears_from_starts_from_which_the_first_one_did_not() -> None:
+    """In 6-4 fire bars are elsewhere at each start."""
+    task = MarioTask(stage="6-4", noop_max=5)
+    env = MarioLanes(task, task.starts)
+    env.spread_starts()
+    env.reset()
+    starts = [env.lane_state(lane) for lane in range(env.lanes)]
+    search = PlanSearch(task, seed=0, threads=2)
+    way = search.find_way("6-4", starts[3])
+    assert way is not None and clears(task, starts[3], way.actions)
+    shared = search.shared(way, starts)
+    search.close()
+    before, after = (sum(clears(task, start, actions) for start in starts) for actions in (way.actions, shared))
+    assert before <= after and (before == task.starts or after > before)
 
 
 def test_a_search_stops_when_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
