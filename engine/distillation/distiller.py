@@ -170,24 +170,23 @@ class Distiller:
         self._agreement += 0.02 * (float(agreement) - self._agreement)
         while self._credit >= BATCH_SIZE:
             self._credit -= BATCH_SIZE
-            loss = self._update()
-            self._loss += (loss - self._loss) / min(self.student.updates, 100)
+            fit = self.student.update(*self._sample())
+            self._loss += (fit.loss - self._loss) / min(self.student.updates, 100)
         for task in self.tasks:
             task.finish()
         self.env_steps += self._lanes
         if all(task.replay.size > BATCH_SIZE for task in self.tasks):
             self._credit += sum(task.replay_ratio * task.lanes for task in self.tasks)
 
-    def _update(self) -> float:
-        """Learn from states of randomly drawn tasks. Returns the mean loss."""
-        counts = np.bincount(self._random.integers(0, len(self.tasks), BATCH_SIZE), minlength=len(self.tasks)).tolist()
-        replays = [(task.replay, count) for task, count in zip(self.tasks, counts, strict=True) if count]
-        drawn = [replay.sample(count, self._random) for replay, count in replays]
-        fit = self.student.update(*(np.concatenate(parts) for parts in zip(*drawn, strict=True)))
-        borders = np.cumsum([count for _, count in replays])[:-1]
-        for (replay, _), losses in zip(replays, np.split(fit.losses, borders), strict=True):
-            replay.update(losses)
-        return float(fit.losses.mean())
+    def _sample(self) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
+        """Observations [batch, stack, *frame_shape] and labels [batch, actions] of randomly drawn tasks."""
+        counts = np.bincount(self._random.integers(0, len(self.tasks), BATCH_SIZE), minlength=len(self.tasks))
+        drawn = [
+            task.replay.sample(int(count), self._random)
+            for task, count in zip(self.tasks, counts, strict=True)
+            if count
+        ]
+        return np.concatenate([obs for obs, _ in drawn]), np.concatenate([labels for _, labels in drawn])
 
     def _evaluate(
         self, act: Act, episodes: int, best: tuple[float, ...]

@@ -1,24 +1,16 @@
-"""Replay of the states that the student has visited, with the teachers' Q-values as labels.
-
-States with a large loss are drawn more often, without importance weights: nearly all states are easy, and whether a
-stage is cleared depends on a few that are not.
-"""
+"""Replay of the states that the student has visited, with the teachers' Q-values as labels."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.buffers.replay import PrioritizedReplayBuffer
-from engine.buffers.sampling import Sample
+from engine.buffers.replay import ReplayBuffer
 from engine.envs.vec_env import PlayedStep, Spec
-
-_ALPHA = 0.6
-"""Exponent of the loss; 0 draws all states with the same probability."""
 
 
 class LabelledReplay:
-    """Every frame is stored once; see `PrioritizedReplayBuffer`.
+    """States are drawn uniformly. Every frame is stored once; see `ReplayBuffer`.
 
     Args:
         lanes: number of lanes that step together.
@@ -27,10 +19,7 @@ class LabelledReplay:
     """
 
     def __init__(self, lanes: int, capacity: int, spec: Spec) -> None:
-        self._replay = PrioritizedReplayBuffer(
-            lanes, capacity, spec.frame_shape, alpha=_ALPHA, stack=spec.stack, reuse_batches=True
-        )
-        self._drawn: Sample | None = None
+        self._replay = ReplayBuffer(lanes, capacity, spec.frame_shape, stack=spec.stack, reuse_batches=True)
         self._lane_storages = [self._replay.storage.part(lane, 1) for lane in range(lanes)]
         self._labels = np.empty((lanes, capacity, spec.actions), np.float32)
 
@@ -59,11 +48,5 @@ class LabelledReplay:
 
     def sample(self, size: int, random: np.random.Generator) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
         """Observations uint8 [size, stack, *frame_shape], valid until the next call, and labels [size, actions]."""
-        batch, self._drawn = self._replay.sample(size, random)
-        lanes, entries = self._drawn.lanes, self._drawn.entries
-        return batch.obs, self._labels[lanes, entries % self._replay.storage.capacity]
-
-    def update(self, losses: NDArray[np.float32]) -> None:
-        """Tell the losses [size] of the states that were drawn last."""
-        assert self._drawn is not None
-        self._replay.update_priorities(self._drawn, losses)
+        batch, sample = self._replay.sample(size, random)
+        return batch.obs, self._labels[sample.lanes, sample.entries % self._replay.storage.capacity]

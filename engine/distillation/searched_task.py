@@ -33,7 +33,7 @@ from engine.search.plan_search import PlanSearch, Way
 from engine.search.trials import STALLED
 from engine.search.ways import way_to_flag
 
-REPLAY_RATIO = 32.0
+REPLAY_RATIO = 24.0
 """States learned per environment step. Steps are dear here, because of the search."""
 _MARGIN = 0.5
 """By how much the Q-value of the action to learn exceeds that of the others. With the loss's temperature it is chosen
@@ -144,11 +144,12 @@ class SearchedTask:
         self._lanes = [self._new_game(lane) for lane in range(self.lanes)]
 
     def begin(self, student: Student, led: int) -> float:
-        """Begin a step in the background. Episodes that begin in the first `led` lanes follow the search.
+        """Begin a step in the background. Episodes that begin in the first `led` lanes follow the search, those in half
+        of the lanes always: the replay must not forget the way.
 
         Returns the share of lanes in which the student prefers the action that is carried out.
         """
-        self._led = led
+        self._led = max(led, self.lanes // 2)
         obs = self._stack.obs
         q_values = student.q_values(obs).numpy()
         greedy = q_values.argmax(1)

@@ -31,7 +31,7 @@ _AVERAGE_RATE, _RECENT = 0.001, 10
 class Fit:
     """How well the student fits its teachers in a batch."""
 
-    losses: NDArray[np.float32]  # [batch]
+    loss: float
     agreement: float
     """Share of states in which both prefer the same action."""
 
@@ -84,21 +84,19 @@ class Student:
         rate = max(_AVERAGE_RATE, _RECENT / (_RECENT + self.updates))
         with torch.no_grad():
             torch._foreach_lerp_(list(self.average.parameters()), self._parameters, rate)
-        return Fit(np.concatenate(losses), sum(agreements))
+        return Fit(sum(losses), sum(agreements))
 
     def _part(
         self, obs: NDArray[np.uint8], labels: NDArray[np.float32], part: slice
-    ) -> tuple[list[Tensor], NDArray[np.float32], float]:
-        """What a part of a batch contributes to the gradients of the mean loss, its losses [part], and what it
-        contributes to the mean agreement."""
+    ) -> tuple[list[Tensor], float, float]:
+        """What a part of a batch contributes to the gradients, the mean loss and the mean agreement."""
         wanted = torch.from_numpy(labels[part])
         with self._autocast():
             q: Tensor = self.network(cheap_to_train_on(torch.from_numpy(obs[part]), self._dtype))
         share = len(wanted) / len(obs)
-        losses = distillation_losses(q, wanted)
+        loss = share * distillation_loss(q, wanted)
         agreement = share * float((q.argmax(1) == wanted.argmax(1)).float().mean())
-        gradients = torch.autograd.grad(share * losses.mean(), self._parameters)
-        return list(gradients), losses.detach().numpy(), agreement
+        return list(torch.autograd.grad(loss, self._parameters)), float(loss.detach()), agreement
 
     def close(self) -> None:
         self._pool.shutdown()
@@ -107,8 +105,8 @@ class Student:
         return torch.autocast("cpu", self._dtype, enabled=self._dtype != torch.float32, cache_enabled=False)
 
 
-def distillation_losses(q: Tensor, wanted: Tensor) -> Tensor:
-    """The losses [batch] of Q-values [batch, actions] against those of the teachers; see `Student`."""
+def distillation_loss(q: Tensor, wanted: Tensor) -> Tensor:
+    """The mean loss of Q-values [batch, actions] against those of the teachers; see `Student`."""
     ours, theirs = (F.log_softmax(each / TEMPERATURE, 1) for each in (q, wanted))
-    divergence = F.kl_div(ours, theirs, reduction="none", log_target=True).sum(1)
-    return divergence + _VALUE_WEIGHT * F.smooth_l1_loss(q, wanted, reduction="none").mean(1)
+    divergence = F.kl_div(ours, theirs, reduction="batchmean", log_target=True)
+    return divergence + _VALUE_WEIGHT * F.smooth_l1_loss(q, wanted)

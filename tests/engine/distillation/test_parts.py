@@ -11,7 +11,7 @@ import torch
 
 from engine.agents import DuelingQNetwork
 from engine.distillation.replay import LabelledReplay
-from engine.distillation.student import TEMPERATURE, Student, distillation_losses
+from engine.distillation.student import TEMPERATURE, Student, distillation_loss
 from engine.distillation.teachers import describe_student, load_teachers
 from engine.envs.boards.snake import SnakeLanes
 from engine.envs.factory import boards_of_policy
@@ -123,10 +123,8 @@ def test_the_loss_is_the_divergence_of_the_teachers_choice() -> None:
         (student - teacher).abs() < 1, (student - teacher).abs() - 0.5
     )
     expected = (p * np.log(p / q)).sum() + float(value.mean())
-    assert float(distillation_losses(student, teacher)) == pytest.approx(expected, rel=1e-4)
-    assert float(distillation_losses(teacher + 1, teacher)) == pytest.approx(
-        0.05 * 0.5
-    )  # another value, the same choice
+    assert float(distillation_loss(student, teacher)) == pytest.approx(expected, rel=1e-4)
+    assert float(distillation_loss(teacher + 1, teacher)) == pytest.approx(0.05 * 0.5)  # another value, the same choice
 
 
 def test_a_batch_that_is_split_between_threads_teaches_the_same(one_thread: None) -> None:
@@ -138,7 +136,7 @@ def test_a_batch_that_is_split_between_threads_teaches_the_same(one_thread: None
     for _ in range(5):
         obs, labels = random.integers(0, 256, (17, 1, 9, 9), np.uint8), random.normal(size=(17, 3)).astype(np.float32)
         whole, split = (student.update(obs, labels) for student in students)
-        np.testing.assert_allclose(split.losses, whole.losses, rtol=1e-3)
+        assert split.loss == pytest.approx(whole.loss, rel=1e-4)
         assert split.agreement == pytest.approx(whole.agreement)
     for one, other in zip(*(student.network.parameters() for student in students), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-5)
@@ -151,7 +149,7 @@ def test_a_student_learns_its_labels_and_its_average_follows(one_thread: None) -
     obs, labels = random.integers(0, 256, (64, 1, 9, 9), np.uint8), random.normal(size=(64, 3)).astype(np.float32)
     fits = [student.update(obs, labels) for _ in range(300)]
     assert fits[0].agreement < 0.6 < 0.95 < fits[-1].agreement
-    assert fits[-1].losses.mean() < fits[0].losses.mean() / 10
+    assert fits[-1].loss < fits[0].loss / 10
     with torch.no_grad():
-        average = distillation_losses(student.average(torch.from_numpy(obs)), torch.from_numpy(labels)).mean()
-    assert fits[-1].losses.mean() < float(average) < fits[0].losses.mean()
+        average = distillation_loss(student.average(torch.from_numpy(obs)), torch.from_numpy(labels))
+    assert fits[-1].loss < float(average) < fits[0].loss
