@@ -32,7 +32,7 @@ from engine.runners.learner import Learner
 from engine.runners.learner_state import read_extra
 from engine.runners.replay_factory import device_of_boards
 from engine.runners.shared_state import HEARTBEAT_S, SharedState
-from engine.runtime.jit import is_cold
+from engine.runtime.code_cache import is_cold
 from engine.runtime.stopwatch import stopwatch
 from engine.runtime.threads import ThreadBudget, keep_freed_memory, thread_budget
 

@@ -65,7 +65,7 @@ class NesPyEmulator:
         spans = view.spans()
 
         def draw(lane: int) -> None:
-            reduce_rgb(self._consoles[lane].screen, *spans, out[lane].reshape(-1))
+            reduce_rgb(np.ascontiguousarray(self._consoles[lane].screen), *spans, out[lane].reshape(-1))
 
         self._each(draw, active)
 
