@@ -172,7 +172,7 @@ def budget(config: RunConfig, processes: int) -> ThreadBudget:
 def lanes_of_member(config: RunConfig, index: int, *, seed: int, threads: int, log: LogLine) -> Lanes:
     """The lanes of one process that also learns; board games run on the device that learns."""
     if index == 0 and is_cold():
-        log("compiling; only the first start on a machine does this, about 12 s")
+        log("compiling; only the first start on a machine does this, about 4 s")
     device = device_of_boards(config, resolve_device(config.device))
     return make_lanes(config, config.parallel_envs, threads=threads, seed=seed, device=device)
 

@@ -148,8 +148,8 @@ class _Compiled:
         with self._lock:
             if self._engine is None:
                 function = self._function
-                source = Path(function.__code__.co_filename).read_bytes()  # maybe not one of ours
-                key = f"{function.__qualname__}({self._signature}) {hashlib.sha256(source).hexdigest()}"
+                source = hashlib.sha256(Path(function.__code__.co_filename).read_bytes())  # maybe not one of ours
+                key = f"{function.__qualname__}({self._signature}) {source.hexdigest()} {_NumPyArray.shape.offset}"
                 self._engine = load(function.__name__.strip("_"), key, self._write, optimise=True)
         return int(self._engine.get_function_address(_ENTRY))
 

@@ -602,6 +602,8 @@ class Writer:
     # Calls
 
     def _call(self, node: ast.Call) -> Value | None:
+        if node.keywords:
+            raise self._error(node, "arguments with names")
         function = self._static(node.func)
         if function is _DYNAMIC:
             return self._call_local(node)
@@ -613,7 +615,7 @@ class Writer:
             name = f"@llvm.s{function.__name__}.i64"
             return Number(functools.reduce(lambda a, b: self.value(f"call i64 {name}(i64 {a}, i64 {b})"), numbers))
         values = self._values_of(node.args)
-        if function in (np.int64, np.uint64, int):
+        if function in (np.int64, int):
             return self._truncated(node, *values)
         if isinstance(function, Intrinsic):
             return function.write(self, *values)

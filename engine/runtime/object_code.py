@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
+import llvmlite
 from llvmlite import binding
 
 from engine.runtime.code_cache import code_cache, sources_digest
@@ -23,19 +24,19 @@ def load(name: str, key: str, write: Callable[[], str], *, optimise: bool) -> bi
     """
     binding.initialize_native_target()
     binding.initialize_native_asmprinter()
-    options = {"cpu": binding.get_host_cpu_name(), "features": _host_features()} if optimise else {}
+    options = _this_processor() if optimise else {}
     target = binding.Target.from_default_triple()
     machine = target.create_target_machine(opt=3 if optimise else 0, jit=True, **options)
     engine = binding.create_mcjit_compiler(binding.parse_assembly(""), machine)
-    words = f"{sources_digest()} {machine.triple} {sorted(options.items())} {key}"
+    words = f"{sources_digest()} {llvmlite.__version__} {machine.triple} {sorted(options.items())} {key}"
     path = code_cache() / f"{name}-{hashlib.sha256(words.encode()).hexdigest()[:32]}.o"
     engine.add_object_file(binding.ObjectFileRef.from_data(_stored(path) or _compile(path, write(), machine, optimise)))
     engine.finalize_object()
     return engine
 
 
-def _host_features() -> str:
-    return str(binding.get_host_cpu_features().flatten())
+def _this_processor() -> dict[str, str]:
+    return {"cpu": binding.get_host_cpu_name(), "features": binding.get_host_cpu_features().flatten()}
 
 
 def _stored(path: Path) -> bytes:

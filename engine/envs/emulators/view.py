@@ -119,10 +119,10 @@ def reduce_screen(light: Any, rows: Any, columns: Any, out: Any) -> None:
 
 @kernel("uint8[3], int64[2], int64[2], uint8[1]")
 def reduce_rgb(rgb: Any, rows: Any, columns: Any, out: Any) -> None:
-    """`reduce_screen` from RGB, uint8 [240, 256, 3]; nes-py's colours are multiples of 4."""
+    """`reduce_screen` from RGB, uint8 [3, 240, 256]; nes-py's colours are multiples of 4."""
     light = np.empty(240 * 256, np.uint16)
     for y in range(240):
         for x in range(256):
-            red, green, blue = np.int64(rgb[y, x, 0]), np.int64(rgb[y, x, 1]), np.int64(rgb[y, x, 2])
+            red, green, blue = rgb[0, y, x], rgb[1, y, x], rgb[2, y, x]
             light[y * 256 + x] = (299 * red + 587 * green + 114 * blue) // 4
     reduce_screen(light, rows, columns, out)

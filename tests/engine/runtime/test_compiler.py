@@ -236,6 +236,10 @@ def _with_not_in(a, b):  # type: ignore[no-untyped-def]
     return a not in (b, 1)
 
 
+def _with_a_keyword(a, b):  # type: ignore[no-untyped-def]
+    return min(a, b, key=abs)
+
+
 def _with_an_unknown_loop(a, b):  # type: ignore[no-untyped-def]
     for _ in (a, b):
         a += 1
@@ -259,6 +263,7 @@ def _with_a_default(b):  # type: ignore[no-untyped-def]
     ("function", "reason"),
     [
         (_with_a_list, "this expression: [a, b]"),
+        (_with_a_keyword, "arguments with names: min(a, b, key=abs)"),
         (_with_not_in, "this comparison: a not in (b, 1)"),
         (_with_an_unknown_loop, "this statement: for _ in (a, b)"),
         (_with_two_kinds, "values of two kinds with the name a: a"),
