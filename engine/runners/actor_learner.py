@@ -32,7 +32,7 @@ from engine.runners.learner import Learner
 from engine.runners.learner_state import read_extra
 from engine.runners.replay_factory import device_of_boards
 from engine.runners.shared_state import HEARTBEAT_S, SharedState
-from engine.runtime.jit import is_cold
+from engine.runtime.code_cache import is_cold
 from engine.runtime.stopwatch import stopwatch
 from engine.runtime.threads import ThreadBudget, keep_freed_memory, thread_budget
 
@@ -172,7 +172,7 @@ def budget(config: RunConfig, processes: int) -> ThreadBudget:
 def lanes_of_member(config: RunConfig, index: int, *, seed: int, threads: int, log: LogLine) -> Lanes:
     """The lanes of one process that also learns; board games run on the device that learns."""
     if index == 0 and is_cold():
-        log("compiling; only the first start on a machine does this, about 12 s")
+        log("compiling; only the first start on a machine does this, about 4 s")
     device = device_of_boards(config, resolve_device(config.device))
     return make_lanes(config, config.parallel_envs, threads=threads, seed=seed, device=device)
 

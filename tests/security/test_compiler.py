@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.runtime.jit import user_cache
+from engine.runtime.code_cache import user_cache
 
 # PyYAML need not be installed for the test: numba asks it to parse the file, and this one can.
 _SHOW_SETTINGS = """

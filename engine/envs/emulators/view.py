@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.runtime.jit import helper, kernel
+from engine.runtime.compiler import helper, kernel
 
 
 @dataclass(frozen=True)
@@ -66,8 +66,8 @@ learn faster with it, and updates are cheaper. `84x84`: the whole screen, as in 
 @helper
 def _total(weights: Any) -> Any:
     total = 0
-    for weight in weights:
-        total += weight
+    for i in range(weights.size):
+        total += weights[i]
     return total
 
 
@@ -85,21 +85,18 @@ def _sum_lines(light: Any, span: Any, sums: Any) -> None:
 
 @helper
 def _sum_columns(sums: Any, spans: Any, totals: Any) -> None:
-    """Write the weighted sum of each span's columns to `totals`. Unsigned indices avoid checks for negative ones."""
+    """Write the weighted sum of each span's columns to `totals`."""
     for j in range(totals.size):
         totals[j] = 0
     for i in range(1, spans.shape[1], 4):
         for j in range(totals.size):
-            x, weights = np.uint64(spans[j, 0] + i - 1), spans[j, i:]
+            x, weights = spans[j, 0] + i - 1, spans[j, i:]
             totals[j] += (
-                weights[0] * sums[x]
-                + weights[1] * sums[x + np.uint64(1)]
-                + weights[2] * sums[x + np.uint64(2)]
-                + weights[3] * sums[x + np.uint64(3)]
+                weights[0] * sums[x] + weights[1] * sums[x + 1] + weights[2] * sums[x + 2] + weights[3] * sums[x + 3]
             )
 
 
-@kernel
+@kernel("uint16[1], int64[2], int64[2], uint8[1]")
 def reduce_screen(light: Any, rows: Any, columns: Any, out: Any) -> None:
     """Write the area means of a screen to `out`; halves are rounded up. Lines are summed first, then columns.
 
@@ -120,12 +117,12 @@ def reduce_screen(light: Any, rows: Any, columns: Any, out: Any) -> None:
             line[j] = np.int64((totals[j] + shift) * scale)
 
 
-@kernel
+@kernel("uint8[3], int64[2], int64[2], uint8[1]")
 def reduce_rgb(rgb: Any, rows: Any, columns: Any, out: Any) -> None:
-    """`reduce_screen` from RGB, uint8 [240, 256, 3] in any memory order; nes-py's colours are multiples of 4."""
+    """`reduce_screen` from RGB, uint8 [3, 240, 256]; nes-py's colours are multiples of 4."""
     light = np.empty(240 * 256, np.uint16)
     for y in range(240):
         for x in range(256):
-            red, green, blue = np.int64(rgb[y, x, 0]), np.int64(rgb[y, x, 1]), np.int64(rgb[y, x, 2])
+            red, green, blue = rgb[0, y, x], rgb[1, y, x], rgb[2, y, x]
             light[y * 256 + x] = (299 * red + 587 * green + 114 * blue) // 4
     reduce_screen(light, rows, columns, out)

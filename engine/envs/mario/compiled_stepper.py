@@ -19,6 +19,7 @@ from engine.envs.emulators.nes import (
     DRAW_LIGHT,
     DRAW_NOTHING,
     MEMORY_BYTES,
+    ROM,
     STATE_WORDS,
     NesBatch,
     draw_rows,
@@ -30,7 +31,7 @@ from engine.envs.mario import rules
 from engine.envs.mario.reference_stepper import all_starts, sticky_threshold
 from engine.envs.mario.stepper import Outcome
 from engine.envs.mario.task import MarioTask
-from engine.runtime.jit import helper, kernel
+from engine.runtime.compiler import helper, kernel
 from engine.runtime.stopwatch import stopwatch
 
 # Indices of the kernel's options in one int64 array
@@ -223,7 +224,11 @@ def _skip_scenes(
     return rules.MAX_SCENE_FRAMES
 
 
-@kernel
+@kernel(
+    "int64, int64, int64, int64, uint8[1], uint8[1], int64[2], int64[2], uint8[2], int64[2], uint8[2], uint8[2], "
+    f"uint8[2], int64[2], int64[2], int64[2], int64[1], {ROM}, int64[2], uint8[2], int64[2], "
+    "(int64[2], int64[2]), (uint16[1], int64[1], uint8[1])"
+)
 def play_lanes(
     first: Any, last: Any, only_begin: Any, frame_address: Any, buttons: Any, held_buttons: Any, books: Any,
     states: Any, memories: Any, last_states: Any, last_memories: Any, frames: Any, final_frames: Any, ended: Any,

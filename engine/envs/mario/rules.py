@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.runtime.jit import helper, kernel
+from engine.runtime.compiler import helper, kernel
 
 WORLD, STAGE, AREA = 0x075F, 0x075C, 0x0760
 PLAYER_STATE, AREA_TIMER, PRELEVEL_TIMER, CLOCK = 0x000E, 0x06DE, 0x07A0, 0x07F8
@@ -116,7 +116,7 @@ def stands(memories: NDArray[np.uint8]) -> NDArray[np.bool_]:
     return safe
 
 
-@kernel
+@kernel("uint8[1]")
 def clock(memory: Any) -> int:
     """The time left on the game's clock, from a lane's RAM, uint8 [2048]."""
     return int(_clock(memory))
@@ -135,29 +135,28 @@ def _mixed(value: Any, word: Any) -> Any:
     return value
 
 
-@kernel
+@kernel("int64, int64")
 def stream(seed: int, lane: int) -> int:
     """The stream of random numbers of a lane for a seed. Only the low 32 bits of both count."""
     return int(_mixed(_mixed(0x9E3779B9, seed), lane))
 
 
-@kernel
+@kernel("int64, int64")
 def draw(stream: int, count: int) -> int:
     """The `count`-th 32-bit random number of a stream. Counter-based: the counter is the only state."""
     return int(_mixed(stream, count))
 
 
-@kernel
+@kernel("uint8[1], int64[1]")
 def begin_episode(memory: Any, book: Any) -> None:
     """Initialise `book` for a new episode, from the RAM at its first frame."""
-    for column in (BEST_X, FURTHEST, LAST_X):
-        book[column] = _x(memory)
+    book[BEST_X] = book[FURTHEST] = book[LAST_X] = _x(memory)
     book[LAST_CLOCK] = _clock(memory)
     book[RETURN] = book[LENGTH] = book[STALLED] = book[BUTTONS] = book[_AREAS_LEFT] = 0
     book[_ATTEMPT], book[_AREA] = _attempt(memory), _area(memory)
 
 
-@kernel
+@kernel("int64[1]")
 def begin_step(book: Any) -> None:
     """Reset the counters of `book` that count within a step."""
     book[STEP_CLASSIC] = book[STEP_PROGRESS] = book[DONE] = book[CLEARED] = book[PHASE] = book[FRAMES] = 0
@@ -179,7 +178,7 @@ def _change_place(memory: Any, book: Any, x: Any) -> None:
             book[BEST_X] = max(book[BEST_X], book[_BESTS + slot])
 
 
-@kernel
+@kernel("uint8[1], int64[1], int64, int64")
 def observe(memory: Any, book: Any, whole_game: bool, ends_at_loops: bool) -> None:
     """Add one frame to `book`: reward, progress, end of the episode. `ends_at_loops`: a maze that moves Mario back ends
     it like death."""
@@ -212,14 +211,14 @@ def observe(memory: Any, book: Any, whole_game: bool, ends_at_loops: bool) -> No
         book[DONE] = lost or cleared
 
 
-@kernel
+@kernel("int64[1]")
 def finish_step(book: Any) -> None:
     """Add the finished step to the counters of the episode."""
     book[RETURN] += book[STEP_CLASSIC]
     book[LENGTH] += 1
 
 
-@kernel
+@kernel("uint8[1], int64[1]")
 def read_info(memory: Any, info: Any) -> None:
     """Write the info of gym-super-mario-bros as numbers to `info`, int64 [10]; see INFO_NAMES."""
     info[COINS] = _number(memory, _COINS, 2)
@@ -240,7 +239,7 @@ MAX_SCENE_FRAMES = 5000
 world takes about 1,000; another cartridge, or a manipulated state, might never return control."""
 
 
-@kernel
+@kernel("uint8[1], int64[1], int64")
 def next_scene(memory: Any, book: Any, whole_game: bool) -> int:
     """What to do next until the player has control again: a sum of RUN_FRAME and POKE_... bits; 0 when done.
 

@@ -1,4 +1,4 @@
-"""A batched NES (NROM cartridges, no sound) compiled by numba, byte-identical to nes-py 8.2.1."""
+"""A batched NES (NROM cartridges, no sound) compiled to machine code, byte-identical to nes-py 8.2.1."""
 
 from engine.envs.emulators.cartridge import Cartridge, CartridgeError, load_cartridge
 from engine.envs.emulators.nes.console import NesBatch
@@ -9,6 +9,7 @@ from engine.envs.emulators.nes.layout import (
     DRAW_LIGHT,
     DRAW_NOTHING,
     MEMORY_BYTES,
+    ROM,
     STATE_WORDS,
     draw_rows,
 )
@@ -18,6 +19,7 @@ __all__ = [
     "DRAW_LIGHT",
     "DRAW_NOTHING",
     "MEMORY_BYTES",
+    "ROM",
     "STATE_WORDS",
     "Cartridge",
     "CartridgeError",

@@ -17,7 +17,7 @@ from engine.envs.emulators.nes.layout import (
     STROBE,
 )
 from engine.envs.emulators.nes.ppu import advance, read_register, write_register
-from engine.runtime.jit import helper
+from engine.runtime.compiler import helper
 
 
 @helper
@@ -40,7 +40,7 @@ def access_io(state, memory, canvas, program, tiles, masks, address, write, valu
     """An access of the CPU to `address` 0x2000..0x7FFF. Unconnected addresses read as 0.
 
     Returns the byte read; for a `write` of `value`, the number of cycles for which the CPU is halted. Reading and
-    writing share a function because every caller of `advance` costs half a second of compile time.
+    writing share a function because LLVM may copy `advance` into every caller.
     """
     if address < 0x4000 or (address == 0x4014 and write):
         advance(state, memory, canvas, tiles, masks, 3 * cycle, draw)

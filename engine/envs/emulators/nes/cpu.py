@@ -96,6 +96,7 @@ from engine.envs.emulators.nes.layout import (
     NMI_PENDING,
     PC,
     PICTURE,
+    ROM,
     SP,
     SPRITE_ZERO_HIT,
     STATUS,
@@ -103,12 +104,10 @@ from engine.envs.emulators.nes.layout import (
 from engine.envs.emulators.nes.layout import A as REGISTER_A
 from engine.envs.emulators.nes.layout import X as REGISTER_X
 from engine.envs.emulators.nes.layout import Y as REGISTER_Y
+from engine.envs.emulators.nes.machine_code import call_machine_code
 from engine.envs.emulators.nes.ppu import advance, hit_stable_until, next_nmi_cycle
 from engine.envs.emulators.nes.translator import REGISTERS
-from engine.runtime.intrinsics import call_address, function_at
-from engine.runtime.jit import helper, routine
-
-pack_word = helper(pack)
+from engine.runtime.compiler import helper, routine, routine_at
 
 NEGATIVE, OVERFLOW, DECIMAL, INTERRUPT, ZERO, CARRY = 0x01, 0x02, 0x10, 0x20, 0x40, 0x80
 OTHER_STATUS = 0x3C  # the bits without a variable of their own
@@ -130,7 +129,7 @@ def fetch(memory, program, words, pc):
     opcode = peek(memory, program, pc)
     low = peek(memory, program, (pc + 1) & 0xFFFF)
     high = peek(memory, program, (pc + 2) & 0xFFFF)
-    return pack_word(np.int64(words[opcode]), pc, low, high)
+    return pack(np.int64(words[opcode]), pc, low, high)
 
 
 @helper
@@ -152,11 +151,8 @@ def skipped_by_poll(state, while_set, word, cycle, limit):
     return max(iterations - 1, 0) * length
 
 
-_SIGNATURE = (
-    "void(int64[::1], uint8[::1], uint16[::1],"
-    " Tuple((uint8[::1], int32[::1], int32[::1], uint8[::1], int64[:, ::1], int64)), int64, int64)"
-)
-frame_function = function_at(_SIGNATURE)
+_SIGNATURE = f"int64[1], uint8[1], uint16[1], {ROM}, int64, int64"
+frame_function = routine_at(_SIGNATURE)
 """In kernels, `run_frame` from its address."""
 
 
@@ -215,7 +211,7 @@ def run_frame(state, memory, canvas, rom, buttons, draw):
             registers[translator.CARRY] = carry
             registers[translator.CYCLE] = cycle
             registers[translator.PC] = pc
-            call_address(machine_code, (memory, program, registers), limit)
+            call_machine_code(machine_code, memory, program, registers, limit)
             a = registers[translator.A]
             x = registers[translator.X]
             y = registers[translator.Y]

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from engine.envs.emulators.cartridge import Cartridge
 from engine.envs.emulators.nes.cpu import frame_function
 from engine.envs.emulators.nes.decode import MACHINE_CODE, decode_program, opcode_words
-from engine.envs.emulators.nes.layout import DRAW_NOTHING, MEMORY_BYTES, PICTURE, STATE_WORDS
+from engine.envs.emulators.nes.layout import DRAW_NOTHING, MEMORY_BYTES, PICTURE, ROM, STATE_WORDS
 from engine.envs.emulators.nes.machine_code import machine_code_of
 from engine.envs.emulators.nes.picture import tile_masks
-from engine.runtime.jit import helper, kernel
+from engine.runtime.compiler import helper, kernel
 
 Words: TypeAlias = NDArray[np.int64]
 Bytes: TypeAlias = NDArray[np.uint8]
@@ -46,7 +46,9 @@ def remember(state, memory, last_state, last_memory):
         last_memory[i] = memory[i]
 
 
-@kernel
+@kernel(
+    f"int64, int64, int64, int64[2], uint8[2], int64[2], uint8[2], uint16[1], {ROM}, uint8[1], int64, bool[1], int64"
+)
 def run_lanes(
     first: int,
     last: int,

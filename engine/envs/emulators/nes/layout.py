@@ -80,6 +80,9 @@ def draw_rows(kind: int, top: int, bottom: int) -> int:
     return kind | top << 8 | bottom << 16
 
 
+ROM = "(uint8[1], int32[1], int32[1], uint8[1], int64[2], int64)"
+"""The types of a cartridge's data (`make_rom`), for the signatures of kernels."""
+
 LINE_DOTS = 341
 VISIBLE_END = 241 * LINE_DOTS
 NMI_POSITION = 242 * LINE_DOTS

@@ -1,29 +1,25 @@
 """Compiles a cartridge's program to machine code, which `run_frame` calls.
 
 LLVM compiles what translator.py writes with hardly any optimisation: that takes a second instead of six, and most of
-the gain is there. The result is kept in the cache folder of this user, as numba's is. It contains the game, so it is
-never distributed.
+the gain is there. The result is kept in the cache folder of this user. It contains the game, so it is never
+distributed.
 """
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import functools
 import hashlib
 from typing import NamedTuple
 
 import numpy as np
-from llvmlite import binding
 from numpy.typing import NDArray
 
 from engine.envs.emulators.nes.control_flow import PROGRAM_START, find_code
 from engine.envs.emulators.nes.decode import decode_program
 from engine.envs.emulators.nes.translator import NUMBERS, RUN, translate
-from engine.runtime.files import read_bounded, write_atomically
-from engine.runtime.jit import code_cache, sources_digest
-
-_MAX_BYTES = 64 << 20
+from engine.runtime.function_writer import Array, Intrinsic, Number, Writer
+from engine.runtime.object_code import load
 
 
 class MachineCode(NamedTuple):
@@ -44,29 +40,22 @@ def machine_code_of(program: NDArray[np.uint8]) -> MachineCode:
 
 @functools.cache
 def _machine_code(program: bytes) -> MachineCode:
-    binding.initialize_native_target()
-    binding.initialize_native_asmprinter()
-    machine = binding.Target.from_default_triple().create_target_machine(opt=0, jit=True)
-    engine = binding.create_mcjit_compiler(binding.parse_assembly(""), machine)
-    engine.add_object_file(binding.ObjectFileRef.from_data(_object_code(program, machine)))
-    engine.finalize_object()
+    engine = load("cartridge", hashlib.sha256(program).hexdigest(), lambda: _translated(program), optimise=False)
     numbers = ctypes.string_at(engine.get_global_value_address(NUMBERS), 2 * len(program))
     blocks = np.flatnonzero(np.frombuffer(numbers, np.uint16)) + PROGRAM_START
     return MachineCode(engine.get_function_address(RUN), blocks, engine)
 
 
-def _object_code(program: bytes, machine: binding.TargetMachine) -> bytes:
-    """The object file of a program, from the cache if it is there and undamaged."""
-    name = hashlib.sha256(f"{sources_digest()} {machine.triple} ".encode() + program).hexdigest()[:32]
-    path = code_cache() / f"cartridge-{name}.o"
-    with contextlib.suppress(OSError):
-        stored = read_bounded(path, _MAX_BYTES)
-        if hashlib.sha256(stored[32:]).digest() == stored[:32]:
-            return stored[32:]
+def _translated(program: bytes) -> str:
     array = np.frombuffer(program, np.uint8)
-    module = binding.parse_assembly(translate(find_code(array, decode_program(array))))
-    module.verify()
-    compiled: bytes = machine.emit_object(module)
-    with contextlib.suppress(OSError):  # a cache that can't be written costs a second at the next start
-        write_atomically(path, hashlib.sha256(compiled).digest() + compiled)
-    return compiled
+    return translate(find_code(array, decode_program(array)))
+
+
+def _call(writer: Writer, address: Number, memory: Array, program: Array, registers: Array, limit: Number) -> None:
+    pointers = ", ".join(f"ptr {array.address}" for array in (memory, program, registers))
+    function = writer.value(f"inttoptr i64 {address.name} to ptr")
+    writer.emit(f"call void {function}({pointers}, i64 {limit.name})")
+
+
+call_machine_code = Intrinsic(_call)
+"""In kernels, `call_machine_code(address, memory, program, registers, limit)`: call the function `run`."""

@@ -41,8 +41,7 @@ from engine.envs.emulators.nes.video import (
     sprite_row,
     sprite_row_address,
 )
-from engine.runtime.intrinsics import blend_words
-from engine.runtime.jit import helper
+from engine.runtime.compiler import helper
 
 # Pixel values, indexed by kind of drawing and NES colour. Brightness is in units of 4/1000, which is exact because
 # nes-py's colours are multiples of 4, and fits in 16 bits.
@@ -91,10 +90,14 @@ def draw_tiles(state, memory, words, masks, count, lines, draw):
         by_low = WORDS[draw, memory[colors + 1] & 0x3F] ^ backdrop
         by_high = WORDS[draw, memory[colors + 2] & 0x3F] ^ backdrop
         by_both = by_low ^ by_high ^ WORDS[draw, memory[colors + 3] & 0x3F] ^ backdrop
-        row_of_tile = 4 * (np.int64(memory[base + row + column]) * 8 + first)
+        row_of_tile = np.int64(memory[base + row + column]) * 8 + first
         for y in range(lines):
-            blend_words(
-                masks, row_of_tile + 4 * y, words, y * _LINE_WORDS + 2 * i, (backdrop, by_low, by_high, by_both)
+            source, target = 4 * (row_of_tile + y), y * _LINE_WORDS + 2 * i
+            low, low_2, high, high_2 = masks[source], masks[source + 1], masks[source + 2], masks[source + 3]
+            # both words are stored after all is read, so that LLVM computes them as one vector
+            words[target], words[target + 1] = (
+                backdrop ^ low & by_low ^ high & by_high ^ low & high & by_both,
+                backdrop ^ low_2 & by_low ^ high_2 & by_high ^ low_2 & high_2 & by_both,
             )
         if column == 31:
             column = 0

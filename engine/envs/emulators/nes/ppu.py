@@ -55,7 +55,7 @@ from engine.envs.emulators.nes.video import (
     sprite_row_address,
     write_video,
 )
-from engine.runtime.jit import helper
+from engine.runtime.compiler import helper
 
 
 @helper

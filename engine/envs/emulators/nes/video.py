@@ -17,7 +17,7 @@ from engine.envs.emulators.nes.layout import (
     TALL_SPRITES,
     VERTICAL_MIRRORING,
 )
-from engine.runtime.jit import helper
+from engine.runtime.compiler import helper
 
 # Bits of the video address that are reloaded for each line, and for each picture
 HORIZONTAL_BITS = 0x041F

@@ -1,12 +1,12 @@
 """`run_frame` called by another kernel, as in a task that reads RAM after every frame."""
 
 import numpy as np
-from numba import njit
 
 from engine.envs.emulators.nes import (
     CANVAS_SIZE,
     DRAW_LIGHT,
     DRAW_NOTHING,
+    ROM,
     NesBatch,
     draw_rows,
     frame_function,
@@ -14,12 +14,13 @@ from engine.envs.emulators.nes import (
     remember,
 )
 from engine.envs.emulators.view import VIEWS, reduce_screen
+from engine.runtime.compiler import kernel
 
 CLOCK = 0x09
 DRAWING = draw_rows(DRAW_LIGHT, VIEWS["50x60"].top, VIEWS["50x60"].bottom)
 
 
-@njit(nogil=True)
+@kernel(f"int64, int64[1], uint8[1], int64[1], uint8[1], uint16[1], {ROM}, int64, int64, uint8[1]")
 def watch(frame_address, state, memory, last_state, last_memory, canvas, rom, buttons, frames, seen):
     """Play a lane; `seen` (uint8 [frames]) takes the game's frame counter after every frame."""
     run_frame = frame_function(frame_address)

@@ -1,0 +1,90 @@
+"""The folder for compiled code: numba's kernels, the console's (compiler.py) and the cartridge's (object_code.py).
+
+It is set as numba's too, which reads `NUMBA_CACHE_DIR` once, when it is imported. A value set by the user is kept.
+
+Loading compiled code executes it, and numba unpickles the files in its cache, so only this user may be able to write
+there. The folder's name contains a digest of all sources that are compiled, or compile: after an upgrade no old code is
+left in use. Folders unused for a month are removed.
+"""
+
+import contextlib
+import functools
+import os
+import re
+import shutil
+import stat
+import tempfile
+import time
+from pathlib import Path
+
+from engine.runtime.digest import digest_of
+
+UNUSED_S = 30 * 24 * 3600
+
+
+@functools.cache
+def sources_digest() -> str:
+    """16 hex digits that change with any Python file of the environments, the buffers, or what compiles them."""
+    root = Path(__file__).resolve().parents[1]
+    compiling = [
+        root / "runtime" / f"{name}.py" for name in ("compiler", "function_writer", "intrinsics", "jit", "object_code")
+    ]
+    return digest_of([*root.glob("envs/**/*.py"), *root.glob("buffers/**/*.py"), *compiling], root)
+
+
+def use_user_cache() -> None:
+    """Have numba cache below `$XDG_CACHE_HOME/mario-tui/numba` (or `~/.cache`) unless `NUMBA_CACHE_DIR` is set."""
+    if "NUMBA_CACHE_DIR" not in os.environ:
+        os.environ["NUMBA_CACHE_DIR"] = str(user_cache(sources_digest()))
+
+
+def user_cache(name: str) -> Path:
+    """Create and return the folder `name` below `$XDG_CACHE_HOME/mario-tui/numba` (or `~/.cache`).
+
+    If it can't be created, or other users may write to it, return a private folder below the temporary one instead.
+    """
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mario-tui" / "numba"
+    for parent in (base, Path(tempfile.gettempdir()) / f"mario-tui-numba-{os.getuid()}"):
+        with contextlib.suppress(OSError):
+            parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            (parent / name).mkdir(mode=0o700, exist_ok=True)
+            if is_private(parent) and is_private(parent / name):
+                keep_used(parent / name)
+                return parent / name
+    return Path(tempfile.mkdtemp(prefix="mario-tui-numba-"))
+
+
+def is_private(folder: Path) -> bool:
+    """Whether only this user may write to a folder (never true of a link). If so, its mode becomes 0700."""
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o022:
+        return False
+    folder.chmod(0o700)
+    return True
+
+
+def keep_used(folder: Path) -> None:
+    """Mark `folder` as used now, and remove sibling cache folders that have been unused for `UNUSED_S` seconds.
+
+    Files that can't be written or removed are left alone; that is no reason to fail.
+    """
+    with contextlib.suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+        os.utime(folder)
+        for other in folder.parent.iterdir():
+            of_ours = other != folder and re.fullmatch("[0-9a-f]{16}", other.name)
+            if of_ours and other.stat().st_mtime < time.time() - UNUSED_S:
+                shutil.rmtree(other, ignore_errors=True)
+
+
+def code_cache() -> Path:
+    """The folder for compiled code."""
+    return Path(os.environ["NUMBA_CACHE_DIR"])
+
+
+def is_cold() -> bool:
+    """Whether no compiled kernel is cached. Then creating the first environment takes a while."""
+    return not any(code_cache().rglob("*.nbi")) and not any(code_cache().glob("*.o"))
+
+
+use_user_cache()

@@ -1,0 +1,298 @@
+"""Compiled functions compute what they compute in Python, within what is documented in function_writer.py."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from engine.runtime.compiler import helper, kernel, parse_types, routine, routine_at
+
+NUMBERS = (-(2**62), -17, -8, -1, 0, 1, 3, 8, 255, 2**40 + 5)
+TABLE = np.array([[3, 1, 4], [1, 5, 9]], np.int64)
+LIMIT = 5
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    return tmp_path
+
+
+def arithmetic(a: int, b: int) -> int:
+    total = a + b - a * 3 ^ (a & b) | ~a
+    total += (a << 2) + (b >> 1)
+    total *= -b
+    return total
+
+
+def quotient(a: int, b: int) -> int:
+    return a // b
+
+
+def rest(a: int, b: int) -> int:
+    return a % b
+
+
+def comparisons(a: int, b: int) -> int:
+    found = (a < b) + 2 * (a <= b) + 4 * (a == b) + 8 * (a != b) + 16 * (a > b) + 32 * (a >= b)
+    return found + 64 * (-8 <= a < b) + 128 * (a in (3, 8, b))
+
+
+def values_of_and_and_or(a: int, b: int) -> int:
+    return (a and b) + 3 * (a or b) + 5 * (not a) + (7 if (a and not b) or a == 8 else b)
+
+
+def extremes(a: int, b: int) -> int:
+    return min(a, b, 4) - max(a, b) + int(min(a, 2) == 2)
+
+
+def branches(a: int, b: int) -> int:
+    if a > b:
+        b -= 1
+    elif a == b or (a == 3 and not b):
+        a = 2
+    else:
+        a += 10
+    return a if b else -a
+
+
+def loops(a: int, b: int) -> int:
+    total = 0
+    for i in range(min(a & 15, 9)):
+        if i == b:
+            continue
+        for j in range(i, -1, -1):
+            total += i * j
+            if j == LIMIT:
+                break
+    for i in range(2, 20, 3):
+        total ^= i
+    while True:
+        total -= 7
+        if total < 0:
+            break
+    while total & 3 and total < 100:
+        total += 1
+    return total
+
+
+@pytest.mark.parametrize(
+    "function", [arithmetic, comparisons, values_of_and_and_or, extremes, branches, loops, quotient, rest]
+)
+def test_integers(function: Callable[[int, int], int]) -> None:
+    compiled = kernel("int64, int64")(function)
+    for a, b in itertools.product(NUMBERS, NUMBERS):
+        if b or function not in (quotient, rest):
+            expected = (function(a, b) + 2**63) % 2**64 - 2**63  # int64 wraps around
+            assert compiled(a, b) == expected, (a, b)
+
+
+def test_bytes_are_numbers_when_read_and_keep_the_low_bits_when_written() -> None:
+    @kernel("uint8[1], uint16[1], int32[1], bool[1]")
+    def compiled(small, wide, signed, flags):  # type: ignore[no-untyped-def]
+        small[1] = small[0] + 1
+        wide[1] = small[0] + wide[0]
+        signed[1] = signed[0] * 2
+        small[2] -= 1
+        return flags[0] + signed[0]
+
+    small, wide, signed = np.array([255, 7, 0], np.uint8), np.array([300, 0], np.uint16), np.array([-5, 0], np.int32)
+    assert compiled(small, wide, signed, np.array([True])) == -4
+    assert small.tolist() == [255, 0, 255] and wide.tolist() == [300, 555] and signed.tolist() == [-5, -10]
+
+
+def test_parts_of_arrays() -> None:
+    def parts(matrix, out):  # type: ignore[no-untyped-def]
+        row = matrix[1]
+        tail, middle = row[2:], matrix[0, 1:3]
+        out[0], out[1], out[2] = row.size, tail.size, middle.size
+        out[3], out[4] = tail[0], middle[1]
+        out[5], out[6], out[7] = matrix.shape[0], matrix.shape[1], matrix.size
+        out[8] = matrix.reshape(-1)[5]
+        matrix[1, 0] = TABLE[1, 2]
+        for i in range(row.size):
+            row[i] *= 10
+
+    matrices = [np.arange(8, dtype=np.int64).reshape(2, 4) for _ in range(2)]
+    outs = [np.zeros(9, np.int64) for _ in range(2)]
+    parts(matrices[0], outs[0])
+    kernel("int64[2], int64[1]")(parts)(matrices[1], outs[1])
+    assert outs[0].tolist() == outs[1].tolist()
+    assert matrices[0].tolist() == matrices[1].tolist()
+
+
+def test_bytes_as_other_numbers_and_local_arrays() -> None:
+    @kernel("uint16[1], int64")
+    def compiled(pixels, count):  # type: ignore[no-untyped-def]
+        words = pixels.view(np.int64)
+        sums = np.zeros(count, np.int64)
+        again = np.empty(3, np.uint8)
+        again[0] = words.size
+        for i in range(count):
+            sums[i] += words[i]
+        return sums[1] - sums[0] + again[0]
+
+    assert compiled(np.array([1, 0, 0, 0, 7, 1, 0, 0], np.uint16), 2) == 7 + 65536 - 1 + 2
+
+
+def test_floats() -> None:
+    @kernel("int64, int64")
+    def compiled(a, b):  # type: ignore[no-untyped-def]
+        scale = 1.0 / b
+        shifted = a // 2 + 0.5
+        return int(shifted * scale * 1000 - a)
+
+    assert compiled(11, 3) == int((5 + 0.5) / 3 * 1000 - 11)
+
+
+@helper
+def _add_up(pair, factor):  # type: ignore[no-untyped-def]
+    numbers, more = pair
+    numbers[0] += more * factor
+    return numbers[0] * 2
+
+
+@helper
+def _clear(numbers):  # type: ignore[no-untyped-def]
+    if numbers[0] == 0:
+        return
+    numbers[0] = 0
+
+
+@kernel("(int64[1], int64), int64")
+def _outer(pair, factor):  # type: ignore[no-untyped-def]
+    found = _add_up(pair, factor) + _add_up((pair[0], 1), 1)
+    _clear(pair[0][1:])
+    return found
+
+
+@kernel("int64[1]")
+def _outermost(numbers):  # type: ignore[no-untyped-def]
+    return _outer((numbers, np.int64(1)), 2)
+
+
+def test_functions_call_each_other() -> None:
+    numbers = np.array([10, 11], np.int64)
+    assert _outer((numbers, 3), 4) == 2 * 22 + 2 * 23
+    assert numbers.tolist() == [23, 0]
+    assert _outermost(numbers) == 2 * 25 + 2 * 26
+
+
+_STORE = "int64[1], int64"
+_store_at = routine_at(_STORE)
+
+
+@routine(_STORE)
+def _store(numbers, value):  # type: ignore[no-untyped-def]
+    numbers[0] = value
+
+
+@kernel("int64, int64[2]")
+def _store_rows(address, rows):  # type: ignore[no-untyped-def]
+    store = _store_at(address)
+    for i in range(rows.shape[0]):
+        store(rows[i], i + 1)
+
+
+def test_a_routine_is_called_by_its_address() -> None:
+    rows = np.zeros((3, 2), np.int64)
+    assert _store_rows(_store(), rows) == 0
+    assert rows.tolist() == [[1, 0], [2, 0], [3, 0]]
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.zeros(4, np.int32), np.zeros((2, 2), np.int64), np.zeros(8, np.int64)[::2], [1, 2],
+        np.zeros(33, np.uint8)[1:].view(np.int64), np.zeros(4, np.dtype(np.int64).newbyteorder()),
+    ],
+)  # fmt: skip
+def test_other_arrays_are_refused(array: Any) -> None:
+    with pytest.raises(TypeError, match=r"expected (an array int64\[1\], got |a contiguous array)"):
+        _outermost(array)
+
+
+def test_other_arguments_are_refused() -> None:
+    with pytest.raises(TypeError, match="expected 1 arguments, got 2"):
+        _outermost(np.zeros(2, np.int64), 3)
+    with pytest.raises(TypeError):
+        kernel("int64, int64")(arithmetic)(1.5, 2)
+    with pytest.raises(ValueError, match="unknown type float32"):
+        parse_types("int64, float32[1]")
+
+
+def _with_a_list(a, b):  # type: ignore[no-untyped-def]
+    return [a, b]
+
+
+def _with_not_in(a, b):  # type: ignore[no-untyped-def]
+    return a not in (b, 1)
+
+
+def _with_a_keyword(a, b):  # type: ignore[no-untyped-def]
+    return min(a, b, key=abs)
+
+
+def _with_an_unknown_loop(a, b):  # type: ignore[no-untyped-def]
+    for _ in (a, b):
+        a += 1
+
+
+def _with_two_kinds(a, b):  # type: ignore[no-untyped-def]
+    a = 0.5
+    return a + b
+
+
+def _with_nothing(a, b):  # type: ignore[no-untyped-def]
+    return a + _with_a_default(b)
+
+
+def _with_a_default(b):  # type: ignore[no-untyped-def]
+    if b == 0:
+        return
+
+
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        (_with_a_list, "this expression: [a, b]"),
+        (_with_a_keyword, "arguments with names: min(a, b, key=abs)"),
+        (_with_not_in, "this comparison: a not in (b, 1)"),
+        (_with_an_unknown_loop, "this statement: for _ in (a, b)"),
+        (_with_two_kinds, "values of two kinds with the name a: a"),
+        (_with_nothing, "arithmetic with what is not a number: a + _with_a_default(b)"),
+    ],
+)
+def test_an_error_names_the_line(function: Callable[..., Any], reason: str) -> None:
+    with pytest.raises(TypeError) as raised:
+        kernel("int64, int64")(function)(1, 2)
+    assert __file__ in str(raised.value) and reason in str(raised.value)
+    line = int(str(raised.value).split(":")[1])
+    assert 0 < line - inspect.getsourcelines(function)[1] < 3
+
+
+def test_threads_compile_it_once(cache: Path) -> None:
+    compiled = kernel("int64, int64")(arithmetic)
+    results: list[int] = []
+    threads = [threading.Thread(target=lambda: results.append(compiled(3, 4))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == [arithmetic(3, 4)] * 4
+    assert len(list(cache.iterdir())) == 1
+
+
+def test_a_new_process_loads_it_from_the_cache(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel("int64, int64")(arithmetic)(3, 4)
+    monkeypatch.setattr("engine.runtime.compiler.Module", None)  # nothing is written again
+    assert kernel("int64, int64")(arithmetic)(3, 4) == arithmetic(3, 4)
+    with pytest.raises(TypeError):
+        kernel("int64, int64")(comparisons)(3, 4)
