@@ -1,12 +1,11 @@
 """Finds actions that bring Mario on, by trying many plans at once in an emulator that draws nothing.
 
-`find_way` explores until it reaches the flag from one start (`engine.search.archive`). `continuation` finds out what to
-do from a state before a mistake: it tries what the way does at that place, then the same a little earlier or later,
-then with random changes, and takes the first that works. So similar states get similar answers; random plans would
-contradict each other. `mended` applies it until a way leads to the flag from another start.
+`find_way` explores until it reaches the flag from one start (`engine.search.archive`), and changes what it has found
+until it leads there from as many starts as possible: one answer for all of them is what a network learns easily.
 
-`shared` changes a way until it leads to the flag from as many starts as possible: one answer for all of them is what a
-network learns easily.
+`continuation` finds out what to do from a state before a mistake: it tries what the way does at that place, then the
+same a little earlier or later, then with random changes, and takes the first that works. So similar states get similar
+answers; random plans would contradict each other. `mended` applies it until a way leads to the flag from a start.
 """
 
 from __future__ import annotations
@@ -32,6 +31,8 @@ _SHIFTS = sorted(range(-10, 11), key=abs)
 """Environment steps by which a continuation follows the way earlier or later, the smallest first."""
 _CHANGED_ONCE = 44
 """Continuations up to this one differ from a shifted way in one place, the others in two."""
+_WAYS = 3
+"""Ways from one start, of which the one that leads to the flag from most other starts is used."""
 _SHARED_BACK, _CHANGED = (12, 24, 48, 96), 12
 """Environment steps before a mistake at which a shared way is changed, and from how many starts changes are tried."""
 _MENDS = 40
@@ -72,20 +73,36 @@ class PlanSearch:
         self._plans = RandomPlans(task.action_names)
         self.seed, self._random = seed, np.random.default_rng(seed)
 
-    def find_way(self, stage: str, start: LaneState, stopped: Callable[[], bool] = lambda: False) -> Way | None:
-        """A way to the flag from a start of a stage; None if the search gave up or was stopped. It is the same for the
-        same seed, whatever was searched before."""
-        random = np.random.default_rng((self.seed, STAGES.index(stage)))
-        actions = Archive(start, self._trials(PLANS), self._plans, random).search(stopped)
-        return None if actions is None else self.way_of(actions, [start])
+    def find_way(
+        self, stage: str, starts: Sequence[LaneState], stopped: Callable[[], bool] = lambda: False
+    ) -> Way | None:
+        """A way to the flag from as many starts of a stage as possible; None if the search gave up or was stopped. It
+        is the same for the same seed, whatever was searched before."""
+        found: list[tuple[int, NDArray[np.int64]]] = []
+        for number in range(_WAYS):
+            random = np.random.default_rng((self.seed, STAGES.index(stage), number))
+            start = starts[len(starts) // 2]
+            actions = Archive(start, self._trials(PLANS), self._plans, random).search(stopped)
+            if actions is None:
+                break
+            found.append((self._clears(actions, starts), actions))
+            if found[-1][0] == len(starts):
+                break
+        if not found or stopped():
+            return None
+        _, actions = max(found, key=lambda each: each[0])
+        return self.way_of(self._shared(actions, starts, stopped), starts)
 
-    def shared(
-        self, way: Way, starts: Sequence[LaneState], stopped: Callable[[], bool] = lambda: False
+    def _clears(self, actions: NDArray[np.int64], starts: Sequence[LaneState]) -> int:
+        """From how many of the starts actions [steps] lead to the flag."""
+        return int(self._trials(len(starts)).run(starts, np.tile(actions, (len(starts), 1))).clears.sum())
+
+    def _shared(
+        self, actions: NDArray[np.int64], starts: Sequence[LaneState], stopped: Callable[[], bool]
     ) -> NDArray[np.int64]:
-        """The actions [steps] of the way, changed so that they lead to the flag from as many of the starts as
-        possible."""
-        random = np.random.default_rng((self.seed, way.actions.size))
-        actions, best, most = way.actions, way.actions, 0
+        """Actions [steps] to the flag, changed so that they lead there from as many of the starts as possible."""
+        random = np.random.default_rng((self.seed, actions.size))
+        best, most = actions, 0
         lost = np.zeros(len(starts), np.bool_)  # starts for which no change was found
         while not stopped():
             tried = self._trials(len(starts)).run(starts, np.tile(actions, (len(starts), 1)))

@@ -35,9 +35,7 @@ def way_to_flag(
     way = None if known is None else search.way_of(known, starts)
     if way is not None:
         return way
-    way = search.find_way(stage, starts[len(starts) // 2], stopped)
-    if way is not None:
-        way = search.way_of(search.shared(way, starts, stopped), starts)
+    way = search.find_way(stage, starts, stopped)
     if stopped():
         return None
     if way is None:

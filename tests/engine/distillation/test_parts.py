@@ -152,4 +152,4 @@ def test_a_student_learns_its_labels_and_its_average_follows(one_thread: None) -
     assert fits[-1].loss < fits[0].loss / 10
     with torch.no_grad():
         average = distillation_loss(student.average(torch.from_numpy(obs)), torch.from_numpy(labels))
-    assert fits[-1].loss < float(average) < fits[0].loss
+    assert float(average) < fits[0].loss / 5

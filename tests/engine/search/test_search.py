@@ -98,7 +98,7 @@ def assert_ways(task: MarioTask, *, at_least: int, monkeypatch: pytest.MonkeyPat
     assert {start: way.tolist() for start, way in again.items()} == {start: way.tolist() for start, way in ways.items()}
 
 
-def test_a_shared_way_clears_from_starts_from_which_the_first_one_did_not() -> None:
+def test_a_way_leads_to_the_flag_from_most_starts() -> None:
     """In 6-4 fire bars are elsewhere at each start."""
     task = MarioTask(stage="6-4", noop_max=5)
     env = MarioLanes(task, task.starts)
@@ -106,12 +106,9 @@ def test_a_shared_way_clears_from_starts_from_which_the_first_one_did_not() -> N
     env.reset()
     starts = [env.lane_state(lane) for lane in range(env.lanes)]
     search = PlanSearch(task, seed=0, threads=2)
-    way = search.find_way("6-4", starts[3])
-    assert way is not None and clears(task, starts[3], way.actions)
-    shared = search.shared(way, starts)
+    way = search.find_way("6-4", starts)
     search.close()
-    before, after = (sum(clears(task, start, actions) for start in starts) for actions in (way.actions, shared))
-    assert before <= after and (before == task.starts or after > before)
+    assert way is not None and sum(clears(task, start, way.actions) for start in starts) >= 5
 
 
 def test_a_search_stops_when_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
