@@ -112,7 +112,7 @@ def search_ways(config: RunConfig, *, stopped: Callable[[], bool], log: Callable
     found: dict[tuple[int, int], NDArray[np.int64]] = {}
     try:
         for stage in stages_of(config.stage):
-            log(f"searching ways to the flag of {stage} for --guide; this may take a minute or two")
+            log(f"searching ways to the flag of {stage} for --guide; this may take some minutes")
             ways = ways_to_flag(stage, task, search, rom=rom, stopped=stopped)
             found |= {(STAGES.index(stage), start): way for start, way in ways.items()}
     except UserError as error:

@@ -11,6 +11,9 @@ from engine.runners.frame_mailbox import FrameMailbox
 from engine.runners.host_link import HostLink
 from engine.runners.shared_state import SharedState
 
+_SEARCH_S = 120.0
+"""Heartbeat limit while ways to the flag are searched. To change a way takes seconds, on a busy machine many."""
+
 
 class Runner:
     """Trains until `config.steps`, `config.episodes` or a Stop command."""
@@ -51,5 +54,5 @@ class Runner:
 
 def _beats_until_stopped(link: HostLink) -> bool:
     """Give a heartbeat; whether a stop waits."""
-    link.beat()
+    link.beat(_SEARCH_S)
     return link.stop_waits

@@ -53,7 +53,8 @@ def folder() -> Path:
 
 def cards(where: Path | None = None) -> list[Card]:
     """The cards of all policies in a folder (default: the package's), sorted by name."""
-    return [msgspec.json.decode(path.read_bytes(), type=Card) for path in sorted((where or folder()).glob("*.json"))]
+    found = sorted((where or folder()).glob("*.json"), key=lambda path: path.stem)
+    return [msgspec.json.decode(path.read_bytes(), type=Card) for path in found]
 
 
 def path_of(name: str) -> Path | None:
@@ -63,8 +64,8 @@ def path_of(name: str) -> Path | None:
 
 
 def of_task(game: str, where: str | None) -> Path:
-    """The policy for a game and its stage or board (None: any); one for this alone is preferred to one for several.
-    Raises `UserError` with the names of all policies."""
+    """The policy for a game and its stage or board (None: any); one for this alone is preferred to one for several, and
+    of equals the first by name. Raises `UserError` with the names of all policies."""
     known = cards()
     suited = [card for card in known if card.game == game and where in (None, card.stage, *card.stage.split(","))]
     for card in suited if where is None else sorted(suited, key=lambda card: card.stage.count(",")):

@@ -59,7 +59,8 @@ def test_every_policy_of_the_package_has_a_card_and_is_found() -> None:
     for card in policies.cards():
         path = policies.path_of(card.name)
         assert path is not None
-        assert path == policies.of_task(card.game, card.stage)
+        alike = [other.name for other in policies.cards() if (other.game, other.stage) == (card.game, card.stage)]
+        assert policies.of_task(card.game, card.stage).stem == min(alike)
         assert path.stat().st_size < 5e6
         said = policy_metadata(path)
         assert (said["game"], said["seed"], said["env_steps"]) == (card.game, card.seed, card.env_steps)
