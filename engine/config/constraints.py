@@ -39,8 +39,8 @@ def check_together(config: RunConfig) -> None:
         raise ConfigError("start_states", f"{reason}, got {config.start_states:g}")
     if config.guide and config.stage == WHOLE_GAME:
         raise ConfigError("guide", f"must be 0 with --stage game, got {config.guide:g}")
-    if config.guide and config.start_states:
-        raise ConfigError("guide", f"must be 0 with --start-states, got {config.guide:g}")
+    if config.guide and (config.start_states or config.sticky_actions):
+        raise ConfigError("guide", f"must be 0 with --start-states and --sticky-actions, got {config.guide:g}")
     conditions = config.eval_conditions
     if conditions.noop_min > conditions.noop_max:
         limit = "--noop-max" if config.eval_noop_max is None else "--eval-noop-max"

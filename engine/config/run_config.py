@@ -338,8 +338,8 @@ class RunConfig:
     action_noise: float = option(
         0.0,
         "exploration",
-        "probability that a random action is carried out instead of the chosen one, which is what the agent learns "
-        "from: for policies that survive random actions; not in evaluations",
+        "probability that a random action is carried out in training, though the agent learns as if its own had been: "
+        "for policies that survive random actions",
         low=0.0,
         high=0.99,
         games=("mario",),

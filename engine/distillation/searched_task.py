@@ -230,7 +230,7 @@ class SearchedTask:
         lane = self._lanes[number]
         moments, gained = lane.moments, lane.moments[-1].gained
         calm_from = 1 + max((at for at, moment in enumerate(moments) if moment.random), default=-1)
-        if len(moments) - calm_from < _CLOSE:
+        if calm_from and len(moments) - calm_from < _CLOSE:
             return self._go_back_before_random(number, calm_from)
         for back in _BACK_STALLED if stalled else _BACK:
             at = max(len(moments) - back, calm_from)

@@ -66,8 +66,8 @@ class Actor:
         """
         Args:
             ladder: final epsilon of each lane [lanes], reached after `epsilon_steps` environment steps.
-            noise: probability that a random action is carried out instead of the chosen one, which is what the replay
-                gets. So the agent learns what to do where that may happen.
+            noise: probability that a random action is carried out. The replay still gets the chosen one, so the agent
+                learns what to do where that may happen.
             guided: share of Mario's episodes that begin with actions of a way to the flag.
         """
         self.env = env
@@ -105,6 +105,7 @@ class Actor:
         actions = np.where(explores, self._held, q_values.argmax(1).cpu().numpy())
         if self.guide is not None:
             actions = self.guide.lead(actions)
+            explores &= ~self.guide.leads
         self.decision = Decision(obs, q_values, actions, explores)
         self._hold_left = np.maximum(self._hold_left - 1, 0)
         return actions
@@ -173,9 +174,12 @@ class Actor:
                 raise ValueError(f"{name} has the shape {arrays[name].shape} instead of {own.shape}")
         self._random.bit_generator.state = state["explore"]
         self.env.load_state({name[4:]: array for name, array in arrays.items() if name.startswith("env.")})
-        if self.guide is not None and "guide" in state:  # the option may be new
+        if self.guide is not None:
             of_guide = {name[6:]: array for name, array in arrays.items() if name.startswith("guide.")}
-            self.guide.load_state(state["guide"], of_guide)
+            if "guide" in state:
+                self.guide.load_state(state["guide"], of_guide)
+            else:  # the option is new
+                self.guide.begin_unguided()
         self._stack.obs = arrays["obs"]
         self._held, self._hold_left = arrays["held"], arrays["hold_left"]
         self._cleared = arrays.get("cleared", self._cleared)  # missing in older checkpoints

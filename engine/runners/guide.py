@@ -75,6 +75,10 @@ class Guide:
         ways = {f"way.{stage}.{start}": way for (stage, start), way in self.ways.items()}
         return dict(self._random.bit_generator.state), arrays | ways
 
+    def begin_unguided(self) -> None:
+        """Leave the episodes in progress to the agent: those of a checkpoint without a guide."""
+        self._until[:] = 0
+
     def load_state(self, random: dict[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
         """Load a `state`. Raises `KeyError` or `ValueError` if it can't be one."""
         ways: dict[tuple[int, int], NDArray[np.int64]] = {}
@@ -104,7 +108,7 @@ class Guide:
 
 
 def search_ways(config: RunConfig, *, stopped: Callable[[], bool], log: Callable[[str], object]) -> Ways:
-    """Ways for all stages of a run; without those that were not searched yet when `stopped`. Raises `UserError` if a
+    """Ways for all stages of a run; none if `stopped`. Raises `UserError` if a
     stage seems to have none."""
     task = dataclasses.replace(make_task(config), sticky=0.0)
     rom = None if config.rom is None else Path(config.rom)
@@ -114,6 +118,8 @@ def search_ways(config: RunConfig, *, stopped: Callable[[], bool], log: Callable
         for stage in stages_of(config.stage):
             log(f"searching ways to the flag of {stage} for --guide; this may take some minutes")
             ways = ways_to_flag(stage, task, search, rom=rom, stopped=stopped)
+            if stopped():
+                return {}  # not a part of them, which a resumed run would take for all
             found |= {(STAGES.index(stage), start): way for start, way in ways.items()}
     except UserError as error:
         raise UserError(f"--guide: {error}") from None

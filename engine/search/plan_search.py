@@ -35,6 +35,8 @@ _WAYS = 3
 """Ways from one start, of which the one that leads to the flag from most other starts is used."""
 _SHARED_BACK, _CHANGED = (12, 24, 48, 96), 12
 """Environment steps before a mistake at which a shared way is changed, and from how many starts changes are tried."""
+_CHANGES = 100
+"""Changes after which a way is used as it is."""
 _MENDS = 40
 """Mistakes after which a way is not mended for a start."""
 _BACK, _AHEAD = (16, 32, 64, 128), 30
@@ -104,7 +106,9 @@ class PlanSearch:
         random = np.random.default_rng((self.seed, actions.size))
         best, most = actions, 0
         lost = np.zeros(len(starts), np.bool_)  # starts for which no change was found
-        while not stopped():
+        for _ in range(_CHANGES):
+            if stopped():
+                break
             tried = self._trials(len(starts)).run(starts, np.tile(actions, (len(starts), 1)))
             if tried.clears.sum() > most:
                 best, most = actions[: tried.lengths[tried.clears].max()], int(tried.clears.sum())
@@ -141,7 +145,7 @@ class PlanSearch:
             return None
         rest = Way(actions[at:], np.zeros(0, np.int64), np.zeros(0, np.int64))
         steps = end - at + _AHEAD
-        plans = self._variants(rest, 0, steps)
+        plans = self._variants(rest, 0, steps, random)
         tried = self._trials(len(plans) * drawn.size).run(
             [states[index] for _ in plans for index in drawn.tolist()], np.repeat(plans[:, :steps], drawn.size, axis=0)
         )
@@ -187,11 +191,12 @@ class PlanSearch:
 
     def continuation(self, state: LaneState, way: Way, steps: int, at_least: float) -> NDArray[np.int64] | None:
         """Actions [n] that clear the stage, or that Mario survives for `steps` environment steps with a gain of
-        `at_least` pixels; None if none were found. Actions beyond `steps` follow the way to its end."""
+        `at_least` pixels; None if none were found. Actions beyond `steps` follow the way to its end, if the first ones
+        were taken from it."""
         self._alone.load_lane(0, state)
         at = way.step_at(*self._place())
         if at is not None:
-            plans = self._variants(way, at, steps)
+            plans = self._variants(way, at, steps, self._random)
             tried = self._trials(_CONTINUATIONS).run([state], plans[:, :steps])
             good = np.flatnonzero(tried.clears | (tried.alive & (tried.gains >= at_least)))
             if good.size:
@@ -225,18 +230,18 @@ class PlanSearch:
                 break
         return states, False
 
-    def _variants(self, way: Way, at: int, steps: int) -> NDArray[np.int64]:
+    def _variants(self, way: Way, at: int, steps: int, random: np.random.Generator) -> NDArray[np.int64]:
         """Continuations [plans, n] of which the first `steps` are to be tried: the way from its step `at` on, earlier
         or later, and then with random changes. After the way's end they go on with the fastest action."""
         length = steps + way.actions.size
         plans = np.full((_CONTINUATIONS, length), self._plans.fastest)
         for number, plan in enumerate(plans):
-            shift = _SHIFTS[number] if number < len(_SHIFTS) else int(self._random.integers(-4, 5))
+            shift = _SHIFTS[number] if number < len(_SHIFTS) else int(random.integers(-4, 5))
             follows = way.actions[max(0, at + shift) :]
             plan[: follows.size] = follows
             for _ in range(0 if number < len(_SHIFTS) else 1 if number < _CHANGED_ONCE else 2):
-                begin, held = self._random.integers(0, steps), self._random.integers(1, 13)
-                plan[begin : begin + held] = self._plans.action(self._random)
+                begin, held = random.integers(0, steps), random.integers(1, 13)
+                plan[begin : begin + held] = self._plans.action(random)
         return plans
 
     def _trials(self, lanes: int) -> Trials:

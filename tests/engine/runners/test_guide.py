@@ -86,6 +86,19 @@ def test_a_guide_continues_from_its_state() -> None:
     other.close()
 
 
+def test_episodes_of_a_checkpoint_without_a_guide_are_the_agents() -> None:
+    before, actor = new_actor(), new_actor(guided=0.9)
+    for _ in range(3):
+        take(before)
+    actor.load_state(*before.state())
+    assert (take(actor)[0] == NOOP).all()
+    while not take(actor)[1]:
+        pass
+    assert (take(actor)[0] == RIGHT_B).any()
+    before.close()
+    actor.close()
+
+
 def test_a_damaged_way_is_refused() -> None:
     env = MarioLanes(TASK, LANES)
     guide = Guide(env, share=0.5, seed=0)
@@ -120,8 +133,10 @@ def test_noise_does_not_disturb_a_guide() -> None:
 def test_a_guide_needs_a_stage_and_true_starts() -> None:
     with pytest.raises(ConfigError, match=r"must be 0 with --stage game, got 0\.5"):
         RunConfig(guide=0.5, stage="game")
-    with pytest.raises(ConfigError, match=r"must be 0 with --start-states, got 0\.5"):
+    with pytest.raises(ConfigError, match=r"must be 0 with --start-states and --sticky-actions, got 0\.5"):
         RunConfig(guide=0.5, start_states=0.25)
+    with pytest.raises(ConfigError, match=r"must be 0 with --start-states and --sticky-actions, got 0\.5"):
+        RunConfig(guide=0.5, sticky_actions=0.25)
 
 
 def test_a_run_searches_its_ways_and_evaluates_without_guide(tmp_path: Path) -> None:
