@@ -153,3 +153,5 @@ def test_a_student_learns_its_labels_and_its_average_follows(one_thread: None) -
     with torch.no_grad():
         average = distillation_loss(student.average(torch.from_numpy(obs)), torch.from_numpy(labels))
     assert float(average) < fits[0].loss / 5
+    pairs = zip(student.average.parameters(), student.network.parameters(), strict=True)
+    assert not all(torch.equal(one, other) for one, other in pairs)

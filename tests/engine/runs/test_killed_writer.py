@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
-import time
 from pathlib import Path
 
 import pytest
@@ -15,36 +15,33 @@ from tests.support import checkpoint_writer
 from tests.support.checkpoint_writer import KEEP, config, make_learner, tensors, write_forever
 from tests.support.program import PATIENCE_S
 
+FILES = 6
+"""Files of a checkpoint."""
 
-def spread(number: int) -> float:
-    """Numbers spread evenly over 0 to 1, however many are used (van der Corput)."""
-    share, part = 0.0, 0.5
-    while number:
-        share, number, part = share + part * (number & 1), number >> 1, part / 2
-    return share
+
+def wait_for_files(run: Run, files: int) -> None:
+    """Wait until a checkpoint that is being written has so many files."""
+    while True:
+        with contextlib.suppress(FileNotFoundError):  # it was committed meanwhile
+            if any(len(list(folder.iterdir())) >= files for folder in run.path.glob(".step-*")):
+                return
 
 
 def kill_writers(run: Run, kills: int) -> int:
     """Kill `kills` writers, one after the other, and check what each left; returns how many left partial files."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([checkpoint_writer.__name__])
-    write_s, interrupted = 0.1, 0
+    interrupted = 0
     for number in range(kills):
         ours, theirs = context.Pipe(duplex=False)
         writer = context.Process(target=write_forever, args=(run.path, theirs), daemon=True)
         writer.start()
         theirs.close()
         assert ours.poll(PATIENCE_S), "no checkpoint was written"
-        announced, first_at = ours.recv(), time.monotonic()
-        announced = ours.recv()
-        write_s = 0.5 * write_s + 0.5 * (time.monotonic() - first_at)
-        if number % 2:
-            while not any(
-                run.path.glob(".step-*")
-            ):  # into the writing of files, which may take a small part of the time
-                pass
-        else:
-            time.sleep(3 * write_s * spread(number))  # into any part of the next three
+        for _ in range(2 + number % 3):  # every third checkpoint replaces the one before
+            announced = ours.recv()
+        if part := number % (FILES + 1):  # else between two checkpoints
+            wait_for_files(run, part - 1)
         writer.kill()
         writer.join()
         try:
@@ -72,9 +69,7 @@ def check(run: Run, announced: int) -> None:
 
 
 def test_the_newest_complete_checkpoint_always_loads(tmp_path: Path) -> None:
-    run, interrupted = create_run(config(tmp_path)), 0
-    while interrupted < 2:
-        interrupted += kill_writers(run, 10)
+    assert kill_writers(create_run(config(tmp_path)), 10) >= 2
 
 
 @pytest.mark.long
