@@ -91,11 +91,12 @@ def _round_up(value: float) -> float:
 
 def _multiples(step: float, low: float, high: float, most: int) -> list[float]:
     """The multiples within the range, but no more than one above `most`."""
-    first = math.ceil(low / step - 1e-9)
+    tolerance = 1e-9 * min(step, high - low)  # of rounding; a range may be much shorter than the step
+    first = math.ceil((low - tolerance) / step)
     found = [(first + index) * step for index in range(most + 1)]
     # Rounded, because a multiple such as 3 * 0.1 is 0.30000000000000004.
     digits = max(0, 2 - math.floor(math.log10(step)))
-    return [round(value, digits) + 0.0 for value in found if value <= high + step * 1e-9]
+    return [round(value, digits) + 0.0 for value in found if value <= high + tolerance]
 
 
 def _are_exact(texts: Sequence[str], values: Sequence[float], divisor: float) -> bool:
