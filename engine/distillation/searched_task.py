@@ -29,8 +29,7 @@ from engine.envs.mario import LaneState, MarioLanes, MarioTask, rules
 from engine.envs.vec_env import PlayedStep, VectorStep
 from engine.errors import UserError
 from engine.evaluation.policy import Act
-from engine.search.plan_search import PlanSearch, Way
-from engine.search.trials import STALLED
+from engine.search.plan_search import STUCK_STEPS, PlanSearch, Way
 from engine.search.ways import way_to_flag
 
 REPLAY_RATIO = 24.0
@@ -41,7 +40,7 @@ in 97 %."""
 _BACK = (24, 48, 96)
 """Environment steps that a lane goes back after a death, if the search does not succeed with fewer. A jump that was
 missed began 10 to 20 steps before."""
-_BACK_STALLED = (STALLED + 8, 96)
+_BACK_STALLED = (STUCK_STEPS + 8, 96)
 _OLDEST = 96
 """Environment steps after which a state is stored; it can't be taken back then. Later rewards hardly count for its
 value."""
@@ -119,7 +118,7 @@ class SearchedTask:
         self.name, self.lanes = name, lanes
         self.mistakes = 0
         self._search, self._evaluations = search, evaluations
-        self._training, self._rom = dataclasses.replace(task, stall_steps=STALLED, ends_at_loops=True), rom
+        self._training, self._rom = dataclasses.replace(task, stall_steps=STUCK_STEPS, ends_at_loops=True), rom
         self._env = MarioLanes(self._training, lanes, threads=threads, seed=seed, rom=rom)
         self.replay = LabelledReplay(lanes, capacity // lanes, self._env.spec)
         self._random = np.random.default_rng(seed)
@@ -234,7 +233,7 @@ class SearchedTask:
             return self._go_back_before_random(number, calm_from)
         for back in _BACK_STALLED if stalled else _BACK:
             at = max(len(moments) - back, calm_from)
-            steps = (STALLED if stalled else len(moments) - at) + _AHEAD
+            steps = (STUCK_STEPS if stalled else len(moments) - at) + _AHEAD
             at_least = gained - moments[at].gained + (_LEAST_GAIN if stalled else 0)
             plan = self._search.continuation(moments[at].state, self._way, steps, at_least)
             if plan is not None:

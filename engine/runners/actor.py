@@ -61,14 +61,14 @@ class Actor:
         epsilon_steps: int,
         seed: int,
         noise: float = 0.0,
-        guided: float = 0.0,
+        guide_share: float = 0.0,
     ) -> None:
         """
         Args:
             ladder: final epsilon of each lane [lanes], reached after `epsilon_steps` environment steps.
             noise: probability that a random action is carried out. The replay still gets the chosen one, so the agent
                 learns what to do where that may happen.
-            guided: share of Mario's episodes that begin with actions of a way to the flag.
+            guide_share: share of Mario's episodes that begin with actions of a way to the flag.
         """
         self.env = env
         self._ladder = ladder
@@ -85,7 +85,7 @@ class Actor:
         self.decision: Decision | None = None
         """The latest."""
         self._stack = FrameStack(self.frames, env.spec.stack)
-        self.guide = Guide(env, share=guided, seed=seed) if guided and isinstance(env, MarioLanes) else None
+        self.guide = Guide(env, share=guide_share, seed=seed) if guide_share and isinstance(env, MarioLanes) else None
 
     @stopwatch("act")
     def choose(self, policy: Policy, env_steps: int, scale: float | None = None) -> NDArray[np.int64]:

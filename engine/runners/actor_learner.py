@@ -95,7 +95,7 @@ class ActorLearner:
             epsilon_steps=config.epsilon_steps,
             seed=explore_seed,
             noise=config.action_noise,
-            guided=config.guide,
+            guide_share=config.guide,
         )
         self._shown_at = float("-inf")
         self._beat, self._has_acted, self._has_learned = beat, False, False

@@ -7,7 +7,6 @@ hold the games of an expert.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -108,9 +107,8 @@ class Guide:
 
 
 def search_ways(config: RunConfig, *, stopped: Callable[[], bool], log: Callable[[str], object]) -> Ways:
-    """Ways for all stages of a run; none if `stopped`. Raises `UserError` if a
-    stage seems to have none."""
-    task = dataclasses.replace(make_task(config), sticky=0.0)
+    """Ways for all stages of a run; none if `stopped`. Raises `UserError` if a stage seems to have none."""
+    task = make_task(config)
     rom = None if config.rom is None else Path(config.rom)
     search = PlanSearch(task, seed=0, threads=thread_budget(PLANS).lane_threads, rom=rom)
     found: dict[tuple[int, int], NDArray[np.int64]] = {}

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from engine.envs.mario import LaneState, rules
 from engine.search.plans import RandomPlans
-from engine.search.trials import STALLED, Trials
+from engine.search.trials import Trials
 
 _STEPS, _EVERY = 16, 4
 """Environment steps of a plan, and how often a state is added. It must be survived for as long."""
@@ -94,7 +94,7 @@ class Archive:
             if cleared.any():
                 lane = int(cleared.argmax())
                 return np.array(begun[lane].actions() + plans[lane, :moment].tolist())
-            over |= step.terminated | (env.book[:, rules.STALLED] >= STALLED)
+            over |= step.terminated | step.truncated
             if moment % _EVERY:
                 continue
             for candidate in (candidates[lane] for lane in np.flatnonzero(~over)):

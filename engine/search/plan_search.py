@@ -22,8 +22,10 @@ from engine.config.stages import STAGES
 from engine.envs.mario import LaneState, MarioLanes, MarioTask, rules
 from engine.search.archive import Archive
 from engine.search.plans import RandomPlans
-from engine.search.trials import STALLED, Trials
+from engine.search.trials import Trials
 
+STUCK_STEPS = 40
+"""Environment steps without progress after which Mario is stuck, which is a mistake like death."""
 PLANS = 128
 """Plans that are tried at once."""
 _CONTINUATIONS = 64
@@ -68,7 +70,7 @@ class PlanSearch:
     """
 
     def __init__(self, task: MarioTask, *, seed: int, threads: int, rom: Path | None = None) -> None:
-        task = dataclasses.replace(task, sticky=0.0, stall_steps=0, ends_at_loops=True)
+        task = dataclasses.replace(task, sticky=0.0, stall_steps=STUCK_STEPS, ends_at_loops=True)
         self._task, self._threads, self._rom = task, threads, rom
         self._all_trials: dict[int, Trials] = {}
         self._alone = MarioLanes(task, 1, restart=False, rom=rom, draws=False)
@@ -81,23 +83,20 @@ class PlanSearch:
         """A way to the flag from as many starts of a stage as possible; None if the search gave up or was stopped. It
         is the same for the same seed, whatever was searched before."""
         found: list[tuple[int, NDArray[np.int64]]] = []
+        middle = starts[len(starts) // 2]
         for number in range(_WAYS):
             random = np.random.default_rng((self.seed, STAGES.index(stage), number))
-            start = starts[len(starts) // 2]
-            actions = Archive(start, self._trials(PLANS), self._plans, random).search(stopped)
+            actions = Archive(middle, self._trials(PLANS), self._plans, random).search(stopped)
             if actions is None:
                 break
-            found.append((self._clears(actions, starts), actions))
-            if found[-1][0] == len(starts):
+            clears = int(self._trials(len(starts)).run_from_each(starts, actions).clears.sum())
+            found.append((clears, actions))
+            if clears == len(starts):
                 break
         if not found or stopped():
             return None
         _, actions = max(found, key=lambda each: each[0])
         return self.way_of(self._shared(actions, starts, stopped), starts)
-
-    def _clears(self, actions: NDArray[np.int64], starts: Sequence[LaneState]) -> int:
-        """From how many of the starts actions [steps] lead to the flag."""
-        return int(self._trials(len(starts)).run(starts, np.tile(actions, (len(starts), 1))).clears.sum())
 
     def _shared(
         self, actions: NDArray[np.int64], starts: Sequence[LaneState], stopped: Callable[[], bool]
@@ -109,7 +108,7 @@ class PlanSearch:
         for _ in range(_CHANGES):
             if stopped():
                 break
-            tried = self._trials(len(starts)).run(starts, np.tile(actions, (len(starts), 1)))
+            tried = self._trials(len(starts)).run_from_each(starts, actions)
             if tried.clears.sum() > most:
                 best, most = actions[: tried.lengths[tried.clears].max()], int(tried.clears.sum())
             failed = ~tried.clears & ~lost
@@ -136,16 +135,17 @@ class PlanSearch:
     ) -> NDArray[np.int64] | None:
         """Actions changed from step `at` on, after which Mario survives step `end` from more of the starts; None if no
         change was found."""
-        alive, states = self._trials(len(starts)).states_after(starts, actions[:at])
+        trials = self._trials(len(starts))
+        alive = trials.run_from_each(starts, actions[:at]).alive
+        states = [trials.env.lane_state(lane) for lane in range(len(starts))]
         groups = [np.flatnonzero(alive & which) for which in (failed, ~failed)]
         sizes = [group.size for group in groups]
         picked = [random.permutation(group)[: _CHANGED // 2] for group in groups]
         drawn = np.concatenate(picked)
         if not picked[0].size:
             return None
-        rest = Way(actions[at:], np.zeros(0, np.int64), np.zeros(0, np.int64))
         steps = end - at + _AHEAD
-        plans = self._variants(rest, 0, steps, random)
+        plans = self._variants(actions[at:], 0, steps, random)
         tried = self._trials(len(plans) * drawn.size).run(
             [states[index] for _ in plans for index in drawn.tolist()], np.repeat(plans[:, :steps], drawn.size, axis=0)
         )
@@ -196,7 +196,7 @@ class PlanSearch:
         self._alone.load_lane(0, state)
         at = way.step_at(*self._place())
         if at is not None:
-            plans = self._variants(way, at, steps, self._random)
+            plans = self._variants(way.actions, at, steps, self._random)
             tried = self._trials(_CONTINUATIONS).run([state], plans[:, :steps])
             good = np.flatnonzero(tried.clears | (tried.alive & (tried.gains >= at_least)))
             if good.size:
@@ -224,20 +224,20 @@ class PlanSearch:
             states.append((self._alone.lane_state(0), self._place(), gained))
             step = self._alone.step(np.array([action]))
             gained += float(self._alone.book[0, rules.STEP_PROGRESS])
-            if step.terminated[0]:
+            if step.terminated[0] or step.truncated[0]:
                 return states, bool(step.clears[0])
-            if self._alone.book[0, rules.STALLED] >= STALLED:
-                break
         return states, False
 
-    def _variants(self, way: Way, at: int, steps: int, random: np.random.Generator) -> NDArray[np.int64]:
-        """Continuations [plans, n] of which the first `steps` are to be tried: the way from its step `at` on, earlier
-        or later, and then with random changes. After the way's end they go on with the fastest action."""
-        length = steps + way.actions.size
+    def _variants(
+        self, actions: NDArray[np.int64], at: int, steps: int, random: np.random.Generator
+    ) -> NDArray[np.int64]:
+        """Continuations [plans, n] of which the first `steps` are to be tried: a way's actions from step `at` on,
+        earlier or later, and then with random changes. After their end they go on with the fastest action."""
+        length = steps + actions.size
         plans = np.full((_CONTINUATIONS, length), self._plans.fastest)
         for number, plan in enumerate(plans):
             shift = _SHIFTS[number] if number < len(_SHIFTS) else int(random.integers(-4, 5))
-            follows = way.actions[max(0, at + shift) :]
+            follows = actions[max(0, at + shift) :]
             plan[: follows.size] = follows
             for _ in range(0 if number < len(_SHIFTS) else 1 if number < _CHANGED_ONCE else 2):
                 begin, held = random.integers(0, steps), random.integers(1, 13)
@@ -245,7 +245,7 @@ class PlanSearch:
         return plans
 
     def _trials(self, lanes: int) -> Trials:
-        """Trials of this many plans; lanes without one would cost as much as those with."""
+        """Trials of exactly this many plans."""
         if lanes not in self._all_trials:
             self._all_trials[lanes] = Trials(self._task, lanes, threads=self._threads, rom=self._rom)
         return self._all_trials[lanes]

@@ -11,9 +11,6 @@ from numpy.typing import NDArray
 
 from engine.envs.mario import LaneState, MarioLanes, MarioTask, rules
 
-STALLED = 40
-"""Environment steps without progress after which Mario is stuck, which is a mistake like death."""
-
 
 @dataclass(frozen=True)
 class Outcome:
@@ -29,8 +26,8 @@ class Trials:
     """Lanes in which plans are tried.
 
     Args:
-        task: actions and frame skip; with an end like death where mazes lead back.
-        lanes: maximum number of plans.
+        task: actions and frame skip. Its `stall_steps` and `ends_at_loops` say what is a mistake, like death.
+        lanes: maximum number of plans. Those without a plan cost as much as the others.
         threads: threads that step them.
         rom: cartridge file; None for the one in gym-super-mario-bros.
     """
@@ -39,7 +36,7 @@ class Trials:
         self.env = MarioLanes(task, lanes, threads=threads, restart=False, rom=rom, draws=False)
 
     def run(self, states: Sequence[LaneState], plans: NDArray[np.int64]) -> Outcome:
-        """Follow plans [plans, steps], each from a state of its own."""
+        """Follow plans [plans, steps]: plan i from `states[i % len(states)]`."""
         lanes = self.env.lanes
         for lane in range(lanes):
             self.env.load_lane(lane, states[lane % len(states)])
@@ -49,7 +46,7 @@ class Trials:
         for moment in range(plans.shape[1]):
             step = self.env.step(actions[:, moment])
             gains += np.where(over, 0, self.env.book[:, rules.STEP_PROGRESS])
-            ends = (step.terminated | (self.env.book[:, rules.STALLED] >= STALLED)) & ~over
+            ends = (step.terminated | step.truncated) & ~over
             clears |= ends & step.clears
             lengths[ends] = moment + 1
             over |= ends
@@ -58,12 +55,9 @@ class Trials:
         tried = slice(len(plans))
         return Outcome((~over | clears)[tried], clears[tried], gains[tried], lengths[tried])
 
-    def states_after(
-        self, starts: Sequence[LaneState], actions: NDArray[np.int64]
-    ) -> tuple[NDArray[np.bool_], list[LaneState]]:
-        """Whether Mario survives actions [steps] from each start, bool [starts], and the states to which they lead."""
-        alive = self.run(starts, np.tile(actions, (len(starts), 1))).alive
-        return alive, [self.env.lane_state(lane) for lane in range(len(starts))]
+    def run_from_each(self, starts: Sequence[LaneState], actions: NDArray[np.int64]) -> Outcome:
+        """Follow the same actions [steps] from each start."""
+        return self.run(starts, np.tile(actions, (len(starts), 1)))
 
     def close(self) -> None:
         self.env.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +29,13 @@ def way_to_flag(
 
     Raises `UserError` if there seems to be none.
     """
-    starts = list(_starts(dataclasses.replace(task, stage=stage), rom).values())
+    return _way(stage, task, search, list(_starts(dataclasses.replace(task, stage=stage), rom).values()), stopped)
+
+
+def _way(
+    stage: str, task: MarioTask, search: PlanSearch, starts: Sequence[LaneState], stopped: Callable[[], bool]
+) -> Way | None:
+    """`way_to_flag` from these starts."""
     cache = WayCache(stage, task, search.seed)
     known = cache.load()
     way = None if known is None else search.way_of(known, starts)
@@ -48,10 +54,10 @@ def ways_to_flag(
     stage: str, task: MarioTask, search: PlanSearch, *, rom: Path | None, stopped: Callable[[], bool]
 ) -> dict[int, NDArray[np.int64]]:
     """Actions [steps] to the flag for each start (`start_of`) from which the way of `way_to_flag` could be mended."""
-    way = way_to_flag(stage, task, search, rom=rom, stopped=stopped)
+    starts = _starts(dataclasses.replace(task, stage=stage), rom)
+    way = _way(stage, task, search, list(starts.values()), stopped)
     if way is None:
         return {}
-    starts = _starts(dataclasses.replace(task, stage=stage), rom)
     mended = {start: search.mended(way, state, stopped) for start, state in starts.items()}
     return {start: actions for start, actions in mended.items() if actions is not None}
 

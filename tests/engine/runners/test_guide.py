@@ -25,7 +25,7 @@ NOOP = 0
 def new_actor(*, guided: float = 0.0, noise: float = 0.0, length: int = 30, starts: int = 256) -> Actor:
     """An actor without exploration whose guide runs to the right, from starts with a frame counter below `starts`."""
     env = MarioLanes(TASK, LANES, seed=2)
-    actor = Actor(env, ladder=np.zeros(LANES), epsilon_steps=1, seed=3, guided=guided, noise=noise)
+    actor = Actor(env, ladder=np.zeros(LANES), epsilon_steps=1, seed=3, guide_share=guided, noise=noise)
     if actor.guide is not None:
         actor.guide.ways = {(0, start): np.full(length, RIGHT_B) for start in range(starts)}
     return actor

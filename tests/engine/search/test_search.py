@@ -19,10 +19,12 @@ INTO_GOOMBA = 60
 """Environment steps in which Mario, if he only runs, meets the first enemy of World 1-1."""
 
 
-def first_state(task: MarioTask = TASK) -> LaneState:
-    env = MarioLanes(task, 1)
+def starts_of(task: MarioTask) -> dict[int, LaneState]:
+    """The first states of a task, by `start_of`."""
+    env = MarioLanes(task, task.starts)
+    env.spread_starts()
     env.reset()
-    return env.lane_state(0)
+    return {start: env.lane_state(lane) for lane, start in enumerate(start_of(env.emulator.ram).tolist())}
 
 
 def running(steps: int) -> Way:
@@ -48,7 +50,7 @@ def test_a_way_knows_where_it_comes_closest() -> None:
 
 def test_what_leads_to_no_flag_is_no_way() -> None:
     search = PlanSearch(TASK, seed=0, threads=1)
-    assert search.way_of(np.full(2 * INTO_GOOMBA, RIGHT_B), [first_state()]) is None
+    assert search.way_of(np.full(2 * INTO_GOOMBA, RIGHT_B), list(starts_of(TASK).values())) is None
     search.close()
 
 
@@ -84,13 +86,10 @@ def assert_ways(task: MarioTask, *, at_least: int, monkeypatch: pytest.MonkeyPat
     search = PlanSearch(task, seed=0, threads=2)
     ways = ways_to_flag(task.stage, task, search, rom=None, stopped=lambda: False)
     assert len(ways) >= at_least
-    env = MarioLanes(task, task.starts)
-    env.spread_starts()
-    env.reset()
-    starts = start_of(env.emulator.ram).tolist()
-    assert len(set(starts)) == task.starts and ways.keys() <= set(starts)
-    for lane, start in enumerate(starts):
-        assert start not in ways or clears(task, env.lane_state(lane), ways[start])
+    starts = starts_of(task)
+    assert len(starts) == task.starts and ways.keys() <= starts.keys()
+    for start, way in ways.items():
+        assert clears(task, starts[start], way)
     search.close()
     search = PlanSearch(task, seed=0, threads=1)  # with the way in the cache
     again = ways_to_flag(task.stage, task, search, rom=None, stopped=lambda: False)
@@ -101,10 +100,7 @@ def assert_ways(task: MarioTask, *, at_least: int, monkeypatch: pytest.MonkeyPat
 def test_a_way_leads_to_the_flag_from_most_starts() -> None:
     """In 6-4 fire bars are elsewhere at each start."""
     task = MarioTask(stage="6-4", noop_max=5)
-    env = MarioLanes(task, task.starts)
-    env.spread_starts()
-    env.reset()
-    starts = [env.lane_state(lane) for lane in range(env.lanes)]
+    starts = list(starts_of(task).values())
     search = PlanSearch(task, seed=0, threads=2)
     way = search.find_way("6-4", starts)
     search.close()
