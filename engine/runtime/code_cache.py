@@ -19,6 +19,10 @@ from pathlib import Path
 
 from engine.runtime.digest import digest_of
 
+_COMPILING = (
+    "compiler", "expression_writer", "function_writer", "instruction_writer", "intrinsics", "jit", "llvm_values",
+    "object_code",
+)  # fmt: skip
 UNUSED_S = 30 * 24 * 3600
 
 
@@ -26,9 +30,7 @@ UNUSED_S = 30 * 24 * 3600
 def sources_digest() -> str:
     """16 hex digits that change with any Python file of the environments, the buffers, or what compiles them."""
     root = Path(__file__).resolve().parents[1]
-    compiling = [
-        root / "runtime" / f"{name}.py" for name in ("compiler", "function_writer", "intrinsics", "jit", "object_code")
-    ]
+    compiling = [root / "runtime" / f"{name}.py" for name in _COMPILING]
     return digest_of([*root.glob("envs/**/*.py"), *root.glob("buffers/**/*.py"), *compiling], root)
 
 

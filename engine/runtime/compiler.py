@@ -21,14 +21,14 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from engine.runtime.function_writer import (
+from engine.runtime.function_writer import Module
+from engine.runtime.llvm_values import (
     ELEMENTS,
     INT,
     Array,
     ArrayType,
     Definition,
     Intrinsic,
-    Module,
     Number,
     Routine,
     RoutineType,

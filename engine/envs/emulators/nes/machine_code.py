@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from engine.envs.emulators.nes.control_flow import PROGRAM_START, find_code
 from engine.envs.emulators.nes.decode import decode_program
 from engine.envs.emulators.nes.translator import NUMBERS, RUN, translate
-from engine.runtime.function_writer import Array, Intrinsic, Number, Writer
+from engine.runtime.instruction_writer import InstructionWriter
+from engine.runtime.llvm_values import Array, Intrinsic, Number
 from engine.runtime.object_code import load
 
 
@@ -51,7 +52,9 @@ def _translated(program: bytes) -> str:
     return translate(find_code(array, decode_program(array)))
 
 
-def _call(writer: Writer, address: Number, memory: Array, program: Array, registers: Array, limit: Number) -> None:
+def _call(
+    writer: InstructionWriter, address: Number, memory: Array, program: Array, registers: Array, limit: Number
+) -> None:
     pointers = ", ".join(f"ptr {array.address}" for array in (memory, program, registers))
     function = writer.value(f"inttoptr i64 {address.name} to ptr")
     writer.emit(f"call void {function}({pointers}, i64 {limit.name})")

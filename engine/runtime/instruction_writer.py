@@ -1,0 +1,107 @@
+"""Writes instructions of a function as LLVM IR: jumps, memory of local numbers, arithmetic, comparisons."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+from engine.runtime.llvm_values import FLOAT, INT, Number, Value
+
+_OPERATORS = {
+    ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.BitAnd: "and", ast.BitOr: "or", ast.BitXor: "xor",
+    ast.LShift: "shl", ast.RShift: "ashr",
+}  # fmt: skip
+_FLOAT_OPERATORS = {ast.Add: "fadd", ast.Sub: "fsub", ast.Mult: "fmul", ast.Div: "fdiv"}
+_COMPARISONS = {
+    ast.Eq: "eq", ast.NotEq: "ne", ast.Lt: "slt", ast.LtE: "sle", ast.Gt: "sgt", ast.GtE: "sge",
+}  # fmt: skip
+
+
+class InstructionWriter:
+    """The instructions of one function."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.lines: list[str] = []
+        self._function = function
+        self._allocated: list[str] = []
+        self._numbers = itertools.count()
+        self._reachable = True
+
+    def emit(self, line: str) -> None:
+        """Add an instruction; one that can't be reached is left out."""
+        if self._reachable:
+            self.lines.append(f"  {line}")
+
+    def value(self, instruction: str) -> str:
+        """Add an instruction with a value; returns its name."""
+        name = f"%v{next(self._numbers)}"
+        self.emit(f"{name} = {instruction}")
+        return name
+
+    def _new_label(self) -> str:
+        return f"at{next(self._numbers)}"
+
+    def _label(self, name: str) -> None:
+        """Begin a block, into which the one before continues."""
+        self._jump(name)
+        self.lines.append(f"{name}:")
+        self._reachable = True
+
+    def _jump(self, name: str) -> None:
+        self.emit(f"br label %{name}")
+        self._reachable = False
+
+    def _branch(self, flag: str, yes: str, no: str) -> None:
+        self.emit(f"br i1 {flag}, label %{yes}, label %{no}")
+        self._reachable = False
+
+    def _allocate(self, kind: str) -> str:
+        name = f"%m{next(self._numbers)}"
+        self._allocated.append(f"  {name} = alloca {kind}")
+        return name
+
+    def _error(self, node: ast.AST, what: str) -> TypeError:
+        code = self._function.__code__
+        line = code.co_firstlineno + getattr(node, "lineno", 1) - 1
+        return TypeError(f"{code.co_filename}:{line}: can't compile {what}: {ast.unparse(node)}")
+
+    # Numbers
+
+    def _int(self, node: ast.AST, value: Value | None) -> str:
+        if not isinstance(value, Number) or value.type != INT:
+            raise self._error(node, "what is not an integer")
+        return value.name
+
+    def _compare(self, node: ast.expr, operation: ast.cmpop, one: Value | None, other: Value | None) -> str:
+        if type(operation) not in _COMPARISONS:
+            raise self._error(node, "this comparison")
+        return self.value(f"icmp {_COMPARISONS[type(operation)]} i64 {self._int(node, one)}, {self._int(node, other)}")
+
+    def _calculate(self, node: ast.AST, operation: ast.operator, left: Value | None, right: Value | None) -> Number:
+        if not isinstance(left, Number) or not isinstance(right, Number):
+            raise self._error(node, "arithmetic with what is not a number")
+        if FLOAT in (left.type, right.type) or isinstance(operation, ast.Div):
+            if type(operation) not in _FLOAT_OPERATORS:
+                raise self._error(node, "this operation with a float")
+            one, other = self._float(left), self._float(right)
+            return Number(self.value(f"{_FLOAT_OPERATORS[type(operation)]} double {one}, {other}"), FLOAT)
+        if type(operation) in _OPERATORS:
+            return Number(self.value(f"{_OPERATORS[type(operation)]} i64 {left.name}, {right.name}"))
+        if isinstance(operation, (ast.FloorDiv, ast.Mod)):
+            return Number(self._divide(left.name, right.name, rest=isinstance(operation, ast.Mod)))
+        raise self._error(node, "this operation")
+
+    def _float(self, number: Number) -> str:
+        return number.name if number.type == FLOAT else self.value(f"sitofp i64 {number.name} to double")
+
+    def _divide(self, left: str, right: str, *, rest: bool) -> str:
+        """Python's quotient, rounded down, or the rest, which has the sign of `right`."""
+        remainder = self.value(f"srem i64 {left}, {right}")
+        signs_differ = self.value(f"icmp slt i64 {self.value(f'xor i64 {remainder}, {right}')}, 0")
+        adjust = self.value(f"and i1 {signs_differ}, {self.value(f'icmp ne i64 {remainder}, 0')}")
+        if rest:
+            return self.value(f"add i64 {remainder}, {self.value(f'select i1 {adjust}, i64 {right}, i64 0')}")
+        quotient = self.value(f"sdiv i64 {left}, {right}")
+        return self.value(f"sub i64 {quotient}, {self.value(f'zext i1 {adjust} to i64')}")
