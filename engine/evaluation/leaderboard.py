@@ -37,7 +37,7 @@ def leaderboard(where: Path | None = None) -> str:
     mario = [[card.name, *(_clears(card, *judged) for judged in MARIO.values())] for card in known if _is_mario(card)]
     boards = [[card.name, f"{card.rates[0].mean_score:.1f}", _filled(card)] for card in known if not _is_mario(card)]
     stages = [row for card in known for row in _by_stage(card)]
-    training = [[card.name, f"`{card.command}`", f"{card.env_steps / 1e6:.2f}M, {card.minutes:.0f}"] for card in known]
+    training = [[card.name, f"`{card.command}`", _effort(card)] for card in known]
     tables = (
         _table(["policy", *MARIO], mario),
         _table(["policy for several stages", "stage", *MARIO_STARTS], stages),
@@ -45,6 +45,12 @@ def leaderboard(where: Path | None = None) -> str:
         _table(["policy", "trained with", "steps, minutes"], training),
     )
     return "\n\n".join(table for table in tables if table)
+
+
+def _effort(card: Card) -> str:
+    """`0.60M, 8`: environment steps and minutes; with another digit if there are few."""
+    steps = f"{card.env_steps / 1e6:.{2 if card.env_steps >= 10_000 else 3}f}M"
+    return f"{steps}, {card.minutes:.{0 if card.minutes >= 2 else 1}f}"
 
 
 def _is_mario(card: Card) -> bool:
