@@ -161,7 +161,7 @@ class DoubleDQN:
     @torch.no_grad()
     def q_values(self, obs: Array) -> Tensor:
         """Q-values [lanes, actions] of uint8 observations [lanes, stack, ...]."""
-        with self._autocast():
+        with autocast(self.device.type, self.precision):
             q: Tensor = self.online(torch.as_tensor(obs, device=self.device))
             return q
 
@@ -259,7 +259,7 @@ class DoubleDQN:
         dtype = getattr(torch, self.precision)
         with stopwatch("transfer"):
             obs, next_obs = cheap_to_train_on(tensor(batch.obs), dtype), tensor(batch.next_obs).to(dtype)
-        with self._autocast():
+        with autocast(self.device.type, self.precision):
             with torch.no_grad():
                 target_q = self.target(next_obs)
                 next_q = self.online(next_obs) if self._double_q else target_q
@@ -314,16 +314,17 @@ class DoubleDQN:
         if self._pool is not None:
             self._pool.shutdown()
 
-    def _autocast(self) -> contextlib.AbstractContextManager[object]:
-        """The context for a forward pass in mixed precision.
 
-        autocast's weight cache is off: before PyTorch 2.10 it kept weights that were cast in the pass without
-        gradients, and the following pass got no gradients through them (pytorch/pytorch#112583). Each pass uses a
-        weight once, so the cache would save nothing.
-        """
-        if self.precision == "float32":
-            return contextlib.nullcontext()
-        return torch.autocast(self.device.type, dtype=getattr(torch, self.precision), cache_enabled=False)
+def autocast(device_type: str, precision: Precision) -> contextlib.AbstractContextManager[object]:
+    """The context for a forward pass in this precision.
+
+    autocast's weight cache is off: before PyTorch 2.10 it kept weights that were cast in the pass without gradients,
+    and the following pass got no gradients through them (pytorch/pytorch#112583). Each pass uses a weight once, so the
+    cache would save nothing.
+    """
+    if precision == "float32":
+        return contextlib.nullcontext()
+    return torch.autocast(device_type, dtype=getattr(torch, precision), cache_enabled=False)
 
 
 def _placed(network: nn.Module, device: torch.device) -> nn.Module:

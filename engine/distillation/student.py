@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from engine.agents.adam import Adam
-from engine.agents.double_dqn import MAX_GRADIENT_NORM, cheap_to_train_on, in_layout_of
+from engine.agents.double_dqn import MAX_GRADIENT_NORM, autocast, cheap_to_train_on, in_layout_of
 from engine.envs.vec_env import Frames
 from engine.runtime.devices import Precision
 
@@ -54,7 +54,7 @@ class Student:
         self.updates = 0
         self._parameters: list[Tensor] = list(network.parameters())
         self._optimizer = Adam(self._parameters, learning_rate=learning_rate)
-        self._dtype = getattr(torch, precision)
+        self._precision = precision
         self._threads = threads
         self._pool = ThreadPoolExecutor(threads, "learn", torch.set_num_threads, (torch.get_num_threads(),))
 
@@ -66,7 +66,7 @@ class Student:
     @torch.no_grad()
     def q_values(self, obs: Frames) -> Tensor:
         """Q-values [lanes, actions] of observations uint8 [lanes, stack, *frame_shape]."""
-        with self._autocast():
+        with autocast("cpu", self._precision):
             q: Tensor = self.network(torch.from_numpy(obs))
         return q
 
@@ -91,8 +91,8 @@ class Student:
     ) -> tuple[list[Tensor], float, float]:
         """What a part of a batch contributes to the gradients, the mean loss and the mean agreement."""
         wanted = torch.from_numpy(labels[part])
-        with self._autocast():
-            q: Tensor = self.network(cheap_to_train_on(torch.from_numpy(obs[part]), self._dtype))
+        with autocast("cpu", self._precision):
+            q: Tensor = self.network(cheap_to_train_on(torch.from_numpy(obs[part]), getattr(torch, self._precision)))
         share = len(wanted) / len(obs)
         loss = share * distillation_loss(q, wanted)
         agreement = share * float((q.argmax(1) == wanted.argmax(1)).float().mean())
@@ -100,9 +100,6 @@ class Student:
 
     def close(self) -> None:
         self._pool.shutdown()
-
-    def _autocast(self) -> torch.autocast:
-        return torch.autocast("cpu", self._dtype, enabled=self._dtype != torch.float32, cache_enabled=False)
 
 
 def distillation_loss(q: Tensor, wanted: Tensor) -> Tensor:
