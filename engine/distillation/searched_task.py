@@ -35,12 +35,12 @@ from engine.search.ways import way_to_flag
 REPLAY_RATIO = 24.0
 """States learned per environment step. Steps are dear here, because of the search."""
 _MARGIN = 0.5
-"""By how much the Q-value of the action to learn exceeds that of the others. With the loss's temperature it is chosen
-in 97 %."""
+"""By how much the Q-value of the action to learn exceeds that of the others. At the loss's temperature, softmax gives it
+97 %."""
 _BACK = (24, 48, 96)
 """Environment steps that a lane goes back after a death, if the search does not succeed with fewer. A jump that was
 missed began 10 to 20 steps before."""
-_BACK_STALLED = (STUCK_STEPS + 8, 96)
+_BACK_STUCK = (STUCK_STEPS + 8, 96)
 _OLDEST = 96
 """Environment steps after which a state is stored; it can't be taken back then. Later rewards hardly count for its
 value."""
@@ -62,7 +62,7 @@ class _Moment:
     state: LaneState
     gained: float  # pixels since the episode's beginning
     action: int
-    right: int
+    label: int
     """The action to learn."""
     random: bool
     reward: float = 0.0
@@ -202,8 +202,8 @@ class SearchedTask:
         else:
             action = int(q_values.argmax())
         lane.calm = max(0, lane.calm - 1)
-        right = self._rest_of_way(number)[0] if random else action
-        lane.moments.append(_Moment(obs, self._env.lane_state(number), lane.gained, action, right, random))
+        label = self._rest_of_way(number)[0] if random else action
+        lane.moments.append(_Moment(obs, self._env.lane_state(number), lane.gained, action, label, random))
         return action
 
     def _explores(self, lane: _Lane, epsilon: float) -> bool:
@@ -231,7 +231,7 @@ class SearchedTask:
         calm_from = 1 + max((at for at, moment in enumerate(moments) if moment.random), default=-1)
         if calm_from and len(moments) - calm_from < _CLOSE:
             return self._go_back_before_random(number, calm_from)
-        for back in _BACK_STALLED if stalled else _BACK:
+        for back in _BACK_STUCK if stalled else _BACK:
             at = max(len(moments) - back, calm_from)
             steps = (STUCK_STEPS if stalled else len(moments) - at) + _AHEAD
             at_least = gained - moments[at].gained + (_LEAST_GAIN if stalled else 0)
@@ -270,7 +270,7 @@ class SearchedTask:
         rewards = np.array([moment.reward for moment in lane.moments])
         moment = lane.moments.pop(0)
         q_values = np.full(self._env.actions, rewards @ self._discounts[: rewards.size] - _MARGIN, np.float32)
-        q_values[moment.right] += _MARGIN
+        q_values[moment.label] += _MARGIN
         step = PlayedStep(
             frames=moment.obs[None, -1],
             actions=np.array([moment.action]),

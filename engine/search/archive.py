@@ -20,13 +20,14 @@ from engine.search.plans import RandomPlans
 from engine.search.trials import Trials
 
 _STEPS, _EVERY = 16, 4
-"""Environment steps of a plan, and how often a state is added. It must be survived for as long."""
+"""Environment steps of a plan, and between two states of it that may be added. A state is added if Mario lives that long
+after it."""
 _STATES = 4
 """States of a place."""
 _USED = 6
 """Number of plans after which a state may be replaced by another one of its place."""
-_AHEAD = 500.0
-"""Pixels over which the probability of a state falls by e."""
+_BEHIND = 500.0
+"""Pixels behind the foremost state at which the probability of a state has fallen to 1/e."""
 _GIVE_UP = 1500
 """Sets of plans after which the search gives up; most stages take 10 to 50, 4-4 some 300."""
 
@@ -122,7 +123,7 @@ class Archive:
         """States from which to go on."""
         states = [reached for place in self._places.values() for reached in place]
         gains, uses = np.array([each.gain for each in states]), np.array([each.uses for each in states])
-        weights = np.exp((gains - gains.max()) / _AHEAD) / (1 + uses)
+        weights = np.exp((gains - gains.max()) / _BEHIND) / (1 + uses)
         drawn = [states[index] for index in self._random.choice(len(states), count, p=weights / weights.sum())]
         for each in drawn:
             each.uses += 1

@@ -35,7 +35,7 @@ _CHANGED_ONCE = 44
 """Continuations up to this one differ from a shifted way in one place, the others in two."""
 _WAYS = 3
 """Ways from one start, of which the one that leads to the flag from most other starts is used."""
-_SHARED_BACK, _CHANGED = (12, 24, 48, 96), 12
+_SHARED_BACK, _SAMPLED_STARTS = (12, 24, 48, 96), 12
 """Environment steps before a mistake at which a shared way is changed, and from how many starts changes are tried."""
 _CHANGES = 100
 """Changes after which a way is used as it is."""
@@ -140,7 +140,7 @@ class PlanSearch:
         states = [trials.env.lane_state(lane) for lane in range(len(starts))]
         groups = [np.flatnonzero(alive & which) for which in (failed, ~failed)]
         sizes = [group.size for group in groups]
-        picked = [random.permutation(group)[: _CHANGED // 2] for group in groups]
+        picked = [random.permutation(group)[: _SAMPLED_STARTS // 2] for group in groups]
         drawn = np.concatenate(picked)
         if not picked[0].size:
             return None
