@@ -35,8 +35,8 @@ from engine.search.ways import way_to_flag
 REPLAY_RATIO = 24.0
 """States learned per environment step. Steps are dear here, because of the search."""
 _MARGIN = 0.5
-"""By how much the Q-value of the action to learn exceeds that of the others. At the loss's temperature, softmax gives it
-97 %."""
+"""By how much the Q-value of the action to learn exceeds that of the others. At the loss's temperature, softmax gives
+it 97 %."""
 _BACK = (24, 48, 96)
 """Environment steps that a lane goes back after a death, if the search does not succeed with fewer. A jump that was
 missed began 10 to 20 steps before."""

@@ -20,8 +20,8 @@ from engine.search.plans import RandomPlans
 from engine.search.trials import Trials
 
 _STEPS, _EVERY = 16, 4
-"""Environment steps of a plan, and between two states of it that may be added. A state is added if Mario lives that long
-after it."""
+"""Environment steps of a plan, and between two states of it that may be added. A state is added if Mario lives that
+long after it."""
 _STATES = 4
 """States of a place."""
 _USED = 6
