@@ -15,7 +15,9 @@ from __future__ import annotations
 import argparse
 import csv
 import json
+import math
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -65,8 +67,8 @@ def train(seed: int, minutes: float, folder: Path, options: list[str]) -> list[E
             if event["event"] == "progress":
                 frames = event["frames"]
             elif event["event"] == "evaluation":
-                told = {name: event[name] for name in ("env_steps", "clears", "episodes", "mean_return", "best")}
-                found.append(Evaluated(minutes=(time.monotonic() - begun) / 60, frames=frames, **told))
+                values = {name: event[name] for name in ("env_steps", "clears", "episodes", "mean_return", "best")}
+                found.append(Evaluated(minutes=(time.monotonic() - begun) / 60, frames=frames, **values))
                 print(f"seed {seed}: {found[-1]}", file=sys.stderr)
         end.cancel()
     if run.returncode != 0:
@@ -100,12 +102,28 @@ def plain(minutes: float) -> str:
     return f"plain loop: {rate:,.0f} environment steps/s, greedy return {mean:,.0f}, clears {clears}/31"
 
 
-def reached(found: list[Evaluated], rate: float) -> str:
-    """The minutes at which an evaluation first had a clear rate above 0 and of at least `rate`."""
-    for each in found:
-        if each.clears and each.clears / each.episodes >= rate:
-            return f"{each.minutes:.1f} min, {each.env_steps / 1e3:,.0f}k steps, {each.frames / 1e6:.2f}M frames"
-    return "not reached"
+def first(found: list[Evaluated], rate: float) -> int | None:
+    """The first evaluation that had a clear rate above 0 and of at least `rate`; None if there is none."""
+    return next((at for at, each in enumerate(found) if each.clears and each.clears / each.episodes >= rate), None)
+
+
+def told(each: Evaluated) -> str:
+    return f"{each.minutes:.1f} min, {each.env_steps / 1e3:,.0f}k steps, {each.frames / 1e6:.2f}M frames"
+
+
+def later(found: list[Evaluated]) -> str:
+    """The lowest evaluation after the first of at least 95 %, and how many there were."""
+    at = first(found, RATES[-1])
+    after = [] if at is None else [each.clears for each in found[at + 1 :]]
+    return f"{min(after)} of {found[0].episodes}, in {len(after)}" if after else "none"
+
+
+def medians(curves: Sequence[list[Evaluated]], rate: float) -> str:
+    """Medians over the runs of the minutes and steps until a clear rate; a run that did not reach it took forever."""
+    runs = [(found, first(found, rate)) for found in curves]
+    minutes = statistics.median(math.inf if at is None else found[at].minutes for found, at in runs)
+    steps = statistics.median(math.inf if at is None else found[at].env_steps for found, at in runs)
+    return f"{minutes:.1f} min, {steps / 1e3:,.0f}k steps"
 
 
 def draw(curves: dict[int, list[Evaluated]], path: Path) -> None:
@@ -139,7 +157,7 @@ def main() -> None:
     parser.add_argument("--into", type=Path, help="write clears.csv and clears.svg to this folder, and keep the runs")
     arguments, options = parser.parse_known_args()
     console = Console(width=160, highlight=False)
-    marks = ("first clear", "50 %", "95 %")
+    marks = ("first clear", "50 %", "95 %", "lowest later evaluation")
     judged = JUDGED | (ON_NES_PY if arguments.nes_py else {})
     table = Table("seed", *marks, *judged, title=" ".join(options) or None)
     curves: dict[int, list[Evaluated]] = {}
@@ -149,10 +167,14 @@ def main() -> None:
             folder.mkdir(parents=True)
             found = curves[seed] = train(seed, arguments.minutes, folder, options)
             clears = [judge(folder, conditions)["clears"] for conditions in judged.values()]
-            table.add_row(str(seed), *(reached(found, rate) for rate in RATES), *map(str, clears))
+            firsts = [first(found, rate) for rate in RATES]
+            marked = ["not reached" if at is None else told(found[at]) for at in firsts]
+            table.add_row(str(seed), *marked, later(found), *map(str, clears))
             if arguments.into:
                 write_csv(curves, arguments.into / "clears.csv")
                 draw(curves, arguments.into / "clears.svg")
+    table.add_section()
+    table.add_row("median", *(medians(list(curves.values()), rate) for rate in RATES))
     console.print(table)
     if arguments.plain:
         console.print(plain(arguments.minutes))
