@@ -21,7 +21,7 @@ from engine.envs.frame_stack import FrameStack
 from engine.envs.mario import VIEWS, MarioLanes, MarioTask
 
 OURS, NES_PY = "ours", "nes-py through our protocol"
-PACKAGE, RETRO = "gym-super-mario-bros 7.4", "stable-retro 1.0.0"
+PACKAGE, RETRO, CYNES = "gym-super-mario-bros 7.4", "stable-retro 1.0.0", "cynes 0.1"
 ACTIONS = 5  # right-only
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 WHOLE_SCREEN, DEFAULT_VIEW = "84x84", "50x60"
@@ -31,6 +31,7 @@ NEEDED = {
         "gymnasium": "gymnasium",
         "cv2": "opencv-python-headless",
     },
+    CYNES: {"gymnasium": "gymnasium", "cv2": "opencv-python-headless", "cynes": "cynes"},
     RETRO: {"gymnasium": "gymnasium", "cv2": "opencv-python-headless", "stable_retro": "stable-retro==1.0.0"},
 }
 
@@ -146,6 +147,8 @@ def line_up(cleanup: contextlib.ExitStack) -> list[Contestant]:
         add_ours(NES_PY, 16, threads)
     for workers in (0, 1, 2, 4):
         add_peer(PACKAGE, package_mario, workers)
+    for workers in (0, 2):
+        add_peer(CYNES, cynes_mario, workers)
     folder = Path(cleanup.enter_context(tempfile.TemporaryDirectory()))
     if not not_installed(RETRO):
         from bench.peers import make_retro_folder
@@ -163,6 +166,12 @@ def package_mario() -> Any:
     from bench.peers import PackageMario
 
     return PackageMario()
+
+
+def cynes_mario() -> Any:
+    from bench.peers import CynesMario
+
+    return CynesMario()
 
 
 def retro_mario(folder: Path) -> Any:

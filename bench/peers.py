@@ -2,7 +2,7 @@
 
 Frame skip 4, grayscale, 84x84 by area means, stack of 4. The wrappers are merged into one class, which is faster than a
 chain of them. Importing this module requires gymnasium and cv2; stable-retro and gym-super-mario-bros are imported by
-their environments. stable-retro can run only one emulator per process.
+their environments, and cynes by its. stable-retro can run only one emulator per process.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -81,8 +82,53 @@ class PackageMario(Wrapped):
         self._env.close()
 
 
-class RetroMario(Wrapped):
-    """stable-retro (FCEUmm). Its RAM is read once per step, for movement to the right, death and flag.
+class FromMemory(Wrapped):
+    """Movement to the right, death and flag from RAM, which is read once per step."""
+
+    _x = 0
+
+    def _judge(self, ram: Any) -> tuple[float, bool, dict[str, Any]]:
+        """Reward, end and info after a step; `ram[address]` is a byte of work RAM."""
+        x = _x_of(ram)
+        moved, self._x = x - self._x, x
+        dead = ram[0x000E] in (0x06, 0x0B) or ram[0x00B5] > 1
+        flag = bool(ram[0x001D] == 3)
+        info = {"x_pos": x, "flag_get": flag, "life": int(ram[0x075A])}
+        return moved - 25.0 * dead, bool(dead or flag), info
+
+
+class CynesMario(FromMemory):
+    """cynes, an emulator without an environment."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        import cynes
+
+        self._console = cynes.NES(installed_mario())
+        buttons = {RIGHT: cynes.NES_INPUT_RIGHT, A: cynes.NES_INPUT_A, B: cynes.NES_INPUT_B}
+        self._masks = [sum(mask for ours, mask in buttons.items() if byte & ours) for byte in _BUTTONS]
+
+        def press(start: bool) -> None:
+            self._console.controller = cynes.NES_INPUT_START if start else 0
+            self._console.step()
+
+        enter_stage(press, lambda: self._console)
+        self._start = self._console.save()
+
+    def begin(self) -> NDArray[np.uint8]:
+        self._console.load(self._start)
+        self._x = _x_of(self._console)
+        self._console.controller = 0
+        return self._console.step()
+
+    def hold(self, action: int) -> tuple[NDArray[np.uint8], float, bool, dict[str, Any]]:
+        self._console.controller = self._masks[action]
+        screen = self._console.step(SKIP)
+        return screen, *self._judge(self._console)
+
+
+class RetroMario(FromMemory):
+    """stable-retro (FCEUmm).
 
     Args:
         folder: created by `make_retro_folder`.
@@ -92,24 +138,17 @@ class RetroMario(Wrapped):
         super().__init__()
         self._env = _retro_env(folder, START_STATE)
         self._masks = [_mask(self._env.buttons, byte) for byte in _BUTTONS]
-        self._x = 0
 
     def begin(self) -> NDArray[np.uint8]:
         screen, _ = self._env.reset()
-        self._x = _retro_x(self._env.get_ram())
+        self._x = _x_of(self._env.get_ram())
         return screen
 
     def hold(self, action: int) -> tuple[NDArray[np.uint8], float, bool, dict[str, Any]]:
         mask = self._masks[action]
         for _ in range(SKIP):
             screen, _, _, _, _ = self._env.step(mask)
-        ram = self._env.get_ram()
-        x = _retro_x(ram)
-        moved, self._x = x - self._x, x
-        dead = ram[0x000E] in (0x06, 0x0B) or ram[0x00B5] > 1
-        flag = bool(ram[0x001D] == 3)
-        info = {"x_pos": x, "flag_get": flag, "life": int(ram[0x075A])}
-        return screen, moved - 25.0 * dead, bool(dead or flag), info
+        return screen, *self._judge(self._env.get_ram())
 
     def close(self) -> None:
         self._env.close()
@@ -129,17 +168,21 @@ def make_retro_folder(folder: Path) -> None:
     env.reset()
     nothing = np.zeros(env.num_buttons, np.uint8)
     start = np.array([name == "START" for name in env.buttons], np.uint8)
-    for _ in range(60):  # the title screen
-        env.step(nothing)
-    for _ in range(600):
-        ram = env.get_ram()
-        if ram[0x0770] == 1 and ram[0x0772] == 3 and ram[0x000E] == 8:  # in a stage, running, Mario under control
-            break
-        env.step(nothing if ram[0x0770] == 1 else start)
-    else:
-        raise RuntimeError("pressing start did not begin the game")
+    enter_stage(lambda pressed: env.step(start if pressed else nothing), env.get_ram)
     (game / f"{START_STATE}.state").write_bytes(gzip.compress(env.em.get_state()))
     env.close()
+
+
+def enter_stage(press: Callable[[bool], Any], ram: Callable[[], Any]) -> None:
+    """From power-on to the first frame of 1-1. `press` emulates a frame with or without the start button."""
+    for _ in range(60):  # the title screen
+        press(False)
+    for _ in range(600):
+        now = ram()
+        if now[0x0770] == 1 and now[0x0772] == 3 and now[0x000E] == 8:  # in a stage, running, Mario under control
+            return
+        press(now[0x0770] != 1)
+    raise RuntimeError("pressing start did not begin the game")
 
 
 def _retro_env(folder: Path, state: str | None) -> Any:
@@ -156,7 +199,7 @@ def _retro_env(folder: Path, state: str | None) -> Any:
     )
 
 
-def _retro_x(ram: NDArray[np.uint8]) -> int:
+def _x_of(ram: Any) -> int:
     return int(ram[0x006D]) * 256 + int(ram[0x0086])
 
 
