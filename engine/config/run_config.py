@@ -263,10 +263,10 @@ class RunConfig:
     burnin: int = option(10_000, "learning", "environment steps before the first update", low=1)  # table
     learning_rate: float = option(5e-4, "learning", "Adam step size", low=1e-8, high=1.0)  # table
     learning_rate_schedule: str = option(
-        "constant",
+        "plateau",  # table
         "learning",
-        "constant; changed after evaluations: plateau, cut to 0.3 when they stop improving or nearly all episodes "
-        "clear; decay, divided by 1 + steps / 1,000,000",
+        "constant; changed after evaluations: plateau, cut to 0.3 once, when most episodes clear or scores stop "
+        "improving; decay, divided by 1 + steps / 1,000,000",
         choices=("constant", "plateau", "decay"),
     )
     gamma: float = option(0.95, "learning", "discount factor per environment step", low=0.0, high=1.0)  # trial

@@ -6,13 +6,11 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 CUT = 0.3
-"""Factor of each cut."""
-LOWEST = 0.02
-"""The learning rate is not cut below this share of the run's own."""
-GOOD = 0.95
-"""Clear rate from which on every evaluation cuts."""
+"""The learning rate after the cut, as a share of the run's own."""
+GOOD = 0.8
+"""Clear rate of an evaluation that leads to the cut."""
 PATIENCE = 8
-"""Evaluations without a better score after which the learning rate is cut."""
+"""Evaluations without a better score that lead to it."""
 
 HALVED_AFTER = 1_000_000
 """Environment steps after which `DecaySchedule` has halved the learning rate."""
@@ -55,15 +53,15 @@ class DecaySchedule:
 
 
 class PlateauSchedule:
-    """Cuts the learning rate when evaluations stop improving, or have little left to gain.
+    """Cuts the learning rate once: when an evaluation is good, or when evaluations stop improving.
 
     With a constant learning rate the policy of a run keeps changing after it has become good, and loses in one
-    evaluation what it had in the last.
+    evaluation what it had in the last. Further cuts have not helped (docs/recipe.md).
     """
 
     def __init__(self, learning_rate: float) -> None:
-        self._lowest = LOWEST * learning_rate
-        self._best: Score = ()
+        self._after_cut = CUT * learning_rate
+        self._best: Score = (0.0,)
         self._since_best = 0
 
     def after(self, score: Score, learning_rate: float, env_steps: int) -> float:
@@ -71,10 +69,9 @@ class PlateauSchedule:
             self._best, self._since_best = score, 0
         else:
             self._since_best += 1
-        if score[0] < GOOD and self._since_best < PATIENCE:
+        if self._best[0] < GOOD and self._since_best < PATIENCE:
             return learning_rate
-        self._since_best = 0
-        return min(learning_rate, max(CUT * learning_rate, self._lowest))
+        return min(learning_rate, self._after_cut)
 
     def state(self) -> dict[str, Any]:
         return {"best": list(self._best), "since_best": self._since_best}
