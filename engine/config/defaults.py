@@ -13,6 +13,7 @@ _BOARD_DEFAULTS: dict[str, Any] = {
     "n_step": 3,
     "replay_ratio": 4.0,  # with `sync_every`: twice the fruits of 8 and 1,000 after 200,000 steps
     "batch_size": 256,
+    "buffer_size": 400_000,
     "sync_every": 250,
     "tau": 1.0,
     "policy_tau": 0.0,

@@ -28,6 +28,7 @@ PRESETS: dict[str, Preset] = {
             "num_processes": 4,
             "parallel_envs": 1,
             "batch_size": 64,
+            "buffer_size": 400_000,
             "burnin": 100_000,
             "episodes": 2_000,
             "sync_every": 1_000,

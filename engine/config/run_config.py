@@ -346,7 +346,7 @@ class RunConfig:
     )
 
     buffer_size: int = option(
-        400_000,  # trial
+        100_000,  # table
         "replay",
         {
             "mario": "replay capacity in transitions; 3 KB each at 50x60",

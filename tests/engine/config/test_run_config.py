@@ -50,7 +50,7 @@ def test_only_given_flags_are_given() -> None:
         (("--game", "snake", "--reward", "lines"), "--reward must be fruits, got 'lines'"),
         (("--alpha", "nan"), "--alpha must be between 0 and 1, got nan"),
         (("--device", "tpu"), "--device must be one of auto, cpu, mps, cuda, cuda:N, got 'tpu'"),
-        (("--burnin", "500000"), "--burnin must be at most --buffer-size (400,000), got 500,000"),
+        (("--burnin", "500000"), "--burnin must be at most --buffer-size (100,000), got 500,000"),
         (("--batch-size", "4096", "--buffer-size", "4000", "--burnin", "100"),
          "--batch-size must be auto, or at most 4,000 (--buffer-size 4,000), got 4,096"),
         (("--batch-size", "2048", "--buffer-size", "4000", "--burnin", "9", "--runner", "ddp", "--num-processes", "4"),
