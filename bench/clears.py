@@ -2,10 +2,10 @@
 
     python -m bench.clears [--seeds S ...] [--minutes M] [--nes-py] [--plain] [--into DIR] [OPTION ...]
 
-Minutes count from the start of the program, including compiling, filling the replay and all evaluations. Each run is
-stopped after its minutes; then its best policy plays 100 greedy episodes that begin with 0 to 30 random no-op frames,
-like those that chose it, and 100 that begin with 31 to 120, with `mario-tui eval` (with `--nes-py` also the former on
-nes-py, which takes some more minutes). With `--plain`, the plain
+Minutes count from the start of the program, including compiling, filling the replay and all evaluations. The last row
+of the table has the medians. Each run is stopped after its minutes; then its best policy plays 100 greedy episodes that
+begin with 0 to 30 random no-op frames, like those that chose it, and 100 that begin with 31 to 120, with
+`mario-tui eval` (with `--nes-py` also the former on nes-py, which takes some more minutes). With `--plain`, the plain
 Double-DQN loop of `bench.training` gets the same number of minutes. Unknown options are passed to the run, such as
 `--runner apex`.
 """
@@ -102,28 +102,35 @@ def plain(minutes: float) -> str:
     return f"plain loop: {rate:,.0f} environment steps/s, greedy return {mean:,.0f}, clears {clears}/31"
 
 
-def first(found: list[Evaluated], rate: float) -> int | None:
-    """The first evaluation that had a clear rate above 0 and of at least `rate`; None if there is none."""
+def first_at(found: list[Evaluated], rate: float) -> int | None:
+    """Index of the first evaluation that had a clear rate above 0 and of at least `rate`; None if there is none."""
     return next((at for at, each in enumerate(found) if each.clears and each.clears / each.episodes >= rate), None)
 
 
-def told(each: Evaluated) -> str:
+def describe_first(found: list[Evaluated], rate: float) -> str:
+    """When an evaluation first had a clear rate above 0 and of at least `rate`."""
+    at = first_at(found, rate)
+    if at is None:
+        return "not reached"
+    each = found[at]
     return f"{each.minutes:.1f} min, {each.env_steps / 1e3:,.0f}k steps, {each.frames / 1e6:.2f}M frames"
 
 
-def later(found: list[Evaluated]) -> str:
-    """The lowest evaluation after the first of at least 95 %, and how many there were."""
-    at = first(found, RATES[-1])
+def lowest_after(found: list[Evaluated]) -> str:
+    """The lowest evaluation after the first of at least 95 %, and the number of those after it."""
+    at = first_at(found, RATES[-1])
     after = [] if at is None else [each.clears for each in found[at + 1 :]]
-    return f"{min(after)} of {found[0].episodes}, in {len(after)}" if after else "none"
+    return f"{min(after)} of {found[0].episodes} ({len(after)} evaluations)" if after else "none"
 
 
-def medians(curves: Sequence[list[Evaluated]], rate: float) -> str:
-    """Medians over the runs of the minutes and steps until a clear rate; a run that did not reach it took forever."""
-    runs = [(found, first(found, rate)) for found in curves]
-    minutes = statistics.median(math.inf if at is None else found[at].minutes for found, at in runs)
-    steps = statistics.median(math.inf if at is None else found[at].env_steps for found, at in runs)
-    return f"{minutes:.1f} min, {steps / 1e3:,.0f}k steps"
+def median_first(curves: Sequence[list[Evaluated]], rate: float) -> str:
+    """Medians over the runs of the minutes and steps until `rate`; a run that did not reach it counts as infinite."""
+    firsts = [first_at(found, rate) for found in curves]
+    reached = [math.inf if at is None else found[at].minutes for found, at in zip(curves, firsts, strict=True)]
+    if math.isinf(statistics.median(reached)):
+        return "not reached"
+    steps = [math.inf if at is None else found[at].env_steps for found, at in zip(curves, firsts, strict=True)]
+    return f"{statistics.median(reached):.1f} min, {statistics.median(steps) / 1e3:,.0f}k steps"
 
 
 def draw(curves: dict[int, list[Evaluated]], path: Path) -> None:
@@ -157,7 +164,7 @@ def main() -> None:
     parser.add_argument("--into", type=Path, help="write clears.csv and clears.svg to this folder, and keep the runs")
     arguments, options = parser.parse_known_args()
     console = Console(width=160, highlight=False)
-    marks = ("first clear", "50 %", "95 %", "lowest later evaluation")
+    marks = ("first clear", "50 %", "95 %", "lowest evaluation after that")
     judged = JUDGED | (ON_NES_PY if arguments.nes_py else {})
     table = Table("seed", *marks, *judged, title=" ".join(options) or None)
     curves: dict[int, list[Evaluated]] = {}
@@ -167,14 +174,13 @@ def main() -> None:
             folder.mkdir(parents=True)
             found = curves[seed] = train(seed, arguments.minutes, folder, options)
             clears = [judge(folder, conditions)["clears"] for conditions in judged.values()]
-            firsts = [first(found, rate) for rate in RATES]
-            marked = ["not reached" if at is None else told(found[at]) for at in firsts]
-            table.add_row(str(seed), *marked, later(found), *map(str, clears))
+            firsts = [describe_first(found, rate) for rate in RATES]
+            table.add_row(str(seed), *firsts, lowest_after(found), *map(str, clears))
             if arguments.into:
                 write_csv(curves, arguments.into / "clears.csv")
                 draw(curves, arguments.into / "clears.svg")
     table.add_section()
-    table.add_row("median", *(medians(list(curves.values()), rate) for rate in RATES))
+    table.add_row("median", *(median_first(list(curves.values()), rate) for rate in RATES))
     console.print(table)
     if arguments.plain:
         console.print(plain(arguments.minutes))

@@ -31,7 +31,7 @@ NEEDED = {
         "gymnasium": "gymnasium",
         "cv2": "opencv-python-headless",
     },
-    CYNES: {"gymnasium": "gymnasium", "cv2": "opencv-python-headless", "cynes": "cynes"},
+    CYNES: {"gymnasium": "gymnasium", "cv2": "opencv-python-headless", "cynes": "cynes==0.1.*"},
     RETRO: {"gymnasium": "gymnasium", "cv2": "opencv-python-headless", "stable_retro": "stable-retro==1.0.0"},
 }
 

@@ -7,7 +7,7 @@ reward, end, info, with automatic resets. Rates are in wall time. The contestant
 machine affect all of them; the table shows medians over the rounds. Peers that are not installed get a row that says
 so. To install all of them:
 
-    pip install gymnasium opencv-python-headless stable-retro==1.0.0 cynes
+    pip install gymnasium opencv-python-headless stable-retro==1.0.0 'cynes==0.1.*'
 """
 
 from __future__ import annotations

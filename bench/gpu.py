@@ -27,7 +27,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from bench.clears import reached, train
+from bench.clears import describe_first, train
 from bench.training import PROGRAM
 from bench.turns import Contestant, not_installed, processor, take_turns, times
 from bench.updates import ACTIONS, GAMMA, LEARNING_RATE, NEEDED, SIDE, STACK, Nature, make_cleanrl, make_sb3, pictures
@@ -142,7 +142,7 @@ def clears(options: Options) -> Rows:
     """Minutes from the start of the program until 95 % of the greedy episodes clear World 1-1."""
     with tempfile.TemporaryDirectory() as folder:
         found = train(0, 5.0, Path(folder), ["--parallel-envs", "128", "--device", str(options.device)])
-    return [{"World 1-1": name, "after": reached(found, rate)} for name, rate in (("50 %", 0.5), ("95 %", 0.95))]
+    return [{"World 1-1": name, "after": describe_first(found, rate)} for name, rate in (("50 %", 0.5), ("95 %", 0.95))]
 
 
 PARTS: dict[str, Callable[[Options], Rows]] = {

@@ -1,8 +1,8 @@
 """Super Mario Bros 1-1 with other packages, as Gymnasium environments with the usual wrappers.
 
 Frame skip 4, grayscale, 84x84 by area means, stack of 4. The wrappers are merged into one class, which is faster than a
-chain of them. Importing this module requires gymnasium and cv2; stable-retro and gym-super-mario-bros are imported by
-their environments, and cynes by its. stable-retro can run only one emulator per process.
+chain of them. Importing this module requires gymnasium and cv2; stable-retro, gym-super-mario-bros and cynes are
+imported by their environments. stable-retro can run only one emulator per process.
 """
 
 from __future__ import annotations
@@ -83,11 +83,11 @@ class PackageMario(Wrapped):
 
 
 class FromMemory(Wrapped):
-    """Movement to the right, death and flag from RAM, which is read once per step."""
+    """Reads movement to the right, death and flag from work RAM after each step."""
 
     _x = 0
 
-    def _judge(self, ram: Any) -> tuple[float, bool, dict[str, Any]]:
+    def _outcome(self, ram: Any) -> tuple[float, bool, dict[str, Any]]:
         """Reward, end and info after a step; `ram[address]` is a byte of work RAM."""
         x = _x_of(ram)
         moved, self._x = x - self._x, x
@@ -98,7 +98,7 @@ class FromMemory(Wrapped):
 
 
 class CynesMario(FromMemory):
-    """cynes, an emulator without an environment."""
+    """cynes, which has an emulator but no environment."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -124,7 +124,7 @@ class CynesMario(FromMemory):
     def hold(self, action: int) -> tuple[NDArray[np.uint8], float, bool, dict[str, Any]]:
         self._console.controller = self._masks[action]
         screen = self._console.step(SKIP)
-        return screen, *self._judge(self._console)
+        return screen, *self._outcome(self._console)
 
 
 class RetroMario(FromMemory):
@@ -148,7 +148,7 @@ class RetroMario(FromMemory):
         mask = self._masks[action]
         for _ in range(SKIP):
             screen, _, _, _, _ = self._env.step(mask)
-        return screen, *self._judge(self._env.get_ram())
+        return screen, *self._outcome(self._env.get_ram())
 
     def close(self) -> None:
         self._env.close()

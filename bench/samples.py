@@ -48,6 +48,8 @@ class Experiment:
     other: tuple[str, tuple[str, ...]]
 
 
+EARLIER = ("--learning-rate-schedule", "constant", "--buffer-size", "400000")
+"""The defaults of Mario when the results were stored."""
 PRIORITIZED = ("prioritized", ()), ("uniform", ("--no-prioritized-replay",))
 CURRICULUM = ("curriculum", ("--curriculum",)), ("none", ())
 # Tetris before afterstates: the agent of the stored results
@@ -59,11 +61,13 @@ TETRIS = (
     "--epsilon-steps", "100000", "--burnin", "5000", "--eval-every", "20000", "--eval-episodes", "100",
 )  # fmt: skip
 EXPERIMENTS = {
-    "prioritized-mario": Experiment(400_000, ("--game", "mario", "--eval-every", "25000"), *PRIORITIZED),
+    "prioritized-mario": Experiment(
+        400_000, ("--game", "mario", "--eval-every", "25000", "--double-q", *EARLIER), *PRIORITIZED
+    ),
     "prioritized-tetris": Experiment(300_000, TETRIS, *PRIORITIZED),
     "curriculum-tetris": Experiment(300_000, TETRIS, *CURRICULUM),
     "curriculum-mario": Experiment(
-        400_000, ("--game", "mario", "--stage", "1-1,1-4", "--eval-every", "25000"), *CURRICULUM
+        400_000, ("--game", "mario", "--stage", "1-1,1-4", "--eval-every", "25000", *EARLIER), *CURRICULUM
     ),
 }
 

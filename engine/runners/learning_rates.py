@@ -1,4 +1,4 @@
-"""Schedules of the learning rate, which changes it after evaluations. See docs/recipe.md for what they are worth."""
+"""Schedules that change the learning rate after evaluations. See docs/recipe.md for what they are worth."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any, Protocol
 CUT = 0.3
 """The learning rate after the cut, as a share of the run's own."""
 GOOD = 0.8
-"""Clear rate of an evaluation that leads to the cut."""
+"""The learning rate is cut after an evaluation with at least this clear rate."""
 PATIENCE = 8
-"""Evaluations without a better score that lead to it."""
+"""It is also cut after this many evaluations in a row without a better score."""
 
 HALVED_AFTER = 1_000_000
 """Environment steps after which `DecaySchedule` has halved the learning rate."""
@@ -56,12 +56,12 @@ class PlateauSchedule:
     """Cuts the learning rate once: when an evaluation is good, or when evaluations stop improving.
 
     With a constant learning rate the policy of a run keeps changing after it has become good, and loses in one
-    evaluation what it had in the last. Further cuts have not helped (docs/recipe.md).
+    evaluation what it had in the last. More cuts have not helped (docs/recipe.md).
     """
 
     def __init__(self, learning_rate: float) -> None:
         self._after_cut = CUT * learning_rate
-        self._best: Score = (0.0,)
+        self._best: Score = (0.0,)  # less than any real score, and its clear rate can be read
         self._since_best = 0
 
     def after(self, score: Score, learning_rate: float, env_steps: int) -> float:
