@@ -125,12 +125,12 @@ def lowest_after(found: list[Evaluated]) -> str:
 
 def median_first(curves: Sequence[list[Evaluated]], rate: float) -> str:
     """Medians over the runs of the minutes and steps until `rate`; a run that did not reach it counts as infinite."""
-    firsts = [first_at(found, rate) for found in curves]
-    reached = [math.inf if at is None else found[at].minutes for found, at in zip(curves, firsts, strict=True)]
-    if math.isinf(statistics.median(reached)):
-        return "not reached"
-    steps = [math.inf if at is None else found[at].env_steps for found, at in zip(curves, firsts, strict=True)]
-    return f"{statistics.median(reached):.1f} min, {statistics.median(steps) / 1e3:,.0f}k steps"
+    runs = [(found, first_at(found, rate)) for found in curves]
+    minutes, steps = (
+        statistics.median(math.inf if at is None else getattr(found[at], name) for found, at in runs)
+        for name in ("minutes", "env_steps")
+    )
+    return "not reached" if math.isinf(minutes) else f"{minutes:.1f} min, {steps / 1e3:,.0f}k steps"
 
 
 def draw(curves: dict[int, list[Evaluated]], path: Path) -> None:
