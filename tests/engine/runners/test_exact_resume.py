@@ -67,7 +67,7 @@ GAMES = {  # with --no-amp, because what is faster is measured anew
 
 def checkpoint(folder: Path, *options: str) -> Path:
     """Train in `folder` and return the last checkpoint."""
-    done = run_program("--no-ui", "--log-format", "json", *SHORT, *options, cwd=folder)
+    done = run_program("--no-ui", "--log-format", "json", *options, cwd=folder)
     return Path(json_lines(done.stdout)[-1]["checkpoint"])
 
 
@@ -88,7 +88,7 @@ def assert_resumes_exactly(folder: Path, game: str, *options: str) -> None:
     (folder / "whole").mkdir()
     (folder / "parts").mkdir()
     steps = ("200", "400") if "nes-py" in game else ("480", "960")
-    options = (*(() if game == "snake" else ("--eval-every", "0")), *GAMES[game], *options)
+    options = (*SHORT, *(() if game == "snake" else ("--eval-every", "0")), *GAMES[game], *options)
     whole = checkpoint(folder / "whole", *options, "--steps", steps[1])
     half = checkpoint(folder / "parts", *options, "--steps", steps[0])
     parts = checkpoint(folder / "parts", "--resume", str(half), "--steps", steps[1])
