@@ -2,7 +2,7 @@
 
 The rules are known: a placement's reward and the board after it follow from the board and the piece. So only the value
 of boards is learned, Q(s, a) = r(s, a) + gamma * V(board after a): afterstates (Sutton & Barto 2018, section 6.8). All
-placements of a piece are one batch of boards.
+placements of a piece are one batch of boards. A board is worth the same as its mirror image, so both are learned.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from engine.envs.boards.afterboards import draw_afterboards
-from engine.envs.boards.tetris import PADDING, PIECES, boxes, clear_lines, placements, put
+from engine.envs.boards.tetris import MIRRORED, PADDING, PIECES, boxes, clear_lines, placements, put
 
 _PIECE, _NEXT = 2, 4  # planes of an observation that show pieces
 _FLAT = 2  # number of layers after which the features have the shape [batch, channels, width]
@@ -60,6 +60,7 @@ class AfterstateQNetwork(nn.Module):
     _cell_columns: Tensor
     _cell_rows: Tensor
     _first_equal: Tensor
+    _mirrored: Tensor
     _bits: Tensor
     _codes: Tensor
     _one: Tensor
@@ -76,6 +77,7 @@ class AfterstateQNetwork(nn.Module):
         self.register_buffer("_cell_columns", columns, persistent=False)
         self.register_buffer("_cell_rows", rows, persistent=False)
         self.register_buffer("_first_equal", first_equal(self._width), persistent=False)
+        self.register_buffer("_mirrored", torch.tensor(MIRRORED), persistent=False)
         self.register_buffer("gains", torch.zeros(5))
         self.register_buffer("gamma", torch.zeros(()))
         self.register_buffer("_bits", 1 << torch.arange(self._height, dtype=torch.int32), persistent=False)
@@ -99,14 +101,20 @@ class AfterstateQNetwork(nn.Module):
             actions = every.repeat(len(columns))
         else:
             games, actions = (legal & (canonical == every)).nonzero(as_tuple=True)
-        found = self._value_of(columns, games, piece[games], None if following is None else following[games], actions)
+        after, gains = self._after(columns, games, piece[games], actions)
+        found = gains + self.gamma * self._values(after, None if following is None else following[games])
         q = found.new_zeros(len(columns), self._actions).index_put((games, actions), found)
         return q.gather(1, canonical) * legal
 
     def of_actions(self, obs: Tensor, actions: Tensor) -> Tensor:
-        """Q-values float32 [batch] of one action int64 [batch] per observation."""
+        """Q-values float32 [2, batch] of one action int64 [batch] per observation: on the board, and on its mirror
+        image with the mirrored pieces."""
         columns, piece, following, _ = self._read(obs)
-        return self._value_of(columns, torch.arange(len(columns), device=obs.device), piece, following, actions)
+        after, gains = self._after(columns, torch.arange(len(columns), device=obs.device), piece, actions)
+        if following is not None:
+            following = torch.cat((following, self._mirrored[following]))
+        values = self._values(torch.cat((after, after.flip(-1))), following)
+        return gains + self.gamma * values.view(2, -1)
 
     def _read(self, obs: Tensor) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
         """Columns as in `TetrisLanes`, int32 [batch, width + PADDING]; pieces and, if shown, the next ones, int64
@@ -120,25 +128,27 @@ class AfterstateQNetwork(nn.Module):
     def _piece_in(self, plane: Tensor) -> Tensor:
         return torch.cdist((plane[:, :4, :4] > 0).flatten(1).float(), self._codes).argmin(1)
 
-    def _value_of(
-        self, columns: Tensor, games: Tensor, piece: Tensor, following: Tensor | None, actions: Tensor
-    ) -> Tensor:
-        """Q-values float32 [boards] of `actions` with `piece` in `games`, int64 [boards]; columns: of all games."""
-        placed = piece * self._actions + actions
-        after, lines = self._after(columns, games, placed)
-        return self.gains[lines] + self.gamma * self.value(after.to(self.value.last.weight.dtype), following)
+    def _after(self, columns: Tensor, games: Tensor, piece: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
+        """The boards after `actions` with `piece` in `games`, int64 [boards], as `BoardValue` sees them, and the
+        rewards; columns: of all games."""
+        planes, lines = self.place(columns, games, piece * self._actions + actions)
+        return planes, self.gains[lines]
 
-    def _after(self, columns: Tensor, games: Tensor, placed: Tensor) -> tuple[Tensor, Tensor]:
-        """The boards after placements, as `BoardValue` sees them, and the lines that they clear, int64 [boards]."""
+    def _values(self, planes: Tensor, following: Tensor | None) -> Tensor:
+        values: Tensor = self.value(planes.to(self.value.last.weight.dtype), following)
+        return values
+
+    def place(self, columns: Tensor, games: Tensor, placed: Tensor) -> tuple[Tensor, Tensor]:
+        """The boards after placements int64 [boards] in `games`, and the lines that they clear, int64 [boards]."""
         if columns.device.type == "cpu":
             planes = torch.empty((len(games), 2, self._height, self._width))
             lines = torch.empty(len(games), dtype=torch.int64)
             given = (columns, games.contiguous(), placed, self._cell_columns, self._cell_rows)
             draw_afterboards(*(tensor.numpy() for tensor in (*given, planes, lines)))
             return planes, lines
-        return self.after_on_device(columns, games, placed)
+        return self.place_on_device(columns, games, placed)
 
-    def after_on_device(self, columns: Tensor, games: Tensor, placed: Tensor) -> tuple[Tensor, Tensor]:
+    def place_on_device(self, columns: Tensor, games: Tensor, placed: Tensor) -> tuple[Tensor, Tensor]:
         """The same by tensor operations."""
         cells = (self._cell_columns[placed], self._cell_rows[placed])
         after, cleared = clear_lines(put(columns[games], *cells, self._one, self._to_bottom), self._board, self._one)

@@ -63,11 +63,12 @@ def greedy(q: Tensor, masks: NDArray[np.bool_] | None) -> NDArray[np.int64]:
 
 
 def q_of_actions(network: nn.Module, obs: Tensor, actions: Tensor) -> Tensor:
-    """Q-values [batch] of one action int64 [batch] per observation; faster if the network can compute only these."""
+    """Q-values [images, batch] of one action int64 [batch] per observation; images: 2 for Tetris, whose boards are
+    learned together with their mirror images, else 1."""
     if isinstance(network, AfterstateQNetwork):
         return network.of_actions(obs, actions)
     q: Tensor = network(obs)
-    return q.gather(1, actions[:, None]).squeeze(1)
+    return q.gather(1, actions[:, None]).T
 
 
 def mask_illegal(q: Tensor, masks: NDArray[np.bool_] | None) -> Tensor:
@@ -269,10 +270,10 @@ class DoubleDQN:
                 next_value = target_q.gather(1, best).squeeze(1)
                 targets = tensor(batch.returns) + tensor(batch.discounts) * next_value
             q = q_of_actions(self.online, obs, tensor(batch.actions))
-            losses = tensor(weights) * F.smooth_l1_loss(q, targets, reduction="none")
+            losses = tensor(weights) * F.smooth_l1_loss(q, targets.expand_as(q), reduction="none").mean(0)
             loss = losses.sum() / len(weights)
         q = q.detach()
-        return loss, torch.stack((losses.detach(), q, (targets - q).abs()))
+        return loss, torch.stack((losses.detach(), q.mean(0), (targets - q).abs().mean(0)))
 
     @stopwatch("synchronise")
     @torch.no_grad()

@@ -24,8 +24,8 @@ def play_episodes(
 ) -> list[EpisodeRecord]:
     """Play `episodes` episodes and return them in the order in which they end.
 
-    All lanes play the same number of counted episodes, give or take one; otherwise short episodes would be
-    overrepresented. Further episodes of lanes that are done are not counted.
+    All lanes play the same number of episodes that count, give or take one; otherwise short episodes would be
+    overrepresented. Lanes that are done go on with random actions, because those of a policy take time.
 
     Args:
         epsilon: probability of a random legal action.
@@ -36,11 +36,13 @@ def play_episodes(
     quota = np.full(env.lanes, each)
     quota[:more] += 1
     stack, masks, played, steps = FrameStack(env.reset(), env.spec.stack), env.masks, list[EpisodeRecord](), 0
-    while (quota > 0).any():
+    while (counted := quota > 0).any():
         explore = random.random(env.lanes) < epsilon
-        step = env.step(
-            np.where(explore, random_actions(random, env.lanes, env.spec.actions, masks), act(stack.obs, masks))
-        )
+        actions = random_actions(random, env.lanes, env.spec.actions, masks)
+        acting = counted & ~explore
+        if acting.any():
+            actions[acting] = act(stack.obs[acting], None if masks is None else masks[acting])
+        step = env.step(actions)
         masks = step.masks
         over = step.terminated | step.truncated
         stack.push(step.frames, over)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
 from engine.agents.afterstates import AfterstateQNetwork, first_equal
 from engine.agents.double_dqn import q_of_actions
-from engine.envs.boards.tetris import TetrisLanes, gains
+from engine.envs.boards.tetris import MIRRORED, TetrisLanes, gains
 
 GAMMA = 0.5
 
@@ -52,12 +53,16 @@ def test_every_placement_has_its_reward_and_the_value_of_the_board_it_leaves(
     for _ in range(60):
         q = network(frames[:, None])
         actions = torch.multinomial(env.masks.float(), 1, generator=chooser)
+        _, mirrored = q_of_actions(network, frames[:, None], actions[:, 0])
         pieces = env._piece[:, 0].clone()
         following = torch.tensor([env.next_piece(lane) for lane in range(256)]) if next_piece else None
         step = env.step(actions[:, 0])
         expected = step.rewards + GAMMA * network.value(step.final_frames[:, :2] / 255, following)
         # The observation after a lost game is that of the same board; only an illegal placement would be another one
         assert torch.allclose(q.gather(1, actions)[:, 0], expected, atol=1e-3)
+        following = None if following is None else torch.tensor(MIRRORED)[following]
+        expected = step.rewards + GAMMA * network.value(step.final_frames[:, :2].flip(-1) / 255, following)
+        assert torch.allclose(mirrored, expected, atol=1e-3)
         compared[pieces, actions[:, 0]] += 1
         frames = step.frames
     legal = sum(network_legal(height, width))
@@ -78,7 +83,7 @@ def test_values_of_one_action_each_equal_those_of_all() -> None:
     frames, network = env.reset(), network_for(12, 6)
     for _ in range(20):
         actions = torch.multinomial(env.masks.float(), 1)
-        one = q_of_actions(network, frames[:, None], actions[:, 0])
+        one, _ = q_of_actions(network, frames[:, None], actions[:, 0])
         assert torch.allclose(one, network(frames[:, None]).gather(1, actions)[:, 0])
         frames = env.step(actions[:, 0]).frames
 
@@ -105,6 +110,33 @@ def test_rewards_are_saved_with_the_weights() -> None:
     assert torch.equal(again(frames), network(frames)) and again.gamma.item() == pytest.approx(0.9)
 
 
+def test_what_a_piece_can_do_its_mirror_image_can_do_on_the_mirrored_board() -> None:
+    height, width, boards = 12, 6, 20
+    network = AfterstateQNetwork((4, height, width))
+    filled = torch.rand((boards, height, width), generator=torch.Generator().manual_seed(0)) < 0.6
+    filled[:, :4] = False
+
+    def results(filled: Tensor, piece: int) -> list[set[tuple[bytes, int]]]:
+        """What every placement leads to: the filled cells, and the lines that are cleared."""
+        placed = torch.arange(piece * 4 * width, (piece + 1) * 4 * width)
+        placed = placed[(network._cell_columns[placed] < width).all(1)]
+        columns = torch.nn.functional.pad((filled * network._bits[:, None]).sum(1, dtype=torch.int32), (0, 3))
+        games = torch.arange(boards).repeat_interleave(len(placed))
+        planes, lines = network.place(columns | (-1 << height), games, placed.repeat(boards))
+        return [
+            {(board.numpy().tobytes(), int(number)) for board, number in zip(*pair, strict=True)}
+            for pair in zip(planes[:, 0].view(boards, len(placed), -1), lines.view(boards, -1), strict=True)
+        ]
+
+    def flipped(results: set[tuple[bytes, int]]) -> set[tuple[bytes, int]]:
+        boards = [(np.frombuffer(cells, np.float32).reshape(height, width), lines) for cells, lines in results]
+        return {(board[:, ::-1].tobytes(), lines) for board, lines in boards}
+
+    for piece, mirrored in enumerate(MIRRORED):
+        for ours, theirs in zip(results(filled, piece), results(filled.flip(-1), mirrored), strict=True):
+            assert flipped(ours) == theirs
+
+
 @pytest.mark.parametrize(("height", "width"), [(20, 10), (26, 12), (4, 4)])
 def test_the_compiled_form_draws_the_boards_of_the_tensor_form(height: int, width: int) -> None:
     random = torch.Generator().manual_seed(0)
@@ -116,8 +148,8 @@ def test_the_compiled_form_draws_the_boards_of_the_tensor_form(height: int, widt
     games = torch.randint(0, 400, (2000,), generator=random)
     placed = torch.randint(0, 7 * 4 * width, (2000,), generator=random)
     inside = (network._cell_columns[placed] < width).all(1)
-    planes, lines = network._after(columns, games[inside], placed[inside])
-    expected, expected_lines = network.after_on_device(columns, games[inside], placed[inside])
+    planes, lines = network.place(columns, games[inside], placed[inside])
+    expected, expected_lines = network.place_on_device(columns, games[inside], placed[inside])
     assert torch.equal(planes, expected.float()) and torch.equal(lines, expected_lines)
     assert set(lines.tolist()) >= {0, 1, 2}
 

@@ -107,8 +107,23 @@ def test_a_board_of_snake_that_is_filled_is_cleared_and_a_crash_is_not(goes_roun
     lanes = make_lanes(make_config({"game": "snake", "board": "4x3"}), LANES, threads=1, seed=3, once=True)
 
     def act(obs: Any, masks: Any) -> Any:
-        heads = obs[:, 0, 1].reshape(LANES, -1).argmax(1)
-        return route.flatten()[heads] if goes_round else np.zeros(LANES, np.int64)
+        heads = obs[:, 0, 1].reshape(len(obs), -1).argmax(1)
+        return route.flatten()[heads] if goes_round else np.zeros(len(obs), np.int64)
 
     for episode in play_episodes(lanes, act, 2 * LANES):
         assert (episode.flag, episode.score == 11) == (goes_round, goes_round)
+
+
+def test_only_lanes_whose_episode_counts_are_asked_for_actions() -> None:
+    lanes = make_lanes(make_config({"game": "tetris", "board": "6x8"}), LANES, threads=1, seed=3, once=True)
+    asked: list[int] = []
+
+    def act(obs: Any, masks: Any) -> Any:
+        assert len(obs) == len(masks)
+        asked.append(len(obs))
+        return masks.argmax(1)
+
+    played = play_episodes(lanes, act, LANES)
+    assert sorted(episode.lane for episode in played) == list(range(LANES))
+    assert asked == [sum(episode.length > step for episode in played) for step in range(len(asked))]
+    assert asked[0] == LANES > asked[-1]
