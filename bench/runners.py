@@ -2,8 +2,7 @@
 
     python -m bench.runners [--seconds S] [--rounds R] [--cores N] [--runners NAME ...] [--json FILE]
 
-The runners take turns on the same machine; start-up and filling the replay are not counted. Several processes only pay
-off with enough cores: on two cores they share the same CPU time, and communication adds to it.
+The runners take turns on the same machine; start-up and filling the replay are not counted.
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 
     python -m bench.scaling [--seconds S] [--rounds R] [--games NAME ...] [--json FILE]
 
-The runs have their game's defaults, and `parallel` splits the lanes among its workers. All take turns on the same
-machine; start-up and filling the replay are not counted. Linux only, because runs are bound to cores.
+The runs have their game's defaults, but a short burn-in and no evaluations; `parallel` splits the lanes among its
+workers. All take turns on the same machine; start-up and filling the replay are not counted. Linux only, because runs
+are bound to cores.
 """
 
 from __future__ import annotations
@@ -30,6 +31,9 @@ def main() -> None:
     parser.add_argument("--games", nargs="+", choices=GAMES, default=list(GAMES), help="default: all")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results to this file")
     arguments = parser.parse_args()
+    if not hasattr(os, "sched_getaffinity"):
+        print("bench.scaling needs Linux")
+        return
     cores = sorted(os.sched_getaffinity(0))
     numbers = [1 << power for power in range(len(cores).bit_length())]
     runs = [(game, runner, number) for game in arguments.games for runner, number in runs_on(numbers)]

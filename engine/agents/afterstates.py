@@ -2,7 +2,8 @@
 
 The rules are known: a placement's reward and the board after it follow from the board and the piece. So only the value
 of boards is learned, Q(s, a) = r(s, a) + gamma * V(board after a): afterstates (Sutton & Barto 2018, section 6.8). All
-placements of a piece are one batch of boards. A board is worth the same as its mirror image, so both are learned.
+placements of a piece are one batch of boards. A board is worth the same as its mirror image, so every transition is
+learned on both.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _FLAT = 2  # number of layers after which the features have the shape [batch, ch
 
 
 class BoardValue(nn.Module):
-    """The value of boards, float32 [batch], from planes float [batch, 2, height, width] of 0 and 1.
+    """The value of boards, float32 [batch], from planes [batch, 2, height, width] of 0 and 1, bool or float.
 
     The first layer sees whole columns with one neighbour on either side. If the next piece is known, it is added to
     the features of every column.
@@ -36,7 +37,7 @@ class BoardValue(nn.Module):
 
     def forward(self, planes: Tensor, piece: Tensor | None) -> Tensor:
         """piece: the next one of each board, int64 [batch], if it is known."""
-        columns = self.layers[:_FLAT](planes)
+        columns = self.layers[:_FLAT](planes.to(self.last.weight.dtype))
         if self.piece is not None:
             columns = columns + self.piece(piece)[:, :, None]
         features = self.layers[_FLAT:](columns)
@@ -101,20 +102,20 @@ class AfterstateQNetwork(nn.Module):
             actions = every.repeat(len(columns))
         else:
             games, actions = (legal & (canonical == every)).nonzero(as_tuple=True)
-        after, gains = self._after(columns, games, piece[games], actions)
-        found = gains + self.gamma * self._values(after, None if following is None else following[games])
+        after, rewards = self._after(columns, games, piece[games], actions)
+        found = rewards + self.gamma * self.value(after, None if following is None else following[games])
         q = found.new_zeros(len(columns), self._actions).index_put((games, actions), found)
         return q.gather(1, canonical) * legal
 
     def of_actions(self, obs: Tensor, actions: Tensor) -> Tensor:
         """Q-values float32 [2, batch] of one action int64 [batch] per observation: on the board, and on its mirror
-        image with the mirrored pieces."""
+        image, with the next piece mirrored as well."""
         columns, piece, following, _ = self._read(obs)
-        after, gains = self._after(columns, torch.arange(len(columns), device=obs.device), piece, actions)
+        after, rewards = self._after(columns, torch.arange(len(columns), device=obs.device), piece, actions)
         if following is not None:
             following = torch.cat((following, self._mirrored[following]))
-        values = self._values(torch.cat((after, after.flip(-1))), following)
-        return gains + self.gamma * values.view(2, -1)
+        values = self.value(torch.cat((after, after.flip(-1))), following)
+        return rewards + self.gamma * values.view(2, -1)
 
     def _read(self, obs: Tensor) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
         """Columns as in `TetrisLanes`, int32 [batch, width + PADDING]; pieces and, if shown, the next ones, int64
@@ -129,17 +130,19 @@ class AfterstateQNetwork(nn.Module):
         return torch.cdist((plane[:, :4, :4] > 0).flatten(1).float(), self._codes).argmin(1)
 
     def _after(self, columns: Tensor, games: Tensor, piece: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
-        """The boards after `actions` with `piece` in `games`, int64 [boards], as `BoardValue` sees them, and the
-        rewards; columns: of all games."""
+        """Board planes and rewards after one placement each. games: row of `columns`; piece, actions: what is placed
+        and where; all int64 [boards]."""
         planes, lines = self.place(columns, games, piece * self._actions + actions)
         return planes, self.gains[lines]
 
-    def _values(self, planes: Tensor, following: Tensor | None) -> Tensor:
-        values: Tensor = self.value(planes.to(self.value.last.weight.dtype), following)
-        return values
-
     def place(self, columns: Tensor, games: Tensor, placed: Tensor) -> tuple[Tensor, Tensor]:
-        """The boards after placements int64 [boards] in `games`, and the lines that they clear, int64 [boards]."""
+        """Board planes, as `BoardValue` sees them, and numbers of cleared lines after one placement each.
+
+        Args:
+            columns: int32 [games, width + PADDING], as in `TetrisLanes`.
+            games: row of `columns`, int64 [boards].
+            placed: piece * 4 * width + action, int64 [boards].
+        """
         if columns.device.type == "cpu":
             planes = torch.empty((len(games), 2, self._height, self._width))
             lines = torch.empty(len(games), dtype=torch.int64)
@@ -149,7 +152,7 @@ class AfterstateQNetwork(nn.Module):
         return self.place_on_device(columns, games, placed)
 
     def place_on_device(self, columns: Tensor, games: Tensor, placed: Tensor) -> tuple[Tensor, Tensor]:
-        """The same by tensor operations."""
+        """`place` by tensor operations."""
         cells = (self._cell_columns[placed], self._cell_rows[placed])
         after, cleared = clear_lines(put(columns[games], *cells, self._one, self._to_bottom), self._board, self._one)
         after = after[:, : self._width]

@@ -63,8 +63,8 @@ def greedy(q: Tensor, masks: NDArray[np.bool_] | None) -> NDArray[np.int64]:
 
 
 def q_of_actions(network: nn.Module, obs: Tensor, actions: Tensor) -> Tensor:
-    """Q-values [images, batch] of one action int64 [batch] per observation; images: 2 for Tetris, whose boards are
-    learned together with their mirror images, else 1."""
+    """Q-values [images, batch] of one action int64 [batch] per observation. `AfterstateQNetwork` gives two images, the
+    board and its mirror image; other networks give one."""
     if isinstance(network, AfterstateQNetwork):
         return network.of_actions(obs, actions)
     q: Tensor = network(obs)

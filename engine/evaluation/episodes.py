@@ -25,7 +25,7 @@ def play_episodes(
     """Play `episodes` episodes and return them in the order in which they end.
 
     All lanes play the same number of episodes that count, give or take one; otherwise short episodes would be
-    overrepresented. Lanes that are done go on with random actions, because those of a policy take time.
+    overrepresented. Lanes that have played theirs get random actions, which cost nothing.
 
     Args:
         epsilon: probability of a random legal action.
@@ -36,12 +36,11 @@ def play_episodes(
     quota = np.full(env.lanes, each)
     quota[:more] += 1
     stack, masks, played, steps = FrameStack(env.reset(), env.spec.stack), env.masks, list[EpisodeRecord](), 0
-    while (counted := quota > 0).any():
+    while (unfinished := quota > 0).any():
         explore = random.random(env.lanes) < epsilon
         actions = random_actions(random, env.lanes, env.spec.actions, masks)
-        acting = counted & ~explore
-        if acting.any():
-            actions[acting] = act(stack.obs[acting], None if masks is None else masks[acting])
+        chosen = act(stack.obs[unfinished], None if masks is None else masks[unfinished])
+        actions[unfinished] = np.where(explore[unfinished], actions[unfinished], chosen)
         step = env.step(actions)
         masks = step.masks
         over = step.terminated | step.truncated

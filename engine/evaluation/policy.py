@@ -18,7 +18,8 @@ from engine.envs.vec_env import Frames
 from engine.runs import checkpoints
 
 Act = Callable[[Frames, NDArray[np.bool_] | None], NDArray[np.int64]]
-"""Actions [lanes] for observations uint8 [lanes, stack, *frame_shape] among the legal ones, bool [lanes, actions]."""
+"""Actions [lanes] of some of the lanes, for their observations uint8 [lanes, stack, *frame_shape] among the legal ones,
+bool [lanes, actions]."""
 
 
 def load_policy(path: Path) -> nn.Module:

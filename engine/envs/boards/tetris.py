@@ -31,7 +31,7 @@ PIECES = (
 )
 """4x4 boxes of the pieces I, S, Z, O, T, L, J in four rotations, in Jumanji's order."""
 MIRRORED = (0, 2, 1, 3, 4, 6, 5)
-"""The piece that is each piece's mirror image."""
+"""Index in `PIECES` of each piece's mirror image."""
 PADDING = 3  # columns to the right of the board that a box may overlap
 PLANES = 4
 ROTATIONS = 4
