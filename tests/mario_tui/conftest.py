@@ -1,4 +1,4 @@
-"""A server of the terminal UI for the tests of `mario-tui serve`."""
+"""Notices that stay, and a server of the terminal UI for the tests of `mario-tui serve`."""
 
 from __future__ import annotations
 
@@ -6,8 +6,15 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from textual.notifications import Notification
 
 from tests.support.web import Served, serving
+
+
+@pytest.fixture(autouse=True)
+def notices_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine a notice of three seconds would be gone before a test has looked for it."""
+    monkeypatch.setattr(Notification, "time_left", property(lambda notice: 3600.0))
 
 
 @pytest.fixture

@@ -213,9 +213,7 @@ def test_snapshot_of_the_dashboard(snap_compare: Any, size: tuple[int, int], tmp
         await until(pilot, lambda: not dashboard.query("Toast"), "a screen without notices")
         await pilot.wait_for_scheduled_animations()
 
-    app = MarioApp(open_run=recorded_run(tmp_path))
-    app.NOTIFICATION_TIMEOUT = 3600.0  # the notice stays until it is cleared
-    assert snap_compare(app, terminal_size=size, run_before=settle)
+    assert snap_compare(MarioApp(open_run=recorded_run(tmp_path)), terminal_size=size, run_before=settle)
 
 
 @pytest.mark.parametrize(
