@@ -55,7 +55,6 @@ _GAME_DEFAULTS: dict[str, dict[str, Any]] = {
         **_BOARD_DEFAULTS,
         "parallel_envs": 32,
         "buffer_size": 100_000,
-        "gamma": 0.97,
         "replay_ratio": 1.0,
         "batch_size": 64,
         "learning_rate": 1e-3,
