@@ -48,7 +48,10 @@ class Experiment:
     other: tuple[str, tuple[str, ...]]
 
 
-EARLIER = ("--learning-rate-schedule", "constant", "--buffer-size", "400000")
+EARLIER = (
+    "--learning-rate-schedule", "constant", "--buffer-size", "400000",
+    "--batch-size", "128", "--learning-rate", "5e-4", "--tau", "0.002", "--policy-tau", "0.0007",
+)  # fmt: skip
 """The defaults of Mario when the results were stored."""
 PRIORITIZED = ("prioritized", ()), ("uniform", ("--no-prioritized-replay",))
 CURRICULUM = ("curriculum", ("--curriculum",)), ("none", ())

@@ -12,7 +12,6 @@ _BOARD_DEFAULTS: dict[str, Any] = {
     "gamma": 0.97,
     "n_step": 3,
     "replay_ratio": 4.0,  # with `sync_every`: twice the fruits of 8 and 1,000 after 200,000 steps
-    "batch_size": 256,
     "buffer_size": 400_000,
     "sync_every": 250,
     "tau": 1.0,
@@ -36,6 +35,7 @@ _GAME_DEFAULTS: dict[str, dict[str, Any]] = {
         "gamma": 0.98,
         "replay_ratio": 1.0,
         "batch_size": 64,
+        "learning_rate": 5e-4,
         "learning_rate_schedule": "decay",
         "sync_every": 1,
         "tau": 0.005,

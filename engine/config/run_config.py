@@ -250,7 +250,7 @@ class RunConfig:
         metavar="POLICY",
     )
     batch_size: int = option(
-        128,  # table
+        256,  # table
         "learning",
         "transitions per update (per rank under ddp), or auto for the largest that pays off on this machine",
         low=0,
@@ -261,7 +261,7 @@ class RunConfig:
     )
     replay_ratio: float = option(4.0, "learning", "samples learned per environment step", low=0.01, high=1024)  # table
     burnin: int = option(10_000, "learning", "environment steps before the first update", low=1)  # table
-    learning_rate: float = option(5e-4, "learning", "Adam step size", low=1e-8, high=1.0)  # table
+    learning_rate: float = option(7e-4, "learning", "Adam step size", low=1e-8, high=1.0)  # table
     learning_rate_schedule: str = option(
         "plateau",  # table
         "learning",
@@ -285,14 +285,14 @@ class RunConfig:
         runners=("parallel", "apex"),
     )
     tau: float = option(
-        0.002,  # table
+        0.004,  # table
         "learning",
         "target-network update rate; 1 is a hard copy, with --sync-every around 1000",
         low=1e-6,
         high=1.0,
     )
     policy_tau: float = option(
-        0.0007,  # table
+        0.0014,  # table
         "learning",
         "rate per update at which the average network that is evaluated and saved follows the online one; 0: evaluate "
         "and save the target network instead (the online network with --tau 1)",

@@ -83,7 +83,7 @@ def test_a_run_dir_that_is_not_there_is_refused(
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["--no-ui", "--accumulate", "200"], "--accumulate must be at most --batch-size (128), got 200"),
+        (["--no-ui", "--accumulate", "300"], "--accumulate must be at most --batch-size (256), got 300"),
         (["--no-ui", "--steps", "1e99"], "--steps must be at most 9,007,199,254,740,992, got '1e99'"),
         (["--no-ui", "--steps", "9" * 30], f"--steps must be at most 9,007,199,254,740,992, got '{'9' * 30}'"),
         (["--no-ui", "--seed", "inf"], "--seed must be a whole number between 0 and 4,294,967,295, got 'inf'"),
@@ -121,7 +121,7 @@ def test_a_count_may_be_written_in_every_usual_way(text: str) -> None:
 
 
 def test_an_automatic_batch_size_may_be_computed_in_parts() -> None:
-    assert make_config({"batch_size": "auto", "accumulate": 200}).accumulate == 200
+    assert make_config({"batch_size": "auto", "accumulate": 300}).accumulate == 300
 
 
 def test_a_damaged_record_is_listed_with_its_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

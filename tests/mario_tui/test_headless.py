@@ -50,7 +50,7 @@ def test_last_line_is_the_summary_and_weights_have_learned(finished_run: Finishe
     assert summary["event"] == "summary"
     assert summary["env_steps"] == 2016  # the first whole batch of 32 lanes at or after 2,000
     assert summary["frames"] >= 4 * 2016 * 0.9
-    assert summary["updates"] > 40  # (2,000 - 500) steps x 4 samples / batches of 128, less what came last
+    assert summary["updates"] > 20  # (2,000 - 500) steps x 4 samples / batches of 256, less what came last
     assert summary["episodes"] == sum(event["event"] == "episode" for event in finished_run.events) > 0
     online, target = (load_file(finished_run.checkpoint / f"{name}.safetensors") for name in ("online", "target"))
     assert any(not np.array_equal(online[name], target[name]) for name in online)  # which follows slowly

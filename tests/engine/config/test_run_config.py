@@ -56,7 +56,7 @@ def test_only_given_flags_are_given() -> None:
         (("--batch-size", "2048", "--buffer-size", "4000", "--burnin", "9", "--runner", "ddp", "--num-processes", "4"),
          "--batch-size must be auto, or at most 1,000 (--buffer-size 4,000 / 4 processes), got 2,048"),
         (("--sync-every", "1000"),
-         "--tau must be at least 0.1 with --sync-every 1,000, got 0.002: the target network would hardly move"),
+         "--tau must be at least 0.1 with --sync-every 1,000, got 0.004: the target network would hardly move"),
         (("--tau", "1"), "--tau must be below 1 with --sync-every 1"),
         (("--eval-noop-min", "31"), "--eval-noop-min must be at most --noop-max (30), got 31"),
         (("--eval-noop-min", "31", "--eval-noop-max", "20"),

@@ -180,7 +180,7 @@ def test_the_estimate_knows_what_the_game_shows(options: dict[str, Any]) -> None
 
 def test_too_much_memory_is_said_before_the_start() -> None:
     form = Form()
-    assert "memory: about 1.0 GiB (0.3 GiB replay)" in form.memory()
+    assert "memory: about 1.1 GiB (0.3 GiB replay)" in form.memory()
     form.set("buffer_size", "900000000")
     assert form.memory().endswith("TOO MUCH")
     form.set("replay_device", "files")
