@@ -46,7 +46,11 @@ def _schedules(snapshot: Snapshot, p: Progress, width: int) -> Text:
     text = Text(no_wrap=True, overflow="ellipsis")
     text.append("fill    ").append(bar(fraction(p.replay_size, p.replay_capacity), room), style="cyan")
     text.append(f" {short(p.replay_size)}/{short(p.replay_capacity)}\n")
-    text.append("beta    ").append(bar(p.beta, room), style="magenta").append(f" {p.beta:.3f}\n")
+    text.append("beta    ")
+    if p.replay is not None and p.replay.priorities is None:
+        text.append("– (uniform replay)\n", style="dim")
+    else:
+        text.append(bar(p.beta, room), style="magenta").append(f" {p.beta:.3f}\n")
     text.append("epsilon ").append(bar(p.epsilon, room), style="yellow").append(f" {p.epsilon:.3f}\n")
     if p.burnin_left and snapshot.live:
         text.append(f"burn-in: learning starts in {counted(p.burnin_left, 'step')}", style="dim")

@@ -60,6 +60,15 @@ async def test_what_a_runner_reports_is_drawn(tmp_path: Path) -> None:
         assert "█" in above.partition("priorities |TD error|: ")[2] and "█" in below
 
 
+async def test_uniform_replay_has_no_beta(tmp_path: Path) -> None:
+    options = {"game": "snake", "board": "5x5", "burnin": 100, "batch_size": 32}
+    *_, last = (report for report in train(tmp_path, options, 400) if isinstance(report, Progress))
+    async with MarioApp().run_test(size=(80, 24)) as pilot:
+        panel = await panel_in(pilot, 20)
+        panel.show(Snapshot(progress=last))
+        assert "beta    – (uniform replay)" in lines(panel)
+
+
 @pytest.mark.long
 async def test_a_run_that_goes_on_shows_what_its_replay_holds(tmp_path: Path) -> None:
     config = make_config(
