@@ -121,7 +121,7 @@ async def test_a_mean_is_over_the_runs_that_are_shown(tmp_path: Path) -> None:
     configure(runs[3:], learning_rate=2e-4)
     async with MarioApp(run_dir=str(tmp_path)).run_test(size=(120, 40)) as pilot:
         screen = await compared(pilot, "space", "M")
-        assert means_of(screen) == ["2 × learning_rate=0.0005 ±", "1 × learning_rate=0.0002"]
+        assert means_of(screen) == ["2 × learning_rate=0.0007 ±", "1 × learning_rate=0.0002"]
         assert [row[-1] for row in rows_of(screen)] == ["✗■", "■"]  # states of both runs
         await pilot.press("M", "home", "space", "M")
         assert means_of(screen)[0].startswith("3 × ")
