@@ -25,6 +25,7 @@ from safetensors.torch import load_file, save_file
 
 from engine import __version__
 from engine.commands.evaluate import take_stdout
+from engine.config.run_config import RunConfig
 from engine.distillation.distiller import Budget, Distiller
 from engine.distillation.tasks import CONDITIONS
 from engine.distillation.teachers import check_initial, describe_student, load_teachers
@@ -44,6 +45,8 @@ def main() -> int:
     parser.add_argument("teachers", nargs="+")
     parser.add_argument("--into", type=Path, required=True)
     parser.add_argument("--network")
+    parser.add_argument("--actions", default=RunConfig.actions)
+    parser.add_argument("--noop-max", type=int, default=CONDITIONS.noop_max)
     parser.add_argument("--initial-policy", type=Path)
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--minutes", type=float, default=math.inf)
@@ -68,13 +71,20 @@ def main() -> int:
 
 
 def _distill(options: argparse.Namespace, stopped: threading.Event, send: Callable[[DistillationReport], None]) -> None:
-    teachers = load_teachers(options.teachers)
+    teachers = load_teachers(options.teachers, options.actions)
     threads = thread_budget(1)
     torch.set_num_threads(threads.torch_threads)
     student = describe_student(teachers, options.network)
     if options.initial_policy is not None:
         check_initial(options.initial_policy, student)
-    distiller = Distiller(teachers, student, seed=options.seed, threads=threads.lane_threads, rom=options.rom)
+    distiller = Distiller(
+        teachers,
+        student,
+        noop_max=options.noop_max,
+        seed=options.seed,
+        threads=threads.lane_threads,
+        rom=options.rom,
+    )
     if options.initial_policy is not None:
         distiller.student.load(load_file(options.initial_policy))
     kept: StudentEvaluation | None = None

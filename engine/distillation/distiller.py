@@ -59,6 +59,7 @@ class Distiller:
     Args:
         teachers: from `load_teachers`.
         student: metadata of the student; see `describe_student`.
+        noop_max: maximum number of no-op frames at which Mario's training episodes begin.
         seed: seed of all random decisions.
         threads: threads that step the lanes of a task. Learning and searching use all cores.
         rom: cartridge file; None for the one in gym-super-mario-bros.
@@ -69,6 +70,7 @@ class Distiller:
         teachers: Sequence[Teacher | SearchTeacher],
         student: dict[str, Any],
         *,
+        noop_max: int = CONDITIONS.noop_max,
         seed: int,
         threads: int,
         rom: Path | None = None,
@@ -84,7 +86,7 @@ class Distiller:
             threads=learn_threads,
             precision="bfloat16" if has_native_bf16() else "float32",
         )
-        self._seed, self._threads, self._rom = seed, threads, rom
+        self._noop_max, self._seed, self._threads, self._rom = noop_max, seed, threads, rom
         self._search: PlanSearch | None = None
         pairs = [(task, teacher) for teacher in teachers for task in teacher.tasks]
         capacity = max(_CAPACITY // len(pairs), _TASK_CAPACITY)
@@ -105,9 +107,10 @@ class Distiller:
     ) -> Task:
         if isinstance(teacher, Teacher):
             return TaughtTask(
-                name, teacher, student, capacity=capacity, seed=seed, threads=self._threads, rom=self._rom
-            )
-        task = task_of_policy(student, stage=name, noop_max=CONDITIONS.noop_max)
+                name, teacher, student, noop_max=self._noop_max, capacity=capacity, seed=seed, threads=self._threads,
+                rom=self._rom,
+            )  # fmt: skip
+        task = task_of_policy(student, stage=name, noop_max=self._noop_max)
         if self._search is None:
             self._search = PlanSearch(task, seed=self._seed, threads=thread_budget(PLANS).lane_threads, rom=self._rom)
         return SearchedTask(
@@ -147,6 +150,7 @@ class Distiller:
         next_report = 0.0
         evaluate_at = budget.eval_every
         while not stopped():
+            self.student.set_learning_rate(LEARNING_RATE * max(0.0, 1 - self.env_steps / budget.steps))
             self.step()
             over = self.env_steps >= budget.steps or self.seconds >= budget.seconds
             if time.monotonic() >= next_report:

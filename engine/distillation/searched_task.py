@@ -28,6 +28,7 @@ from engine.envs.frame_stack import FrameStack
 from engine.envs.mario import LaneState, MarioLanes, MarioTask, rules
 from engine.envs.vec_env import PlayedStep, VectorStep
 from engine.errors import UserError
+from engine.evaluation.episodes import play_episodes
 from engine.evaluation.policy import Act
 from engine.search.plan_search import STUCK_STEPS, PlanSearch, Way
 from engine.search.ways import way_to_flag
@@ -52,6 +53,9 @@ _CLOSE = 6
 """If the last random action is less than so many environment steps ago, the mistake was its, not the student's."""
 _EPSILON, _HOLD = 0.05, 8
 """Random actions in the most exploratory lane, and how long they are held at most."""
+_HARD = 0.75
+"""Share of the student's games that begin where it failed when it last played from each start. Otherwise these starts are
+played too rarely to be learned."""
 
 
 @dataclass
@@ -126,6 +130,12 @@ class SearchedTask:
         self._discounts = RunConfig().gamma ** np.arange(_OLDEST + 1)
         self._stack = FrameStack(self._env.reset(), self._env.spec.stack)
         self._thread = ThreadPoolExecutor(1, "searched")
+        self._every_start = MarioLanes(self._training, self._training.starts, threads=threads, restart=False, rom=rom)
+        self._every_start.spread_starts()
+        obs = FrameStack(self._every_start.reset(), self._env.spec.stack).obs
+        self._starts = [(self._every_start.lane_state(lane), obs[lane]) for lane in range(len(obs))]
+        self._hard: list[int] = []
+        """Starts from which the student failed."""
         self._way: Way
         self._lanes: list[_Lane] = []
         self._led = lanes
@@ -139,6 +149,10 @@ class SearchedTask:
             raise UserError(f"{error}; a policy can be the teacher instead") from None
         if way is None:
             return
+        self._follow(way)
+
+    def _follow(self, way: Way) -> None:
+        """Begin with a way."""
         self._way = way
         self._lanes = [self._new_game(lane) for lane in range(self.lanes)]
 
@@ -176,16 +190,25 @@ class SearchedTask:
                 self._store(number, lane)
 
     def evaluate(self, act: Act, episodes: int) -> list[EpisodeRecord]:
-        """Play greedy episodes, always from the same starts."""
+        """Play greedy episodes, always from the same starts. Plays also from each start of training episodes, to find
+        those from which the student fails."""
+        self._every_start.rewind()
+        from_each = play_episodes(self._every_start, act, self._every_start.lanes)
+        self._hard = [episode.lane for episode in from_each if not episode.flag]
         return self._evaluations.play(act, episodes)
 
     def close(self) -> None:
         self._thread.shutdown()
         self._env.close()
+        self._every_start.close()
         self._evaluations.close()
 
     def _new_game(self, lane: int) -> _Lane:
         led = lane < self._led
+        hard = self._hard and not led and self._random.random() < _HARD
+        start = self._random.choice(self._hard if hard else len(self._starts))
+        state, self._stack.obs[lane] = self._starts[start]
+        self._env.load_lane(lane, state)
         return _Lane(led, deque(self._way.actions.tolist() if led else ()))
 
     def _choose(self, number: int, obs: NDArray[np.uint8], q_values: NDArray[np.float32]) -> int:

@@ -58,6 +58,9 @@ class Student:
         self._threads = threads
         self._pool = ThreadPoolExecutor(threads, "learn", torch.set_num_threads, (torch.get_num_threads(),))
 
+    def set_learning_rate(self, rate: float) -> None:
+        self._optimizer.learning_rate = rate
+
     def load(self, weights: dict[str, Tensor]) -> None:
         """Begin with the weights of a policy."""
         for network in (self.network, self.average):

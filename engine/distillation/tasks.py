@@ -106,6 +106,7 @@ class TaughtTask:
         name: the stage or the board.
         teacher: labels the states.
         student: metadata of the student; see `describe_student`.
+        noop_max: maximum number of no-op frames at the beginning of training episodes of Mario.
         capacity: environment steps that the replay holds.
         seed: seed of the games and of exploration.
         threads: threads that step Mario's lanes.
@@ -120,6 +121,7 @@ class TaughtTask:
         teacher: Teacher,
         student: Mapping[str, Any],
         *,
+        noop_max: int = CONDITIONS.noop_max,
         capacity: int,
         seed: int,
         threads: int,
@@ -127,7 +129,9 @@ class TaughtTask:
     ) -> None:
         self.name, self.teacher = name, teacher
         self._evaluations = Evaluations(name, student, threads=threads, rom=rom)
-        env = task_lanes(name, student, LANES[student["game"]], seed=seed, threads=threads, restart=True, rom=rom)
+        env = task_lanes(
+            name, student, LANES[student["game"]], noop_max=noop_max, seed=seed, threads=threads, restart=True, rom=rom
+        )
         self.replay = LabelledReplay(env.lanes, capacity // env.lanes, env.spec)
         self._actor = Actor(env, ladder=epsilon_ladder(env.lanes, _EPSILON), epsilon_steps=1, seed=seed)
         self._labels = torch.empty(0)
@@ -173,11 +177,18 @@ class TaughtTask:
 
 
 def task_lanes(
-    name: str, student: Mapping[str, Any], lanes: int, *, seed: int, threads: int, restart: bool, rom: Path | None
+    name: str,
+    student: Mapping[str, Any],
+    lanes: int,
+    *,
+    noop_max: int = CONDITIONS.noop_max,
+    seed: int,
+    threads: int,
+    restart: bool,
+    rom: Path | None,
 ) -> Lanes:
     """Lanes of a stage or a board that show what the student sees."""
     where = "stage" if student["game"] == "mario" else "board"
     return lanes_of_policy(
-        {**student, where: name}, lanes, threads=threads, seed=seed, noop_max=CONDITIONS.noop_max, restart=restart,
-        rom=rom,
-    )  # fmt: skip
+        {**student, where: name}, lanes, threads=threads, seed=seed, noop_max=noop_max, restart=restart, rom=rom
+    )

@@ -66,15 +66,15 @@ class SearchTeacher:
         return (self.name,)
 
 
-def load_teachers(names: Sequence[str]) -> list[Teacher | SearchTeacher]:
-    """The teachers in these policy files; where a name is a stage, a search. Raises `UserError` naming the policy and
-    the field if they don't fit together."""
+def load_teachers(names: Sequence[str], actions: str = RunConfig.actions) -> list[Teacher | SearchTeacher]:
+    """The teachers in these policy files; where a name is a stage, a search with these actions. Raises `UserError`
+    naming the policy and the field if they don't fit together."""
     first: tuple[str, dict[str, Any]] | None = None
     owners: dict[str, str] = {}
     teachers = list[Teacher | SearchTeacher]()
     for given in names:
         is_stage, path = given in STAGES, Path(given)
-        name, metadata = (given, _of_stage(given)) if is_stage else (origin_of(path).name, policy_metadata(path))
+        name, metadata = (given, _of_stage(given, actions)) if is_stage else (origin_of(path).name, policy_metadata(path))
         first = first or (name, metadata)
         _check(name, metadata, *first)
         teacher = SearchTeacher(name, metadata) if is_stage else Teacher(name, metadata, load_policy(path))
@@ -86,9 +86,9 @@ def load_teachers(names: Sequence[str]) -> list[Teacher | SearchTeacher]:
     return teachers
 
 
-def _of_stage(stage: str) -> dict[str, Any]:
-    """The metadata of a teacher that is no policy: a run's defaults."""
-    config = RunConfig(stage=stage)
+def _of_stage(stage: str, actions: str) -> dict[str, Any]:
+    """The metadata of a teacher that is no policy: a run's defaults, but for its actions."""
+    config = RunConfig(stage=stage, actions=actions)
     task = make_task(config)
     shapes = {"stack": STACK, "frame_shape": list(task.view.shape), "outputs": len(task.action_names)}
     return describe_task(config) | shapes

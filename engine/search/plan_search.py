@@ -26,6 +26,8 @@ from engine.search.trials import Trials
 
 STUCK_STEPS = 40
 """Environment steps without progress after which Mario is stuck, which is a mistake like death."""
+_STILL_STEPS = 20
+"""The same while a way is searched: how long Mario has stood still can't be seen, so it can't be learned."""
 PLANS = 128
 """Plans that are tried at once."""
 _CONTINUATIONS = 64
@@ -72,7 +74,7 @@ class PlanSearch:
     def __init__(self, task: MarioTask, *, seed: int, threads: int, rom: Path | None = None) -> None:
         task = dataclasses.replace(task, sticky=0.0, stall_steps=STUCK_STEPS, ends_at_loops=True)
         self._task, self._threads, self._rom = task, threads, rom
-        self._all_trials: dict[int, Trials] = {}
+        self._all_trials: dict[tuple[int, int], Trials] = {}
         self._alone = MarioLanes(task, 1, restart=False, rom=rom, draws=False)
         self._plans = RandomPlans(task.action_names)
         self.seed, self._random = seed, np.random.default_rng(seed)
@@ -86,10 +88,10 @@ class PlanSearch:
         middle = starts[len(starts) // 2]
         for number in range(_WAYS):
             random = np.random.default_rng((self.seed, STAGES.index(stage), number))
-            actions = Archive(middle, self._trials(PLANS), self._plans, random).search(stopped)
+            actions = Archive(middle, self._trials(PLANS, _STILL_STEPS), self._plans, random).search(stopped)
             if actions is None:
                 break
-            clears = int(self._trials(len(starts)).run_from_each(starts, actions).clears.sum())
+            clears = int(self._trials(len(starts), _STILL_STEPS).run_from_each(starts, actions).clears.sum())
             found.append((clears, actions))
             if clears == len(starts):
                 break
@@ -108,7 +110,7 @@ class PlanSearch:
         for _ in range(_CHANGES):
             if stopped():
                 break
-            tried = self._trials(len(starts)).run_from_each(starts, actions)
+            tried = self._trials(len(starts), _STILL_STEPS).run_from_each(starts, actions)
             if tried.clears.sum() > most:
                 best, most = actions[: tried.lengths[tried.clears].max()], int(tried.clears.sum())
             failed = ~tried.clears & ~lost
@@ -135,7 +137,7 @@ class PlanSearch:
     ) -> NDArray[np.int64] | None:
         """Actions changed from step `at` on, after which Mario survives step `end` from more of the starts; None if no
         change was found."""
-        trials = self._trials(len(starts))
+        trials = self._trials(len(starts), _STILL_STEPS)
         alive = trials.run_from_each(starts, actions[:at]).alive
         states = [trials.env.lane_state(lane) for lane in range(len(starts))]
         groups = [np.flatnonzero(alive & which) for which in (failed, ~failed)]
@@ -146,7 +148,7 @@ class PlanSearch:
             return None
         steps = end - at + _AHEAD
         plans = self._variants(actions[at:], 0, steps, random)
-        tried = self._trials(len(plans) * drawn.size).run(
+        tried = self._trials(len(plans) * drawn.size, _STILL_STEPS).run(
             [states[index] for _ in plans for index in drawn.tolist()], np.repeat(plans[:, :steps], drawn.size, axis=0)
         )
         survive = (tried.alive & (tried.gains > 0)) | tried.clears
@@ -244,11 +246,13 @@ class PlanSearch:
                 plan[begin : begin + held] = self._plans.action(random)
         return plans
 
-    def _trials(self, lanes: int) -> Trials:
-        """Trials of exactly this many plans."""
-        if lanes not in self._all_trials:
-            self._all_trials[lanes] = Trials(self._task, lanes, threads=self._threads, rom=self._rom)
-        return self._all_trials[lanes]
+    def _trials(self, lanes: int, still_steps: int = STUCK_STEPS) -> Trials:
+        """Trials of exactly this many plans, in which Mario is stuck after standing still for so long."""
+        key = lanes, still_steps
+        if key not in self._all_trials:
+            task = dataclasses.replace(self._task, stall_steps=still_steps)
+            self._all_trials[key] = Trials(task, lanes, threads=self._threads, rom=self._rom)
+        return self._all_trials[key]
 
     def _place(self) -> tuple[int, int]:
         """Area and x of the single lane."""

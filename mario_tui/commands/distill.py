@@ -7,7 +7,10 @@ import math
 import os
 from pathlib import Path
 
+from engine.config.conditions import Conditions
 from engine.config.fields import must_be_within
+from engine.config.joypad import why_invalid
+from engine.config.run_config import RunConfig
 from engine.config.stages import STAGES
 from engine.errors import UserError
 from mario_tui.commands.options import Parser, add_run_dir, existing, whole
@@ -41,6 +44,16 @@ def distill_parser() -> argparse.ArgumentParser:
         "--network", choices=("small", "nature"),
         help="Mario's network, as in training; small takes 0.7 times as long per update, but needs more of them "
         "(default: nature)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--actions", type=_actions, metavar="SET",
+        help="actions of Mario's stages without a policy, as in training: right-only, simple, complex, or a list "
+        f"(default: {RunConfig.actions})",
+    )  # fmt: skip
+    parser.add_argument(
+        "--noop-max", type=whole("--noop-max", 0, 255), metavar="N",
+        help="maximum number of no-op frames at the start of Mario's training episodes; evaluations keep "
+        f"{Conditions().noop_max} (default: {Conditions().noop_max})",
     )  # fmt: skip
     parser.add_argument(
         "--initial-policy", metavar="POLICY", help="begin with the weights of this policy (default: random weights)"
@@ -80,12 +93,14 @@ def run(arguments: list[str]) -> int:
         name if name in STAGES else str(find_policy(name, existing(options.run_dir))) for name in options.checkpoint
     ]
     game = "mario" if teachers[0] in STAGES else policy_metadata(Path(teachers[0]))["game"]
-    for name in ("network", "rom"):
+    for name in ("network", "actions", "noop_max", "rom"):
         if game != "mario" and getattr(options, name) is not None:
-            raise UserError(f"--{name} can't be combined with policies for {game}")
+            raise UserError(f"--{name.replace('_', '-')} can't be combined with policies for {game}")
+    if options.actions is not None and not any(name in STAGES for name in teachers):
+        raise UserError("--actions needs a stage; policies keep their own")
     into = _target(options.into, force=options.force)
     for_engine = [*teachers, f"--into={into}"]
-    for name in ("network", "steps", "minutes", "eval_every", "eval_episodes", "seed"):
+    for name in ("network", "actions", "noop_max", "steps", "minutes", "eval_every", "eval_episodes", "seed"):
         if getattr(options, name) is not None:
             for_engine.append(f"--{name.replace('_', '-')}={getattr(options, name)}")
     if options.initial_policy is not None:
@@ -107,6 +122,12 @@ def _target(path: Path, *, force: bool) -> Path:
     if path.is_dir() or (path.exists() and not force):
         raise UserError(f"--into: {path} exists already; --force overwrites it")
     return path.absolute()
+
+
+def _actions(text: str) -> str:
+    if reason := why_invalid(text):
+        raise UserError(f"--actions {reason}")
+    return text
 
 
 def _minutes(text: str) -> float:

@@ -108,6 +108,13 @@ def test_a_run_dir_that_is_not_there_is_refused(
         ),
         (["distill", "mario-1-1", "missing"], "missing: no such checkpoint"),
         (["distill", "snake-12x12", "--network", "small"], "--network can't be combined with policies for snake"),
+        (["distill", "snake-12x12", "--noop-max", "3"], "--noop-max can't be combined with policies for snake"),
+        (["distill", "mario-1-1", "--actions", "simple"], "--actions needs a stage; policies keep their own"),
+        (
+            ["distill", "1-3", "--actions", "fly"],
+            "--actions must be one of right-only, simple, complex, or a list such as noop,right,right+A of noop, right, "
+            "left, down, up, A, B, got 'fly'",
+        ),
     ],
 )
 def test_an_error_names_the_field_and_shows_what_was_typed(arguments: list[str], complaint: str) -> None:

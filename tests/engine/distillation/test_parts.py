@@ -47,6 +47,10 @@ def test_a_stage_can_be_a_teacher_among_policies() -> None:
     teachers = load_teachers([MARIO, "1-3"])
     said = describe_student(teachers, "nature")
     assert (said["stage"], said["teachers"]) == ("1-1,1-3", ["mario-1-1", "1-3"])
+    (simple,) = load_teachers(["1-3"], "simple")
+    assert len(simple.metadata["actions"]) == simple.metadata["outputs"] == 7
+    with pytest.raises(UserError, match=r"^1-3: actions must be noop.* as in mario-1-1, got "):
+        load_teachers([MARIO, "1-3"], "simple")
     with pytest.raises(UserError, match=r"^snake-12x12: game must be mario as in 1-3, got snake$"):
         load_teachers(["1-3", SNAKE])
     with pytest.raises(UserError, match=r"^1-1: 1-1 must have one teacher, got mario-1-1 before$"):

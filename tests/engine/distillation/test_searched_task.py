@@ -67,7 +67,7 @@ def test_what_is_stored_is_one_game_without_mistakes(one_thread: None) -> None:
     task = SearchedTask(
         "1-1", TASK, search, lanes=2, capacity=2000, seed=0, threads=1, rom=None, evaluations=evaluations
     )
-    follow(task, running(task._env, INTO_GOOMBA))
+    task._follow(running(task._env, INTO_GOOMBA))  # instead of the minute that a search takes
     network = make_network("small", 4, TASK.view.shape, 5)
     try:
         for _ in range(170):
@@ -87,10 +87,32 @@ def test_what_is_stored_is_one_game_without_mistakes(one_thread: None) -> None:
         search.close()
 
 
-def follow(task: SearchedTask, way: Way) -> None:
-    """Give a task a way, instead of the minute that its search takes."""
-    task._way = way
-    task._lanes = [task._new_game(lane) for lane in range(task.lanes)]
+def test_the_student_mostly_begins_where_it_failed(one_thread: None) -> None:
+    (teacher,) = load_teachers(["1-1"])
+    student = describe_student([teacher], "small")
+    task = dataclasses.replace(TASK, noop_max=3)
+    search = PlanSearch(task, seed=0, threads=1)
+    evaluations = Evaluations("1-1", student, threads=1, rom=None)
+    searched = SearchedTask(
+        "1-1", task, search, lanes=4, capacity=4000, seed=0, threads=1, rom=None, evaluations=evaluations
+    )
+    try:
+        searched._follow(running(searched._env, INTO_GOOMBA))
+        searched.evaluate(lambda obs, masks: np.full(len(obs), RIGHT_B), episodes=2)
+        assert searched._hard == [0, 1, 2, 3]  # whoever only runs meets the first enemy from every start
+        searched._hard, searched._led = [2], 2
+        starts = [state.console for state, _ in searched._starts]
+        begun: dict[int, list[int]] = {lane: [] for lane in range(4)}
+        for lane in range(4):
+            for _ in range(40):
+                searched._new_game(lane)
+                begun[lane].append(starts.index(searched._env.lane_state(lane).console))
+        assert all(set(begun[lane]) == {0, 1, 2, 3} for lane in range(4))
+        assert all(begun[lane].count(2) < 20 for lane in (0, 1))  # the lanes that are led
+        assert all(begun[lane].count(2) > 20 for lane in (2, 3))
+    finally:
+        searched.close()
+        search.close()
 
 
 @pytest.mark.long
