@@ -54,8 +54,8 @@ _CLOSE = 6
 _EPSILON, _HOLD = 0.05, 8
 """Random actions in the most exploratory lane, and how long they are held at most."""
 _HARD = 0.75
-"""Share of the student's games that begin where it failed when it last played from each start. Otherwise these starts are
-played too rarely to be learned."""
+"""Share of the student's games that begin where it failed when it last played from each start. Otherwise these starts
+are played too rarely to be learned."""
 
 
 @dataclass

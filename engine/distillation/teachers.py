@@ -74,7 +74,8 @@ def load_teachers(names: Sequence[str], actions: str = RunConfig.actions) -> lis
     teachers = list[Teacher | SearchTeacher]()
     for given in names:
         is_stage, path = given in STAGES, Path(given)
-        name, metadata = (given, _of_stage(given, actions)) if is_stage else (origin_of(path).name, policy_metadata(path))
+        name = given if is_stage else origin_of(path).name
+        metadata = _of_stage(given, actions) if is_stage else policy_metadata(path)
         first = first or (name, metadata)
         _check(name, metadata, *first)
         teacher = SearchTeacher(name, metadata) if is_stage else Teacher(name, metadata, load_policy(path))

@@ -112,8 +112,8 @@ def test_a_run_dir_that_is_not_there_is_refused(
         (["distill", "mario-1-1", "--actions", "simple"], "--actions needs a stage; policies keep their own"),
         (
             ["distill", "1-3", "--actions", "fly"],
-            "--actions must be one of right-only, simple, complex, or a list such as noop,right,right+A of noop, right, "
-            "left, down, up, A, B, got 'fly'",
+            "--actions must be one of right-only, simple, complex, or a list such as noop,right,right+A of noop, "
+            "right, left, down, up, A, B, got 'fly'",
         ),
     ],
 )
