@@ -159,6 +159,12 @@ class DoubleDQN:
     def learning_rate(self, value: float) -> None:
         self.optimizer.learning_rate = value
 
+    def set_gamma(self, gamma: float) -> None:
+        """Set the discount factor of networks for afterstates; for others it is the replay's alone."""
+        for network in (self.online, self.target, self._average):
+            if isinstance(network, AfterstateQNetwork):
+                network.gamma.fill_(gamma)
+
     @torch.no_grad()
     def q_values(self, obs: Array) -> Tensor:
         """Q-values [lanes, actions] of uint8 observations [lanes, stack, ...]."""

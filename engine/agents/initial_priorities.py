@@ -16,7 +16,7 @@ class TDErrors:
     """n-step TD errors of `lanes` lanes, from the Q-values used for acting."""
 
     def __init__(self, lanes: int, n_step: int, gamma: float) -> None:
-        self._n_step, self._gamma = n_step, gamma
+        self._n_step, self.gamma = n_step, gamma
         self._taken = np.zeros((n_step + 1, lanes))  # Q-value of the action taken, by age; row 0 is the newest
         self._rewards = np.zeros((n_step + 1, lanes))
         self._length = np.zeros(lanes, np.int64)  # steps of the episode so far, this one included
@@ -46,12 +46,12 @@ class TDErrors:
         found: list[tuple[NDArray[np.int64], int, NDArray[np.float64]]] = []
         full = np.flatnonzero(self._length > self._n_step)
         if full.size:
-            returns = self._discounted(full, self._n_step, 1) + self._gamma**self._n_step * values[full]
+            returns = self._discounted(full, self._n_step, 1) + self.gamma**self._n_step * values[full]
             found.append((full, self._n_step, returns - self._taken[self._n_step, full]))
         over = np.flatnonzero(ended)
         for age in range(self._n_step if over.size else 0):
             begun = over[self._length[over] > age]
-            bootstrap = np.where(terminated[begun], 0.0, self._gamma ** (age + 1) * values[begun])
+            bootstrap = np.where(terminated[begun], 0.0, self.gamma ** (age + 1) * values[begun])
             found.append((begun, age, self._discounted(begun, age, 0) + bootstrap - self._taken[age, begun]))
         self._length[ended] = 0
         return InitialPriorities(
@@ -64,5 +64,5 @@ class TDErrors:
         """Discounted sum of the rewards from age `oldest` to age `newest`, float64 like `lanes`."""
         total = np.zeros(lanes.size)
         for power, age in enumerate(range(oldest, newest - 1, -1)):
-            total += self._gamma**power * self._rewards[age, lanes]
+            total += self.gamma**power * self._rewards[age, lanes]
         return total

@@ -98,7 +98,8 @@ class FrameStorage:
             raise ValueError(f"capacity must be more than n_step + stack ({n_step + stack}), got {capacity}")
         self.lanes, self.capacity, self.frame_shape = lanes, capacity, frame_shape
         self.stack, self.n_step = stack, n_step
-        self._powers = gamma ** np.arange(n_step + 1, dtype=np.float64)
+        self._powers = np.empty(n_step + 1)
+        self.gamma = gamma
         layout: Layout = {
             "frames": ((lanes, capacity, *frame_shape), np.uint8),
             "records": ((lanes, capacity), _RECORD),
@@ -154,6 +155,16 @@ class FrameStorage:
         over = ends != _CONTINUES
         self._ended[over] = after[over] - (ends[over] == _TRUNCATED)
         self._open_start[over] = after[over]
+
+    @property
+    def gamma(self) -> float:
+        """Discount per environment step."""
+        return self._gamma
+
+    @gamma.setter
+    def gamma(self, gamma: float) -> None:
+        self._gamma = gamma
+        self._powers[:] = gamma ** np.arange(self.n_step + 1, dtype=np.float64)
 
     def part(self, first: int, lanes: int) -> FrameStorage:
         """A view of `lanes` lanes starting at `first`, for one of several processes that append."""

@@ -36,6 +36,8 @@ class Replay(Protocol):
 
     beta: float
     """Importance-sampling exponent; 0 for uniform sampling."""
+    gamma: float
+    """Discount per environment step, of batches drawn from now on."""
 
     @property
     def size(self) -> int:
@@ -138,6 +140,14 @@ class ReplayBuffer:
     @beta.setter
     def beta(self, beta: float) -> None:
         self.sampler.beta = beta
+
+    @property
+    def gamma(self) -> float:
+        return self.storage.gamma
+
+    @gamma.setter
+    def gamma(self, gamma: float) -> None:
+        self.storage.gamma = gamma
 
     def append(self, step: PlayedStep) -> None:
         """Add one step of every lane; see `FrameStorage.append`."""

@@ -35,6 +35,9 @@ from engine.runs.checkpoints import POLICY_FORMAT
 from engine.runtime.parent import end_with_stdin, killed_with_parent
 from engine.runtime.threads import thread_budget
 
+_DECISIVE = ("noop_max", "steps", "eval_every", "eval_episodes")
+"""Options on which the student depends, for the policy's metadata; the first is Mario's alone. Teachers, network and
+seed have fields of their own."""
 _LEAVE_S = 60.0
 """Time to write the student after standard input has closed."""
 
@@ -99,6 +102,8 @@ def _distill(options: argparse.Namespace, stopped: threading.Event, send: Callab
     def save() -> None:
         counts = {"env_steps": distiller.env_steps, "updates": distiller.student.updates, "seed": options.seed}
         said = {"version": __version__, **student, **counts, "minutes": round(distiller.seconds / 60, 2)}
+        decisive = _DECISIVE if student["game"] == "mario" else _DECISIVE[1:]
+        said["options"] = {name: getattr(options, name) for name in decisive}
         if kept is not None:
             said["score"] = [kept.clear_rate, kept.mean_return]
             if student["game"] == "mario":

@@ -14,6 +14,7 @@ import dataclasses
 import platform
 import sys
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import psutil
@@ -24,8 +25,9 @@ from safetensors.torch import load_file, save_file
 from engine import __version__
 from engine.config.command_line import command_line
 from engine.config.conditions import Conditions
+from engine.config.joypad import ACTION_SETS
 from engine.config.run_config import RunConfig
-from engine.config.stages import stages_of
+from engine.config.stages import STAGES, stages_of
 from engine.envs.factory import lanes_of_policy
 from engine.errors import UserError
 from engine.evaluation.episodes import play_episodes
@@ -132,14 +134,23 @@ def source_of(given: Path, name: str | None) -> tuple[Path, str, str, float]:
         said = policy_metadata(given)
         if "teachers" not in said or "minutes" not in said or name is None:
             raise UserError("RUN: must be a run's folder, or a policy of `mario-tui distill` and --name")
-        network = said["network"].partition("-")[2]
-        command = f"mario-tui distill {' '.join(said['teachers'])} --network {network} --seed {said['seed']}"
-        return given, name, command, said["minutes"]
+        return given, name, _distill_command(said), said["minutes"]
     run = Run(given.resolve())
     config, policy = run.config(), find_policy(str(run.path), str(run.path.parent))
     command = command_line(dataclasses.replace(config, run_dir=RunConfig.run_dir))
     minutes = _minutes(run, policy_metadata(policy)["env_steps"])
     return policy, name or f"{config.game}-{config.board or config.stage}", command, minutes
+
+
+def _distill_command(said: dict[str, Any]) -> str:
+    """The command of a distilled policy with this metadata; its actions are named if a stage was a teacher."""
+    options = {"network": said["network"].partition("-")[2], "seed": said["seed"], **said.get("options", {})}
+    if any(teacher in STAGES for teacher in said["teachers"]):
+        chosen = tuple(said["actions"])
+        sets = (name for name, actions in ACTION_SETS.items() if actions == chosen)
+        options["actions"] = next(sets, ",".join(chosen))
+    named = (f"--{name.replace('_', '-')} {value}" for name, value in options.items())
+    return " ".join(("mario-tui distill", *said["teachers"], *named))
 
 
 def _minutes(run: Run, env_steps: int) -> float:

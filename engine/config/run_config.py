@@ -270,6 +270,15 @@ class RunConfig:
         choices=("constant", "plateau", "decay"),
     )
     gamma: float = option(0.95, "learning", "discount factor per environment step", low=0.0, high=1.0)  # trial
+    final_gamma: float = option(
+        0.99,  # table
+        "learning",
+        "discount factor once --learning-rate-schedule has lowered the learning rate to 0.3 of its value; as --gamma: "
+        "it does not change",
+        low=0.0,
+        high=1.0,
+        games=("mario", "snake"),
+    )
     n_step: int = option(5, "learning", "steps in the n-step return", low=1, high=64)  # trial
     sync_every: int = option(
         1,
@@ -495,7 +504,7 @@ TUNABLE_BOUNDS: dict[str, tuple[float, float]] = {
     **{
         spec.name: (spec.metadata["low"], spec.metadata["high"])
         for spec in fields(RunConfig)
-        if spec.name in ("learning_rate", "beta", "replay_ratio")
+        if spec.name in ("learning_rate", "beta", "replay_ratio", "gamma")
     },
     "epsilon_scale": (0.0, 10.0),
 }

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from engine.agents.afterstates import AfterstateQNetwork
 from engine.agents.autotune import Choices
 from engine.agents.initial_priorities import TDErrors
 from engine.agents.networks import make_networks
@@ -71,14 +72,21 @@ class ApexActor:
         )
         self._errors = TDErrors(env.lanes, config.n_step, config.gamma)
 
-    def choose(self, env_steps: int, epsilon_scale: float | None, level: float) -> NDArray[np.int64]:
+    def choose(
+        self, env_steps: int, epsilon_scale: float | None, gamma: float | None, level: float
+    ) -> NDArray[np.int64]:
         """Actions [lanes] for the current frames.
 
         Args:
             env_steps: of the run, which anneal epsilon.
             epsilon_scale: multiplies every epsilon; None: 1.
+            gamma: discount factor, if it is not the run's own any more.
             level: of the curriculum.
         """
+        if gamma is not None and gamma != self._errors.gamma:
+            self._errors.gamma = gamma
+            if isinstance(self.network, AfterstateQNetwork):
+                self.network.gamma.fill_(gamma)
         if self._config.curriculum:
             self.actor.env.set_curriculum_level(level)
         return self.actor.choose(self._q_values, env_steps, epsilon_scale)

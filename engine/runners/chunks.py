@@ -45,6 +45,7 @@ class Orders(msgspec.Struct, frozen=True, array_like=True):
     steps: int  # to play in each lane
     env_steps: int  # of the run
     epsilon_scale: float | None
+    gamma: float | None  # if it is not the run's own any more
     level: float  # of the curriculum
     updates: int  # that the weights passed with the orders have
     screen: bool  # whether a picture of lane 0 is wanted

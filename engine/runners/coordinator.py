@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from engine.agents import Losses
 from engine.agents.exploration import annealed, epsilon_ladder
-from engine.config.run_config import TUNABLE_BOUNDS, RunConfig
+from engine.config.run_config import TUNABLE_BOUNDS, RunConfig, belongs
 from engine.envs.curricula import Curriculum, make_curriculum, report
 from engine.envs.factory import describe_games
 from engine.protocol.commands import (
@@ -38,7 +38,7 @@ from engine.runners.evaluator import Evaluator
 from engine.runners.host_link import HostLink
 from engine.runners.learner import Learner
 from engine.runners.learner_state import read_extra, unchanged
-from engine.runners.learning_rates import make_schedule
+from engine.runners.learning_rates import CUT, make_schedule
 from engine.runners.shared_state import SharedState
 from engine.runners.stats.counters import Counters
 from engine.runners.stats.lanes import LaneStats
@@ -55,6 +55,7 @@ _KEPT: dict[Tunable, str] = {
     "learning_rate": "learning_rate",
     "epsilon_scale": "epsilon",
     "replay_ratio": "replay_ratio",
+    "gamma": "gamma",
 }
 """Settings changed while running that a resumed run keeps, with the option that overrides each. Beta is not among them:
 it anneals, and the replay restores it."""
@@ -310,6 +311,10 @@ class Coordinator:
         after = self._schedule.after(score, before, self.counters.env_steps)
         if after != before:
             self._change("learning_rate", after)
+        config, gamma = self._config, self._learner.tuned["gamma"]
+        low, has_final_gamma = CUT * config.learning_rate, belongs("final_gamma", config.game, config.runner)
+        if after <= low < before and has_final_gamma and gamma == config.gamma != config.final_gamma:
+            self._change("gamma", config.final_gamma)  # unless the user has set another
 
     def _load_schedule(self, extra: Mapping[str, Any]) -> None:
         """Resume the schedule of the learning rate. Without a state it had ended, or the checkpoint is older."""

@@ -175,6 +175,7 @@ class Learner:
             "learning_rate": self.agent.learning_rate,
             "beta": self.replay.beta,
             "replay_ratio": self._ratio,
+            "gamma": self.replay.gamma,
         }
 
     def tune(self, name: Tunable, value: float, tuning: int) -> None:
@@ -189,6 +190,9 @@ class Learner:
                 self.replay.beta = value
             case "replay_ratio":
                 self._ratio = value
+            case "gamma":
+                self.replay.gamma = value
+                self.agent.set_gamma(value)
 
     @stopwatch("insert")
     def insert(self, step: PlayedStep) -> None:
@@ -319,6 +323,7 @@ class Learner:
         self.agent.online.load_state_dict(load_file(folder / _ONLINE_FILE))
         self.agent.target.load_state_dict(load_file(folder / _TARGET_FILE))
         self.agent.load_policy(load_file(folder / checkpoints.POLICY_FILE))
+        self.agent.set_gamma(self._config.gamma)  # not that of the checkpoint's weights
         self.agent.load_optimizer_tensors(load_file(folder / _OPTIMIZER_FILE))
         self.agent.updates = state.updates
         self._credit = state.credit

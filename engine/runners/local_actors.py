@@ -104,7 +104,8 @@ def _act(link: HostLink, index: int, restarts: int, shared: _Shared) -> None:
             updates = weights.pull(player.network)
             if updates is not None:
                 shared_state.counts[index, 3] = updates
-        actions = player.choose(shared_state.env_steps, shared_state.tuned("epsilon_scale"), shared_state.level)
+        epsilon_scale, gamma = shared_state.tuned("epsilon_scale"), shared_state.tuned("gamma")
+        actions = player.choose(shared_state.env_steps, epsilon_scale, gamma, shared_state.level)
         shown_at = show_screen(shared_state, index, player.actor, shared.screen, shown_at)
         step = player.finish(actions)
         with stopwatch("insert"):

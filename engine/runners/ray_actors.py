@@ -284,6 +284,7 @@ class RayActors:
             steps=steps,
             env_steps=state.env_steps,
             epsilon_scale=state.tuned("epsilon_scale"),
+            gamma=state.tuned("gamma"),
             level=state.level,
             updates=self._updates,
             screen=slot.index == 0 and state.screen_fps > 0,

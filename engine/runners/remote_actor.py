@@ -89,7 +89,7 @@ class RemoteActor:
         for step in range(wanted.steps):
             if wanted.updates > self._updates and self._played - self._pulled_at >= self._config.weight_pull_steps:
                 self._load(weights, wanted.updates)
-            actions = player.choose(wanted.env_steps, wanted.epsilon_scale, wanted.level)
+            actions = player.choose(wanted.env_steps, wanted.epsilon_scale, wanted.gamma, wanted.level)
             if wanted.screen and step == wanted.steps - 1:
                 picture = player.actor.show(0)
             self._chunk.add(player.finish(actions))

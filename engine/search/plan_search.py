@@ -202,8 +202,9 @@ class PlanSearch:
             tried = self._trials(_CONTINUATIONS).run([state], plans[:, :steps])
             good = np.flatnonzero(tried.clears | (tried.alive & (tried.gains >= at_least)))
             if good.size:
-                first = int(good[0])
-                return plans[first, : tried.lengths[first]] if tried.clears[first] else plans[first]
+                same = (plans[good] == plans[0]).cumprod(1).sum(1)  # steps in which they follow the way
+                chosen = int(good[same.argmax()])
+                return plans[chosen, : tried.lengths[chosen]] if tried.clears[chosen] else plans[chosen]
         plans = self._plans.draw(self._random, _CONTINUATIONS, steps)
         tried = self._trials(_CONTINUATIONS).run([state], plans)
         gains = np.where(tried.clears, np.inf, np.where(tried.alive, tried.gains, -np.inf))
@@ -238,7 +239,7 @@ class PlanSearch:
         length = steps + actions.size
         plans = np.full((_CONTINUATIONS, length), self._plans.fastest)
         for number, plan in enumerate(plans):
-            shift = _SHIFTS[number] if number < len(_SHIFTS) else int(random.integers(-4, 5))
+            shift = _SHIFTS[number] if number < len(_SHIFTS) else int(random.integers(-4, 5)) * (number % 2)
             follows = actions[max(0, at + shift) :]
             plan[: follows.size] = follows
             for _ in range(0 if number < len(_SHIFTS) else 1 if number < _CHANGED_ONCE else 2):

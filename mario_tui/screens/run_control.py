@@ -178,7 +178,8 @@ class RunControl(PanelGrid):
         """The training settings in effect, as far as they are known."""
         now: dict[Tunable, float] = {"epsilon_scale": 1.0}
         with contextlib.suppress(UserError):
-            now["replay_ratio"] = self.run.config().replay_ratio
+            config = self.run.config()
+            now["replay_ratio"], now["gamma"] = config.replay_ratio, config.gamma
         for event in self.feed.snapshot().others:
             if isinstance(event, Changed):
                 now[event.name] = event.value

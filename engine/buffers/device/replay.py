@@ -89,6 +89,14 @@ class DeviceReplayBuffer:
         self._beta = beta
         self._beta_there.fill_(beta)
 
+    @property
+    def gamma(self) -> float:
+        return self.storage.gamma
+
+    @gamma.setter
+    def gamma(self, gamma: float) -> None:
+        self.storage.gamma = gamma
+
     def append(self, step: PlayedStep) -> None:
         """Add one step of every lane; see `FrameStorage.append`."""
         self.storage.load(step)

@@ -68,7 +68,8 @@ class DeviceStorage:
             raise ValueError(f"capacity must be more than n_step + stack ({n_step + stack}), got {capacity}")
         self.lanes, self.capacity, self.frame_shape = lanes, capacity, frame_shape
         self.stack, self.n_step, self.device = stack, n_step, device
-        self._powers = torch.tensor(gamma ** np.arange(n_step + 1), dtype=torch.float64, device=device)
+        self._powers = torch.empty(n_step + 1, dtype=torch.float64, device=device)
+        self.gamma = gamma
 
         def zeros(*shape: int, dtype: torch.dtype = torch.int64) -> Tensor:
             return torch.zeros(shape, dtype=dtype, device=device)
@@ -84,6 +85,16 @@ class DeviceStorage:
         self.all_lanes = torch.arange(lanes, device=device)
         self._step = PackedStep(lanes, frame_shape, mask_actions, device)
         self._min_written = 0  # known without asking the device: steps, not counting final frames
+
+    @property
+    def gamma(self) -> float:
+        """Discount per environment step."""
+        return self._gamma
+
+    @gamma.setter
+    def gamma(self, gamma: float) -> None:
+        self._gamma = gamma
+        self._powers.copy_(torch.from_numpy(gamma ** np.arange(self.n_step + 1, dtype=np.float64)))
 
     @property
     def size(self) -> int:

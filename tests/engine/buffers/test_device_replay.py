@@ -76,6 +76,12 @@ def test_device_storage_equals_host_storage(
     back = FrameStorage(lanes, capacity, n_step=n_step, **OPTIONS)
     back.load_state({name: column[...] for name, column in ours.state().items()})
     assert_same_answers(ours, back)
+    for storage in (ours, again, host, back):
+        storage.gamma = 0.5
+    assert_same_answers(ours, host)
+    fresh = FrameStorage(lanes, capacity, n_step=n_step, **{**OPTIONS, "gamma": 0.5})
+    fresh.load_state(back.state())
+    assert_same_answers(again, fresh)
 
 
 @settings(max_examples=60, deadline=None)

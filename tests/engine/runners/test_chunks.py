@@ -52,9 +52,20 @@ def played(config: RunConfig, steps: int) -> tuple[Spec, bytes]:
     spec = actor.actor.env.spec
     writer = ChunkWriter(spec, config.parallel_envs)
     for _ in range(steps):
-        writer.add(actor.finish(actor.choose(0, None, 0.0)))
+        writer.add(actor.finish(actor.choose(0, None, None, 0.0)))
     actor.close()
     return spec, writer.finish(updates=7, times=stopwatch.row(), waited=0.0, seconds=0.1)
+
+
+@pytest.mark.parametrize("game", ["snake", "tetris"])
+def test_an_actor_takes_a_new_discount_factor(game: str) -> None:
+    actor = player(config_of(game))
+    assert actor._errors.gamma == actor._config.gamma != 0.5
+    actor.choose(0, None, 0.5, 0.0)
+    assert actor._errors.gamma == 0.5
+    if game == "tetris":
+        assert actor.network.gamma == 0.5
+    actor.close()
 
 
 @pytest.mark.parametrize("game", GAMES)
@@ -67,7 +78,7 @@ def test_a_replay_filled_by_chunks_equals_one_filled_step_by_step(game: str) -> 
     episodes, received = [], []
     for length in (1, 60, 37):
         for _ in range(length):
-            step = actor.finish(actor.choose(0, None, 0.0))
+            step = actor.finish(actor.choose(0, None, None, 0.0))
             direct.storage.append(step.step, step.priorities)
             episodes += step.episodes
             writer.add(step)
@@ -95,7 +106,9 @@ def test_an_actor_plays_what_it_is_ordered_and_keeps_its_weights_until_newer_one
     size = sum(parameter.numel() for parameter in player(config).network.parameters())
     zeros = np.zeros(size, np.float32)
     for steps, updates, screen in ((5, 3, True), (2, 3, False), (4, 9, False)):
-        orders = Orders(steps=steps, env_steps=0, epsilon_scale=0.5, level=0.0, updates=updates, screen=screen)
+        orders = Orders(
+            steps=steps, env_steps=0, epsilon_scale=0.5, gamma=0.9, level=0.0, updates=updates, screen=screen
+        )
         checked = reader(config, spec).decode(actor.play(encode_orders(orders), zeros + updates), steps, screen)
         assert (checked.chunk.steps, checked.chunk.updates) == (steps, updates)
         assert (checked.screen is not None) == screen == (checked.chunk.thought is not None)

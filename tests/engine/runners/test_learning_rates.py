@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -82,8 +83,21 @@ SNAKE = {"game": "snake", "board": "5x5", "burnin": 100, "batch_size": 32, "buff
 def test_a_run_reports_the_cut_and_learns_with_the_new_rate(tmp_path: Path) -> None:
     reports = train(tmp_path, SNAKE, 600)
     cuts = [(change.name, change.before, change.value) for change in of_kind(Changed, reports)]
-    assert cuts == [("learning_rate", RATE, CUT * RATE)]
+    assert cuts == [("learning_rate", RATE, CUT * RATE), ("gamma", 0.98, 0.99)]
     assert [progress.learning_rate for progress in of_kind(Progress, reports)][-1] == pytest.approx(CUT * RATE)
+
+
+def test_a_gamma_that_the_user_sets_stays(tmp_path: Path) -> None:
+    reports = train(tmp_path / "set", SNAKE, 600, commands=[Set(name="gamma", value=0.5)])
+    assert [(change.name, change.value) for change in of_kind(Changed, reports)] == [
+        ("gamma", 0.5), ("learning_rate", CUT * RATE)
+    ]  # fmt: skip
+    resumed = train(tmp_path / "resumed", SNAKE, 610, checkpoint_of(reports))
+    assert not of_kind(Changed, resumed)
+    state = json.loads((checkpoint_of(resumed) / "state.json").read_text())
+    assert state["extra"]["tuned"] == {"learning_rate": CUT * RATE, "gamma": 0.5}
+    never = train(tmp_path / "never", {**SNAKE, "final_gamma": 0.98}, 600)
+    assert [change.name for change in of_kind(Changed, never)] == ["learning_rate"]
 
 
 @pytest.mark.long

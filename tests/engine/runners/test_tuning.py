@@ -9,9 +9,12 @@ from typing import Any
 
 import pytest
 
+from engine.config.reading import make_config
+from engine.envs.factory import make_lanes
 from engine.protocol.commands import Set, Tunable
 from engine.protocol.messages import Changed, Log, Progress
 from engine.runners.actor_learner import apply_tuning
+from engine.runners.learner import Learner
 from engine.runners.shared_state import SharedState
 from tests.support.in_process import checkpoint_of, of_kind, train
 from tests.support.learner import CONFIG, feed, make_learner
@@ -32,6 +35,17 @@ def test_beta_is_taken_each_time_that_it_is_set_also_to_what_it_was_set_to_befor
         assert annealed > 0.6
         apply_tuning(shared_state, learner)  # told again, but not set again
         assert learner.replay.beta == annealed
+
+
+def test_gamma_reaches_the_replay_and_the_values_of_boards() -> None:
+    tetris = make_config({"game": "tetris", "board": "4x8", "buffer_size": 1000, "burnin": 100, "batch_size": 32})
+    learner, shared_state = Learner(tetris, make_lanes(tetris, 4, threads=1, seed=0).spec, seed=3), SharedState(1)
+    shared_state.open()
+    shared_state.tune("gamma", 0.5)
+    apply_tuning(shared_state, learner)
+    assert learner.tuned["gamma"] == learner.replay.gamma == 0.5
+    networks = (learner.agent.online, learner.agent.target, learner.agent.policy)
+    assert {float(network.gamma) for network in networks} == {0.5}
 
 
 @pytest.mark.parametrize("prioritized", [True, False])

@@ -11,8 +11,9 @@ import msgspec
 import pytest
 from safetensors import safe_open
 
-from engine.commands.release_policy import source_of
+from engine.commands.release_policy import _distill_command, source_of
 from engine.config.conditions import Conditions
+from engine.config.joypad import ACTION_SETS
 from engine.errors import UserError
 from engine.evaluation.leaderboard import BOARDS, MARIO, episodes_of, leaderboard
 from engine.runs import policies
@@ -49,8 +50,11 @@ def test_what_a_card_says_of_a_distilled_policy(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="and --name"):
         source_of(policy, None)
     _, name, command, minutes = source_of(policy, "both")
-    assert (name, command) == ("both", "mario-tui distill mario-1-1 mario-1-4 --network small --seed 0")
+    decisive = "--noop-max 30 --steps 400 --eval-every 400 --eval-episodes 1"
+    assert (name, command) == ("both", f"mario-tui distill mario-1-1 mario-1-4 --network small --seed 0 {decisive}")
     assert 0 < minutes < 60
+    searched = {"teachers": ["7-4"], "network": "dueling-small", "seed": 1, "actions": list(ACTION_SETS["simple"])}
+    assert _distill_command(searched) == "mario-tui distill 7-4 --network small --seed 1 --actions simple"
 
 
 def test_every_policy_of_the_package_has_a_card_and_is_found() -> None:
