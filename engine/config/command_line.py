@@ -53,7 +53,7 @@ def given(namespace: argparse.Namespace) -> dict[str, Any]:
 
 
 def _unit(spec: FieldSpec) -> str:
-    return "N" if is_int(spec) else "X" if isinstance(spec.default, float) else "NAME"
+    return "N" if is_int(spec) else "X" if "float" in str(spec.type) else "NAME"
 
 
 def command_line(config: RunConfig) -> str:

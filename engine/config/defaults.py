@@ -33,6 +33,7 @@ _GAME_DEFAULTS: dict[str, dict[str, Any]] = {
         "step_penalty": 0.01,  # otherwise long snakes go in circles
         **_BOARD_DEFAULTS,
         "gamma": 0.98,
+        "final_gamma": 0.99,  # before, the agent would rather eat fast than fill the board
         "replay_ratio": 1.0,
         "batch_size": 64,
         "learning_rate": 5e-4,

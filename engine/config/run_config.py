@@ -270,14 +270,13 @@ class RunConfig:
         choices=("constant", "plateau", "decay"),
     )
     gamma: float = option(0.95, "learning", "discount factor per environment step", low=0.0, high=1.0)  # trial
-    final_gamma: float = option(
-        0.99,  # table
+    final_gamma: float | None = option(
+        None,  # table
         "learning",
-        "discount factor once --learning-rate-schedule has lowered the learning rate to 0.3 of its value; as --gamma: "
-        "it does not change",
+        "discount factor once --learning-rate-schedule has lowered the learning rate to 0.3 of its value; none: always "
+        "as --gamma",
         low=0.0,
         high=1.0,
-        games=("mario", "snake"),
     )
     n_step: int = option(5, "learning", "steps in the n-step return", low=1, high=64)  # trial
     sync_every: int = option(

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from engine.agents import Losses
 from engine.agents.exploration import annealed, epsilon_ladder
-from engine.config.run_config import TUNABLE_BOUNDS, RunConfig, belongs
+from engine.config.run_config import TUNABLE_BOUNDS, RunConfig
 from engine.envs.curricula import Curriculum, make_curriculum, report
 from engine.envs.factory import describe_games
 from engine.protocol.commands import (
@@ -311,10 +311,10 @@ class Coordinator:
         after = self._schedule.after(score, before, self.counters.env_steps)
         if after != before:
             self._change("learning_rate", after)
-        config, gamma = self._config, self._learner.tuned["gamma"]
-        low, has_final_gamma = CUT * config.learning_rate, belongs("final_gamma", config.game, config.runner)
-        if after <= low < before and has_final_gamma and gamma == config.gamma != config.final_gamma:
-            self._change("gamma", config.final_gamma)  # unless the user has set another
+        low, final_gamma = CUT * self._config.learning_rate, self._config.final_gamma
+        set_by_user = self._learner.tuned["gamma"] != self._config.gamma
+        if after <= low < before and final_gamma is not None and not set_by_user:
+            self._change("gamma", final_gamma)
 
     def _load_schedule(self, extra: Mapping[str, Any]) -> None:
         """Resume the schedule of the learning rate. Without a state it had ended, or the checkpoint is older."""

@@ -96,7 +96,7 @@ def test_a_gamma_that_the_user_sets_stays(tmp_path: Path) -> None:
     assert not of_kind(Changed, resumed)
     state = json.loads((checkpoint_of(resumed) / "state.json").read_text())
     assert state["extra"]["tuned"] == {"learning_rate": CUT * RATE, "gamma": 0.5}
-    never = train(tmp_path / "never", {**SNAKE, "final_gamma": 0.98}, 600)
+    never = train(tmp_path / "never", {**SNAKE, "final_gamma": None}, 600)
     assert [change.name for change in of_kind(Changed, never)] == ["learning_rate"]
 
 
