@@ -160,6 +160,12 @@ class AfterstateQNetwork(nn.Module):
         return planes, cleared[:, 0]
 
 
+def set_gamma(network: nn.Module, gamma: float) -> None:
+    """Set the discount factor of a network for afterstates; for other networks it is the replay's alone."""
+    if isinstance(network, AfterstateQNetwork):
+        network.gamma.fill_(gamma)
+
+
 def first_equal(width: int) -> Tensor:
     """For each piece and action, the first action that places the same cells, int64 [7, 4 * width]."""
     table = []

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from engine.agents.adam import SLOTS, Adam
-from engine.agents.afterstates import AfterstateQNetwork
+from engine.agents.afterstates import AfterstateQNetwork, set_gamma
 from engine.buffers import Batch
 from engine.buffers.device.storage import Array, TensorBatch
 from engine.runtime.devices import Precision, is_out_of_memory, release_memory
@@ -160,10 +160,9 @@ class DoubleDQN:
         self.optimizer.learning_rate = value
 
     def set_gamma(self, gamma: float) -> None:
-        """Set the discount factor of networks for afterstates; for others it is the replay's alone."""
-        for network in (self.online, self.target, self._average):
-            if isinstance(network, AfterstateQNetwork):
-                network.gamma.fill_(gamma)
+        """Set the discount factor of networks for afterstates."""
+        for network in {self.online, self.target, self.policy}:
+            set_gamma(network, gamma)
 
     @torch.no_grad()
     def q_values(self, obs: Array) -> Tensor:

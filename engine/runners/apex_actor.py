@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from engine.agents.afterstates import AfterstateQNetwork
+from engine.agents.afterstates import set_gamma
 from engine.agents.autotune import Choices
 from engine.agents.initial_priorities import TDErrors
 from engine.agents.networks import make_networks
@@ -85,8 +85,7 @@ class ApexActor:
         """
         if gamma is not None and gamma != self._errors.gamma:
             self._errors.gamma = gamma
-            if isinstance(self.network, AfterstateQNetwork):
-                self.network.gamma.fill_(gamma)
+            set_gamma(self.network, gamma)
         if self._config.curriculum:
             self.actor.env.set_curriculum_level(level)
         return self.actor.choose(self._q_values, env_steps, epsilon_scale)

@@ -4,8 +4,9 @@
 until it leads there from as many starts as possible: one answer for all of them is what a network learns easily.
 
 `continuation` finds out what to do from a state before a mistake: it tries what the way does at that place, then the
-same a little earlier or later, then with random changes, and takes the first that works. So similar states get similar
-answers; random plans would contradict each other. `mended` applies it until a way leads to the flag from a start.
+same a little earlier or later and with random changes, and takes what works and follows the way the longest. So similar
+states get similar answers; random plans would contradict each other. `mended` applies it until a way leads to the flag
+from a start.
 """
 
 from __future__ import annotations
