@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,12 +19,12 @@ from engine.config.run_config import AUTO, RunConfig
 from engine.envs.vec_env import Spec
 from engine.runtime.cuda_graph import WARM_UP, GraphedCall
 from engine.runtime.devices import Precision, gpu_precision, is_out_of_memory, release_memory, synchronise
+from engine.runtime.processor import has_native_bf16
 
 BATCH_SIZES = (32, 64, 128, 256, 512, 1024, 2048, 4096)
 _MIN_SPEEDUP = 1.1
 """Factor by which a larger batch must be faster: smaller differences are within the noise on a busy machine."""
 _UPDATES = 3
-_BF16_FLAGS = ("avx512_bf16", "amx_bf16")
 
 _PRECISIONS: tuple[Precision, Precision] = ("float32", "bfloat16")
 
@@ -49,13 +47,6 @@ def faster_precision(build: Build, batch: Batch) -> Precision:
     """
     single, half = (samples_per_s(build(precision), batch) for precision in _PRECISIONS)
     return "bfloat16" if half > single * (0.8 if has_native_bf16() else 1.5) else "float32"
-
-
-def has_native_bf16() -> bool:
-    """Whether the CPU has bfloat16 instructions; without them bfloat16 is emulated."""
-    with contextlib.suppress(OSError):
-        return any(flag in Path("/proc/cpuinfo").read_text("ascii", "replace") for flag in _BF16_FLAGS)
-    return False
 
 
 def tune_batch_size(agent: DoubleDQN, make_batch: Callable[[int], Batch], limit: int) -> int:

@@ -28,6 +28,7 @@ from engine.agents.afterstates import AfterstateQNetwork, set_gamma
 from engine.buffers import Batch
 from engine.buffers.device.storage import Array, TensorBatch
 from engine.runtime.devices import Precision, is_out_of_memory, release_memory
+from engine.runtime.processor import has_amx
 from engine.runtime.stopwatch import SHARES, stopwatch
 
 MAX_GRADIENT_NORM = 10.0
@@ -167,8 +168,9 @@ class DoubleDQN:
     @torch.no_grad()
     def q_values(self, obs: Array) -> Tensor:
         """Q-values [lanes, actions] of uint8 observations [lanes, stack, ...]."""
+        images = as_input(torch.as_tensor(obs, device=self.device), getattr(torch, self.precision), trains=False)
         with autocast(self.device.type, self.precision):
-            q: Tensor = self.online(torch.as_tensor(obs, device=self.device))
+            q: Tensor = self.online(images)
             return q
 
     def act(self, obs: Array, masks: NDArray[np.bool_] | None = None) -> NDArray[np.int64]:
@@ -264,7 +266,8 @@ class DoubleDQN:
 
         dtype = getattr(torch, self.precision)
         with stopwatch("transfer"):
-            obs, next_obs = cheap_to_train_on(tensor(batch.obs), dtype), tensor(batch.next_obs).to(dtype)
+            obs = as_input(tensor(batch.obs), dtype, trains=True)
+            next_obs = as_input(tensor(batch.next_obs), dtype, trains=False)
         with autocast(self.device.type, self.precision):
             with torch.no_grad():
                 target_q = self.target(next_obs)
@@ -342,12 +345,17 @@ def _placed(network: nn.Module, device: torch.device) -> nn.Module:
     return network
 
 
-def cheap_to_train_on(obs: Tensor, dtype: torch.dtype) -> Tensor:
-    """uint8 observations as `dtype`. On CPUs in float32 the backward pass of the first convolution, over screens
-    [batch, stack, height, width], takes a third of the time with the channels last."""
-    if obs.device.type != "cpu" or dtype != torch.float32 or obs.dim() != 4:
-        return obs.to(dtype)
-    return obs.permute(0, 2, 3, 1).contiguous().to(dtype).permute(0, 3, 1, 2)
+def as_input(obs: Tensor, dtype: torch.dtype, *, trains: bool) -> Tensor:
+    """uint8 observations as `dtype`, in the memory layout that makes a pass fast; `trains`: also a backward pass.
+
+    On CPUs, screens [batch, stack, height, width] get the channels last where that pays: in float32 for training, where
+    the backward pass of the first convolution then takes a third of the time, and always with AMX, where an update in
+    bfloat16 takes 0.85 times as long.
+    """
+    obs = obs.to(dtype)
+    if obs.device.type != "cpu" or obs.dim() != 4 or not (trains if dtype == torch.float32 else has_amx()):
+        return obs
+    return obs.contiguous(memory_format=torch.channels_last)
 
 
 def in_layout_of(gradient: Tensor, parameter: Tensor) -> Tensor:

@@ -16,7 +16,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from engine.agents.autotune import has_native_bf16
 from engine.agents.networks import make_network
 from engine.distillation.searched_task import SearchedTask
 from engine.distillation.student import Student
@@ -27,6 +26,7 @@ from engine.envs.vec_env import Frames
 from engine.evaluation.policy import Act, greedy_act
 from engine.evaluation.statistics import score_of
 from engine.protocol.results import DistillationProgress, StudentEvaluation
+from engine.runtime.processor import has_native_bf16
 from engine.runtime.threads import thread_budget
 from engine.search.plan_search import PLANS, PlanSearch
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from engine.agents.adam import Adam
-from engine.agents.double_dqn import MAX_GRADIENT_NORM, autocast, cheap_to_train_on, in_layout_of
+from engine.agents.double_dqn import MAX_GRADIENT_NORM, as_input, autocast, in_layout_of
 from engine.envs.vec_env import Frames
 from engine.runtime.devices import Precision
 
@@ -95,7 +95,8 @@ class Student:
         """What a part of a batch contributes to the gradients, the mean loss and the mean agreement."""
         wanted = torch.from_numpy(labels[part])
         with autocast("cpu", self._precision):
-            q: Tensor = self.network(cheap_to_train_on(torch.from_numpy(obs[part]), getattr(torch, self._precision)))
+            images = as_input(torch.from_numpy(obs[part]), getattr(torch, self._precision), trains=True)
+            q: Tensor = self.network(images)
         share = len(wanted) / len(obs)
         loss = share * distillation_loss(q, wanted)
         agreement = share * float((q.argmax(1) == wanted.argmax(1)).float().mean())

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from engine.agents import DoubleDQN, DuelingQNetwork
+from engine.agents import DoubleDQN, DuelingQNetwork, double_dqn
 from engine.agents.exploration import annealed, epsilon_ladder, random_actions
 from engine.agents.networks import ColumnsQNetwork
 from engine.buffers import Batch
@@ -110,8 +110,10 @@ def test_agent_learns_which_action_pays(precision: str) -> None:
     assert agent.act(pictures).tolist() == paying.tolist()
 
 
-def test_mixed_precision_gives_every_weight_its_gradient() -> None:
+@pytest.mark.parametrize("amx", [False, True])
+def test_mixed_precision_gives_every_weight_its_gradient(amx: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """PyTorch before 2.10 lost most of them because of autocast's weight cache, so no pass may use it."""
+    monkeypatch.setattr(double_dqn, "has_amx", lambda: amx)
     batch, weights = batch_of(32)
     expected, _ = make_agent().gradients(batch, weights)
     agent, caches = make_agent(precision="bfloat16"), list[bool]()
@@ -121,6 +123,19 @@ def test_mixed_precision_gives_every_weight_its_gradient() -> None:
     assert caches == [False] * 3
     for ours, theirs in zip(found, expected, strict=True):
         assert (ours - theirs).norm() < 0.5 * theirs.norm()  # 1 where it is lost
+
+
+def test_the_memory_layout_of_screens_changes_no_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    batch, _ = batch_of(8)
+    found = []
+    for amx in (False, True):
+        monkeypatch.setattr(double_dqn, "has_amx", lambda amx=amx: amx)
+        agent = make_agent(precision="bfloat16")
+        image = double_dqn.as_input(torch.from_numpy(batch.obs), torch.bfloat16, trains=False)
+        assert image.is_contiguous(memory_format=torch.channels_last) == amx
+        assert torch.equal(image.to(torch.uint8), torch.from_numpy(batch.obs))
+        found.append(agent.q_values(batch.obs))
+    assert torch.allclose(*found, atol=0.02)
 
 
 def batch_of(size: int, seed: int = 0) -> tuple[Batch, np.ndarray]:
