@@ -1,7 +1,8 @@
 """Finds actions that bring Mario on, by trying many plans at once in an emulator that draws nothing.
 
 `find_way` explores until it reaches the flag from one start (`engine.search.archive`), and changes what it has found
-until it leads there from as many starts as possible: one answer for all of them is what a network learns easily.
+until it leads there from as many starts as possible: one answer for all of them is what a network learns easily. Then
+it removes the pauses that it can.
 
 `continuation` finds out what to do from a state before a mistake: it tries what the way does at that place, then the
 same a little earlier or later and with random changes, and takes what works and follows the way the longest. So similar
@@ -12,6 +13,7 @@ from a start.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,6 +44,8 @@ _SHARED_BACK, _SAMPLED_STARTS = (12, 24, 48, 96), 12
 """Environment steps before a mistake at which a shared way is changed, and from how many starts changes are tried."""
 _CHANGES = 100
 """Changes after which a way is used as it is."""
+_PAUSE = 4
+"""Environment steps without progress that may stay in a way."""
 _MENDS = 40
 """Mistakes after which a way is not mended for a start."""
 _BACK, _AHEAD = (16, 32, 64, 128), 30
@@ -60,6 +64,14 @@ class Way:
         """The environment step at which the way comes closest to a place; None if it does not enter the area."""
         inside = np.flatnonzero(self.areas == area)
         return int(inside[np.abs(self.xs[inside] - x).argmin()]) if inside.size else None
+
+    def advances(self) -> NDArray[np.bool_]:
+        """[steps]: whether Mario is further than before in the area, or has just entered it."""
+        furthest, found = (-1, -1), []
+        for place in zip(self.areas.tolist(), self.xs.tolist(), strict=True):
+            found.append(place[0] != furthest[0] or place > furthest)
+            furthest = place if found[-1] else furthest
+        return np.array(found)
 
 
 class PlanSearch:
@@ -99,7 +111,7 @@ class PlanSearch:
         if not found or stopped():
             return None
         _, actions = max(found, key=lambda each: each[0])
-        return self.way_of(self._shared(actions, starts, stopped), starts)
+        return self.way_of(self.without_pauses(self._shared(actions, starts, stopped), starts, stopped), starts)
 
     def _shared(
         self, actions: NDArray[np.int64], starts: Sequence[LaneState], stopped: Callable[[], bool]
@@ -126,6 +138,38 @@ class PlanSearch:
             else:
                 lost |= failed & (tried.lengths == end)
         return best
+
+    def without_pauses(
+        self, actions: NDArray[np.int64], starts: Sequence[LaneState], stopped: Callable[[], bool] = lambda: False
+    ) -> NDArray[np.int64]:
+        """Actions [steps] without steps during which Mario stands still, wherever they can be left out and as many of
+        the starts still lead to the flag. A student that learns to stand still can't see when to go on."""
+        alone, all_starts = (self._trials(lanes, _STILL_STEPS) for lanes in (1, len(starts)))
+        clears = all_starts.run_from_each(starts, actions).clears
+        first, at = starts[int(clears.argmax())], 0
+        while (pause := self._pause(actions, first, at)) is not None and not stopped():
+            at, end = pause
+            for size, begin in itertools.product(range(end - at, 0, -1), range(at, end)):
+                without = np.delete(actions, slice(begin, begin + size))
+                if (
+                    begin + size <= end
+                    and alone.run_from_each([first], without).clears[0]
+                    and all_starts.run_from_each(starts, without).clears.sum() >= clears.sum()
+                ):
+                    actions = without
+                    break
+        return actions
+
+    def _pause(self, actions: NDArray[np.int64], start: LaneState, after: int) -> tuple[int, int] | None:
+        """The first steps after step `after`, from begin to end, of which there are more than `_PAUSE` and in which
+        Mario gets no further on the way from a start; None if there are none."""
+        way = self.way_of(actions, [start])
+        if way is None:
+            return None
+        for begin, end in itertools.pairwise([*np.flatnonzero(way.advances()).tolist(), way.xs.size]):
+            if begin >= after and end - begin > _PAUSE:
+                return begin + 1, end
+        return None
 
     def _changed(
         self,

@@ -48,6 +48,23 @@ def test_a_way_knows_where_it_comes_closest() -> None:
     assert way.step_at(9, 10) is None
 
 
+def test_a_way_knows_where_mario_advances() -> None:
+    way = Way(np.zeros(6, np.int64), np.array([7, 7, 7, 7, 8, 8]), np.array([10, 10, 9, 12, 3, 4]))
+    assert way.advances().tolist() == [True, False, False, True, True, True]
+
+
+def test_pauses_are_removed_from_a_way() -> None:
+    starts, pause = list(starts_of(TASK).values()), 10
+    search = PlanSearch(TASK, seed=0, threads=1)
+    way = search.find_way("1-1", starts)
+    assert way is not None
+    slow = np.concatenate((np.zeros(pause, np.int64), way.actions))
+    assert clears(TASK, starts[0], slow)
+    quick = search.without_pauses(slow, starts)
+    search.close()
+    assert quick.size < slow.size - pause // 2 and clears(TASK, starts[0], quick)
+
+
 def test_what_leads_to_no_flag_is_no_way() -> None:
     search = PlanSearch(TASK, seed=0, threads=1)
     assert search.way_of(np.full(2 * INTO_GOOMBA, RIGHT_B), list(starts_of(TASK).values())) is None
