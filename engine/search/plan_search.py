@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,6 +46,8 @@ _CHANGES = 100
 """Changes after which a way is used as it is."""
 _PAUSE = 4
 """Environment steps without progress that may stay in a way."""
+_CUTS = 8
+"""Ways to shorten a pause that are tried from all starts."""
 _MENDS = 40
 """Mistakes after which a way is not mended for a start."""
 _BACK, _AHEAD = (16, 32, 64, 128), 30
@@ -144,21 +146,30 @@ class PlanSearch:
     ) -> NDArray[np.int64]:
         """Actions [steps] without steps during which Mario stands still, wherever they can be left out and as many of
         the starts still lead to the flag. A student that learns to stand still can't see when to go on."""
-        alone, all_starts = (self._trials(lanes, _STILL_STEPS) for lanes in (1, len(starts)))
+        all_starts = self._trials(len(starts), _STILL_STEPS)
         clears = all_starts.run_from_each(starts, actions).clears
         first, at = starts[int(clears.argmax())], 0
         while (pause := self._pause(actions, first, at)) is not None and not stopped():
-            at, end = pause
-            for size, begin in itertools.product(range(end - at, 0, -1), range(at, end)):
-                without = np.delete(actions, slice(begin, begin + size))
-                if (
-                    begin + size <= end
-                    and alone.run_from_each([first], without).clears[0]
-                    and all_starts.run_from_each(starts, without).clears.sum() >= clears.sum()
-                ):
+            at = pause[0]
+            for without in itertools.islice(self._shortened(actions, first, *pause), _CUTS):
+                if stopped():
+                    break
+                if all_starts.run_from_each(starts, without).clears.sum() >= clears.sum():
                     actions = without
                     break
         return actions
+
+    def _shortened(
+        self, actions: NDArray[np.int64], start: LaneState, begin: int, end: int
+    ) -> Iterator[NDArray[np.int64]]:
+        """Actions without some of their steps from `begin` to `end`, the most first, that lead to the flag from a
+        start."""
+        trials = self._trials(1, _STILL_STEPS)
+        for size in range(end - begin, 0, -1):
+            for at in range(begin, end - size + 1):
+                without = np.delete(actions, slice(at, at + size))
+                if trials.run_from_each([start], without).clears[0]:
+                    yield without
 
     def _pause(self, actions: NDArray[np.int64], start: LaneState, after: int) -> tuple[int, int] | None:
         """The first steps after step `after`, from begin to end, of which there are more than `_PAUSE` and in which
