@@ -49,6 +49,8 @@ _AHEAD = 24
 """Environment steps that Mario must survive after the place of a mistake. The student takes over half-way."""
 _LEAST_GAIN = 40
 """Pixels that must be gained where Mario was stuck."""
+_SET_FREE, _GETS_ON = (8, 12, 16), 16
+"""Environment steps in which Mario shall get on from where he is stuck, and by how many pixels."""
 _CLOSE = 6
 """If the last random action is less than so many environment steps ago, the mistake was its, not the student's."""
 _EPSILON, _HOLD = 0.05, 8
@@ -254,6 +256,8 @@ class SearchedTask:
         calm_from = 1 + max((at for at, moment in enumerate(moments) if moment.random), default=-1)
         if calm_from and len(moments) - calm_from < _CLOSE:
             return self._go_back_before_random(number, calm_from)
+        if stalled and calm_from <= len(moments) - STUCK_STEPS and self._set_free(number):
+            return True
         for back in _BACK_STUCK if stalled else _BACK:
             at = max(len(moments) - back, calm_from)
             steps = (STUCK_STEPS if stalled else len(moments) - at) + _AHEAD
@@ -266,6 +270,27 @@ class SearchedTask:
             if at == calm_from:
                 break
         return calm_from > 0 and self._go_back_before_random(number, calm_from)
+
+    def _set_free(self, number: int) -> bool:
+        """Plan how Mario gets on from where he is stuck, as quickly as possible, and label all moments since he got
+        stuck with the first action that makes a difference. He will get stuck there again, and a student that never saw
+        what to do then would stay. Returns whether that was possible."""
+        lane = self._lanes[number]
+        stuck, waited = lane.moments[-STUCK_STEPS:], STUCK_STEPS // 2
+        for steps in _SET_FREE:
+            plan = self._search.continuation(stuck[waited].state, self._way, steps, _GETS_ON)
+            if plan is not None:
+                break
+        else:
+            return False
+        same = 0  # actions of the plan that were carried out anyway; with all of them Mario would not be stuck
+        while plan[same] == stuck[waited + same].action:
+            same += 1
+        for moment in stuck[: waited + same]:
+            moment.label = int(plan[same])
+        self._go_back(number, len(lane.moments) - len(stuck) + waited + same)
+        lane.plan.extend(plan[same:steps].tolist())
+        return True
 
     def _go_back_before_random(self, number: int, calm_from: int) -> bool:
         """Go back to before the random actions that ended before moment `calm_from`."""

@@ -28,7 +28,7 @@ _USED = 6
 """Number of plans after which a state may be replaced by another one of its place."""
 _BEHIND = 500.0
 """Pixels behind the foremost state at which the probability of a state has fallen to 1/e."""
-_GIVE_UP = 1500
+_GIVE_UP = 750
 """Sets of plans after which the search gives up; most stages take 10 to 50, 4-4 some 300."""
 
 

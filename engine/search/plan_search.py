@@ -29,8 +29,9 @@ from engine.search.trials import Trials
 
 STUCK_STEPS = 40
 """Environment steps without progress after which Mario is stuck, which is a mistake like death."""
-_STILL_STEPS = 20
-"""The same while a way is searched: how long Mario has stood still can't be seen, so it can't be learned."""
+_STILL_STEPS = (8, 20)
+"""The same while a way is searched: how long Mario has stood still can't be seen, so it can't be learned. 20 is tried
+where the search gives up with 8."""
 PLANS = 128
 """Plans that are tried at once."""
 _CONTINUATIONS = 64
@@ -90,6 +91,7 @@ class PlanSearch:
         task = dataclasses.replace(task, sticky=0.0, stall_steps=STUCK_STEPS, ends_at_loops=True)
         self._task, self._threads, self._rom = task, threads, rom
         self._all_trials: dict[tuple[int, int], Trials] = {}
+        self._still_steps = _STILL_STEPS[0]
         self._alone = MarioLanes(task, 1, restart=False, rom=rom, draws=False)
         self._plans = RandomPlans(task.action_names)
         self.seed, self._random = seed, np.random.default_rng(seed)
@@ -99,14 +101,22 @@ class PlanSearch:
     ) -> Way | None:
         """A way to the flag from as many starts of a stage as possible; None if the search gave up or was stopped. It
         is the same for the same seed, whatever was searched before."""
+        for self._still_steps in _STILL_STEPS:
+            way = self._find_way(stage, starts, stopped)
+            if way is not None or stopped():
+                return way
+        return None
+
+    def _find_way(self, stage: str, starts: Sequence[LaneState], stopped: Callable[[], bool]) -> Way | None:
+        """`find_way` in which Mario never stands still for longer than `_still_steps`."""
         found: list[tuple[int, NDArray[np.int64]]] = []
         middle = starts[len(starts) // 2]
         for number in range(_WAYS):
             random = np.random.default_rng((self.seed, STAGES.index(stage), number))
-            actions = Archive(middle, self._trials(PLANS, _STILL_STEPS), self._plans, random).search(stopped)
+            actions = Archive(middle, self._trials(PLANS, self._still_steps), self._plans, random).search(stopped)
             if actions is None:
                 break
-            clears = int(self._trials(len(starts), _STILL_STEPS).run_from_each(starts, actions).clears.sum())
+            clears = int(self._trials(len(starts), self._still_steps).run_from_each(starts, actions).clears.sum())
             found.append((clears, actions))
             if clears == len(starts):
                 break
@@ -125,7 +135,7 @@ class PlanSearch:
         for _ in range(_CHANGES):
             if stopped():
                 break
-            tried = self._trials(len(starts), _STILL_STEPS).run_from_each(starts, actions)
+            tried = self._trials(len(starts), self._still_steps).run_from_each(starts, actions)
             if tried.clears.sum() > most:
                 best, most = actions[: tried.lengths[tried.clears].max()], int(tried.clears.sum())
             failed = ~tried.clears & ~lost
@@ -146,7 +156,7 @@ class PlanSearch:
     ) -> NDArray[np.int64]:
         """Actions [steps] without steps during which Mario stands still, wherever they can be left out and as many of
         the starts still lead to the flag. A student that learns to stand still can't see when to go on."""
-        all_starts = self._trials(len(starts), _STILL_STEPS)
+        all_starts = self._trials(len(starts), self._still_steps)
         clears = all_starts.run_from_each(starts, actions).clears
         first, at = starts[int(clears.argmax())], 0
         while (pause := self._pause(actions, first, at)) is not None and not stopped():
@@ -164,7 +174,7 @@ class PlanSearch:
     ) -> Iterator[NDArray[np.int64]]:
         """Actions without some of their steps from `begin` to `end`, the most first, that lead to the flag from a
         start."""
-        trials = self._trials(1, _STILL_STEPS)
+        trials = self._trials(1, self._still_steps)
         for size in range(end - begin, 0, -1):
             for at in range(begin, end - size + 1):
                 without = np.delete(actions, slice(at, at + size))
@@ -193,7 +203,7 @@ class PlanSearch:
     ) -> NDArray[np.int64] | None:
         """Actions changed from step `at` on, after which Mario survives step `end` from more of the starts; None if no
         change was found."""
-        trials = self._trials(len(starts), _STILL_STEPS)
+        trials = self._trials(len(starts), self._still_steps)
         alive = trials.run_from_each(starts, actions[:at]).alive
         states = [trials.env.lane_state(lane) for lane in range(len(starts))]
         groups = [np.flatnonzero(alive & which) for which in (failed, ~failed)]
@@ -204,7 +214,7 @@ class PlanSearch:
             return None
         steps = end - at + _AHEAD
         plans = self._variants(actions[at:], 0, steps, random)
-        tried = self._trials(len(plans) * drawn.size, _STILL_STEPS).run(
+        tried = self._trials(len(plans) * drawn.size, self._still_steps).run(
             [states[index] for _ in plans for index in drawn.tolist()], np.repeat(plans[:, :steps], drawn.size, axis=0)
         )
         survive = (tried.alive & (tried.gains > 0)) | tried.clears

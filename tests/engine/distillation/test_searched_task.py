@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from engine.agents.networks import make_network
 from engine.distillation.searched_task import SearchedTask
@@ -15,7 +16,7 @@ from engine.distillation.tasks import Evaluations
 from engine.distillation.teachers import describe_student, load_teachers
 from engine.envs.mario import MarioLanes, MarioTask, rules
 from engine.runs.checkpoints import policy_metadata
-from engine.search.plan_search import PlanSearch, Way
+from engine.search.plan_search import STUCK_STEPS, PlanSearch, Way
 from tests.support.games.mario import RIGHT_B
 from tests.support.program import json_lines, run_program
 
@@ -112,6 +113,38 @@ def test_the_student_mostly_begins_where_it_failed(one_thread: None) -> None:
         assert all(begun[lane].count(2) > 20 for lane in (2, 3))
     finally:
         searched.close()
+        search.close()
+
+
+def test_a_student_that_stands_still_learns_to_get_on(one_thread: None) -> None:
+    """It is set free halfway through the 40 steps without progress, and learns for all of them what sets it free."""
+    (teacher,) = load_teachers(["1-1"])
+    student = describe_student([teacher], "small")
+    search = PlanSearch(TASK, seed=0, threads=1)
+    evaluations = Evaluations("1-1", student, threads=1, rom=None)
+    task = SearchedTask(
+        "1-1", TASK, search, lanes=2, capacity=2000, seed=0, threads=1, rom=None, evaluations=evaluations
+    )
+    task._follow(running(task._env, INTO_GOOMBA))
+    task._epsilons[:], task._led = 0, 1
+    task._lanes[1] = task._new_game(1)  # the student's
+    network = make_network("small", 4, TASK.view.shape, 5)
+    with torch.no_grad():
+        for weights in network.parameters():
+            weights.zero_()  # prefers the first action, no button
+    try:
+        for _ in range(STUCK_STEPS):
+            task.begin(Student(network, learning_rate=1e-3), led=1)
+            task.finish()
+        lane = task._lanes[1]
+        assert [moment.action for moment in lane.moments] == [0] * (STUCK_STEPS // 2)
+        assert {moment.label for moment in lane.moments} == {lane.plan[0]} != {0}
+        for _ in range(len(lane.plan)):
+            task.begin(Student(network, learning_rate=1e-3), led=1)
+            task.finish()
+        assert lane.gained > 10
+    finally:
+        task.close()
         search.close()
 
 
