@@ -31,7 +31,7 @@ STUCK_STEPS = 40
 """Environment steps without progress after which Mario is stuck, which is a mistake like death."""
 _STILL_STEPS = (8, 20)
 """The same while a way is searched: how long Mario has stood still can't be seen, so it can't be learned. 20 is tried
-where the search gives up with 8."""
+where 8 are not enough to find a good way."""
 PLANS = 128
 """Plans that are tried at once."""
 _CONTINUATIONS = 64
@@ -39,8 +39,9 @@ _SHIFTS = sorted(range(-10, 11), key=abs)
 """Environment steps by which a continuation follows the way earlier or later, the smallest first."""
 _CHANGED_ONCE = 44
 """Continuations up to this one differ from a shifted way in one place, the others in two."""
-_WAYS = 3
-"""Ways from one start, of which the one that leads to the flag from most other starts is used."""
+_WAYS, _ENOUGH = 2, 0.95
+"""Ways that are searched with each limit, of which the one that leads to the flag from most starts is used, and the
+share of the starts from which it must lead there to end the search at once."""
 _SHARED_BACK, _SAMPLED_STARTS = (12, 24, 48, 96), 12
 """Environment steps before a mistake at which a shared way is changed, and from how many starts changes are tried."""
 _CHANGES = 100
@@ -101,29 +102,21 @@ class PlanSearch:
     ) -> Way | None:
         """A way to the flag from as many starts of a stage as possible; None if the search gave up or was stopped. It
         is the same for the same seed, whatever was searched before."""
-        for self._still_steps in _STILL_STEPS:
-            way = self._find_way(stage, starts, stopped)
-            if way is not None or stopped():
-                return way
-        return None
-
-    def _find_way(self, stage: str, starts: Sequence[LaneState], stopped: Callable[[], bool]) -> Way | None:
-        """`find_way` in which Mario never stands still for longer than `_still_steps`."""
-        found: list[tuple[int, NDArray[np.int64]]] = []
-        middle = starts[len(starts) // 2]
-        for number in range(_WAYS):
+        best, most = None, 0
+        for self._still_steps, number in itertools.product(_STILL_STEPS, range(_WAYS)):
             random = np.random.default_rng((self.seed, STAGES.index(stage), number))
-            actions = Archive(middle, self._trials(PLANS, self._still_steps), self._plans, random).search(stopped)
-            if actions is None:
+            middle, trials = starts[len(starts) // 2], self._trials(PLANS, self._still_steps)
+            actions = Archive(middle, trials, self._plans, random).search(stopped)
+            if actions is not None:
+                actions = self.without_pauses(self._shared(actions, starts, stopped), starts, stopped)
+                clears = self._trials(len(starts), self._still_steps).run_from_each(starts, actions).clears.sum()
+                if clears > most:
+                    best, most = actions, int(clears)
+            if stopped():
+                return None
+            if most >= _ENOUGH * len(starts):
                 break
-            clears = int(self._trials(len(starts), self._still_steps).run_from_each(starts, actions).clears.sum())
-            found.append((clears, actions))
-            if clears == len(starts):
-                break
-        if not found or stopped():
-            return None
-        _, actions = max(found, key=lambda each: each[0])
-        return self.way_of(self.without_pauses(self._shared(actions, starts, stopped), starts, stopped), starts)
+        return None if best is None else self.way_of(best, starts)
 
     def _shared(
         self, actions: NDArray[np.int64], starts: Sequence[LaneState], stopped: Callable[[], bool]
