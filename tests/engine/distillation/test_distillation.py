@@ -17,8 +17,8 @@ from engine.runs.checkpoints import policy_metadata
 from tests.support.program import PROGRAM, json_lines, read_event, rest_of, run_program
 
 QUICK = ("--no-ui", "--game", "snake", "--no-amp", "--parallel-envs", "32", "--batch-size", "64", "--replay-ratio", "4",
-         "--learning-rate", "1e-3", "--tau", "0.02", "--burnin", "1000", "--epsilon-steps", "6000", "--seed", "1",
-         "--steps", "30000", "--eval-every", "30000")  # fmt: skip
+         "--learning-rate", "1e-3", "--tau", "0.02", "--policy-tau", "0", "--death-penalty", "1", "--burnin", "1000",
+         "--epsilon-steps", "6000", "--seed", "1", "--steps", "14000", "--eval-every", "14000")  # fmt: skip
 
 
 def test_a_student_of_two_stages_comes_to_agree_with_its_teachers(one_thread: None) -> None:

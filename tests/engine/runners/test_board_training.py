@@ -19,18 +19,22 @@ from engine.runs.checkpoints import POLICY_FILE
 from tests.support.program import json_lines, run_program
 
 QUICK = ("--no-amp", "--parallel-envs", "32", "--batch-size", "64", "--replay-ratio", "4", "--learning-rate", "1e-3",
-         "--burnin", "1000", "--epsilon-steps", "6000", "--tau", "0.02", "--seed", "1")  # fmt: skip
+         "--burnin", "1000", "--epsilon-steps", "6000", "--tau", "0.02", "--policy-tau", "0",
+         "--seed", "1")  # fmt: skip
 
 
 @pytest.mark.long  # that Snake is learned is seen in every test run, with Ape-X
 @pytest.mark.parametrize(
-    ("game", "board", "chance", "reached"), [("snake", "5x5", 0.7, 3.0), ("tetris", "5x8", 1.1, 1.7)]
+    ("game", "options", "chance", "reached"),
+    [("snake", ("--board", "5x5", "--death-penalty", "1"), 0.7, 3.0), ("tetris", ("--board", "5x8"), 1.1, 1.7)],
 )
-def test_small_boards_are_learned(game: str, board: str, chance: float, reached: float, tmp_path: Path) -> None:
-    """`chance` is more than random actions reach, `reached` less than the policy of 30,000 environment steps."""
+def test_small_boards_are_learned(
+    game: str, options: tuple[str, ...], chance: float, reached: float, tmp_path: Path
+) -> None:
+    """`chance` is more than random actions reach, `reached` less than the policy of 14,000 environment steps."""
     done = run_program(
-        "--no-ui", "--log-format", "json", "--game", game, "--board", board, *QUICK,
-        "--steps", "30000", "--eval-every", "30000", cwd=tmp_path,
+        "--no-ui", "--log-format", "json", "--game", game, *options, *QUICK,
+        "--steps", "14000", "--eval-every", "14000", cwd=tmp_path,
     )  # fmt: skip
     events = json_lines(done.stdout)
     run = Path(events[-1]["checkpoint"]).parent

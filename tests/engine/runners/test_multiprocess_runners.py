@@ -41,15 +41,16 @@ def test_every_runner_learns_small_snake(runner: str, tmp_path: Path) -> None:
     batch = "32" if runner == "ddp" else "64"  # of each rank
     events = train(
         tmp_path, *SNAKE, *RUNNERS.get(runner, RAY), "--parallel-envs", "16", "--batch-size", batch,
-        "--learning-rate", "1e-3", "--epsilon-steps", "6000", "--tau", "0.02", "--replay-ratio", "4",
-        "--seed", "1", "--steps", "30000", "--eval-every", "30000", "--eval-episodes", "200",
+        "--learning-rate", "1e-3", "--epsilon-steps", "6000", "--tau", "0.02", "--policy-tau", "0",
+        "--death-penalty", "1", "--replay-ratio", "4", "--seed", "1",
+        "--steps", "14000", "--eval-every", "14000", "--eval-episodes", "200",
     )  # fmt: skip
     (evaluation,) = [event for event in events if event["event"] == "evaluation"]
     assert evaluation["mean_score"] > 2.5
     summary = events[-1]
-    assert 30_000 <= summary["env_steps"] < 30_000 + 2 * 32
+    assert 14_000 <= summary["env_steps"] < 14_000 + 2 * 32
     learned = summary["updates"] * 64 / 4  # environment steps
-    assert 26_500 < learned < 29_200  # Ape-X ends with its actors 2,000 ahead
+    assert 10_500 < learned < 13_200  # Ape-X ends with its actors 2,000 ahead
     actors = {event["actor"] for event in events if event["event"] == "episode"}
     assert actors == {0, 1}
     nobody_is_left(tmp_path)
