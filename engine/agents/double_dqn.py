@@ -349,8 +349,8 @@ def as_input(obs: Tensor, dtype: torch.dtype, *, trains: bool) -> Tensor:
     """uint8 observations as `dtype`, in the memory layout that makes a pass fast; `trains`: also a backward pass.
 
     On CPUs, screens [batch, stack, height, width] get the channels last where that pays: in float32 for training, where
-    the backward pass of the first convolution then takes a third of the time, and always with AMX, where an update in
-    bfloat16 takes 0.85 times as long.
+    the backward pass of the first convolution then takes a third of the time; in bfloat16 for every pass, but only with
+    AMX, where an update takes 0.85 times as long.
     """
     obs = obs.to(dtype)
     if obs.device.type != "cpu" or obs.dim() != 4 or not (trains if dtype == torch.float32 else has_amx()):
