@@ -47,7 +47,7 @@ _SHARED_BACK, _SAMPLED_STARTS = (12, 24, 48, 96), 12
 _CHANGES = 100
 """Changes after which a way is used as it is."""
 _PAUSE = 4
-"""Environment steps without progress that may stay in a way."""
+"""Environment steps between one advance and the next that may stay in a way."""
 _CUTS = 8
 """Ways to shorten a pause that are tried from all starts."""
 _MENDS = 40
@@ -136,6 +136,8 @@ class PlanSearch:
                 break
             end = int(tried.lengths[failed].min())
             for back in _SHARED_BACK:
+                if stopped():
+                    return best
                 changed = self._changed(actions, max(0, end - back), end, starts, failed, random)
                 if changed is not None:
                     actions = changed
@@ -154,29 +156,29 @@ class PlanSearch:
         first, at = starts[int(clears.argmax())], 0
         while (pause := self._pause(actions, first, at)) is not None and not stopped():
             at = pause[0]
-            for without in itertools.islice(self._shortened(actions, first, *pause), _CUTS):
-                if stopped():
-                    break
+            for without in itertools.islice(self._shortened(actions, first, *pause, stopped), _CUTS):
                 if all_starts.run_from_each(starts, without).clears.sum() >= clears.sum():
                     actions = without
                     break
         return actions
 
     def _shortened(
-        self, actions: NDArray[np.int64], start: LaneState, begin: int, end: int
+        self, actions: NDArray[np.int64], start: LaneState, begin: int, end: int, stopped: Callable[[], bool]
     ) -> Iterator[NDArray[np.int64]]:
         """Actions without some of their steps from `begin` to `end`, the most first, that lead to the flag from a
-        start."""
+        start. Ends when stopped."""
         trials = self._trials(1, self._still_steps)
         for size in range(end - begin, 0, -1):
             for at in range(begin, end - size + 1):
+                if stopped():
+                    return
                 without = np.delete(actions, slice(at, at + size))
                 if trials.run_from_each([start], without).clears[0]:
                     yield without
 
     def _pause(self, actions: NDArray[np.int64], start: LaneState, after: int) -> tuple[int, int] | None:
-        """The first steps after step `after`, from begin to end, of which there are more than `_PAUSE` and in which
-        Mario gets no further on the way from a start; None if there are none."""
+        """Where Mario first needs more than `_PAUSE` steps to get further on the way from a start, after step `after`:
+        the steps that follow the last one that began further than before, from begin to end. None if he never does."""
         way = self.way_of(actions, [start])
         if way is None:
             return None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +31,23 @@ def running(env: MarioLanes, steps: int) -> Way:
     """What Mario does if he only runs: not a way to the flag, but a beginning of one."""
     _, area, _ = rules.where(env.emulator.ram)
     return Way(np.full(steps, RIGHT_B), np.full(steps, area[0]), 40 + 10 * np.arange(steps))
+
+
+@contextlib.contextmanager
+def searched_task(task: MarioTask, lanes: int, capacity: int) -> Iterator[SearchedTask]:
+    """World 1-1 with a way that only runs, instead of the minute that a search takes."""
+    (teacher,) = load_teachers(["1-1"])
+    evaluations = Evaluations("1-1", describe_student([teacher], "small"), threads=1, rom=None)
+    search = PlanSearch(task, seed=0, threads=1)
+    searched = SearchedTask(
+        "1-1", task, search, lanes=lanes, capacity=capacity, seed=0, threads=1, rom=None, evaluations=evaluations
+    )
+    searched._follow(running(searched._env, INTO_GOOMBA))
+    try:
+        yield searched
+    finally:
+        searched.close()
+        search.close()
 
 
 def test_a_lane_continues_from_a_state_of_another_one() -> None:
@@ -61,16 +80,8 @@ def test_lanes_that_draw_nothing_play_the_same_games() -> None:
 def test_what_is_stored_is_one_game_without_mistakes(one_thread: None) -> None:
     """A student that has learned nothing fails again and again; the states that are stored are those of lanes that went
     back, so each follows from the one before by the stored action."""
-    (teacher,) = load_teachers(["1-1"])
-    student = describe_student([teacher], "small")
-    search = PlanSearch(TASK, seed=0, threads=1)
-    evaluations = Evaluations("1-1", student, threads=1, rom=None)
-    task = SearchedTask(
-        "1-1", TASK, search, lanes=2, capacity=2000, seed=0, threads=1, rom=None, evaluations=evaluations
-    )
-    task._follow(running(task._env, INTO_GOOMBA))  # instead of the minute that a search takes
     network = make_network("small", 4, TASK.view.shape, 5)
-    try:
+    with searched_task(TASK, lanes=2, capacity=2000) as task:
         for _ in range(170):
             task.begin(Student(network, learning_rate=1e-3), led=1)
             task.finish()
@@ -83,22 +94,10 @@ def test_what_is_stored_is_one_game_without_mistakes(one_thread: None) -> None:
             step = alone.step(storage.actions[0, entry : entry + 1].astype(np.int64))
             assert not step.terminated[0]
             frames = step.frames
-    finally:
-        task.close()
-        search.close()
 
 
 def test_the_student_mostly_begins_where_it_failed(one_thread: None) -> None:
-    (teacher,) = load_teachers(["1-1"])
-    student = describe_student([teacher], "small")
-    task = dataclasses.replace(TASK, noop_max=3)
-    search = PlanSearch(task, seed=0, threads=1)
-    evaluations = Evaluations("1-1", student, threads=1, rom=None)
-    searched = SearchedTask(
-        "1-1", task, search, lanes=4, capacity=4000, seed=0, threads=1, rom=None, evaluations=evaluations
-    )
-    try:
-        searched._follow(running(searched._env, INTO_GOOMBA))
+    with searched_task(dataclasses.replace(TASK, noop_max=3), lanes=4, capacity=4000) as searched:
         searched.evaluate(lambda obs, masks: np.full(len(obs), RIGHT_B), episodes=2)
         assert searched._hard == [0, 1, 2, 3]  # whoever only runs meets the first enemy from every start
         searched._hard, searched._led = [2], 2
@@ -111,28 +110,17 @@ def test_the_student_mostly_begins_where_it_failed(one_thread: None) -> None:
         assert all(set(begun[lane]) == {0, 1, 2, 3} for lane in range(4))
         assert all(begun[lane].count(2) < 20 for lane in (0, 1))  # the lanes that are led
         assert all(begun[lane].count(2) > 20 for lane in (2, 3))
-    finally:
-        searched.close()
-        search.close()
 
 
 def test_a_student_that_stands_still_learns_to_get_on(one_thread: None) -> None:
     """It is set free halfway through the 40 steps without progress, and learns for all of them what sets it free."""
-    (teacher,) = load_teachers(["1-1"])
-    student = describe_student([teacher], "small")
-    search = PlanSearch(TASK, seed=0, threads=1)
-    evaluations = Evaluations("1-1", student, threads=1, rom=None)
-    task = SearchedTask(
-        "1-1", TASK, search, lanes=2, capacity=2000, seed=0, threads=1, rom=None, evaluations=evaluations
-    )
-    task._follow(running(task._env, INTO_GOOMBA))
-    task._epsilons[:], task._led = 0, 1
-    task._lanes[1] = task._new_game(1)  # the student's
     network = make_network("small", 4, TASK.view.shape, 5)
     with torch.no_grad():
         for weights in network.parameters():
             weights.zero_()  # prefers the first action, no button
-    try:
+    with searched_task(TASK, lanes=2, capacity=2000) as task:
+        task._epsilons[:], task._led = 0, 1
+        task._lanes[1] = task._new_game(1)  # the student's
         for _ in range(STUCK_STEPS):
             task.begin(Student(network, learning_rate=1e-3), led=1)
             task.finish()
@@ -143,9 +131,6 @@ def test_a_student_that_stands_still_learns_to_get_on(one_thread: None) -> None:
             task.begin(Student(network, learning_rate=1e-3), led=1)
             task.finish()
         assert lane.gained > 10
-    finally:
-        task.close()
-        search.close()
 
 
 @pytest.mark.long
