@@ -50,7 +50,8 @@ _AHEAD = 24
 _LEAST_GAIN = 40
 """Pixels that must be gained where Mario was stuck."""
 _SET_FREE, _GETS_ON = (8, 12, 16), 16
-"""Environment steps in which Mario shall get on from where he is stuck, and by how many pixels."""
+"""Environment steps within which Mario must get away from where he is stuck, and the pixels that he must gain. At most
+`STUCK_STEPS // 2`, so that the plan differs from what was done in the meantime."""
 _CLOSE = 6
 """If the last random action is less than so many environment steps ago, the mistake was its, not the student's."""
 _EPSILON, _HOLD = 0.05, 8

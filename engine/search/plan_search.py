@@ -40,8 +40,8 @@ _SHIFTS = sorted(range(-10, 11), key=abs)
 _CHANGED_ONCE = 44
 """Continuations up to this one differ from a shifted way in one place, the others in two."""
 _WAYS, _ENOUGH = 2, 0.95
-"""Ways that are searched with each limit, of which the one that leads to the flag from most starts is used, and the
-share of the starts from which it must lead there to end the search at once."""
+"""Ways that are searched with each limit, and the share of the starts from which a way must lead to the flag to end the
+search at once. Otherwise the one that leads there from most starts is used."""
 _SHARED_BACK, _SAMPLED_STARTS = (12, 24, 48, 96), 12
 """Environment steps before a mistake at which a shared way is changed, and from how many starts changes are tried."""
 _CHANGES = 100
