@@ -23,6 +23,7 @@ from engine.distillation.tasks import CONDITIONS, LANES, Evaluations, Task, Taug
 from engine.distillation.teachers import SearchTeacher, Teacher
 from engine.envs.factory import task_of_policy
 from engine.envs.vec_env import Frames
+from engine.errors import UserError
 from engine.evaluation.policy import Act, greedy_act
 from engine.evaluation.statistics import score_of
 from engine.protocol.results import DistillationProgress, StudentEvaluation
@@ -133,18 +134,27 @@ class Distiller:
         on_evaluation: Callable[[StudentEvaluation], None],
     ) -> None:
         """Learn until the budget is used up or `stopped`. Each evaluation that is the best so far says so; the
-        student's average is then what was evaluated. The last evaluation follows the last step."""
+        student's average is then what was evaluated. The last evaluation follows the last step.
+
+        Searches for ways to the flag get half of the seconds, and then use the best ones so far. Raises `UserError` if
+        a stage has none.
+        """
 
         def act(obs: Frames, masks: NDArray[np.bool_] | None) -> NDArray[np.int64]:
             if stopped():
                 raise _Stopped
             return greedy(obs, masks)
 
+        def stopped_or_after(seconds: float) -> Callable[[], bool]:
+            return lambda: stopped() or self.seconds >= seconds
+
         greedy = greedy_act(self.student.average)
-        for task in self.tasks:
+        for number, task in enumerate(self.tasks, 1):
             self._searching = task.name if isinstance(task, SearchedTask) else ""
             on_progress(self.progress())
-            task.prepare(stopped)
+            search_over = stopped_or_after(budget.seconds / 2 * number / len(self.tasks))
+            if not task.prepare(search_over) and not stopped():
+                raise UserError(f"{task.name}: no way to the flag was found within half of --minutes")
         self._searching = ""
         best: tuple[float, ...] = ()
         next_report = 0.0

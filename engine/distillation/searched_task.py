@@ -144,15 +144,16 @@ class SearchedTask:
         self._led = lanes
         self._pending: Future[VectorStep]
 
-    def prepare(self, stopped: Callable[[], bool]) -> None:
-        """Search a way to the flag, if none is in the user's cache. Raises `UserError` if there seems to be none."""
+    def prepare(self, stopped: Callable[[], bool]) -> bool:
+        """Search a way to the flag, if none is in the user's cache. Returns whether one was found before the search was
+        stopped. Raises `UserError` if there seems to be none."""
         try:
             way = way_to_flag(self.name, self._training, self._search, rom=self._rom, stopped=stopped)
         except UserError as error:
             raise UserError(f"{error}; a policy can be the teacher instead") from None
-        if way is None:
-            return
-        self._follow(way)
+        if way is not None:
+            self._follow(way)
+        return way is not None
 
     def _follow(self, way: Way) -> None:
         """Begin with a way."""

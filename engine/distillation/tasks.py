@@ -51,8 +51,9 @@ class Task(Protocol):
     def lanes(self) -> int:
         """Games that are played at once."""
 
-    def prepare(self, stopped: Callable[[], bool]) -> None:
-        """What must be done before the first step. Raises `UserError` if the task can't be learned."""
+    def prepare(self, stopped: Callable[[], bool]) -> bool:
+        """Do what must be done before the first step. Returns whether that was possible before it was stopped. Raises
+        `UserError` if the task can't be learned."""
 
     def begin(self, student: Student, led: int) -> float:
         """Begin a step in the background; the student does not act in the first `led` lanes.
@@ -142,8 +143,9 @@ class TaughtTask:
     def lanes(self) -> int:
         return self._actor.env.lanes
 
-    def prepare(self, stopped: Callable[[], bool]) -> None:
-        """Nothing."""
+    def prepare(self, stopped: Callable[[], bool]) -> bool:
+        """Nothing needs to be done."""
+        return True
 
     def begin(self, student: Student, led: int) -> float:
         """Begin a step in the background. The teacher acts in the first `led` lanes, the student in the others.

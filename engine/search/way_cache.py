@@ -18,6 +18,9 @@ from numpy.typing import NDArray
 from engine.envs.mario import MarioTask
 
 _MAX_BYTES = 1_000_000
+_SEARCH = 2
+"""Version of the search. A way that another version found is not used, so that the same command gives the same student
+on every machine."""
 
 
 class WayCache:
@@ -30,7 +33,7 @@ class WayCache:
     """
 
     def __init__(self, stage: str, task: MarioTask, seed: int) -> None:
-        asked = [task.action_names, task.frame_skip, task.noop_min, task.noop_max, seed]
+        asked = [_SEARCH, task.action_names, task.frame_skip, task.noop_min, task.noop_max, seed]
         digest = hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:16]
         base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         self._file = base / "mario-tui" / "ways" / f"{stage}-{digest}.json"

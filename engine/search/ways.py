@@ -13,12 +13,13 @@ from engine.envs.mario import LaneState, MarioLanes, MarioTask, rules
 from engine.errors import UserError
 from engine.search.plan_search import PlanSearch, Way
 from engine.search.way_cache import WayCache
+from engine.search.way_search import find_way
 
 
 def way_to_flag(
     stage: str, task: MarioTask, search: PlanSearch, *, rom: Path | None, stopped: Callable[[], bool]
 ) -> Way | None:
-    """A way to the flag from as many starts of a stage as possible; None if the search was stopped.
+    """A way to the flag from as many starts of a stage as possible. If it was stopped: the best so far, or None.
 
     Args:
         stage: one of `STAGES`.
@@ -41,9 +42,9 @@ def _way(
     way = None if known is None else search.way_of(known, starts)
     if way is not None:
         return way
-    way = search.find_way(stage, starts, stopped)
+    way = find_way(search, stage, starts, stopped)
     if stopped():
-        return None
+        return way
     if way is None:
         raise UserError(f"{stage}: the search found no way to the flag")
     cache.save(way.actions)

@@ -64,7 +64,8 @@ def distill_parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     parser.add_argument(
         "--minutes", type=_minutes, metavar="M",
-        help="also stop learning after this time; the last evaluation follows (default: no limit)",
+        help="also stop after this time, of which a search for ways to the flag gets half; the last evaluation "
+        "follows (default: no limit)",
     )  # fmt: skip
     parser.add_argument(
         "--eval-every", type=whole("--eval-every", 1, 10**12), default=50_000, metavar="N",

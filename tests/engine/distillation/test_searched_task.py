@@ -133,6 +133,15 @@ def test_a_student_that_stands_still_learns_to_get_on(one_thread: None) -> None:
         assert lane.gained > 10
 
 
+def test_a_search_ends_with_half_of_the_minutes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No way leads to the flag of 8-4 without `down`."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    arguments = ("--network", "small", "--minutes", "0.05", "--into", "one.safetensors")
+    done = run_program("distill", "8-4", *arguments, cwd=tmp_path, check=2)
+    assert "8-4: no way to the flag was found within half of --minutes" in done.stderr
+    assert not list(tmp_path.glob("*.safetensors"))
+
+
 @pytest.mark.long
 def test_a_stage_is_learned_from_a_search_within_minutes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from engine.envs.mario import LaneState, MarioLanes, MarioTask, rules
-from engine.search.plan_search import PlanSearch, Way
+from engine.search.plan_search import STUCK_STEPS, PlanSearch, Way
 from engine.search.trials import Trials
 from engine.search.way_cache import WayCache
+from engine.search.way_search import WayAdaptation, find_way
 from engine.search.ways import start_of, ways_to_flag
 from tests.support.games.mario import RIGHT_B
 
@@ -56,11 +57,11 @@ def test_a_way_knows_where_mario_advances() -> None:
 def test_pauses_are_removed_from_a_way() -> None:
     starts, pause = list(starts_of(TASK).values()), 10
     search = PlanSearch(TASK, seed=0, threads=1)
-    way = search.find_way("1-1", starts)
+    way = find_way(search, "1-1", starts)
     assert way is not None
     slow = np.concatenate((np.zeros(pause, np.int64), way.actions))
     assert clears(TASK, starts[0], slow)
-    quick = search.without_pauses(slow, starts)
+    quick = WayAdaptation(search, starts, still_steps=STUCK_STEPS, stopped=lambda: False).without_pauses(slow)
     search.close()
     assert quick.size < slow.size - pause // 2 and clears(TASK, starts[0], quick)
 
@@ -119,7 +120,7 @@ def test_a_way_leads_to_the_flag_from_most_starts() -> None:
     task = MarioTask(stage="6-4", noop_max=5)
     starts = list(starts_of(task).values())
     search = PlanSearch(task, seed=0, threads=2)
-    way = search.find_way("6-4", starts)
+    way = find_way(search, "6-4", starts)
     search.close()
     assert way is not None and sum(clears(task, start, way.actions) for start in starts) >= 5
 
