@@ -6,7 +6,7 @@ be the last of a step; if the step ends elsewhere (death, skipped scene), its la
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any
@@ -31,7 +31,7 @@ from engine.envs.mario import rules
 from engine.envs.mario.reference_stepper import all_starts, sticky_threshold
 from engine.envs.mario.stepper import Outcome
 from engine.envs.mario.task import MarioTask
-from engine.runtime.compiler import helper, kernel
+from engine.runtime.compiler import bind_last, helper, kernel
 from engine.runtime.stopwatch import stopwatch
 
 # Indices of the kernel's options in one int64 array
@@ -82,6 +82,7 @@ class CompiledStepper:
             for _ in self._slices
         ]
         self._pool = ThreadPoolExecutor(len(self._slices), "lanes")
+        self._bind()
 
     def reset(self, frames: NDArray[np.uint8], which: NDArray[np.bool_]) -> None:
         ints = np.empty((self._console.lanes, 10), np.int64)
@@ -98,7 +99,32 @@ class CompiledStepper:
             more = max(64, start)
             self._start_states = np.concatenate((self._start_states, np.zeros((more, STATE_WORDS), np.int64)))
             self._start_memories = np.concatenate((self._start_memories, np.zeros((more, MEMORY_BYTES), np.uint8)))
+            self._bind()
         self._start_states[start], self._start_memories[start] = words, memory
+
+    def _bind(self) -> None:
+        """Fix the arguments of the kernel that stay the same from step to step, for each slice."""
+        console = self._console
+        self._play_slices = [
+            bind_last(
+                play_lanes,
+                first,
+                last,
+                console.frame_address,
+                self._book,
+                console.state,
+                console.memory,
+                console.last_state,
+                console.last_memory,
+                self._options,
+                console.rom,
+                self._start_states,
+                self._start_memories,
+                self._spans,
+                scratch,
+            )
+            for (first, last), scratch in zip(self._slices, self._scratch, strict=True)
+        ]
 
     def _play(
         self,
@@ -112,42 +138,28 @@ class CompiledStepper:
         *,
         only_begin: bool,
     ) -> None:
-        console = self._console
+        lanes = self._console.lanes
+        arguments = (
+            only_begin,
+            buttons,
+            held,
+            frames.reshape(lanes, -1),
+            final_frames.reshape(lanes, -1),
+            ended,
+            episode,
+            info,
+            self.start_choices,
+        )
 
-        @stopwatch("emulate")
-        def play(part: int) -> None:
-            first, last = self._slices[part]
-            play_lanes(
-                first,
-                last,
-                only_begin,
-                console.frame_address,
-                buttons,
-                held,
-                self._book,
-                console.state,
-                console.memory,
-                console.last_state,
-                console.last_memory,
-                frames.reshape(console.lanes, -1),
-                final_frames.reshape(console.lanes, -1),
-                ended,
-                episode,
-                info,
-                self._options,
-                console.rom,
-                self._start_states,
-                self._start_memories,
-                self.start_choices,
-                self._spans,
-                self._scratch[part],
-            )
+        def play(play_slice: Callable[..., int]) -> None:
+            with stopwatch("emulate"):
+                play_slice(*arguments)
 
         if len(self._slices) == 1:
-            play(0)
+            play(self._play_slices[0])
         else:
             with stopwatch.wait("emulate"):
-                list(self._pool.map(play, range(len(self._slices))))
+                list(self._pool.map(play, self._play_slices))
 
 
 @helper
@@ -225,15 +237,15 @@ def _skip_scenes(
 
 
 @kernel(
-    "int64, int64, int64, int64, uint8[1], uint8[1], int64[2], int64[2], uint8[2], int64[2], uint8[2], uint8[2], "
-    f"uint8[2], int64[2], int64[2], int64[2], int64[1], {ROM}, int64[2], uint8[2], int64[2], "
-    "(int64[2], int64[2]), (uint16[1], int64[1], uint8[1])"
+    "int64, uint8[1], uint8[1], uint8[2], uint8[2], int64[2], int64[2], int64[2], int64[2], int64, int64, int64, "
+    f"int64[2], int64[2], uint8[2], int64[2], uint8[2], int64[1], {ROM}, int64[2], uint8[2], (int64[2], int64[2]), "
+    "(uint16[1], int64[1], uint8[1])"
 )
 def play_lanes(
-    first: Any, last: Any, only_begin: Any, frame_address: Any, buttons: Any, held_buttons: Any, books: Any,
-    states: Any, memories: Any, last_states: Any, last_memories: Any, frames: Any, final_frames: Any, ended: Any,
-    episode: Any, infos: Any, options: Any, rom: Any, start_states: Any, start_memories: Any, start_choices: Any,
-    spans: Any, scratch: Any,
+    only_begin: Any, buttons: Any, held_buttons: Any, frames: Any, final_frames: Any, ended: Any, episode: Any,
+    infos: Any, start_choices: Any, first: Any, last: Any, frame_address: Any, books: Any, states: Any, memories: Any,
+    last_states: Any, last_memories: Any, options: Any, rom: Any, start_states: Any, start_memories: Any, spans: Any,
+    scratch: Any,
 ) -> None:  # fmt: skip
     """One environment step of lanes first..last-1; or, with `only_begin`, a new episode where `buttons` is not 0.
 

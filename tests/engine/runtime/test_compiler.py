@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.runtime.compiler import helper, kernel, parse_types, routine, routine_at
+from engine.runtime.compiler import bind_last, helper, kernel, parse_types, routine, routine_at
 
 NUMBERS = (-(2**62), -17, -8, -1, 0, 1, 3, 8, 255, 2**40 + 5)
 TABLE = np.array([[3, 1, 4], [1, 5, 9]], np.int64)
@@ -205,6 +205,24 @@ def test_a_routine_is_called_by_its_address() -> None:
     rows = np.zeros((3, 2), np.int64)
     assert _store_rows(_store(), rows) == 0
     assert rows.tolist() == [[1, 0], [2, 0], [3, 0]]
+
+
+@kernel("int64, (int64[1], int64), int64[2]")
+def _digits(first: Any, numbers: Any, table: Any) -> Any:
+    return 1000 * first + 100 * numbers[0][1] + 10 * numbers[1] + table[1, 2]
+
+
+def test_last_arguments_can_be_fixed() -> None:
+    numbers = np.array([0, 2])
+    bound = bind_last(_digits, (numbers, 3), TABLE.copy())  # only the kernel still knows the copy
+    others = [np.zeros_like(TABLE) for _ in range(9)]  # would take its place in memory
+    assert (bound(1), bound(4)) == (1239, 4239)
+    numbers[1] = 5  # an array is fixed, not its contents
+    assert bound(1) == 1539 and not np.any(others)
+    with pytest.raises(TypeError, match="expected 1 arguments, got 0"):
+        bound()
+    with pytest.raises(TypeError, match="expected an array"):
+        bind_last(_digits, numbers.astype(np.int32))
 
 
 @pytest.mark.parametrize(
