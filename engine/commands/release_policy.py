@@ -62,6 +62,7 @@ def ship(policy: Path, into: Path, name: str, command: str, minutes: float) -> p
     if worse:
         save_file(load_file(policy), target, header)
         half, dtype = whole, "float32"
+    cores = available_cores()
     card = policies.Card(
         name=name,
         game=metadata["game"],
@@ -70,7 +71,7 @@ def ship(policy: Path, into: Path, name: str, command: str, minutes: float) -> p
         seed=metadata["seed"],
         env_steps=metadata["env_steps"],
         minutes=minutes,
-        machine=f"{available_cores()} cores, {platform.machine()}, {psutil.virtual_memory().total >> 30} GiB",
+        machine=f"{cores} core{'s' * (cores > 1)}, {platform.machine()}, {psutil.virtual_memory().total >> 30} GiB",
         version=__version__,
         torch=str(torch.__version__),
         dtype=dtype,

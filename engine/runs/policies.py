@@ -34,7 +34,7 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     seed: int
     env_steps: int
     minutes: float  # training time, including evaluations
-    machine: str
+    machine: str  # on which it was judged; the run may have used fewer cores
     version: str  # of mario-tui
     torch: str
     dtype: str  # of the weights in the file
