@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.envs.mario import LaneState, MarioLanes, MarioTask, rules
+from engine.envs.mario import LaneState, MarioLanes, MarioTask
 from engine.errors import UserError
 from engine.search.plan_search import PlanSearch, Way
 from engine.search.way_cache import WayCache
@@ -64,9 +65,9 @@ def ways_to_flag(
 
 
 def start_of(ram: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """A number for the start of each lane [lanes] whose episode has just begun, from work RAM [lanes, 2048]: the game's
-    frame counter, which tells with how many no-ops it began."""
-    return ram[:, rules.FRAME_COUNTER].astype(np.int64)
+    """A number for the start of each lane [lanes] whose episode has just begun: the CRC-32 of its work RAM, uint8
+    [lanes, 2048]. The game's counters would not do: some starts share them."""
+    return np.array([zlib.crc32(memory.tobytes()) for memory in ram], np.int64)
 
 
 def _starts(task: MarioTask, rom: Path | None) -> dict[int, LaneState]:

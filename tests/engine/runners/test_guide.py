@@ -14,6 +14,7 @@ from engine.envs.mario import MarioLanes, MarioTask, rules
 from engine.envs.vec_env import Frames
 from engine.runners.actor import Actor
 from engine.runners.guide import Guide
+from engine.search.ways import start_of
 from tests.support.games.mario import RIGHT_B
 from tests.support.program import json_lines, run_program
 
@@ -22,12 +23,16 @@ TASK = MarioTask(noop_max=5, stall_steps=20)
 NOOP = 0
 
 
-def new_actor(*, guided: float = 0.0, noise: float = 0.0, length: int = 30, starts: int = 256) -> Actor:
-    """An actor without exploration whose guide runs to the right, from starts with a frame counter below `starts`."""
+def new_actor(*, guided: float = 0.0, noise: float = 0.0, length: int = 30, knows_ways: bool = True) -> Actor:
+    """An actor without exploration whose guide runs to the right from every start, or knows no way."""
     env = MarioLanes(TASK, LANES, seed=2)
     actor = Actor(env, ladder=np.zeros(LANES), epsilon_steps=1, seed=3, guide_share=guided, noise=noise)
-    if actor.guide is not None:
-        actor.guide.ways = {(0, start): np.full(length, RIGHT_B) for start in range(starts)}
+    if actor.guide is not None and knows_ways:
+        every = MarioLanes(TASK, TASK.starts)
+        every.spread_starts()
+        every.reset()
+        actor.guide.ways = {(0, start): np.full(length, RIGHT_B) for start in start_of(every.emulator.ram).tolist()}
+        every.close()
     return actor
 
 
@@ -67,7 +72,7 @@ def test_guided_episodes_do_not_count() -> None:
 
 
 def test_a_start_without_a_way_is_not_guided() -> None:
-    actor = new_actor(guided=0.9, starts=0)
+    actor = new_actor(guided=0.9, knows_ways=False)
     assert (take(actor)[0] == NOOP).all()
     actor.close()
 

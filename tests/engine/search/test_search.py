@@ -42,6 +42,10 @@ def clears(task: MarioTask, start: LaneState, actions: np.ndarray) -> bool:
     return any(bool(env.step(np.array([action])).clears[0]) for action in actions)
 
 
+def test_every_number_of_no_ops_is_a_start_of_its_own() -> None:
+    assert len(starts_of(MarioTask(noop_max=120))) == 121
+
+
 def test_a_way_knows_where_it_comes_closest() -> None:
     way = Way(np.zeros(4, np.int64), np.array([7, 7, 8, 7]), np.array([10, 30, 31, 50]))
     assert way.step_at(7, 33) == 1
