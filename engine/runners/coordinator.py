@@ -115,7 +115,7 @@ class Coordinator:
             else:  # so that the run's history does not suggest that the old value still holds
                 now = {"epsilon_scale": 1.0, **learner.tuned}[name]
                 link.send(Changed(name=name, value=now, before=value, env_steps=self.counters.env_steps))
-        self._schedule = make_schedule(config.learning_rate_schedule, config.learning_rate)
+        self._schedule = make_schedule(config.learning_rate_schedule, config.learning_rate, config.eval_episodes)
         if self._schedule is not None and resume_from is not None and unchanged(config, resume_from, *_SCHEDULED):
             self._load_schedule(extra)
         self._state: State = "running"

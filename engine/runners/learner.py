@@ -33,6 +33,7 @@ from engine.protocol.failures import HopelessError
 from engine.runners.device import resolve_device
 from engine.runners.device_update import DeviceUpdate
 from engine.runners.learner_state import ARRAYS_FILE, STATE_FILE, LearnerState, read_state, unchanged
+from engine.runners.learning_rates import policy_tau_at
 from engine.runners.replay_factory import belongs_on_device, device_replay_or, make_replay
 from engine.runs import checkpoints
 from engine.runs.initial_policy import fitting_policy
@@ -186,6 +187,7 @@ class Learner:
         match name:
             case "learning_rate":
                 self.agent.learning_rate = value
+                self.agent.policy_tau = policy_tau_at(value, self._config)
             case "beta":
                 self.replay.beta = value
             case "replay_ratio":

@@ -14,7 +14,17 @@ from engine.protocol.commands import Set
 from engine.protocol.messages import Changed, Progress
 from engine.runners.coordinator import _SCHEDULED
 from engine.runners.learner_state import unchanged
-from engine.runners.learning_rates import CUT, GOOD, HALVED_AFTER, PATIENCE, DecaySchedule, PlateauSchedule
+from engine.runners.learning_rates import (
+    CUT,
+    ENOUGH_EPISODES,
+    GOOD,
+    HALVED_AFTER,
+    PATIENCE,
+    RELIABLE,
+    SECOND_CUT,
+    DecaySchedule,
+    PlateauSchedule,
+)
 from engine.runs.run import CONFIG_FILE
 from tests.support.in_process import checkpoint_of, of_kind, train
 
@@ -23,7 +33,7 @@ RATE = 5e-4
 
 def rates(scores: list[tuple[float, float]], schedule: PlateauSchedule | None = None) -> list[float]:
     """The learning rate after each evaluation."""
-    schedule, rate, after = schedule or PlateauSchedule(RATE), RATE, list[float]()
+    schedule, rate, after = schedule or PlateauSchedule(RATE, ENOUGH_EPISODES), RATE, list[float]()
     for score in scores:
         rate = schedule.after(score, rate, 0)
         after.append(rate)
@@ -45,13 +55,19 @@ def test_a_better_evaluation_starts_the_count_again() -> None:
     assert set(rates(scores)) == {RATE}
 
 
-def test_the_first_good_evaluation_cuts_it_and_no_other_does() -> None:
-    scores = [(0.9 * GOOD, 0.0), (GOOD, 0.0), (0.1, 0.0), (1.0, 0.0)] + [(0.2, 0.0)] * 3 * PATIENCE
-    assert rates(scores) == [RATE] + [CUT * RATE] * (len(scores) - 1)
+def test_the_first_good_and_the_first_reliable_evaluation_cut_it_and_no_other_does() -> None:
+    scores = [(0.9 * GOOD, 0.0), (GOOD, 0.0), (0.1, 0.0), (RELIABLE, 0.0), (1.0, 0.0)] + [(0.2, 0.0)] * 3 * PATIENCE
+    assert rates(scores) == [RATE] + [CUT * RATE] * 2 + [SECOND_CUT * RATE] * (len(scores) - 3)
+    assert rates([(1.0, 0.0)]) == [SECOND_CUT * RATE]
+
+
+def test_few_episodes_do_not_show_that_a_policy_is_reliable() -> None:
+    assert rates([(1.0, 0.0)] * 5, PlateauSchedule(RATE, ENOUGH_EPISODES - 1)) == [CUT * RATE] * 5
 
 
 def test_a_rate_below_that_of_the_cut_is_left_alone() -> None:
-    assert PlateauSchedule(RATE).after((1.0, 0.0), CUT * RATE / 10, 0) == CUT * RATE / 10
+    low = SECOND_CUT * RATE / 10
+    assert PlateauSchedule(RATE, ENOUGH_EPISODES).after((1.0, 0.0), low, 0) == low
 
 
 def test_decay_divides_the_rate_by_the_steps_and_never_raises_it() -> None:
@@ -66,8 +82,8 @@ def test_decay_divides_the_rate_by_the_steps_and_never_raises_it() -> None:
 def test_it_never_rises_and_resumes_where_it_was(scores: list[tuple[float, float]], split: int) -> None:
     after = rates(scores)
     assert after == sorted(after, reverse=True)
-    assert set(after) <= {RATE, CUT * RATE}
-    first, second = PlateauSchedule(RATE), PlateauSchedule(RATE)
+    assert set(after) <= {RATE, CUT * RATE, SECOND_CUT * RATE}
+    first, second = (PlateauSchedule(RATE, ENOUGH_EPISODES) for _ in range(2))
     before = rates(scores[:split], first)
     second.load_state(first.state())
     rate = before[-1] if before else RATE
