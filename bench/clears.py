@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import importlib.util
 import json
 import math
 import signal
@@ -163,6 +164,8 @@ def main() -> None:
     parser.add_argument("--plain", action="store_true", help="train the plain loop for the same time")
     parser.add_argument("--into", type=Path, help="write clears.csv and clears.svg to this folder, and keep the runs")
     arguments, options = parser.parse_known_args()
+    if arguments.into and importlib.util.find_spec("matplotlib") is None:
+        parser.error("--into draws with matplotlib; to install it: pip install -e '.[bench]'")
     console = Console(width=160, highlight=False)
     marks = ("first clear", "50 %", "95 %", "lowest evaluation after that")
     judged = JUDGED | (ON_NES_PY if arguments.nes_py else {})

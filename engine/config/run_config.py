@@ -265,9 +265,9 @@ class RunConfig:
     learning_rate_schedule: str = option(
         "plateau",  # table
         "learning",
-        "constant; changed after evaluations: plateau, cut to 0.3 of its value after one that clears 0.8 of its "
-        "episodes or eight without a better score, and to 0.1 after one that clears 0.95 of at least 20; decay, "
-        "divided by 1 + steps / 1,000,000",
+        "constant; changed after evaluations: plateau, cut once, to 0.3 of its value, after one that clears 0.8 of its "
+        "episodes or eight without a better score (one that clears 0.95 of at least 20 lowers --policy-tau to 0.03 of "
+        "its value); decay, divided by 1 + steps / 1,000,000",
         choices=("constant", "plateau", "decay"),
     )
     gamma: float = option(0.95, "learning", "discount factor per environment step", low=0.0, high=1.0)  # trial
@@ -504,7 +504,7 @@ TUNABLE_BOUNDS: dict[str, tuple[float, float]] = {
     **{
         spec.name: (spec.metadata["low"], spec.metadata["high"])
         for spec in fields(RunConfig)
-        if spec.name in ("learning_rate", "beta", "replay_ratio", "gamma")
+        if spec.name in ("learning_rate", "beta", "replay_ratio", "gamma", "policy_tau")
     },
     "epsilon_scale": (0.0, 10.0),
 }

@@ -33,7 +33,6 @@ from engine.protocol.failures import HopelessError
 from engine.runners.device import resolve_device
 from engine.runners.device_update import DeviceUpdate
 from engine.runners.learner_state import ARRAYS_FILE, STATE_FILE, LearnerState, read_state, unchanged
-from engine.runners.learning_rates import policy_tau_at
 from engine.runners.replay_factory import belongs_on_device, device_replay_or, make_replay
 from engine.runs import checkpoints
 from engine.runs.initial_policy import fitting_policy
@@ -177,6 +176,7 @@ class Learner:
             "beta": self.replay.beta,
             "replay_ratio": self._ratio,
             "gamma": self.replay.gamma,
+            "policy_tau": self.agent.policy_tau,
         }
 
     def tune(self, name: Tunable, value: float, tuning: int) -> None:
@@ -187,7 +187,6 @@ class Learner:
         match name:
             case "learning_rate":
                 self.agent.learning_rate = value
-                self.agent.policy_tau = policy_tau_at(value, self._config)
             case "beta":
                 self.replay.beta = value
             case "replay_ratio":
@@ -195,6 +194,8 @@ class Learner:
             case "gamma":
                 self.replay.gamma = value
                 self.agent.set_gamma(value)
+            case "policy_tau":
+                self.agent.policy_tau = value
 
     @stopwatch("insert")
     def insert(self, step: PlayedStep) -> None:

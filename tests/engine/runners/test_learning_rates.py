@@ -21,9 +21,10 @@ from engine.runners.learning_rates import (
     HALVED_AFTER,
     PATIENCE,
     RELIABLE,
-    SECOND_CUT,
+    SLOWER,
     DecaySchedule,
     PlateauSchedule,
+    is_reliable,
 )
 from engine.runs.run import CONFIG_FILE
 from tests.support.in_process import checkpoint_of, of_kind, train
@@ -33,7 +34,7 @@ RATE = 5e-4
 
 def rates(scores: list[tuple[float, float]], schedule: PlateauSchedule | None = None) -> list[float]:
     """The learning rate after each evaluation."""
-    schedule, rate, after = schedule or PlateauSchedule(RATE, ENOUGH_EPISODES), RATE, list[float]()
+    schedule, rate, after = schedule or PlateauSchedule(RATE), RATE, list[float]()
     for score in scores:
         rate = schedule.after(score, rate, 0)
         after.append(rate)
@@ -55,19 +56,19 @@ def test_a_better_evaluation_starts_the_count_again() -> None:
     assert set(rates(scores)) == {RATE}
 
 
-def test_the_first_good_and_the_first_reliable_evaluation_cut_it_and_no_other_does() -> None:
-    scores = [(0.9 * GOOD, 0.0), (GOOD, 0.0), (0.1, 0.0), (RELIABLE, 0.0), (1.0, 0.0)] + [(0.2, 0.0)] * 3 * PATIENCE
-    assert rates(scores) == [RATE] + [CUT * RATE] * 2 + [SECOND_CUT * RATE] * (len(scores) - 3)
-    assert rates([(1.0, 0.0)]) == [SECOND_CUT * RATE]
+def test_the_first_good_evaluation_cuts_it_and_no_other_does() -> None:
+    scores = [(0.9 * GOOD, 0.0), (GOOD, 0.0), (0.1, 0.0), (1.0, 0.0)] + [(0.2, 0.0)] * 3 * PATIENCE
+    assert rates(scores) == [RATE] + [CUT * RATE] * (len(scores) - 1)
 
 
-def test_few_episodes_do_not_show_that_a_policy_is_reliable() -> None:
-    assert rates([(1.0, 0.0)] * 5, PlateauSchedule(RATE, ENOUGH_EPISODES - 1)) == [CUT * RATE] * 5
+def test_a_policy_is_reliable_if_it_clears_nearly_all_of_enough_episodes() -> None:
+    assert is_reliable((RELIABLE, 0.0), ENOUGH_EPISODES)
+    assert not is_reliable((RELIABLE - 0.01, 9e9), ENOUGH_EPISODES)
+    assert not is_reliable((1.0, 0.0), ENOUGH_EPISODES - 1)
 
 
 def test_a_rate_below_that_of_the_cut_is_left_alone() -> None:
-    low = SECOND_CUT * RATE / 10
-    assert PlateauSchedule(RATE, ENOUGH_EPISODES).after((1.0, 0.0), low, 0) == low
+    assert PlateauSchedule(RATE).after((1.0, 0.0), CUT * RATE / 10, 0) == CUT * RATE / 10
 
 
 def test_decay_divides_the_rate_by_the_steps_and_never_raises_it() -> None:
@@ -82,8 +83,8 @@ def test_decay_divides_the_rate_by_the_steps_and_never_raises_it() -> None:
 def test_it_never_rises_and_resumes_where_it_was(scores: list[tuple[float, float]], split: int) -> None:
     after = rates(scores)
     assert after == sorted(after, reverse=True)
-    assert set(after) <= {RATE, CUT * RATE, SECOND_CUT * RATE}
-    first, second = (PlateauSchedule(RATE, ENOUGH_EPISODES) for _ in range(2))
+    assert set(after) <= {RATE, CUT * RATE}
+    first, second = PlateauSchedule(RATE), PlateauSchedule(RATE)
     before = rates(scores[:split], first)
     second.load_state(first.state())
     rate = before[-1] if before else RATE
@@ -114,6 +115,23 @@ def test_a_gamma_that_the_user_sets_stays(tmp_path: Path) -> None:
     assert state["extra"]["tuned"] == {"learning_rate": CUT * RATE, "gamma": 0.5}
     never = train(tmp_path / "never", {**SNAKE, "final_gamma": None}, 600)
     assert [change.name for change in of_kind(Changed, never)] == ["learning_rate"]
+
+
+def test_the_policy_of_a_run_follows_slowly_once_it_is_reliable(tmp_path: Path) -> None:
+    options = {"initial_policy": "mario-1-1", "parallel_envs": 4, "burnin": 1000, "buffer_size": 2000,
+               "eval_every": 16, "eval_episodes": ENOUGH_EPISODES}  # fmt: skip
+    config = make_config(options)
+    slower = SLOWER * config.policy_tau
+    reports = train(tmp_path / "run", options, 48)
+    assert [(change.name, change.value) for change in of_kind(Changed, reports)] == [
+        ("learning_rate", CUT * config.learning_rate), ("policy_tau", slower)
+    ]  # fmt: skip
+    checkpoint = checkpoint_of(reports)
+    assert not of_kind(Changed, train(tmp_path / "resumed", options, 64, checkpoint))
+    elsewhere = train(tmp_path / "elsewhere", {**options, "stage": "1-3", "eval_every": 0}, 64, checkpoint)
+    assert [(change.name, change.before, change.value) for change in of_kind(Changed, elsewhere)] == [
+        ("policy_tau", slower, config.policy_tau)
+    ]  # fmt: skip
 
 
 @pytest.mark.long

@@ -15,7 +15,6 @@ from engine.protocol.commands import Set, Tunable
 from engine.protocol.messages import Changed, Log, Progress
 from engine.runners.actor_learner import apply_tuning
 from engine.runners.learner import Learner
-from engine.runners.learning_rates import CUT, SECOND_CUT
 from engine.runners.shared_state import SharedState
 from tests.support.in_process import checkpoint_of, of_kind, train
 from tests.support.learner import CONFIG, feed, make_learner
@@ -49,14 +48,12 @@ def test_gamma_reaches_the_replay_and_the_values_of_boards() -> None:
     assert {float(network.gamma) for network in networks} == {0.5}
 
 
-def test_the_policy_follows_more_slowly_from_the_second_cut_on() -> None:
-    config = dataclasses.replace(CONFIG, policy_tau=0.02)
-    learner, shared_state = make_learner(config), SharedState(1)
+def test_the_rate_of_the_policy_reaches_the_agent() -> None:
+    learner, shared_state = make_learner(dataclasses.replace(CONFIG, policy_tau=0.02)), SharedState(1)
     shared_state.open()
-    for cut, expected in ((CUT, 0.02), (SECOND_CUT, 0.002), (1.0, 0.02)):
-        shared_state.tune("learning_rate", cut * config.learning_rate)
-        apply_tuning(shared_state, learner)
-        assert learner.agent.policy_tau == pytest.approx(expected)
+    shared_state.tune("policy_tau", 0.002)
+    apply_tuning(shared_state, learner)
+    assert learner.tuned["policy_tau"] == learner.agent.policy_tau == 0.002
 
 
 @pytest.mark.parametrize("prioritized", [True, False])
