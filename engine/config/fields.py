@@ -19,6 +19,9 @@ REWARDS = {"mario": ("progress", "classic"), "snake": ("fruits",), "tetris": ("c
 AUTO = 0
 """Stands for the batch size `auto`: chosen by a short benchmark when the run starts."""
 
+NONE = "none"
+"""Stands for a number that is unset."""
+
 FieldSpec = dataclasses.Field[Any]
 
 
@@ -73,7 +76,10 @@ def flag(name: str) -> str:
 
 
 def coerce(spec: FieldSpec, value: Any) -> Any:
-    """The value in its field's type: a whole float (`1e5`) becomes an int, and an int a float. Raises `ConfigError`."""
+    """The value in its field's type: a whole float (`1e5`) becomes an int, an int a float, and `none` None where a number
+    may be unset. Raises `ConfigError`."""
+    if value == NONE and may_be_unset(spec):
+        return None
     if spec.name == "batch_size" and value == "auto":
         return AUTO
     if spec.name == "batch_size" and value == AUTO:
@@ -83,6 +89,11 @@ def coerce(spec: FieldSpec, value: Any) -> Any:
     if isinstance(spec.default, float) and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     return value
+
+
+def may_be_unset(spec: FieldSpec) -> bool:
+    """Whether an option is a number that may be `none`."""
+    return spec.default is None and not is_text(spec)
 
 
 def is_text(spec: FieldSpec) -> bool:
@@ -122,7 +133,8 @@ def check(spec: FieldSpec, value: Any) -> None:
             raise ConfigError(spec.name, f"{_BATCH_SIZES}, got {value!r}")
         if high is None and _is_too_large(value):
             raise ConfigError(spec.name, f"must be at most {LARGEST:,}, got {value!r}")
-        raise ConfigError(spec.name, must_be_within(low, high, value, whole=is_int(spec)))
+        reason = must_be_within(low, high, value, whole=is_int(spec))
+        raise ConfigError(spec.name, reason.replace("must be", f"must be {NONE}, or", 1) if may_be_unset(spec) else reason)
 
 
 def must_be_one_of(choices: Iterable[str], value: Any) -> str:

@@ -14,7 +14,7 @@ import tomli_w
 
 from engine.config.conditions import Conditions
 from engine.config.constraints import check_together
-from engine.config.fields import AUTO, BOARD_GAMES, GAMES, REWARDS, RUNNERS, ConfigError, check, flag, option
+from engine.config.fields import AUTO, BOARD_GAMES, GAMES, NONE, REWARDS, RUNNERS, ConfigError, check, flag, option
 
 __all__ = [
     "AUTO",
@@ -487,16 +487,19 @@ class RunConfig:
         )
 
     def to_toml(self) -> str:
-        """The options as TOML, one key per field, without those that are unset (None) or of another game."""
+        """`options` as TOML, one key per field."""
         return tomli_w.dumps(self.options())
 
     def options(self) -> dict[str, Any]:
-        """The options that are set and apply to the game and runner, by field name."""
+        """The options that are set and apply to the game and runner, by field name; also `final_gamma`, which a game may
+        set by default, if it is unset."""
         values = {
             spec.name: getattr(self, spec.name) for spec in fields(self) if belongs(spec.name, self.game, self.runner)
         }
         if self.batch_size == AUTO:
             values["batch_size"] = "auto"
+        if self.final_gamma is None:
+            values["final_gamma"] = NONE
         return {name: value for name, value in values.items() if value is not None}
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.config.command_line import given
+from engine.config.command_line import command_line, given
 from engine.config.reading import make_config
 from engine.config.run_config import AUTO, GAMES, RUNNERS, ConfigError, RunConfig
 from engine.errors import UserError
@@ -64,6 +64,9 @@ def test_only_given_flags_are_given() -> None:
         (("--eval-sticky-actions", "1"), "--eval-sticky-actions must be between 0 and 0.99, got 1"),
         (("--game", "snake", "--eval-epsilon", "0.1"), "--eval-epsilon is not an option of snake; it needs --game"),
         (("--buffer-size", "100", "--burnin", "50", "--parallel-envs", "64"), "--buffer-size must be at least 832"),
+        (("--final-gamma", "never"), "--final-gamma must be none, or between 0 and 1, got 'never'"),
+        (("--episodes", "0"), "--episodes must be none, or a whole number of at least 1, got 0"),
+        (("--steps", "none"), "--steps must be a whole number of at least 1, got 'none'"),
     ],
 )  # fmt: skip
 def test_an_invalid_value_names_the_flag_and_what_it_must_be(arguments: tuple[str, ...], complaint: str) -> None:
@@ -102,6 +105,14 @@ def test_a_game_has_defaults_of_its_own_and_they_are_kept() -> None:
     stored = tomllib.loads(config.to_toml())
     assert "stage" not in stored and "death_penalty" not in stored
     assert make_config(stored) == config
+
+
+def test_a_number_that_a_game_sets_can_be_unset() -> None:
+    assert make_config({"game": "snake"}).final_gamma == 0.99
+    config = make_plan(parse("--game", "snake", "--final-gamma", "none")).config
+    assert config.final_gamma is None and make_config(tomllib.loads(config.to_toml())) == config
+    assert command_line(config) == "mario-tui --game snake --final-gamma none"
+    assert command_line(make_config({})) == "mario-tui --game mario"
 
 
 def test_command_line_beats_file_only_if_given(tmp_path: Path) -> None:
