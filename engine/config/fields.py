@@ -134,7 +134,9 @@ def check(spec: FieldSpec, value: Any) -> None:
         if high is None and _is_too_large(value):
             raise ConfigError(spec.name, f"must be at most {LARGEST:,}, got {value!r}")
         reason = must_be_within(low, high, value, whole=is_int(spec))
-        raise ConfigError(spec.name, reason.replace("must be", f"must be {NONE}, or", 1) if may_be_unset(spec) else reason)
+        raise ConfigError(
+            spec.name, reason.replace("must be", f"must be {NONE}, or", 1) if may_be_unset(spec) else reason
+        )
 
 
 def must_be_one_of(choices: Iterable[str], value: Any) -> str:

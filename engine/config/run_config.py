@@ -266,8 +266,7 @@ class RunConfig:
         "plateau",  # table
         "learning",
         "constant; changed after evaluations: plateau, cut once, to 0.3 of its value, after one that clears 0.8 of its "
-        "episodes or eight without a better score (one that clears 0.95 of at least 20 lowers --policy-tau to 0.03 of "
-        "its value); decay, divided by 1 + steps / 1,000,000",
+        "episodes or eight without a better score; decay, divided by 1 + steps / 1,000,000",
         choices=("constant", "plateau", "decay"),
     )
     gamma: float = option(0.95, "learning", "discount factor per environment step", low=0.0, high=1.0)  # trial
@@ -303,8 +302,9 @@ class RunConfig:
     policy_tau: float = option(
         0.0014,  # table
         "learning",
-        "rate per update at which the average network that is evaluated and saved follows the online one; 0: evaluate "
-        "and save the target network instead (the online network with --tau 1)",
+        "rate per update at which the average network that is evaluated and saved follows the online one (0.03 of it, "
+        "with --learning-rate-schedule plateau, once an evaluation of at least 20 episodes clears 0.95 of them); 0: "
+        "evaluate and save the target network instead (the online network with --tau 1)",
         low=0.0,
         high=0.5,
     )

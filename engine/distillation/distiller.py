@@ -149,11 +149,11 @@ class Distiller:
             return lambda: stopped() or self.seconds >= seconds
 
         greedy = greedy_act(self.student.average)
-        for number, task in enumerate(self.tasks, 1):
-            self._searching = task.name if isinstance(task, SearchedTask) else ""
+        searched = [task for task in self.tasks if isinstance(task, SearchedTask)]
+        for number, task in enumerate(searched, 1):
+            self._searching = task.name
             on_progress(self.progress())
-            search_over = stopped_or_after(budget.seconds / 2 * number / len(self.tasks))
-            if not task.prepare(search_over) and not stopped():
+            if not task.prepare(stopped_or_after(budget.seconds / 2 * number / len(searched))) and not stopped():
                 raise UserError(f"{task.name}: no way to the flag was found within half of --minutes")
         self._searching = ""
         best: tuple[float, ...] = ()

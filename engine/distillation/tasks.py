@@ -51,10 +51,6 @@ class Task(Protocol):
     def lanes(self) -> int:
         """Games that are played at once."""
 
-    def prepare(self, stopped: Callable[[], bool]) -> bool:
-        """Do what must be done before the first step. Returns whether that was possible before it was stopped. Raises
-        `UserError` if the task can't be learned."""
-
     def begin(self, student: Student, led: int) -> float:
         """Begin a step in the background; the student does not act in the first `led` lanes.
 
@@ -142,10 +138,6 @@ class TaughtTask:
     @property
     def lanes(self) -> int:
         return self._actor.env.lanes
-
-    def prepare(self, stopped: Callable[[], bool]) -> bool:
-        """Nothing needs to be done."""
-        return True
 
     def begin(self, student: Student, led: int) -> float:
         """Begin a step in the background. The teacher acts in the first `led` lanes, the student in the others.

@@ -34,7 +34,7 @@ from engine.protocol.commands import (
     Tunable,
 )
 from engine.protocol.messages import Changed, Done, Lane, Lanes, Members, Phase, Ready, Saved, State, Written
-from engine.runners.evaluator import Evaluator
+from engine.runners.evaluator import Evaluator, episodes_of
 from engine.runners.host_link import HostLink
 from engine.runners.learner import Learner
 from engine.runners.learner_state import read_extra, unchanged
@@ -311,7 +311,17 @@ class Coordinator:
     @stopwatch("evaluate")
     def _evaluate(self, *, scheduled: bool = False) -> None:
         score = self._evaluator.evaluate(self.counters)
-        if score is None or self._schedule is None or not scheduled:
+        if score is None or not scheduled:
+            return
+        self._schedule_learning_rate(score)
+        own, slower = self._config.policy_tau, SLOWER * self._config.policy_tau
+        reliable = self._config.learning_rate_schedule == "plateau" and is_reliable(score, episodes_of(self._config))
+        if reliable and self._learner.tuned["policy_tau"] == own != slower:  # not set by the user, and not 0
+            self._change("policy_tau", slower)
+
+    def _schedule_learning_rate(self, score: tuple[float, ...]) -> None:
+        """Change the learning rate after an evaluation, and gamma with it."""
+        if self._schedule is None:
             return
         before = self._learner.agent.learning_rate
         after = self._schedule.after(score, before, self.counters.env_steps)
@@ -321,10 +331,6 @@ class Coordinator:
         set_by_user = self._learner.tuned["gamma"] != self._config.gamma
         if after <= low < before and final_gamma is not None and not set_by_user:
             self._change("gamma", final_gamma)
-        own, slower = self._config.policy_tau, SLOWER * self._config.policy_tau
-        reliable = self._config.learning_rate_schedule == "plateau" and is_reliable(score, self._config.eval_episodes)
-        if reliable and self._learner.tuned["policy_tau"] == own != slower:  # not set by the user, and not 0
-            self._change("policy_tau", slower)
 
     def _load_schedule(self, extra: Mapping[str, Any]) -> None:
         """Resume the schedule of the learning rate. Without a state it had ended, or the checkpoint is older."""

@@ -96,6 +96,7 @@ class DeviceUpdate:
         at which the policy follows."""
         key = (move_target, accumulate, self._agent.policy_tau)
         if key not in self._calls:
+            self._calls = {known: call for known, call in self._calls.items() if known[2] == key[2]}
             generators = [] if self._generator is None else [self._generator]
             update = partial(self._update, move_target)
             self._calls[key] = GraphedCall(update, self._agent.device, generators=generators, log=self._log)

@@ -72,11 +72,12 @@ class Kernel:
     def bind_last(self, *arguments: Any) -> Callable[..., int]:
         """This kernel with its last arguments fixed: a function of the others. The fixed ones are checked only now; to
         check an array at each call takes up to half a microsecond."""
-        first = self._types[: -len(arguments)]
-        last = _packed(arguments, self._types[-len(arguments) :])
+        split = len(self._types) - len(arguments)
+        bound = arguments, _packed(arguments, self._types[split:])
 
-        def call(*given: Any, _kept: Any = arguments) -> int:  # the words are addresses of the kept arguments
-            return self._run(_packed(given, first) + last)
+        def call(*given: Any) -> int:
+            _, last = bound  # the words are addresses of the arguments, which must be kept
+            return self._run(_packed(given, self._types[:split]) + last)
 
         return call
 

@@ -19,8 +19,7 @@ from engine.envs.mario import MarioTask
 
 _MAX_BYTES = 1_000_000
 _SEARCH = 2
-"""Version of the search. A way that another version found is not used, so that the same command gives the same student
-on every machine."""
+"""Version of the search. A way that another version found is not used: it might lead to another student."""
 
 
 class WayCache:

@@ -53,10 +53,12 @@ def find_way(
                 break  # a second exploration would hardly reach the flag either
             actions = adaptation.without_pauses(adaptation.adapted(actions))
             share = float(adaptation.clears(actions).mean())
+            if share >= _ENOUGH:
+                return search.way_of(actions, starts)
             if best is None or share - handicap > highest:
                 best, highest = actions, share - handicap
-            if stopped() or share >= _ENOUGH:
-                return search.way_of(best, starts)
+        if stopped():
+            break
     return None if best is None else search.way_of(best, starts)
 
 
@@ -67,7 +69,7 @@ class WayAdaptation:
         search: tries the changes.
         starts: where the actions are to begin.
         still_steps: environment steps without progress that are a mistake.
-        stopped: asked several times a second. What was reached until then is the result.
+        stopped: asked before every change. What was reached until then is the result.
     """
 
     def __init__(

@@ -128,6 +128,11 @@ def test_the_policy_of_a_run_follows_slowly_once_it_is_reliable(tmp_path: Path) 
     ]  # fmt: skip
     checkpoint = checkpoint_of(reports)
     assert not of_kind(Changed, train(tmp_path / "resumed", options, 64, checkpoint))
+    commands = [Set(name="policy_tau", value=0.01), Set(name="learning_rate", value=0.001)]
+    own = train(tmp_path / "own", options, 48, commands=commands)
+    assert [(change.name, change.value) for change in of_kind(Changed, own)] == [
+        ("policy_tau", 0.01), ("learning_rate", 0.001)
+    ]  # fmt: skip
     elsewhere = train(tmp_path / "elsewhere", {**options, "stage": "1-3", "eval_every": 0}, 64, checkpoint)
     assert [(change.name, change.before, change.value) for change in of_kind(Changed, elsewhere)] == [
         ("policy_tau", slower, config.policy_tau)

@@ -66,6 +66,13 @@ def test_beta_of_a_uniform_replay_is_not_announced_as_changed(prioritized: bool,
     assert warnings == expected
 
 
+def test_the_rate_of_a_policy_that_is_the_target_network_can_not_be_changed(tmp_path: Path) -> None:
+    reports = train(tmp_path, {**SNAKE, "policy_tau": 0.0}, 16, commands=[Set(name="policy_tau", value=0.01)])
+    assert not of_kind(Changed, reports)
+    (warning,) = [log.text for log in of_kind(Log, reports) if log.level == "warning"]
+    assert warning.startswith("policy_tau: has no effect")
+
+
 def test_what_beats_a_number_that_was_set_by_hand_is_told(tuned: Path, tmp_path: Path) -> None:
     reports = train(tmp_path, {**SNAKE, "replay_ratio": 8.0, "epsilon": 0.1}, 320, tuned)
     found = {change.name: (change.before, change.value) for change in of_kind(Changed, reports)}
