@@ -76,8 +76,8 @@ def flag(name: str) -> str:
 
 
 def coerce(spec: FieldSpec, value: Any) -> Any:
-    """The value in its field's type: a whole float (`1e5`) becomes an int, an int a float, and `none` None where a number
-    may be unset. Raises `ConfigError`."""
+    """The value in its field's type: a whole float (`1e5`) becomes an int, an int a float, and `none` None where a
+    number may be unset. Raises `ConfigError`."""
     if value == NONE and may_be_unset(spec):
         return None
     if spec.name == "batch_size" and value == "auto":

@@ -491,8 +491,8 @@ class RunConfig:
         return tomli_w.dumps(self.options())
 
     def options(self) -> dict[str, Any]:
-        """The options that are set and apply to the game and runner, by field name; also `final_gamma`, which a game may
-        set by default, if it is unset."""
+        """The options that are set and apply to the game and runner, by field name. An unset `final_gamma` is among
+        them, because a game may set it by default."""
         values = {
             spec.name: getattr(self, spec.name) for spec in fields(self) if belongs(spec.name, self.game, self.runner)
         }

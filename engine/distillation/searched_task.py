@@ -145,8 +145,8 @@ class SearchedTask:
         self._pending: Future[VectorStep]
 
     def prepare(self, stopped: Callable[[], bool]) -> bool:
-        """Before the first step: search a way to the flag, if none is in the user's cache. Returns whether one was found
-        before the search was stopped. Raises `UserError` if there seems to be none."""
+        """Before the first step: search a way to the flag, if none is in the user's cache. Returns whether one was
+        found before the search was stopped. Raises `UserError` if there seems to be none."""
         try:
             way = way_to_flag(self.name, self._training, self._search, rom=self._rom, stopped=stopped)
         except UserError as error:

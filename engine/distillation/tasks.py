@@ -5,7 +5,7 @@ In a `TaughtTask` that is another policy, in an `engine.distillation.searched_ta
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Protocol
