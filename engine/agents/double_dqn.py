@@ -121,7 +121,7 @@ class DoubleDQN:
         self.target = _placed(target, device).requires_grad_(False)
         self._average = copy.deepcopy(self.target) if policy_tau else None
         self._sync_every, self._tau, self._double_q = sync_every, tau, double_q
-        self.policy_tau = policy_tau
+        self._policy_tau = policy_tau
         self._on_out_of_memory = on_out_of_memory
         self._scaler = torch.amp.GradScaler(device.type, enabled=precision == "float16")
         self._parameters: list[Tensor] = list(self.online.parameters())
@@ -289,7 +289,7 @@ class DoubleDQN:
         if target:
             torch._foreach_lerp_(list(self.target.parameters()), self._parameters, self._tau)
         if self._average is not None:
-            torch._foreach_lerp_(list(self._average.parameters()), self._parameters, self.policy_tau)
+            torch._foreach_lerp_(list(self._average.parameters()), self._parameters, self._policy_tau)
 
     def tensors(self) -> list[Tensor]:
         """All tensors that learning changes, in a fixed order: weights, target's and policy's, optimiser state."""

@@ -302,9 +302,8 @@ class RunConfig:
     policy_tau: float = option(
         0.0014,  # table
         "learning",
-        "rate per update at which the average network that is evaluated and saved follows the online one (0.03 of it, "
-        "with --learning-rate-schedule plateau, once an evaluation of at least 20 episodes clears 0.95 of them); 0: "
-        "evaluate and save the target network instead (the online network with --tau 1)",
+        "rate per update at which the average network that is evaluated and saved follows the online one; 0: evaluate "
+        "and save the target network instead (the online network with --tau 1)",
         low=0.0,
         high=0.5,
     )
@@ -507,7 +506,7 @@ TUNABLE_BOUNDS: dict[str, tuple[float, float]] = {
     **{
         spec.name: (spec.metadata["low"], spec.metadata["high"])
         for spec in fields(RunConfig)
-        if spec.name in ("learning_rate", "beta", "replay_ratio", "gamma", "policy_tau")
+        if spec.name in ("learning_rate", "beta", "replay_ratio", "gamma")
     },
     "epsilon_scale": (0.0, 10.0),
 }

@@ -42,7 +42,7 @@ class Evaluate(Message, frozen=True):
     """Run a greedy evaluation now."""
 
 
-Tunable = Literal["learning_rate", "epsilon_scale", "beta", "replay_ratio", "gamma", "policy_tau"]
+Tunable = Literal["learning_rate", "epsilon_scale", "beta", "replay_ratio", "gamma"]
 """Settings that can be changed during a run."""
 
 

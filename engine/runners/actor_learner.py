@@ -190,8 +190,8 @@ def epsilons_of_member(config: RunConfig, index: int, members: int) -> NDArray[n
 
 
 def apply_tuning(shared_state: SharedState, learner: Learner) -> None:
-    """Apply the settings that the user or a schedule has changed."""
-    for name in ("learning_rate", "beta", "replay_ratio", "gamma", "policy_tau"):
+    """Apply the settings that the user has changed."""
+    for name in ("learning_rate", "beta", "replay_ratio", "gamma"):
         tuning = shared_state.tunings(name)  # read before the value, which is then at least as new
         value = shared_state.tuned(name)
         if value is not None:

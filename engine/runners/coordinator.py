@@ -34,11 +34,11 @@ from engine.protocol.commands import (
     Tunable,
 )
 from engine.protocol.messages import Changed, Done, Lane, Lanes, Members, Phase, Ready, Saved, State, Written
-from engine.runners.evaluator import Evaluator, episodes_of
+from engine.runners.evaluator import Evaluator
 from engine.runners.host_link import HostLink
 from engine.runners.learner import Learner
 from engine.runners.learner_state import read_extra, unchanged
-from engine.runners.learning_rates import CUT, SLOWER, is_reliable, make_schedule
+from engine.runners.learning_rates import CUT, make_schedule
 from engine.runners.shared_state import SharedState
 from engine.runners.stats.counters import Counters
 from engine.runners.stats.lanes import LaneStats
@@ -51,6 +51,14 @@ from engine.runtime.threads import ThreadBudget
 _REPORT_EVERY_S = 0.5
 _SAVING_S = 600.0
 """Seconds that writing one piece of a checkpoint may take before the host treats this process as hung."""
+_KEPT: dict[Tunable, str] = {
+    "learning_rate": "learning_rate",
+    "epsilon_scale": "epsilon",
+    "replay_ratio": "replay_ratio",
+    "gamma": "gamma",
+}
+"""Settings changed while running that a resumed run keeps, with the option that overrides each. Beta is not among them:
+it anneals, and the replay restores it."""
 _SCHEDULED = (
     "learning_rate",
     "learning_rate_schedule",
@@ -61,15 +69,6 @@ _SCHEDULED = (
     "eval_sticky_actions",
 )
 """Options with which the schedule of the learning rate starts anew if they have changed."""
-_KEPT: dict[Tunable, tuple[str, ...]] = {
-    "learning_rate": ("learning_rate",),
-    "epsilon_scale": ("epsilon",),
-    "replay_ratio": ("replay_ratio",),
-    "gamma": ("gamma",),
-    "policy_tau": ("policy_tau", "stage", *_SCHEDULED),  # a policy that is reliable elsewhere must follow again
-}
-"""Settings changed while running that a resumed run keeps, and the options that must be as before. Beta is not among
-them: it anneals, and the replay restores it."""
 
 Play = Callable[[], tuple[dict[str, Any], dict[str, NDArray[Any]]]]
 """Returns the state of the games for a checkpoint: JSON values and arrays."""
@@ -111,7 +110,7 @@ class Coordinator:
         self._writes = 0
         self._evaluator = Evaluator(run, config, link, learner, threads.lane_threads)
         for name, value in tuned_of(extra).items():
-            if resume_from is not None and unchanged(config, resume_from, *_KEPT[name]):
+            if resume_from is not None and unchanged(config, resume_from, _KEPT[name]):
                 self._tune(name, value)
             else:  # so that the run's history does not suggest that the old value still holds
                 now = {"epsilon_scale": 1.0, **learner.tuned}[name]
@@ -286,11 +285,6 @@ class Coordinator:
         if wanted.name == "beta" and not self._config.prioritized_replay:
             self._link.log("beta: has no effect on uniform replay; needs --prioritized-replay", "warning")
             return
-        if wanted.name == "policy_tau" and not self._config.policy_tau:
-            self._link.log(
-                "policy_tau: has no effect where the target network is the policy; needs --policy-tau", "warning"
-            )
-            return
         if wanted.name == "learning_rate":
             self._schedule = None  # the user's own value holds
         self._change(wanted.name, wanted.value)
@@ -311,17 +305,7 @@ class Coordinator:
     @stopwatch("evaluate")
     def _evaluate(self, *, scheduled: bool = False) -> None:
         score = self._evaluator.evaluate(self.counters)
-        if score is None or not scheduled:
-            return
-        self._schedule_learning_rate(score)
-        own, slower = self._config.policy_tau, SLOWER * self._config.policy_tau
-        reliable = self._config.learning_rate_schedule == "plateau" and is_reliable(score, episodes_of(self._config))
-        if reliable and self._learner.tuned["policy_tau"] == own != slower:  # not set by the user, and not 0
-            self._change("policy_tau", slower)
-
-    def _schedule_learning_rate(self, score: tuple[float, ...]) -> None:
-        """Change the learning rate after an evaluation, and gamma with it."""
-        if self._schedule is None:
+        if score is None or self._schedule is None or not scheduled:
             return
         before = self._learner.agent.learning_rate
         after = self._schedule.after(score, before, self.counters.env_steps)

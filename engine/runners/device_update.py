@@ -49,7 +49,7 @@ class DeviceUpdate:
         self._summed = 0
         self._has_stepped = False  # in the update that is being computed
         self._read_at = time.monotonic()
-        self._calls: dict[tuple[bool, int, float], GraphedCall] = {}
+        self._calls: dict[tuple[bool, int], GraphedCall] = {}
 
     @stopwatch("forward")  # and the rest as well, if all of it is one graph
     def __call__(self) -> None:
@@ -92,11 +92,9 @@ class DeviceUpdate:
         return Losses(loss, q_mean)
 
     def _call(self, move_target: bool, accumulate: int) -> GraphedCall:
-        """A graph is valid for one number of parts, for updates that move the target network or don't, and for one rate
-        at which the policy follows."""
-        key = (move_target, accumulate, self._agent.policy_tau)
+        """A graph is valid for one number of parts, and for updates that move the target network or don't."""
+        key = (move_target, accumulate)
         if key not in self._calls:
-            self._calls = {known: call for known, call in self._calls.items() if known[2] == key[2]}
             generators = [] if self._generator is None else [self._generator]
             update = partial(self._update, move_target)
             self._calls[key] = GraphedCall(update, self._agent.device, generators=generators, log=self._log)

@@ -176,7 +176,6 @@ class Learner:
             "beta": self.replay.beta,
             "replay_ratio": self._ratio,
             "gamma": self.replay.gamma,
-            "policy_tau": self.agent.policy_tau,
         }
 
     def tune(self, name: Tunable, value: float, tuning: int) -> None:
@@ -194,8 +193,6 @@ class Learner:
             case "gamma":
                 self.replay.gamma = value
                 self.agent.set_gamma(value)
-            case "policy_tau":
-                self.agent.policy_tau = value
 
     @stopwatch("insert")
     def insert(self, step: PlayedStep) -> None:

@@ -12,21 +12,12 @@ GOOD = 0.8
 """The learning rate is cut after an evaluation with at least this clear rate."""
 PATIENCE = 8
 """It is also cut after this many evaluations in a row without a better score."""
-RELIABLE, ENOUGH_EPISODES = 0.95, 20
-"""Clear rate of an evaluation that shows that a policy is reliable, and the episodes that this takes."""
-SLOWER = 0.03
-"""Rate at which a policy that is reliable follows the online network, as a share of the run's own `policy_tau`."""
 
 HALVED_AFTER = 1_000_000
 """Environment steps after which `DecaySchedule` has halved the learning rate."""
 
 Score = tuple[float, ...]
 """Compared in order: clear rate, then mean return."""
-
-
-def is_reliable(score: Score, episodes: int) -> bool:
-    """Whether an evaluation with so many episodes shows that a policy is reliable."""
-    return score[0] >= RELIABLE and episodes >= ENOUGH_EPISODES
 
 
 class Schedule(Protocol):
@@ -66,7 +57,7 @@ class PlateauSchedule:
     """Cuts the learning rate once: when an evaluation is good, or when evaluations stop improving.
 
     With a constant learning rate the policy of a run keeps changing after it has become good, and loses in one
-    evaluation what it had in the last.
+    evaluation what it had in the last. More cuts have not helped (docs/recipe.md).
     """
 
     def __init__(self, learning_rate: float) -> None:

@@ -160,7 +160,7 @@ KEYS = (
         "tune",
         "e",
         "Tune",
-        "Change training settings: learning rate, epsilon, beta, replay ratio, gamma, policy tau",
+        "Change training settings: learning rate, epsilon, beta, replay ratio, gamma",
         "dashboard",
         shown=False,
         changes=True,

@@ -179,7 +179,7 @@ class RunControl(PanelGrid):
         now: dict[Tunable, float] = {"epsilon_scale": 1.0}
         with contextlib.suppress(UserError):
             config = self.run.config()
-            now |= {"replay_ratio": config.replay_ratio, "gamma": config.gamma, "policy_tau": config.policy_tau}
+            now["replay_ratio"], now["gamma"] = config.replay_ratio, config.gamma
         for event in self.feed.snapshot().others:
             if isinstance(event, Changed):
                 now[event.name] = event.value

@@ -1,4 +1,4 @@
-"""Dialog to change training settings of a live run: learning rate, epsilon, beta, replay ratio, gamma, policy tau."""
+"""Dialog to change training settings of a live run: learning rate, epsilon, beta, replay ratio, gamma."""
 
 from __future__ import annotations
 

@@ -279,10 +279,9 @@ def test_the_policy_is_a_slow_average_of_the_online_network() -> None:
     )
     assert agent.policy.values.tolist() == [[1.0, 2.0]]
     expected = agent.policy.values.clone()
-    for tau in (0.25, 0.25, 0.05):
-        agent.policy_tau = tau
+    for _ in range(3):
         agent.update(batch([0], [1], [5.0], [0], [0.0]), np.ones(1, np.float32))
-        expected += tau * (agent.online.values - expected)
+        expected += 0.25 * (agent.online.values - expected)
     assert torch.allclose(agent.policy.values, expected)
     assert not torch.allclose(agent.policy.values, agent.target.values)
     assert any(tensor is agent.policy.values for tensor in agent.tensors())

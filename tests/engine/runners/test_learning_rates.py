@@ -14,18 +14,7 @@ from engine.protocol.commands import Set
 from engine.protocol.messages import Changed, Progress
 from engine.runners.coordinator import _SCHEDULED
 from engine.runners.learner_state import unchanged
-from engine.runners.learning_rates import (
-    CUT,
-    ENOUGH_EPISODES,
-    GOOD,
-    HALVED_AFTER,
-    PATIENCE,
-    RELIABLE,
-    SLOWER,
-    DecaySchedule,
-    PlateauSchedule,
-    is_reliable,
-)
+from engine.runners.learning_rates import CUT, GOOD, HALVED_AFTER, PATIENCE, DecaySchedule, PlateauSchedule
 from engine.runs.run import CONFIG_FILE
 from tests.support.in_process import checkpoint_of, of_kind, train
 
@@ -59,12 +48,6 @@ def test_a_better_evaluation_starts_the_count_again() -> None:
 def test_the_first_good_evaluation_cuts_it_and_no_other_does() -> None:
     scores = [(0.9 * GOOD, 0.0), (GOOD, 0.0), (0.1, 0.0), (1.0, 0.0)] + [(0.2, 0.0)] * 3 * PATIENCE
     assert rates(scores) == [RATE] + [CUT * RATE] * (len(scores) - 1)
-
-
-def test_a_policy_is_reliable_if_it_clears_nearly_all_of_enough_episodes() -> None:
-    assert is_reliable((RELIABLE, 0.0), ENOUGH_EPISODES)
-    assert not is_reliable((RELIABLE - 0.01, 9e9), ENOUGH_EPISODES)
-    assert not is_reliable((1.0, 0.0), ENOUGH_EPISODES - 1)
 
 
 def test_a_rate_below_that_of_the_cut_is_left_alone() -> None:
@@ -115,28 +98,6 @@ def test_a_gamma_that_the_user_sets_stays(tmp_path: Path) -> None:
     assert state["extra"]["tuned"] == {"learning_rate": CUT * RATE, "gamma": 0.5}
     never = train(tmp_path / "never", {**SNAKE, "final_gamma": None}, 600)
     assert [change.name for change in of_kind(Changed, never)] == ["learning_rate"]
-
-
-def test_the_policy_of_a_run_follows_slowly_once_it_is_reliable(tmp_path: Path) -> None:
-    options = {"initial_policy": "mario-1-1", "parallel_envs": 4, "burnin": 1000, "buffer_size": 2000,
-               "eval_every": 16, "eval_episodes": ENOUGH_EPISODES}  # fmt: skip
-    config = make_config(options)
-    slower = SLOWER * config.policy_tau
-    reports = train(tmp_path / "run", options, 48)
-    assert [(change.name, change.value) for change in of_kind(Changed, reports)] == [
-        ("learning_rate", CUT * config.learning_rate), ("policy_tau", slower)
-    ]  # fmt: skip
-    checkpoint = checkpoint_of(reports)
-    assert not of_kind(Changed, train(tmp_path / "resumed", options, 64, checkpoint))
-    commands = [Set(name="policy_tau", value=0.01), Set(name="learning_rate", value=0.001)]
-    own = train(tmp_path / "own", options, 48, commands=commands)
-    assert [(change.name, change.value) for change in of_kind(Changed, own)] == [
-        ("policy_tau", 0.01), ("learning_rate", 0.001)
-    ]  # fmt: skip
-    elsewhere = train(tmp_path / "elsewhere", {**options, "stage": "1-3", "eval_every": 0}, 64, checkpoint)
-    assert [(change.name, change.before, change.value) for change in of_kind(Changed, elsewhere)] == [
-        ("policy_tau", slower, config.policy_tau)
-    ]  # fmt: skip
 
 
 @pytest.mark.long

@@ -48,14 +48,6 @@ def test_gamma_reaches_the_replay_and_the_values_of_boards() -> None:
     assert {float(network.gamma) for network in networks} == {0.5}
 
 
-def test_the_rate_of_the_policy_reaches_the_agent() -> None:
-    learner, shared_state = make_learner(dataclasses.replace(CONFIG, policy_tau=0.02)), SharedState(1)
-    shared_state.open()
-    shared_state.tune("policy_tau", 0.002)
-    apply_tuning(shared_state, learner)
-    assert learner.tuned["policy_tau"] == learner.agent.policy_tau == 0.002
-
-
 @pytest.mark.parametrize("prioritized", [True, False])
 def test_beta_of_a_uniform_replay_is_not_announced_as_changed(prioritized: bool, tmp_path: Path) -> None:
     commands = [Set(name="beta", value=0.7), Set(name="learning_rate", value=0.125)]
@@ -64,13 +56,6 @@ def test_beta_of_a_uniform_replay_is_not_announced_as_changed(prioritized: bool,
     assert [changed.name for changed in of_kind(Changed, reports)] == ["beta", "learning_rate"][1 - prioritized :]
     expected = [] if prioritized else ["beta: has no effect on uniform replay; needs --prioritized-replay"]
     assert warnings == expected
-
-
-def test_the_rate_of_a_policy_that_is_the_target_network_can_not_be_changed(tmp_path: Path) -> None:
-    reports = train(tmp_path, {**SNAKE, "policy_tau": 0.0}, 16, commands=[Set(name="policy_tau", value=0.01)])
-    assert not of_kind(Changed, reports)
-    (warning,) = [log.text for log in of_kind(Log, reports) if log.level == "warning"]
-    assert warning.startswith("policy_tau: has no effect")
 
 
 def test_what_beats_a_number_that_was_set_by_hand_is_told(tuned: Path, tmp_path: Path) -> None:
