@@ -27,7 +27,7 @@ Ways = Mapping[tuple[int, int], NDArray[np.int64]]
 """Actions [steps] to the flag for each stage, an index of `STAGES`, and each of its starts (`start_of`)."""
 
 
-_WAY = "way_from"
+WAY = "way_from"
 """In checkpoints. Those of earlier versions have `way`, with other numbers for starts; they are searched again."""
 
 
@@ -75,7 +75,7 @@ class Guide:
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """State for a checkpoint: JSON values and arrays. Includes the ways, which may have taken minutes to find."""
         arrays = {"played": self._played, "until": self._until, "starts": self._starts}
-        ways = {f"{_WAY}.{stage}.{start}": way for (stage, start), way in self.ways.items()}
+        ways = {f"{WAY}.{stage}.{start}": way for (stage, start), way in self.ways.items()}
         return dict(self._random.bit_generator.state), arrays | ways
 
     def begin_unguided(self) -> None:
@@ -87,7 +87,7 @@ class Guide:
         ways: dict[tuple[int, int], NDArray[np.int64]] = {}
         for name, way in arrays.items():
             kind, *start = name.split(".")
-            if kind == _WAY:
+            if kind == WAY:
                 if way.size and not 0 <= way.min() <= way.max() < self._env.actions:
                     raise ValueError("a way to the flag is damaged")
                 ways[int(start[0]), int(start[1])] = way

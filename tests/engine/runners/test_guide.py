@@ -13,7 +13,7 @@ from engine.config.run_config import ConfigError, RunConfig
 from engine.envs.mario import MarioLanes, MarioTask, rules
 from engine.envs.vec_env import Frames
 from engine.runners.actor import Actor
-from engine.runners.guide import Guide
+from engine.runners.guide import WAY, Guide
 from engine.search.ways import start_of
 from tests.support.games.mario import RIGHT_B
 from tests.support.program import json_lines, run_program
@@ -109,7 +109,15 @@ def test_a_damaged_way_is_refused() -> None:
     guide = Guide(env, share=0.5, seed=0)
     numbers, arrays = guide.state()
     with pytest.raises(ValueError, match="damaged"):
-        guide.load_state(numbers, {**arrays, "way.0.7": np.array([1, 99])})
+        guide.load_state(numbers, {**arrays, f"{WAY}.0.7": np.array([1, 99])})
+
+
+def test_ways_of_earlier_versions_are_searched_again() -> None:
+    """They are for other numbers of starts, and would never be followed."""
+    guide = Guide(MarioLanes(TASK, LANES), share=0.5, seed=0)
+    numbers, arrays = guide.state()
+    guide.load_state(numbers, {**arrays, "way.0.7": np.array([1, 1]), f"{WAY}.0.8": np.array([1])})
+    assert list(guide.ways) == [(0, 8)]
 
 
 def test_noise_replaces_what_is_carried_out_and_the_replay_gets_what_was_chosen() -> None:
