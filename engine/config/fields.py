@@ -133,9 +133,8 @@ def check(spec: FieldSpec, value: Any) -> None:
             raise ConfigError(spec.name, f"{_BATCH_SIZES}, got {value!r}")
         if high is None and _is_too_large(value):
             raise ConfigError(spec.name, f"must be at most {LARGEST:,}, got {value!r}")
-        reason = must_be_within(low, high, value, whole=is_int(spec))
         raise ConfigError(
-            spec.name, reason.replace("must be", f"must be {NONE}, or", 1) if may_be_unset(spec) else reason
+            spec.name, must_be_within(low, high, value, whole=is_int(spec), may_be_unset=may_be_unset(spec))
         )
 
 
@@ -145,11 +144,12 @@ def must_be_one_of(choices: Iterable[str], value: Any) -> str:
     return f"must be {'one of ' * (len(choices) > 1)}{', '.join(choices)}, got {value!r}"
 
 
-def must_be_within(low: float, high: float | None, value: Any, *, whole: bool) -> str:
+def must_be_within(low: float, high: float | None, value: Any, *, whole: bool, may_be_unset: bool = False) -> str:
     """`must be between 0 and 1, got 2`; without an upper bound `must be a whole number of at least 1, got 0`."""
     between = f"at least {bound(low)}" if high is None else f"between {bound(low)} and {bound(high)}"
     noun = "" if not whole else "a whole number of " if high is None else "a whole number "
-    return f"must be {noun}{between}, got {value!r}"
+    unset = f"{NONE}, or " if may_be_unset else ""
+    return f"must be {unset}{noun}{between}, got {value!r}"
 
 
 def bound(value: float) -> str:

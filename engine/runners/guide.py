@@ -99,9 +99,8 @@ class Guide:
         """Draw how far the new episodes in the lanes `which` [lanes] are guided."""
         if not which.any():
             return
-        here = np.stack((self._env.stages, start_of(self._env.emulator.ram)), 1)
+        self._starts[which] = np.stack((self._env.stages[which], start_of(self._env.emulator.ram[which])), 1)
         for lane in np.flatnonzero(which).tolist():
-            self._starts[lane] = here[lane]
             is_guided, length = self._random.random() < self._share, len(self._way(lane))
             self._until[lane] = self._random.integers(1, length + 1) if is_guided and length else 0
 

@@ -62,26 +62,15 @@ class Kernel:
 
     def __init__(self, function: Callable[..., Any], signature: str) -> None:
         functools.update_wrapper(self, function)
-        self._types = parse_types(signature)
+        self.types = parse_types(signature)
         self._compiled = _Compiled(function, signature, _kernel_entry)
         self._call: Callable[[Any], int] | None = None
 
     def __call__(self, *arguments: Any) -> int:
-        return self._run(_packed(arguments, self._types))
+        return self.run(_packed(arguments, self.types))
 
-    def bind_last(self, *arguments: Any) -> Callable[..., int]:
-        """This kernel with its last arguments fixed: a function of the others. The fixed ones are checked only now; to
-        check an array at each call takes up to half a microsecond."""
-        split = len(self._types) - len(arguments)
-        bound = arguments, _packed(arguments, self._types[split:])
-
-        def call(*given: Any) -> int:
-            _, last = bound  # the words are addresses of the arguments, which must be kept
-            return self._run(_packed(given, self._types[:split]) + last)
-
-        return call
-
-    def _run(self, words: bytes) -> int:
+    def run(self, words: bytes) -> int:
+        """Call it with packed arguments."""
         if self._call is None:
             self._call = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(self._compiled.address())
         return self._call(words)
@@ -97,9 +86,17 @@ def kernel(signature: str) -> Callable[[Function], Function]:
 
 
 def bind_last(compiled: Callable[..., Any], *arguments: Any) -> Callable[..., int]:
-    """`Kernel.bind_last` of a function that `kernel` has decorated."""
+    """A kernel with its last arguments fixed: a function of the others. The fixed ones are checked only now; to check
+    an array at each call takes up to half a microsecond."""
     assert isinstance(compiled, Kernel)
-    return compiled.bind_last(*arguments)
+    split = len(compiled.types) - len(arguments)
+    first, bound = compiled.types[:split], (arguments, _packed(arguments, compiled.types[split:]))
+
+    def call(*given: Any) -> int:
+        _, last = bound  # the words are addresses of the arguments, which must be kept
+        return compiled.run(_packed(given, first) + last)
+
+    return call
 
 
 def routine(signature: str) -> Callable[[Callable[..., None]], Callable[[], int]]:

@@ -31,7 +31,7 @@ def way_to_flag(
 
     Raises `UserError` if there seems to be none.
     """
-    return _way(stage, task, search, list(_starts(dataclasses.replace(task, stage=stage), rom).values()), stopped)
+    return _way(stage, task, search, list(starts_of(dataclasses.replace(task, stage=stage), rom).values()), stopped)
 
 
 def _way(
@@ -56,7 +56,7 @@ def ways_to_flag(
     stage: str, task: MarioTask, search: PlanSearch, *, rom: Path | None, stopped: Callable[[], bool]
 ) -> dict[int, NDArray[np.int64]]:
     """Actions [steps] to the flag for each start (`start_of`) from which the way of `way_to_flag` could be mended."""
-    starts = _starts(dataclasses.replace(task, stage=stage), rom)
+    starts = starts_of(dataclasses.replace(task, stage=stage), rom)
     way = _way(stage, task, search, list(starts.values()), stopped)
     if way is None:
         return {}
@@ -67,11 +67,11 @@ def ways_to_flag(
 def start_of(ram: NDArray[np.uint8]) -> NDArray[np.int64]:
     """A number for the start of each lane [lanes] whose episode has just begun: the CRC-32 of its work RAM, uint8
     [lanes, 2048]. The game's counters would not do: some starts share them."""
-    return np.array([zlib.crc32(memory.tobytes()) for memory in ram], np.int64)
+    return np.array([zlib.crc32(memory) for memory in ram], np.int64)
 
 
-def _starts(task: MarioTask, rom: Path | None) -> dict[int, LaneState]:
-    """The states at which episodes begin: one for each number of no-ops."""
+def starts_of(task: MarioTask, rom: Path | None = None) -> dict[int, LaneState]:
+    """The states at which episodes begin, by `start_of`: one for each number of no-ops."""
     env = MarioLanes(task, task.starts, rom=rom)
     env.spread_starts()
     env.reset()

@@ -12,20 +12,12 @@ from engine.search.plan_search import STUCK_STEPS, PlanSearch, Way
 from engine.search.trials import Trials
 from engine.search.way_cache import WayCache
 from engine.search.way_search import WayAdaptation, find_way
-from engine.search.ways import start_of, ways_to_flag
+from engine.search.ways import starts_of, ways_to_flag
 from tests.support.games.mario import RIGHT_B
 
 TASK = MarioTask(noop_max=0)
 INTO_GOOMBA = 60
 """Environment steps in which Mario, if he only runs, meets the first enemy of World 1-1."""
-
-
-def starts_of(task: MarioTask) -> dict[int, LaneState]:
-    """The first states of a task, by `start_of`."""
-    env = MarioLanes(task, task.starts)
-    env.spread_starts()
-    env.reset()
-    return {start: env.lane_state(lane) for lane, start in enumerate(start_of(env.emulator.ram).tolist())}
 
 
 def running(steps: int) -> Way:
