@@ -286,6 +286,8 @@ class Host:
         record.state = "finished" if isinstance(end, Finished) else "failed"
         record.reason = end.summary.reason if isinstance(end, Finished) else end.reason
         log.info("%s: %s", record.state, record.reason)
+        if self._done is not None and progress is not None:  # where the run ended, which `_tick` leaves out
+            self._add_point(progress)
         self._state.apply(end)
         if progress is not None:
             self._publish(msgspec.structs.replace(progress, state=record.state, remaining_s=None))
@@ -333,14 +335,18 @@ class Host:
                 self._watch_folder()
                 progress = self._state.progress
                 if progress is not None and progress.state == "running":
-                    self._publish(host_events.point(progress))
-                    self._scalars.progress(progress)
+                    self._add_point(progress)
                     self._write_record(progress)
                 if self._files.history_is_due:
                     self._files.save_history(self._config, self._state)
                 await asyncio.sleep(_TICK_S)
         finally:
             sampler.close()
+
+    def _add_point(self, progress: Progress) -> None:
+        """Add a point to the charts and to TensorBoard."""
+        self._publish(host_events.point(progress))
+        self._scalars.progress(progress)
 
     async def _listen_again(self) -> None:
         """Replace a lost socket: $XDG_RUNTIME_DIR is removed at logout, and temporary folders are cleaned."""

@@ -110,6 +110,8 @@ def test_tensorboard_shows_the_run(finished_run: FinishedRun) -> None:
         "losses/td_loss", "losses/q_values", "replay/size", "replay/beta", "charts/epsilon", "charts/episodic_return",
         "charts/episodic_length", "charts/env_steps_per_s", "charts/frames_per_s", "charts/updates_per_s",
     } <= tags  # fmt: skip
+    ended_at = finished_run.events[-1]["env_steps"]
+    assert ended_at in [point.step for point in accumulator.Scalars("losses/td_loss")]  # however short the run is
     episodes = [event for event in finished_run.events if event["event"] == "episode"]
     shown = accumulator.Scalars("charts/episodic_return")
     assert [round(point.value) for point in shown][: len(episodes)] == [e["episode_return"] for e in episodes]
