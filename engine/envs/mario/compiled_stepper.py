@@ -36,10 +36,13 @@ from engine.runtime.stopwatch import stopwatch
 
 # Indices of the kernel's options in one int64 array
 _FRAME_SKIP, _STALL_STEPS, _NOOP_MIN, _STARTS, _STICKY, _WHOLE_GAME, _ENDS_AT_LOOPS, _RESTART, _DRAW = range(9)
+_CHUNKS_PER_THREAD = 4
+"""Lanes are divided so finely because some take longer, such as those that begin an episode."""
 
 
 class CompiledStepper:
-    """`engine.envs.mario.stepper.Stepper` for the native console. Each thread of the console steps a slice of lanes."""
+    """`engine.envs.mario.stepper.Stepper` for the native console. The console's threads step chunks of
+    lanes, each the next one as soon as it is ready."""
 
     def __init__(
         self,
@@ -71,17 +74,18 @@ class CompiledStepper:
         for index, start in enumerate(starts):
             self.set_start(index, start)
         self.start_choices = all_starts(console.lanes, len(starts))
-        borders = np.linspace(0, console.lanes, min(console.threads, console.lanes) + 1).astype(int).tolist()
-        self._slices = list(pairwise(borders))
+        threads = min(console.threads, console.lanes)
+        chunks = min(_CHUNKS_PER_THREAD * threads, console.lanes) if threads > 1 else 1
+        self._chunks = list(pairwise(np.linspace(0, console.lanes, chunks + 1).astype(int).tolist()))
         self._scratch = [
             (
                 np.zeros(CANVAS_SIZE, np.uint16),
                 np.zeros(STATE_WORDS, np.int64),
                 np.zeros(MEMORY_BYTES, np.uint8),
             )
-            for _ in self._slices
+            for _ in range(threads)
         ]
-        self._pool = ThreadPoolExecutor(len(self._slices), "lanes")
+        self._pool = ThreadPoolExecutor(threads - 1, "lanes") if threads > 1 else None
         self._bind()
 
     def reset(self, frames: NDArray[np.uint8], which: NDArray[np.bool_]) -> None:
@@ -103,13 +107,11 @@ class CompiledStepper:
         self._start_states[start], self._start_memories[start] = words, memory
 
     def _bind(self) -> None:
-        """Fix the arguments of the kernel that stay the same from step to step, for each slice."""
+        """Fix the arguments of the kernel that stay the same from step to step, for each thread."""
         console = self._console
-        self._play_slices = [
+        self._kernels = [
             bind_last(
                 play_lanes,
-                first,
-                last,
                 console.frame_address,
                 self._book,
                 console.state,
@@ -123,7 +125,7 @@ class CompiledStepper:
                 self._spans,
                 scratch,
             )
-            for (first, last), scratch in zip(self._slices, self._scratch, strict=True)
+            for scratch in self._scratch
         ]
 
     def _play(
@@ -151,15 +153,19 @@ class CompiledStepper:
             self.start_choices,
         )
 
-        def play(play_slice: Callable[..., int]) -> None:
-            with stopwatch("emulate"):
-                play_slice(*arguments)
+        chunks = iter(self._chunks)  # of all threads: each takes the next one when it is ready
 
-        if len(self._slices) == 1:
-            play(self._play_slices[0])
-        else:
+        def play(kernel: Callable[..., int]) -> None:
+            with stopwatch("emulate"):
+                for first, last in chunks:
+                    kernel(*arguments, first, last)
+
+        others = [] if self._pool is None else [self._pool.submit(play, kernel) for kernel in self._kernels[1:]]
+        play(self._kernels[0])
+        if others:
             with stopwatch.wait("emulate"):
-                list(self._pool.map(play, self._play_slices))
+                for other in others:
+                    other.result()
 
 
 @helper
