@@ -41,8 +41,8 @@ _CHUNKS_PER_THREAD = 4
 
 
 class CompiledStepper:
-    """`engine.envs.mario.stepper.Stepper` for the native console. The console's threads step chunks of
-    lanes, each the next one as soon as it is ready."""
+    """`engine.envs.mario.stepper.Stepper` for the native console. Threads step chunks of lanes, each the
+    next one as soon as it is ready."""
 
     def __init__(
         self,
@@ -165,7 +165,8 @@ class CompiledStepper:
         if others:
             with stopwatch.wait("emulate"):
                 for other in others:
-                    other.result()
+                    if not other.cancel():  # on a busy machine it may not even have begun
+                        other.result()
 
 
 @helper
