@@ -51,6 +51,7 @@ class Experiment:
 EARLIER = (
     "--learning-rate-schedule", "constant", "--buffer-size", "400000",
     "--batch-size", "128", "--learning-rate", "5e-4", "--tau", "0.002", "--policy-tau", "0.0007",
+    "--advantage-learning", "0",
 )  # fmt: skip
 """The defaults of Mario when the results were stored."""
 PRIORITIZED = ("prioritized", ()), ("uniform", ("--no-prioritized-replay",))

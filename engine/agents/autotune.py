@@ -127,6 +127,7 @@ def choose(
             learning_rate=1e-5,
             precision=precision,
             double_q=config.double_q,
+            advantage_learning=config.advantage_learning,
             threads=threads,
         )
 

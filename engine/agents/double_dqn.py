@@ -1,10 +1,13 @@
 """Double DQN (van Hasselt et al. 2016, arXiv:1509.06461) with n-step targets and importance weights.
 
 The core of the algorithm is in `_loss`: target = R + discount * Q_target(s', argmax_a Q_online(s', a)) over the actions
-that are legal in s', Huber loss. Without `double_q`, the target network chooses the action too (Mnih et al. 2015). A
-batch is split into shares. An update sums their gradients, clips the norm to 10 (Wang et al. 2016) and takes a step of
-Adam. Shares are computed in parallel by threads on CPUs, or one after the other if memory is short; the split does not
-change the batch's mean loss.
+that are legal in s', Huber loss. Without `double_q`, the target network chooses the action too (Mnih et al. 2015). With
+`advantage_learning`, the target is lower by that share of max_b Q_online(s, b) - Q_online(s, a), so that the Q-values
+of a state differ more (Bellemare et al. 2016, arXiv:1512.04860, who take both from the target network).
+
+A batch is split into shares. An update sums their gradients, clips the norm to 10 (Wang et al. 2016) and takes a step
+of Adam. Shares are computed in parallel by threads on CPUs, or one after the other if memory is short; the split does
+not change the batch's mean loss.
 """
 
 from __future__ import annotations
@@ -63,13 +66,17 @@ def greedy(q: Tensor, masks: NDArray[np.bool_] | None) -> NDArray[np.int64]:
     return mask_illegal(q, masks).argmax(1).cpu().numpy()
 
 
-def q_of_actions(network: nn.Module, obs: Tensor, actions: Tensor) -> Tensor:
-    """Q-values [images, batch] of one action int64 [batch] per observation. `AfterstateQNetwork` gives two images, the
-    board and its mirror image; other networks give one."""
+def q_of_actions(network: nn.Module, obs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
+    """Q-values [images, batch] of one action int64 [batch] per observation, and the action gaps [batch]: how much less
+    they are than those of the best action.
+
+    `AfterstateQNetwork` gives two images, the board and its mirror image, and no gaps (0); other networks give one.
+    """
     if isinstance(network, AfterstateQNetwork):
-        return network.of_actions(obs, actions)
-    q: Tensor = network(obs)
-    return q.gather(1, actions[:, None]).T
+        return network.of_actions(obs, actions), obs.new_zeros(())
+    every_q: Tensor = network(obs)
+    q = every_q.gather(1, actions[:, None]).squeeze(1)
+    return q[None], every_q.detach().max(1).values - q.detach()
 
 
 def mask_illegal(q: Tensor, masks: NDArray[np.bool_] | None) -> Tensor:
@@ -92,6 +99,7 @@ class DoubleDQN:
         policy_tau: if not 0, `policy` is a network of its own, which every update moves by this factor towards the
             online network (Polyak averaging); a slower one than the target plays more consistently.
         double_q: whether the online network chooses the action whose value the target network gives.
+        advantage_learning: share of the action gap that targets lose, less than 1; 0 with illegal actions.
         threads: number of threads that split a batch (CPU only).
         accumulate: number of parts of a batch that are computed one after the other, to save memory. It is doubled when
             memory runs out; then `on_out_of_memory` is called with the new number.
@@ -109,6 +117,7 @@ class DoubleDQN:
         tau: float = 0.002,
         policy_tau: float = 0.0,
         double_q: bool = True,
+        advantage_learning: float = 0.0,
         threads: int = 1,
         accumulate: int = 1,
         on_out_of_memory: Callable[[int], None] = lambda accumulate: None,
@@ -121,7 +130,7 @@ class DoubleDQN:
         self.target = _placed(target, device).requires_grad_(False)
         self._average = copy.deepcopy(self.target) if policy_tau else None
         self._sync_every, self._tau, self._double_q = sync_every, tau, double_q
-        self._policy_tau = policy_tau
+        self._policy_tau, self._advantage_learning = policy_tau, advantage_learning
         self._on_out_of_memory = on_out_of_memory
         self._scaler = torch.amp.GradScaler(device.type, enabled=precision == "float16")
         self._parameters: list[Tensor] = list(self.online.parameters())
@@ -277,7 +286,8 @@ class DoubleDQN:
                 best = next_q.argmax(1, keepdim=True)
                 next_value = target_q.gather(1, best).squeeze(1)
                 targets = tensor(batch.returns) + tensor(batch.discounts) * next_value
-            q = q_of_actions(self.online, obs, tensor(batch.actions))
+            q, gaps = q_of_actions(self.online, obs, tensor(batch.actions))
+            targets = targets - self._advantage_learning * gaps
             losses = tensor(weights) * F.smooth_l1_loss(q, targets.expand_as(q), reduction="none").mean(0)
             loss = losses.sum() / len(weights)
         q = q.detach()

@@ -41,6 +41,11 @@ def check_together(config: RunConfig) -> None:
         raise ConfigError("guide", f"must be 0 with --stage game, got {config.guide:g}")
     if config.guide and (config.start_states or config.sticky_actions):
         raise ConfigError("guide", f"must be 0 with --start-states and --sticky-actions, got {config.guide:g}")
+    if config.advantage_learning and config.game == "tetris":
+        raise ConfigError(
+            "advantage_learning",
+            f"must be 0 with --game tetris, whose illegal actions have no values, got {config.advantage_learning:g}",
+        )
     conditions = config.eval_conditions
     if conditions.noop_min > conditions.noop_max:
         limit = "--noop-max" if config.eval_noop_max is None else "--eval-noop-max"

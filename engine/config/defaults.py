@@ -24,6 +24,9 @@ _BOARD_DEFAULTS: dict[str, Any] = {
     "eval_episodes": 100,
 }
 _GAME_DEFAULTS: dict[str, dict[str, Any]] = {
+    "mario": {
+        "advantage_learning": 0.5,  # table
+    },
     "snake": {
         "board": "12x12",
         "reward": "fruits",
@@ -72,7 +75,7 @@ _GAME_DEFAULTS: dict[str, dict[str, Any]] = {
         "eval_episodes": 30,
     },
 }
-"""Where a game's defaults differ from Mario's."""
+"""Where a game's defaults differ from those of `RunConfig`, most of which are Mario's."""
 
 
 def defaults(game: str, runner: str) -> dict[str, Any]:

@@ -37,6 +37,7 @@ PRESETS: dict[str, Preset] = {
             "policy_tau": 0.0,
             "learning_rate_schedule": "constant",
             "double_q": True,
+            "advantage_learning": 0.0,
             "save_every": 5_000,
             "prioritized_replay": False,
         },
@@ -58,6 +59,7 @@ PRESETS: dict[str, Preset] = {
             "policy_tau": 0.0,
             "learning_rate_schedule": "constant",
             "double_q": True,
+            "advantage_learning": 0.0,
             "save_every": 5_000,
         },
     ),
@@ -85,6 +87,7 @@ PRESETS: dict[str, Preset] = {
             "policy_tau": 0.0,
             "learning_rate_schedule": "constant",
             "double_q": True,
+            "advantage_learning": 0.0,
         },
     ),
 }

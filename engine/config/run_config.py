@@ -313,6 +313,14 @@ class RunConfig:
         "the online network chooses the action that the target network values (van Hasselt et al. 2016); off: the "
         "target network does, which saves a fifth of an update; better if it is a moving average (--tau below 1)",
     )
+    advantage_learning: float = option(
+        0.0,
+        "learning",
+        "share of the difference to the best action's value by which learned values are lowered, so that actions "
+        "differ more (Bellemare et al. 2016); must be 0 with --game tetris",
+        low=0.0,
+        high=0.95,
+    )
     actors_ahead: int = option(
         2_000,
         "learning",

@@ -112,6 +112,7 @@ class Learner:
             tau=config.tau,
             policy_tau=config.policy_tau,
             double_q=config.double_q,
+            advantage_learning=config.advantage_learning,
             threads=self.choices.threads,
             accumulate=config.accumulate,
             on_out_of_memory=lambda parts: log(f"out of memory: batches are now processed in {parts} parts"),

@@ -53,7 +53,7 @@ def test_every_placement_has_its_reward_and_the_value_of_the_board_it_leaves(
     for _ in range(60):
         q = network(frames[:, None])
         actions = torch.multinomial(env.masks.float(), 1, generator=chooser)
-        _, mirrored = q_of_actions(network, frames[:, None], actions[:, 0])
+        (_, mirrored), _ = q_of_actions(network, frames[:, None], actions[:, 0])
         pieces = env._piece[:, 0].clone()
         following = torch.tensor([env.next_piece(lane) for lane in range(256)]) if next_piece else None
         step = env.step(actions[:, 0])
@@ -83,7 +83,7 @@ def test_values_of_one_action_each_equal_those_of_all() -> None:
     frames, network = env.reset(), network_for(12, 6)
     for _ in range(20):
         actions = torch.multinomial(env.masks.float(), 1)
-        one, _ = q_of_actions(network, frames[:, None], actions[:, 0])
+        (one, _), _ = q_of_actions(network, frames[:, None], actions[:, 0])
         assert torch.allclose(one, network(frames[:, None]).gather(1, actions)[:, 0])
         frames = env.step(actions[:, 0]).frames
 

@@ -54,6 +54,15 @@ def test_without_double_q_the_target_network_chooses_and_values() -> None:
     assert agent.update(masked, np.ones(1, np.float32)).td_errors == pytest.approx([abs(1 + 0.5 * 10 - 2)], abs=1e-6)
 
 
+def test_advantage_learning_lowers_the_targets_of_actions_that_are_not_the_best() -> None:
+    online, target = Table([[1.0, 2.0], [5.0, 4.0]]), Table([[0.0, 0.0], [0.0, 0.0]])
+    options = {"learning_rate": 1e-9, "precision": "float32", "sync_every": 10, "advantage_learning": 0.5}
+    agent = DoubleDQN(online, target, device=torch.device("cpu"), **options)  # type: ignore[arg-type]
+    losses = agent.update(batch([0, 0], [0, 1], [7.0, 7.0], [1, 1], [0.0, 0.0]), np.ones(2, np.float32))
+    # 7 - 0.5 * (2 - 1) for action 0, and 7 for action 1, which is the best
+    assert losses.td_errors == pytest.approx([abs(6.5 - 1), abs(7 - 2)], abs=1e-6)
+
+
 def test_dueling_advantages_are_centred() -> None:
     torch.manual_seed(0)
     network = DuelingQNetwork(4, (50, 60), 5)
