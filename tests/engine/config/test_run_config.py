@@ -14,6 +14,7 @@ from engine.config.run_config import AUTO, GAMES, RUNNERS, ConfigError, RunConfi
 from engine.errors import UserError
 from engine.runs import checkpoints
 from engine.runs.registry import create_run
+from engine.runs.run import read_config
 from mario_tui.commands.train import training_parser
 from mario_tui.launch import make_plan
 
@@ -64,6 +65,10 @@ def test_only_given_flags_are_given() -> None:
         (("--eval-sticky-actions", "1"), "--eval-sticky-actions must be between 0 and 0.99, got 1"),
         (("--game", "snake", "--eval-epsilon", "0.1"), "--eval-epsilon is not an option of snake; it needs --game"),
         (("--buffer-size", "100", "--burnin", "50", "--parallel-envs", "64"), "--buffer-size must be at least 832"),
+        (
+            ("--game", "tetris", "--advantage-learning", "0.5"),
+            "--advantage-learning must be 0 with --game tetris, whose illegal actions have no values, got 0.5",
+        ),
         (("--final-gamma", "never"), "--final-gamma must be none, or between 0 and 1, got 'never'"),
         (("--episodes", "0"), "--episodes must be none, or a whole number of at least 1, got 0"),
         (("--steps", "none"), "--steps must be a whole number of at least 1, got 'none'"),
@@ -190,3 +195,9 @@ def test_a_cluster_is_named_again_on_resume(tmp_path: Path) -> None:
         make_plan({}, resume=str(run.path))
     assert make_plan({"ray": "none"}, resume=str(run.path)).config.ray == "none"
     assert make_plan({"runner": "single"}, resume=str(run.path)).config.ray == "none"
+
+
+def test_a_run_from_before_an_option_does_not_take_its_games_default(tmp_path: Path) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text('game = "mario"\n')
+    assert (make_config({}).advantage_learning, read_config(file).advantage_learning) == (0.5, 0.0)
