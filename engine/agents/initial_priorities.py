@@ -13,11 +13,13 @@ from engine.buffers.frames import InitialPriorities
 
 
 class TDErrors:
-    """n-step TD errors of `lanes` lanes, from the Q-values used for acting."""
+    """n-step TD errors of `lanes` lanes, from the Q-values used for acting; as in `DoubleDQN`, targets lose the share
+    `advantage_learning` of the action gap."""
 
-    def __init__(self, lanes: int, n_step: int, gamma: float) -> None:
-        self._n_step, self.gamma = n_step, gamma
-        self._taken = np.zeros((n_step + 1, lanes))  # Q-value of the action taken, by age; row 0 is the newest
+    def __init__(self, lanes: int, n_step: int, gamma: float, advantage_learning: float) -> None:
+        self._n_step, self.gamma, self._advantage_learning = n_step, gamma, advantage_learning
+        self._taken = np.zeros((n_step + 1, lanes))
+        """Q-value of the action taken plus the share of its gap, by age; row 0 is the newest."""
         self._rewards = np.zeros((n_step + 1, lanes))
         self._length = np.zeros(lanes, np.int64)  # steps of the episode so far, this one included
 
@@ -39,7 +41,8 @@ class TDErrors:
         values = q_values.max(1)
         for rows in (self._taken, self._rewards):
             rows[1:] = rows[:-1].copy()
-        self._taken[0] = q_values[lanes, actions]
+        taken = q_values[lanes, actions]
+        self._taken[0] = taken + self._advantage_learning * (values - taken)
         self._rewards[0] = rewards
         self._length += 1
         ended = terminated | truncated

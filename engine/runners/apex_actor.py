@@ -70,7 +70,7 @@ class ApexActor:
             seed=int(seeds[1]),
             noise=config.action_noise,
         )
-        self._errors = TDErrors(env.lanes, config.n_step, config.gamma)
+        self._errors = TDErrors(env.lanes, config.n_step, config.gamma, config.advantage_learning)
 
     def choose(
         self, env_steps: int, epsilon_scale: float | None, gamma: float | None, level: float

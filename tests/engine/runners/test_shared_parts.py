@@ -50,14 +50,14 @@ def told_by_hand(steps: list[dict[str, Any]], n_step: int) -> dict[int, tuple[in
 
 @settings(max_examples=40, deadline=None)
 @given(lanes=st.integers(1, 3), n_step=st.integers(1, 5), steps=st.integers(1, 60), end_share=st.floats(0, 0.6),
-       seed=st.integers(0, 10**6))  # fmt: skip
+       gap_share=st.sampled_from((0.0, 0.5)), seed=st.integers(0, 10**6))  # fmt: skip
 def test_every_entry_has_the_priority_that_its_actor_told_when_its_window_was_complete(
-    lanes: int, n_step: int, steps: int, end_share: float, seed: int
+    lanes: int, n_step: int, steps: int, end_share: float, gap_share: float, seed: int
 ) -> None:
     random, never = np.random.default_rng(seed), np.zeros((lanes, 1, 1), np.uint8)
     storage = FrameStorage(lanes, 30, (1, 1), stack=3, n_step=n_step, gamma=GAMMA, priorities=True)
     sampler = PrioritizedSampler(storage, alpha=1.0, beta=0.4, beta_annealing=0.0)
-    errors = TDErrors(lanes, n_step, GAMMA)
+    errors = TDErrors(lanes, n_step, GAMMA, gap_share)
     episodes: list[list[list[dict[str, Any]]]] = [[[]] for _ in range(lanes)]
     found: list[dict[tuple[int, int], float]] = []  # of each step: (lane, entry) and priority
     for _ in range(steps):
@@ -77,7 +77,8 @@ def test_every_entry_has_the_priority_that_its_actor_told_when_its_window_was_co
         )
         sampler.on_append()
         for lane in range(lanes):
-            step = {"entry": entries[lane], "taken": q_values[lane, actions[lane]], "value": q_values[lane].max(),
+            value, taken = q_values[lane].max(), q_values[lane, actions[lane]]
+            step = {"entry": entries[lane], "taken": taken + gap_share * (value - taken), "value": value,
                     "reward": rewards[lane], "end": str(ends[lane]), "number": len(found) - 1}  # fmt: skip
             episodes[lane][-1].append(step)
             if ends[lane]:
