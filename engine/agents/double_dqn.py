@@ -68,9 +68,10 @@ def greedy(q: Tensor, masks: NDArray[np.bool_] | None) -> NDArray[np.int64]:
 
 def q_of_actions(network: nn.Module, obs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
     """Q-values [images, batch] of one action int64 [batch] per observation, and the action gaps [batch]: how much less
-    they are than those of the best action.
+    they are than those of the best action, legal or not.
 
-    `AfterstateQNetwork` gives two images, the board and its mirror image, and no gaps (0); other networks give one.
+    `AfterstateQNetwork` gives two images, the board and its mirror image, and a single 0 for the gaps; other networks
+    give one image.
     """
     if isinstance(network, AfterstateQNetwork):
         return network.of_actions(obs, actions), obs.new_zeros(())
@@ -287,7 +288,8 @@ class DoubleDQN:
                 next_value = target_q.gather(1, best).squeeze(1)
                 targets = tensor(batch.returns) + tensor(batch.discounts) * next_value
             q, gaps = q_of_actions(self.online, obs, tensor(batch.actions))
-            targets = targets - self._advantage_learning * gaps
+            if self._advantage_learning:
+                targets = targets - self._advantage_learning * gaps
             losses = tensor(weights) * F.smooth_l1_loss(q, targets.expand_as(q), reduction="none").mean(0)
             loss = losses.sum() / len(weights)
         q = q.detach()

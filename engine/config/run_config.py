@@ -316,8 +316,8 @@ class RunConfig:
     advantage_learning: float = option(
         0.0,
         "learning",
-        "share of the difference to the best action's value by which learned values are lowered, so that actions "
-        "differ more (Bellemare et al. 2016); must be 0 with --game tetris",
+        "share of the gap to the best action's value that the target of an action loses, so that values differ more "
+        "(Bellemare et al. 2016); must be 0 with --game tetris",
         low=0.0,
         high=0.95,
     )

@@ -161,12 +161,14 @@ class CompiledStepper:
                     kernel(*arguments, first, last)
 
         others = [] if self._pool is None else [self._pool.submit(play, kernel) for kernel in self._kernels[1:]]
-        play(self._kernels[0])
-        if others:
-            with stopwatch.wait("emulate"):
-                for other in others:
-                    if not other.cancel():  # on a busy machine it may not even have begun
-                        other.result()
+        try:
+            play(self._kernels[0])
+        finally:  # Ctrl-C must not leave a thread behind that still writes
+            if others:
+                with stopwatch.wait("emulate"):
+                    for other in others:
+                        if not other.cancel():  # on a busy machine it may not even have begun
+                            other.result()
 
 
 @helper
