@@ -155,6 +155,7 @@ def test_options_between_are_flags() -> None:
 def test_a_profile_of_snake_writes_report_and_trace(tmp_path: Path) -> None:
     done = run_program(
         "profile", *SNAKE, "--runner", "parallel", "--num-processes", "2", "--duration", "4", "--trials", "0",
+        "--replay-ratio", "16",  # so that learning takes most of the time on any machine
         "--json", "--report-file", "report.md", "--trace", "trace.json", cwd=tmp_path,
     )  # fmt: skip
     found = json.loads(done.stdout)
