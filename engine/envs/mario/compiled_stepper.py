@@ -41,8 +41,8 @@ _CHUNKS_PER_THREAD = 4
 
 
 class CompiledStepper:
-    """`engine.envs.mario.stepper.Stepper` for the native console. Threads step chunks of lanes, each the
-    next one as soon as it is ready."""
+    """`engine.envs.mario.stepper.Stepper` for the native console. Threads step chunks of lanes, each thread
+    the next one as soon as it is ready."""
 
     def __init__(
         self,
