@@ -42,8 +42,7 @@ def distill(arguments: Sequence[str], game: str, steps: int, minutes: float | No
             match report:
                 case DistillationProgress():
                     done = max(report.env_steps / steps, report.seconds / (60 * minutes) if minutes else 0.0)
-                    what = f"searching a way through {report.searching}" if report.searching else "distilling"
-                    show(done, what if report.searching else f"{what}, agreement {report.agreement:.0%}")
+                    show(done, report.searching or f"distilling, agreement {report.agreement:.0%}")
                 case StudentEvaluation():
                     _print(_as_json("evaluation", report) if as_json else _evaluation(report, game))
                 case Failed(usage=True):

@@ -148,12 +148,15 @@ class Distiller:
         def stopped_or_after(seconds: float) -> Callable[[], bool]:
             return lambda: stopped() or self.seconds >= seconds
 
+        def show_search(text: str) -> None:
+            self._searching = text
+            on_progress(self.progress())
+
         greedy = greedy_act(self.student.average)
         searched = [task for task in self.tasks if isinstance(task, SearchedTask)]
         for number, task in enumerate(searched, 1):
-            self._searching = task.name
-            on_progress(self.progress())
-            if not task.prepare(stopped_or_after(budget.seconds / 2 * number / len(searched))) and not stopped():
+            limit = stopped_or_after(budget.seconds / 2 * number / len(searched))
+            if not task.prepare(limit, show_search) and not stopped():
                 raise UserError(f"{task.name}: no way to the flag was found within half of --minutes")
         self._searching = ""
         best: tuple[float, ...] = ()

@@ -144,9 +144,11 @@ class SearchedTask:
         self._led = lanes
         self._pending: Future[VectorStep]
 
-    def prepare(self, stopped: Callable[[], bool]) -> bool:
+    def prepare(self, stopped: Callable[[], bool], on_progress: Callable[[str], object]) -> bool:
         """Before the first step: search a way to the flag, if none is in the user's cache. Returns whether one was
-        found before the search was stopped. Raises `UserError` if there seems to be none."""
+        found before the search was stopped. `on_progress` is told how far the search is. Raises `UserError` if there
+        seems to be no way."""
+        self._search.on_progress = lambda text: on_progress(f"{self.name}: {text}")
         try:
             way = way_to_flag(self.name, self._training, self._search, rom=self._rom, stopped=stopped)
         except UserError as error:

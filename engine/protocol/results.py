@@ -61,7 +61,7 @@ class DistillationProgress(Message, frozen=True):
     seconds: float
     loss: float
     agreement: float  # share of visited states in which student and teacher prefer the same action
-    searching: str = ""  # the stage in which a way to the flag is being searched
+    searching: str = ""  # for a way to the flag: the stage, and how far the search is
 
 
 class StudentEvaluation(Message, frozen=True):

@@ -7,6 +7,7 @@ hold the games of an expert.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,8 @@ from engine.search.ways import start_of, ways_to_flag
 Ways = Mapping[tuple[int, int], NDArray[np.int64]]
 """Actions [steps] to the flag for each stage, an index of `STAGES`, and each of its starts (`start_of`)."""
 
-
+_REPORT_EVERY_S = 20.0
+"""Between two lines of the log that tell how far a search is."""
 WAY = "way_from"
 """In checkpoints. Those of earlier versions have `way`, with other numbers for starts; they are searched again."""
 
@@ -115,9 +117,19 @@ def search_ways(config: RunConfig, *, stopped: Callable[[], bool], log: Callable
     rom = None if config.rom is None else Path(config.rom)
     search = PlanSearch(task, seed=0, threads=thread_budget(PLANS).lane_threads, rom=rom)
     found: dict[tuple[int, int], NDArray[np.int64]] = {}
+    stage, next_report = "", 0.0
+
+    def report(text: str) -> None:
+        nonlocal next_report
+        if time.monotonic() >= next_report:
+            next_report = time.monotonic() + _REPORT_EVERY_S
+            log(f"{stage}: {text}")
+
+    search.on_progress = report
     try:
         for stage in stages_of(config.stage):
             log(f"searching ways to the flag of {stage} for --guide; this may take some minutes")
+            next_report = time.monotonic() + _REPORT_EVERY_S
             ways = ways_to_flag(stage, task, search, rom=rom, stopped=stopped)
             if stopped():
                 return {}  # not a part of them, which a resumed run would take for all

@@ -65,9 +65,12 @@ class PlanSearch:
         seed: of the plans.
         threads: threads that step the emulator.
         rom: cartridge file; None for the one in gym-super-mario-bros.
+
+    A search takes minutes: `on_progress`, which may be replaced, is told every few seconds how far it is.
     """
 
     def __init__(self, task: MarioTask, *, seed: int, threads: int, rom: Path | None = None) -> None:
+        self.on_progress: Callable[[str], object] = lambda text: None
         task = dataclasses.replace(task, sticky=0.0, stall_steps=STUCK_STEPS, ends_at_loops=True)
         self._task, self._threads, self._rom = task, threads, rom
         self._all_trials: dict[tuple[int, int], Trials] = {}

@@ -46,6 +46,7 @@ def find_way(
     for still_steps, handicap in zip(_STILL_STEPS, (0.0, _WORTH_A_WAIT), strict=True):
         adaptation = WayAdaptation(search, starts, still_steps, stopped)
         for number in range(_WAYS):
+            search.on_progress("looking for a way")
             random = np.random.default_rng((search.seed, STAGES.index(stage), number))
             exploration = Archive(starts[len(starts) // 2], search.trials(PLANS, still_steps), search.plans, random)
             actions = exploration.search(stopped)
@@ -85,7 +86,7 @@ class WayAdaptation:
     def adapted(self, actions: NDArray[np.int64]) -> NDArray[np.int64]:
         """Actions [steps] to the flag, changed so that they lead there from as many of the starts as possible."""
         random = np.random.default_rng((self._search.seed, actions.size))
-        best, most = actions, 0
+        best, most, length = actions, 0, actions.size
         lost = np.zeros(len(self._starts), np.bool_)  # starts for which no change was found
         for _ in range(_CHANGES):
             if self._stopped():
@@ -97,6 +98,7 @@ class WayAdaptation:
             if not failed.any():
                 break
             end = int(tried.lengths[failed].min())
+            self._search.on_progress(f"adapting a way, step {end} of {length}")
             for back in _BACK:
                 if self._stopped():
                     return best

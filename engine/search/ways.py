@@ -60,8 +60,13 @@ def ways_to_flag(
     way = _way(stage, task, search, list(starts.values()), stopped)
     if way is None:
         return {}
-    mended = {start: search.mended(way, state, stopped) for start, state in starts.items()}
-    return {start: actions for start, actions in mended.items() if actions is not None}
+    mended: dict[int, NDArray[np.int64]] = {}
+    for number, (start, state) in enumerate(starts.items()):
+        search.on_progress(f"ways from {len(mended)} of the first {number} of {len(starts)} starts")
+        actions = search.mended(way, state, stopped)
+        if actions is not None:
+            mended[start] = actions
+    return mended
 
 
 def start_of(ram: NDArray[np.uint8]) -> NDArray[np.int64]:

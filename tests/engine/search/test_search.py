@@ -97,9 +97,13 @@ def test_a_search_finds_the_right_turns_of_a_maze(tmp_path: Path, monkeypatch: p
 
 def assert_ways(task: MarioTask, *, at_least: int, monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
-    search = PlanSearch(task, seed=0, threads=2)
+    search, told = PlanSearch(task, seed=0, threads=2), list[str]()
+    search.on_progress = told.append
     ways = ways_to_flag(task.stage, task, search, rom=None, stopped=lambda: False)
     assert len(ways) >= at_least
+    assert told[0] == "looking for a way" and told[-1].endswith(
+        f"of the first {task.starts - 1} of {task.starts} starts"
+    )
     starts = starts_of(task)
     assert len(starts) == task.starts and ways.keys() <= starts.keys()
     for start, way in ways.items():
