@@ -59,7 +59,7 @@ def test_every_runner_learns_small_snake(runner: str, tmp_path: Path) -> None:
 @pytest.mark.long
 def test_parallel_with_one_worker_equals_single(tmp_path: Path) -> None:
     options = (*SNAKE, "--parallel-envs", "8", "--steps", "2400", "--burnin", "300", "--sync-every", "7",
-               "--eval-every", "0", "--seed", "4")  # fmt: skip
+               "--eval-every", "0", "--seed", "4", "--replay-ratio", "4")  # fmt: skip
     folders = {}
     for runner, more in (("single", ()), ("parallel", ("--num-processes", "1"))):
         (tmp_path / runner).mkdir()
