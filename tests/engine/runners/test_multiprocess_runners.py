@@ -141,8 +141,8 @@ def test_commands_mean_the_same_in_every_runner(runner: str, tmp_path: Path) -> 
 @pytest.mark.parametrize("runner", RUNNERS)
 def test_every_runner_trains_mario(runner: str, tmp_path: Path) -> None:
     events = train(tmp_path, "--game", "mario", *RUNNERS[runner], "--steps", "20000", "--burnin", "2000",
-                   "--start-states", "0.5", "--learning-rate", "1e-8", "--learning-rate-schedule", "plateau",
-                   "--eval-every", "1600", "--eval-episodes", "1")  # fmt: skip
+                   "--batch-size", "64", "--start-states", "0.5", "--learning-rate", "1e-8",
+                   "--learning-rate-schedule", "plateau", "--eval-every", "1600", "--eval-episodes", "1")  # fmt: skip
     (change, *_) = [event for event in events if event["event"] == "change"]  # nothing is learned: a plateau
     assert (change["name"], change["before"]) == ("learning_rate", 1e-8)
     rates = [event["learning_rate"] for event in events if event["event"] == "progress"]
