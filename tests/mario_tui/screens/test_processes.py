@@ -51,7 +51,7 @@ async def test_processes_and_the_split_of_time_are_shown(tmp_path: Path) -> None
         assert "Processes" not in shown(dashboard, "processes")  # a run of one process has none to show
         await until(pilot, lambda: "samples/s, ratio" in shown(dashboard, "processes"), "learning")
         lines = shown(dashboard, "processes").splitlines()
-        assert "n Processes" in lines[0]
+        assert "b Processes" in lines[0]
         assert [line.split()[0] for line in lines[1:4]] == ["actor", "0", "1"]
         assert "samples/s" in lines[4] and "learner waits" in lines[5]
         await pilot.press("i")
