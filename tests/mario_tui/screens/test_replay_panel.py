@@ -69,6 +69,11 @@ async def test_uniform_replay_has_no_beta(tmp_path: Path) -> None:
         assert "beta    – (uniform replay)" in lines(panel)
 
 
+def spread(priorities: Distribution) -> bool:
+    """Whether they differ as those of learned transitions do."""
+    return 0 < priorities.low < priorities.median < priorities.high
+
+
 @pytest.mark.long
 async def test_a_run_that_goes_on_shows_what_its_replay_holds(tmp_path: Path) -> None:
     config = make_config(
@@ -81,11 +86,14 @@ async def test_a_run_that_goes_on_shows_what_its_replay_holds(tmp_path: Path) ->
         dashboard: Any = app.screen
         await pilot.press("2", "z")
         await until(pilot, lambda: "ages of draws: median" in text(dashboard, "replay"), "the ages")
+        await until(
+            pilot, lambda: spread(dashboard.shown.progress.replay.priorities), "priorities of learned transitions"
+        )
         assert dashboard.feed.send(Stop())
         await until(pilot, lambda: dashboard.shown.end, "the end")  # the last report has the newest priorities
         replay = dashboard.shown.progress.replay
         assert sum(replay.priorities.shares) == pytest.approx(1) and sum(replay.ages.shares) == pytest.approx(1)
-        assert 0 < replay.priorities.low < replay.priorities.median < replay.priorities.high
+        assert spread(replay.priorities)
         assert replay.ages.high <= dashboard.shown.progress.env_steps
         await until(pilot, lambda: "█" in text(dashboard, "replay").split("|TD error|")[1], "the bars")
     assert host.process.wait(PATIENCE_S) == 0
