@@ -105,8 +105,8 @@ class RunnerProcess:
         """Kill the process if it hangs."""
         grace, looked_at = GraceTime(self._beat_s), time.monotonic()
         while process.is_alive():
-            spared = grace.granted(time.monotonic() - looked_at)
-            looked_at = time.monotonic()
+            before, looked_at = looked_at, time.monotonic()  # without a gap, in which a stall would not be seen
+            spared = grace.granted(looked_at - before)
             if looked_at > self._deadline and not spared:
                 self._hung = True
                 process.kill()

@@ -243,6 +243,6 @@ class SharedState:
         self.counts[member, 2] = count + 1  # written last, so a reader that sees it finds the episode
 
 
-def overdue(due: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Which members [n] have started and missed their heartbeat."""
-    return (due > 0) & (due < time.monotonic())
+def overdue(due: NDArray[np.float64], now: float) -> NDArray[np.bool_]:
+    """Which members [n] have started and missed their heartbeat at `now`."""
+    return (due > 0) & (due < now)

@@ -115,18 +115,18 @@ class WorkerPool:
                 self._slots.append(_Slot(index, *self._start(index, 0)))
         finally:
             self._started.set()
-        patience = GraceTime(HEARTBEAT_S)
+        patience, looked_at = GraceTime(HEARTBEAT_S), time.monotonic()
         while not self._closing.is_set():
             sentinels: dict[Any, _Slot] = {slot.process.sentinel: slot for slot in self._slots}
             queues: dict[Any, _Slot] = {slot.reports: slot for slot in self._slots if not slot.reports.closed}
-            looked_at = time.monotonic()
             for ready in wait([*sentinels, *queues], timeout=_POLL_S):
                 if ready in queues:
                     self._read(queues[ready])
             if self._closing.is_set():
                 break
-            spared = patience.granted(time.monotonic() - looked_at)
-            hung = overdue(self._shared_state.due) & (not spared)
+            before, looked_at = looked_at, time.monotonic()  # without a gap, in which a stall would not be seen
+            spared = patience.granted(looked_at - before)
+            hung = overdue(self._shared_state.due, looked_at) & (not spared)
             for slot in self._slots:
                 if not slot.process.is_alive():
                     while not slot.reports.closed and slot.reports.poll():  # reports sent before its end
@@ -134,7 +134,7 @@ class WorkerPool:
                     self._lost(slot, slot.reason or how_it_ended(slot.process.exitcode))
                 elif hung[slot.index]:
                     self._lost(slot, "it hung")
-                elif self._starts_too_long(slot) and not spared:
+                elif self._starts_too_long(slot, looked_at) and not spared:
                     self._lost(slot, f"it did not start within {self._start_s:g} s")
         # Joined in this thread, because its exit would kill them; and for less time than the host's own limit.
         deadline = time.monotonic() + self._leave_s
@@ -144,9 +144,9 @@ class WorkerPool:
             slot.process.join()
             slot.reports.close()
 
-    def _starts_too_long(self, slot: _Slot) -> bool:
+    def _starts_too_long(self, slot: _Slot, now: float) -> bool:
         starting = self._shared_state.due[slot.index] == 0
-        return bool(starting and time.monotonic() - slot.started_at > self._start_s)
+        return bool(starting and now - slot.started_at > self._start_s)
 
     def _start(self, index: int, restarts: int) -> tuple[SpawnProcess, ReportQueue]:
         self._shared_state.due[index] = 0
