@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import TextIO
 
 from engine.errors import UserError
 from engine.runtime.text import printable, printable_stream
@@ -46,7 +47,17 @@ def main() -> None:
             raise
         print(printable(f"mario-tui: error: {error.filename}: {error.strerror}"), file=sys.stderr)
         status = 2
+    for stream in (sys.stdout, sys.stderr):
+        _discard_unwritable(stream)
     sys.exit(status)
+
+
+def _discard_unwritable(stream: TextIO) -> None:
+    """Discard what a terminal that hung up did not take. Python would try again and exit with status 120."""
+    try:
+        stream.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def run(arguments: list[str]) -> int:

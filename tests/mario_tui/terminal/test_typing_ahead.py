@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import resource
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from engine.runs.registry import delete_run
 from engine.runs.run import Run
-from tests.support.program import PROGRAM, FinishedRun, Terminal, run_program, the_run, wait_until
+from tests.support.program import PATIENCE_S, PROGRAM, FinishedRun, Terminal, run_program, the_run, wait_until
 
 
 def test_keys_typed_ahead_start_the_default_run(tmp_path: Path) -> None:
@@ -47,6 +48,29 @@ def test_a_terminal_that_hangs_up_leaves_nothing_running(keys: str, tmp_path: Pa
     terminal.wait_for("apex-classic" if keys else "No runs yet")
     terminal.hang_up()
     assert terminal.wait() == 0
+
+
+def test_what_a_terminal_that_hung_up_did_not_take_changes_no_exit_status(tmp_path: Path) -> None:
+    """The last bytes of a screen may be in Python's buffer when the terminal goes."""
+    ours, theirs = os.openpty()
+    code = (
+        "import sys; from mario_tui.cli import main; sys.stderr.buffer.write(b'.'); print('ready', flush=True); "
+        "sys.stdin.read(); main()"
+    )
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, "runs"],
+        cwd=tmp_path,
+        env=buffered,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    assert process.stdout is not None and process.stdout.readline() == b"ready\n"
+    os.close(ours)
+    process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0
 
 
 @pytest.mark.parametrize("arguments", [(), ("--game", "mario"), ("attach", "{run}"), ("--read-only",)])
