@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TextIO
 
 from engine.errors import UserError
 from engine.runtime.text import printable, printable_stream
 from mario_tui.commands import attach, completion, distill, evaluate, export, home, play, profile, runs, serve, train
+from mario_tui.terminal.output import discard_unwritable
 
 COMMANDS = {
     "attach": attach.run,
@@ -40,24 +40,14 @@ def main() -> None:
     except KeyboardInterrupt:
         status = 130
     except BrokenPipeError:  # the reader closed the pipe, as in `mario-tui runs | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = 1
     except OSError as error:
         if error.filename is None:
             raise
         print(printable(f"mario-tui: error: {error.filename}: {error.strerror}"), file=sys.stderr)
         status = 2
-    for stream in (sys.stdout, sys.stderr):
-        _discard_unwritable(stream)
+    discard_unwritable(sys.stdout, sys.stderr)
     sys.exit(status)
-
-
-def _discard_unwritable(stream: TextIO) -> None:
-    """Discard what a terminal that hung up did not take. Python would try again and exit with status 120."""
-    try:
-        stream.flush()
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def run(arguments: list[str]) -> int:

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 import signal
 import sys
 import threading
 import time
 from collections.abc import Callable
 from types import FrameType
-from typing import Any, Protocol, TextIO
+from typing import Any, Protocol
 
 import msgspec
 from rich.progress import (
@@ -52,6 +51,7 @@ from engine.runs.run import Run
 from engine.runtime.text import json_line, printable
 from mario_tui.data.format import counted, duration, judged, number, reached
 from mario_tui.launch import Plan, busy_warning
+from mario_tui.terminal.output import discard_output
 from mario_tui.terminal.safe_console import SafeConsole
 
 _PLAIN_EVERY_S = 10.0
@@ -88,10 +88,10 @@ def train_headless(plan: Plan, log_format: str) -> int:
                 try:
                     display.show(event)
                 except BrokenPipeError:  # the reader closed the pipe: `| head`, or `| tee` on Ctrl-C
-                    _discard_output(sys.stdout)
+                    discard_output(sys.stdout)
                     stopper.stop("its output pipe was closed")
                 except OSError:  # the terminal was closed; the run continues
-                    _discard_output(sys.stdout, sys.stderr)
+                    discard_output(sys.stdout, sys.stderr)
     except HostGone:
         pass
     except UserError as error:  # the host did not start
@@ -104,11 +104,6 @@ def train_headless(plan: Plan, log_format: str) -> int:
         host.process.stdin and host.process.stdin.close()
         host.process.wait()
     return exit_status(host.run, end)
-
-
-def _discard_output(*streams: TextIO) -> None:
-    for stream in streams:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def exit_status(run: Run, end: Finished | Failed | None) -> int:

@@ -103,11 +103,10 @@ class RunnerProcess:
 
     def _watch(self, process: SpawnProcess) -> None:
         """Kill the process if it hangs."""
-        grace, looked_at = GraceTime(self._beat_s), time.monotonic()
+        grace = GraceTime(self._beat_s)
         while process.is_alive():
-            before, looked_at = looked_at, time.monotonic()  # without a gap, in which a stall would not be seen
-            spared = grace.granted(looked_at - before)
-            if looked_at > self._deadline and not spared:
+            now, spared = grace.look()
+            if now > self._deadline and not spared:
                 self._hung = True
                 process.kill()
             time.sleep(_POLL_S)

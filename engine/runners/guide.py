@@ -117,7 +117,7 @@ def search_ways(config: RunConfig, *, stopped: Callable[[], bool], log: Callable
     rom = None if config.rom is None else Path(config.rom)
     search = PlanSearch(task, seed=0, threads=thread_budget(PLANS).lane_threads, rom=rom)
     found: dict[tuple[int, int], NDArray[np.int64]] = {}
-    stage, next_report = "", 0.0
+    next_report = time.monotonic() + _REPORT_EVERY_S
 
     def report(text: str) -> None:
         nonlocal next_report
@@ -129,7 +129,6 @@ def search_ways(config: RunConfig, *, stopped: Callable[[], bool], log: Callable
     try:
         for stage in stages_of(config.stage):
             log(f"searching ways to the flag of {stage} for --guide; this may take some minutes")
-            next_report = time.monotonic() + _REPORT_EVERY_S
             ways = ways_to_flag(stage, task, search, rom=rom, stopped=stopped)
             if stopped():
                 return {}  # not a part of them, which a resumed run would take for all

@@ -21,6 +21,13 @@ class GraceTime:
 
     def __init__(self, limit_s: float) -> None:
         self._limit_s, self._until = limit_s, -math.inf
+        self._looked_at = time.monotonic()
+
+    def look(self) -> tuple[float, bool]:
+        """For a watcher that looks again and again: the time to compare deadlines with, and whether the watched still
+        have time. Whenever the watcher is stalled, either this time is before the stall or the next look sees it."""
+        before, self._looked_at = self._looked_at, time.monotonic()
+        return self._looked_at, self.granted(self._looked_at - before)
 
     def granted(self, stalled_s: float) -> bool:
         """Whether the watched still have time, given that the watcher was stalled for `stalled_s` seconds."""

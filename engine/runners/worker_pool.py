@@ -115,7 +115,7 @@ class WorkerPool:
                 self._slots.append(_Slot(index, *self._start(index, 0)))
         finally:
             self._started.set()
-        patience, looked_at = GraceTime(HEARTBEAT_S), time.monotonic()
+        patience = GraceTime(HEARTBEAT_S)
         while not self._closing.is_set():
             sentinels: dict[Any, _Slot] = {slot.process.sentinel: slot for slot in self._slots}
             queues: dict[Any, _Slot] = {slot.reports: slot for slot in self._slots if not slot.reports.closed}
@@ -124,9 +124,8 @@ class WorkerPool:
                     self._read(queues[ready])
             if self._closing.is_set():
                 break
-            before, looked_at = looked_at, time.monotonic()  # without a gap, in which a stall would not be seen
-            spared = patience.granted(looked_at - before)
-            hung = overdue(self._shared_state.due, looked_at) & (not spared)
+            now, spared = patience.look()
+            hung = overdue(self._shared_state.due, now) & (not spared)
             for slot in self._slots:
                 if not slot.process.is_alive():
                     while not slot.reports.closed and slot.reports.poll():  # reports sent before its end
@@ -134,7 +133,7 @@ class WorkerPool:
                     self._lost(slot, slot.reason or how_it_ended(slot.process.exitcode))
                 elif hung[slot.index]:
                     self._lost(slot, "it hung")
-                elif self._starts_too_long(slot, looked_at) and not spared:
+                elif self._starts_too_long(slot, now) and not spared:
                     self._lost(slot, f"it did not start within {self._start_s:g} s")
         # Joined in this thread, because its exit would kill them; and for less time than the host's own limit.
         deadline = time.monotonic() + self._leave_s
