@@ -5,6 +5,7 @@ An error before a run starts has exit status 2. The commands are the modules of 
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 
@@ -24,6 +25,8 @@ COMMANDS = {
     "serve": serve.run,
     "completion": completion.run,
 }
+_FULL = errno.ENOSPC, errno.EDQUOT, errno.EFBIG
+"""Errors of a write to standard output, which name no file, when its disk, quota or file size is exhausted."""
 
 
 def main() -> None:
@@ -42,9 +45,10 @@ def main() -> None:
     except BrokenPipeError:  # the reader closed the pipe, as in `mario-tui runs | head`
         status = 1
     except OSError as error:
-        if error.filename is None:
+        if error.filename is None and error.errno not in _FULL:
             raise
-        print(printable(f"mario-tui: error: {error.filename}: {error.strerror}"), file=sys.stderr)
+        where = error.filename or "can't write the output"
+        print(printable(f"mario-tui: error: {where}: {error.strerror}"), file=sys.stderr)
         status = 2
     discard_unwritable(sys.stdout, sys.stderr)
     sys.exit(status)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,7 @@ from mario_tui.cli import COMMANDS, run
 from mario_tui.commands.train import training_parser
 from mario_tui.widgets.runs_table import RunsTable
 from tests.support.app import until
+from tests.support.program import PATIENCE_S, PROGRAM
 
 
 def refused(*arguments: str) -> str:
@@ -193,3 +196,14 @@ def test_the_help_lists_every_command() -> None:
         line.split()[1] for line in training_parser().format_help().splitlines() if line.startswith("  mario-tui")
     ]
     assert [name for name in listed if name.isalpha()] == list(COMMANDS)
+
+
+def test_output_that_does_not_fit_on_the_disk_is_one_line(tmp_path: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [*PROGRAM, "completion", "bash"], cwd=tmp_path, env=environment, stdout=full, stderr=subprocess.PIPE,
+            text=True, timeout=PATIENCE_S,
+        )  # fmt: skip
+    assert done.stderr == "mario-tui: error: can't write the output: No space left on device\n"
+    assert done.returncode == 2
