@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
@@ -42,11 +43,12 @@ def random_batch(size: int, stack: int, frame_shape: tuple[int, ...], actions: i
 def faster_precision(build: Build, batch: Batch) -> Precision:
     """bfloat16 if CPU updates are faster with it than in float32.
 
-    If the two are close, the CPU's feature flags decide, so that runs with the same seed on the same machine make the
-    same choice however busy it is.
+    If the two are close, the CPU's feature flags decide. They are timed in turns. So runs with the same seed on the
+    same machine make the same choice, even if other programs are busy part of the time.
     """
-    single, half = (samples_per_s(build(precision), batch) for precision in _PRECISIONS)
-    return "bfloat16" if half > single * (0.8 if has_native_bf16() else 1.5) else "float32"
+    in_turns = zip(*(_update_times(build(precision), batch) for precision in _PRECISIONS), strict=True)
+    single, half = (min(seconds) for seconds in zip(*itertools.islice(in_turns, 2 * _UPDATES), strict=True))
+    return "bfloat16" if half < single / (0.8 if has_native_bf16() else 1.5) else "float32"
 
 
 def tune_batch_size(agent: DoubleDQN, make_batch: Callable[[int], Batch], limit: int) -> int:
@@ -75,22 +77,26 @@ def tune_batch_size(agent: DoubleDQN, make_batch: Callable[[int], Batch], limit:
 
 def samples_per_s(agent: DoubleDQN, batch: Batch) -> float:
     """Samples learned per second, by the fastest of a few updates. The agent's weights change."""
+    return len(batch.actions) / min(itertools.islice(_update_times(agent, batch), _UPDATES))
+
+
+def _update_times(agent: DoubleDQN, batch: Batch) -> Iterator[float]:
+    """Seconds that one update after another takes. The first ones, in which libraries choose kernels, are left out."""
     size = len(batch.actions)
     if agent.device.type == "cpu":
         update: Callable[[], None] = partial(_update, agent, batch, np.ones(size, np.float32))
-        warm_up = 1  # libraries choose kernels
+        warm_up = 1
     else:
         arrays = {name: array for name, array in vars(batch).items() if array is not None}
         there = TensorBatch(**{name: torch.as_tensor(array, device=agent.device) for name, array in arrays.items()})
         update = GraphedCall(partial(_update, agent, there, torch.ones(size, device=agent.device)), agent.device)
         warm_up = WARM_UP + 1
-    seconds = []
-    for _ in range(warm_up + _UPDATES):
+    for number in itertools.count():
         begin = time.perf_counter()
         update()
         synchronise(agent.device)
-        seconds.append(time.perf_counter() - begin)
-    return size / min(seconds[warm_up:])
+        if number >= warm_up:
+            yield time.perf_counter() - begin
 
 
 def _update(agent: DoubleDQN, batch: Batch | TensorBatch, weights: Array) -> None:

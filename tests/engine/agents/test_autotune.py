@@ -69,9 +69,10 @@ def test_tuned_batch_size_fits_the_replay_even_if_it_is_smaller_on_resume() -> N
 
 def test_the_faster_precision_is_chosen(clock: Clock) -> None:
     slow: set[str] = set()
+    busy_after = 1000.0
 
     def took(seconds: float) -> None:
-        clock.now += seconds
+        clock.now += seconds * (10 if clock.now > busy_after else 1)
 
     def build(precision: Precision) -> DoubleDQN:
         networks = [DuelingQNetwork(4, (50, 60), 3) for _ in range(2)]
@@ -84,3 +85,5 @@ def test_the_faster_precision_is_chosen(clock: Clock) -> None:
     for slower, faster in (("float32", "bfloat16"), ("bfloat16", "float32")):
         slow = {slower}
         assert faster_precision(build, random_batch(8, 4, (50, 60), 3)) == faster
+    slow, busy_after = {"float32"}, clock.now + 3  # another program becomes busy after three or four updates
+    assert faster_precision(build, random_batch(8, 4, (50, 60), 3)) == "bfloat16"
