@@ -180,43 +180,45 @@ class _Stopper:
                 return  # the main loop handles it
 
 
+JSON_EVENTS: dict[type[msgspec.Struct], tuple[str, tuple[str, ...]]] = {
+    Progress: ("progress", ("replay",)),
+    Episode: ("episode", ()),
+    Evaluation: ("evaluation", ()),
+    Phase: ("phase", ()),
+    Changed: ("change", ()),
+    Saved: ("checkpoint", ()),
+    Log: ("warning", ()),
+    Summary: ("summary", ()),
+    Failed: ("failed", ("traceback", "usage", "final")),
+}
+"""The events of `--log-format json`, and the fields that they leave out."""
+
+
 class _JSONLines:
-    """One JSON object per line; the last one is the summary."""
+    """One JSON object per line; the last one tells how the run ended."""
 
     def __init__(self, run: Run) -> None:
         self._next = 0.0
 
     def show(self, event: Event) -> None:
-        match event:
-            case Progress() if time.monotonic() >= self._next:
+        content = event.summary if isinstance(event, Finished) else event
+        match content:
+            case Progress() if time.monotonic() < self._next:
+                return
+            case Progress():
                 self._next = time.monotonic() + _JSON_EVERY_S
-                self._print("progress", event, leave_out="replay")
-            case Episode():
-                self._print("episode", event)
-            case Evaluation():
-                self._print("evaluation", event)
-            case Phase():
-                self._print("phase", event)
-            case Changed():
-                self._print("change", event)
-            case Saved():
-                self._print("checkpoint", event)
-            case Log(level="warning" | "error"):
-                self._print("warning", event)
-            case Finished():
-                self._print("summary", event.summary)
-            case Log():
-                print(printable(event.text), file=sys.stderr)
+            case Log(level="info"):
+                print(printable(content.text), file=sys.stderr)
+                return
             case _:
                 pass
+        if type(content) in JSON_EVENTS:
+            kind, left_out = JSON_EVENTS[type(content)]
+            fields = {name: value for name, value in msgspec.structs.asdict(content).items() if name not in left_out}
+            fields = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in fields.items()}
+            print(json_line({"event": kind, **fields}), flush=True)
 
     def close(self) -> None: ...
-
-    def _print(self, kind: str, content: msgspec.Struct, leave_out: str = "") -> None:
-        fields = msgspec.structs.asdict(content)
-        fields.pop(leave_out, None)
-        fields = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in fields.items()}
-        print(json_line({"event": kind, **fields}), flush=True)
 
 
 class _Plain:

@@ -12,6 +12,7 @@ import pytest
 from engine.config.fields import flag
 from engine.config.reading import ALIASES
 from engine.config.run_config import RunConfig
+from mario_tui.headless import JSON_EVENTS
 from tests.support.key_tables import with_key_tables
 
 ROOT = Path(__file__).parent.parent
@@ -132,3 +133,11 @@ def test_every_page_is_in_the_navigation_and_in_both_tables() -> None:
 def test_key_tables_agree_with_the_bindings() -> None:
     page = (DOCS / "dashboard.md").read_text("utf-8")
     assert with_key_tables(page) == page, "run python -m tests.support.key_tables"
+
+
+def test_the_json_lines_have_the_fields_that_the_page_lists() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| [^|]+ \| (`.*`) \|$", (DOCS / "headless.md").read_text("utf-8"), re.MULTILINE)
+    assert {event: SPAN.findall(fields) for event, fields in rows} == {
+        event: [field for field in content.__struct_fields__ if field not in left_out]
+        for content, (event, left_out) in JSON_EVENTS.items()
+    }

@@ -171,8 +171,10 @@ def test_a_killed_runner_is_a_failure_with_reason_and_log(tmp_path: Path) -> Non
     with headless("--steps", "100000000", "--restarts", "0", cwd=tmp_path) as process:
         read_event(process, "progress", state="running")
         runner_of(the_run(tmp_path)).kill()
-        _, err = process.communicate(timeout=PATIENCE_S)
+        out, err = process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 1
+    last = json_lines(out)[-1]
+    assert (last["event"], last["reason"]) == ("failed", "the runner process crashed (killed by SIGKILL)")
     assert re.search(r"failed: the runner process crashed \(killed by SIGKILL\); log: .*run\.log", err)
     assert the_run(tmp_path).record().state == "failed"
     nobody_is_left(tmp_path)
