@@ -63,6 +63,7 @@ TETRIS = (
     "--gamma", "0.97", "--n-step", "3", "--replay-ratio", "4", "--batch-size", "256", "--learning-rate", "5e-4",
     "--sync-every", "250", "--tau", "1", "--double-q", "--prioritized-replay", "--epsilon", "0.4",
     "--epsilon-steps", "100000", "--burnin", "5000", "--eval-every", "20000", "--eval-episodes", "100",
+    "--learning-rate-schedule", "constant", "--buffer-size", "400000", "--policy-tau", "0",
 )  # fmt: skip
 EXPERIMENTS = {
     "prioritized-mario": Experiment(

@@ -8,20 +8,13 @@ from typing import Any
 from engine.config.run_config import RunConfig, belongs
 
 _BOARD_DEFAULTS: dict[str, Any] = {
-    "parallel_envs": 64,
-    "gamma": 0.97,
     "n_step": 3,
-    "replay_ratio": 4.0,  # with `sync_every`: twice the fruits of 8 and 1,000 after 200,000 steps
-    "buffer_size": 400_000,
-    "sync_every": 250,
-    "tau": 1.0,
-    "policy_tau": 0.0,
-    "double_q": True,
-    "epsilon": 0.4,
-    "epsilon_steps": 100_000,
-    "burnin": 5_000,
-    "eval_every": 100_000,
-    "eval_episodes": 100,
+    "replay_ratio": 1.0,
+    "batch_size": 64,
+    "learning_rate_schedule": "decay",
+    "tau": 0.005,
+    "prioritized_replay": False,
+    "eval_every": 400_000,
 }
 _GAME_DEFAULTS: dict[str, dict[str, Any]] = {
     "mario": {
@@ -35,20 +28,16 @@ _GAME_DEFAULTS: dict[str, dict[str, Any]] = {
         "death_penalty": 3.0,  # otherwise a fruit now is worth the risk of all later ones
         "step_penalty": 0.01,  # otherwise long snakes go in circles
         **_BOARD_DEFAULTS,
+        "parallel_envs": 64,
+        "buffer_size": 400_000,
         "gamma": 0.98,
         "final_gamma": 0.99,  # before, the agent would rather eat fast than fill the board
-        "replay_ratio": 1.0,
-        "batch_size": 64,
         "learning_rate": 5e-4,
-        "learning_rate_schedule": "decay",
-        "sync_every": 1,
-        "tau": 0.005,
         "policy_tau": 0.0007,
-        "prioritized_replay": False,
+        "double_q": True,
         "epsilon": 0.1,  # a long snake does not survive many wrong moves
         "epsilon_steps": 20_000,
         "burnin": 3_000,
-        "eval_every": 400_000,
         "eval_episodes": 50,
     },
     "tetris": {
@@ -57,21 +46,12 @@ _GAME_DEFAULTS: dict[str, dict[str, Any]] = {
         "max_pieces": 10_000,  # four thousand lines
         "afterstates": True,
         **_BOARD_DEFAULTS,
-        "parallel_envs": 32,
-        "buffer_size": 100_000,
-        "replay_ratio": 1.0,
-        "batch_size": 64,
+        "gamma": 0.97,
         "learning_rate": 1e-3,
-        "learning_rate_schedule": "decay",
-        "sync_every": 1,
-        "tau": 0.005,
         "policy_tau": 0.0005,
-        "double_q": False,
-        "prioritized_replay": False,
         "epsilon": 0.005,  # a wrong placement costs several lines
         "epsilon_steps": 5_000,
         "burnin": 2_000,
-        "eval_every": 400_000,
         "eval_episodes": 30,
     },
 }
