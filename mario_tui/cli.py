@@ -5,14 +5,14 @@ An error before a run starts has exit status 2. The commands are the modules of 
 
 from __future__ import annotations
 
-import errno
+import io
 import os
 import sys
 
 from engine.errors import UserError
 from engine.runtime.text import printable, printable_stream
 from mario_tui.commands import attach, completion, distill, evaluate, export, home, play, profile, runs, serve, train
-from mario_tui.terminal.output import discard_unwritable
+from mario_tui.terminal.output import NO_SPACE, discard_unwritable
 
 COMMANDS = {
     "attach": attach.run,
@@ -25,12 +25,13 @@ COMMANDS = {
     "serve": serve.run,
     "completion": completion.run,
 }
-_FULL = errno.ENOSPC, errno.EDQUOT, errno.EFBIG
-"""Errors of a write to standard output, which name no file, when its disk, quota or file size is exhausted."""
 
 
 def main() -> None:
     """Console entry point."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # not every terminal's encoding has every character
     sys.stdout, sys.stderr = printable_stream(sys.stdout), printable_stream(sys.stderr)
     # Newer Pythons colour help and tracebacks; `printable_stream` would show those codes as text.
     os.environ["PYTHON_COLORS"] = "0"
@@ -45,9 +46,9 @@ def main() -> None:
     except BrokenPipeError:  # the reader closed the pipe, as in `mario-tui runs | head`
         status = 1
     except OSError as error:
-        if error.filename is None and error.errno not in _FULL:
+        if error.filename is None and error.errno not in NO_SPACE:
             raise
-        where = error.filename or "can't write the output"
+        where = error.filename or "can't write the output"  # only a file has a name
         print(printable(f"mario-tui: error: {where}: {error.strerror}"), file=sys.stderr)
         status = 2
     discard_unwritable(sys.stdout, sys.stderr)

@@ -51,7 +51,7 @@ from engine.runs.run import Run
 from engine.runtime.text import json_line, printable
 from mario_tui.data.format import counted, duration, judged, number, reached
 from mario_tui.launch import Plan, busy_warning
-from mario_tui.terminal.output import discard_output
+from mario_tui.terminal.output import NO_SPACE, discard_output, discard_unwritable
 from mario_tui.terminal.safe_console import SafeConsole
 
 _PLAIN_EVERY_S = 10.0
@@ -78,6 +78,7 @@ def train_headless(plan: Plan, log_format: str) -> int:
     displays: dict[str, Callable[[Run], Display]] = {"rich": _Rich, "plain": _Plain, "json": _JSONLines}
     display = displays[log_format](host.run)
     end: Finished | Failed | None = None
+    lost = False
     try:
         with host.connect() as client:
             stopper.set_client(client)
@@ -90,8 +91,12 @@ def train_headless(plan: Plan, log_format: str) -> int:
                 except BrokenPipeError:  # the reader closed the pipe: `| head`, or `| tee` on Ctrl-C
                     discard_output(sys.stdout)
                     stopper.stop("its output pipe was closed")
-                except OSError:  # the terminal was closed; the run continues
-                    discard_output(sys.stdout, sys.stderr)
+                except OSError as error:  # the run continues
+                    if error.errno not in NO_SPACE:  # the terminal was closed
+                        discard_output(sys.stdout, sys.stderr)
+                    elif not lost:
+                        lost = True
+                        _say(f"mario-tui: warning: output is lost: {error.strerror}")
     except HostGone:
         pass
     except UserError as error:  # the host did not start
@@ -101,9 +106,16 @@ def train_headless(plan: Plan, log_format: str) -> int:
     finally:
         with contextlib.suppress(OSError):
             display.close()
+        discard_unwritable(sys.stdout)
         host.process.stdin and host.process.stdin.close()
         host.process.wait()
     return exit_status(host.run, end)
+
+
+def _say(text: str) -> None:
+    """Print a line on stderr, if that is possible."""
+    with contextlib.suppress(OSError):
+        print(printable(text), file=sys.stderr)
 
 
 def exit_status(run: Run, end: Finished | Failed | None) -> int:
@@ -208,7 +220,7 @@ class _JSONLines:
             case Progress():
                 self._next = time.monotonic() + _JSON_EVERY_S
             case Log(level="info"):
-                print(printable(content.text), file=sys.stderr)
+                _say(content.text)
                 return
             case _:
                 pass

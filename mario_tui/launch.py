@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import contextlib
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -13,15 +13,15 @@ from engine.config.defaults import carried_over
 from engine.config.presets import preset
 from engine.config.reading import load_toml, make_config
 from engine.config.run_config import ConfigError, RunConfig
-from engine.config.run_name import ACCEPTED, is_run_name
 from engine.config.torchrun import TorchrunRank, torchrun_rank
 from engine.errors import UserError
 from engine.host.client import HostProcess
 from engine.host.preflight import check_start
 from engine.runs.checkpoints import committed, find_source, read_manifest
 from engine.runs.initial_policy import with_located_policy
-from engine.runs.registry import create_run, list_runs
+from engine.runs.registry import create_run, delete_run, list_records, name_error
 from engine.runs.run import CONFIG_FILE, Run, read_config
+from engine.runtime.threads import available_cores
 
 _MOST_NAMED = 3
 _END_S = 60.0
@@ -50,7 +50,12 @@ class Plan:
         try:
             config = None if self.run is None else self.config
             return HostProcess(run, self.checkpoint, config=config, foreground=foreground)
-        except OSError as error:
+        except (OSError, UserError) as error:
+            if self.run is None:
+                with contextlib.suppress(UserError):
+                    delete_run(run)
+            if isinstance(error, UserError):
+                raise
             raise UserError(f"--run-dir: {run.path}: can't be written ({error.strerror or error})") from None
 
 
@@ -58,13 +63,13 @@ def busy_warning(run: Run) -> str:
     """A line that names the other runs that are training on this machine; empty if there are none."""
     others = [
         other.name
-        for other in list_runs()
-        if other.path != run.path and other.record().state in ("starting", "running") and other.is_alive()
+        for other, record in list_records()
+        if other.path != run.path and record.state in ("starting", "running") and other.is_alive()
     ]
     if not others:
         return ""
     names = ", ".join(others[:_MOST_NAMED]) + (f" and {len(others) - _MOST_NAMED} more" * (len(others) > _MOST_NAMED))
-    cores = len(os.sched_getaffinity(0))
+    cores = available_cores()
     shared = f"{cores} core{'' if cores == 1 else 's'}"
     return f"{names} {'is' if len(others) == 1 else 'are'} training on this machine as well; the runs share {shared}"
 
@@ -80,13 +85,15 @@ def make_plan(
 
     Raises `UserError` that names the field or file and what it must be.
     """
-    given = _with_paths(given, Path.cwd())
-    from_file = {} if config_file is None else _with_paths(load_toml(config_file), config_file.parent)
+    from_file: Mapping[str, Any] = {} if config_file is None else load_toml(config_file)
     only_in_file = from_file.keys() - given.keys()
-    if preset_name is not None:
-        from_file = {**preset(preset_name), **from_file}
-    asked = {**from_file, **given}
     try:
+        given = _with_paths(given, Path.cwd())
+        if config_file is not None:
+            from_file = _with_paths(from_file, config_file.parent)
+        if preset_name is not None:
+            from_file = {**preset(preset_name), **from_file}
+        asked = {**from_file, **given}
         rank = torchrun_rank()
         if rank is not None:
             if name is not None:
@@ -97,6 +104,8 @@ def make_plan(
         if error.field in only_in_file:
             raise UserError(f"{config_file}: {error.field} {error.reason}") from None
         raise
+    except OSError as error:  # a name that is too long, or a folder that may not be read
+        raise UserError(f"{error.filename}: {error.strerror}") from None
 
 
 def _named(plan: Plan, name: str | None) -> Plan:
@@ -105,8 +114,8 @@ def _named(plan: Plan, name: str | None) -> Plan:
         return plan
     if plan.run is not None:
         raise UserError(f"--name: can't rename {plan.run.name}, which is resumed in its own folder")
-    if not is_run_name(name):
-        raise UserError(f"--name: must be {ACCEPTED}, got {name!r}")
+    if reason := name_error(name, plan.config.run_dir):
+        raise UserError(f"--name: {reason}")
     return replace(plan, name=name)
 
 
@@ -148,7 +157,10 @@ def _plan(asked: Mapping[str, Any], resume: str | None) -> Plan:
     if source.run is not None and source.run.is_alive():
         raise UserError(f"--resume: {source.run.name} is running; use: mario-tui attach {source.run.name}")
     before = read_config(source.path / CONFIG_FILE)
-    kept = before.options()
+    kept = before
+    if source.run is not None:
+        with contextlib.suppress(UserError):  # damaged
+            kept = source.run.config()  # options that were given since the checkpoint
     for name in ("game", "board", "actions", "observation", "network"):
         trained = getattr(before, name)
         if trained is not None and asked.get(name, trained) != trained:
@@ -157,10 +169,10 @@ def _plan(asked: Mapping[str, Any], resume: str | None) -> Plan:
             )
     if asked.get("initial_policy", before.initial_policy) != before.initial_policy:
         raise ConfigError("initial_policy", "can't be given to resume: the checkpoint has its own weights")
-    runner = asked.get("runner", before.runner)
-    if runner == "apex" and before.ray not in ("none", "local") and "ray" not in asked:  # the folder may be foreign
-        raise ConfigError("ray", f"must be given again to resume; the run used {before.ray}; none: on this machine")
-    config = make_config({**carried_over(kept, before.game, runner), **asked})
+    runner = asked.get("runner", kept.runner)
+    if runner == "apex" and kept.ray not in ("none", "local") and "ray" not in asked:  # the folder may be foreign
+        raise ConfigError("ray", f"must be given again to resume; the run used {kept.ray}; none: on this machine")
+    config = make_config({**carried_over(kept.options(), before.game, runner), **asked})
     if config.steps <= source.manifest.env_steps:
         raise ConfigError(
             "steps",
@@ -181,6 +193,9 @@ def _with_paths(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         for name in ("rom", "run_dir", "initial_policy")
         if isinstance(values.get(name), str) and values[name]
     }
+    for name, path in paths.items():
+        if any(character == "\0" or "\ud800" <= character <= "\udfff" for character in path):
+            raise ConfigError(name, f"must be valid UTF-8 without NUL characters, got {values[name]!r}")
     for name in ("rom", "initial_policy"):
         if name in paths and (name == "rom" or (folder / paths[name]).exists()):  # a policy may be a run's name
             paths[name] = str((folder / paths[name]).resolve())

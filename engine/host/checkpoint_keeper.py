@@ -57,7 +57,7 @@ class CheckpointKeeper:
         for tries_left in range(_ATTEMPTS - 1, -1, -1):
             try:
                 await asyncio.to_thread(checkpoints.commit, Path(written.partial), final)
-                await asyncio.to_thread(checkpoints.rotate, self._run, self._keep)
+                await asyncio.to_thread(checkpoints.rotate, self._run, self._keep, final)
                 break
             except (OSError, UserError) as error:
                 if not tries_left:

@@ -147,8 +147,8 @@ class HostProcess:
     def __init__(
         self, run: Run, checkpoint: Path | None = None, *, config: RunConfig | None = None, foreground: bool = False
     ) -> None:
-        """`config`: new options for a resumed run. Raises `UserError` if the run has a host already or its folder holds
-        foreign files; `OSError` if the folder can't be written."""
+        """`config`: new options for a resumed run. Raises `UserError` if the run has a host already, its folder holds
+        foreign files, or no process can be started; `OSError` if the folder can't be written."""
         command = [sys.executable, "-P", "-m", "engine.host", str(run.path)]
         if checkpoint is not None:
             command += ["--resume", str(checkpoint)]
@@ -162,17 +162,20 @@ class HostProcess:
                 write_atomically(run.path / CONFIG_FILE, config.to_toml().encode())
             command += ["--lock", str(lock.fileno())]
             # Working directory: the run's folder, so that a folder named `engine` in the user's can't shadow ours.
-            self.process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE if foreground else subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-                cwd=run.path,
-                pass_fds=[lock.fileno()],
-                # On Apple's GPUs, PyTorch then computes what it lacks there on the CPU, and warns once.
-                env={"PYTORCH_ENABLE_MPS_FALLBACK": "1", **os.environ, "PYTHONUNBUFFERED": "1"},
-            )
+            try:
+                self.process = subprocess.Popen(
+                    command,
+                    stdin=subprocess.PIPE if foreground else subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                    cwd=run.path,
+                    pass_fds=[lock.fileno()],
+                    # On Apple's GPUs, PyTorch then computes what it lacks there on the CPU, and warns once.
+                    env={"PYTORCH_ENABLE_MPS_FALLBACK": "1", **os.environ, "PYTHONUNBUFFERED": "1"},
+                )
+            except OSError as error:
+                raise UserError(f"{run.name}: no process can be started ({error.strerror or error})") from None
 
     @property
     def ended(self) -> bool:

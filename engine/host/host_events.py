@@ -27,6 +27,7 @@ def hello(run: Run, config: RunConfig, state: RunState) -> Hello:
         steps=config.steps,
         render=config.render,
         points=list(state.points.items),
+        points_stride=state.points.stride,
         events=list(state.events),
         actions=action_names(config),
     )

@@ -82,9 +82,9 @@ def _replay_may_be_on_gpu(config: RunConfig) -> bool:
 
 def _check_disk(config: RunConfig) -> None:
     folder = Path(config.run_dir).resolve()
-    while not folder.exists():
-        folder = folder.parent
     try:
+        while not folder.exists():
+            folder = folder.parent
         free = shutil.disk_usage(folder).free
     except OSError:
         return  # creating the run's folder will report it

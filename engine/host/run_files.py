@@ -9,7 +9,7 @@ import time
 from engine.config.run_config import RunConfig
 from engine.host import host_events
 from engine.host.file_writer import FileWriter
-from engine.host.run_state import RunState
+from engine.host.run_state import Points, RunState
 from engine.protocol.framing import pack
 from engine.protocol.messages import Failed, Finished, Hello, Progress
 from engine.runs.recording import read_recording
@@ -72,7 +72,9 @@ class RunFiles:
         """
         for event in read_recording(self._run.history_path):
             if isinstance(event, Hello):
-                for past in (*event.points, *event.events):
+                points = (point for point in event.points if point.env_steps <= env_steps)
+                state.points = Points(points, event.points_stride)
+                for past in event.events:
                     if not isinstance(past, Finished | Failed) and getattr(past, "env_steps", 0) <= env_steps:
                         state.apply(past)
             elif isinstance(event, Progress):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from engine.protocol.machine import System
@@ -42,25 +42,34 @@ LANE_EPISODES = 20
 
 
 class Points:
-    """Chart samples, at most `MAX_POINTS`. When full, every second one is dropped and the stride doubles."""
+    """Chart samples, at most `MAX_POINTS`. When full, every second one is dropped and the stride doubles.
 
-    def __init__(self) -> None:
-        self.items: list[Point] = []
+    Args:
+        points: earlier ones.
+        stride: number of samples for which each of them stands.
+    """
+
+    def __init__(self, points: Iterable[Point] = (), stride: int = 1) -> None:
+        self.items = list(points)
+        self.stride = stride
         self.changes = 0
         """Number of changes, so that readers can tell whether anything is new."""
-        self._stride = 1
         self._skipped = 0
+        self._thin_out()
 
     def add(self, point: Point) -> None:
         self._skipped += 1
-        if self._skipped < self._stride:
+        if self._skipped < self.stride:
             return
         self._skipped = 0
         self.changes += 1
         self.items.append(point)
-        if len(self.items) >= MAX_POINTS:
+        self._thin_out()
+
+    def _thin_out(self) -> None:
+        while len(self.items) >= MAX_POINTS:
             del self.items[::2]
-            self._stride *= 2
+            self.stride *= 2
 
     def keep(self, wanted: Callable[[Point], bool]) -> None:
         """Drop points that are not wanted."""
@@ -141,10 +150,10 @@ class RunState:
         match event:
             case Hello():
                 self.hello = event
-                self.points = Points()
+                self.points = Points(event.points, event.points_stride)
                 self.events = EventHistory()
                 self.lane_episodes = {}
-                for past in (*event.points, *event.events):
+                for past in event.events:
                     self.apply(past)
             case Ready():
                 self.ready = event

@@ -326,10 +326,16 @@ class Host:
     async def _tick(self) -> None:
         """Once a second: sample the machine, add a chart point, write TensorBoard and the record."""
         sampler = SystemSampler()
+        failed = False
         try:
             while True:
-                self._publish(sampler.sample())
-                self._watch_memory()
+                try:
+                    self._publish(sampler.sample())
+                    self._watch_memory()
+                except OSError as error:  # free file descriptors may be back in a moment
+                    if not failed:
+                        log.warning("the machine can't be watched: %s", error)
+                    failed = True
                 if not self._server.is_reachable:
                     await self._listen_again()
                 self._watch_folder()

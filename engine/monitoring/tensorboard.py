@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 import secrets
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +23,9 @@ from engine.protocol.messages import Episode, Evaluation, Progress
 EPISODE_POINTS = 4096
 """Number of points after which the number of episodes per point, initially 1, doubles. Charts in the dashboard show no
 more points than that."""
+_QUEUE = 2**16
+"""Points that may wait for the disk. The host, which adds them, must not wait while the disk does not answer."""
+_CLOSE_S = 10.0
 
 
 class ScalarWriter:
@@ -39,7 +43,9 @@ class ScalarWriter:
         self._each, self._points = 1, 0  # episodes per point; points written with that many
         try:
             # The random suffix prevents others from placing a link of that name beforehand.
-            self._writer = EventFileWriter(str(folder), flush_secs=5, filename_suffix=f".{secrets.token_hex(8)}")
+            self._writer = EventFileWriter(
+                str(folder), max_queue_size=_QUEUE, flush_secs=5, filename_suffix=f".{secrets.token_hex(8)}"
+            )
         except OSError as error:
             self._disable(error)
 
@@ -90,10 +96,17 @@ class ScalarWriter:
         )
 
     def close(self) -> None:
+        """Write what is left, but don't wait longer than `_CLOSE_S` for the disk."""
         self._write_episodes()
         if self._writer is not None:
-            with contextlib.suppress(OSError):
-                self._writer.close()
+            closing = threading.Thread(target=self._close, args=(self._writer,), daemon=True, name="tensorboard")
+            closing.start()
+            closing.join(_CLOSE_S)
+
+    @staticmethod
+    def _close(writer: EventFileWriter) -> None:
+        with contextlib.suppress(OSError):
+            writer.close()
 
     def _write_episodes(self) -> None:
         """Write a point with the means of the episodes since the last one."""

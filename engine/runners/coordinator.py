@@ -38,7 +38,7 @@ from engine.runners.evaluator import Evaluator
 from engine.runners.host_link import HostLink
 from engine.runners.learner import Learner
 from engine.runners.learner_state import read_extra, unchanged
-from engine.runners.learning_rates import CUT, make_schedule
+from engine.runners.learning_rates import CUT, Schedule, Score, make_schedule
 from engine.runners.shared_state import SharedState
 from engine.runners.stats.counters import Counters
 from engine.runners.stats.lanes import LaneStats
@@ -124,6 +124,8 @@ class Coordinator:
         self._saved_at = self.counters.env_steps if resume_from is not None else None
         self._next_save = _next_multiple(self.counters.env_steps, config.save_every)
         self._next_evaluation = _next_multiple(self.counters.env_steps, config.eval_every)
+        if extra.get("evaluation_due") is True and config.eval_every:
+            self._next_evaluation = self.counters.env_steps
         shared_state.publish(self.counters.env_steps, learner.updates, learner.replay.beta)
         agent = learner.agent
         link.send(
@@ -150,8 +152,7 @@ class Coordinator:
         self._shared_state.publish_times(None)
         self._record(losses)
         self._report()
-        if counters.env_steps >= self._next_evaluation:
-            self._evaluate(scheduled=True)
+        if counters.env_steps >= self._next_evaluation and self._evaluate(scheduled=True):
             self._next_evaluation = _next_multiple(counters.env_steps, config.eval_every)
         if counters.env_steps >= self._next_save:
             self._checkpoint()
@@ -303,12 +304,17 @@ class Coordinator:
             self._learner.tune(name, value, self._shared_state.tunings(name))
 
     @stopwatch("evaluate")
-    def _evaluate(self, *, scheduled: bool = False) -> None:
+    def _evaluate(self, *, scheduled: bool = False) -> bool:
+        """Evaluate the policy. Returns False if a Stop command ended the evaluation early."""
         score = self._evaluator.evaluate(self.counters)
-        if score is None or self._schedule is None or not scheduled:
-            return
+        if score is not None and self._schedule is not None and scheduled:
+            self._follow(self._schedule, score)
+        return score is not None
+
+    def _follow(self, schedule: Schedule, score: Score) -> None:
+        """Set what the schedule of the learning rate says after an evaluation."""
         before = self._learner.agent.learning_rate
-        after = self._schedule.after(score, before, self.counters.env_steps)
+        after = schedule.after(score, before, self.counters.env_steps)
         if after != before:
             self._change("learning_rate", after)
         low, final_gamma = CUT * self._config.learning_rate, self._config.final_gamma
@@ -357,6 +363,7 @@ class Coordinator:
             "games": describe_games(self._config),
             "play": play,
             "tuned": {name: value for name in _KEPT if (value := self._shared_state.tuned(name)) is not None},
+            "evaluation_due": self.counters.env_steps >= self._next_evaluation,
             "schedule": None if self._schedule is None else self._schedule.state(),
             "curriculum": None if self._curriculum is None else self._curriculum.state(),
         }

@@ -32,7 +32,14 @@ from engine.protocol.commands import Tunable
 from engine.protocol.failures import HopelessError
 from engine.runners.device import resolve_device
 from engine.runners.device_update import DeviceUpdate
-from engine.runners.learner_state import ARRAYS_FILE, STATE_FILE, LearnerState, read_state, unchanged
+from engine.runners.learner_state import (
+    ARRAYS_FILE,
+    LARGEST_CREDIT,
+    STATE_FILE,
+    LearnerState,
+    read_state,
+    unchanged,
+)
 from engine.runners.replay_factory import belongs_on_device, device_replay_or, make_replay
 from engine.runs import checkpoints
 from engine.runs.initial_policy import fitting_policy
@@ -298,7 +305,7 @@ class Learner:
         save_file(_on_cpu(self.agent.optimizer_tensors()), partial / _OPTIMIZER_FILE)
         state = {
             "updates": self.updates,
-            "credit": self._credit,
+            "credit": min(max(self._credit, -LARGEST_CREDIT), LARGEST_CREDIT),
             "beta": self.replay.beta,
             "random": self._random.bit_generator.state,
             "choices": self.choices.state(),
@@ -344,9 +351,9 @@ class Learner:
             self._fill = math.ceil(self._burnin / 4)
 
     def _replay_arrays(self, folder: Path) -> dict[str, NDArray[Any]]:
-        """A checkpoint's replay, memory-mapped; without priorities if n-step or alpha have changed."""
+        """A checkpoint's replay, memory-mapped; without priorities if they would be others today."""
         arrays = mapped_arrays(folder / _REPLAY_FILE)
-        if unchanged(self._config, folder, "n_step", "alpha"):
+        if unchanged(self._config, folder, "prioritized_replay", "n_step", "alpha"):
             return arrays
         return {name: array for name, array in arrays.items() if not name.startswith("sampler.")}
 

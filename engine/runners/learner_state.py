@@ -20,14 +20,16 @@ from engine.runtime.files import read_bounded
 STATE_FILE = "state.json"
 ARRAYS_FILE = "lanes.safetensors"
 _MAX_STATE_BYTES = 2**28
+LARGEST_CREDIT = 1e4
+"""Updates that a learner may be behind or ahead when it is resumed."""
 
 
 class LearnerState(msgspec.Struct):
-    """Contents of a checkpoint's `state.json`. The file may be foreign, so its numbers have the bounds of the flags: a
-    learner that owed a trillion updates would never return."""
+    """Contents of a checkpoint's `state.json`. The file may be foreign, so its numbers have bounds: a learner that owed
+    a trillion updates would never return."""
 
     updates: Count
-    credit: Annotated[float, msgspec.Meta(ge=-1e4, le=1e4)]
+    credit: Annotated[float, msgspec.Meta(ge=-LARGEST_CREDIT, le=LARGEST_CREDIT)]
     beta: Annotated[float, msgspec.Meta(ge=0, le=1)]
     random: dict[str, Any]
     choices: Choices

@@ -63,8 +63,8 @@ def _work(work: Callable[[HostLink], None], reports: ReportQueue, commands: Comm
     except HostGoneError:
         os._exit(1)
     except BaseException as error:
-        print(set_off(traceback.format_exc()), file=sys.stderr)
         with contextlib.suppress(HostGoneError):
             link.send(describe(error))
-        sys.stderr.flush()
+        with contextlib.suppress(OSError):  # the disk of run.log may be full
+            print(set_off(traceback.format_exc()), file=sys.stderr, flush=True)
         os._exit(1)  # an orderly exit waits for children, which may be waiting for this process

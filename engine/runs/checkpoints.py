@@ -154,9 +154,11 @@ def committed(run: Run) -> list[Path]:
     return sorted(found, key=lambda path: (path.name.removesuffix(_REPLACED), not path.name.endswith(_REPLACED)))
 
 
-def rotate(run: Run, keep: int) -> None:
-    """Remove all but the newest `keep` checkpoints."""
-    for path in committed(run)[:-keep]:
+def rotate(run: Run, keep: int, newest: Path) -> None:
+    """Remove all but `keep` checkpoints up to `newest`, which was just committed. Later ones stay: the run continues
+    from before them because they are damaged, so they must not take the place of good ones."""
+    until = [path for path in committed(run) if path.name.removesuffix(_REPLACED) <= newest.name]
+    for path in until[:-keep]:
         _remove(path)
 
 
@@ -209,11 +211,11 @@ def find_source(spec: str, run_dir: str | Path | None) -> Source:
         siblings = committed(owner)
         is_newest = bool(siblings) and siblings[-1] == folder and (owner.path / "run.json").is_file()
         return Source(folder, manifest, owner if is_newest else None)
-    if folder.exists() and not (folder / "run.json").is_file():
-        raise CheckpointError(f"--resume: {spec}: not a checkpoint of mario-tui (no {MANIFEST})")
     try:
         run = find_run(spec, run_dir)
     except UserError as error:
+        if folder.exists():
+            raise CheckpointError(f"--resume: {spec}: not a checkpoint of mario-tui (no {MANIFEST})") from None
         raise CheckpointError(f"--resume: {error}") from None
     return _newest_source(run)
 

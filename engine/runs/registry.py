@@ -15,11 +15,14 @@ from pathlib import Path
 from engine.config.run_config import RunConfig
 from engine.config.run_name import ACCEPTED, is_run_name
 from engine.errors import UserError
+from engine.runs import policies
 from engine.runs.run import CONFIG_FILE, RECORD_FILE, Run, RunRecord, initial_record, path_digest, utf8_path
-from engine.runtime.files import is_own, read_bounded
+from engine.runtime.files import is_own, read_bounded, write_atomically
 
 _CLOCK_TOLERANCE_S = 24 * 3600.0
 _MAX_PATH_BYTES = 2**16
+LATEST = "latest"
+"""Stands for the newest run."""
 
 
 def create_run(config: RunConfig, name: str | None = None) -> Run:
@@ -59,6 +62,8 @@ def name_error(name: str, run_dir: str | Path) -> str:
     """Why a new run in that folder can't have that name; empty if it can."""
     if not is_run_name(name):
         return f"must be {ACCEPTED}, got {name!r}"
+    if name == LATEST or policies.path_of(name) is not None:
+        return f"must not be {LATEST}, or the name of a policy that comes with the package, got {name!r}"
     path = Path(run_dir) / name
     return _is_taken(path) if os.path.lexists(path) else ""
 
@@ -74,10 +79,13 @@ def delete_run(run: Run) -> None:
     try:
         with run.lock():
             (run.path / RECORD_FILE).unlink()  # first, so that after a crash the remains are no run
+            shutil.rmtree(run.path, ignore_errors=True)
+        if run.path.exists():  # NFS keeps a lock file that is open
             shutil.rmtree(run.path)
     except OSError as error:
         raise UserError(f"{run.path}: can't be removed ({error.strerror or error})") from None
-    (_registry() / path_digest(run.path)).unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # a read-only home; the next listing removes the entry
+        (_registry() / path_digest(run.path)).unlink(missing_ok=True)
 
 
 def list_runs(run_dir: str | Path | None = None) -> list[Run]:
@@ -107,9 +115,11 @@ def _plausible_date(created_at: float) -> float:
 def _registered() -> set[Path]:
     """Folders of the registered runs. Entries of removed runs are deleted; entries on an unmounted disk are kept."""
     found = set()
-    for entry in _registry().glob("*"):
+    for entry in _registry().glob("[!.]*"):  # the others are being written
         with contextlib.suppress(OSError, ValueError):  # another process may have removed it meanwhile
             path = Path(read_bounded(entry, _MAX_PATH_BYTES).decode("utf-8"))
+            if not path.is_absolute():
+                continue
             if (path / RECORD_FILE).is_file():
                 found.add(path)
             elif path.parent.is_dir() and any(path.parent.iterdir()):  # a mount point without its disk is empty
@@ -124,7 +134,7 @@ def find_run(name: str, run_dir: str | Path | None = None) -> Run:
     """
     runs = list_runs(run_dir)
     where = "" if run_dir is None else f" in {run_dir}"
-    if name == "latest":
+    if name == LATEST:
         if not runs:
             raise UserError(f"latest: there is no run{where} yet")
         return runs[0]
@@ -146,4 +156,4 @@ def _registry() -> Path:
 def _register(run: Run) -> None:
     with contextlib.suppress(OSError):  # a read-only home must not stop a run; it is still found in its folder
         _registry().mkdir(parents=True, exist_ok=True)
-        (_registry() / path_digest(run.path)).write_text(str(run.path), encoding="utf-8")
+        write_atomically(_registry() / path_digest(run.path), str(run.path).encode())

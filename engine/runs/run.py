@@ -19,6 +19,7 @@ import msgspec
 import psutil
 
 from engine.config.defaults import defaults
+from engine.config.fields import LARGEST
 from engine.config.reading import load_toml, make_config
 from engine.config.run_config import RunConfig
 from engine.errors import UserError
@@ -35,7 +36,7 @@ _MAX_BYTES = 2**20
 ACTIVE: tuple[State, ...] = ("starting", "running", "paused", "stopping")
 
 
-Count = Annotated[int, msgspec.Meta(ge=0, le=10**15)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=LARGEST)]
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e15)]
 
 

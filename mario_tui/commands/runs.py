@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from engine.runs.annotation import read_annotation
-from engine.runs.registry import list_runs
-from engine.runs.run import Run
+from engine.runs.registry import list_records
+from engine.runs.run import Run, RunRecord
 from engine.runtime.text import printable
 from mario_tui.commands.options import Parser, add_run_dir, existing
 from mario_tui.data.standing import standing
@@ -27,9 +27,10 @@ def runs_parser() -> argparse.ArgumentParser:
 
 def run(arguments: list[str]) -> int:
     options = runs_parser().parse_args(arguments)
-    runs = list_runs(existing(options.run_dir))
+    records = list_records(existing(options.run_dir))
+    runs = [run for run, _ in records]
     if options.json:
-        print(json.dumps([record_as_dict(run) for run in runs], indent=2))
+        print(json.dumps([record_as_dict(run, record) for run, record in records], indent=2))
         return 0
     if options.names:
         print("".join(f"{printable(run.name)}\n" for run in runs), end="")
@@ -43,8 +44,7 @@ def run(arguments: list[str]) -> int:
         folders = [""] * len(runs)
     head = f"{'RUN':<32} {'STATE':<9} {'ENV STEPS':>12} {'OF':>12} {'RETURN':>8}"
     print(head + "  FOLDER" * any(folders))
-    for run, folder in zip(runs, folders, strict=True):
-        record = run.record()
+    for (run, record), folder in zip(records, folders, strict=True):
         state = standing(record)
         if state == "damaged":
             print(printable(f"{record.name:<32} {state:<9} {run.path}: {record.reason}"))
@@ -55,10 +55,10 @@ def run(arguments: list[str]) -> int:
     return 0
 
 
-def record_as_dict(run: Run) -> dict[str, Any]:
+def record_as_dict(run: Run, record: RunRecord) -> dict[str, Any]:
     """The record, the run's path and its annotation, for `--json`."""
     return {
-        **msgspec.to_builtins(run.record()),
+        **msgspec.to_builtins(record),
         "path": str(run.path),
         **msgspec.to_builtins(read_annotation(run)),
     }

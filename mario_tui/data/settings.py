@@ -105,12 +105,12 @@ def load_settings() -> tuple[Settings, list[str]]:
 def remember_theme(name: str) -> None:
     """Write the theme's line and leave all others unchanged. Raises `SettingsError` if that is not possible."""
     path = settings_path()
+    line = f'theme = "{name}"'
     try:
         before = path.read_text(encoding="utf-8") if path.exists() else ""
         values = _read(path)
         if values.get("theme") == name:
             return
-        line = f'theme = "{name}"'
         after, count = _THEME_LINE.subn(lambda found: line, before, count=1)
         if not count or tomllib.loads(after) != {**values, "theme": name}:
             after = f"{line}\n{before}"  # before the first table
@@ -118,7 +118,7 @@ def remember_theme(name: str) -> None:
             raise SettingsError(f"{path}: theme can't be changed automatically; add the line {line}")
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path.resolve(), after.encode())  # a link stays a link
-    except tomllib.TOMLDecodeError:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError):
         raise SettingsError(f"{path}: theme can't be changed automatically; add the line {line}") from None
     except OSError as error:
         raise SettingsError(f"{path}: can't be written ({error.strerror or error})") from None

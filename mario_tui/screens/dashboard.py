@@ -182,16 +182,17 @@ class DashboardScreen(RunControl):
             self._set_game(True)
 
     def _reconnect(self) -> None:
-        """Follow the run again if it has ended here and was resumed elsewhere."""
+        """Follow the run again if it has ended here and was resumed elsewhere, or if its host did not answer before."""
         now = time.monotonic()
-        if not self._end_announced or now - self._checked_at < _RECONNECT_EVERY_S:
+        failed = self.shown.hello is None and self.shown.problem
+        if not (self._end_announced or failed) or now - self._checked_at < _RECONNECT_EVERY_S:
             return
         self._checked_at = now
         if not self.run.is_alive():
             self._was_gone = True
             self._set_fallback()  # a host closes its connections shortly before it releases its lock
             self.header.show(self.shown)
-        elif self._was_gone:  # otherwise it is the old host, still exiting
+        elif self._was_gone or failed:  # otherwise it is the old host, still exiting
             self.feed.close()
             self.feed, self._host = Feed(), None
             self._end_announced = self._was_gone = self._was_live = False

@@ -61,11 +61,13 @@ class FollowedRun:
         return changed
 
     def update(self, record: RunRecord | None) -> None:
-        """Take the newest record, None if the run is gone. If another host has the run now, follow that one."""
+        """Take the newest record, None if the run is gone. If another host has the run now, follow that one; try again
+        if the host did not answer before."""
         if self.seen.connected:
             return
         host = record.pid if record is not None and record.state in ACTIVE else 0
-        if host and self._host not in (None, host):
+        failed = self.seen.hello is None and self.seen.problem
+        if host and (failed or self._host not in (None, host)):
             self._feed.close()
             self._feed, self.seen, self._was_live = Feed(), Snapshot(), False
             self.connect()

@@ -1,9 +1,13 @@
-"""Output that nobody reads any more."""
+"""Output that nobody reads any more, or that does not fit on its disk."""
 
 from __future__ import annotations
 
+import errno
 import os
 from typing import TextIO
+
+NO_SPACE = errno.ENOSPC, errno.EDQUOT, errno.EFBIG
+"""Errors of a write whose disk, quota or file size is exhausted."""
 
 
 def discard_output(*streams: TextIO) -> None:

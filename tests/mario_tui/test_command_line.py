@@ -94,6 +94,11 @@ def test_a_run_dir_that_is_not_there_is_refused(
         (["--run-dir", "x", "--read-only", "--game", "snake"], "--read-only can't be combined with --game"),
         (["--read-only", "--resume", "latest"], "--read-only can't be combined with --resume"),
         (["--no-ui", "--name", "a/b"], "--name: must be up to 100 letters, digits, '.', '_' and '-', beginning with"),
+        (
+            ["--no-ui", "--name", "latest"],
+            "--name: must not be latest, or the name of a policy that comes with the package",
+        ),
+        (["--no-ui", "--name", "mario-1-1"], "--name: must not be latest, or the name of a policy that comes with"),
         (["--read-only", "--name", "a"], "--read-only can't be combined with --name"),
         (["eval", "mario-1-1", "--episodes", "1.5"], "--episodes must be a whole number of at least 1, got '1.5'"),
         (["eval", "mario-1-1", "--episodes", "nan"], "--episodes must be a whole number of at least 1, got 'nan'"),

@@ -479,3 +479,26 @@ def test_history_of_a_finished_run_can_be_read(finished_run: FinishedRun) -> Non
     hello = read_recording(finished_run.run.history_path)[0]
     assert any(isinstance(event, Finished) for event in hello.events)  # type: ignore[union-attr]
     assert isinstance(Run(finished_run.run.path).config().seed, int)
+
+
+def test_a_terminal_of_another_encoding_does_not_end_a_run(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [*PROGRAM, "--no-ui", "--log-format", "plain", "--parallel-envs", "2", "--steps", "2000", "--burnin", "1000"],
+        cwd=tmp_path, env={**os.environ, "PYTHONIOENCODING": "latin-1"}, capture_output=True, timeout=PATIENCE_S,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr.decode()
+
+
+def test_a_full_disk_for_the_output_hides_no_reason(tmp_path: Path) -> None:
+    with Path("/dev/full").open("w") as full:
+        process = subprocess.Popen(
+            [*PROGRAM, "--no-ui", "--log-format", "json", "--restarts", "0", "--parallel-envs", "2"],
+            cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+    with process:
+        assert process.stderr is not None
+        lines = iter(process.stderr.readline, "")
+        assert any("output is lost: No space left on device" in line for line in lines)
+        runner_of(the_run(tmp_path)).kill()
+        assert any("failed: the runner process crashed" in line for line in lines)
+        assert process.wait(PATIENCE_S) == 1

@@ -27,7 +27,7 @@ from engine.config.run_config import RunConfig
 from engine.envs.emulators.protocol import SCREEN_SHAPE
 from engine.errors import UserError
 from engine.host import client as client_module
-from engine.host import runner_process
+from engine.host import host_events, runner_process
 from engine.host.address import socket_path
 from engine.host.checkpoint_keeper import CheckpointKeeper
 from engine.host.client import HostClient, HostGone, HostProcess, attach
@@ -323,15 +323,33 @@ def test_a_host_that_fails_takes_its_runner_with_it(tmp_path: Path) -> None:
     nobody_is_left(tmp_path)
 
 
+def point_at(step: int) -> Point:
+    return Point(env_steps=step, wall_s=step, mean_return=0, loss=0, q_mean=0, env_steps_per_s=0, beta=0)
+
+
 def test_charts_thin_out_and_keep_their_ends() -> None:
     view = RunState()
     for step in range(3 * MAX_POINTS):
-        view.apply(Point(env_steps=step, wall_s=step, mean_return=0, loss=0, q_mean=0, env_steps_per_s=0, beta=0))
+        view.apply(point_at(step))
     steps = [point.env_steps for point in view.points.items]
     assert len(steps) < MAX_POINTS
     assert steps == sorted(steps)
     assert steps[0] < 8
     assert steps[-1] > 3 * MAX_POINTS - 9
+
+
+def test_charts_of_a_late_client_thin_out_as_evenly(tmp_path: Path) -> None:
+    host, late = RunState(), RunState()
+    points = [point_at(step) for step in range(20_000)]
+    for point in points[:10_000]:
+        host.apply(point)
+    late.apply(host_events.hello(create_run(RunConfig(run_dir=str(tmp_path))), RunConfig(), host))
+    for point in points[10_000:]:
+        host.apply(point)
+        late.apply(point)
+    for view in (host, late):
+        steps = [point.env_steps for point in view.points.items]
+        assert abs(sum(step < 10_000 for step in steps) - len(steps) / 2) < 0.1 * len(steps)
 
 
 def test_decoding_takes_only_what_the_page_of_messages_lists() -> None:

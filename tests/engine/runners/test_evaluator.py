@@ -24,7 +24,7 @@ from engine.runners.stats.counters import Counters
 from engine.runs.checkpoints import BEST_POLICY_FILE, policy_metadata
 from tests.support import checkpoint_writer
 from tests.support.checkpoint_writer import make_learner
-from tests.support.in_process import of_kind, train
+from tests.support.in_process import checkpoint_of, of_kind, train
 
 UNMATCHED = (1.0, 1000.0)
 SNAKE = {"game": "snake", "board": "5x5", "burnin": 100, "batch_size": 32, "buffer_size": 2000, "eval_episodes": 2}
@@ -170,3 +170,9 @@ def test_an_evaluation_in_progress_is_given_up_for_a_stop(config: RunConfig, tmp
             reports.append(queue.get())
     assert of_kind(Evaluation, reports) == []
     assert not (tmp_path / BEST_POLICY_FILE).exists()
+
+
+def test_an_evaluation_given_up_for_a_stop_is_made_up_for_after_the_resume(tmp_path: Path) -> None:
+    stopped = train(tmp_path, {**SNAKE, "eval_every": 8}, 1600, commands=[Stop(reason="enough")])
+    resumed = train(tmp_path, {**SNAKE, "eval_every": 1000}, 80, resume_from=checkpoint_of(stopped))
+    assert [evaluation.env_steps for evaluation in of_kind(Evaluation, stopped, resumed)] == [16]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -143,3 +144,25 @@ def test_a_longer_window_on_resume_leaves_no_entry_whose_window_is_not_complete(
     for _ in range(40):
         sample = again.replay.sample(32, random)[1]
         assert again.replay.storage.sampleable(sample.lanes, sample.entries).all()
+
+
+def test_a_learner_that_ran_far_ahead_is_resumed(tmp_path: Path) -> None:
+    config = dataclasses.replace(CONFIG, checkpoint_replay=True)
+    learner = make_learner(config)
+    feed(learner, 40, seed=0)
+    for ahead in (10_000_000, -10_000_000):
+        learner.count_env_steps(ahead)
+        learner.write_checkpoint(tmp_path / "c", 80, config, {}, {})
+        make_learner(config, resume_from=tmp_path / "c").close()
+
+
+@pytest.mark.parametrize("changed", [{"prioritized_replay": False}, {"alpha": 0.3}, {"n_step": 3}])
+def test_priorities_of_other_options_are_not_resumed(changed: dict[str, Any], tmp_path: Path) -> None:
+    config = dataclasses.replace(CONFIG, checkpoint_replay=True)
+    learner = make_learner(config)
+    feed(learner, 100, seed=0)
+    learner.write_checkpoint(tmp_path / "c", 200, config, {}, {})
+    for options, kept in (({}, True), (changed, False)):
+        again = make_learner(dataclasses.replace(config, **options), resume_from=tmp_path / "c")
+        arrays = again._replay_arrays(tmp_path / "c")
+        assert any(name.startswith("sampler.") for name in arrays) == kept

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
 import struct
 from multiprocessing.connection import wait
@@ -11,9 +12,12 @@ from typing import Any
 
 import pytest
 
+from engine.errors import UserError
 from engine.protocol.commands import Set
-from engine.protocol.messages import Beat, Log
+from engine.protocol.messages import Beat, Failed, Log
+from engine.runners.host_link import HostLink
 from engine.runners.message_queue import CommandQueue, ReportQueue
+from engine.runners.process import member_main
 from tests.support.program import PATIENCE_S, child, wait_until
 
 
@@ -82,3 +86,22 @@ def test_a_queue_has_no_semaphore_that_a_killed_run_could_leave(monkeypatch: pyt
     assert made == []
     multiprocessing.get_context("spawn").SimpleQueue().close()
     assert made == ["Lock", "Lock"]  # what it has instead of
+
+
+def _fail_on_a_full_disk(reports: ReportQueue) -> None:
+    os.dup2(os.open("/dev/full", os.O_WRONLY), 2)  # as if run.log were there
+    member_main(_refuse, reports)
+
+
+def _refuse(link: HostLink) -> None:
+    raise UserError("refused")
+
+
+def test_the_reason_of_a_failure_arrives_though_the_log_can_not_be_written() -> None:
+    reports = ReportQueue()
+    with child(_fail_on_a_full_disk, reports) as member:
+        reports.only_read()
+        failed = reports.get()
+        assert isinstance(failed, Failed) and failed.usage and failed.reason == "refused"
+        member.join(PATIENCE_S)
+        assert member.exitcode == 1

@@ -12,10 +12,11 @@ from safetensors.numpy import save_file
 
 from engine.buffers import saved_arrays as saved
 from engine.buffers.saved_arrays import mapped_arrays
+from engine.config.reading import make_config
 from engine.config.run_config import RunConfig
 from engine.protocol.commands import Checkpoint, Command, Pause, Resume
 from engine.protocol.messages import Beat, Written
-from engine.runs import checkpoints, policies
+from engine.runs import checkpoints, policies, registry
 from engine.runs.checkpoints import CheckpointError
 from engine.runs.registry import create_run, find_run, list_runs
 from engine.runs.run import Run
@@ -99,8 +100,18 @@ def test_a_checkpoint_of_a_later_format_is_refused(run: Run) -> None:
 def test_rotation_keeps_the_newest(run: Run) -> None:
     for steps in (8, 16, 24, 32):
         write(run, steps)
-    checkpoints.rotate(run, 2)
+    checkpoints.rotate(run, 2, run.path / "step-000000000032")
     assert [path.name for path in checkpoints.committed(run)] == ["step-000000000024", "step-000000000032"]
+
+
+def test_a_later_checkpoint_that_is_damaged_takes_no_place_of_a_good_one(run: Run) -> None:
+    for steps in (8, 16, 32):
+        write(run, steps)
+    (run.path / "step-000000000032" / "manifest.json").write_bytes(b"{")
+    write(run, 24)  # the run went on from 16
+    checkpoints.rotate(run, 1, run.path / "step-000000000024")
+    assert [path.name for path in checkpoints.committed(run)] == ["step-000000000024", "step-000000000032"]
+    assert checkpoints.newest(run) == run.path / "step-000000000024"
 
 
 def test_sources_by_name_path_and_latest(run: Run, tmp_path: Path) -> None:
@@ -180,3 +191,34 @@ def test_latest_is_the_newest_run_that_has_a_policy(tmp_path: Path) -> None:
     (older.path / checkpoints.BEST_POLICY_FILE).write_bytes(policies.path_of("mario-1-1").read_bytes())
     create_run(config)  # it failed at once
     assert checkpoints.find_policy("latest", tmp_path / "runs") == older.path / checkpoints.BEST_POLICY_FILE
+
+
+def test_a_run_is_resumed_though_a_folder_has_its_name(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    newest = write(run, 8)
+    (tmp_path / run.name).mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert checkpoints.find_source(run.name, tmp_path / "runs").path == newest
+    with pytest.raises(CheckpointError, match="runs: not a checkpoint of mario-tui"):
+        checkpoints.find_source("runs", tmp_path / "runs")
+
+
+def test_an_entry_that_is_being_written_is_no_removed_run(run: Run) -> None:
+    (entry,) = registry._registry().iterdir()
+    entry.write_text("")
+    list_runs()
+    assert entry.exists()
+
+
+def test_a_run_is_deleted_though_its_entry_can_not_be(run: Run) -> None:
+    (entry,) = registry._registry().iterdir()
+    entry.unlink()
+    entry.mkdir()
+    registry.delete_run(run)
+    assert not run.path.exists()
+
+
+def test_as_many_steps_as_are_accepted_can_be_recorded(tmp_path: Path) -> None:
+    run = create_run(make_config({"run_dir": str(tmp_path), "steps": 2**53}))
+    assert run.record().steps == 2**53

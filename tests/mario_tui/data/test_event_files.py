@@ -8,6 +8,7 @@ import os
 import random
 import re
 import struct
+import threading
 from pathlib import Path
 
 import pytest
@@ -15,11 +16,12 @@ from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.compat.proto.tensor_pb2 import TensorProto
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
+from tensorboard.summary.writer.record_writer import RecordWriter
 from textual.widgets import Static
 
 from engine.errors import UserError
 from engine.monitoring.tensorboard import EPISODE_POINTS, ScalarWriter
-from engine.protocol.messages import Episode
+from engine.protocol.messages import Episode, Evaluation
 from mario_tui.app import MarioApp
 from mario_tui.cli import run
 from mario_tui.commands.attach import foreign_events
@@ -363,3 +365,24 @@ async def test_square_brackets_are_shown_as_they_are(tmp_path: Path) -> None:
         app.notify("smb [b1].nes [/b]")
         await pilot.pause()
         assert [notice.markup for notice in app._notifications] == [False]
+
+
+def test_a_disk_that_does_not_answer_stops_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers, write = threading.Event(), RecordWriter.write
+
+    def write_when_the_disk_answers(writer: RecordWriter, record: bytes) -> None:
+        answers.wait()
+        write(writer, record)
+
+    scalars = ScalarWriter(tmp_path, print)
+    monkeypatch.setattr(RecordWriter, "write", write_when_the_disk_answers)
+    for step in range(1000):
+        scalars.evaluation(
+            Evaluation(
+                env_steps=step, episodes=2, clears=1, mean_return=0.0, mean_x_pos=0.0, best=False, seconds=1.0,
+            )
+        )  # fmt: skip
+    answers.set()
+    scalars.close()
+    (file,) = tmp_path.iterdir()
+    assert [step for tag, step, _, _ in scalars_in(file) if tag == "eval/clear_rate"] == list(range(1000))

@@ -92,6 +92,10 @@ def test_a_chosen_theme_changes_one_line() -> None:
     with pytest.raises(SettingsError, match=r"settings\.toml: Invalid value"):
         remember_theme("castle")
     assert path.read_text() == "theme = "
+    path.write_bytes(b"# gr\xfcn\n")  # Latin-1
+    with pytest.raises(SettingsError, match="theme can't be changed automatically"):
+        remember_theme("castle")
+    assert path.read_bytes() == b"# gr\xfcn\n"
 
 
 def test_a_line_inside_a_table_is_left_alone() -> None:

@@ -38,9 +38,7 @@ async def test_tags_and_notes_are_shown_filtered_and_kept(tmp_path: Path) -> Non
         assert len(table_of(app).marked) == 2
         await pilot.press("A")
         assert not table_of(app).marked
-    assert [(list(run["tags"]), run["note"]) for run in map(record_as_dict, (two, one))] == [
-        (["best", "wide"], "second try"),
-        ([], ""),
-    ]
+    found = [record_as_dict(run, run.record()) for run in (two, one)]
+    assert [(list(run["tags"]), run["note"]) for run in found] == [(["best", "wide"], "second try"), ([], "")]
     (one.path / ANNOTATION_FILE).write_text('{"tags": ["x"], "note": 7}')
     assert read_annotation(one) == Annotation()
