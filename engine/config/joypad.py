@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from engine.errors import UserError
 
 # Bits of the joypad byte, in the order of nes-py.
@@ -25,13 +27,26 @@ def action_buttons(actions: str) -> tuple[int, ...]:
     """The joypad byte of each action. Raises `UserError` naming the first unknown combination of buttons."""
     if reason := why_invalid(actions):
         raise UserError(f"actions {reason}")
-    held = []
-    for name in action_names(actions):
-        byte = 0
-        for button in name.split("+"):
-            byte |= _BUTTONS[button]
-        held.append(byte)
-    return tuple(held)
+    return tuple(_byte(name) for name in action_names(actions))
+
+
+def most_similar(action: str, others: Sequence[str]) -> str:
+    """The one of some actions that holds most of the same buttons. A, which makes Mario jump, counts most."""
+    held = _byte(action)
+
+    def difference(other: str) -> tuple[int, int]:
+        differing = held ^ _byte(other)
+        return differing & A, differing.bit_count()
+
+    return min(others, key=difference)
+
+
+def _byte(action: str) -> int:
+    """The joypad byte of an action."""
+    byte = 0
+    for button in action.split("+"):
+        byte |= _BUTTONS[button]
+    return byte
 
 
 def why_invalid(actions: str) -> str:

@@ -246,7 +246,7 @@ class RunConfig:
         None,
         "learning",
         "begin with the weights of this policy: a run, a checkpoint, a policy file or a policy of the package, of "
-        "the same network; --epsilon-steps 1 lets it play from the start",
+        "the same network, with the same actions or some of them; --epsilon-steps 1 lets it play from the start",
         metavar="POLICY",
     )
     batch_size: int = option(

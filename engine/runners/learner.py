@@ -19,10 +19,12 @@ from safetensors.torch import load_file, save_file
 from engine import __version__
 from engine.agents import DoubleDQN, Losses
 from engine.agents.autotune import choose, still_valid
+from engine.agents.initial_weights import for_actions
 from engine.agents.networks import make_networks
 from engine.buffers import Replay
 from engine.buffers.device.replay import DeviceReplayBuffer
 from engine.buffers.saved_arrays import mapped_arrays, save_arrays
+from engine.config.joypad import action_names
 from engine.config.run_config import RunConfig
 from engine.config.torchrun import is_first_here
 from engine.envs.factory import describe_evaluation, describe_task
@@ -108,7 +110,7 @@ class Learner:
         torch.manual_seed(seed)
         network, target = make_networks(config, spec)
         if config.initial_policy is not None and resume_from is None and index == 0:  # others copy learner 0's weights
-            network.load_state_dict(load_file(fitting_policy(config)))
+            network.load_state_dict(_initial_weights(config))
         self.agent = agent(
             network,
             target,
@@ -356,6 +358,15 @@ class Learner:
         if unchanged(self._config, folder, "prioritized_replay", "n_step", "alpha"):
             return arrays
         return {name: array for name, array in arrays.items() if not name.startswith("sampler.")}
+
+
+def _initial_weights(config: RunConfig) -> dict[str, torch.Tensor]:
+    """The weights with which a run with `--initial-policy` begins."""
+    policy = fitting_policy(config)
+    weights = load_file(policy)
+    if config.game != "mario":
+        return weights
+    return for_actions(weights, checkpoints.policy_metadata(policy)["actions"], action_names(config.actions))
 
 
 def _on_host(frames: Frames) -> NDArray[np.uint8]:

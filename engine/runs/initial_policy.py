@@ -32,9 +32,11 @@ def fitting_policy(config: RunConfig) -> Path:
     metadata = policy_metadata(path)
     for field, wanted in _must_be(config):
         found = metadata.get(field)
-        if found != wanted:
+        some = field == "actions" and isinstance(found, list) and set(found) <= set(wanted)
+        if found != wanted and not some:
+            accepted = _words(wanted) + ", or some of these" * (field == "actions")
             raise ConfigError(
-                "initial_policy", f"must have {field} {_words(wanted)}, as this run, got {_words(found)} in {path.name}"
+                "initial_policy", f"must have {field} {accepted}, as this run, got {_words(found)} in {path.name}"
             )
     return path
 

@@ -7,10 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from safetensors.numpy import load_file
 
+from engine.config.joypad import action_names
 from engine.config.reading import make_config
 from engine.config.run_config import ConfigError
+from engine.evaluation.policy import load_policy
 from engine.runs import policies
 from engine.runs.checkpoints import POLICY_FILE
 from engine.runs.initial_policy import fitting_policy, with_located_policy
@@ -57,7 +60,10 @@ def test_a_path_becomes_absolute(taught: Path, monkeypatch: pytest.MonkeyPatch) 
     [
         ({"initial_policy": "nowhere"}, "must be a policy; nowhere: no such checkpoint; accepted: "),
         ({"network": "nature"}, "must have network nature, as this run, got small in mario-1-1.safetensors"),
-        ({"actions": "noop,right"}, "must have actions noop,right, as this run, got noop,right,right+A"),
+        (
+            {"actions": "noop,right"},
+            "must have actions noop,right, or some of these, as this run, got noop,right",
+        ),
         ({"observation": "84x84"}, "must have observation 84x84, as this run, got 50x60"),
         ({"initial_policy": "snake-12x12"}, "must have game mario, as this run, got snake"),
         ({"initial_policy": "snake-12x12", **BOARD}, "must have frame_shape 5,5,5, as this run, got 5,12,12"),
@@ -99,3 +105,20 @@ def test_a_resumed_run_takes_no_other(taught: Path, tmp_path: Path) -> None:
     again = ("--resume", "latest", "--steps", "800", "--initial-policy", str(taught))
     done = run_program("--no-ui", *again, cwd=tmp_path, check=2)
     assert "--initial-policy can't be given to resume: the checkpoint has its own weights" in done.stderr
+
+
+def test_a_policy_with_fewer_actions_plays_as_before_and_new_ones_are_like_the_most_similar(tmp_path: Path) -> None:
+    mario = {"actions": "simple", "initial_policy": "mario-1-1", "burnin": 100, "batch_size": 8, "buffer_size": 500}
+    begun = in_process.checkpoint_of(in_process.train(tmp_path, {**mario, "parallel_envs": 2}, 4)) / POLICY_FILE
+    package = policies.path_of("mario-1-1")
+    assert package is not None
+    screens = torch.from_numpy(np.random.default_rng(0).integers(0, 256, (64, 4, 50, 60), np.uint8))
+    with torch.no_grad():
+        before, after = (load_policy(path)(screens) for path in (package, begun))
+    names = action_names("simple")
+    assert names[:5] == action_names("right-only") and names[5:] == ("A", "left")
+    for new, like in ((5, names.index("right+A")), (6, names.index("noop"))):
+        assert torch.allclose(after[:, new], after[:, like] - 0.5, atol=1e-4)
+    gaps = [q[:, :5] - q[:, :1] for q in (before, after)]
+    assert torch.allclose(*gaps, atol=1e-4)
+    assert (before.argmax(1) == after.argmax(1)).all()
