@@ -59,6 +59,8 @@ class DashboardScreen(RunControl):
         self._end_announced = False
         self._was_gone = False
         self._checked_at = 0.0
+        self._problem = ""
+        """Why the host could not be reached, until it is."""
         self._was_live = False
         self._best: Evaluation | None = None
 
@@ -157,8 +159,12 @@ class DashboardScreen(RunControl):
         before, self.shown = self.shown, snapshot
         self._was_live |= snapshot.live
         if snapshot.problem and snapshot.problem != before.problem:
-            self._set_fallback(snapshot.problem)
-            self.notify(snapshot.problem, severity="error", timeout=30)
+            if snapshot.problem != self._problem:
+                self.notify(snapshot.problem, severity="error", timeout=30)
+            self._problem, self._checked_at = snapshot.problem, time.monotonic()
+            self._set_fallback(self._problem)
+        elif snapshot.connected:
+            self._problem = ""
         present = self.present()
         if snapshot.hello is not None:
             self._game.names = snapshot.hello.actions
@@ -190,14 +196,14 @@ class DashboardScreen(RunControl):
         self._checked_at = now
         if not self.run.is_alive():
             self._was_gone = True
-            self._set_fallback()  # a host closes its connections shortly before it releases its lock
+            self._set_fallback(self._problem)  # a host closes its connections shortly before it releases its lock
             self.header.show(self.shown)
         elif self._was_gone or failed:  # otherwise it is the old host, still exiting
             self.feed.close()
             self.feed, self._host = Feed(), None
             self._end_announced = self._was_gone = self._was_live = False
             self.forget_requests()
-            self._set_fallback()
+            self._set_fallback(self._problem)
             self.feed.connect(self.run)
 
     def _show_frame(self) -> None:

@@ -373,3 +373,16 @@ def test_a_first_checkpoint_that_was_complete_before_a_crash_is_resumed_from(sta
     keeper.recover()
     assert keeper.newest == run.path / checkpoints.folder_name(8)
     assert keeper.env_steps == 8
+
+
+def test_a_host_that_was_short_of_descriptors_for_a_moment_watches_on(tmp_path: Path) -> None:
+    with headless("--steps", "100000000", cwd=tmp_path) as process:
+        read_event(process, "progress", state="running")
+        run = the_run(tmp_path)
+        host = psutil.Process(run.record().pid)
+        limit = host.rlimit(psutil.RLIMIT_NOFILE)
+        host.rlimit(psutil.RLIMIT_NOFILE, (0, limit[1]))  # what is open stays open
+        wait_until(lambda: "the machine can't be watched" in run.log_path.read_text(), "the complaint")
+        host.rlimit(psutil.RLIMIT_NOFILE, limit)
+        seen = run.record().env_steps
+        wait_until(lambda: run.record().env_steps > seen, "a later record")

@@ -88,3 +88,13 @@ def test_ctrl_c_again_and_again_ends_a_headless_run_whose_host_is_suspended(tmp_
         assert program.stderr is not None
         assert "its host crashed" in program.stderr.read()
         nobody_is_left(tmp_path)
+
+
+@pytest.mark.long
+def test_a_dashboard_tries_again_when_the_host_did_not_answer(suspended: Run, tmp_path: Path) -> None:
+    attached = Terminal("attach", cwd=tmp_path)
+    attached.wait_for("unreachable")
+    os.kill(suspended.record().pid, signal.SIGCONT)
+    attached.wait_for("‖ paused")  # as its dashboard had asked
+    attached.send("q")
+    assert attached.wait() == 0
