@@ -5,6 +5,7 @@ An error before a run starts has exit status 2. The commands are the modules of 
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import sys
@@ -31,7 +32,8 @@ def main() -> None:
     """Console entry point."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # not every terminal's encoding has every character
+            with contextlib.suppress(OSError):  # it flushes, and the terminal may be gone
+                stream.reconfigure(errors="backslashreplace")  # not every terminal's encoding has every character
     sys.stdout, sys.stderr = printable_stream(sys.stdout), printable_stream(sys.stderr)
     # Newer Pythons colour help and tracebacks; `printable_stream` would show those codes as text.
     os.environ["PYTHON_COLORS"] = "0"

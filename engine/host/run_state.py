@@ -51,7 +51,7 @@ class Points:
 
     def __init__(self, points: Iterable[Point] = (), stride: int = 1) -> None:
         self.items = list(points)
-        self.stride = stride
+        self.stride = max(1, stride)  # a recording may be foreign
         self.changes = 0
         """Number of changes, so that readers can tell whether anything is new."""
         self._skipped = 0

@@ -341,7 +341,7 @@ class Hello(Message, frozen=True):
     points: list[Point]
     events: list[Noted]
     actions: list[str] = []  # names, in the order of the Q-values
-    points_stride: Annotated[int, msgspec.Meta(ge=1, le=2**40)] = 1  # samples for each of `points`
+    points_stride: int = 1  # samples for each of `points`
 
 
 # ---------------------------------------------------------------------------------------------- runner to host only
