@@ -50,9 +50,10 @@ def main() -> None:
     except OSError as error:
         if error.filename is None and error.errno not in NO_SPACE:
             raise
-        where = error.filename or "can't write the output"  # only a file has a name
-        print(printable(f"mario-tui: error: {where}: {error.strerror}"), file=sys.stderr)
-        status = 2
+        where = error.filename or "can't write the output"  # an error on stdout has no file name
+        with contextlib.suppress(OSError):  # stderr may be on the same disk
+            print(printable(f"mario-tui: error: {where}: {error.strerror}"), file=sys.stderr)
+        status = 2 if error.filename else 1
     discard_unwritable(sys.stdout, sys.stderr)
     sys.exit(status)
 

@@ -40,6 +40,7 @@ from engine.protocol.messages import (
     Event,
     Failed,
     Finished,
+    Hello,
     Log,
     Phase,
     Progress,
@@ -79,24 +80,29 @@ def train_headless(plan: Plan, log_format: str) -> int:
     display = displays[log_format](host.run)
     end: Finished | Failed | None = None
     lost = False
+
+    def show(event: Event) -> None:
+        nonlocal lost
+        try:
+            display.show(event)
+        except BrokenPipeError:  # the reader closed the pipe: `| head`, or `| tee` on Ctrl-C
+            discard_output(sys.stdout)
+            stopper.stop("its output pipe was closed")
+        except OSError as error:  # the run continues
+            if error.errno not in NO_SPACE:  # the terminal was closed
+                discard_output(sys.stdout, sys.stderr)
+            elif not lost:
+                lost = True
+                _say(f"mario-tui: warning: output is lost: {error.strerror}")
+
     try:
         with host.connect() as client:
             stopper.set_client(client)
-            display.show(client.hello)
+            show(client.hello)
             while end is None:
                 event = client.receive()
                 end = event if isinstance(event, Finished | Failed) else None
-                try:
-                    display.show(event)
-                except BrokenPipeError:  # the reader closed the pipe: `| head`, or `| tee` on Ctrl-C
-                    discard_output(sys.stdout)
-                    stopper.stop("its output pipe was closed")
-                except OSError as error:  # the run continues
-                    if error.errno not in NO_SPACE:  # the terminal was closed
-                        discard_output(sys.stdout, sys.stderr)
-                    elif not lost:
-                        lost = True
-                        _say(f"mario-tui: warning: output is lost: {error.strerror}")
+                show(event)
     except HostGone:
         pass
     except UserError as error:  # the host did not start
@@ -238,10 +244,12 @@ class _Plain:
 
     def __init__(self, run: Run) -> None:
         self._next = 0.0
-        print(printable(f"run {run.path}"), flush=True)
+        self._path = str(run.path)
 
     def show(self, event: Event) -> None:
         match event:
+            case Hello():
+                print(printable(f"run {self._path}"), flush=True)
             case Progress() if time.monotonic() >= self._next and event.env_steps:
                 self._next = time.monotonic() + _PLAIN_EVERY_S
                 print(_progress_line(event), flush=True)
@@ -257,7 +265,7 @@ class _Rich:
 
     def __init__(self, run: Run) -> None:
         self._console = SafeConsole()
-        self._console.print(Text.assemble("run ", (printable(str(run.path)), "bold")))
+        self._path = str(run.path)
         self._bars = Bars(
             TextColumn("{task.description}"),
             BarColumn(bar_width=None),
@@ -269,10 +277,13 @@ class _Rich:
             expand=True,
         )
         self._task = self._bars.add_task("starting", total=None, rest="")
-        self._bars.start()
 
     def show(self, event: Event) -> None:
         match event:
+            case Hello():
+                self._console.print(Text.assemble("run ", (printable(self._path), "bold")))
+                self._bars.start()
+                self._bars.update(self._task, total=event.steps)
             case Progress():
                 rest = f"{_rate(event)} steps/s  return {number(event.mean_return)}"
                 self._bars.update(
@@ -284,8 +295,6 @@ class _Rich:
             case Episode(flag=False):
                 pass  # too many to print
             case _:
-                if hasattr(event, "steps"):
-                    self._bars.update(self._task, total=event.steps)
                 for line in _lines(event):
                     self._console.print(line, highlight=False, markup=False)
 

@@ -26,6 +26,8 @@ from engine.runtime.threads import available_cores
 _MOST_NAMED = 3
 _END_S = 60.0
 """Seconds that the host of lost ranks has to end before its run starts again."""
+_OF_NETWORK = ("game", "board", "actions", "observation", "network")
+"""Options that decide which network fits."""
 
 
 @dataclass(frozen=True)
@@ -131,16 +133,27 @@ def _plan_of_rank(rank: TorchrunRank, asked: Mapping[str, Any], resume: str | No
     exists = run.record_path.exists()
     newest = committed(run)[-1:] if exists else []
     if newest:
-        before = read_config(newest[0] / CONFIG_FILE)
-        if asked.get("steps", before.steps) <= read_manifest(newest[0]).env_steps:
-            return Plan(before, run, is_done=True)
+        kept = _kept(run, read_config(newest[0] / CONFIG_FILE))
+        if asked.get("steps", kept.steps) <= read_manifest(newest[0]).env_steps:
+            return Plan(kept, run, is_done=True)
     if rank.index:  # when resuming, rank 0 checks the options
         return Plan(RunConfig(run_dir=str(run.path.parent)) if newest or resume else make_config(asked))
     if not exists:
+        if reason := name_error(rank.name, run.path.parent):
+            raise UserError(f"--rdzv-id: {reason}")
         return replace(_plan(asked, resume), run=None, name=rank.name)
     _await_end(run)
     newest = committed(run)[-1:]  # its host may have written one more
     return replace(_plan(asked, str(run.path) if newest else resume), run=run)
+
+
+def _kept(run: Run, before: RunConfig) -> RunConfig:
+    """The options of a run that go on to hold: its newest, which may have been given since its checkpoint with the
+    options `before`. Those that decide which network fits are the checkpoint's."""
+    try:
+        return replace(run.config(), **{name: getattr(before, name) for name in _OF_NETWORK})
+    except UserError:  # damaged
+        return before
 
 
 def _await_end(run: Run) -> None:
@@ -157,11 +170,8 @@ def _plan(asked: Mapping[str, Any], resume: str | None) -> Plan:
     if source.run is not None and source.run.is_alive():
         raise UserError(f"--resume: {source.run.name} is running; use: mario-tui attach {source.run.name}")
     before = read_config(source.path / CONFIG_FILE)
-    kept = before
-    if source.run is not None:
-        with contextlib.suppress(UserError):  # damaged
-            kept = source.run.config()  # options that were given since the checkpoint
-    for name in ("game", "board", "actions", "observation", "network"):
+    kept = before if source.run is None else _kept(source.run, before)
+    for name in _OF_NETWORK:
         trained = getattr(before, name)
         if trained is not None and asked.get(name, trained) != trained:
             raise ConfigError(

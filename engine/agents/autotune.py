@@ -43,8 +43,8 @@ def random_batch(size: int, stack: int, frame_shape: tuple[int, ...], actions: i
 def faster_precision(build: Build, batch: Batch) -> Precision:
     """bfloat16 if CPU updates are faster with it than in float32.
 
-    If the two are close, the CPU's feature flags decide. They are timed in turns. So runs with the same seed on the
-    same machine make the same choice, even if other programs are busy part of the time.
+    Both precisions are timed in turns, and if they are close, the CPU's feature flags decide. So runs with the same
+    seed on the same machine make the same choice, even if other programs are busy part of the time.
     """
     in_turns = zip(*(_update_times(build(precision), batch) for precision in _PRECISIONS), strict=True)
     single, half = (min(seconds) for seconds in zip(*itertools.islice(in_turns, 2 * _UPDATES), strict=True))

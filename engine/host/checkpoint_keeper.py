@@ -19,6 +19,7 @@ class CheckpointKeeper:
     def __init__(self, run: Run, keep: int, start: Path | None) -> None:
         self._run, self._keep = run, keep
         self.newest = start
+        self._damaged = set[Path]()
         self.env_steps = -1
         """Environment steps of the run at the newest checkpoint; -1 while unknown."""
 
@@ -48,6 +49,7 @@ class CheckpointKeeper:
                 try:
                     checkpoints.verify(path)
                 except UserError as error:
+                    self._damaged.add(path)
                     notes.append(("warning", f"skipping a newer checkpoint: {error}"))
         return notes
 
@@ -57,7 +59,7 @@ class CheckpointKeeper:
         for tries_left in range(_ATTEMPTS - 1, -1, -1):
             try:
                 await asyncio.to_thread(checkpoints.commit, Path(written.partial), final)
-                await asyncio.to_thread(checkpoints.rotate, self._run, self._keep, final)
+                await asyncio.to_thread(checkpoints.rotate, self._run, self._keep, self._damaged - {final})
                 break
             except (OSError, UserError) as error:
                 if not tries_left:

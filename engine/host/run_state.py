@@ -36,6 +36,7 @@ from engine.protocol.messages import (
 
 MAX_POINTS = 2048
 MAX_EPISODES = 512
+_MAX_STRIDE = 2**20
 MAX_LOGS = 256
 MAX_MARKS = 1024
 LANE_EPISODES = 20
@@ -51,7 +52,7 @@ class Points:
 
     def __init__(self, points: Iterable[Point] = (), stride: int = 1) -> None:
         self.items = list(points)
-        self.stride = max(1, stride)  # a recording may be foreign
+        self.stride = min(max(1, stride), _MAX_STRIDE)  # a recording may be foreign
         self.changes = 0
         """Number of changes, so that readers can tell whether anything is new."""
         self._skipped = 0

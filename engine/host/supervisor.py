@@ -336,6 +336,8 @@ class Host:
                     if not failed:
                         log.warning("the machine can't be watched: %s", error)
                     failed = True
+                else:
+                    failed = False
                 if not self._server.is_reachable:
                     await self._listen_again()
                 self._watch_folder()

@@ -353,7 +353,7 @@ class Learner:
             self._fill = math.ceil(self._burnin / 4)
 
     def _replay_arrays(self, folder: Path) -> dict[str, NDArray[Any]]:
-        """A checkpoint's replay, memory-mapped; without priorities if they would be others today."""
+        """A checkpoint's replay, memory-mapped; without priorities if an option that determines them has changed."""
         arrays = mapped_arrays(folder / _REPLAY_FILE)
         if unchanged(self._config, folder, "prioritized_replay", "n_step", "alpha"):
             return arrays

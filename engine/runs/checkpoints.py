@@ -14,7 +14,7 @@ import json
 import os
 import shutil
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -154,11 +154,9 @@ def committed(run: Run) -> list[Path]:
     return sorted(found, key=lambda path: (path.name.removesuffix(_REPLACED), not path.name.endswith(_REPLACED)))
 
 
-def rotate(run: Run, keep: int, newest: Path) -> None:
-    """Remove all but `keep` checkpoints up to `newest`, which was just committed. Later ones stay: the run continues
-    from before them because they are damaged, so they must not take the place of good ones."""
-    until = [path for path in committed(run) if path.name.removesuffix(_REPLACED) <= newest.name]
-    for path in until[:-keep]:
+def rotate(run: Run, keep: int, damaged: Collection[Path] = ()) -> None:
+    """Remove all but the newest `keep` checkpoints. Those known to be `damaged` stay, but don't count."""
+    for path in [path for path in committed(run) if path not in damaged][:-keep]:
         _remove(path)
 
 

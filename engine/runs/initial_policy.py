@@ -32,7 +32,7 @@ def fitting_policy(config: RunConfig) -> Path:
     metadata = policy_metadata(path)
     for field, wanted in _must_be(config):
         found = metadata.get(field)
-        some = field == "actions" and isinstance(found, list) and set(found) <= set(wanted)
+        some = field == "actions" and isinstance(found, list) and found and all(each in wanted for each in found)
         if found != wanted and not some:
             accepted = _words(wanted) + ", or some of these" * (field == "actions")
             raise ConfigError(

@@ -78,9 +78,10 @@ def delete_run(run: Run) -> None:
         raise UserError(f"{run.path}: not a run of mario-tui")
     try:
         with run.lock():
+            folder = run.identity()
             (run.path / RECORD_FILE).unlink()  # first, so that after a crash the remains are no run
             shutil.rmtree(run.path, ignore_errors=True)
-        if run.path.exists():  # NFS keeps a lock file that is open
+        if run.identity() == folder:  # NFS keeps a lock file that is open
             shutil.rmtree(run.path)
     except OSError as error:
         raise UserError(f"{run.path}: can't be removed ({error.strerror or error})") from None
@@ -115,7 +116,7 @@ def _plausible_date(created_at: float) -> float:
 def _registered() -> set[Path]:
     """Folders of the registered runs. Entries of removed runs are deleted; entries on an unmounted disk are kept."""
     found = set()
-    for entry in _registry().glob("[!.]*"):  # the others are being written
+    for entry in _registry().glob("[!.]*"):  # names with a dot are temporary files of `write_atomically`
         with contextlib.suppress(OSError, ValueError):  # another process may have removed it meanwhile
             path = Path(read_bounded(entry, _MAX_PATH_BYTES).decode("utf-8"))
             if not path.is_absolute():

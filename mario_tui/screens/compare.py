@@ -172,7 +172,7 @@ class CompareScreen(PanelGrid):
                 self._series(entry, _RETURN),
                 list(dict.fromkeys(each.standing for each in entry.runs)),
                 hidden=entry.key in self._hidden,
-                problem=next((each.seen.problem for each in entry.runs if each.seen.problem), ""),
+                problem=next((each.problem for each in entry.runs if each.problem), ""),
             )
             for entry in entries
         ]

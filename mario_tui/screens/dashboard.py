@@ -194,17 +194,18 @@ class DashboardScreen(RunControl):
         if not (self._end_announced or failed) or now - self._checked_at < _RECONNECT_EVERY_S:
             return
         self._checked_at = now
-        if not self.run.is_alive():
-            self._was_gone = True
-            self._set_fallback(self._problem)  # a host closes its connections shortly before it releases its lock
-            self.header.show(self.shown)
-        elif self._was_gone or failed:  # otherwise it is the old host, still exiting
+        alive, was_gone = self.run.is_alive(), self._was_gone
+        self._was_gone = not alive
+        if (alive and (was_gone or failed)) or (failed and not was_gone):  # once it is gone, show its recording
             self.feed.close()
             self.feed, self._host = Feed(), None
-            self._end_announced = self._was_gone = self._was_live = False
+            self._end_announced = self._was_live = False
             self.forget_requests()
             self._set_fallback(self._problem)
             self.feed.connect(self.run)
+        elif not alive:
+            self._set_fallback(self._problem)  # a host closes its connections shortly before it releases its lock
+            self.header.show(self.shown)
 
     def _show_frame(self) -> None:
         """Draw the newest frame; it is dropped if an earlier one is still being written, so frames never queue."""

@@ -25,6 +25,8 @@ class FollowedRun:
         self.configuration = same_but_seed(self.options) or (("", str(run.path)),)
         """Equal for runs that are averaged. A run whose options can't be read stays alone."""
         self.seen = Snapshot()
+        self.problem = ""
+        """Why its host could not be reached, until it is."""
         self._curves = Curves()
         self._series: dict[str, Series] = {}
         self._feed = Feed()
@@ -56,7 +58,9 @@ class FollowedRun:
         same = self.seen.points is before.points and self.seen.others is before.others
         if self.seen.hello is not None and not same:  # until a new host has answered, the old lines stay
             self._curves, self._series = Curves(self.seen.points, self.seen.others), {}
-        shown = (self._curves, self.standing, self.seen.problem)
+        if self.seen.problem or self.seen.connected:
+            self.problem = self.seen.problem
+        shown = (self._curves, self.standing, self.problem)
         changed, self._shown = shown != self._shown, shown
         return changed
 
@@ -67,14 +71,14 @@ class FollowedRun:
             return
         host = record.pid if record is not None and record.state in ACTIVE else 0
         failed = self.seen.hello is None and self.seen.problem
-        if host and (failed or self._host not in (None, host)):
+        if (failed and (host or self._host)) or (host and self._host not in (None, host)):
             self._feed.close()
             self._feed, self.seen, self._was_live = Feed(), Snapshot(), False
             self.connect()
         self._host = host
         self._recorded = "lost" if record is None else standing(record)
         if self._recorded in ACTIVE and self._recorded != "starting":  # it never claims that the run can be reached
-            gone = self.seen.hello is not None or self.seen.problem
+            gone = self.seen.hello is not None or self.problem
             self._recorded = "unreachable" if gone else "connecting"
 
     def series(self, metric: str) -> Series:

@@ -211,4 +211,4 @@ def test_output_that_does_not_fit_on_the_disk_is_one_line(tmp_path: Path) -> Non
             text=True, timeout=PATIENCE_S,
         )  # fmt: skip
     assert done.stderr == "mario-tui: error: can't write the output: No space left on device\n"
-    assert done.returncode == 2
+    assert done.returncode == 1

@@ -30,6 +30,7 @@ from tests.support.program import (
     FinishedRun,
     headless,
     json_lines,
+    kill_hosts,
     next_event,
     nobody_is_left,
     read_event,
@@ -489,16 +490,18 @@ def test_a_terminal_of_another_encoding_does_not_end_a_run(tmp_path: Path) -> No
     assert done.returncode == 0, done.stderr.decode()
 
 
-def test_a_full_disk_for_the_output_hides_no_reason(tmp_path: Path) -> None:
-    with Path("/dev/full").open("w") as full:
-        process = subprocess.Popen(
-            [*PROGRAM, "--no-ui", "--log-format", "json", "--restarts", "0", "--parallel-envs", "2"],
-            cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
-    with process:
-        assert process.stderr is not None
-        lines = iter(process.stderr.readline, "")
-        assert any("output is lost: No space left on device" in line for line in lines)
+@pytest.mark.parametrize("log_format", ["json", "plain"])
+def test_a_full_disk_for_the_output_hides_no_reason(log_format: str, tmp_path: Path) -> None:
+    errors = tmp_path / "errors"
+    command = [*PROGRAM, "--no-ui", "--log-format", log_format, "--restarts", "0", "--parallel-envs", "2"]
+    with Path("/dev/full").open("w") as full, errors.open("w") as stderr:
+        process = subprocess.Popen(command, cwd=tmp_path, stdout=full, stderr=stderr)
+    try:
+        wait_until(lambda: "output is lost: No space left on device" in errors.read_text(), "the warning")
+        wait_until(lambda: the_run(tmp_path).record().state == "running", "the run")
         runner_of(the_run(tmp_path)).kill()
-        assert any("failed: the runner process crashed" in line for line in lines)
         assert process.wait(PATIENCE_S) == 1
+    finally:
+        process.kill()
+        kill_hosts(tmp_path)
+    assert "failed: the runner process crashed" in errors.read_text()

@@ -55,7 +55,7 @@ def write_forever(path: Path, announce: Connection) -> None:
         partial, final = (path / name for name in names(env_steps))
         learner.write_checkpoint(partial, env_steps, config, {}, {})
         checkpoints.commit(partial, final)
-        checkpoints.rotate(run, KEEP, final)
+        checkpoints.rotate(run, KEEP)
         written += 1
         announce.send(env_steps)
 

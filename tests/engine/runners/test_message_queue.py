@@ -89,7 +89,7 @@ def test_a_queue_has_no_semaphore_that_a_killed_run_could_leave(monkeypatch: pyt
 
 
 def _fail_on_a_full_disk(reports: ReportQueue) -> None:
-    os.dup2(os.open("/dev/full", os.O_WRONLY), 2)  # as if run.log were there
+    os.dup2(os.open("/dev/full", os.O_WRONLY), 2)  # as if the disk of run.log were full
     member_main(_refuse, reports)
 
 

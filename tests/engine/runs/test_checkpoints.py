@@ -14,6 +14,7 @@ from engine.buffers import saved_arrays as saved
 from engine.buffers.saved_arrays import mapped_arrays
 from engine.config.reading import make_config
 from engine.config.run_config import RunConfig
+from engine.host.checkpoint_keeper import CheckpointKeeper
 from engine.protocol.commands import Checkpoint, Command, Pause, Resume
 from engine.protocol.messages import Beat, Written
 from engine.runs import checkpoints, policies, registry
@@ -100,18 +101,25 @@ def test_a_checkpoint_of_a_later_format_is_refused(run: Run) -> None:
 def test_rotation_keeps_the_newest(run: Run) -> None:
     for steps in (8, 16, 24, 32):
         write(run, steps)
-    checkpoints.rotate(run, 2, run.path / "step-000000000032")
+    checkpoints.rotate(run, 2)
     assert [path.name for path in checkpoints.committed(run)] == ["step-000000000024", "step-000000000032"]
 
 
-def test_a_later_checkpoint_that_is_damaged_takes_no_place_of_a_good_one(run: Run) -> None:
+async def test_a_damaged_checkpoint_takes_the_place_of_no_good_one(run: Run) -> None:
     for steps in (8, 16, 32):
         write(run, steps)
-    (run.path / "step-000000000032" / "manifest.json").write_bytes(b"{")
-    write(run, 24)  # the run went on from 16
-    checkpoints.rotate(run, 1, run.path / "step-000000000024")
-    assert [path.name for path in checkpoints.committed(run)] == ["step-000000000024", "step-000000000032"]
-    assert checkpoints.newest(run) == run.path / "step-000000000024"
+    damaged = run.path / "step-000000000032"
+    (damaged / "manifest.json").write_bytes(b"{")
+    keeper = CheckpointKeeper(run, keep=2, start=checkpoints.newest(run))
+    assert [level for level, _ in keeper.recover()] == ["warning"]
+    for steps in (24, 40, 48):  # the run goes on from 16
+        final = run.path / checkpoints.folder_name(steps)
+        partial = run.path / f".{final.name}.partial"
+        partial.mkdir()
+        checkpoints.seal(partial, steps, updates=1)
+        assert await keeper.commit(Written(partial=str(partial), final=str(final), env_steps=steps)) is None
+    names = [checkpoints.folder_name(steps) for steps in (32, 40, 48)]
+    assert [path.name for path in checkpoints.committed(run)] == names
 
 
 def test_sources_by_name_path_and_latest(run: Run, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 from textual.widgets import Static
 
 from engine.errors import UserError
+from engine.monitoring import tensorboard
 from engine.monitoring.tensorboard import EPISODE_POINTS, ScalarWriter
 from engine.protocol.messages import Episode, Evaluation
 from mario_tui.app import MarioApp
@@ -32,7 +33,7 @@ from mario_tui.screens.home import HomeScreen
 from mario_tui.widgets.charts.comparison import Comparison
 from tests.support.app import until
 from tests.support.event_files import read, scalar
-from tests.support.program import FinishedRun, Terminal, run_program
+from tests.support.program import PATIENCE_S, FinishedRun, Terminal, run_program, wait_until
 
 
 def write(folder: Path, values: dict[str, list[float]], first: int = 0) -> EventFileWriter:
@@ -374,15 +375,25 @@ def test_a_disk_that_does_not_answer_stops_nobody(tmp_path: Path, monkeypatch: p
         answers.wait()
         write(writer, record)
 
+    def write_points() -> None:
+        for step in range(1000):
+            scalars.evaluation(
+                Evaluation(
+                    env_steps=step, episodes=2, clears=1, mean_return=0.0, mean_x_pos=0.0, best=False, seconds=1.0,
+                )
+            )  # fmt: skip
+        scalars.close()
+
+    def written() -> list[int]:
+        (file,) = tmp_path.iterdir()
+        return [step for tag, step, _, _ in scalars_in(file) if tag == "eval/clear_rate"]
+
     scalars = ScalarWriter(tmp_path, print)
     monkeypatch.setattr(RecordWriter, "write", write_when_the_disk_answers)
-    for step in range(1000):
-        scalars.evaluation(
-            Evaluation(
-                env_steps=step, episodes=2, clears=1, mean_return=0.0, mean_x_pos=0.0, best=False, seconds=1.0,
-            )
-        )  # fmt: skip
+    monkeypatch.setattr(tensorboard, "_CLOSE_S", 0.1)
+    host = threading.Thread(target=write_points, daemon=True)
+    host.start()
+    host.join(PATIENCE_S)
+    assert not host.is_alive() and written() == []
     answers.set()
-    scalars.close()
-    (file,) = tmp_path.iterdir()
-    assert [step for tag, step, _, _ in scalars_in(file) if tag == "eval/clear_rate"] == list(range(1000))
+    wait_until(lambda: len(written()) == 1000, "what waited for the disk")
