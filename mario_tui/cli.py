@@ -13,7 +13,7 @@ import sys
 from engine.errors import UserError
 from engine.runtime.text import printable, printable_stream
 from mario_tui.commands import attach, completion, distill, evaluate, export, home, play, profile, runs, serve, train
-from mario_tui.terminal.output import NO_SPACE, discard_unwritable
+from mario_tui.terminal.output import NO_SPACE, discard_unwritable, nowhere
 
 COMMANDS = {
     "attach": attach.run,
@@ -30,6 +30,7 @@ COMMANDS = {
 
 def main() -> None:
     """Console entry point."""
+    sys.stdout, sys.stderr = sys.stdout or nowhere(), sys.stderr or nowhere()  # they are None if they were closed
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             with contextlib.suppress(OSError):  # it flushes, and the terminal may be gone

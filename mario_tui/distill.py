@@ -86,6 +86,8 @@ def _short(task: TaskScore, game: str) -> str:
 
 def _result(r: Distilled) -> str:
     """The student that was kept, in a few lines."""
+    if r.policy is None:
+        return "stopped before the first evaluation: the earlier file was not replaced"
     lines = [f"wrote {r.policy}: {r.game}, network {r.network}"]
     if r.evaluation is None:
         lines.append("stopped before the first evaluation: the student as it was")

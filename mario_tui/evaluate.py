@@ -79,9 +79,9 @@ def _result(r: Evaluated) -> str:
     if r.game != "mario":
         share = f"{r.clear_rate:.0%}, 95 % interval {r.clear_rate_low:.0%} to {r.clear_rate_high:.0%}"
         filled = f"{counted(r.clears, 'board')} filled ({share})\n" if r.game == "snake" else ""
+        within = f" (95 % interval {r.mean_score_low:,.2f} to {r.mean_score_high:,.2f})" if r.episodes > 1 else ""
         return (
-            f"{r.game}: {counted(r.episodes, 'game')}, mean score {r.mean_score:,.2f} "
-            f"(95 % interval {r.mean_score_low:,.2f} to {r.mean_score_high:,.2f})\n"
+            f"{r.game}: {counted(r.episodes, 'game')}, mean score {r.mean_score:,.2f}{within}\n"
             f"{filled}"
             f"mean return {r.mean_return:,.2f}, length {r.mean_length:,.0f} environment steps\n"
             f"epsilon {r.epsilon:g}, seed {r.seed}, {r.seconds:.0f} s"

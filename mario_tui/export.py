@@ -6,9 +6,9 @@ any length fits in memory.
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import csv
-import io
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
@@ -151,11 +151,10 @@ def _progress(points: Points) -> Iterator[None]:
 
 
 def _to_csv(rows: Iterable[Row], file: BinaryIO) -> None:
-    text = io.TextIOWrapper(file, "utf-8", newline="")
-    writer = csv.writer(text, lineterminator="\n")
+    writer = csv.writer(codecs.getwriter("utf-8")(file), lineterminator="\n")
     writer.writerow(COLUMNS)
     writer.writerows(rows)
-    text.detach()  # flushes
+    file.flush()
 
 
 def _to_json_lines(rows: Iterable[Row], file: BinaryIO) -> None:

@@ -72,6 +72,6 @@ def is_recorded(arguments: Sequence[str]) -> bool:
 def film_text(film: Filmed) -> str:
     """Where a video is, and how long and large."""
     if not film.pictures:
-        return f"nothing was filmed, so there is no {printable(film.path)}"
+        return f"nothing was filmed, so {printable(film.path)} was not written"
     size = f"{film.size_bytes / 2**20:.1f} MiB" if film.size_bytes >= 2**20 else f"{film.size_bytes / 2**10:.0f} KiB"
     return printable(f"wrote {film.path}: {film.seconds:.1f} s, {counted(film.pictures, 'picture')}, {size}")

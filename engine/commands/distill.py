@@ -91,6 +91,7 @@ def _distill(options: argparse.Namespace, stopped: threading.Event, send: Callab
     if options.initial_policy is not None:
         distiller.student.load(load_file(options.initial_policy))
     kept: StudentEvaluation | None = None
+    replaces = options.into.exists()
 
     def keep_if_best(evaluation: StudentEvaluation) -> None:
         nonlocal kept
@@ -120,11 +121,11 @@ def _distill(options: argparse.Namespace, stopped: threading.Event, send: Callab
         distiller.learn(budget, stopped.is_set, send, keep_if_best)
     finally:
         distiller.close()
-    if kept is None:
+    if kept is None and not replaces:
         save()
     send(
         Distilled(
-            policy=str(options.into),
+            policy=str(options.into) if kept is not None or not replaces else None,
             game=student["game"],
             network=student["network"].partition("-")[2],
             env_steps=distiller.env_steps,

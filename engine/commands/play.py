@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from engine.commands.controls import Controls
 from engine.commands.evaluate import take_stdout
 from engine.commands.play_mario import mario_of_person, mario_of_policy
-from engine.commands.recorder import PICTURES_PER_S, Video, finish, open_video
+from engine.commands.recorder import PICTURES_PER_S, Recording, Video
 from engine.config.conditions import Conditions
 from engine.config.reading import make_config
 from engine.envs.emulators.protocol import SCREEN_SHAPE
@@ -189,23 +189,23 @@ def main() -> int:
     else:  # the video has to be finished
         continued_with_parent()
     controls = Controls(math.inf if options.unpaced else 1.0, _FINISH_S)
-    video: Video | None = None
+    recording: Recording | None = None
     try:
         try:
-            video = None if options.record is None else open_video(options.record)
+            recording = None if options.record is None else Recording(options.record)
             session = Session(
                 _game(options, controls),
                 controls,
                 send,
                 seed=options.seed,
                 epsilon=options.epsilon,
-                video=video,
+                video=None if recording is None else recording.video,
             )
             session.play(options.episodes)
         finally:
-            if video is not None:
-                filmed = finish(video)
-        if video is not None:
+            if recording is not None:
+                filmed = recording.finish()
+        if recording is not None:
             send(filmed)
     except BrokenPipeError:
         pass  # the reader has gone

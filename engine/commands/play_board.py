@@ -23,6 +23,7 @@ from engine.config import joypad
 from engine.config.reading import make_config
 from engine.envs.actions import action_names
 from engine.envs.boards.lanes import BoardLanes
+from engine.envs.boards.snake import SnakeLanes
 from engine.envs.episode import EpisodeRecord, ended_episodes
 from engine.envs.factory import boards_of, boards_of_policy
 from engine.evaluation.policy import load_policy
@@ -102,7 +103,7 @@ class BoardPolicy:
 
 
 class SnakePerson:
-    """A person playing Snake: it moves in the direction that was pressed last."""
+    """A person playing Snake: it moves in the direction that was pressed last, but never back into its neck."""
 
     paced = True
 
@@ -114,7 +115,16 @@ class SnakePerson:
 
     def on_tick(self, presses: list[int]) -> None:
         for button in presses:
-            self._direction = _SNAKE_MOVES.get(button, self._direction)
+            wanted = _SNAKE_MOVES.get(button)
+            if wanted is not None and wanted != self._back():
+                self._direction = wanted
+
+    def _back(self) -> int | None:
+        """The direction in which the neck lies; None while there is none."""
+        board = self._lanes.board
+        assert isinstance(board, SnakeLanes)
+        path, width = board.path(0), board.frame_shape[-1]
+        return {-width: 0, 1: 1, width: 2, -1: 3}[path[-2] - path[-1]] if len(path) > 1 else None
 
     def action(self) -> int | None:
         return self._direction

@@ -1,9 +1,13 @@
-"""Records videos of a game: GIF with Pillow, MP4 with PyAV if it is installed."""
+"""Records videos of a game: GIF with Pillow, MP4 with PyAV if it is installed.
+
+Pictures go to a file beside the wanted one as they come, so a long video needs no memory. The file gets its name once
+it is complete; until then an existing file stays as it is.
+"""
 
 from __future__ import annotations
 
 import importlib.util
-from itertools import pairwise
+import struct
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,13 +21,10 @@ PICTURES_PER_S = 30
 
 
 class Video(Protocol):
-    """A video file that is being written. It plays `PICTURES_PER_S` pictures per second."""
+    """A video that is being written. It plays `PICTURES_PER_S` pictures per second."""
 
-    path: Path
-
-    @property
-    def pictures(self) -> int:
-        """Number of pictures so far."""
+    pictures: int
+    """Number of pictures so far."""
 
     def add(self, picture: NDArray[np.uint8]) -> None:
         """Append a picture, RGB uint8 [height, width, 3]."""
@@ -32,54 +33,83 @@ class Video(Protocol):
         """Finish the file."""
 
 
-def open_video(path: Path) -> Video:
-    """Open a video in the format of its suffix.
+class Recording:
+    """A video, and the files that it is written to.
 
     Raises `UserError` if the suffix is not .gif or .mp4, PyAV is needed and missing, or the file can't be written.
     """
-    if path.suffix not in (".gif", ".mp4"):
-        raise UserError(f"--record must be a file that ends in .gif or .mp4, got {path}")
-    if path.suffix == ".mp4" and importlib.util.find_spec("av") is None:
-        raise UserError("--record: .mp4 needs PyAV (pip install mario-tui[video]); .gif works without it")
-    try:
-        path.touch()
-    except OSError as error:
-        raise UserError(f"--record: {path}: can't be written ({error.strerror})") from None
-    return _Gif(path) if path.suffix == ".gif" else _Mp4(path)
 
+    def __init__(self, path: Path) -> None:
+        if path.suffix not in (".gif", ".mp4"):
+            raise UserError(f"--record must be a file that ends in .gif or .mp4, got {path}")
+        if path.suffix == ".mp4" and importlib.util.find_spec("av") is None:
+            raise UserError("--record: .mp4 needs PyAV (pip install mario-tui[video]); .gif works without it")
+        if path.is_dir():
+            raise UserError(f"--record must be a file, got the folder {path}")
+        self._path, self._partial = path, path.with_name(f".{path.stem}.partial{path.suffix}")
+        try:
+            self.video: Video = (_Gif if path.suffix == ".gif" else _Mp4)(self._partial)
+        except OSError as error:
+            raise UserError(f"--record: {path}: can't be written ({error.strerror})") from None
 
-def finish(video: Video) -> Filmed:
-    """Finish a video's file and describe it."""
-    video.close()
-    size, seconds = video.path.stat().st_size, video.pictures / PICTURES_PER_S
-    if not size:  # `open_video` has created it, and there was no picture
-        video.path.unlink()
-    return Filmed(path=str(video.path), pictures=video.pictures, seconds=seconds, size_bytes=size)
+    def finish(self) -> Filmed:
+        """Finish the video and describe it. Without a picture, there is no file."""
+        self.video.close()
+        pictures, size = self.video.pictures, 0
+        if pictures:
+            size = self._partial.stat().st_size
+            self._partial.replace(self._path)
+        else:
+            self._partial.unlink()
+        return Filmed(path=str(self._path), pictures=pictures, seconds=pictures / PICTURES_PER_S, size_bytes=size)
 
 
 class _Gif:
-    """GIF with a palette of 64 colours per picture; NES pictures have so few colours that it is exact and small."""
+    """GIF with a palette of 64 colours per picture; NES pictures have so few colours that it is exact. Only the part
+    that differs from the picture before is stored."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        self._pictures: list[Any] = []
-
-    @property
-    def pictures(self) -> int:
-        return len(self._pictures)
+        self.pictures = 0
+        self._file = path.open("wb")
+        self._shown: NDArray[np.uint8] | None = None
+        self._image: Any = None  # not written yet, because its duration is unknown
+        self._corner = (0, 0)
+        self._since = 0  # number of the picture from which it is shown
 
     def add(self, picture: NDArray[np.uint8]) -> None:
         from PIL import Image
 
-        self._pictures.append(Image.fromarray(picture).quantize(64))
+        if self._shown is None:
+            height, width, _ = picture.shape
+            self._file.write(b"GIF89a" + struct.pack("<HHBBB", width, height, 0, 0, 0))
+            self._file.write(b"!\xff\x0bNETSCAPE2.0\x03\x01\x00\x00\x00")  # repeat for ever
+            changed = np.ones((height, width), np.bool_)
+        else:
+            changed = (picture != self._shown).any(2)
+        if changed.any():
+            self._write_image()
+            rows, columns = np.flatnonzero(changed.any(1)), np.flatnonzero(changed.any(0))
+            part = picture[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]
+            self._image = Image.fromarray(part).quantize(64)
+            self._corner, self._since = (int(columns[0]), int(rows[0])), self.pictures
+            self._shown = picture.copy()
+        self.pictures += 1
 
     def close(self) -> None:
-        if self._pictures:
-            first, *rest = self._pictures
-            # GIF counts in hundredths of a second: a third of the pictures stay for four of them, the others for three.
-            ends = [round(100 * index / PICTURES_PER_S) for index in range(self.pictures + 1)]
-            durations = [10 * (end - start) for start, end in pairwise(ends)]
-            first.save(self.path, save_all=True, append_images=rest, duration=durations, loop=0)
+        self._write_image()
+        self._file.write(b";")
+        self._file.close()
+
+    def _write_image(self) -> None:
+        """Write the newest image, which is shown until now."""
+        from PIL.GifImagePlugin import getdata
+
+        if self._image is None:
+            return
+        # GIF counts in hundredths of a second: a third of the pictures stay for four of them, the others for three.
+        begin, end = (round(100 * picture / PICTURES_PER_S) for picture in (self._since, self.pictures))
+        for block in getdata(self._image, self._corner, duration=10 * (end - begin), include_color_table=True):
+            self._file.write(block)
 
 
 class _Mp4:
@@ -88,7 +118,7 @@ class _Mp4:
     def __init__(self, path: Path) -> None:
         import av
 
-        self.path, self.pictures = path, 0
+        self.pictures = 0
         self._av = av
         self._container: Any = av.open(str(path), "w")
         self._stream: Any = self._container.add_stream("libx264", rate=PICTURES_PER_S)

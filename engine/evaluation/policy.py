@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
 
@@ -25,7 +26,8 @@ bool [lanes, actions]."""
 def load_policy(path: Path) -> nn.Module:
     """The network of a policy file, in evaluation mode on the CPU.
 
-    Raises `CheckpointError` if the file is not a policy, or needs a network that this version does not have.
+    Raises `CheckpointError` if the file is not a policy, is damaged, or needs a network that this version does not
+    have.
     """
     metadata = checkpoints.policy_metadata(path)
     head, _, name = metadata["network"].partition("-")
@@ -33,7 +35,11 @@ def load_policy(path: Path) -> nn.Module:
         known = ", ".join(f"dueling-{name}" for name in NETWORKS)
         raise checkpoints.CheckpointError(f"{path}: network {metadata['network']!r}; must be one of {known}")
     network = make_network(name, metadata["stack"], tuple(metadata["frame_shape"]), metadata["outputs"])
-    network.load_state_dict(load_file(path))
+    try:
+        network.load_state_dict(load_file(path))
+    except (SafetensorError, RuntimeError, OSError) as error:  # cut off, or of another network than it says
+        reason = str(error).splitlines()[0]
+        raise checkpoints.CheckpointError(f"{path}: damaged ({reason})") from None
     return network.eval()
 
 

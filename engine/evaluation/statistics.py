@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from engine.envs.episode import EpisodeRecord
 from engine.protocol.results import TaskScore
+from engine.runtime.students_t import half_width
 
 
 def wilson(successes: int, trials: int) -> tuple[float, float]:
@@ -32,7 +33,6 @@ def score_of(task: str, played: Sequence[EpisodeRecord]) -> TaskScore:
 
 
 def mean_interval(values: Sequence[float]) -> tuple[float, float, float]:
-    """Mean, low and high end of its 95 % interval (normal approximation). A single value has an interval of width 0."""
-    mean = statistics.fmean(values)
-    half = 1.959964 * statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0.0
+    """Mean, low and high end of its 95 % interval (Student's t). The ends are NaN for a single value."""
+    mean, half = statistics.fmean(values), half_width(values)
     return mean, mean - half, mean + half

@@ -79,9 +79,10 @@ class StudentEvaluation(Message, frozen=True):
 
 
 class Distilled(Message, frozen=True):
-    """Result of `mario-tui distill`: the best student, which is in the file `policy`."""
+    """Result of `mario-tui distill`: the best student, which is in the file `policy`. If there was no evaluation, the
+    student as it was is there, or `policy` is None if that would have replaced an earlier file."""
 
-    policy: str
+    policy: str | None
     game: str
     network: str
     env_steps: int  # of the whole distillation, like the next two

@@ -259,7 +259,11 @@ def policy_metadata(path: Path) -> dict[str, Any]:
         metadata = safetensors_header(path)[0].get("__metadata__", {})
         if metadata.get("format") != POLICY_FORMAT:
             raise foreign
-        return dict(json.loads(metadata["policy"]))
+        policy = dict(json.loads(metadata["policy"]))
+        for field in ("game", "network", "stack", "frame_shape", "outputs"):
+            policy[field]  # or raises
+        policy["stage" if policy["game"] == "mario" else "board"]
+        return policy
     except OSError as error:
         raise CheckpointError(f"{path}: can't be read ({error.strerror or error})") from None
     except (struct.error, ValueError, TypeError, AttributeError, KeyError):

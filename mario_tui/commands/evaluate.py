@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import math
+from collections.abc import Sequence
+from typing import Any
 
+from engine.config.stages import stages_of
 from mario_tui.commands.options import Parser, existing, whole
 from mario_tui.commands.policy_options import add_policy, check_policy, engine_arguments
 
@@ -12,17 +16,25 @@ def eval_parser() -> argparse.ArgumentParser:
     parser = Parser(prog="mario-tui eval", description="Clear rate and mean return of a policy.")
     add_policy(parser)
     parser.add_argument("--episodes", type=whole("--episodes", 1), default=20, metavar="N",
-                        help="episodes to play (default: 20)")  # fmt: skip
+                        help="episodes to play, rounded up to the same number for every stage or board of the policy "
+                             "(default: 20)")  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
     return parser
 
 
 def run(arguments: list[str]) -> int:
     options = eval_parser().parse_args(arguments)
-    from engine.runs.checkpoints import find_policy
+    from engine.runs.checkpoints import find_policy, policy_metadata
     from mario_tui.evaluate import evaluate
 
     for_engine = engine_arguments(options)
     policy = find_policy(options.checkpoint, existing(options.run_dir))
     check_policy(policy, options)
-    return evaluate(policy, options.episodes, for_engine, as_json=options.json)
+    metadata = policy_metadata(policy)
+    tasks = len(_tasks(metadata, options.stage))
+    return evaluate(policy, math.ceil(options.episodes / tasks) * tasks, for_engine, as_json=options.json)
+
+
+def _tasks(metadata: dict[str, Any], stage: str | None) -> Sequence[str]:
+    """The stages or boards that an evaluation plays."""
+    return stages_of(stage or metadata["stage"]) if metadata["game"] == "mario" else metadata["board"].split(",")

@@ -10,6 +10,11 @@ NO_SPACE = errno.ENOSPC, errno.EDQUOT, errno.EFBIG
 """Errors of a write whose disk, quota or file size is exhausted."""
 
 
+def nowhere() -> TextIO:
+    """A stream whose output nobody gets."""
+    return os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+
+
 def discard_output(*streams: TextIO) -> None:
     """Send what these streams still hold, and all that follows, to nowhere."""
     for stream in streams:

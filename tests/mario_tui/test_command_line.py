@@ -212,3 +212,20 @@ def test_output_that_does_not_fit_on_the_disk_is_one_line(tmp_path: Path) -> Non
         )  # fmt: skip
     assert done.stderr == "mario-tui: error: can't write the output: No space left on device\n"
     assert done.returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("policy", "episodes", "played"), [("mario-1-1", 2, 2), ("mario-six-stages", 3, 6), ("snake-12x12", 1, 1)]
+)
+def test_an_evaluation_plays_every_stage_equally_often(
+    policy: str, episodes: int, played: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["eval", policy, "--episodes", str(episodes), "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["episodes"] == played and {task["episodes"] for task in result["tasks"]} <= {1}
+    assert (result["mean_score_low"] is None) == (played == 1)
+
+
+def test_closed_streams_are_no_error(tmp_path: Path) -> None:
+    done = subprocess.run(["sh", "-c", f"{PROGRAM[0]} runs >&- 2>&-"], cwd=tmp_path, timeout=PATIENCE_S)
+    assert done.returncode == 0

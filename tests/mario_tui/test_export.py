@@ -21,7 +21,7 @@ from tensorboard.summary.writer.event_file_writer import EventFileWriter
 from engine.errors import UserError
 from mario_tui.cli import run
 from mario_tui.data.event_files import MOST_POINTS
-from tests.support.program import PROGRAM, FinishedRun, run_program, wait_until
+from tests.support.program import PATIENCE_S, PROGRAM, FinishedRun, run_program, wait_until
 
 Row = tuple[str, str, int, float, float]
 
@@ -167,3 +167,17 @@ def test_parquet_holds_the_same_rows_as_csv(tmp_path: Path) -> None:
     assert table.schema.names == ["run", "tag", "step", "wall_time", "value"]
     assert [str(kind) for kind in table.schema.types] == ["string", "string", "int64", "double", "double"]
     assert list(zip(*table.to_pydict().values(), strict=True)) == read(tmp_path / "x.csv")
+
+
+@pytest.mark.parametrize("format", ["csv", "jsonl"])
+def test_standard_output_that_can_not_take_it_is_one_line_or_none(format: str, tmp_path: Path) -> None:
+    write(tmp_path / "logs", {"loss": [1.0] * 20_000})
+    command = [*PROGRAM, "export", "logs", "--output", "-", "--format", format]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(command, cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True, timeout=PATIENCE_S)
+    assert done.stderr == "mario-tui: error: can't write the output: No space left on device\n"
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == ""

@@ -81,9 +81,9 @@ class _GameVectorEnv(VectorEnv[Observation, NDArray[np.int64], NDArray[Any]]):
         """
         if options is not None and "reset_mask" in options:
             raise ValueError("reset_mask is not supported: this environment resets games automatically")
-        if seed is not None and not isinstance(seed, int):
+        if seed is not None and not isinstance(seed, int | np.integer):
             raise ValueError("seed must be None or a single integer for all games, got several seeds")
-        super().reset(seed=seed)
+        super().reset(seed=None if seed is None else int(seed))
         if seed is not None or not self._seeded:
             self._lanes.reseed(int(self.np_random.integers(2**63)))
             self._seeded = True

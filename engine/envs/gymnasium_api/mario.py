@@ -170,7 +170,8 @@ class MarioVectorEnv(VectorEnv[Observation, NDArray[np.int64], NDArray[Any]]):
         """
         if options is not None and "reset_mask" in options:
             raise ValueError("reset_mask is not supported: this environment resets games automatically")
-        if isinstance(seed, int):
+        if isinstance(seed, int | np.integer):
+            seed = int(seed)
             super().reset(seed=seed)
             seed = range(seed, seed + self.num_envs)
         seeds: Sequence[int | None] = [None] * self.num_envs if seed is None else seed

@@ -57,7 +57,9 @@ class News:
     replaced: set[str] = field(default_factory=set)
     """Subfolders that are read from the beginning again; what is known of them is dropped first."""
     broken: dict[Path, str] = field(default_factory=dict)
-    """Errors of files that can't be read any further."""
+    """Errors of files that can't be read any further, or not now."""
+    mended: set[Path] = field(default_factory=set)
+    """Files that could not be read before, and now can."""
     scalars: int = 0
     """Number of points that were read."""
     bytes_read: int = 0
@@ -79,7 +81,7 @@ class News:
                 self.others.setdefault((tag, inside), Other(other.kind)).update(other)
 
     def __bool__(self) -> bool:
-        return bool(self.histories or self.others or self.sessions or self.replaced or self.broken)
+        return bool(self.histories or self.others or self.sessions or self.replaced or self.broken or self.mended)
 
 
 @dataclass
@@ -92,6 +94,9 @@ class _File:
     stamp: tuple[int, int] = (0, 0)
     """Size and time of change when it was last looked at."""
     broken: bool = False
+    """Its content can't be read any further."""
+    failed: bool = False
+    """It could not be opened or read when it was last tried."""
 
     @property
     def size(self) -> int:
@@ -215,6 +220,7 @@ class EventFolder:
         Raises `_Replaced` if it is not the file that was read before.
         """
         file, read, problem = self._files[path], 0, ""
+        failed_before, file.failed = file.failed, False
         try:
             with opened(path) as stream:
                 file.check(stream)
@@ -223,11 +229,13 @@ class EventFolder:
         except OSError as error:
             if path.is_symlink() or path.exists():  # not deleted in the meantime
                 problem = error.strerror or str(error)
+                file.failed, file.stamp = True, (0, -1)  # so that it is tried again
         except ValueError as error:
-            problem = str(error)
+            problem, file.broken = str(error), True
         if problem:
-            file.broken = True
             news.broken[path] = problem
+        elif failed_before:
+            news.mended.add(path)
         return 0 if problem else read
 
     def _advance(self, file: _File, stream: BinaryIO, inside: str, news: News) -> int:
@@ -305,7 +313,7 @@ class EventFolder:
         for inside, session in news.sessions.items():
             if inside in self.sessions or self._has_room(len(self.sessions), MOST_SESSIONS):
                 self.sessions.setdefault(inside, Session()).update(session)
-        self.broken |= news.broken
+        self.broken = {path: why for path, why in (self.broken | news.broken).items() if path not in news.mended}
         self.loading = news.bytes_read / news.bytes_there if news.more and news.bytes_there else None
         return bool(news)
 

@@ -7,15 +7,10 @@ import statistics
 from collections.abc import Sequence
 from itertools import pairwise
 
+from engine.runtime.students_t import half_width
 from mario_tui.widgets.charts.comparison import Series
 
 _POINTS = 400
-_QUANTILES = (
-    *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131),
-    *(2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
-)
-"""97.5 % quantiles of Student's t distribution with 1 to 30 degrees of freedom."""
-_NORMAL = 1.960
 
 
 def mean_over(series: Sequence[Series], name: str, index: int, *, pinned: bool = False) -> Series:
@@ -34,7 +29,7 @@ def mean_over(series: Sequence[Series], name: str, index: int, *, pinned: bool =
     values = list(zip(*(_interpolated(points, steps, 2) for points in known), strict=True))
     seconds = list(zip(*(_interpolated(points, steps, 1) for points in known), strict=True))
     means = [statistics.fmean(at) for at in values]
-    halves = [_half_width(at) for at in values]
+    halves = [half_width(at) for at in values]
     bounds = (
         ([mean - half for mean, half in zip(means, halves, strict=True)],
          [mean + half for mean, half in zip(means, halves, strict=True)])
@@ -61,11 +56,3 @@ def _interpolated(points: Sequence[tuple[float, float, float]], steps: Sequence[
         share = min(max((step - left[0]) / width, 0.0), 1.0) if width > 0 else 1.0
         found.append(left[column] + share * (right[column] - left[column]))
     return found
-
-
-def _half_width(values: Sequence[float]) -> float:
-    if len(values) < 2:
-        return 0.0
-    freedom = len(values) - 1
-    quantile = _QUANTILES[freedom - 1] if freedom <= len(_QUANTILES) else _NORMAL
-    return quantile * statistics.stdev(values) / math.sqrt(len(values))

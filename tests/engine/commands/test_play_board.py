@@ -228,3 +228,24 @@ def test_a_snake_waits_for_the_first_key_and_goes_on() -> None:
     table.press(joypad.LEFT if start[0] % 12 > 5 else joypad.RIGHT)
     assert table.game.steps == 1 and games.path(0)[-1] - start[-1] in (-1, 1)
     table.until(lambda: table.game.steps == 3)
+
+
+def test_a_snake_does_not_turn_back_into_its_neck() -> None:
+    table, random = Table("snake", board="4x4"), np.random.default_rng(0)
+    ahead = {1: joypad.RIGHT, 4: joypad.DOWN, -1: joypad.LEFT, -4: joypad.UP}
+    back = {joypad.RIGHT: joypad.LEFT, joypad.DOWN: joypad.UP, joypad.LEFT: joypad.RIGHT, joypad.UP: joypad.DOWN}
+    tried = 0
+    for episode in range(1, 200):
+        table.ended = False
+        table.begin(episode)
+        board = table.game._lanes.board
+        assert isinstance(board, SnakeLanes)
+        while not table.ended:
+            before = board.path(0)
+            if len(before) > 1:
+                table.press(back[ahead[before[-1] - before[-2]]])
+                tried += 1
+                assert table.ended or board.path(0)[-1] != before[-2]
+            else:
+                table.press(int(random.choice(list(back))))
+    assert tried > 20

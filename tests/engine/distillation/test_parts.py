@@ -32,8 +32,8 @@ MARIO, SNAKE = (str(policies.folder() / f"{name}.safetensors") for name in ("mar
         ({"stack": 1}, "stack must be 4 as in mario-1-1, got 1"),
         ({"stage": "1-1"}, "1-1 must have one teacher, got mario-1-1 before"),
         ({"stage": "game"}, "stage must be one or more stages, got game"),
-        ({"game": "snake"}, "game must be mario as in mario-1-1, got snake"),
-        ({"game": "tetris"}, "game must be mario or snake, got tetris"),
+        ({"game": "snake", "board": "5x5"}, "game must be mario as in mario-1-1, got snake"),
+        ({"game": "tetris", "board": "7x14"}, "game must be mario or snake, got tetris"),
     ],
 )  # fmt: skip
 def test_teachers_that_do_not_fit_together_are_named(changes: dict[str, Any], complaint: str, tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ def test_episodes_end_and_begin_in_the_same_step() -> None:
 
 @pytest.mark.parametrize("kind", [SnakeVectorEnv, TetrisVectorEnv])
 def test_seeds_make_games_reproducible(kind: Any) -> None:
-    def play(env: Any, seed: int | None) -> list[Any]:
+    def play(env: Any, seed: Any) -> list[Any]:
         return [env.reset(seed=seed), *(env.step(np.full(4, action)) for action in (0, 1, 2, 3) * 5)]
 
     one, other = kind(4), kind(4)
@@ -77,6 +77,7 @@ def test_seeds_make_games_reproducible(kind: Any) -> None:
     other.reset(seed=3)
     assert data_equivalence(play(other, 7), first, exact=True)
     assert data_equivalence(play(other, None), second, exact=True)
+    assert data_equivalence(play(other, np.int64(7)), first, exact=True)
 
 
 def test_misuse_is_refused() -> None:

@@ -238,6 +238,8 @@ def test_games_can_be_seeded_one_by_one() -> None:
     assert np.array_equal(first[0], first[1])
     again, _ = env.reset(seed=[None, 4, None])
     assert np.array_equal(again[1], first[1])
+    counted, _ = env.reset(seed=np.int64(3))
+    assert np.array_equal(counted[1], first[1])
     with pytest.raises(ValueError, match="one element for each of 3 games"):
         env.reset(seed=[1, 2])
     with pytest.raises(ValueError, match="reset_mask"):

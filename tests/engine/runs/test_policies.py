@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -10,14 +11,17 @@ from pathlib import Path
 import msgspec
 import pytest
 from safetensors import safe_open
+from safetensors.numpy import load_file, save_file
 
 from engine.commands.release_policy import _distill_command, source_of
 from engine.config.conditions import Conditions
 from engine.config.joypad import ACTION_SETS
 from engine.errors import UserError
 from engine.evaluation.leaderboard import BOARDS, MARIO, episodes_of, leaderboard
+from engine.evaluation.policy import load_policy
+from engine.evaluation.statistics import mean_interval
 from engine.runs import policies
-from engine.runs.checkpoints import policy_metadata
+from engine.runs.checkpoints import POLICY_FORMAT, CheckpointError, policy_metadata
 from tests.support.program import json_lines, run_program
 
 
@@ -120,3 +124,28 @@ def test_a_policy_is_judged_under_the_conditions_that_are_asked_for(tmp_path: Pa
     said = json.loads(run_program("eval", "mario-1-1", *options, cwd=tmp_path).stdout)
     assert (said["noop_min"], said["noop_max"], said["sticky_actions"], said["epsilon"]) == (40, 50, 0.9, 0)
     assert said["clears"] == 0
+
+
+@pytest.mark.parametrize("field", ["game", "network", "stack", "frame_shape", "outputs", "board"])
+def test_a_policy_that_does_not_say_what_it_is_for_is_refused(field: str, tmp_path: Path) -> None:
+    source = policies.path_of("snake-12x12")
+    assert source is not None
+    said = {name: value for name, value in policy_metadata(source).items() if name != field}
+    path = tmp_path / "x.safetensors"
+    save_file(load_file(source), path, {"format": POLICY_FORMAT, "policy": json.dumps(said)})
+    with pytest.raises(CheckpointError, match="not a policy of mario-tui"):
+        policy_metadata(path)
+
+
+def test_a_policy_file_that_was_cut_off_is_damaged(tmp_path: Path) -> None:
+    source = policies.path_of("snake-12x12")
+    assert source is not None
+    (tmp_path / "cut.safetensors").write_bytes(source.read_bytes()[:20_000])
+    with pytest.raises(CheckpointError, match=r"cut\.safetensors: damaged \("):
+        load_policy(tmp_path / "cut.safetensors")
+
+
+def test_an_interval_of_few_games_is_wide_and_of_one_unknown() -> None:
+    mean, low, high = mean_interval([1.0, 2.0, 4.0])
+    assert (mean, low, high) == pytest.approx((2.333, -1.461, 6.128), abs=0.001)  # Student's t, 2 degrees of freedom
+    assert math.isnan(mean_interval([143.0])[1])

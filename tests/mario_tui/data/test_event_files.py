@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import itertools
 import os
@@ -27,6 +28,7 @@ from mario_tui.app import MarioApp
 from mario_tui.cli import run
 from mario_tui.commands.attach import foreign_events
 from mario_tui.data.event_files import EventFolder, scalars_in
+from mario_tui.data.event_files import folder as event_folder
 from mario_tui.data.format import fitting, number
 from mario_tui.screens.charts import ChartsScreen
 from mario_tui.screens.home import HomeScreen
@@ -397,3 +399,18 @@ def test_a_disk_that_does_not_answer_stops_nobody(tmp_path: Path, monkeypatch: p
     assert not host.is_alive() and written() == []
     answers.set()
     wait_until(lambda: len(written()) == 1000, "what waited for the disk")
+
+
+def test_a_file_that_could_not_be_opened_once_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, {"loss": [1.0, 2.0]}).close()
+    events = EventFolder(tmp_path)
+
+    def refuse(path: Path) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(event_folder, "opened", refuse)
+        read(events)
+    assert list(events.broken.values()) == ["Too many open files"]
+    read(events)
+    assert values_of(events, "loss") == [1, 2] and events.broken == {}

@@ -64,6 +64,7 @@ def test_the_documented_settings_are_accepted() -> None:
         ('[keys]\n"home.new" = 3', "keys.home.new must be one or more keys"),
         ('[keys]\n"home.new" = "q"', "keys.home.new: 'q' is already used by home.quit_app; give that another"),
         ("theme = ", "Invalid value"),
+        ("game_fps = " + 5000 * "1", "Exceeds the limit"),
     ],
 )
 def test_what_is_wrong_is_named_and_the_default_holds(content: str, complaint: str) -> None:
