@@ -75,7 +75,7 @@ def test_a_bad_file_is_named_and_the_others_are_read(kind: str, tmp_path: Path) 
     assert list(events.tags) == ["loss"]
     assert list(events.broken) == [bad]
     assert events.broken[bad].startswith(why)
-    assert not events.take_in(events.collect())  # nor is it opened again
+    assert not events.take_in(events.collect())  # nor is it told again
 
 
 @pytest.mark.parametrize("kind", POOR)

@@ -27,7 +27,7 @@ from engine.errors import UserError
 from engine.host import __main__ as host
 from engine.protocol import failures
 from engine.protocol.framing import pack
-from engine.protocol.messages import Failed, Finished, Hello, Log, Phase, Saved
+from engine.protocol.messages import PROTOCOL, Failed, Finished, Hello, Log, Phase, Saved
 from engine.protocol.messages import Summary as RunSummary
 from engine.runners import process
 from engine.runners.message_queue import ReportQueue
@@ -132,7 +132,11 @@ def test_headless_output_is_harmless(
 ) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     shown = display(Run(tmp_path / NAME))
-    for event in events():
+    hello = Hello(
+        protocol=PROTOCOL, run=NAME, path=HOSTILE, game="mario", stage=HOSTILE, runner="single", pid=1, steps=1,
+        render=False, points=[], events=[],
+    )  # fmt: skip
+    for event in (hello, *events()):
         shown.show(event)
     shown.close()
     out, err = capsys.readouterr()

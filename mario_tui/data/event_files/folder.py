@@ -95,8 +95,8 @@ class _File:
     """Size and time of change when it was last looked at."""
     broken: bool = False
     """Its content can't be read any further."""
-    failed: bool = False
-    """It could not be opened or read when it was last tried."""
+    failure: str = ""
+    """Why it could not be opened or read when it was last tried."""
 
     @property
     def size(self) -> int:
@@ -220,7 +220,7 @@ class EventFolder:
         Raises `_Replaced` if it is not the file that was read before.
         """
         file, read, problem = self._files[path], 0, ""
-        failed_before, file.failed = file.failed, False
+        before, file.failure = file.failure, ""
         try:
             with opened(path) as stream:
                 file.check(stream)
@@ -228,13 +228,13 @@ class EventFolder:
                 file.remember(stream)
         except OSError as error:
             if path.is_symlink() or path.exists():  # not deleted in the meantime
-                problem = error.strerror or str(error)
-                file.failed, file.stamp = True, (0, -1)  # so that it is tried again
+                problem = file.failure = error.strerror or str(error)
+                file.stamp = (0, -1)  # so that it is tried again
         except ValueError as error:
             problem, file.broken = str(error), True
-        if problem:
+        if problem and problem != before:
             news.broken[path] = problem
-        elif failed_before:
+        elif before and not problem:
             news.mended.add(path)
         return 0 if problem else read
 
