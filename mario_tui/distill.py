@@ -29,15 +29,15 @@ def distill(arguments: Sequence[str], game: str, steps: int, minutes: float | No
     Ctrl-C or SIGTERM ends it in order; a second one at once. `steps` and `minutes` are its limits.
     """
     command = EngineCommand("distill", *arguments, decode=decode_distillation, leave_s=_EXIT_TIMEOUT_S)
-    with command, progress_bar("distilling", 1.0) as show:
 
-        def end(number: int, frame: FrameType | None) -> None:
-            for each in (signal.SIGINT, signal.SIGTERM):
-                signal.signal(each, signal.default_int_handler)
-            command.end()
-
+    def end(number: int, frame: FrameType | None) -> None:
         for each in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(each, end)
+            signal.signal(each, signal.default_int_handler)
+        command.end()
+
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, end)  # before the progress bar is imported: Python loses some interrupts of an import
+    with command, progress_bar("distilling", 1.0) as show:
         for report in command.messages():
             match report:
                 case DistillationProgress():

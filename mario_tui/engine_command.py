@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import subprocess
 import sys
 import tempfile
@@ -35,12 +36,17 @@ class EngineCommand(Generic[M]):
     def __init__(self, name: str, *arguments: str, decode: Callable[[bytes], M], leave_s: float = 0.0) -> None:
         self._name, self._decode, self._leave_s = name, decode, leave_s
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # closed with this object
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", f"engine.commands.{name}", *arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-        )
+        # Ctrl-C is for this process. The other one inherits the mask, so that it does not die of it while it starts.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", f"engine.commands.{name}", *arguments],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._errors,
+            )
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def messages(self) -> Iterator[M]:
         """Its messages, until it exits; one that it was killed in the middle of is left out."""

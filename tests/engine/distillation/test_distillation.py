@@ -8,14 +8,13 @@ import subprocess
 from pathlib import Path
 
 import numpy as np
-import psutil
 import pytest
 
 from engine.distillation.distiller import Distiller
 from engine.distillation.teachers import describe_student, load_teachers
 from engine.runs import policies
 from engine.runs.checkpoints import policy_metadata
-from tests.support.program import PROGRAM, json_lines, read_event, rest_of, run_program, wait_until
+from tests.support.program import PROGRAM, Terminal, json_lines, read_event, rest_of, run_program
 
 QUICK = ("--no-ui", "--game", "snake", "--no-amp", "--parallel-envs", "32", "--batch-size", "64", "--replay-ratio", "4",
          "--learning-rate", "1e-3", "--tau", "0.02", "--policy-tau", "0", "--death-penalty", "1", "--burnin", "1000",
@@ -102,13 +101,13 @@ def test_two_stages_are_distilled_by_the_program(tmp_path: Path) -> None:
 
 def test_a_distillation_that_is_stopped_early_does_not_replace_an_earlier_student(tmp_path: Path) -> None:
     into = tmp_path / "one.safetensors"
-    for earlier in (b"", b"earlier"):
-        command = [*PROGRAM, "distill", "snake-12x12", "--into", into.name, "--force", "--eval-every", "1e9", "--json"]
-        with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
-            wait_until(psutil.Process(process.pid).children, "the process that learns")
-            process.send_signal(signal.SIGINT)
-            *_, summary = rest_of(process)
-        assert summary["evaluation"] is None
-        assert summary["policy"] == (None if earlier else str(into))
-        assert (into.read_bytes() == b"earlier") == bool(earlier)
+    for earlier, told in ((b"", "the student as it was"), (b"earlier", "the earlier file was not replaced")):
+        terminal = Terminal(
+            "distill", "snake-12x12", "--into", into.name, "--force", "--eval-every", "1e9", cwd=tmp_path
+        )
+        terminal.wait_for("distilling")
+        terminal.send("\x03")
+        assert terminal.wait() == 0
+        assert told in terminal.text()
+        assert (into.read_bytes() == earlier) == bool(earlier)
         into.write_bytes(b"earlier")
