@@ -269,6 +269,7 @@ def main() -> int:
     options = parser.parse_args()
     os.environ["XDG_STATE_HOME"] = str(options.folder)  # keeps these runs out of the user's list of runs
     signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs of a shell inherit SIG_IGN
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])  # the front end starts its processes with it blocked
     continued_with_parent()
     end_with_stdin(on_close=lambda: os.kill(os.getpid(), signal.SIGINT), timeout_s=20 * _LEAVE_S)
 
