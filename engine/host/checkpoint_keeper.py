@@ -59,7 +59,8 @@ class CheckpointKeeper:
         for tries_left in range(_ATTEMPTS - 1, -1, -1):
             try:
                 await asyncio.to_thread(checkpoints.commit, Path(written.partial), final)
-                await asyncio.to_thread(checkpoints.rotate, self._run, self._keep, self._damaged - {final})
+                self._damaged.discard(final)
+                await asyncio.to_thread(checkpoints.rotate, self._run, self._keep, self._damaged)
                 break
             except (OSError, UserError) as error:
                 if not tries_left:

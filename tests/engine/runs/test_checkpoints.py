@@ -105,20 +105,25 @@ def test_rotation_keeps_the_newest(run: Run) -> None:
     assert [path.name for path in checkpoints.committed(run)] == ["step-000000000024", "step-000000000032"]
 
 
-async def test_a_damaged_checkpoint_takes_the_place_of_no_good_one(run: Run) -> None:
+@pytest.mark.parametrize(
+    ("later", "left"), [((24, 40, 48), (32, 40, 48)), ((24, 32, 40, 48), (40, 48))], ids=["passed", "replaced"]
+)
+async def test_a_damaged_checkpoint_takes_the_place_of_no_good_one(
+    later: tuple[int, ...], left: tuple[int, ...], run: Run
+) -> None:
     for steps in (8, 16, 32):
         write(run, steps)
     damaged = run.path / "step-000000000032"
     (damaged / "manifest.json").write_bytes(b"{")
     keeper = CheckpointKeeper(run, keep=2, start=checkpoints.newest(run))
     assert [level for level, _ in keeper.recover()] == ["warning"]
-    for steps in (24, 40, 48):  # the run goes on from 16
+    for steps in later:  # the run goes on from 16
         final = run.path / checkpoints.folder_name(steps)
         partial = run.path / f".{final.name}.partial"
         partial.mkdir()
         checkpoints.seal(partial, steps, updates=1)
         assert await keeper.commit(Written(partial=str(partial), final=str(final), env_steps=steps)) is None
-    names = [checkpoints.folder_name(steps) for steps in (32, 40, 48)]
+    names = [checkpoints.folder_name(steps) for steps in left]
     assert [path.name for path in checkpoints.committed(run)] == names
 
 
