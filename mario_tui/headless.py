@@ -76,8 +76,8 @@ def train_headless(plan: Plan, log_format: str) -> int:
     stopper.set_host(host)
     if warning := busy_warning(host.run):
         print(printable(f"mario-tui: warning: {warning}"), file=sys.stderr)
-    displays: dict[str, Callable[[Run], Display]] = {"rich": _Rich, "plain": _Plain, "json": _JSONLines}
-    display = displays[log_format](host.run)
+    displays: dict[str, Callable[[], Display]] = {"rich": _Rich, "plain": _Plain, "json": _JSONLines}
+    display = displays[log_format]()
     end: Finished | Failed | None = None
     lost = False
 
@@ -215,7 +215,7 @@ JSON_EVENTS: dict[type[msgspec.Struct], tuple[str, tuple[str, ...]]] = {
 class _JSONLines:
     """One JSON object per line; the last one tells how the run ended."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self) -> None:
         self._next = 0.0
 
     def show(self, event: Event) -> None:
@@ -242,14 +242,13 @@ class _JSONLines:
 class _Plain:
     """A progress line every ten seconds and a line per notable event, for logs and pipes."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self) -> None:
         self._next = 0.0
-        self._path = str(run.path)
 
     def show(self, event: Event) -> None:
         match event:
             case Hello():
-                print(printable(f"run {self._path}"), flush=True)
+                print(printable(f"run {event.path}"), flush=True)
             case Progress() if time.monotonic() >= self._next and event.env_steps:
                 self._next = time.monotonic() + _PLAIN_EVERY_S
                 print(_progress_line(event), flush=True)
@@ -263,9 +262,8 @@ class _Plain:
 class _Rich:
     """A progress bar, with a line above it per notable event."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self) -> None:
         self._console = SafeConsole()
-        self._path = str(run.path)
         self._bars = Bars(
             TextColumn("{task.description}"),
             BarColumn(bar_width=None),
@@ -281,7 +279,7 @@ class _Rich:
     def show(self, event: Event) -> None:
         match event:
             case Hello():
-                self._console.print(Text.assemble("run ", (printable(self._path), "bold")))
+                self._console.print(Text.assemble("run ", (printable(event.path), "bold")))
                 self._bars.start()
                 self._bars.update(self._task, total=event.steps)
             case Progress():

@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from engine.config.tasks import tasks_of
 from engine.envs.episode import EpisodeRecord
-from engine.envs.factory import boards_of, lanes_of_policy
+from engine.envs.factory import lanes_of_policy
 from engine.envs.mario import MarioLanes
 from engine.evaluation.episodes import play_episodes
 from engine.evaluation.policy import greedy_act, load_policy
@@ -141,7 +142,7 @@ def _parts(metadata: dict[str, Any], episodes: int) -> list[tuple[dict[str, Any]
     """The metadata and the number of episodes for each board of a policy; all stages of Mario are one part."""
     if metadata["game"] == "mario":
         return [(metadata, episodes)]
-    boards = boards_of(metadata)
+    boards = tasks_of(metadata)
     each, more = divmod(episodes, len(boards))
     parts = [({**metadata, "board": board}, each + (number < more)) for number, board in enumerate(boards)]
     return [part for part in parts if part[1]]

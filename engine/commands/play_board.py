@@ -21,11 +21,12 @@ from engine.commands.play_tetris import TetrisPerson
 from engine.commands.recorder import PICTURES_PER_S
 from engine.config import joypad
 from engine.config.reading import make_config
+from engine.config.tasks import tasks_of
 from engine.envs.actions import action_names
 from engine.envs.boards.lanes import BoardLanes
 from engine.envs.boards.snake import SnakeLanes
 from engine.envs.episode import EpisodeRecord, ended_episodes
-from engine.envs.factory import boards_of, boards_of_policy
+from engine.envs.factory import boards_of_policy
 from engine.evaluation.policy import load_policy
 from engine.protocol.messages import Thought
 
@@ -159,7 +160,7 @@ class BoardGame:
         self._ticks_per_step = PICTURES_PER_S / _STEPS_PER_S[metadata["game"]]
 
     def begin(self, episode: int, seed: int, stage: str | None) -> None:
-        boards = boards_of(self._metadata)
+        boards = tasks_of(self._metadata)
         board = boards[(episode - 1) % len(boards)]
         metadata = {**self._metadata, "board": board}
         if self._network is None:

@@ -15,8 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from engine.config.run_config import RunConfig
-from engine.config.stages import STAGES, WHOLE_GAME, stages_of
-from engine.envs.factory import boards_of, describe_task, make_task
+from engine.config.stages import STAGES, WHOLE_GAME
+from engine.config.tasks import tasks_of
+from engine.envs.factory import describe_task, make_task
 from engine.envs.frame_stack import STACK
 from engine.envs.vec_env import Frames
 from engine.errors import UserError
@@ -43,7 +44,7 @@ class Teacher:
     @property
     def tasks(self) -> tuple[str, ...]:
         """The stages or boards that it was trained on."""
-        return stages_of(self.metadata["stage"]) if self.metadata["game"] == "mario" else boards_of(self.metadata)
+        return tasks_of(self.metadata)
 
     @torch.no_grad()
     def q_values(self, obs: Frames) -> Tensor:

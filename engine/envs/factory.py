@@ -146,15 +146,10 @@ def lanes_of_policy(
 
 
 def boards_of_policy(metadata: Mapping[str, Any], lanes: int, *, seed: int) -> BoardLanes:
-    """Board lanes for playing a policy, from its metadata, whose `board` must be one of `boards_of`."""
+    """Board lanes for playing a policy, from its metadata, whose `board` must be one of `tasks_of`."""
     options = {name: metadata[name] for name in _BOARD_OPTIONS if name in metadata}  # old ones have not all
     frame_size = tuple(metadata["frame_shape"][-2:]) if "frame_shape" in metadata else None
     return _make_boards(metadata["game"], lanes, seed=seed, frame_size=frame_size, **options)
-
-
-def boards_of(metadata: Mapping[str, Any]) -> tuple[str, ...]:
-    """The boards that a policy plays: several if it was distilled from several policies."""
-    return tuple(metadata["board"].split(","))
 
 
 def task_of_policy(

@@ -24,7 +24,7 @@ import msgspec
 from engine import __version__
 from engine.errors import UserError
 from engine.runs import policies
-from engine.runs.registry import find_run, list_runs
+from engine.runs.registry import LATEST, find_run, list_runs
 from engine.runs.run import Count, Run
 from engine.runtime.files import read_bounded
 from engine.runtime.safetensors_header import safetensors_header
@@ -196,7 +196,7 @@ def find_source(spec: str, run_dir: str | Path | None) -> Source:
     Raises `UserError` if there is nothing to resume from.
     """
     folder = Path(spec)
-    if spec == "latest":
+    if spec == LATEST:
         run = next((run for run in list_runs(run_dir) if committed(run)), None)
         if run is None:
             where = "" if run_dir is None else f" in {run_dir}"
@@ -235,9 +235,9 @@ def find_policy(spec: str, run_dir: str | Path | None) -> Path:
         policy = path / POLICY_FILE
     else:
         try:
-            run = _newest_with_policy(run_dir) if spec == "latest" else find_run(spec, run_dir)
+            run = _newest_with_policy(run_dir) if spec == LATEST else find_run(spec, run_dir)
         except UserError as error:
-            if spec == "latest":
+            if spec == LATEST:
                 raise CheckpointError(str(error)) from None
             raise CheckpointError(
                 f"{spec}: no such checkpoint; accepted: a policy file (.safetensors), a checkpoint folder, "
@@ -260,9 +260,9 @@ def policy_metadata(path: Path) -> dict[str, Any]:
         if metadata.get("format") != POLICY_FORMAT:
             raise foreign
         policy = dict(json.loads(metadata["policy"]))
-        for field in ("game", "network", "stack", "frame_shape", "outputs"):
-            policy[field]  # or raises
-        policy["stage" if policy["game"] == "mario" else "board"]
+        task = "stage" if policy["game"] == "mario" else "board"
+        if not {"network", "stack", "frame_shape", "outputs", task} <= policy.keys():
+            raise foreign
         return policy
     except OSError as error:
         raise CheckpointError(f"{path}: can't be read ({error.strerror or error})") from None
@@ -283,7 +283,7 @@ def _newest_with_policy(run_dir: str | Path | None) -> Run:
     """The newest run that has a policy; the newest run if none has."""
     runs = list_runs(run_dir)
     found = next((run for run in runs if (run.path / BEST_POLICY_FILE).is_file() or committed(run)), None)
-    return found or find_run("latest", run_dir)
+    return found or find_run(LATEST, run_dir)
 
 
 def _newest_source(run: Run) -> Source:

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import math
-from collections.abc import Sequence
-from typing import Any
 
-from engine.config.stages import stages_of
+from engine.config.tasks import rounded_up
 from mario_tui.commands.options import Parser, existing, whole
 from mario_tui.commands.policy_options import add_policy, check_policy, engine_arguments
 
@@ -30,11 +27,5 @@ def run(arguments: list[str]) -> int:
     for_engine = engine_arguments(options)
     policy = find_policy(options.checkpoint, existing(options.run_dir))
     check_policy(policy, options)
-    metadata = policy_metadata(policy)
-    tasks = len(_tasks(metadata, options.stage))
-    return evaluate(policy, math.ceil(options.episodes / tasks) * tasks, for_engine, as_json=options.json)
-
-
-def _tasks(metadata: dict[str, Any], stage: str | None) -> Sequence[str]:
-    """The stages or boards that an evaluation plays."""
-    return stages_of(stage or metadata["stage"]) if metadata["game"] == "mario" else metadata["board"].split(",")
+    episodes = rounded_up(options.episodes, policy_metadata(policy), options.stage)
+    return evaluate(policy, episodes, for_engine, as_json=options.json)

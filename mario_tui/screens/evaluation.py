@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from pathlib import Path
 
@@ -11,10 +12,12 @@ from textual.binding import Binding
 from textual.containers import VerticalScroll
 from textual.widgets import Static
 
+from engine.config.tasks import rounded_up
 from engine.errors import UserError
 from engine.protocol.framing import decode_evaluation
 from engine.protocol.messages import Episode, Failed
 from engine.protocol.results import Evaluated, EvaluationReport
+from engine.runs.checkpoints import policy_metadata
 from engine.runs.origin import origin_of
 from engine.runtime.text import printable
 from mario_tui.data.format import counted, reached
@@ -34,6 +37,9 @@ class EvaluationScreen(Modal[None]):
     def __init__(self, policy: Path) -> None:
         super().__init__()
         self._policy = policy
+        self._episodes = _EPISODES
+        with contextlib.suppress(UserError):  # it has just been replaced; the result will tell
+            self._episodes = rounded_up(_EPISODES, policy_metadata(policy))
         self._played: list[Episode] = []
         self._result: Evaluated | Failed | None = None
 
@@ -44,7 +50,7 @@ class EvaluationScreen(Modal[None]):
             yield Static(Text("esc: close", style="dim"))
 
     def on_mount(self) -> None:
-        options = (f"--episodes={_EPISODES}", "--epsilon=0", "--noop-max=30", "--seed=0")
+        options = (f"--episodes={self._episodes}", "--epsilon=0", "--noop-max=30", "--seed=0")
         self._command: EngineCommand[EvaluationReport] = EngineCommand(
             "evaluate", str(self._policy), *options, decode=decode_evaluation
         )
@@ -79,7 +85,7 @@ class EvaluationScreen(Modal[None]):
                 return Text(printable(f"The evaluation failed: {reason}"), style="bold red")
             case Evaluated():
                 return Text(as_text(self._result))
-        text = Text(f"{len(self._played)} of {counted(_EPISODES, 'episode')} played")
+        text = Text(f"{len(self._played)} of {counted(self._episodes, 'episode')} played")
         if self._played:
             last = self._played[-1]
             text.append(f"; last: return {last.episode_return:.0f}, {reached(last.x_pos, last.score)}", style="dim")

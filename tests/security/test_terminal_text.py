@@ -131,7 +131,7 @@ def test_headless_output_is_harmless(
     display: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
-    shown = display(Run(tmp_path / NAME))
+    shown = display()
     hello = Hello(
         protocol=PROTOCOL, run=NAME, path=HOSTILE, game="mario", stage=HOSTILE, runner="single", pid=1, steps=1,
         render=False, points=[], events=[],
