@@ -13,15 +13,20 @@ from engine.errors import UserError
 def check_own(folder: Path) -> None:
     """Check that a folder and everything in it are regular files and folders owned by this user.
 
-    Raises `UserError` naming the first one that is not.
+    Raises `UserError` naming the first one that is not; `OSError` if the folder can't be read.
     """
     pending = [folder]
     while pending:
         path = pending.pop()
-        status = path.lstat()
-        if stat.S_ISDIR(status.st_mode):
-            pending += path.iterdir()
-        elif not stat.S_ISREG(status.st_mode):
+        try:
+            status = path.lstat()
+            inside = [*path.iterdir()] if stat.S_ISDIR(status.st_mode) else []
+        except FileNotFoundError:
+            if path == folder:
+                raise
+            continue  # the run's host has just replaced or removed it
+        pending += inside
+        if not (stat.S_ISDIR(status.st_mode) or stat.S_ISREG(status.st_mode)):
             kind = "a link" if stat.S_ISLNK(status.st_mode) else "neither a file nor a folder"
             raise UserError(f"{path}: is {kind}; a run's folder may hold only files and folders")
         if status.st_uid != os.getuid():

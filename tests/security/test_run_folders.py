@@ -7,6 +7,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -356,6 +357,25 @@ def test_a_second_host_refuses_though_the_lock_vanished(tmp_path: Path) -> None:
         assert run.is_alive()
         with pytest.raises(UserError, match="is already running"):
             HostProcess(run)
+
+
+def test_a_file_that_goes_while_a_folder_is_checked_is_no_error(tmp_path: Path) -> None:
+    checked = threading.Event()
+
+    def come_and_go() -> None:
+        while not checked.is_set():
+            (tmp_path / "step-1").mkdir()
+            (tmp_path / "step-1" / "x").touch()
+            shutil.rmtree(tmp_path / "step-1")
+
+    host = threading.Thread(target=come_and_go)
+    host.start()
+    try:
+        for _ in range(3000):
+            check_own(tmp_path)
+    finally:
+        checked.set()
+        host.join()
 
 
 def test_a_run_whose_folder_is_replaced_ends(tmp_path: Path) -> None:
