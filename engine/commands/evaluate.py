@@ -74,7 +74,8 @@ def _evaluate(options: argparse.Namespace, send: Callable[[EvaluationReport], No
 
     by_task: dict[str, list[EpisodeRecord]] = {}
     for part, episodes in _parts(metadata, options.episodes):
-        lanes = min(MAX_LANES, episodes)
+        stages = len(tasks_of(part, options.stage))
+        lanes = min(MAX_LANES // stages * stages, episodes)  # the lanes take turns at the stages: equally many for each
         threads = thread_budget(lanes)
         torch.set_num_threads(threads.torch_threads)
         env = lanes_of_policy(
