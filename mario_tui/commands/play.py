@@ -6,12 +6,13 @@ import argparse
 import sys
 from pathlib import Path
 
+from engine.config.fields import flag
 from engine.config.reading import make_config
 from engine.config.run_config import GAMES
 from engine.errors import UserError
 from engine.runs import policies
 from mario_tui.commands.options import Parser, existing, need_terminal, whole
-from mario_tui.commands.policy_options import add_policy, check_policy, engine_arguments
+from mario_tui.commands.policy_options import add_policy, check_policy, conditions_given, engine_arguments
 
 
 def play_parser() -> argparse.ArgumentParser:
@@ -44,7 +45,11 @@ def run(arguments: list[str]) -> int:
             raise UserError(f"--{name} can't be combined with CHECKPOINT, which determines the {name}")
     game = options.game or GAMES[0]
     title = game
+    if options.board is not None and game == "mario":
+        raise UserError("--board can't be combined with --game mario, whose stages --stage names")
     if options.human:
+        for name in conditions_given(options):
+            raise UserError(f"{flag(name)} can't be combined with --human; it is for policies")
         task = {"game": game, "board": options.board, "stage": options.stage, "emulator": options.emulator}
         make_config({name: value for name, value in task.items() if value is not None})  # validates
         for_engine.append(f"--game={game}")

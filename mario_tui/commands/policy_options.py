@@ -12,6 +12,9 @@ from engine.errors import UserError
 from mario_tui.commands.options import add_run_dir, whole
 from mario_tui.launch import expanded
 
+_CONDITIONS: dict[str, float] = {"epsilon": 0.0, "sticky_actions": 0.0, "noop_min": 0, "noop_max": 30}
+"""The options that make a game harder for its policy, with their defaults."""
+
 
 def add_policy(parser: argparse.ArgumentParser, optional: bool = False) -> None:
     parser.add_argument(
@@ -23,28 +26,24 @@ def add_policy(parser: argparse.ArgumentParser, optional: bool = False) -> None:
     parser.add_argument(
         "--epsilon",
         type=_share("--epsilon", 1),
-        default=0.0,
         metavar="E",
         help="fraction of random actions (default: 0)",
     )
     parser.add_argument(
         "--sticky-actions",
         type=_share("--sticky-actions", 0.99),
-        default=0.0,
         metavar="X",
         help="probability of repeating the previous action (default: 0)",
     )
     parser.add_argument(
         "--noop-min",
         type=whole("--noop-min", 0, 255),
-        default=0,
         metavar="N",
         help="minimum number of random no-op frames at the start (default: 0)",
     )
     parser.add_argument(
         "--noop-max",
         type=whole("--noop-max", 0, 255),
-        default=30,
         metavar="N",
         help="maximum number of random no-op frames at the start (default: 30)",
     )
@@ -63,12 +62,13 @@ def add_policy(parser: argparse.ArgumentParser, optional: bool = False) -> None:
 
 def engine_arguments(options: argparse.Namespace) -> list[str]:
     """The options, as arguments of the engine's command. Raises `ConfigError`."""
-    if options.noop_min > options.noop_max:
-        raise ConfigError("noop_min", f"must be at most --noop-max ({options.noop_max}), got {options.noop_min}")
-    arguments = [
-        f"{flag(name)}={getattr(options, name)}"
-        for name in ("epsilon", "sticky_actions", "noop_min", "noop_max", "seed")
-    ]
+    given = {name: getattr(options, name) for name in conditions_given(options)}
+    conditions = _CONDITIONS | given
+    if conditions["noop_min"] > conditions["noop_max"]:
+        raise ConfigError(
+            "noop_min", f"must be at most --noop-max ({conditions['noop_max']}), got {conditions['noop_min']}"
+        )
+    arguments = [f"{flag(name)}={value}" for name, value in {**conditions, "seed": options.seed}.items()]
     for name in ("stage", "emulator"):
         value = getattr(options, name)
         if value is not None:
@@ -79,13 +79,18 @@ def engine_arguments(options: argparse.Namespace) -> list[str]:
     return arguments
 
 
+def conditions_given(options: argparse.Namespace) -> list[str]:
+    """Names of the conditions (epsilon, sticky actions, no-ops) that are on the command line."""
+    return [name for name in _CONDITIONS if getattr(options, name) is not None]
+
+
 def check_policy(policy: Path, options: argparse.Namespace) -> str:
     """The game of a policy. Raises `UserError` for Mario's options if it is another one."""
     from engine.runs.checkpoints import policy_metadata
 
     game = policy_metadata(policy)["game"]
-    for name in ("stage", "emulator", "rom", "noop_min", "sticky_actions"):
-        if game != "mario" and getattr(options, name):
+    for name in ("stage", "emulator", "rom", "noop_min", "noop_max", "sticky_actions"):
+        if game != "mario" and getattr(options, name) is not None:
             raise UserError(f"{flag(name)} can't be combined with a policy for {game}")
     return str(game)
 
