@@ -18,7 +18,7 @@ from engine.errors import UserError
 from engine.host.client import HostProcess
 from engine.host.preflight import check_start
 from engine.runs.checkpoints import committed, find_source, read_manifest
-from engine.runs.initial_policy import with_located_policy
+from engine.runs.initial_policy import options_of_policy, with_located_policy
 from engine.runs.registry import create_run, delete_run, list_records, name_error
 from engine.runs.run import CONFIG_FILE, Run, read_config
 from engine.runtime.threads import available_cores
@@ -165,7 +165,7 @@ def _await_end(run: Run) -> None:
 
 def _plan(asked: Mapping[str, Any], resume: str | None) -> Plan:
     if resume is None:
-        return Plan(with_located_policy(make_config(asked)))
+        return Plan(with_located_policy(make_config({**options_of_policy(asked), **asked})))
     source = find_source(resume, asked.get("run_dir"))
     if source.run is not None and source.run.is_alive():
         raise UserError(f"--resume: {source.run.name} is running; use: mario-tui attach {source.run.name}")

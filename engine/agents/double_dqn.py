@@ -100,7 +100,8 @@ class DoubleDQN:
         policy_tau: if not 0, `policy` is a network of its own, which every update moves by this factor towards the
             online network (Polyak averaging); a slower one than the target plays more consistently.
         double_q: whether the online network chooses the action whose value the target network gives.
-        advantage_learning: share of the action gap that targets lose, less than 1; 0 with illegal actions.
+        advantage_learning: share of the action gap that targets lose, less than 1; 0 with illegal actions. It can be
+            changed later.
         threads: number of threads that split a batch (CPU only).
         accumulate: number of parts of a batch that are computed one after the other, to save memory. It is doubled when
             memory runs out; then `on_out_of_memory` is called with the new number.
@@ -131,7 +132,8 @@ class DoubleDQN:
         self.target = _placed(target, device).requires_grad_(False)
         self._average = copy.deepcopy(self.target) if policy_tau else None
         self._sync_every, self._tau, self._double_q = sync_every, tau, double_q
-        self._policy_tau, self._advantage_learning = policy_tau, advantage_learning
+        self._policy_tau = policy_tau
+        self._gap_share = torch.tensor(advantage_learning, device=device)  # a tensor: CUDA graphs read its new value
         self._on_out_of_memory = on_out_of_memory
         self._scaler = torch.amp.GradScaler(device.type, enabled=precision == "float16")
         self._parameters: list[Tensor] = list(self.online.parameters())
@@ -169,6 +171,14 @@ class DoubleDQN:
     @learning_rate.setter
     def learning_rate(self, value: float) -> None:
         self.optimizer.learning_rate = value
+
+    @property
+    def advantage_learning(self) -> float:
+        return self._gap_share.item()
+
+    @advantage_learning.setter
+    def advantage_learning(self, value: float) -> None:
+        self._gap_share.fill_(value)
 
     def set_gamma(self, gamma: float) -> None:
         """Set the discount factor of networks for afterstates."""
@@ -288,8 +298,7 @@ class DoubleDQN:
                 next_value = target_q.gather(1, best).squeeze(1)
                 targets = tensor(batch.returns) + tensor(batch.discounts) * next_value
             q, gaps = q_of_actions(self.online, obs, tensor(batch.actions))
-            if self._advantage_learning:
-                targets = targets - self._advantage_learning * gaps
+            targets = targets - self._gap_share * gaps
             losses = tensor(weights) * F.smooth_l1_loss(q, targets.expand_as(q), reduction="none").mean(0)
             loss = losses.sum() / len(weights)
         q = q.detach()

@@ -14,7 +14,8 @@ from engine.buffers.frames import InitialPriorities
 
 class TDErrors:
     """n-step TD errors of `lanes` lanes, from the Q-values used for acting; as in `DoubleDQN`, targets lose the share
-    `advantage_learning` of the action gap."""
+    `advantage_learning` of the action gap. It stays the same when the learner's share changes: these priorities hold
+    only until a transition is first sampled."""
 
     def __init__(self, lanes: int, n_step: int, gamma: float, advantage_learning: float) -> None:
         self._n_step, self.gamma, self._advantage_learning = n_step, gamma, advantage_learning

@@ -12,7 +12,7 @@ def observation_layout(config: RunConfig) -> tuple[tuple[int, ...], int, int]:
     game.
     """
     if config.game == "mario":
-        height, width = (int(side) for side in config.observation.split("x"))
+        height, width = (int(side) for side in config.observation.removesuffix("-red").split("x"))
         return (height, width), 4, 0
     width, height = (int(side) for side in (config.board or "").split("x"))
     return (

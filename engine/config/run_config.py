@@ -173,8 +173,9 @@ class RunConfig:
     observation: str = option(
         "50x60",
         "environment",
-        "50x60: no status bar, plus a mark that shows whether A is held; 84x84: the whole screen",
-        choices=("50x60", "84x84"),
+        "50x60-red: no status bar, with a mark that shows whether A is held, and brightness mostly by the red part of "
+        "colors, from which Mario stands out; 50x60: the same in gray; 84x84: the whole screen in gray",
+        choices=("50x60-red", "50x60", "84x84"),
         games=("mario",),
     )
     frame_skip: int = option(4, "environment", "frames per action (Mnih et al. 2015)", low=1, high=60, games=("mario",))
@@ -318,6 +319,14 @@ class RunConfig:
         "learning",
         "share of the gap to the best action's value that the target of an action loses, so that values differ more "
         "(Bellemare et al. 2016); must be 0 with --game tetris",
+        low=0.0,
+        high=0.95,
+    )
+    final_advantage_learning: float | None = option(
+        None,  # table
+        "learning",
+        "as --advantage-learning, while the learning rate is at most 0.3 of --learning-rate; none: always as "
+        "--advantage-learning; no effect if that is 0",
         low=0.0,
         high=0.95,
     )
@@ -498,15 +507,16 @@ class RunConfig:
         return tomli_w.dumps(self.options())
 
     def options(self) -> dict[str, Any]:
-        """The options that are set and apply to the game and runner, by field name. An unset `final_gamma` is among
-        them, because a game may set it by default."""
+        """The options that are set and apply to the game and runner, by field name. The unset final values are among
+        them, because a game may set them by default."""
         values = {
             spec.name: getattr(self, spec.name) for spec in fields(self) if belongs(spec.name, self.game, self.runner)
         }
         if self.batch_size == AUTO:
             values["batch_size"] = "auto"
-        if self.final_gamma is None:
-            values["final_gamma"] = NONE
+        for name in ("final_gamma", "final_advantage_learning"):
+            if values[name] is None:
+                values[name] = NONE
         return {name: value for name, value in values.items() if value is not None}
 
 

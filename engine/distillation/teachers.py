@@ -89,7 +89,7 @@ def load_teachers(names: Sequence[str], actions: str = RunConfig.actions) -> lis
 
 
 def _of_stage(stage: str, actions: str) -> dict[str, Any]:
-    """The metadata of a teacher that is no policy: a run's defaults, but for its actions."""
+    """The metadata of a teacher that is no policy: what most policies of the package see, with these actions."""
     config = RunConfig(stage=stage, actions=actions)
     task = make_task(config)
     shapes = {"stack": STACK, "frame_shape": list(task.view.shape), "outputs": len(task.action_names)}

@@ -42,6 +42,7 @@ from engine.runners.learner_state import (
     read_state,
     unchanged,
 )
+from engine.runners.learning_rates import CUT
 from engine.runners.replay_factory import belongs_on_device, device_replay_or, make_replay
 from engine.runs import checkpoints
 from engine.runs.initial_policy import fitting_policy
@@ -196,6 +197,7 @@ class Learner:
         match name:
             case "learning_rate":
                 self.agent.learning_rate = value
+                self.agent.advantage_learning = self._advantage_learning()
             case "beta":
                 self.replay.beta = value
             case "replay_ratio":
@@ -203,6 +205,12 @@ class Learner:
             case "gamma":
                 self.replay.gamma = value
                 self.agent.set_gamma(value)
+
+    def _advantage_learning(self) -> float:
+        """The share at the present learning rate."""
+        share, final = self._config.advantage_learning, self._config.final_advantage_learning
+        is_low = self.agent.learning_rate <= CUT * self._config.learning_rate
+        return final if share and is_low and final is not None else share
 
     @stopwatch("insert")
     def insert(self, step: PlayedStep) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,21 @@ from engine.config.observation import observation_layout
 from engine.config.run_config import ConfigError, RunConfig
 from engine.runs import policies
 from engine.runs.checkpoints import CheckpointError, find_policy, policy_metadata
+
+
+def options_of_policy(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of a new Mario run that its initial policy decides unless they are among those that were `asked` for:
+    what the policy sees, and its network. Empty if there is no such policy, or it is for another game."""
+    policy, run_dir = asked.get("initial_policy"), asked.get("run_dir", RunConfig.run_dir)
+    if asked.get("game", RunConfig.game) != "mario" or not (isinstance(policy, str) and isinstance(run_dir, str)):
+        return {}
+    try:
+        metadata = policy_metadata(find_policy(policy, run_dir))
+    except CheckpointError:
+        return {}  # `with_located_policy` tells why
+    decided = {"observation": metadata.get("observation"), "network": _words(metadata.get("network"))}
+    specs = RunConfig.__dataclass_fields__
+    return {name: value for name, value in decided.items() if value in specs[name].metadata["choices"]}
 
 
 def with_located_policy(config: RunConfig) -> RunConfig:

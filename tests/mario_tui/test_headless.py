@@ -311,7 +311,7 @@ def test_resume_of_a_finished_number_of_steps_is_refused(finished_run: FinishedR
             "--actions must be right-only, as in the checkpoint, got 'complex'; for another one start a new run",
         ),
         (("--episodes", "1"), "--episodes must be above "),
-        (("--observation", "84x84"), "--observation must be 50x60, as in the checkpoint, got '84x84'"),
+        (("--observation", "84x84"), "--observation must be 50x60-red, as in the checkpoint, got '84x84'"),
     ],
 )
 def test_a_resume_for_another_network_is_refused(

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from engine.envs.emulators.cartridge import installed_mario, load_cartridge
 from engine.envs.emulators.protocol import RAM_BYTES, SCREEN_SHAPE
-from engine.envs.emulators.view import View, reduce_rgb
+from engine.envs.emulators.view import WEIGHTS, View, reduce_rgb
 from engine.errors import UserError
 
 _FRAME, _POKE = 0, 1  # records of the log: [_FRAME, buttons] and [_POKE, address low, address high, value]
@@ -62,12 +62,12 @@ class NesPyEmulator:
         return self._consoles[lane].screen.copy()
 
     def picture(self, view: View, out: NDArray[np.uint8], active: NDArray[np.bool_] | None = None) -> None:
-        spans = view.spans()
+        weights, spans = WEIGHTS[view.brightness], view.spans()
 
         def draw(lane: int) -> None:
             # plane by plane: NumPy copies pixels of three bytes far slower than rows
             planes = np.ascontiguousarray(self._consoles[lane].screen.transpose(2, 0, 1))
-            reduce_rgb(planes, *spans, out[lane].reshape(-1))
+            reduce_rgb(planes, *weights, *spans, out[lane].reshape(-1))
 
         self._each(draw, active)
 

@@ -1,4 +1,4 @@
-"""The agent's view: a crop of the screen in grayscale, downscaled by area means.
+"""The agent's view: a crop of the screen in shades of gray, downscaled by area means.
 
 All sums are integers and both consoles use the same code, so a frame is identical whichever console drew it.
 """
@@ -6,12 +6,19 @@ All sums are integers and both consoles use the same code, so a frame is identic
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from engine.runtime.compiler import helper, kernel
+
+Brightness = Literal["gray", "red"]
+"""How bright a color is: `gray` as in ITU-R BT.601 and most publications, `red` mostly by its red part."""
+
+WEIGHTS: dict[Brightness, tuple[int, int, int]] = {"gray": (299, 587, 114), "red": (700, 300, 0)}
+"""Thousandths of red, green and blue in the brightness of a pixel. In `gray`, Mario is nearly as bright as the sky and
+the sea; in `red`, he is brighter. Some of the green keeps the walls underground brighter than black."""
 
 
 @dataclass(frozen=True)
@@ -20,7 +27,8 @@ class View:
     `width`.
 
     `mark` is the side of a square in the upper left corner that is white while A is held, black otherwise; 0 for none.
-    Mario jumps only if A is released and pressed again, and the screen does not show whether A is held.
+    Mario jumps only if A is released and pressed again, and the screen does not show whether A is held. `brightness`
+    decides the shades.
     """
 
     top: int
@@ -30,6 +38,7 @@ class View:
     height: int
     width: int
     mark: int = 0
+    brightness: Brightness = "gray"
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -57,10 +66,12 @@ def _spans(first: int, last: int, cells: int) -> NDArray[np.int64]:
 
 VIEWS = {
     "50x60": View(32, 232, 8, 248, 50, 60, mark=8),
+    "50x60-red": View(32, 232, 8, 248, 50, 60, mark=8, brightness="red"),
     "84x84": View(0, 240, 0, 256, 84, 84),
 }
-"""`50x60` (default): without the status bar and eight columns on either side, 4x4 area means, with the mark; agents
-learn faster with it, and updates are cheaper. `84x84`: the whole screen, as in most publications."""
+"""`50x60-red` (default): without the status bar and eight columns on either side, 4x4 area means, with the mark; agents
+learn faster with it, and updates are cheaper. `50x60`: the same in gray. `84x84`: the whole screen in gray, as in most
+publications."""
 
 
 @helper
@@ -117,12 +128,12 @@ def reduce_screen(light: Any, rows: Any, columns: Any, out: Any) -> None:
             line[j] = np.int64((totals[j] + shift) * scale)
 
 
-@kernel("uint8[3], int64[2], int64[2], uint8[1]")
-def reduce_rgb(rgb: Any, rows: Any, columns: Any, out: Any) -> None:
-    """`reduce_screen` from RGB, uint8 [3, 240, 256]; nes-py's colours are multiples of 4."""
+@kernel("uint8[3], int64, int64, int64, int64[2], int64[2], uint8[1]")
+def reduce_rgb(rgb: Any, of_red: Any, of_green: Any, of_blue: Any, rows: Any, columns: Any, out: Any) -> None:
+    """`reduce_screen` from RGB, uint8 [3, 240, 256], with the `WEIGHTS`; nes-py's colours are multiples of 4."""
     light = np.empty(240 * 256, np.uint16)
     for y in range(240):
         for x in range(256):
             red, green, blue = rgb[0, y, x], rgb[1, y, x], rgb[2, y, x]
-            light[y * 256 + x] = (299 * red + 587 * green + 114 * blue) // 4
+            light[y * 256 + x] = (of_red * red + of_green * green + of_blue * blue) // 4
     reduce_screen(light, rows, columns, out)

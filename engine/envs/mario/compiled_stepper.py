@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from engine.envs.emulators.nes import (
     CANVAS_SIZE,
-    DRAW_LIGHT,
+    DRAW,
     DRAW_NOTHING,
     MEMORY_BYTES,
     ROM,
@@ -64,7 +64,7 @@ class CompiledStepper:
                 task.whole_game,
                 task.ends_at_loops,
                 restart,
-                draw_rows(DRAW_LIGHT, task.view.top, task.view.bottom) if draws else DRAW_NOTHING,
+                draw_rows(DRAW[task.view.brightness], task.view.top, task.view.bottom) if draws else DRAW_NOTHING,
             ],
             np.int64,
         )

@@ -46,7 +46,7 @@ class MarioTask:
     noop_max: int = 30
     stall_steps: int = STALL_STEPS
     ends_at_loops: bool = False
-    view: View = VIEWS["50x60"]
+    view: View = VIEWS["50x60-red"]
 
     def __post_init__(self) -> None:
         try:

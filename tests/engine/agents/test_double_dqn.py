@@ -61,6 +61,9 @@ def test_advantage_learning_lowers_the_targets_of_actions_that_are_not_the_best(
     losses = agent.update(batch([0, 0], [0, 1], [7.0, 7.0], [1, 1], [0.0, 0.0]), np.ones(2, np.float32))
     # 7 - 0.5 * (2 - 1) for action 0, and 7 for action 1, which is the best
     assert losses.td_errors == pytest.approx([abs(6.5 - 1), abs(7 - 2)], abs=1e-6)
+    agent.advantage_learning = 0.75
+    losses = agent.update(batch([0, 0], [0, 1], [7.0, 7.0], [1, 1], [0.0, 0.0]), np.ones(2, np.float32))
+    assert losses.td_errors == pytest.approx([abs(6.25 - 1), abs(7 - 2)], abs=1e-6)
 
 
 def test_dueling_advantages_are_centred() -> None:

@@ -200,4 +200,7 @@ def test_a_cluster_is_named_again_on_resume(tmp_path: Path) -> None:
 def test_a_run_from_before_an_option_does_not_take_its_games_default(tmp_path: Path) -> None:
     file = tmp_path / "config.toml"
     file.write_text('game = "mario"\n')
-    assert (make_config({}).advantage_learning, read_config(file).advantage_learning) == (0.5, 0.0)
+    now, before = make_config({}), read_config(file)
+    assert (now.advantage_learning, before.advantage_learning) == (0.5, 0.0)
+    assert (now.final_advantage_learning, before.final_advantage_learning) == (0.8, None)
+    assert (now.observation, before.observation) == ("50x60-red", "50x60")

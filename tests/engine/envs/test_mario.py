@@ -225,13 +225,16 @@ def test_random_stages_visit_many() -> None:
 # ---------------------------------------------------------------------------------- pictures and states
 
 
-@pytest.mark.parametrize("view", [*VIEWS.values(), View(8, 200, 3, 251, 31, 62)], ids=lambda view: str(view.shape))
+@pytest.mark.parametrize(
+    "view", [*VIEWS.values(), View(8, 200, 3, 251, 31, 62)], ids=lambda view: f"{view.shape} {view.brightness}"
+)
 @pytest.mark.parametrize("emulator", ["native", pytest.param("nes-py", marks=pytest.mark.long)])
 def test_picture_is_the_area_mean_of_the_screen(emulator: str, view: View) -> None:
     env = MarioLanes(MarioTask(view=view), 1, emulator=emulator)
     env.reset()
     frames = env.step(np.array([RIGHT_B])).frames
-    luma = env.emulator.screen(0).astype(float) @ [0.299, 0.587, 0.114]
+    weights = {"gray": [0.299, 0.587, 0.114], "red": [0.7, 0.3, 0.0]}[view.brightness]
+    brightness = env.emulator.screen(0).astype(float) @ weights
 
     def means(values: np.ndarray, first: int, last: int, cells: int) -> np.ndarray:
         """Means over the first axis, in which pixels have the weight of their overlap with a cell."""
@@ -241,7 +244,7 @@ def test_picture_is_the_area_mean_of_the_screen(emulator: str, view: View) -> No
         at = integral[whole] + (borders - whole)[:, None] * np.vstack([values, values[-1:]])[whole]
         return np.diff(at, axis=0) / ((last - first) / cells)
 
-    expected = means(means(luma, view.top, view.bottom, view.height).T, view.left, view.right, view.width).T
+    expected = means(means(brightness, view.top, view.bottom, view.height).T, view.left, view.right, view.width).T
     expected[: view.mark, : view.mark] = 0
     assert np.abs(frames[0] - expected).max() <= 0.5 + 1e-6
 

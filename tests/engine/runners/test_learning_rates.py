@@ -100,6 +100,22 @@ def test_a_gamma_that_the_user_sets_stays(tmp_path: Path) -> None:
     assert [change.name for change in of_kind(Changed, never)] == ["learning_rate"]
 
 
+def test_advantage_learning_changes_with_the_cut_also_in_a_resumed_run(tmp_path: Path) -> None:
+    def run(name: str, steps: int = 700, before: Path | None = None, **options: float | None) -> Path:
+        return checkpoint_of(train(tmp_path / name, {**SNAKE, "advantage_learning": 0.5, **options}, steps, before))
+
+    def weights(checkpoint: Path) -> bytes:
+        return (checkpoint / "online.safetensors").read_bytes()
+
+    changed = weights(run("changed", final_advantage_learning=0.9))
+    assert changed != weights(run("same", final_advantage_learning=None))
+    first = run("first", 600, final_advantage_learning=0.9)
+    assert json.loads((first / "state.json").read_text())["extra"]["tuned"]["learning_rate"] == CUT * RATE
+    assert changed == weights(run("resumed", before=first, final_advantage_learning=0.9))
+    off = {"advantage_learning": 0.0}
+    assert weights(run("off", **off, final_advantage_learning=0.9)) == weights(run("never", **off))
+
+
 @pytest.mark.long
 def test_a_learning_rate_that_the_user_sets_stays(tmp_path: Path) -> None:
     reports = train(tmp_path, SNAKE, 600, commands=[Set(name="learning_rate", value=0.001)])

@@ -16,7 +16,7 @@ from engine.config.run_config import ConfigError
 from engine.evaluation.policy import load_policy
 from engine.runs import policies
 from engine.runs.checkpoints import POLICY_FILE
-from engine.runs.initial_policy import fitting_policy, with_located_policy
+from engine.runs.initial_policy import fitting_policy, options_of_policy, with_located_policy
 from mario_tui.launch import make_plan
 from tests.support import in_process
 from tests.support.program import nobody_is_left, run_program
@@ -27,7 +27,8 @@ NO_UPDATE = ("--steps", "400", "--burnin", "2000", "--parallel-envs", "4", "--ev
 
 
 def options(**values: Any) -> Any:
-    return make_config({"initial_policy": "mario-1-1", **values})
+    asked = {"initial_policy": "mario-1-1", **values}
+    return make_config({**options_of_policy(asked), **asked})
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +48,14 @@ def test_a_policy_of_the_package_keeps_its_name() -> None:
     config = with_located_policy(options())
     assert config.initial_policy == "mario-1-1"
     assert fitting_policy(config) == policies.path_of("mario-1-1")
+
+
+def test_a_run_sees_what_its_policy_saw_unless_it_is_told_otherwise() -> None:
+    assert make_config({}).observation == "50x60-red"
+    config = make_plan({"initial_policy": "mario-1-1"}).config
+    assert (config.observation, config.network) == ("50x60", "small")
+    with pytest.raises(ConfigError, match="must have observation 50x60-red, as this run, got 50x60"):
+        make_plan({"initial_policy": "mario-1-1", "observation": "50x60-red"})
 
 
 def test_a_path_becomes_absolute(taught: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,8 +117,11 @@ def test_a_resumed_run_takes_no_other(taught: Path, tmp_path: Path) -> None:
 
 
 def test_a_policy_with_fewer_actions_plays_as_before_and_new_ones_are_like_the_most_similar(tmp_path: Path) -> None:
-    mario = {"actions": "simple", "initial_policy": "mario-1-1", "burnin": 100, "batch_size": 8, "buffer_size": 500}
-    begun = in_process.checkpoint_of(in_process.train(tmp_path, {**mario, "parallel_envs": 2}, 4)) / POLICY_FILE
+    mario = {"actions": "simple", "initial_policy": "mario-1-1", "observation": "50x60", "burnin": 100, "batch_size": 8}
+    begun = (
+        in_process.checkpoint_of(in_process.train(tmp_path, {**mario, "buffer_size": 500, "parallel_envs": 2}, 4))
+        / POLICY_FILE
+    )
     package = policies.path_of("mario-1-1")
     assert package is not None
     screens = torch.from_numpy(np.random.default_rng(0).integers(0, 256, (64, 4, 50, 60), np.uint8))

@@ -6,7 +6,7 @@ from engine.envs.emulators.nes.cpu import frame_function
 from engine.envs.emulators.nes.lanes import make_rom, remember
 from engine.envs.emulators.nes.layout import (
     CANVAS_SIZE,
-    DRAW_LIGHT,
+    DRAW,
     DRAW_NOTHING,
     MEMORY_BYTES,
     ROM,
@@ -16,7 +16,7 @@ from engine.envs.emulators.nes.layout import (
 
 __all__ = [
     "CANVAS_SIZE",
-    "DRAW_LIGHT",
+    "DRAW",
     "DRAW_NOTHING",
     "MEMORY_BYTES",
     "ROM",

@@ -3,6 +3,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from engine.envs.emulators.view import WEIGHTS, Brightness
+
 COLORS: NDArray[np.int64] = np.array(
     [
         0x7C7C7C, 0x0000FC, 0x0000BC, 0x4428BC, 0x940084, 0xA80020, 0xA81000, 0x881400,
@@ -22,5 +24,7 @@ BLACK = 0x0F
 
 RGB: NDArray[np.uint8] = np.stack([COLORS >> 16, COLORS >> 8 & 0xFF, COLORS & 0xFF], axis=1).astype(np.uint8)
 
-LUMA: NDArray[np.int64] = RGB.astype(np.int64) @ np.array([299, 587, 114])
-"""Brightness in thousandths: 1000 times (0.299 R + 0.587 G + 0.114 B)."""
+BRIGHTNESS: dict[Brightness, NDArray[np.int64]] = {
+    name: RGB.astype(np.int64) @ np.array(weights) for name, weights in WEIGHTS.items()
+}
+"""Brightness in thousandths, 0 to 255,000, int64 [64]."""

@@ -24,8 +24,8 @@ from engine.envs.emulators.nes.lanes import make_rom, run_lanes
 from engine.envs.emulators.nes.layout import (
     BUTTONS,
     CANVAS_SIZE,
+    DRAW,
     DRAW_COLORS,
-    DRAW_LIGHT,
     DRAW_NOTHING,
     DUE,
     FIRST_WRITE,
@@ -150,7 +150,7 @@ class NesBatch:
             raise ValueError(f"out must be {expected}, got {out.dtype} {out.shape}")
         spans = view.spans()
         for lane in np.flatnonzero(self._chosen(active)).tolist():
-            reduce_screen(self._drawn(lane, DRAW_LIGHT), *spans, out[lane].reshape(-1))
+            reduce_screen(self._drawn(lane, DRAW[view.brightness]), *spans, out[lane].reshape(-1))
 
     def poke(self, lane: int, address: int, value: int) -> None:
         """Write a byte of work RAM."""

@@ -161,7 +161,7 @@ def run_frame(state, memory, canvas, rom, buttons, draw):
     """Run one lane for one frame of 29,781 CPU cycles with `buttons` held.
 
     state: int64 [STATE_WORDS]. memory: uint8 [MEMORY_BYTES]. canvas: uint16 [CANVAS_SIZE]. rom: from `make_rom`.
-    buttons: nes-py's bits, right 0x80 to A 0x01. draw: DRAW_NOTHING, or `draw_rows` of DRAW_COLORS or DRAW_LIGHT to
+    buttons: nes-py's bits, right 0x80 to A 0x01. draw: DRAW_NOTHING, or `draw_rows` of DRAW_COLORS or one of `DRAW` to
     draw those lines on the canvas; its other lines are undefined afterwards.
     """
     program, decoded, words, tiles, masks, machine_code = rom

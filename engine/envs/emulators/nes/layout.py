@@ -6,6 +6,8 @@ complete state of a console.
 
 from collections.abc import Container, Sequence
 
+from engine.envs.emulators.view import Brightness
+
 # CPU
 PC = 0  # program counter
 A = 1
@@ -72,7 +74,8 @@ SCRATCH_WIDTH = 33 * 8  # the maximum number of tiles on a line
 CANVAS_SIZE = SCRATCH + 8 * SCRATCH_WIDTH
 
 # What `run_frame` draws: NES colours (0..63), or brightness in units of 4/1000 (0 to 63,000)
-DRAW_NOTHING, DRAW_COLORS, DRAW_LIGHT = range(3)
+DRAW_NOTHING, DRAW_COLORS, _DRAW_GRAY, _DRAW_RED = range(4)
+DRAW: dict[Brightness, int] = {"gray": _DRAW_GRAY, "red": _DRAW_RED}
 
 
 def draw_rows(kind: int, top: int, bottom: int) -> int:

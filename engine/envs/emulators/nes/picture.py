@@ -9,12 +9,12 @@ the scratch space of the canvas; from there pixels are copied to their columns.
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.envs.emulators.nes.colors import LUMA
+from engine.envs.emulators.nes.colors import BRIGHTNESS
 from engine.envs.emulators.nes.layout import (
     ADDRESS,
     BACKGROUND_TABLE,
+    DRAW,
     DRAW_COLORS,
-    DRAW_LIGHT,
     FINE_X,
     NAME_TABLES,
     NEXT_ADDRESS,
@@ -45,10 +45,11 @@ from engine.runtime.compiler import helper
 
 # Pixel values, indexed by kind of drawing and NES colour. Brightness is in units of 4/1000, which is exact because
 # nes-py's colours are multiples of 4, and fits in 16 bits.
-assert not (LUMA % 4).any()
-PIXELS: NDArray[np.int64] = np.zeros((3, 64), np.int64)
+PIXELS: NDArray[np.int64] = np.zeros((2 + len(DRAW), 64), np.int64)
 PIXELS[DRAW_COLORS] = np.arange(64)
-PIXELS[DRAW_LIGHT] = LUMA // 4
+for _name, _brightness in BRIGHTNESS.items():
+    assert not (_brightness % 4).any()
+    PIXELS[DRAW[_name]] = _brightness // 4
 # The same, four times in a word.
 WORDS: NDArray[np.int64] = np.repeat(PIXELS.astype(np.uint16), 4, axis=1).view(np.int64)
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from engine.envs.emulators.nes import (
     CANVAS_SIZE,
-    DRAW_LIGHT,
+    DRAW,
     DRAW_NOTHING,
     ROM,
     NesBatch,
@@ -17,7 +17,7 @@ from engine.envs.emulators.view import VIEWS, reduce_screen
 from engine.runtime.compiler import kernel
 
 CLOCK = 0x09
-DRAWING = draw_rows(DRAW_LIGHT, VIEWS["50x60"].top, VIEWS["50x60"].bottom)
+DRAWING = draw_rows(DRAW["gray"], VIEWS["50x60"].top, VIEWS["50x60"].bottom)
 
 
 @kernel(f"int64, int64[1], uint8[1], int64[1], uint8[1], uint16[1], {ROM}, int64, int64, uint8[1]")
