@@ -17,7 +17,7 @@ from engine.envs.episode import EpisodeRecord, ended_episodes
 from engine.envs.factory import task_of_policy
 from engine.envs.frame_stack import FrameStack
 from engine.envs.mario import MarioLanes, MarioTask
-from engine.envs.mario.rules import INFO_NAMES, read_info
+from engine.envs.mario.rules import INFO_NAMES, first_buttons, read_info
 from engine.evaluation.policy import load_policy
 
 _FRAMES_PER_S = 60.0988  # NTSC
@@ -28,6 +28,8 @@ class _Player(Protocol):
 
     hold: int
     """Frames for which they are held: those of an environment step."""
+    swim_strokes: bool
+    """See `MarioTask`."""
 
     def begin(self, seed: int) -> None:
         """Begin an episode."""
@@ -41,6 +43,7 @@ class MarioPolicy:
 
     def __init__(self, path: Path, metadata: Mapping[str, Any], epsilon: float, sticky: float) -> None:
         self.hold, self._network = metadata["frame_skip"], load_policy(path)
+        self.swim_strokes = metadata.get("swim_strokes", False)  # not in older policies
         self._buttons = action_buttons(",".join(metadata["actions"]))
         self._epsilon, self._sticky = epsilon, sticky
         self.begin(0)
@@ -64,7 +67,7 @@ class MarioPolicy:
 class MarioPerson:
     """A person, who may press other buttons in every frame. `held`: the buttons that they hold."""
 
-    hold = 1
+    hold, swim_strokes = 1, False
 
     def __init__(self, held: Callable[[], int]) -> None:
         self._held = held
@@ -113,9 +116,11 @@ class MarioGame:
 
     def tick(self) -> EpisodeRecord | None:
         hold = self._player.hold
+        pressed = self._held
         if self._ticks % hold == 0:
             self._held = self._player.buttons(self._stack.obs)
-        step = self._lanes.step_buttons(np.array([self._held], np.uint8))
+            pressed = first_buttons(self._lanes.emulator.ram[0], self._held, self._player.swim_strokes)
+        step = self._lanes.step_buttons(np.array([pressed], np.uint8))
         self._info = step.info[0]
         self._ticks += 1
         if self._ticks % hold == 0:

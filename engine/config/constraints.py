@@ -37,6 +37,8 @@ def check_together(config: RunConfig) -> None:
     if config.start_states and (config.emulator != "native" or config.stage == WHOLE_GAME):
         reason = "must be 0 with --emulator nes-py, whose states are slow to load, and with --stage game"
         raise ConfigError("start_states", f"{reason}, got {config.start_states:g}")
+    if config.swim_strokes and config.frame_skip < 2:
+        raise ConfigError("frame_skip", f"must be at least 2 with --swim-strokes, got {config.frame_skip}")
     if config.guide and config.stage == WHOLE_GAME:
         raise ConfigError("guide", f"must be 0 with --stage game, got {config.guide:g}")
     if config.guide and (config.start_states or config.sticky_actions):

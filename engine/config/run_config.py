@@ -178,6 +178,12 @@ class RunConfig:
         choices=("50x60-red", "50x60", "84x84"),
         games=("mario",),
     )
+    swim_strokes: bool = option(
+        False,
+        "environment",
+        "under water every step with A is a stroke: A is released in its first frame; held, A does nothing there",
+        games=("mario",),
+    )
     frame_skip: int = option(4, "environment", "frames per action (Mnih et al. 2015)", low=1, high=60, games=("mario",))
     sticky_actions: float = option(
         0.0,

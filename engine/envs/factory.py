@@ -74,6 +74,7 @@ def make_task(config: RunConfig) -> MarioTask:
         reward=config.reward,
         actions=config.actions,
         frame_skip=config.frame_skip,
+        swim_strokes=config.swim_strokes,
         sticky=config.sticky_actions,
         noop_max=config.noop_max,
         view=VIEWS[config.observation],
@@ -102,6 +103,7 @@ def describe_task(config: RunConfig) -> dict[str, Any]:
         "actions": list(make_task(config).action_names),
         "observation": config.observation,
         "frame_skip": config.frame_skip,
+        "swim_strokes": config.swim_strokes,
     }
 
 
@@ -162,12 +164,13 @@ def task_of_policy(
     frame_by_frame: bool = False,
 ) -> MarioTask:
     """The task for playing a policy, from its metadata. With `frame_by_frame`, a step is one frame: the caller has to
-    repeat actions, sticky ones too."""
+    repeat actions, sticky ones too, and to care about the first frame of strokes."""
     skip, stall = (1, STALL_STEPS * metadata["frame_skip"]) if frame_by_frame else (metadata["frame_skip"], STALL_STEPS)
     return MarioTask(
         stage=stage,
         actions=",".join(metadata["actions"]),
         frame_skip=skip,
+        swim_strokes=not frame_by_frame and metadata.get("swim_strokes", False),  # not in older policies
         stall_steps=stall,
         sticky=sticky,
         noop_min=noop_min,

@@ -16,7 +16,7 @@ from engine.runs.checkpoints import CheckpointError, find_policy, policy_metadat
 
 def options_of_policy(asked: Mapping[str, Any]) -> dict[str, Any]:
     """Options of a new Mario run that its initial policy decides unless they are among those that were `asked` for:
-    what the policy sees, and its network. Empty if there is no such policy, or it is for another game."""
+    what the policy sees, how it swims, and its network. Empty if there is no such policy, or it is for another game."""
     policy, run_dir = asked.get("initial_policy"), asked.get("run_dir", RunConfig.run_dir)
     if asked.get("game", RunConfig.game) != "mario" or not (isinstance(policy, str) and isinstance(run_dir, str)):
         return {}
@@ -26,7 +26,8 @@ def options_of_policy(asked: Mapping[str, Any]) -> dict[str, Any]:
         return {}  # `with_located_policy` tells why
     decided = {"observation": metadata.get("observation"), "network": _words(metadata.get("network"))}
     specs = RunConfig.__dataclass_fields__
-    return {name: value for name, value in decided.items() if value in specs[name].metadata["choices"]}
+    valid = {name: value for name, value in decided.items() if value in specs[name].metadata["choices"]}
+    return {**valid, "swim_strokes": metadata.get("swim_strokes") is True}
 
 
 def with_located_policy(config: RunConfig) -> RunConfig:

@@ -27,12 +27,13 @@ class WayCache:
 
     Args:
         stage: where the way leads to the flag.
-        task: its actions, frame skip and no-ops matter.
+        task: its actions, frame skip, strokes and no-ops matter.
         seed: of the search.
     """
 
     def __init__(self, stage: str, task: MarioTask, seed: int) -> None:
         asked = [_SEARCH, task.action_names, task.frame_skip, task.noop_min, task.noop_max, seed]
+        asked += ["strokes"] * task.swim_strokes
         digest = hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:16]
         base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         self._file = base / "mario-tui" / "ways" / f"{stage}-{digest}.json"

@@ -48,6 +48,7 @@ class GameOptions(TypedDict, total=False):
     reward: str
     actions: str
     frame_skip: int
+    swim_strokes: bool
     sticky: float
     noop_max: int
     stall_steps: int

@@ -35,7 +35,8 @@ from engine.runtime.compiler import bind_last, helper, kernel
 from engine.runtime.stopwatch import stopwatch
 
 # Indices of the kernel's options in one int64 array
-_FRAME_SKIP, _STALL_STEPS, _NOOP_MIN, _STARTS, _STICKY, _WHOLE_GAME, _ENDS_AT_LOOPS, _RESTART, _DRAW = range(9)
+_FRAME_SKIP, _STROKES, _STALL_STEPS, _NOOP_MIN, _STARTS, _STICKY = range(6)
+_WHOLE_GAME, _ENDS_AT_LOOPS, _RESTART, _DRAW = range(6, 10)
 _CHUNKS_PER_THREAD = 4
 """Lanes are divided so finely because some take longer, such as those that begin an episode."""
 
@@ -57,6 +58,7 @@ class CompiledStepper:
         self._options = np.array(
             [
                 task.frame_skip,
+                task.swim_strokes,
                 task.stall_steps,
                 task.noop_min,
                 task.starts,
@@ -283,11 +285,11 @@ def play_lanes(
         last_buttons = held
         for frame in range(options[_FRAME_SKIP]):
             drawn = frame == options[_FRAME_SKIP] - 1
+            last_buttons = rules.first_buttons(memory, held, options[_STROKES]) if frame == 0 else held
             _run(
-                run_frame, state, memory, last_state, last_memory, book, canvas, rom, held,
+                run_frame, state, memory, last_state, last_memory, book, canvas, rom, last_buttons,
                 options[_DRAW] if drawn else np.int64(DRAW_NOTHING),
             )  # fmt: skip
-            last_buttons = held
             rules.observe(memory, book, whole_game, options[_ENDS_AT_LOOPS] != 0)
             if drawn or book[rules.DONE]:
                 rules.read_info(memory, infos[lane])

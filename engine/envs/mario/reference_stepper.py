@@ -41,8 +41,11 @@ class ReferenceStepper:
                 held[lane] = book[lane, rules.BUTTONS]
         book[:, rules.BUTTONS] = outcome.held[:] = held
         playing = np.ones(console.lanes, np.bool_)
-        for _ in range(task.frame_skip):
-            self._frame(held, playing)
+        first = held.copy()
+        for lane in range(console.lanes):
+            first[lane] = rules.first_buttons(console.ram[lane], held[lane], task.swim_strokes)
+        for frame in range(task.frame_skip):
+            self._frame(held if frame else first, playing)
             for lane in np.flatnonzero(playing).tolist():
                 rules.observe(console.ram[lane], book[lane], self._whole_game, task.ends_at_loops)
                 rules.read_info(console.ram[lane], outcome.info[lane])

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from engine.config.joypad import A
 from engine.runtime.compiler import helper, kernel
 
 WORLD, STAGE, AREA = 0x075F, 0x075C, 0x0760
@@ -113,6 +114,12 @@ def stands(memories: NDArray[np.uint8]) -> NDArray[np.bool_]:
     floats = (memories[:, _FLOAT_STATE] != 0) & (memories[:, _SWIMS] == 0)
     safe: NDArray[np.bool_] = (memories[:, PLAYER_STATE] == _PLAYS) & (memories[:, _VIEWPORT_Y] == 1) & ~floats
     return safe
+
+
+@kernel("uint8[1], int64, int64")
+def first_buttons(memory: Any, held: Any, swim_strokes: bool) -> Any:
+    """The buttons in the first frame of a step that holds `held` in the others; see `MarioTask.swim_strokes`."""
+    return held & ~np.int64(A) if swim_strokes and memory[_SWIMS] != 0 else held
 
 
 @kernel("uint8[1]")

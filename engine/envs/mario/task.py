@@ -27,6 +27,8 @@ class MarioTask:
             nothing is paid twice where a pipe or a maze leads back.
         actions: `right-only`, `simple`, `complex`, or a list of button combinations such as `noop,right,right+A`.
         frame_skip: number of frames for which an action is held.
+        swim_strokes: whether A is released in the first frame of a step under water. Mario swims up only when A is
+            pressed; so every step with A is a stroke.
         sticky: probability that the last action is repeated instead (Machado et al. 2018: 0.25).
         noop_min, noop_max: an episode begins with a random number of no-op frames in this range (Mnih et al. 2015: 0 to
             30).
@@ -41,6 +43,7 @@ class MarioTask:
     reward: str = "progress"
     actions: str = "right-only"
     frame_skip: int = 4
+    swim_strokes: bool = False
     sticky: float = 0.0
     noop_min: int = 0
     noop_max: int = 30
@@ -57,6 +60,8 @@ class MarioTask:
             raise UserError(f"reward must be one of {', '.join(REWARDS)}, got {self.reward!r}")
         if not 1 <= self.frame_skip <= 60:
             raise UserError(f"frame_skip must be between 1 and 60, got {self.frame_skip}")
+        if self.swim_strokes and self.frame_skip < 2:
+            raise UserError(f"frame_skip must be at least 2 with swim_strokes, got {self.frame_skip}")
         if not 0 <= self.sticky < 1:
             raise UserError(f"sticky must be at least 0 and less than 1, got {self.sticky}")
         for name in ("noop_min", "stall_steps"):

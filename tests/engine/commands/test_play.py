@@ -19,8 +19,11 @@ from engine.commands.play_board import BoardGame
 from engine.commands.play_mario import MarioGame, MarioPerson, MarioPolicy, mario_of_policy
 from engine.config import joypad
 from engine.config.conditions import Conditions
+from engine.envs.factory import lanes_of_policy
 from engine.envs.mario import MarioLanes, MarioTask
 from engine.errors import UserError
+from engine.evaluation.episodes import play_episodes
+from engine.evaluation.policy import greedy_act, load_policy
 from engine.protocol.commands import Pause, Resume
 from engine.protocol.framing import decode_play, pack, read_message
 from engine.protocol.messages import Episode, Frame
@@ -169,6 +172,19 @@ def test_a_policys_game_obeys_every_command(tmp_path: Path) -> None:
         (episode,) = game.others
         assert isinstance(episode, Episode)
         assert (episode.episode, episode.stage, episode.flag) == (2, "1-1", True)
+
+
+@pytest.mark.parametrize("swim_strokes", [True, False])
+def test_frame_by_frame_a_policy_swims_as_in_an_evaluation(swim_strokes: bool, tmp_path: Path) -> None:
+    policy = altered("mario-1-1", tmp_path, stage="2-2", swim_strokes=swim_strokes)
+    metadata = policy_metadata(policy)
+    (evaluated,) = play_episodes(lanes_of_policy(metadata, 1, threads=1, seed=0), greedy_act(load_policy(policy)), 1)
+    game = mario_of_policy(policy, metadata, Conditions(noop_max=0), stage=None, emulator=None, rom=None)
+    game.begin(1, 0, None)
+    while (played := game.tick()) is None:
+        pass
+    assert (played.x_pos, played.length, played.score) == (evaluated.x_pos, evaluated.length, evaluated.score)
+    assert played.x_pos > 100
 
 
 def test_sticky_actions_hold_the_previous_buttons_and_are_the_same_for_a_seed() -> None:

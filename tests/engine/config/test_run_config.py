@@ -39,6 +39,7 @@ def test_only_given_flags_are_given() -> None:
         (("--stage", "1-1,1-2,1-1"), "--stage must be 1-1 to 8-4"),
         (("--stage", "1-1,random"), "--stage must be 1-1 to 8-4"),
         (("--curriculum",), "--curriculum needs several stages, such as --stage 1-1,1-2, got 1-1"),
+        (("--swim-strokes", "--frame-skip", "1"), "--frame-skip must be at least 2 with --swim-strokes, got 1"),
         (("--curriculum-rate", "0"), "--curriculum-rate must be between 0.01 and 1, got 0.0"),
         (("--game", "tetris", "--curriculum-steps", "0"), "--curriculum-steps must be a whole number"),
         (("--game", "snake", "--curriculum"),

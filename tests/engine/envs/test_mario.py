@@ -54,6 +54,7 @@ def assert_equal_play(one: MarioLanes, other: MarioLanes, steps: int) -> int:
         MarioTask(stage="random", actions="complex", sticky=0.25, view=VIEWS["84x84"], stall_steps=40),
         MarioTask(stage="game", actions="simple", stall_steps=25, frame_skip=3, sticky=0.25, noop_min=7),
         MarioTask(stage="8-4", view=View(16, 240, 0, 256, 61, 77), reward="classic"),
+        MarioTask(stage="2-2", swim_strokes=True, sticky=0.25, stall_steps=8),
     ],
     ids=lambda task: task.stage,
 )
@@ -104,6 +105,19 @@ def test_random_draws_are_even() -> None:
     expected = draws.size / 31
     assert ((counts - expected) ** 2 / expected).sum() < 30 + 4 * 60**0.5  # four standard deviations
     assert len(np.unique(draws)) > 0.999 * draws.size
+
+
+def test_under_water_every_step_with_a_is_a_stroke_and_on_land_nothing_changes() -> None:
+    def heights(stage: str, swim_strokes: bool) -> list[int]:
+        env = MarioLanes(MarioTask(stage=stage, actions="A", noop_max=0, swim_strokes=swim_strokes), 1)
+        env.reset()
+        return [int(env.step(np.zeros(1, np.int64)).info[0, INFO_NAMES.index("y_pos")]) for _ in range(60)]
+
+    surface, ground = max(heights("2-2", True)), min(heights("2-2", False))
+    assert heights("2-2", True)[-10:] == pytest.approx([surface] * 10, abs=16)
+    assert heights("2-2", False)[-10:] == [ground] * 10
+    assert surface - ground > 100
+    assert heights("1-1", True) == heights("1-1", False)
 
 
 def test_sticky_actions_repeat_the_last_one() -> None:

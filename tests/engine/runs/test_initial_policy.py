@@ -19,6 +19,7 @@ from engine.runs.checkpoints import POLICY_FILE
 from engine.runs.initial_policy import fitting_policy, options_of_policy, with_located_policy
 from mario_tui.launch import make_plan
 from tests.support import in_process
+from tests.support.policy_files import altered
 from tests.support.program import nobody_is_left, run_program
 from tests.support.runners import RUNNERS, SNAKE, train
 
@@ -50,7 +51,11 @@ def test_a_policy_of_the_package_keeps_its_name() -> None:
     assert fitting_policy(config) == policies.path_of("mario-1-1")
 
 
-def test_a_run_sees_what_its_policy_saw_unless_it_is_told_otherwise() -> None:
+def test_a_run_sees_what_its_policy_saw_and_swims_alike_unless_it_is_told_otherwise(tmp_path: Path) -> None:
+    swimmer = str(altered("mario-1-1", tmp_path, swim_strokes=True))
+    assert make_plan({"initial_policy": swimmer}).config.swim_strokes
+    assert not make_plan({"initial_policy": swimmer, "swim_strokes": False}).config.swim_strokes
+    assert not make_plan({"initial_policy": "mario-1-1"}).config.swim_strokes
     assert make_config({}).observation == "50x60-red"
     config = make_plan({"initial_policy": "mario-1-1"}).config
     assert (config.observation, config.network) == ("50x60", "small")
