@@ -43,7 +43,7 @@ class MarioPolicy:
 
     def __init__(self, path: Path, metadata: Mapping[str, Any], epsilon: float, sticky: float) -> None:
         self.hold, self._network = metadata["frame_skip"], load_policy(path)
-        self.swim_strokes = metadata.get("swim_strokes", False)  # not in older policies
+        self.swim_strokes = bool(metadata.get("swim_strokes"))  # older policies don't say
         self._buttons = action_buttons(",".join(metadata["actions"]))
         self._epsilon, self._sticky = epsilon, sticky
         self.begin(0)

@@ -53,7 +53,7 @@ class GameOptions(TypedDict, total=False):
     noop_max: int
     stall_steps: int
     view: str  # a name from `VIEWS`: the frames of the stack
-    observation: str  # stack: the last four frames in grayscale; rgb: the full screen
+    observation: str  # stack: the last four frames in shades of gray; rgb: the full screen
     emulator: str  # native or nes-py
     threads: int  # number of threads that step the games; a single game uses one
     rom: str | Path | None  # cartridge file; None for the one in gym-super-mario-bros
