@@ -24,7 +24,7 @@ OURS, NES_PY = "ours", "nes-py through our protocol"
 PACKAGE, RETRO, CYNES = "gym-super-mario-bros 7.4", "stable-retro 1.0.0", "cynes 0.1"
 ACTIONS = 5  # right-only
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-WHOLE_SCREEN, DEFAULT_VIEW = "84x84", "50x60"
+WHOLE_SCREEN, DEFAULT_VIEW = "84x84", "50x60-red"
 NEEDED = {
     PACKAGE: {
         "gym": "gym-super-mario-bros==7.4.0, below Python 3.13",

@@ -128,7 +128,7 @@ def report(rows: list[Contestant]) -> dict[str, Any]:
 def table(numbers: dict[str, Any]) -> Table:
     found = Table(
         title="Super Mario Bros 1-1: environment steps per second, medians",
-        caption=f"ratios: to the best of {PACKAGE} and to {RETRO}, each on one core; 50x60 is another picture",
+        caption=f"ratios: to the best of {PACKAGE} and to {RETRO}, each on one core; 50x60-red is another picture",
     )
     found.add_column("84x84 gray, skip 4, stack 4", no_wrap=True)
     for heading in ("lanes", "cores", "env\nsteps/s", "min..max", "per\nCPU s", "x gym-\nsmb", "x stable-\nretro"):

@@ -10,7 +10,7 @@ from typing import Any
 from engine.config.defaults import defaults
 from engine.config.fields import GAMES, RUNNERS, FieldSpec, flag, help_of, is_int, is_text, read_number
 from engine.config.reading import ALIASES, make_config
-from engine.config.run_config import RunConfig, belongs
+from engine.config.run_config import OF_INITIAL_POLICY, RunConfig, belongs
 
 
 def add_arguments(parser: argparse.ArgumentParser, game: str = GAMES[0], runner: str = RUNNERS[0]) -> None:
@@ -57,13 +57,15 @@ def _unit(spec: FieldSpec) -> str:
 
 
 def command_line(config: RunConfig) -> str:
-    """The command that starts a run with these options; only what differs from the defaults is written out."""
+    """The command that starts a run with these options. Only what differs from the defaults is written out, and what an
+    initial policy would decide otherwise."""
     words = ["mario-tui", "--game", config.game]
     if config.runner != RunConfig.runner:
         words += ["--runner", config.runner]
     defaults = make_config({"game": config.game, "runner": config.runner}).options()
+    always = OF_INITIAL_POLICY if config.game == "mario" and config.initial_policy is not None else ()
     for name, value in config.options().items():
-        if value == defaults.get(name):
+        if value == defaults.get(name) and name not in always:
             continue
         if isinstance(value, bool):
             words.append(flag(name) if value else flag(name).replace("--", "--no-", 1))

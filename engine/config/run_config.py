@@ -253,7 +253,8 @@ class RunConfig:
         None,
         "learning",
         "begin with the weights of this policy: a run, a checkpoint, a policy file or a policy of the package, of "
-        "the same network, with the same actions or some of them; --epsilon-steps 1 lets it play from the start",
+        "the same network, with the same actions or some of them; --epsilon-steps 1 lets it play from the start. On "
+        "Mario its observation, frame skip, strokes and network hold unless others are given",
         metavar="POLICY",
     )
     batch_size: int = option(
@@ -535,6 +536,10 @@ TUNABLE_BOUNDS: dict[str, tuple[float, float]] = {
     "epsilon_scale": (0.0, 10.0),
 }
 """Accepted range of each setting that can be changed during a run. `epsilon_scale` multiplies every lane's epsilon."""
+
+
+OF_INITIAL_POLICY = ("observation", "frame_skip", "swim_strokes", "network")
+"""Options of Mario that have the values of the `initial_policy`, if there is one, unless they are given."""
 
 
 def belongs(name: str, game: str, runner: str) -> bool:

@@ -6,7 +6,7 @@ A task is one stage of Mario, or one board of Snake. Boards of different sizes s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -75,11 +75,12 @@ def load_teachers(names: Sequence[str], actions: str = RunConfig.actions) -> lis
     naming the policy and the field if they don't fit together."""
     first: tuple[str, dict[str, Any]] | None = None
     owners: dict[str, str] = {}
+    like = next((policy_metadata(Path(name)) for name in names if name not in STAGES), {})
     teachers = list[Teacher | SearchTeacher]()
     for given in names:
         is_stage, path = given in STAGES, Path(given)
         name = given if is_stage else origin_of(path).name
-        metadata = _of_stage(given, actions) if is_stage else policy_metadata(path)
+        metadata = _of_stage(given, actions, like) if is_stage else policy_metadata(path)
         first = first or (name, metadata)
         _check(name, metadata, *first)
         teacher = SearchTeacher(name, metadata) if is_stage else Teacher(name, metadata, load_policy(path))
@@ -91,9 +92,11 @@ def load_teachers(names: Sequence[str], actions: str = RunConfig.actions) -> lis
     return teachers
 
 
-def _of_stage(stage: str, actions: str) -> dict[str, Any]:
-    """The metadata of a teacher that is no policy: what most policies of the package see, with these actions."""
-    config = RunConfig(stage=stage, actions=actions)
+def _of_stage(stage: str, actions: str, like: Mapping[str, Any]) -> dict[str, Any]:
+    """The metadata of a teacher that is no policy, with these actions; it sees and swims like the policy with the
+    metadata `like`, or, if that is empty, like most policies of the package."""
+    known = {name: like[name] for name in ("observation", "frame_skip", "swim_strokes") if name in like}
+    config = RunConfig(stage=stage, actions=actions, **known)
     task = make_task(config)
     shapes = {"stack": STACK, "frame_shape": list(task.view.shape), "outputs": len(task.action_names)}
     return describe_task(config) | shapes
@@ -143,9 +146,10 @@ def describe_student(teachers: Sequence[Teacher | SearchTeacher], network: str |
 def check_initial(policy: Path, student: dict[str, Any]) -> None:
     """Raises `UserError` naming the field if a student can't begin with the weights of a policy."""
     metadata = policy_metadata(policy)
-    for field in ("game", "network", "stack", "frame_shape", "outputs"):
-        if metadata[field] != student[field]:
+    for field in ("game", "network", "stack", "frame_shape", "outputs", "observation"):
+        wanted, found = student.get(field), metadata.get(field)
+        if found != wanted:
             raise UserError(
-                f"--initial-policy: {field} must be {_words(student[field])} as in the student, got "
-                f"{_words(metadata[field])} in {origin_of(policy).name}"
+                f"--initial-policy: {field} must be {_words(wanted)} as in the student, got {_words(found)} in "
+                f"{origin_of(policy).name}"
             )

@@ -164,7 +164,7 @@ def task_of_policy(
     frame_by_frame: bool = False,
 ) -> MarioTask:
     """The task for playing a policy, from its metadata. With `frame_by_frame`, a step is one frame: the caller has to
-    repeat actions, sticky ones too, and to care about the first frame of strokes."""
+    repeat actions, sticky ones too, and to release A in the first frame of a stroke."""
     skip, stall = (1, STALL_STEPS * metadata["frame_skip"]) if frame_by_frame else (metadata["frame_skip"], STALL_STEPS)
     return MarioTask(
         stage=stage,

@@ -293,8 +293,11 @@ class Coordinator:
     def _change(self, name: Tunable, value: float) -> None:
         """Change a setting in all processes, and report it."""
         before = {"epsilon_scale": 1.0 if self._epsilon_scale is None else self._epsilon_scale, **self._learner.tuned}
+        share = self._learner.agent.advantage_learning
         self._tune(name, value)
         self._link.send(Changed(name=name, value=value, before=before[name], env_steps=self.counters.env_steps))
+        if self._learner.agent.advantage_learning != share:
+            self._link.log(f"advantage learning is now {self._learner.agent.advantage_learning:g} instead of {share:g}")
 
     def _tune(self, name: Any, value: float) -> None:
         self._shared_state.tune(name, value)

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from engine.config.fields import check
 from engine.config.joypad import action_names
 from engine.config.observation import observation_layout
-from engine.config.run_config import ConfigError, RunConfig
+from engine.config.run_config import OF_INITIAL_POLICY, ConfigError, RunConfig
 from engine.runs import policies
 from engine.runs.checkpoints import CheckpointError, find_policy, policy_metadata
 
 
 def options_of_policy(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of a new Mario run that its initial policy decides unless they are among those that were `asked` for:
-    what the policy sees, how it swims, and its network. Empty if there is no such policy, or it is for another game."""
+    """`OF_INITIAL_POLICY` for a new run of Mario, from its initial policy: they hold unless they are among the options
+    that were `asked` for. Empty if there is no such policy."""
     policy, run_dir = asked.get("initial_policy"), asked.get("run_dir", RunConfig.run_dir)
     if asked.get("game", RunConfig.game) != "mario" or not (isinstance(policy, str) and isinstance(run_dir, str)):
         return {}
@@ -24,10 +26,14 @@ def options_of_policy(asked: Mapping[str, Any]) -> dict[str, Any]:
         metadata = policy_metadata(find_policy(policy, run_dir))
     except CheckpointError:
         return {}  # `with_located_policy` tells why
-    decided = {"observation": metadata.get("observation"), "network": _words(metadata.get("network"))}
-    specs = RunConfig.__dataclass_fields__
-    valid = {name: value for name, value in decided.items() if value in specs[name].metadata["choices"]}
-    return {**valid, "swim_strokes": metadata.get("swim_strokes") is True}
+    older = {"swim_strokes": False}  # than the option
+    said = {**older, **metadata, "network": _words(metadata["network"])}
+    valid: dict[str, Any] = {}
+    for name in OF_INITIAL_POLICY:
+        with contextlib.suppress(ConfigError):  # not a policy of Mario
+            check(RunConfig.__dataclass_fields__[name], said.get(name))
+            valid[name] = said.get(name)
+    return valid
 
 
 def with_located_policy(config: RunConfig) -> RunConfig:

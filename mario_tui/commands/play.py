@@ -35,9 +35,6 @@ def play_parser() -> argparse.ArgumentParser:
 
 def run(arguments: list[str]) -> int:
     options = play_parser().parse_args(arguments)
-    for_engine = engine_arguments(options)
-    if options.record is not None:
-        for_engine.append(f"--record={options.record.resolve()}")
     if options.human and options.checkpoint is not None:
         raise UserError("CHECKPOINT can't be combined with --human")
     for name in ("game", "board"):
@@ -46,11 +43,13 @@ def run(arguments: list[str]) -> int:
     game = options.game or GAMES[0]
     title = game
     if options.board is not None and game == "mario":
-        raise UserError("--board can't be combined with --game mario, whose stages --stage names")
+        raise UserError("--board needs --game snake or --game tetris")
     if options.human:
         for name in conditions_given(options):
             raise UserError(f"{flag(name)} can't be combined with --human; it is for policies")
-        task = {"game": game, "board": options.board, "stage": options.stage, "emulator": options.emulator}
+        for_engine = _engine_arguments(options)
+        task = {name: getattr(options, name) for name in ("board", "stage", "emulator")}
+        task |= {"game": game, "rom": None if options.rom is None else str(options.rom)}
         make_config({name: value for name, value in task.items() if value is not None})  # validates
         for_engine.append(f"--game={game}")
         if options.board is not None:
@@ -64,7 +63,7 @@ def run(arguments: list[str]) -> int:
         else:
             policy = find_policy(options.checkpoint, existing(options.run_dir))
         game = check_policy(policy, options)
-        for_engine.insert(0, str(policy))
+        for_engine = [str(policy), *_engine_arguments(options)]
         title = origin_of(policy).name
         if options.record is not None and not sys.stdout.isatty():
             from mario_tui.film import record
@@ -74,3 +73,8 @@ def run(arguments: list[str]) -> int:
     from mario_tui.play import PlayApp
 
     return PlayApp(title, for_engine, human=options.human, game=game, hold_s=options.hold / 1000).run_in_terminal()
+
+
+def _engine_arguments(options: argparse.Namespace) -> list[str]:
+    recorded = [] if options.record is None else [f"--record={options.record.resolve()}"]
+    return engine_arguments(options) + recorded

@@ -17,8 +17,9 @@ from engine.config.defaults import carried_over, defaults
 from engine.config.fields import FieldSpec, bound, help_of, option, read_number
 from engine.config.presets import PRESETS
 from engine.config.reading import make_config
-from engine.config.run_config import AUTO, ConfigError, RunConfig, flag
+from engine.config.run_config import AUTO, OF_INITIAL_POLICY, ConfigError, RunConfig, flag
 from engine.monitoring.memory_budget import available_bytes, estimate_bytes
+from engine.runs.initial_policy import options_of_policy
 from engine.runs.registry import name_error
 from mario_tui.data.format import gibibytes
 from mario_tui.launch import expanded
@@ -89,6 +90,10 @@ class Form:
 
     def _default(self, name: str, preset: str | None) -> str:
         below = self._complete({}, preset)
+        if name in OF_INITIAL_POLICY and self._base is None:
+            names = ("game", "run_dir", "initial_policy")
+            chosen: dict[str, Any] = {each: self._texts[each] for each in names if each in self._texts}
+            below = {**options_of_policy({**below, **chosen}), **below}
         if name in below or self._base is not None:
             value = below.get(name, SPECS[name].default)
         else:
@@ -199,7 +204,7 @@ class Form:
     def _complete(self, values: Mapping[str, Any], preset: str | None) -> dict[str, Any]:
         chosen = {**(PRESETS[preset].options if preset else {}), **values}
         if self._base is None:
-            return chosen
+            return {**options_of_policy(chosen), **chosen}
         game, runner = (chosen.get(name, self._base[name]) for name in _SELECTORS)
         return {**carried_over(self._base, game, runner), **chosen}
 

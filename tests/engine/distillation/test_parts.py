@@ -12,7 +12,7 @@ import torch
 from engine.agents import DuelingQNetwork
 from engine.distillation.replay import LabelledReplay
 from engine.distillation.student import TEMPERATURE, Student, distillation_loss
-from engine.distillation.teachers import describe_student, load_teachers
+from engine.distillation.teachers import check_initial, describe_student, load_teachers
 from engine.envs.boards.snake import SnakeLanes
 from engine.envs.factory import boards_of_policy
 from engine.envs.vec_env import PlayedStep, Spec
@@ -28,6 +28,8 @@ MARIO, SNAKE = (str(policies.folder() / f"{name}.safetensors") for name in ("mar
     [
         ({"actions": ["noop"]}, "actions must be noop,right,right+A,right+B,right+A+B as in mario-1-1, got noop"),
         ({"observation": "84x84"}, "observation must be 50x60 as in mario-1-1, got 84x84"),
+        ({"observation": "50x60-red"}, "observation must be 50x60 as in mario-1-1, got 50x60-red"),
+        ({"swim_strokes": True}, "swim_strokes must be False as in mario-1-1, got True"),
         ({"frame_skip": 2}, "frame_skip must be 4 as in mario-1-1, got 2"),
         ({"stack": 1}, "stack must be 4 as in mario-1-1, got 1"),
         ({"stage": "1-1"}, "1-1 must have one teacher, got mario-1-1 before"),
@@ -55,6 +57,18 @@ def test_a_stage_can_be_a_teacher_among_policies() -> None:
         load_teachers(["1-3", SNAKE])
     with pytest.raises(UserError, match=r"^1-1: 1-1 must have one teacher, got mario-1-1 before$"):
         load_teachers([MARIO, "1-1"])
+
+
+def test_a_stage_is_seen_as_the_policies_see_theirs(tmp_path: Path) -> None:
+    swimmer = altered("mario-1-1", tmp_path, observation="50x60-red", swim_strokes=True)
+    assert load_teachers(["1-3"])[0].metadata["observation"] == "50x60"
+    for names in ((str(swimmer), "1-3"), ("1-3", str(swimmer))):
+        said = describe_student(load_teachers(names), "small")
+        assert (said["observation"], said["swim_strokes"]) == ("50x60-red", True)
+    told = r"^--initial-policy: observation must be 50x60-red as in the student, got 50x60 in mario-1-1$"
+    with pytest.raises(UserError, match=told):
+        check_initial(Path(MARIO), said)
+    assert describe_student(load_teachers([MARIO, str(altered("mario-1-2", tmp_path, swim_strokes=False))]), "small")
 
 
 def test_a_student_has_the_tasks_of_all_its_teachers(tmp_path: Path) -> None:

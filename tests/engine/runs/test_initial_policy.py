@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 
+from engine.config.command_line import add_arguments, command_line, given
 from engine.config.joypad import action_names
 from engine.config.reading import make_config
 from engine.config.run_config import ConfigError
@@ -40,6 +43,13 @@ def taught(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return in_process.checkpoint_of(reports) / POLICY_FILE
 
 
+def parse(command: str) -> dict[str, Any]:
+    """The options of a command."""
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    return given(parser.parse_args(shlex.split(command)[1:]))
+
+
 def same(one: Path, other: Path) -> bool:
     first, second = load_file(one), load_file(other)
     return all(np.array_equal(first[name], second[name]) for name in first.keys() | second.keys())
@@ -54,7 +64,9 @@ def test_a_policy_of_the_package_keeps_its_name() -> None:
 def test_a_run_sees_what_its_policy_saw_and_swims_alike_unless_it_is_told_otherwise(tmp_path: Path) -> None:
     swimmer = str(altered("mario-1-1", tmp_path, swim_strokes=True))
     assert make_plan({"initial_policy": swimmer}).config.swim_strokes
-    assert not make_plan({"initial_policy": swimmer, "swim_strokes": False}).config.swim_strokes
+    told = make_plan({"initial_policy": swimmer, "swim_strokes": False}).config
+    assert not told.swim_strokes
+    assert make_plan(parse(command_line(told))).config == told
     assert not make_plan({"initial_policy": "mario-1-1"}).config.swim_strokes
     assert make_config({}).observation == "50x60-red"
     config = make_plan({"initial_policy": "mario-1-1"}).config

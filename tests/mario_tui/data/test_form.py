@@ -21,6 +21,7 @@ from engine.runs.registry import create_run
 from mario_tui.commands.train import training_parser
 from mario_tui.data.form import SPECS, Form
 from mario_tui.launch import make_plan
+from tests.support.policy_files import altered
 
 
 def test_the_form_of_a_resumed_run_says_so_on_its_command_line() -> None:
@@ -44,6 +45,17 @@ def test_an_untouched_form_is_the_default_run_of_game_and_runner(game: str, runn
         value = getattr(form.config(), name)
         if form.offered(name) and value is not None and name != "batch_size":
             assert form.text(name) in (str(value), {True: "on", False: "off"}.get(value))
+
+
+def test_an_initial_policy_decides_defaults_that_can_be_overridden(tmp_path: Path) -> None:
+    form = Form()
+    form.set("initial_policy", str(altered("mario-1-1", tmp_path, swim_strokes=True)))
+    assert (form.default("observation"), form.default("swim_strokes")) == ("50x60", "on")
+    assert form.config().swim_strokes and form.config().observation == "50x60"
+    form.set("swim_strokes", "off")
+    assert not form.config().swim_strokes and "--no-swim-strokes" in form.command()
+    form.set("initial_policy", "")
+    assert (form.default("observation"), form.default("swim_strokes")) == ("50x60-red", "off")
 
 
 def test_what_is_typed_is_read_as_on_the_command_line() -> None:
