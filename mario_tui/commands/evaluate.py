@@ -24,7 +24,8 @@ def run(arguments: list[str]) -> int:
     from engine.runs.checkpoints import find_policy, policy_metadata
     from mario_tui.evaluate import evaluate
 
+    for_engine = engine_arguments(options)
     policy = find_policy(options.checkpoint, existing(options.run_dir))
     check_policy(policy, options)
     episodes = rounded_up(options.episodes, policy_metadata(policy), options.stage)
-    return evaluate(policy, episodes, engine_arguments(options), as_json=options.json)
+    return evaluate(policy, episodes, for_engine, as_json=options.json)

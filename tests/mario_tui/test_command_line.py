@@ -107,7 +107,6 @@ def test_a_run_dir_that_is_not_there_is_refused(
         (["eval", "mario-1-1", "--sticky-actions", "1"], "--sticky-actions must be between 0 and 0.99, got '1'"),
         (["eval", "mario-1-1", "--epsilon", "nan"], "--epsilon must be between 0 and 1, got 'nan'"),
         (["eval", "snake-12x12", "--noop-min", "1"], "--noop-min can't be combined with a policy for snake"),
-        (["eval", "snake-12x12", "--noop-min", "40"], "--noop-min can't be combined with a policy for snake"),
         (["eval", "snake-12x12", "--noop-max", "30"], "--noop-max can't be combined with a policy for snake"),
         (["play", "snake-12x12", "--sticky-actions", "0.1"], "--sticky-actions can't be combined with a policy for"),
         (["play", "--board", "5x5"], "--board needs --game snake or --game tetris"),
