@@ -173,8 +173,8 @@ class RunConfig:
     observation: str = option(
         "50x60",
         "environment",
-        "50x60-red: no status bar, with a mark that shows whether A is held, and brightness mostly by the red part of "
-        "colors, from which Mario stands out; 50x60: the same in gray; 84x84: the whole screen in gray",
+        "50x60-red: no status bar, a mark while A is held, mostly the red part of colors; 50x60: the same in gray; "
+        "84x84: the whole screen in gray",
         choices=("50x60-red", "50x60", "84x84"),
         games=("mario",),
     )
