@@ -42,8 +42,8 @@ class MarioPolicy:
     """Plays with a policy file: greedy except for random and sticky actions."""
 
     def __init__(self, path: Path, metadata: Mapping[str, Any], epsilon: float, sticky: float) -> None:
-        self.hold, self._network = metadata["frame_skip"], load_policy(path)
-        self.swim_strokes = bool(metadata.get("swim_strokes"))  # older policies don't say
+        self.hold, self.swim_strokes = metadata["frame_skip"], metadata["swim_strokes"]
+        self._network = load_policy(path)
         self._buttons = action_buttons(",".join(metadata["actions"]))
         self._epsilon, self._sticky = epsilon, sticky
         self.begin(0)

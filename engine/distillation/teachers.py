@@ -28,9 +28,6 @@ from engine.runs.origin import origin_of
 _MUST_AGREE = {"mario": ("actions", "observation", "frame_skip", "swim_strokes", "stack"), "snake": ("stack",)}
 """Fields of the metadata in which the teachers of a game must agree. Its keys are the games that can be distilled."""
 
-_IF_MISSING = {"swim_strokes": False}
-"""Values of fields that older policies don't have."""
-
 _NETWORKS = {"mario": "nature", "snake": "grid"}
 """The networks of students by default. To clear 96 % of 600 episodes of six stages, `nature` needed 120,000 environment
 steps (11 minutes) and `small` 340,000 (26 minutes)."""
@@ -106,7 +103,7 @@ def _check(name: str, metadata: dict[str, Any], first_name: str, first: dict[str
     if metadata["game"] not in _MUST_AGREE:
         raise UserError(f"{name}: game must be {' or '.join(_MUST_AGREE)}, got {metadata['game']}")
     for field in ("game", *_MUST_AGREE[first["game"]]):
-        wanted, found = (each.get(field, _IF_MISSING.get(field)) for each in (first, metadata))
+        wanted, found = first.get(field), metadata.get(field)
         if found != wanted:
             raise UserError(f"{name}: {field} must be {_words(wanted)} as in {first_name}, got {_words(found)}")
     if metadata.get("stage") == WHOLE_GAME:
@@ -138,7 +135,7 @@ def describe_student(teachers: Sequence[Teacher | SearchTeacher], network: str |
         "outputs": first["outputs"],
         "game": first["game"],
         "stage" if first["game"] == "mario" else "board": tasks,
-        **{name: first.get(name, _IF_MISSING.get(name)) for name in copied},
+        **{name: first[name] for name in copied},
         "teachers": [teacher.name for teacher in teachers],
     }
 

@@ -170,7 +170,7 @@ def task_of_policy(
         stage=stage,
         actions=",".join(metadata["actions"]),
         frame_skip=skip,
-        swim_strokes=not frame_by_frame and bool(metadata.get("swim_strokes")),  # older policies don't say
+        swim_strokes=not frame_by_frame and metadata["swim_strokes"],
         stall_steps=stall,
         sticky=sticky,
         noop_min=noop_min,

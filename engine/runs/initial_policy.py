@@ -26,8 +26,7 @@ def options_of_policy(asked: Mapping[str, Any]) -> dict[str, Any]:
         metadata = policy_metadata(find_policy(policy, run_dir))
     except CheckpointError:
         return {}  # `with_located_policy` tells why
-    older = {"swim_strokes": False}  # than the option
-    said = {**older, **metadata, "network": _words(metadata["network"])}
+    said = {**metadata, "network": _words(metadata["network"])}
     valid: dict[str, Any] = {}
     for name in OF_INITIAL_POLICY:
         with contextlib.suppress(ConfigError):  # not a policy of Mario
