@@ -39,7 +39,7 @@ from mario_tui.screens.too_small import TooSmallScreen, too_small
 from mario_tui.terminal.alert import alert
 from mario_tui.terminal.backpressure import survive_hang_up
 from mario_tui.terminal.job_control import has_shell, suspend
-from mario_tui.terminal.safe_app import SafeApp
+from mario_tui.terminal.type_ahead import TypeAheadApp
 
 _POLL_S = 2.0
 _DOUBLE_PRESS_S = 2.0
@@ -47,7 +47,7 @@ _DOUBLE_PRESS_S = 2.0
 READ_ONLY = "Read-only: this key is disabled."
 
 
-class MarioApp(SafeApp[None]):
+class MarioApp(TypeAheadApp[None]):
     """Shows home, or the dashboard of `open_run` on top of it.
 
     `read_only`: nothing is started, changed or deleted; screens check it before they send a command.

@@ -27,10 +27,11 @@ SNAKE = ("--game", "snake", "--board", "5x5", "--parallel-envs", "2", "--eval-ev
 WITHOUT_LIMIT = (
     sys.executable,
     "-c",
-    "import sys, engine.host.client; engine.host.client._ANSWER_S = 1e6; from mario_tui.cli import main; "
-    "sys.argv = sys.argv[1:]; sys.exit(main())",
+    "import sys, engine.host.client, mario_tui.app; from mario_tui.cli import main; "
+    "engine.host.client._ANSWER_S = mario_tui.app._DOUBLE_PRESS_S = 1e6; sys.argv = sys.argv[1:]; sys.exit(main())",
 )
-"""Starts the program so that it waits for an answer for ever: what leaves all the same does not wait for it."""
+"""Starts the program so that it waits for an answer for ever: what leaves all the same does not wait for it. Also, a
+second Ctrl-C never comes too late."""
 
 
 @pytest.fixture

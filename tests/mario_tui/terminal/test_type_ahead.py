@@ -1,0 +1,45 @@
+"""Keys typed while a screen closes reach the screen below it."""
+
+from __future__ import annotations
+
+from textual.app import ComposeResult
+from textual.containers import Container
+from textual.events import Key
+from textual.screen import Screen
+from textual.widgets import Input
+
+from mario_tui.terminal.type_ahead import TypeAheadApp
+from tests.support.app import until
+
+
+class Deep(Screen[None]):
+    """A key takes many messages from the focused input to the app: the screen is removed before it gets there."""
+
+    def compose(self) -> ComposeResult:
+        inner: Container | Input = Input()
+        for _ in range(20):
+            inner = Container(inner)
+        yield inner
+
+
+class Hearing(TypeAheadApp[None]):
+    def __init__(self) -> None:
+        super().__init__()
+        self.heard: list[str] = []
+
+    def on_key(self, event: Key) -> None:
+        self.heard.append(event.key)
+
+
+async def test_keys_that_a_closing_screen_did_not_handle_are_delivered_in_order() -> None:
+    app = Hearing()
+    async with app.run_test() as pilot:
+        await app.push_screen(Deep())
+        for key in ("f1", "x", "f2"):  # the input takes the letter
+            app.post_message(Key(key, None))
+        app.call_later(app.pop_screen)
+        for key in ("f3", "y"):
+            app.post_message(Key(key, None))
+        await until(pilot, lambda: "y" in app.heard, "the last key")
+        await pilot.pause()
+    assert app.heard == ["f1", "f2", "f3", "y"]
