@@ -180,7 +180,8 @@ async def test_actors_are_ordered_by_key_and_by_mouse_and_open(served: Run) -> N
         assert [lane.lane for lane in actors._rows] == list(range(39, -1, -1))
         await pilot.click(actors, offset=(3, 4))
         chosen = actors.selected.lane
-        await until(pilot, lambda: len(dashboard.feed.episodes_of(0, chosen)) > 1, "episodes of the lane")
+        await until(pilot, lambda: dashboard.feed.episodes_of(0, chosen), "an episode of the lane")
+        await until(pilot, lambda: actors.selected.episodes > 1, "statistics of several episodes")
         await pilot.press("enter")
         await until(pilot, lambda: pilot.app.screen.query("#actor"), "the lane")
         assert isinstance(pilot.app.screen, ActorScreen)
