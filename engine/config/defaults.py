@@ -20,7 +20,7 @@ _GAME_DEFAULTS: dict[str, dict[str, Any]] = {
     "mario": {
         "observation": "50x60-red",  # table
         "advantage_learning": 0.5,  # table
-        "final_advantage_learning": 0.8,  # table
+        "final_advantage_learning": 0.95,  # table
     },
     "snake": {
         "board": "12x12",

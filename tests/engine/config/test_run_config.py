@@ -203,5 +203,5 @@ def test_a_run_from_before_an_option_does_not_take_its_games_default(tmp_path: P
     file.write_text('game = "mario"\n')
     now, before = make_config({}), read_config(file)
     assert (now.advantage_learning, before.advantage_learning) == (0.5, 0.0)
-    assert (now.final_advantage_learning, before.final_advantage_learning) == (0.8, None)
+    assert (now.final_advantage_learning, before.final_advantage_learning) == (0.95, None)
     assert (now.observation, before.observation) == ("50x60-red", "50x60")
