@@ -14,6 +14,8 @@ from engine.runs import policies
 from mario_tui.commands.options import Parser, existing, need_terminal, whole
 from mario_tui.commands.policy_options import add_policy, check_policy, conditions_given, engine_arguments
 
+_HOLD_MS = 250
+
 
 def play_parser() -> argparse.ArgumentParser:
     parser = Parser(prog="mario-tui play", description="Watch a policy play in real time, or play yourself.")
@@ -24,8 +26,8 @@ def play_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--game", choices=GAMES, help="game to play without CHECKPOINT (default: mario)")
     parser.add_argument("--board", metavar="WxH", help="board size of Snake or Tetris, without CHECKPOINT")
-    parser.add_argument("--hold", type=whole("--hold", 20, 2000), default=250, metavar="MS",
-                        help="with --human: how long a key press counts as held (default: 250)")  # fmt: skip
+    parser.add_argument("--hold", type=whole("--hold", 20, 2000), metavar="MS",
+                        help=f"with --human: how long a key press counts as held (default: {_HOLD_MS})")  # fmt: skip
     parser.add_argument(
         "--record", type=Path, metavar="FILE", help="record to a .gif or .mp4 file; without a terminal, one episode"
     )
@@ -55,6 +57,8 @@ def run(arguments: list[str]) -> int:
         if options.board is not None:
             for_engine.append(f"--board={options.board}")
     else:
+        if options.hold is not None:
+            raise UserError("--hold needs --human")
         from engine.runs.checkpoints import find_policy
         from engine.runs.origin import origin_of
 
@@ -72,7 +76,8 @@ def run(arguments: list[str]) -> int:
     need_terminal("mario-tui eval, or mario-tui play CHECKPOINT --record FILE")
     from mario_tui.play import PlayApp
 
-    return PlayApp(title, for_engine, human=options.human, game=game, hold_s=options.hold / 1000).run_in_terminal()
+    hold_s = (options.hold or _HOLD_MS) / 1000
+    return PlayApp(title, for_engine, human=options.human, game=game, hold_s=hold_s).run_in_terminal()
 
 
 def _engine_arguments(options: argparse.Namespace) -> list[str]:
