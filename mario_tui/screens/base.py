@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, Protocol, cast
 
 from textual.actions import SkipAction
+from textual.await_complete import AwaitComplete
 from textual.events import Key
 from textual.screen import ModalScreen, Screen, ScreenResultType
 
@@ -34,7 +35,15 @@ class Application(Protocol):
         """Let a user who is not watching know that something has happened."""
 
 
-class PlaceScreen(Screen[ScreenResultType]):
+class DismissedOnce(Screen[ScreenResultType]):
+    """A screen that closes no other: Textual's `dismiss` closes whatever screen is on top. A second Enter may arrive
+    while the screen already closes."""
+
+    def dismiss(self, result: ScreenResultType | None = None) -> AwaitComplete:
+        return super().dismiss(result) if self.is_active else AwaitComplete()
+
+
+class PlaceScreen(DismissedOnce[ScreenResultType]):
     """A screen with the keys of `PLACE`. In read-only mode, keys that change something are disabled."""
 
     PLACE: ClassVar[Place]
@@ -59,7 +68,7 @@ class PlaceScreen(Screen[ScreenResultType]):
         return not (self.mario.read_only and any(key.changes and key.action == action for key in keys_in(self.PLACE)))
 
 
-class Modal(ModalScreen[ScreenResultType]):
+class Modal(DismissedOnce[ScreenResultType], ModalScreen[ScreenResultType]):
     """A dialog over a screen. It blocks the application's keys, except Ctrl-C."""
 
     def action_copy_text(self) -> None:

@@ -247,6 +247,8 @@ class NewRunScreen(PlaceScreen[HostProcess | None]):
             (self.focused or self).call_later(self._start_run)  # after the field has handled earlier keys
 
     def _start_run(self) -> None:
+        if not self.is_active:  # the run has been started
+            return
         for field in self.query(FieldRow).results(FieldRow):
             field.take()  # the value on the screen, even if its change event is still queued
         self._sync()

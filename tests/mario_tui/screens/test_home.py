@@ -12,6 +12,7 @@ from textual.widgets import Input, Static
 
 from engine.config.command_line import command_line
 from engine.config.reading import make_config
+from engine.runs.annotation import read_annotation
 from mario_tui.app import READ_ONLY, MarioApp
 from mario_tui.commands.train import training_parser
 from mario_tui.data.keys import keys_in
@@ -22,7 +23,7 @@ from mario_tui.screens.dialogs import ConfirmScreen, HelpScreen, TextScreen
 from mario_tui.screens.home import HomeScreen
 from mario_tui.screens.new_run import NewRunScreen
 from mario_tui.widgets.runs_table import RunsTable
-from tests.support.app import folder_of_runs, hold, names, said, start, table_of, until
+from tests.support.app import folder_of_runs, hold, names, said, start, table_of, type_at_once, until
 from tests.support.program import PATIENCE_S, kill_hosts
 
 
@@ -330,6 +331,20 @@ async def test_ctrl_c_twice_leaves(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         await pilot.press("ctrl+c")
         await until(pilot, lambda: app._exit, "the exit")
     assert app.return_code == 0
+
+
+async def test_enter_twice_closes_the_dialog_alone(tmp_path: Path) -> None:
+    run = folder_of_runs(tmp_path, **{"mario-1": "finished"})[0]
+    app = MarioApp(run_dir=str(tmp_path))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: table_of(app).row_count, "the run")
+        await pilot.press("e")
+        await until(pilot, lambda: app.screen.query("#tags"), "the dialog")
+        type_at_once(app, "a", "b", "enter", "enter")
+        await until(pilot, lambda: read_annotation(run).tags, "the tags")
+        await pilot.pause()
+        assert isinstance(app.screen, HomeScreen)
+    assert read_annotation(run).tags == ("ab",)
 
 
 async def test_a_long_name_takes_the_room_of_another_column(tmp_path: Path) -> None:

@@ -40,6 +40,35 @@ async def test_keys_that_a_closing_screen_did_not_handle_are_delivered_in_order(
         app.call_later(app.pop_screen)
         for key in ("f3", "y"):
             app.post_message(Key(key, None))
-        await until(pilot, lambda: "y" in app.heard, "the last key")
+        app.call_later(app.post_message, Key("z", None))  # in the queue when the others are delivered
+        await until(pilot, lambda: {"f1", "z"} <= set(app.heard), "the last key")
         await pilot.pause()
-    assert app.heard == ["f1", "f2", "f3", "y"]
+    assert app.heard == ["f1", "f2", "f3", "y", "z"]
+
+
+async def test_the_field_of_the_screen_below_takes_what_was_typed_for_it() -> None:
+    app = Hearing()
+    async with app.run_test() as pilot:
+        await app.push_screen(Deep())
+        below = app.screen.query_one(Input)
+        await app.push_screen(Screen())
+        for key in ("a", "b"):  # they get back to the app when this screen has closed
+            app.post_message(Key(key, None))
+        app.call_later(app.pop_screen)
+        app.post_message(Key("c", None))
+        await until(pilot, lambda: below.value.endswith("c"), "the last letter")
+    assert (below.value, app.heard) == ("abc", [])
+
+
+async def test_a_key_whose_widget_was_removed_is_forgotten() -> None:
+    app = Hearing()
+    async with app.run_test() as pilot:
+        await app.push_screen(Deep())
+        app.post_message(Key("f1", None))
+        app.call_later(app.screen.query_one(Container).remove)
+        await until(pilot, lambda: not app.screen.query(Container), "the removal")
+        await app.pop_screen()
+        app.post_message(Key("f2", None))
+        await until(pilot, lambda: "f2" in app.heard, "the next key")
+        await pilot.pause()
+    assert app.heard == ["f2"]
