@@ -6,6 +6,7 @@ An error before a run starts has exit status 2. The commands are the modules of 
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import os
 import sys
@@ -40,7 +41,7 @@ def main() -> None:
     os.environ["PYTHON_COLORS"] = "0"
     try:
         status = run(sys.argv[1:])
-        sys.stdout.flush()
+        _flush()
     except UserError as error:
         print(f"mario-tui: error: {error}", file=sys.stderr)
         status = 2
@@ -65,3 +66,12 @@ def run(arguments: list[str]) -> int:
         return COMMANDS[arguments[0]](arguments[1:])
     _, others = home.home_parser().parse_known_args(arguments)
     return train.run(arguments) if others else home.run(arguments)
+
+
+def _flush() -> None:
+    """Flush standard output; what a terminal that hung up does not take is no error."""
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise

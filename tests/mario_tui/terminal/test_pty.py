@@ -68,7 +68,7 @@ def test_q_and_r_in_one_write_start_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "how", [*(pytest.param(name, marks=pytest.mark.long) for name in ("hang up", "SIGHUP", "SIGTERM")), "SIGKILL"]
+    "how", ["hang up", "SIGKILL", *(pytest.param(name, marks=pytest.mark.long) for name in ("SIGHUP", "SIGTERM"))]
 )
 def test_training_survives_its_terminal_and_is_attached_again(how: str, tmp_path: Path) -> None:
     terminal = Terminal("--game", "mario", "--parallel-envs", "2", "--burnin", "200", cwd=tmp_path)

@@ -57,11 +57,9 @@ def test_what_a_terminal_that_hung_up_did_not_take_changes_no_exit_status(tmp_pa
         "import sys; from mario_tui.cli import main; sys.stderr.buffer.write(b'.'); print('ready', flush=True); "
         "sys.stdin.read(); main()"
     )
-    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     process = subprocess.Popen(
         [sys.executable, "-c", code, "runs"],
         cwd=tmp_path,
-        env=buffered,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=theirs,
