@@ -27,11 +27,6 @@ class _Forwarded:
     widget: Widget
     screen: Screen[Any]
 
-    @property
-    def is_under_way(self) -> bool:
-        """Whether it may still bubble up to the app: no widget has consumed it, and the first is still there."""
-        return self.key.is_forwarded and not self.key._stop_propagation and self.widget.is_attached
-
 
 class TypeAheadApp(SafeApp[Result]):
     """Delivers the keys that a closed screen did not handle, then those typed since, in the order of typing.
@@ -42,44 +37,48 @@ class TypeAheadApp(SafeApp[Result]):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self._forwarded: list[_Forwarded] = []
-        """Keys that have not bubbled up to the app yet."""
+        """Keys that have not bubbled up to the app yet, as far as known."""
         self._closing_screens = 0
+        self._unhandled: list[_Forwarded] = []
+        """Keys forwarded to a closing screen. Those that a widget consumes are stopped."""
         self._held: list[Key] = []
-        """Keys typed while a screen closes: they must not overtake those that it had not handled."""
+        """Keys typed while a screen closes: they must not overtake those."""
 
     async def on_event(self, event: Event) -> None:
         if not isinstance(event, Key):
             await super().on_event(event)
         elif event.is_forwarded:  # it has bubbled up to here
-            sent = next((sent for sent in self._forwarded if sent.key is event), None)
-            if sent is not None and sent.screen not in self.screen_stack:  # it is for the widgets of the screen below
-                event.stop(False)
+            if any(sent.key is event for sent in self._unhandled):
+                event.stop(False)  # a screen stops what it passes to the app
                 return
-            self._forwarded = [other for other in self._forwarded if other is not sent]
+            self._forwarded = [sent for sent in self._forwarded if sent.key is not event]
             await super().on_event(event)
         elif self._closing_screens:
             self._held.append(event)
         else:
-            sent = _Forwarded(event, self.focused or self.screen, self.screen)
-            self._forwarded = [*(other for other in self._forwarded if other.is_under_way), sent]
+            under_way = [sent for sent in self._forwarded if sent.key.is_forwarded and not sent.key._stop_propagation]
+            self._forwarded = [*under_way, _Forwarded(event, self.focused or self.screen, self.screen)]
             await super().on_event(event)
 
     def pop_screen(self) -> AwaitComplete:
         closing = self.screen
-        sent_there = [sent for sent in self._forwarded if sent.screen is closing and sent.is_under_way]
+        for sent in self._forwarded:  # the key of a widget that is already gone is gone with it
+            if sent.screen is closing and sent.key.is_forwarded and sent.widget.is_attached:
+                self._unhandled.append(sent)
+        self._forwarded = [sent for sent in self._forwarded if sent.screen is not closing]
         popped = super().pop_screen()
         self._closing_screens += 1
         # Once it is removed, and after the keys that have bubbled up to the app's queue.
-        self.call_next(self.call_later, self._deliver_again, sent_there)
+        self.call_next(self.call_later, self._deliver_again)
         return popped
 
-    async def _deliver_again(self, sent_there: list[_Forwarded]) -> None:
-        """Deliver those keys that a closed screen did not handle, then the ones typed since."""
-        lost = [sent for sent in sent_there if sent in self._forwarded and not sent.key._stop_propagation]
-        self._forwarded = [sent for sent in self._forwarded if sent not in sent_there]
-        self._held = [*(sent.key.copy() for sent in lost), *self._held]
+    async def _deliver_again(self) -> None:
+        """Deliver the keys that closed screens did not handle, then those typed since, unless more screens close."""
         self._closing_screens -= 1
-        if not self._closing_screens:
-            held, self._held = self._held, []
-            for key in held:  # now, as more keys may be waiting in the app's queue
-                await self.on_event(key)
+        if self._closing_screens:
+            return
+        keys = [sent.key.copy() for sent in self._unhandled if not sent.key._stop_propagation]
+        keys += self._held
+        self._unhandled, self._held = [], []
+        for key in keys:  # now, as more keys may be waiting in the app's queue
+            await self.on_event(key)

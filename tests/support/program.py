@@ -257,7 +257,10 @@ class Terminal:
                 ended.append(os.waitstatus_to_exitcode(status))
             return bool(ended)
 
-        wait_until(reap, "the program's end")
+        try:
+            wait_until(reap, "the program's end")
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.text()}") from None
         return ended[0]
 
 

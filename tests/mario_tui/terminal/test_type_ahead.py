@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+
+import pytest
 from textual.app import ComposeResult
 from textual.containers import Container
 from textual.events import Key
@@ -46,16 +49,23 @@ async def test_keys_that_a_closing_screen_did_not_handle_are_delivered_in_order(
     assert app.heard == ["f1", "f2", "f3", "y", "z"]
 
 
-async def test_the_field_of_the_screen_below_takes_what_was_typed_for_it() -> None:
+@pytest.mark.parametrize("passed", [False, True], ids=["on their way", "back in the app's queue"])
+async def test_the_field_of_the_screen_below_takes_what_was_typed_for_it(passed: bool) -> None:
     app = Hearing()
+
+    async def close() -> None:
+        while passed and app._message_queue.qsize() < 2:
+            await asyncio.sleep(0)
+        app.pop_screen()
+        app.post_message(Key("c", None))
+
     async with app.run_test() as pilot:
         await app.push_screen(Deep())
         below = app.screen.query_one(Input)
         await app.push_screen(Screen())
-        for key in ("a", "b"):  # they get back to the app when this screen has closed
+        for key in ("a", "b"):  # the screen that closes passes them on to the app
             app.post_message(Key(key, None))
-        app.call_later(app.pop_screen)
-        app.post_message(Key("c", None))
+        app.call_later(close)
         await until(pilot, lambda: below.value.endswith("c"), "the last letter")
     assert (below.value, app.heard) == ("abc", [])
 
