@@ -86,12 +86,9 @@ def test_a_machine_that_stood_still_costs_no_member(tmp_path: Path) -> None:
         for each in (host, leader, *members):
             each.suspend()
         time.sleep(HEARTBEAT_S + 1)  # the machine's standstill, in which nobody gives a heartbeat
-        worked = leader.cpu_times().user
         host.resume()
         leader.resume()
-        wait_until(
-            lambda: leader.cpu_times().user > worked + 0.2, "the leader at work again, and its look at the others"
-        )
+        time.sleep(1)  # it looks at the others several times, and for much longer they would count as hung
         for each in members:
             each.resume()
         with HostClient(run) as client:
