@@ -230,10 +230,7 @@ class Terminal:
 
     def wait_for(self, *wanted: str) -> str:
         """Wait until the screen shows all `wanted` texts, and return it."""
-        try:
-            wait_until(lambda: all(part in self.text() for part in wanted), f"{wanted} on the screen")
-        except AssertionError as error:
-            raise AssertionError(f"{error}\n{self.text()}") from None
+        self._wait_until(lambda: all(part in self.text() for part in wanted), f"{wanted} on the screen")
         return self.text()
 
     def send(self, keys: str) -> None:
@@ -257,11 +254,16 @@ class Terminal:
                 ended.append(os.waitstatus_to_exitcode(status))
             return bool(ended)
 
-        try:
-            wait_until(reap, "the program's end")
-        except AssertionError as error:
-            raise AssertionError(f"{error}\n{self.text()}") from None
+        self._wait_until(reap, "the program's end")
         return ended[0]
+
+    def _wait_until(self, condition: Callable[[], Any], what: str) -> None:
+        """As `wait_until`; a failure shows the screen as it was seen last, also of a terminal that hung up."""
+        try:
+            wait_until(condition, what)
+        except AssertionError as error:
+            screen = "\n".join(self.screen.display)
+            raise AssertionError(f"{error}\n{screen}") from None
 
 
 @dataclass(frozen=True)
