@@ -133,7 +133,7 @@ class DoubleDQN:
         self._average = copy.deepcopy(self.target) if policy_tau else None
         self._sync_every, self._tau, self._double_q = sync_every, tau, double_q
         self._policy_tau = policy_tau
-        # A tensor, whose new value a CUDA graph sees
+        # A tensor, because a CUDA graph would keep the old value of a number.
         self._gap_share = torch.tensor(advantage_learning, dtype=torch.float32, device=device)
         self._on_out_of_memory = on_out_of_memory
         self._scaler = torch.amp.GradScaler(device.type, enabled=precision == "float16")

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 CUT = 0.3
-"""The learning rate after the cut, as a share of the run's own. Once any schedule has
-reached it, `final_gamma` holds. `final_advantage_learning` holds whenever the learning rate is this low."""
+"""The learning rate after the cut, as a share of the run's own. Once any schedule has reached it, `final_gamma` holds.
+`final_advantage_learning` holds whenever the learning rate is this low."""
 GOOD = 0.8
 """The learning rate is cut after an evaluation with at least this clear rate."""
 PATIENCE = 8

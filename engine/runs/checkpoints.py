@@ -263,8 +263,8 @@ def policy_metadata(path: Path) -> dict[str, Any]:
         task = "stage" if policy["game"] == "mario" else "board"
         if not {"network", "stack", "frame_shape", "outputs", task} <= policy.keys():
             raise foreign
-        older = {"swim_strokes": False} if policy["game"] == "mario" else {}  # than this field
-        return older | policy
+        missing = {"swim_strokes": False} if policy["game"] == "mario" else {}  # in policies older than this field
+        return missing | policy
     except OSError as error:
         raise CheckpointError(f"{path}: can't be read ({error.strerror or error})") from None
     except (struct.error, ValueError, TypeError, AttributeError, KeyError):
