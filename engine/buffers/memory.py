@@ -111,6 +111,8 @@ class MappedMemory:
             they raise `UserError`.
         others: number of further replays of this size that will be created on the same disk, whose space is checked
             as well.
+        contents: what the arrays hold, such as the task of their transitions. Arrays of other contents are treated as
+            those of another shape. Empty: whatever the folder holds.
 
     `arrays` raises `UserError` if the disk is too full, if the folder holds arrays of another shape, or if another
     process has it open.
@@ -119,8 +121,10 @@ class MappedMemory:
     on_disk = True
     shared = False
 
-    def __init__(self, folder: Path, renew: Callable[[str], None] | None = None, others: int = 0) -> None:
-        self.folder, self._renew, self._others = folder, renew, others
+    def __init__(
+        self, folder: Path, renew: Callable[[str], None] | None = None, others: int = 0, contents: str = ""
+    ) -> None:
+        self.folder, self._renew, self._others, self._contents = folder, renew, others, contents
         self._maps: dict[str, mmap.mmap] = {}
         self._row_bytes: dict[str, int] = {}
         self._lock = -1
@@ -131,7 +135,7 @@ class MappedMemory:
         columns = {
             name: {"shape": list(shape), "dtype": np.dtype(dtype).str} for name, (shape, dtype) in layout.items()
         }
-        header = {"format": FORMAT, "columns": columns}
+        header = {"format": FORMAT, "columns": columns, "contents": self._contents}
         self._check_header(header)
         sizes = {name: math.prod(shape) * np.dtype(dtype).itemsize for name, (shape, dtype) in layout.items()}
         self._check_disk_space(sizes)
@@ -177,9 +181,12 @@ class MappedMemory:
             held = json.loads(read_bounded(path, _MAX_HEADER_BYTES))
         except (OSError, ValueError, RecursionError):
             held = None
+        if isinstance(held, dict):
+            held = {"contents": self._contents, **held}  # headers of earlier versions do not tell
         if held == wanted:
             return
-        what = f"{self.folder}: contains a replay with other lanes, entries or frames, or from another version"
+        other = "with other lanes, entries or frames, of another task, or from another version"
+        what = f"{self.folder}: contains a replay {other}"
         if self._renew is None:
             self.close()
             raise UserError(f"{what}; remove the folder to start with an empty replay")

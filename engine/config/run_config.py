@@ -542,6 +542,27 @@ OF_INITIAL_POLICY = ("observation", "frame_skip", "swim_strokes", "network")
 """Options of Mario that have the values of the `initial_policy`, if there is one, unless they are given."""
 
 
+TASK = (
+    "game",
+    "stage",
+    "rom",
+    "reward",
+    "board",
+    "death_penalty",
+    "step_penalty",
+    "pieces",
+    "next_piece",
+    "max_pieces",
+    "curriculum",
+    "actions",
+    "observation",
+    "swim_strokes",
+    "frame_skip",
+)
+"""Options that decide what is learned: observations, actions, rewards and ends. Transitions, scores and a learning rate
+that was cut belong to one task."""
+
+
 def belongs(name: str, game: str, runner: str) -> bool:
     """Whether an option applies to a game and runner."""
     meta = RunConfig.__dataclass_fields__[name].metadata

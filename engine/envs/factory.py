@@ -99,6 +99,7 @@ def describe_task(config: RunConfig) -> dict[str, Any]:
     return {
         "game": config.game,
         "stage": config.stage,
+        "reward": config.reward,
         "emulator": config.emulator,
         "actions": list(make_task(config).action_names),
         "observation": config.observation,
@@ -254,8 +255,3 @@ def tetris_gains(config: RunConfig) -> list[float]:
 
     width = int((config.board or "").split("x")[0])
     return [gain * _TETRIS_SCALES[config.reward] for gain in gains(config.reward, width)]
-
-
-def describe_games(config: RunConfig) -> dict[str, Any]:
-    """The options that must be equal for the games of a checkpoint to be resumed."""
-    return {**describe_task(config), "lanes": config.parallel_envs, "rom": config.rom}

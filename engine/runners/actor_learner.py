@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from engine.agents import Losses
 from engine.agents.autotune import BATCH_SIZES
 from engine.agents.exploration import epsilon_ladder
-from engine.config.run_config import RunConfig
+from engine.config.run_config import TASK, RunConfig
 from engine.config.torchrun import processes_here
-from engine.envs.factory import describe_games, make_lanes
+from engine.envs.factory import make_lanes
 from engine.envs.vec_env import Lanes
 from engine.errors import UserError
 from engine.runners.actor import Actor
@@ -29,7 +29,7 @@ from engine.runners.device import resolve_device
 from engine.runners.frame_mailbox import FrameMailbox
 from engine.runners.guide import search_ways
 from engine.runners.learner import Learner
-from engine.runners.learner_state import read_extra
+from engine.runners.learner_state import read_extra, unchanged
 from engine.runners.replay_factory import device_of_boards
 from engine.runners.shared_state import HEARTBEAT_S, SharedState
 from engine.runtime.code_cache import is_cold
@@ -103,7 +103,7 @@ class ActorLearner:
     def load_play(self, folder: Path, log: LogLine) -> None:
         """Restore the games of a checkpoint, if it has the same task and number of lanes; otherwise start new ones."""
         extra, arrays = read_extra(folder)
-        if extra["games"] == describe_games(self.config) and arrays:
+        if arrays and unchanged(self.config, folder, *TASK, "emulator", "parallel_envs"):
             try:
                 self._actor.load_state(extra["play"], arrays)
             except (KeyError, TypeError, ValueError) as error:

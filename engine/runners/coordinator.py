@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 
 from engine.agents import Losses
 from engine.agents.exploration import annealed, epsilon_ladder
-from engine.config.run_config import TUNABLE_BOUNDS, RunConfig
+from engine.config.run_config import TASK, TUNABLE_BOUNDS, RunConfig, flag
 from engine.envs.curricula import Curriculum, make_curriculum, report
-from engine.envs.factory import describe_games
 from engine.protocol.commands import (
     Checkpoint,
     Command,
@@ -37,7 +36,7 @@ from engine.protocol.messages import Changed, Done, Lane, Lanes, Members, Phase,
 from engine.runners.evaluator import Evaluator
 from engine.runners.host_link import HostLink
 from engine.runners.learner import Learner
-from engine.runners.learner_state import read_extra, unchanged
+from engine.runners.learner_state import changed, read_extra, unchanged
 from engine.runners.learning_rates import CUT, Schedule, Score, make_schedule
 from engine.runners.shared_state import SharedState
 from engine.runners.stats.counters import Counters
@@ -59,7 +58,10 @@ _KEPT: dict[Tunable, str] = {
 }
 """Settings changed while running that a resumed run keeps, with the option that overrides each. Beta is not among them:
 it anneals, and the replay restores it."""
+_OF_TASK = ("learning_rate", "gamma")
+"""Those of them that a schedule may have set for the task."""
 _SCHEDULED = (
+    *TASK,
     "learning_rate",
     "learning_rate_schedule",
     "noop_max",
@@ -100,7 +102,11 @@ class Coordinator:
         self._time_splits = TimeSplits(config.runner, shared_state)
         self._replay_stats = ReplayStats(learner.replay)
         self._lane_stats = LaneStats(shared_state.members, config.parallel_envs)
-        self._lane_stats.load_state(extra.get("records", []), extra.get("stages", {}))
+        before = {} if resume_from is None else changed(config, resume_from, *TASK)
+        if before:
+            self.counters.forget_returns()
+            link.log(_on_another_task(before))
+        self._lane_stats.load_state([] if before else extra.get("records", []), extra.get("stages", {}))
         self._ladder = epsilon_ladder(shared_state.members * config.parallel_envs, config.epsilon)
         self._curriculum = _curriculum_at(config, extra)
         self._phase = 0 if self._curriculum is None else int(self._curriculum.level)
@@ -110,12 +116,14 @@ class Coordinator:
         self._writes = 0
         self._evaluator = Evaluator(run, config, link, learner, threads.lane_threads)
         for name, value in tuned_of(extra).items():
-            if resume_from is not None and unchanged(config, resume_from, _KEPT[name]):
+            of_earlier_task = before and name in _OF_TASK
+            if not of_earlier_task and resume_from is not None and unchanged(config, resume_from, _KEPT[name]):
                 self._tune(name, value)
             else:  # so that the run's history does not suggest that the old value still holds
                 now = {"epsilon_scale": 1.0, **learner.tuned}[name]
                 link.send(Changed(name=name, value=now, before=value, env_steps=self.counters.env_steps))
-        self._schedule = make_schedule(config.learning_rate_schedule, config.learning_rate)
+        begin = self.counters.env_steps if before else 0
+        self._schedule = make_schedule(config.learning_rate_schedule, config.learning_rate, begin)
         if self._schedule is not None and resume_from is not None and unchanged(config, resume_from, *_SCHEDULED):
             self._load_schedule(extra)
         self._state: State = "running"
@@ -363,7 +371,6 @@ class Coordinator:
             "counters": self.counters.state(),
             "records": self._lane_stats.state(),
             "stages": self._lane_stats.stages_state(),
-            "games": describe_games(self._config),
             "play": play,
             "tuned": {name: value for name in _KEPT if (value := self._shared_state.tuned(name)) is not None},
             "evaluation_due": self.counters.env_steps >= self._next_evaluation,
@@ -382,6 +389,15 @@ class Coordinator:
             self._link.beat()
         self._saved_at = env_steps
         self._link.send(Written(partial=str(partial), final=str(final), env_steps=env_steps))
+
+
+def _on_another_task(before: Mapping[str, Any]) -> str:
+    """The log line of a run that is resumed with other options of `TASK`; `before`: their earlier values."""
+    options = ", ".join(f"{flag(name)} was {value}" for name, value in before.items())
+    return (
+        f"another task ({options}): learning rate, gamma, returns and stored transitions start anew; "
+        "weights, optimiser and exploration are kept"
+    )
 
 
 def tuned_of(extra: Mapping[str, Any]) -> dict[Tunable, float]:

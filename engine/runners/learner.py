@@ -25,7 +25,7 @@ from engine.buffers import Replay
 from engine.buffers.device.replay import DeviceReplayBuffer
 from engine.buffers.saved_arrays import mapped_arrays, save_arrays
 from engine.config.joypad import action_names
-from engine.config.run_config import RunConfig
+from engine.config.run_config import TASK, RunConfig
 from engine.config.torchrun import is_first_here
 from engine.envs.factory import describe_evaluation, describe_task
 from engine.envs.vec_env import Frames, PlayedStep, Spec
@@ -62,7 +62,7 @@ class Learner:
     """Double DQN on replay, with `replay_ratio` learned samples per environment step.
 
     `resume_from` restores weights, optimiser, counters, random state and beta (unless beta is given again). The replay
-    itself is restored only from a checkpoint that holds it, or from files in `replay_folder` if their shape fits.
+    itself is restored only from a checkpoint that holds it, or from files in `replay_folder`, if shape and task fit.
     Otherwise learning waits until the replay holds a quarter of the burn-in; that is enough, because a trained policy
     fills it.
     """
@@ -355,7 +355,8 @@ class Learner:
         if unchanged(self._config, folder, "accumulate"):
             self.agent.accumulate = state.accumulate  # more parts than requested, if memory had run out
         self.agent.load_scaler_state(state.scaler)
-        if (folder / _REPLAY_FILE).exists() and self.replay.load_state(self._replay_arrays(folder)):
+        kept = (folder / _REPLAY_FILE).exists() and unchanged(self._config, folder, *TASK)
+        if kept and self.replay.load_state(self._replay_arrays(folder)):
             self._fill = state.fill
         else:
             self._fill = math.ceil(self._burnin / 4)

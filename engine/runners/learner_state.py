@@ -62,5 +62,11 @@ def read_state(folder: Path) -> LearnerState:
 def unchanged(config: RunConfig, checkpoint: Path, *options: str) -> bool:
     """Whether options have the same values as in the run that wrote a checkpoint. One that its file lacks was unset, of
     another game, or did not exist yet."""
-    before, specs = load_toml(checkpoint / CONFIG_FILE), RunConfig.__dataclass_fields__
-    return all(before.get(option, specs[option].default) == getattr(config, option) for option in options)
+    return not changed(config, checkpoint, *options)
+
+
+def changed(config: RunConfig, checkpoint: Path, *options: str) -> dict[str, Any]:
+    """Those of the options that had other values in the run that wrote a checkpoint, with the earlier values."""
+    earlier, specs = load_toml(checkpoint / CONFIG_FILE), RunConfig.__dataclass_fields__
+    before = {option: earlier.get(option, specs[option].default) for option in options}
+    return {option: value for option, value in before.items() if value != getattr(config, option)}

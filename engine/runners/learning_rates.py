@@ -31,26 +31,30 @@ class Schedule(Protocol):
         """Load a `state`. Raises `KeyError`, `TypeError` or `ValueError` if it can't be one."""
 
 
-def make_schedule(kind: str, learning_rate: float) -> Schedule | None:
-    """The schedule `kind` of a run whose own learning rate is `learning_rate`; None for `constant`."""
-    schedules: dict[str, type[PlateauSchedule] | type[DecaySchedule]]
-    schedules = {"plateau": PlateauSchedule, "decay": DecaySchedule}
-    return schedules[kind](learning_rate) if kind in schedules else None
+def make_schedule(kind: str, learning_rate: float, begin: int = 0) -> Schedule | None:
+    """The schedule `kind` of a run whose own learning rate is `learning_rate`; None for `constant`.
+
+    `begin`: environment steps of the run at which its task began.
+    """
+    if kind == "decay":
+        return DecaySchedule(learning_rate, begin)
+    return PlateauSchedule(learning_rate) if kind == "plateau" else None
 
 
 class DecaySchedule:
     """Lets the learning rate fall in inverse proportion to the environment steps, as in stochastic approximation."""
 
-    def __init__(self, learning_rate: float) -> None:
-        self._initial = learning_rate
+    def __init__(self, learning_rate: float, begin: int = 0) -> None:
+        self._initial, self._begin = learning_rate, begin
 
     def after(self, score: Score, learning_rate: float, env_steps: int) -> float:
-        return min(learning_rate, self._initial / (1 + env_steps / HALVED_AFTER))
+        return min(learning_rate, self._initial / (1 + max(0, env_steps - self._begin) / HALVED_AFTER))
 
     def state(self) -> dict[str, Any]:
-        return {}
+        return {"begin": self._begin}
 
-    def load_state(self, state: Mapping[str, Any]) -> None: ...
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        self._begin = int(state.get("begin", 0))  # missing in checkpoints of earlier versions
 
 
 class PlateauSchedule:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,7 @@ import torch
 from engine.buffers import FrameStorage, MappedMemory, PrioritizedReplayBuffer, Replay, ReplayBuffer, SharedMemory
 from engine.buffers.device.replay import DeviceReplayBuffer
 from engine.buffers.memory import Memory
-from engine.config.run_config import RunConfig
+from engine.config.run_config import TASK, RunConfig
 from engine.envs.vec_env import Spec
 from engine.errors import UserError
 from engine.monitoring.memory_budget import DeviceMemory, fits_device
@@ -42,9 +43,15 @@ def make_replay(
         if not config.prioritized_replay:
             priorities = {"alpha": 0.0, "beta": 0.0, "beta_annealing": 0.0}
         return DeviceReplayBuffer(**options, **priorities, device=device)
-    options["memory"] = MappedMemory(folder, renew, others) if config.replay_in_files and folder is not None else None
+    if config.replay_in_files and folder is not None:
+        options["memory"] = MappedMemory(folder, renew, others, contents=_task_of(config))
     options["reuse_batches"] = True
     return PrioritizedReplayBuffer(**options, **priorities) if config.prioritized_replay else ReplayBuffer(**options)
+
+
+def _task_of(config: RunConfig) -> str:
+    """The task that transitions belong to, as text."""
+    return json.dumps({name: getattr(config, name) for name in TASK})
 
 
 def shared_replay(config: RunConfig, spec: Spec, processes: int, memory: Memory) -> ReplayBuffer:

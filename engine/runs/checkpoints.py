@@ -34,6 +34,8 @@ MANIFEST = "manifest.json"
 POLICY_FILE = "policy.safetensors"
 BEST_POLICY_FILE = "best.safetensors"  # in the run's folder: the best-evaluated policy
 POLICY_FORMAT = "mario-tui-policy-3"
+_EARLIER_TASK = {"swim_strokes": False, "reward": "progress"}
+"""Fields of Mario's policies that those of earlier versions lack."""
 _PREFIX = "step-"
 _REPLACED = "-replaced"
 _PIECE_BYTES = 2**24
@@ -263,8 +265,7 @@ def policy_metadata(path: Path) -> dict[str, Any]:
         task = "stage" if policy["game"] == "mario" else "board"
         if not {"network", "stack", "frame_shape", "outputs", task} <= policy.keys():
             raise foreign
-        missing = {"swim_strokes": False} if policy["game"] == "mario" else {}  # in policies older than this field
-        return missing | policy
+        return (_EARLIER_TASK if policy["game"] == "mario" else {}) | policy
     except OSError as error:
         raise CheckpointError(f"{path}: can't be read ({error.strerror or error})") from None
     except (struct.error, ValueError, TypeError, AttributeError, KeyError):

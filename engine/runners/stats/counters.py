@@ -68,6 +68,11 @@ class Counters:
         """Over the last 100 episodes; NaN before the first."""
         return sum(self.returns) / len(self.returns) if self.returns else float("nan")
 
+    def forget_returns(self) -> None:
+        """Start mean and best return anew, such as for another task."""
+        self.returns.clear()
+        self.best_return = float("-inf")
+
     def stop_clock(self) -> None:
         self._wall_before = self.wall_s
         self._since = None
