@@ -76,8 +76,12 @@ def defaults(game: str, runner: str) -> dict[str, Any]:
 def carried_over(kept: Mapping[str, Any], game: str, runner: str) -> dict[str, Any]:
     """Options of an earlier run that still hold under `game` and `runner`.
 
-    With another runner the number of lanes per process is not kept: it depends on how many processes share them.
+    With another runner the number of lanes per process is not kept: it depends on how many processes share them. Nor is
+    another option whose default differs between the two runners, if it has the earlier one's.
     """
-    if runner == kept["runner"]:
+    before = kept["runner"]
+    if runner == before:
         return dict(kept)
-    return {name: kept[name] for name in kept if name != "parallel_envs" and belongs(name, game, runner)}
+    earlier, now = (vars(RunConfig) | defaults(game, each) for each in (before, runner))
+    follows = {"parallel_envs"} | {name for name in kept if kept[name] == earlier[name] != now[name]}
+    return {name: kept[name] for name in kept if name not in follows and belongs(name, game, runner)}

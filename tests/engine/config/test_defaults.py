@@ -1,0 +1,23 @@
+"""Defaults of games and runners, and what a resumed run keeps."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine.config.defaults import carried_over, defaults
+from engine.config.reading import make_config
+
+
+@pytest.mark.parametrize("game", ["mario", "snake", "tetris"])
+def test_a_run_resumed_by_another_runner_has_that_runners_defaults(game: str) -> None:
+    for before, after in (("single", "ddp"), ("ddp", "single"), ("apex", "ddp")):
+        kept = carried_over(make_config({"game": game, "runner": before}).options(), game, after)
+        resumed = make_config({**kept, "runner": after})
+        fresh = make_config({"game": game, "runner": after})
+        assert (resumed.batch_size, resumed.parallel_envs) == (fresh.batch_size, fresh.parallel_envs)
+
+
+def test_a_batch_size_that_was_given_is_kept_by_another_runner() -> None:
+    assert defaults("mario", "ddp")["batch_size"] != 96
+    kept = carried_over(make_config({"batch_size": 96}).options(), "mario", "ddp")
+    assert make_config({**kept, "runner": "ddp"}).batch_size == 96
