@@ -24,7 +24,6 @@ import psutil
 from rich.console import Console
 from rich.table import Table
 
-from bench.turns import processor
 from engine.config.reading import make_config
 from engine.config.run_config import GAMES
 from engine.host.client import HostProcess
@@ -32,6 +31,7 @@ from engine.protocol.commands import Stop
 from engine.protocol.messages import Members, Progress
 from engine.runs.registry import create_run
 from engine.runs.run import Run
+from engine.runtime.processor import processor_name
 from tests.support.program import members_of, next_event, runner_of
 
 FORMS = {"local": "none", "through Ray": "local"}
@@ -107,7 +107,7 @@ def main() -> None:
         for form, ray in FORMS.items():
             turns[form].append(measure(arguments.seconds, arguments.game, arguments.actors, ray))
     table = Table("actors", "steps per actor CPU s", "steps per run CPU s", "env steps/s", "samples/s", "kB/s", "lag",
-                  title=f"Ape-X on {arguments.game}, {arguments.actors} actor(s); {processor()}")  # fmt: skip
+                  title=f"Ape-X on {arguments.game}, {arguments.actors} actor(s); {processor_name()}")  # fmt: skip
     medians: dict[str, dict[str, Any]] = {}
     for form, measured in turns.items():
         medians[form] = {name: statistics.median(vars(turn)[name] for turn in measured) for name in vars(measured[0])}

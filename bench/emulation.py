@@ -29,6 +29,7 @@ from rich.table import Table
 
 from bench.contestants import CORES, NES_PY, OURS, PACKAGE, RETRO, WHOLE_SCREEN, Contestant, line_up
 from engine.envs.mario.lanes import make_emulator
+from engine.runtime.processor import processor_name
 
 WIDTH = 132
 FIRST_CALL = """
@@ -173,14 +174,6 @@ def print_rest(console: Console, numbers: dict[str, Any]) -> None:
     )
 
 
-def processor() -> str:
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    return platform.processor() or platform.machine()
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description="Environment steps per second of ours and of other packages.")
     parser.add_argument("--seconds", type=float, default=1.5, help="length of a turn")
@@ -209,7 +202,7 @@ def main() -> None:
         "rounds": arguments.rounds,
         "machine": {
             "cores": CORES,
-            "processor": processor(),
+            "processor": processor_name(),
             "python": platform.python_version(),
             "others_median": statistics.median(others),
             "others_max": max(others),

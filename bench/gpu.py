@@ -29,7 +29,7 @@ from rich.table import Table
 
 from bench.clears import describe_first, train
 from bench.training import PROGRAM
-from bench.turns import Contestant, not_installed, processor, take_turns, times
+from bench.turns import Contestant, not_installed, take_turns, times
 from bench.updates import ACTIONS, GAMMA, LEARNING_RATE, NEEDED, SIDE, STACK, Nature, make_cleanrl, make_sb3, pictures
 from engine.agents import DoubleDQN, make_network
 from engine.buffers import PrioritizedReplayBuffer
@@ -41,6 +41,7 @@ from engine.errors import UserError
 from engine.runners.device import resolve_device
 from engine.runners.device_update import DeviceUpdate
 from engine.runtime.devices import gpu_precision, synchronise
+from engine.runtime.processor import processor_name
 
 LANES, CAPACITY, AT_ONCE = 32, 8192, 20
 BATCHES = (128, 512, 1024, 4096)
@@ -264,7 +265,7 @@ def main() -> int:
         print(f"bench.gpu: {error}", file=sys.stderr)
         return 2
     arguments.into.mkdir(parents=True, exist_ok=True)
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else processor()
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else processor_name()
     console = Console(width=118, highlight=False)
     console.print(f"{name}, PyTorch {torch.__version__}")
     failed = 0

@@ -18,9 +18,10 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.training import learning_turn, steady_rate
-from bench.turns import processor, times
+from bench.turns import times
 from engine.config.reading import make_config
 from engine.config.run_config import RUNNERS
+from engine.runtime.processor import processor_name
 
 
 def samples_of_update(runner: str) -> int:
@@ -48,7 +49,7 @@ def main() -> None:
             steps[runner].append(steady_rate(reports))
             samples[runner].append(steady_rate(reports, "updates") * samples_of_update(runner))
     table = Table("runner", "env steps/s", "samples/s", "steps, times single", "samples, times single", "all rounds",
-                  title=f"training Mario; cores: {cores} ({processor()})")  # fmt: skip
+                  title=f"training Mario; cores: {cores} ({processor_name()})")  # fmt: skip
     found: dict[str, dict[str, Any]] = {}
     for runner in arguments.runners:
         found[runner] = {}

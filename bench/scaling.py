@@ -19,9 +19,9 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.training import product_turn
-from bench.turns import processor
 from engine.config.fields import GAMES
 from engine.config.reading import make_config
+from engine.runtime.processor import processor_name
 
 
 def main() -> None:
@@ -45,7 +45,7 @@ def main() -> None:
     os.sched_setaffinity(0, cores)
     medians = {run: statistics.median(found) for run, found in rates.items()}
     table = Table("game", "runner", "cores", "env steps/s, median", "times single on one core", "all rounds",
-                  title=f"training on {processor()}")  # fmt: skip
+                  title=f"training on {processor_name()}")  # fmt: skip
     for (game, runner, number), found in rates.items():
         median = medians[game, runner, number]
         ratio = f"{median / medians[game, 'single', 1]:.2f}x"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import platform
 import statistics
@@ -10,10 +9,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import psutil
+
+from engine.runtime.processor import processor_name
 
 
 @dataclass
@@ -87,7 +87,7 @@ def machine(contestants: list[Contestant]) -> dict[str, Any]:
     others = [share for contestant in contestants for share in contestant.others]
     return {
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-        "processor": processor(),
+        "processor": processor_name(),
         "python": platform.python_version(),
         "others_median": statistics.median(others),
         "others_max": max(others),
@@ -99,14 +99,6 @@ def machine_line(found: dict[str, Any]) -> str:
         f"{found['cores']} cores ({found['processor']}), Python {found['python']}; meanwhile other programs took "
         f"{found['others_median']:.0%} of the machine (median of the turns; {found['others_max']:.0%} at most)"
     )
-
-
-def processor() -> str:
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    return platform.processor() or platform.machine()
 
 
 def times(value: float | None) -> str:

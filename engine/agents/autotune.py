@@ -14,17 +14,18 @@ import torch
 
 from engine.agents.double_dqn import DoubleDQN
 from engine.agents.networks import make_networks
+from engine.agents.precision_cache import remembered
 from engine.buffers import Batch
 from engine.buffers.device.storage import Array, TensorBatch
 from engine.config.run_config import AUTO, RunConfig
 from engine.envs.vec_env import Spec
 from engine.runtime.cuda_graph import WARM_UP, GraphedCall
 from engine.runtime.devices import Precision, gpu_precision, is_out_of_memory, release_memory, synchronise
-from engine.runtime.processor import has_native_bf16
 
 BATCH_SIZES = (32, 64, 128, 256, 512, 1024, 2048, 4096)
 _MIN_SPEEDUP = 1.1
-"""Factor by which a larger batch must be faster: smaller differences are within the noise on a busy machine."""
+"""Factor by which a larger batch, or bfloat16, must be faster: smaller differences are within the noise on a busy
+machine."""
 _UPDATES = 3
 
 _PRECISIONS: tuple[Precision, Precision] = ("float32", "bfloat16")
@@ -41,14 +42,11 @@ def random_batch(size: int, stack: int, frame_shape: tuple[int, ...], actions: i
 
 
 def faster_precision(build: Build, batch: Batch) -> Precision:
-    """bfloat16 if CPU updates are faster with it than in float32.
-
-    Both precisions are timed in turns, and if they are close, the CPU's feature flags decide. So runs with the same
-    seed on the same machine make the same choice, even if other programs are busy part of the time.
-    """
+    """bfloat16 if CPU updates are at least 10 % faster with it than in float32. Both are timed in turns, so that a
+    program that is busy part of the time slows both."""
     in_turns = zip(*(_update_times(build(precision), batch) for precision in _PRECISIONS), strict=True)
     single, half = (min(seconds) for seconds in zip(*itertools.islice(in_turns, 2 * _UPDATES), strict=True))
-    return "bfloat16" if half < single / (0.8 if has_native_bf16() else 1.5) else "float32"
+    return "bfloat16" if _MIN_SPEEDUP * half < single else "float32"
 
 
 def tune_batch_size(agent: DoubleDQN, make_batch: Callable[[int], Batch], limit: int) -> int:
@@ -144,7 +142,12 @@ def choose(
         precision = saved["precision"]
     elif config.amp and device.type == "cpu":
         size = config.batch_size if config.batch_size != AUTO else 256
-        precision = faster_precision(build, _batch(spec, size))
+        shapes = {
+            "network": config.network_name, "frame_shape": spec.frame_shape, "stack": spec.stack,
+            "actions": spec.actions, "batch_size": size, "threads": [threads, torch.get_num_threads()],
+            "double_q": config.double_q,
+        }  # fmt: skip
+        precision = remembered(shapes, lambda: faster_precision(build, _batch(spec, size)))
     elif config.amp:
         precision = gpu_precision(device)
     batch_size = config.batch_size

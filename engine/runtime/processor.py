@@ -1,10 +1,19 @@
-"""Instructions of the CPU that decide how networks are computed."""
+"""The processor: its name, and the instructions that decide how networks are computed."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import platform
 from pathlib import Path
+
+
+def processor_name() -> str:
+    """The processor's model, or its architecture where Linux does not report one."""
+    for line in _cpuinfo():
+        if line.startswith("model name"):
+            return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()
 
 
 def has_native_bf16() -> bool:
@@ -20,8 +29,11 @@ def has_amx() -> bool:
 @functools.cache
 def _flags() -> frozenset[str]:
     """The CPU's feature flags; empty where Linux does not report them."""
+    return next((frozenset(line.split()) for line in _cpuinfo() if line.startswith("flags")), frozenset())
+
+
+@functools.cache
+def _cpuinfo() -> list[str]:
     with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text("ascii", "replace").splitlines():
-            if line.startswith("flags"):
-                return frozenset(line.split())
-    return frozenset()
+        return Path("/proc/cpuinfo").read_text("ascii", "replace").splitlines()
+    return []

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -10,6 +14,7 @@ from torch import Tensor, nn
 from engine.agents import DoubleDQN, DuelingQNetwork
 from engine.agents import autotune as probe
 from engine.agents.autotune import choose, faster_precision, random_batch, tune_batch_size
+from engine.agents.precision_cache import remembered
 from engine.buffers import Batch
 from engine.config.reading import make_config
 from engine.runtime.devices import Precision
@@ -87,3 +92,50 @@ def test_the_faster_precision_is_chosen(clock: Clock) -> None:
         assert faster_precision(build, random_batch(8, 4, (50, 60), 3)) == faster
     slow, busy_after = {"float32"}, clock.now + 3  # another program becomes busy after three or four updates
     assert faster_precision(build, random_batch(8, 4, (50, 60), 3)) == "bfloat16"
+
+
+@pytest.fixture
+def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "mario-tui" / "precision"
+
+
+def test_runs_with_equal_options_get_the_precision_that_was_measured_first(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def chosen(measured: Precision, **options: Any) -> Precision:
+        monkeypatch.setattr(probe, "faster_precision", lambda build, batch: measured)
+        config = make_config({"parallel_envs": 1, "batch_size": 8, **options})
+        return choose(config, SPEC, torch.device("cpu"), 1, None, lambda text: None).precision
+
+    assert chosen("bfloat16") == "bfloat16"
+    assert chosen("float32") == "bfloat16"  # near the threshold, another measurement says otherwise
+    assert chosen("float32", batch_size=16) == "float32"  # other shapes
+    assert chosen("bfloat16", amp=False) == "float32"
+    assert len(list(cache.iterdir())) == 2
+    for file in cache.iterdir():
+        file.write_text('{"precision": "float8"}')
+    assert chosen("float32") == "float32"
+    assert json.loads(next(iter(cache.glob("*.json"))).read_text())["precision"] in ("float32", "float8")
+
+
+def test_a_precision_that_can_not_be_remembered_is_measured(cache: Path) -> None:
+    cache.parent.mkdir(parents=True)
+    cache.write_text("a file where the folder should be")
+    assert remembered({}, lambda: "bfloat16") == "bfloat16"
+    assert remembered({}, lambda: "float32") == "float32"
+
+
+def test_bfloat16_must_be_faster_by_more_than_noise(clock: Clock) -> None:
+    def build(precision: Precision) -> DoubleDQN:
+        networks = [DuelingQNetwork(4, (50, 60), 3) for _ in range(2)]
+        agent = DoubleDQN(*networks, device=torch.device("cpu"), learning_rate=1e-3, precision=precision)
+        seconds = {"float32": 1.0, "bfloat16": 0.95}[precision]
+
+        def wait(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+            clock.now += seconds
+
+        agent.online.register_forward_pre_hook(wait)
+        return agent
+
+    assert faster_precision(build, random_batch(8, 4, (50, 60), 3)) == "float32"

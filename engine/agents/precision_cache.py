@@ -1,0 +1,45 @@
+"""The precision that measured faster, in the user's cache: two runs with equal options on one machine then learn alike.
+
+Two precisions that are about equally fast would otherwise be chosen by chance. A file
+`$XDG_CACHE_HOME/mario-tui/precision/DIGEST.json` (or `~/.cache`) holds one decision and what it was made for; it may be
+deleted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, get_args
+
+import torch
+
+from engine.runtime.devices import Precision
+from engine.runtime.files import read_bounded
+from engine.runtime.processor import processor_name
+
+_MAX_BYTES = 2**16
+
+
+def remembered(shapes: dict[str, Any], measure: Callable[[], Precision]) -> Precision:
+    """The precision chosen earlier for this processor, version of PyTorch and `shapes` (JSON); `measure` if there is
+    none. A cache that can't be read or written is no reason to fail."""
+    made_for = {"processor": processor_name(), "torch": torch.__version__, **shapes}
+    digest = hashlib.sha256(json.dumps(made_for, sort_keys=True).encode()).hexdigest()[:16]
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    file = base / "mario-tui" / "precision" / f"{digest}.json"
+    with contextlib.suppress(OSError, ValueError, RecursionError):
+        held = json.loads(read_bounded(file, _MAX_BYTES))
+        if isinstance(held, dict) and held.get("precision") in get_args(Precision):
+            precision: Precision = held["precision"]
+            return precision
+    precision = measure()
+    with contextlib.suppress(OSError):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        partial = file.with_suffix(f".{os.getpid()}")
+        partial.write_text(json.dumps({"precision": precision, **made_for}, indent=1))
+        partial.replace(file)
+    return precision
