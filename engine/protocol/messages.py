@@ -52,6 +52,7 @@ class Progress(Message, frozen=True):
     beta: float
     burnin_left: int  # environment steps until learning starts
     replay: ReplayContents | None = None  # None before anything can be drawn
+    random_share: float | None = None  # expected share of steps with a random action; None in earlier versions
 
 
 class Distribution(msgspec.Struct, frozen=True):

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from engine.agents.double_dqn import mask_illegal
-from engine.agents.exploration import annealed, random_actions
+from engine.agents.exploration import annealed, hold_starts, random_actions
 from engine.envs.episode import EpisodeRecord, ended_episodes
 from engine.envs.frame_stack import FrameStack
 from engine.envs.mario import MarioLanes
@@ -89,15 +89,11 @@ class Actor:
 
     @stopwatch("act")
     def choose(self, policy: Policy, env_steps: int, scale: float | None = None) -> NDArray[np.int64]:
-        """Actions [lanes]: the policy's, or a random legal one held for 1 to `hold` steps.
-
-        A hold starts with probability 2 epsilon / hold per step, so about epsilon of all steps are random. `scale`
-        multiplies every epsilon.
-        """
+        """Actions [lanes]: the policy's, or a random legal one held for 1 to `hold` steps; see `hold_starts`. `scale`
+        multiplies every epsilon."""
         self.epsilons = annealed(self._ladder, env_steps, self._epsilon_steps, scale)
         lanes, spec = self.env.lanes, self.env.spec
-        begins = self.epsilons * min(1.0, 2 / spec.hold)
-        starts = (self._hold_left == 0) & (self._random.random(lanes) < begins)
+        starts = (self._hold_left == 0) & (self._random.random(lanes) < hold_starts(self.epsilons, spec.hold))
         self._held = np.where(starts, random_actions(self._random, lanes, spec.actions, self.masks), self._held)
         self._hold_left = np.where(starts, self._random.integers(1, spec.hold + 1, lanes), self._hold_left)
         obs, explores = self._stack.obs, self._hold_left > 0

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.agents import Losses
-from engine.agents.exploration import annealed, epsilon_ladder
+from engine.agents.exploration import annealed, epsilon_ladder, random_share
 from engine.config.run_config import TASK, TUNABLE_BOUNDS, RunConfig, flag
 from engine.envs.curricula import Curriculum, make_curriculum, report
 from engine.protocol.commands import (
@@ -238,6 +238,7 @@ class Coordinator:
                 steps=self._config.steps,
                 updates=learner.updates,
                 epsilon=float(epsilons.mean()),
+                random_share=float(random_share(epsilons, learner.hold).mean()),
                 learning_rate=learner.agent.learning_rate,
                 replay_size=learner.replay.size,
                 replay_capacity=learner.replay.capacity,

@@ -165,6 +165,11 @@ class Learner:
         return max(0, fill - self.replay.size)
 
     @property
+    def hold(self) -> int:
+        """Most steps for which a random action is held; see `Spec`."""
+        return self._spec.hold
+
+    @property
     def updates(self) -> int:
         """Updates of the network since it was created."""
         return self.agent.updates

@@ -98,7 +98,8 @@ def test_actors_of_a_cluster_are_shown_with_their_machines(width: int) -> None:
         wire_bytes_per_s=150_000.0, machines=[node],
     )  # fmt: skip
     progress = Counters(None).report(
-        state="running", steps=1000, updates=1, epsilon=0.1, learning_rate=0.1, replay_size=1, replay_capacity=2,
+        state="running", steps=1000, updates=1, epsilon=0.1, random_share=0.1, learning_rate=0.1, replay_size=1,
+        replay_capacity=2,
         beta=0.4, burnin_left=0,
     )  # fmt: skip
     snapshot = Snapshot(members=members, progress=progress, connected=True)
