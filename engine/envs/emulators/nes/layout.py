@@ -110,7 +110,7 @@ def _accepted() -> dict[int, Container[int]]:
     sprites = {word: range(64) for word in range(SPRITE_LIST, SPRITE_LIST + 8)}
     return flags | sprites | {word: range(0x100) for word in _BYTES} | {
         PC: range(0x10000), DUE: range(_LONGEST_INSTRUCTION), POSITION: range(PICTURE_DOTS), DOTS_DONE: range(1),
-        BACKGROUND_TABLE: (0, 0x1000), SPRITE_TABLE: (0, 0x1000), INCREMENT: (1, 32), ADDRESS: range(0x8000),
+        BACKGROUND_TABLE: (0, 0x1000), SPRITE_TABLE: (0, 0x1000), INCREMENT: (1, 32), ADDRESS: range(0x10000),
         NEXT_ADDRESS: range(0x8000), FINE_X: range(8), SPRITE_COUNT: range(9),
         HIT_POSITION: range(HIT_UNKNOWN, PICTURE_DOTS),
     }  # fmt: skip

@@ -12,10 +12,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from engine.envs.emulators.cartridge import parse_cartridge
 from engine.envs.emulators.nes import Cartridge, NesBatch, layout, load_cartridge
 from engine.envs.emulators.nes.console import _HEADER
 from engine.envs.emulators.view import VIEWS
 from engine.runtime.code_cache import keep_used
+from tests.support.nes.homebrew import cartridge_file
 from tests.support.nes.play import HELD, MODE, NORMAL, ODDS, PLAYER, PLAYING, START, TIMER
 
 LANES = 5
@@ -172,6 +174,18 @@ def test_a_foreign_or_damaged_state_is_refused_and_changes_nothing(cartridge: Ca
         with pytest.raises(ValueError, match=reason):
             console.load(0, state)
         assert console.save(0) == before
+
+
+def test_every_state_that_can_be_saved_can_be_loaded() -> None:
+    """A program with the picture turned off, which reads on through video memory far beyond its end."""
+    code = bytes.fromhex("A9 04 8D 00 20 A9 00 8D 01 20 AD 07 20 4C 0A 80")
+    console = NesBatch(1, parse_cartridge(cartridge_file(code), "reads.nes"))
+    addresses = set()
+    for _ in range(20):
+        console.step(np.zeros(1, np.uint8))
+        addresses.add(int(console.state[0, layout.ADDRESS]))
+        console.load(0, console.save(0))
+    assert max(addresses) > 0x7FFF
 
 
 def state_of(console: NesBatch, **words: int) -> bytes:
