@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
+from collections.abc import Iterator
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -32,6 +37,30 @@ def test_import_stays_on_its_side(module: str, foreign: tuple[str, ...]) -> None
     code = f"import {module}, sys; print([name for name in {foreign!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def imported_packages() -> Iterator[str]:
+    """The packages that our modules import, anywhere in them."""
+    for folder in ("engine", "mario_tui"):
+        for path in (ROOT / folder).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_bytes())):
+                if isinstance(node, ast.Import):
+                    yield from (alias.name.partition(".")[0] for alias in node.names)
+                elif isinstance(node, ast.ImportFrom) and node.module is not None:
+                    yield node.module.partition(".")[0]
+
+
+def test_every_imported_package_is_declared() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    options = [project["optional-dependencies"][name] for name in ("video", "parquet", "ray")]
+    declared = {normal(re.split("[^A-Za-z0-9._-]", entry)[0]) for entry in sum(options, start=project["dependencies"])}
+    foreign = set(imported_packages()) - set(sys.stdlib_module_names) - {"engine", "mario_tui"}
+    installed = packages_distributions()
+    assert not {name for name in foreign if declared.isdisjoint(map(normal, installed.get(name, [name])))}
+
+
+def normal(distribution: str) -> str:
+    return re.sub("[-_.]+", "-", distribution).lower()
 
 
 def test_wheel_holds_both_packages_the_themes_and_the_command(tmp_path: Path) -> None:
