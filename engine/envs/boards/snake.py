@@ -54,8 +54,8 @@ class SnakeLanes(TensorLanes):
         stall_limit: number of steps without fruit after which an episode is truncated; 0 for never. Greedy snakes may
             go in circles.
         death_penalty: subtracted from the reward when the snake leaves the board or bites itself.
-        late_starts: share of the episodes, except the first ones, that begin late in a game (`LateStarts`). Their
-            scores count the fruits that a snake of this length has eaten.
+        late_starts: share of the episodes, except those that `reset` begins, that begin late in a game
+            (`LateStarts`). Their scores count the fruits that a snake of this length has eaten.
         seed: seed of all random decisions; the games also depend on the number of lanes and the kind of device.
         device: torch device of all tensors.
         compiled: whether steps are compiled, which only a CPU allows; None for yes on a CPU. Both forms give the same
@@ -123,10 +123,16 @@ class SnakeLanes(TensorLanes):
             self._state, self._rules = self._kernel_arguments()
         self.reset()
 
+    @property
+    def scores(self) -> Tensor:
+        """Fruits of the current episodes so far, int64 [lanes]."""
+        return (self._length - self._one)[:, 0].long()
+
     def reset(self) -> Tensor:
         """Begin an episode in every lane; returns the first observations."""
         nothing = torch.zeros((self.lanes, PLANES, self.cells), dtype=torch.uint8, device=self.device)
         now = (self._head, self._tail, self._fruit, self._length, self._clock)
+        self._from_start.fill_(True)
         return self._begin(~self._never, self._draw(3), now, self._masks, nothing)
 
     def step(self, actions: Tensor) -> TensorStep:

@@ -137,6 +137,11 @@ class TetrisLanes(TensorLanes):
             self._state, self._rules = self._kernel_arguments()
         self.reset()
 
+    @property
+    def scores(self) -> Tensor:
+        """Lines of the current episodes so far, int64 [lanes]."""
+        return self._lines[:, 0].clone()
+
     def reset(self) -> Tensor:
         """Begin an episode in every lane; returns the first observations."""
         draw = self._draw_pieces()

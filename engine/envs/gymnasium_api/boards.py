@@ -89,7 +89,7 @@ class _GameVectorEnv(VectorEnv[Observation, NDArray[np.int64], NDArray[Any]]):
             self._seeded = True
         frames = self._lanes.reset()
         self._viewers.clear()
-        return frames.cpu().numpy(), self._infos(self._lanes.masks, torch.zeros(self.num_envs, dtype=torch.int64))
+        return frames.cpu().numpy(), self._infos(self._lanes.masks)
 
     def step(self, actions: NDArray[np.int64]) -> tuple[Observation, NDArray[np.float64], Flags, Flags, dict[str, Any]]:
         """One step of all games with actions int64 [num_envs].
@@ -102,10 +102,10 @@ class _GameVectorEnv(VectorEnv[Observation, NDArray[np.int64], NDArray[Any]]):
         step = _step(self._lanes, self._viewers, np.asarray(actions, np.int64))
         terminated, truncated = step.terminated.cpu().numpy(), step.truncated.cpu().numpy()
         ended = terminated | truncated
-        scores = step.score.cpu()
-        infos = self._infos(step.masks, torch.where(torch.from_numpy(ended), 0, scores))
+        infos = self._infos(step.masks)
         if ended.any():
             frames, masks = step.final_frames.cpu().numpy(), step.final_masks.cpu().numpy()
+            scores = step.score.cpu()
             for game in np.flatnonzero(ended).tolist():
                 final = {"action_mask": masks[game], "score": int(scores[game])}
                 infos = self._add_info(infos, {"final_obs": frames[game], "final_info": final}, game)
@@ -116,9 +116,9 @@ class _GameVectorEnv(VectorEnv[Observation, NDArray[np.int64], NDArray[Any]]):
         """A picture of every game; None without a render mode."""
         return None if self.render_mode is None else tuple(self._viewers[game].draw() for game in range(self.num_envs))
 
-    def _infos(self, masks: torch.Tensor, scores: torch.Tensor) -> dict[str, Any]:
+    def _infos(self, masks: torch.Tensor) -> dict[str, Any]:
         known = np.ones(self.num_envs, np.bool_)
-        infos = {"action_mask": masks.cpu().numpy(), "score": scores.numpy()}
+        infos = {"action_mask": masks.cpu().numpy(), "score": self._lanes.scores.cpu().numpy()}
         return infos | {f"_{name}": known.copy() for name in infos}
 
 

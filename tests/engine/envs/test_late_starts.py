@@ -10,6 +10,7 @@ import torch
 
 from engine.envs.boards.late_starts import closed_way
 from engine.envs.boards.snake import MOVES, SnakeLanes
+from engine.envs.gymnasium_api.boards import SnakeVectorEnv
 
 BODY, HEAD, TAIL, FRUIT, ORDER = range(5)
 
@@ -95,3 +96,26 @@ def test_the_share_is_kept_and_marked_and_the_state_holds_the_mark() -> None:
     there.load_state(state)
     one, other = env.step(actions), there.step(actions)
     assert torch.equal(one.frames, other.frames) and torch.equal(one.from_start, other.from_start)
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_a_reset_begins_at_the_start_whatever_was_played_before(compiled: bool) -> None:
+    env = SnakeLanes(64, height=6, width=6, late_starts=0.9, seed=3, compiled=compiled)
+    wall = torch.zeros(64, dtype=torch.int64)
+    for _ in range(8):
+        step = env.step(wall)
+    assert not step.from_start.all()
+    env.reset()
+    assert not env.scores.any()
+    assert env.step(wall).from_start.all()
+
+
+def test_the_score_of_a_late_start_counts_the_fruits_of_its_snake() -> None:
+    env = SnakeVectorEnv(64, height=6, width=6, late_starts=0.9)
+    env.reset(seed=0)
+    for _ in range(8):
+        frames, *_, infos = env.step(np.zeros(64, np.int64))
+        assert np.array_equal(infos["score"], (frames[:, BODY] > 0).sum((1, 2)) - 1)
+    assert infos["score"].max() > 10
+    frames, infos = env.reset()
+    assert not infos["score"].any()
