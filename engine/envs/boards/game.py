@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -57,6 +59,15 @@ class TensorLanes:
         if self.compiled and self.device.type != "cpu":
             raise UserError(f"compiled must be None or False on device {self.device}, got True")
         self._random = torch.Generator(self.device).manual_seed(seed)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Called for a copy, whose kernel has to work on the tensors of the copy."""
+        vars(self).update(state)
+        self._bind()
+
+    def _bind(self) -> None:
+        """If steps are compiled, make the arguments of the kernel: options, and arrays in the memory of the state."""
+        raise NotImplementedError
 
     @property
     def masks(self) -> Tensor:
@@ -115,5 +126,5 @@ def as_step(arrays: StepArrays, frame_shape: tuple[int, int, int]) -> TensorStep
 
 def check_range(option: str, value: int, low: int, high: int) -> None:
     """Raise `UserError` if an option is out of its range."""
-    if not low <= value <= high:
-        raise UserError(f"{option} must be between {low} and {high}, got {value}")
+    if not isinstance(value, int | np.integer) or not low <= value <= high:
+        raise UserError(f"{option} must be an integer between {low} and {high}, got {value!r}")

@@ -119,8 +119,7 @@ class SnakeLanes(TensorLanes):
         self._from_start = ~self._never.clone()
         if late_starts:
             self.state_names = (*self.state_names, "from_start")
-        if self.compiled:
-            self._state, self._rules = self._kernel_arguments()
+        self._bind()
         self.reset()
 
     @property
@@ -148,10 +147,11 @@ class SnakeLanes(TensorLanes):
         step_snakes(chosen, draw.numpy(), late_draw.numpy(), self._state, self._rules, arrays)
         return as_step(arrays, self.frame_shape)
 
-    def _kernel_arguments(self) -> tuple[SnakeState, SnakeRules]:
-        """The state of a CPU as arrays, and the options."""
+    def _bind(self) -> None:
+        if not self.compiled:
+            return
         none = torch.empty(0, 0, dtype=torch.int64)
-        rules = SnakeRules(
+        self._rules = SnakeRules(
             beside=self._beside.numpy(),
             ways=(none if self._late_starts is None else self._late_starts.cells).numpy(),
             places=(none if self._late_starts is None else self._late_starts.places).numpy(),
@@ -161,7 +161,7 @@ class SnakeLanes(TensorLanes):
             stall_limit=self.stall_limit,
             death_penalty=float(self.death_penalty),
         )
-        return SnakeState(*(getattr(self, f"_{name}").numpy() for name in SnakeState._fields)), rules
+        self._state = SnakeState(*(getattr(self, f"_{name}").numpy() for name in SnakeState._fields))
 
     def _step_tensors(self, actions: Tensor, draw: Tensor) -> TensorStep:
         """`step` in tensor form. draw: random numbers [lanes, 3]."""

@@ -133,8 +133,7 @@ class TetrisLanes(TensorLanes):
         self._next = self._constant([0]).repeat(lanes, 1)  # stays 0 if the next piece is not drawn beforehand
         self._return = self._constant([0.0]).repeat(lanes, 1)
         self._masks = torch.zeros((lanes, self.actions), dtype=torch.bool, device=self.device)
-        if self.compiled:
-            self._state, self._rules = self._kernel_arguments()
+        self._bind()
         self.reset()
 
     @property
@@ -265,9 +264,10 @@ class TetrisLanes(TensorLanes):
         assert self._shaping is not None
         return rewards + changes @ self._shaping * legal
 
-    def _kernel_arguments(self) -> tuple[TetrisState, TetrisRules]:
-        """The state and tables of a CPU as arrays, and the options."""
-        state = TetrisState(
+    def _bind(self) -> None:
+        if not self.compiled:
+            return
+        self._state = TetrisState(
             columns=self._columns.numpy(),
             piece=self._piece.numpy(),
             next=self._next.numpy(),
@@ -277,7 +277,7 @@ class TetrisLanes(TensorLanes):
             returns=self._return.numpy(),
             masks=self._masks.numpy(),
         )
-        rules = TetrisRules(
+        self._rules = TetrisRules(
             cell_columns=self._cell_columns.numpy(),
             cell_rows=self._cell_rows.numpy(),
             blocked=self._blocked.numpy(),
@@ -292,7 +292,6 @@ class TetrisLanes(TensorLanes):
             time_limit=self.time_limit,
             truncate=self.truncate,
         )
-        return state, rules
 
     def _count(self, columns: Tensor) -> Tensor:
         """Height, holes and bumpiness, float32 [lanes, 3]."""

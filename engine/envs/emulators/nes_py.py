@@ -11,11 +11,11 @@ import ctypes
 import functools
 import importlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +36,7 @@ class NesPyEmulator:
 
     def __init__(self, lanes: int, threads: int = 1, rom: Path | None = None) -> None:
         load_cartridge(rom)  # raises errors; nes-py itself would accept any file
-        self.lanes = lanes
+        self.lanes, self._threads = lanes, threads
         self.ram = np.zeros((lanes, RAM_BYTES), np.uint8)
         self._rom = str(rom or installed_mario())
         self._consoles: list[_Console] = [self._power_on() for _ in range(lanes)]
@@ -45,6 +45,11 @@ class NesPyEmulator:
         self._pool = ThreadPoolExecutor(len(self._slices), thread_name_prefix="lanes")
         for lane in range(lanes):
             self.ram[lane] = self._consoles[lane].ram
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy has consoles of its own, which play the inputs since power-on again."""
+        states = [self.save(lane) for lane in range(self.lanes)]
+        return _with_states, (self.lanes, self._threads, Path(self._rom), states)
 
     def step(self, buttons: NDArray[np.uint8], frames: int = 1, active: NDArray[np.bool_] | None = None) -> None:
         def run(lane: int) -> None:
@@ -103,6 +108,13 @@ class NesPyEmulator:
 
         for future in [self._pool.submit(run, lanes) for lanes in self._slices]:
             future.result()
+
+
+def _with_states(lanes: int, threads: int, rom: Path, states: Sequence[bytes]) -> NesPyEmulator:
+    console = NesPyEmulator(lanes, threads, rom)
+    for lane, state in enumerate(states):
+        console.load(lane, state)
+    return console
 
 
 class _Console:

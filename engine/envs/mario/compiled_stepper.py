@@ -87,7 +87,20 @@ class CompiledStepper:
             )
             for _ in range(threads)
         ]
-        self._pool = ThreadPoolExecutor(threads - 1, "lanes") if threads > 1 else None
+        self._open()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name not in ("_pool", "_kernels")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Called for a copy, whose kernels have to work on the arrays of the copy."""
+        vars(self).update(state)
+        self._open()
+
+    def _open(self) -> None:
+        """Start the threads."""
+        others = len(self._scratch) - 1
+        self._pool = ThreadPoolExecutor(others, "lanes") if others else None
         self._bind()
 
     def reset(self, frames: NDArray[np.uint8], which: NDArray[np.bool_]) -> None:

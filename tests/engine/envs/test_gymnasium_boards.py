@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import gymnasium
@@ -80,6 +81,21 @@ def test_seeds_make_games_reproducible(kind: Any) -> None:
     assert data_equivalence(play(other, np.int64(7)), first, exact=True)
 
 
+@pytest.mark.parametrize("kind", [SnakeVectorEnv, TetrisVectorEnv])
+def test_a_copy_plays_on_as_the_original_would_and_leaves_it_alone(kind: Any) -> None:
+    env = kind(4)
+    env.reset(seed=1)
+    env.step(np.zeros(4, np.int64))
+    twin = copy.deepcopy(env)
+    before = env._lanes.state()
+    actions = np.random.default_rng(0).integers(0, 4, (40, 4))
+    played = [twin.step(chosen) for chosen in actions]
+    assert all(before[name].equal(now) for name, now in env._lanes.state().items())
+    assert data_equivalence(played, [env.step(chosen) for chosen in actions], exact=True)
+    assert data_equivalence(twin.reset(), env.reset(), exact=True)
+    assert np.array_equal(twin._lanes.masks, env._lanes.masks)
+
+
 def test_misuse_is_refused() -> None:
     env = TetrisVectorEnv(2, render_mode="rgb_array", height=10, width=10, bag=True)
     with pytest.raises(ResetNeeded):
@@ -97,3 +113,5 @@ def test_misuse_is_refused() -> None:
         SnakeEnv(render_mode="human")
     with pytest.raises(UserError, match="width"):
         TetrisEnv(width=40)
+    with pytest.raises(UserError, match="width must be an integer between 4 and 12, got '10'"):
+        TetrisEnv(width="10")

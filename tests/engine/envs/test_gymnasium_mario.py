@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import subprocess
 import sys
 from typing import Any
@@ -274,6 +276,23 @@ def test_returned_arrays_are_not_overwritten() -> None:
 def test_options_that_are_not_accepted_are_named(kind: Any, wrong: dict[str, Any]) -> None:
     with pytest.raises(UserError, match=f"{next(iter(wrong.values()))}|threads"):
         kind(**wrong)
+
+
+@pytest.mark.parametrize("options", [{}, {"threads": 2}, {"emulator": "nes-py"}], ids=str)
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda env: pickle.loads(pickle.dumps(env))], ids=("copy", "pickle"))
+def test_a_copy_plays_on_as_the_original_would_and_leaves_it_alone(copied: Any, options: dict[str, Any]) -> None:
+    env = MarioVectorEnv(3, **options)
+    env.reset(seed=4)
+    for _ in range(20):
+        env.step(np.array([NOOP, RUN, RUN]))
+    twin = copied(env)
+    before = env._games._lanes.emulator.ram.copy()
+    actions = np.random.default_rng(0).integers(0, 5, (30, 3))
+    played = [twin.step(chosen) for chosen in actions]
+    assert np.array_equal(env._games._lanes.emulator.ram, before)
+    assert data_equivalence(played, [env.step(chosen) for chosen in actions], exact=True)
+    twin.close()
+    env.close()
 
 
 def test_misuse_is_refused() -> None:

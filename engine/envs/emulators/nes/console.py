@@ -96,6 +96,10 @@ class NesBatch:
         for lane in range(lanes):
             self.power_on(lane)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy has arrays and threads of its own; in another process also another address of `run_frame`."""
+        return _with_states, (self.lanes, self.cartridge, self.threads, self._saved_parts())
+
     def step(self, buttons: NDArray[np.uint8], frames: int = 1, active: NDArray[np.bool_] | None = None) -> None:
         """Run `frames` frames in the active lanes, with `buttons` (uint8 [lanes]) held.
 
@@ -238,3 +242,11 @@ class NesBatch:
         if active.shape != (self.lanes,) or active.dtype != np.bool_:
             raise ValueError(f"active must be bool ({self.lanes},), got {active.dtype} {active.shape}")
         return np.ascontiguousarray(active)
+
+
+def _with_states(lanes: int, cartridge: Cartridge, threads: int, parts: tuple[NDArray[Any], ...]) -> NesBatch:
+    """Consoles with these `_saved_parts`."""
+    console = NesBatch(lanes, cartridge, threads)
+    for own, saved in zip(console._saved_parts(), parts, strict=True):
+        own[:] = saved
+    return console
