@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from engine.errors import UserError
 from engine.runtime.compiler import helper, kernel
 
 Brightness = Literal["gray", "red"]
@@ -28,7 +29,7 @@ class View:
 
     `mark` is the side of a square in the upper left corner that is white while A is held, black otherwise; 0 for none.
     Mario jumps only if A is released and pressed again, and the screen does not show whether A is held. `brightness`
-    decides the shades.
+    decides the shades. Raises `UserError` for a part that is not on the screen, and for a size that is not positive.
     """
 
     top: int
@@ -39,6 +40,18 @@ class View:
     width: int
     mark: int = 0
     brightness: Brightness = "gray"
+
+    def __post_init__(self) -> None:
+        for first, last, name, limit in (
+            (self.top, self.bottom, "rows top to bottom", 240),
+            (self.left, self.right, "columns left to right", 256),
+        ):
+            if not 0 <= first < last <= limit:
+                raise UserError(f"view: {name} must be a part of 0 to {limit}, got {first} to {last}")
+        if self.height < 1 or self.width < 1 or self.mark < 0:
+            raise UserError(f"view: height and width must be at least 1, mark at least 0, got {self}")
+        if self.brightness not in WEIGHTS:
+            raise UserError(f"view: brightness must be one of {', '.join(WEIGHTS)}, got {self.brightness!r}")
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -139,10 +139,14 @@ class MarioLanes:
     def reset(self, which: NDArray[np.bool_] | None = None) -> NDArray[np.uint8]:
         """Begin an episode in the lanes where `which` (bool [lanes], None for all) is set.
 
-        Returns their first frames, uint8 [lanes, height, width]; those of other lanes are undefined.
+        Returns their first frames, uint8 [lanes, height, width]; those of other lanes are undefined. Raises
+        `ValueError` for a wrong shape or dtype.
         """
+        chosen = np.ones(self.lanes, np.bool_) if which is None else which
+        if chosen.shape != (self.lanes,) or chosen.dtype != np.bool_:
+            raise ValueError(f"which must be bool ({self.lanes},), got {chosen.dtype} {chosen.shape}")
         frames = np.empty((self.lanes, *self.frame_shape), np.uint8)
-        self._stepper.reset(frames, np.ones(self.lanes, np.bool_) if which is None else which)
+        self._stepper.reset(frames, chosen)
         self._mark(frames, self.book[:, rules.BUTTONS])
         return frames
 
@@ -166,11 +170,16 @@ class MarioLanes:
             self.book[lane, rules.STREAM] = stream
 
     def step(self, actions: NDArray[np.int64]) -> VectorStep:
-        """One environment step with action indices [lanes]."""
+        """One environment step with action indices [lanes]. Raises `ValueError` for another number of them."""
         return self.step_buttons(self._buttons[actions])
 
     def step_buttons(self, buttons: NDArray[np.uint8]) -> VectorStep:
-        """One environment step with joypad bytes [lanes], independent of the action set."""
+        """One environment step with joypad bytes [lanes], independent of the action set.
+
+        Raises `ValueError` for another number of them.
+        """
+        if buttons.shape != (self.lanes,):
+            raise ValueError(f"expected an action for each of {self.lanes} lanes, got the shape {buttons.shape}")
         shape = (self.lanes, *self.frame_shape)
         outcome = Outcome(
             frames=np.empty(shape, np.uint8),

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
+from numbers import Integral, Real
+
+import numpy as np
 
 from engine.config.joypad import action_buttons, action_names
 from engine.config.stages import WHOLE_GAME, stages_of
@@ -11,6 +15,14 @@ from engine.errors import UserError
 
 REWARDS = ("progress", "classic")
 STALL_STEPS = 300
+_KINDS: dict[str, tuple[type | tuple[type, ...], str]] = {
+    "str": (str, "a string"),
+    "int": (Integral, "an integer"),
+    "float": (Real, "a number"),
+    "bool": ((bool, np.bool_), "a bool"),
+    "View": (View, "a View"),
+}
+"""For each type of an option: what is accepted, which is more than its annotation says, and how errors call it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +64,10 @@ class MarioTask:
     view: View = VIEWS["50x60-red"]
 
     def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            kind, words = _KINDS[str(field.type)]
+            if not isinstance(given := getattr(self, field.name), kind):
+                raise UserError(f"{field.name} must be {words} such as {field.default!r}, got {given!r}")
         try:
             stages_of(self.stage)
         except UserError as error:

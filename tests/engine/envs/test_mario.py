@@ -307,12 +307,44 @@ def test_the_random_state_of_the_lanes_is_restored() -> None:
         ({"frame_skip": 0}, "frame_skip must be between 1 and 60, got 0"),
         ({"noop_min": -1}, "noop_min must be at least 0, got -1"),
         ({"noop_min": 31}, "noop_max must be at least noop_min (31), got 30"),
+        ({"actions": [["right"]]}, "actions must be a string such as 'right-only', got [['right']]"),
+        ({"frame_skip": "4"}, "frame_skip must be an integer such as 4, got '4'"),
+        ({"view": "84x84"}, "view must be a View such as View(top=32,"),
     ],
 )
 def test_an_impossible_task_is_refused(options: dict[str, Any], complaint: str) -> None:
     with pytest.raises(UserError) as caught:
         MarioTask(**options)
     assert complaint in str(caught.value)
+
+
+@pytest.mark.parametrize("emulator", ["native", "nes-py"])
+def test_arrays_of_another_length_are_refused(emulator: str) -> None:
+    lanes = MarioLanes(MarioTask(), 8, emulator=emulator)
+    lanes.reset()
+    for wrong in (3, 9, (8, 1)):
+        with pytest.raises(ValueError, match="an action for each of 8 lanes"):
+            lanes.step(np.zeros(wrong, np.int64))
+        with pytest.raises(ValueError, match=r"which must be bool \(8,\)"):
+            lanes.reset(np.ones(wrong, np.bool_))
+    with pytest.raises(ValueError, match=r"which must be bool \(8,\), got int64"):
+        lanes.reset(np.ones(8, np.int64))
+    lanes.close()
+
+
+@pytest.mark.parametrize(
+    ("view", "complaint"),
+    [
+        ((0, 300, 0, 256, 84, 84), "rows top to bottom must be a part of 0 to 240, got 0 to 300"),
+        ((-8, 240, 0, 256, 84, 84), "rows top to bottom must be a part of 0 to 240, got -8 to 240"),
+        ((0, 240, 9, 9, 84, 84), "columns left to right must be a part of 0 to 256, got 9 to 9"),
+        ((0, 240, 0, 256, 0, 84), "height and width must be at least 1"),
+        ((0, 240, 0, 256, 84, 84, 8, "blue"), "brightness must be one of gray, red, got 'blue'"),
+    ],
+)
+def test_a_view_of_more_than_the_screen_is_refused(view: tuple[Any, ...], complaint: str) -> None:
+    with pytest.raises(UserError, match=complaint):
+        View(*view)
 
 
 @pytest.mark.parametrize("emulator", ["native", pytest.param("nes-py", marks=pytest.mark.long)])
