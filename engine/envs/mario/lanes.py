@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.config.joypad import START, A, action_buttons
+from engine.config.joypad import RIGHT, START, A, action_buttons
 from engine.envs.curricula import stage_slots
 from engine.envs.emulators.cartridge import installed_mario
 from engine.envs.emulators.nes import NesBatch, load_cartridge
@@ -45,6 +45,9 @@ _NOOP_DRAW = 1
 """Index of the random number that sets the number of no-ops in a new lane's first episode."""
 _MAX_START_FRAMES = 5000
 """Frames from power-on within which the game must have begun. Super Mario Bros needs about 200; others may never."""
+_STANDS_FRAMES, _WALKS_FRAMES, _WALKED = 30, 60, 16
+"""How a game is recognised: Mario stands still for so many frames and then walks for so many, by at least so many
+pixels. In Super Mario Bros it is 81 pixels on land and 60 under water."""
 _MAX_HOLD = 8
 """Maximum number of environment steps for which a random action is held. Held buttons explore a platform game better
 than single random presses: a full jump needs A for half a second."""
@@ -294,7 +297,7 @@ def stage_starts(emulator: str, stages: Sequence[str], *, whole_game: bool, rom:
 def _start_state(emulator: str, stage: str | None, rom: Path | None) -> bytes:
     """Run from power-on to the first frame of a stage (None: of the game), like gym-super-mario-bros 7.4.
 
-    Raises `UserError` if the game does not begin; then the cartridge is not Super Mario Bros.
+    Raises `UserError` if the game does not begin, or not like Super Mario Bros.
     """
     console = make_emulator(emulator, 1, 1, rom)
     world, number = (int(part) for part in (stage or "1-1").split("-"))
@@ -303,12 +306,12 @@ def _start_state(emulator: str, stage: str | None, rom: Path | None) -> bytes:
 
     frames = itertools.count()
 
+    def refuse(reason: str) -> UserError:
+        return UserError(f"--rom: {rom or installed_mario()}: {reason}; accepted: a cartridge of Super Mario Bros")
+
     def press(buttons: int) -> None:
         if next(frames) == _MAX_START_FRAMES:
-            raise UserError(
-                f"--rom: {rom or installed_mario()}: the game has not begun after {_MAX_START_FRAMES:,} frames; "
-                "accepted: a cartridge of Super Mario Bros"
-            )
+            raise refuse(f"the game has not begun after {_MAX_START_FRAMES:,} frames")
         console.step(np.array([buttons], np.uint8))
 
     press(START)
@@ -326,5 +329,37 @@ def _start_state(emulator: str, stage: str | None, rom: Path | None) -> bytes:
         press(START)
         press(0)
     state = console.save(0)
+    if rom is not None and (reason := _why_not_mario(console, None if stage is None else (world - 1, number - 1))):
+        raise refuse(f"the game does not play like Super Mario Bros, because {reason}")
     console.close()
     return state
+
+
+def _why_not_mario(console: Emulator, stage: tuple[int, int] | None) -> str:
+    """What a game does otherwise than Super Mario Bros at the start of a stage (world and number, from 0; None for any
+    one); empty if nothing. The rules read addresses that hold anything in other games, also values that look right.
+    """
+    ram = console.ram[0]
+
+    def hold(buttons: int, frames: int) -> list[int]:
+        """x after each frame."""
+        path = []
+        for _ in range(frames):
+            console.step(np.array([buttons], np.uint8))
+            path.append(int(rules.where(console.ram)[2][0]))
+        return path
+
+    if stage not in (None, (int(ram[rules.WORLD]), int(ram[rules.STAGE]))):
+        return f"its world and stage (${rules.WORLD:04X}, ${rules.STAGE:04X}) are not those that were chosen"
+    time, stood = rules.clock(ram), hold(0, _STANDS_FRAMES)
+    if not rules.stands(console.ram)[0]:
+        return f"no Mario stands there (${rules.PLAYER_STATE:04X})"
+    if len(set(stood)) > 1:
+        return "Mario's x ($006D, $0086) changes while no button is held"
+    walked = hold(RIGHT, _WALKS_FRAMES)
+    steps = np.diff(walked)
+    if walked[-1] - stood[-1] < _WALKED or steps.min() < 0 or steps.max() > rules.FASTEST:
+        return "Mario's x ($006D, $0086) does not grow pixel by pixel while right is held"
+    if ram[rules.CLOCK : rules.CLOCK + 3].max() > 9 or not 0 < time - rules.clock(ram) < _WALKS_FRAMES:
+        return f"its clock (${rules.CLOCK:04X}) does not count down"
+    return ""

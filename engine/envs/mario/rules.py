@@ -23,7 +23,7 @@ _PLAYER_Y, _RIGHT_TURNS, _TURNS = 0x00CE, 0x06D9, 0x06DA
 _AREA_DATA = 0x00E7  # two bytes: where in the cartridge the layout of the current area begins
 _BOWSER, _FLAGPOLE = 0x2D, 0x31
 _DEAD, _PLAYS, _DYING = 0x06, 0x08, 0x0B
-_FASTEST = 5
+FASTEST = 5
 """Mario moves by at most so many pixels in a frame; more is a change of place."""
 _LOOP = 1024
 """Pixels by which the mazes of 4-4, 7-4 and 8-4 move Mario back if he took the wrong way."""
@@ -190,8 +190,8 @@ def observe(memory: Any, book: Any, whole_game: bool, ends_at_loops: bool) -> No
     it like death."""
     x, time = _x(memory), _clock(memory)
     moved = x - book[LAST_X]
-    looped = -_FASTEST <= moved + _LOOP <= _FASTEST
-    if moved < -_FASTEST or moved > _FASTEST:
+    looped = -FASTEST <= moved + _LOOP <= FASTEST
+    if moved < -FASTEST or moved > FASTEST:
         moved = 0
         if not looped and x < _WRAPPED and book[LAST_X] < _WRAPPED:
             _change_place(memory, book, x)
