@@ -70,8 +70,17 @@ def parse_cartridge(content: bytes, name: str) -> Cartridge:
         raise refuse("not an iNES file (its first bytes are not 'NES' and 0x1A)")
     if len(content) < HEADER_BYTES:
         raise refuse(f"truncated inside the header ({len(content)} of {HEADER_BYTES} bytes)")
-    program_banks, tile_banks, flags6, flags7, _, flags9 = content[4:10]
+    program_banks, tile_banks, flags6, flags7, flags8, flags9 = content[4:10]
     mapper = flags6 >> 4 | flags7 & 0xF0
+    pal = bool(flags9 & 0x01)
+    if flags7 & 0x0C == 0x08:  # NES 2.0, https://www.nesdev.org/wiki/NES_2.0
+        mapper |= (flags8 & 0x0F) << 8
+        program_banks |= (flags9 & 0x0F) << 8
+        tile_banks |= (flags9 >> 4) << 8
+        pal = content[12] & 0x03 in (1, 3)  # 3: Dendy, with PAL's picture
+    elif flags7 & 0xF0 and any(content[12:HEADER_BYTES]):  # old tools signed there, most with "DiskDude!"
+        text = content[7:HEADER_BYTES].decode("ascii", "replace")
+        raise refuse(f"bytes 7 to 15 of its header, which hold a part of the mapper, are {text!r}; set them to 0")
     if mapper != 0:
         raise refuse(f"mapper {mapper}")
     if flags6 & 0x04:
@@ -80,7 +89,7 @@ def parse_cartridge(content: bytes, name: str) -> Cartridge:
         raise refuse("has battery-backed memory")
     if flags6 & 0x08:
         raise refuse("has four-screen name tables")
-    if flags9 & 0x01:
+    if pal:
         raise refuse("is made for PAL")
     if program_banks not in (1, 2) or tile_banks != 1:
         raise refuse(f"has {program_banks} program banks and {tile_banks} tile banks")

@@ -9,10 +9,30 @@ from engine.envs.emulators import cartridge as module
 from engine.envs.emulators.nes import CartridgeError, load_cartridge
 
 
-def ines(programs: int = 2, tiles: int = 1, flags6: int = 1, flags7: int = 0, flags9: int = 0) -> bytes:
-    header = bytes([*b"NES\x1a", programs, tiles, flags6, flags7, 0, flags9]) + bytes(6)
+def ines(
+    programs: int = 2,
+    tiles: int = 1,
+    flags6: int = 1,
+    flags7: int = 0,
+    flags8: int = 0,
+    flags9: int = 0,
+    timing: int = 0,
+) -> bytes:
+    header = bytes([*b"NES\x1a", programs, tiles, flags6, flags7, flags8, flags9, 0, 0, timing, 0, 0, 0])
     body = np.random.default_rng(0).bytes(programs * 16384 + tiles * 8192)
     return header + body
+
+
+NES_2 = 0x08
+"""Of byte 7: the header is in the format NES 2.0."""
+SIGNED = ines()[:7] + b"DiskDude!" + ines()[16:]
+
+
+def test_a_nes_2_header_of_the_same_hardware_is_accepted(tmp_path: Path) -> None:
+    file = tmp_path / "game.nes"
+    for timing in (0, 2):  # NTSC, or for every region
+        file.write_bytes(ines(flags7=NES_2, timing=timing))
+        assert load_cartridge(file).program.tobytes() == ines()[16 : 16 + 32768]
 
 
 def test_the_installed_game_is_found_without_importing_its_package() -> None:
@@ -48,6 +68,12 @@ def test_a_small_program_appears_twice(tmp_path: Path) -> None:
         (ines(flags9=1), "PAL"),
         (ines(programs=3), "3 program banks"),
         (ines(tiles=0), "0 tile banks"),
+        (ines(flags7=NES_2, flags8=1), "mapper 256"),
+        (ines(flags7=NES_2, flags9=0x01), "258 program banks and 1 tile banks"),
+        (ines(flags7=NES_2, flags9=0x10), "2 program banks and 257 tile banks"),
+        (ines(flags7=NES_2, timing=1), "PAL"),
+        (ines(flags7=NES_2, timing=3), "PAL"),
+        (SIGNED, "bytes 7 to 15 of its header, which hold a part of the mapper, are 'DiskDude!'; set them to 0"),
     ],
     ids=lambda value: value.replace(" ", "-") if isinstance(value, str) else "file",
 )
