@@ -1,6 +1,6 @@
 """The folder for compiled code: numba's kernels, the console's (compiler.py) and the cartridge's (object_code.py).
 
-It is set as numba's too, which reads `NUMBA_CACHE_DIR` once, when it is imported. A value set by the user is kept.
+It is set as numba's own too, for what is not ours. A value of `NUMBA_CACHE_DIR` that the user has set is kept.
 
 Loading compiled code executes it, and numba unpickles the files in its cache, so only this user may be able to write
 there. The folder's name contains a digest of all sources that are compiled, or compile: after an upgrade no old code is
@@ -43,17 +43,27 @@ def use_user_cache() -> None:
 def user_cache(name: str) -> Path:
     """Create and return the folder `name` below `$XDG_CACHE_HOME/mario-tui/numba` (or `~/.cache`).
 
-    If it can't be created, or other users may write to it, return a private folder below the temporary one instead.
+    If it can't be created, or other users may write to it, return a private folder below the temporary one instead; if
+    that can't be created either, a path that never exists.
     """
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mario-tui" / "numba"
-    for parent in (base, Path(tempfile.gettempdir()) / f"mario-tui-numba-{os.getuid()}"):
-        with contextlib.suppress(OSError):
-            parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            (parent / name).mkdir(mode=0o700, exist_ok=True)
-            if is_private(parent) and is_private(parent / name):
-                keep_used(parent / name)
-                return parent / name
-    return Path(tempfile.mkdtemp(prefix="mario-tui-numba-"))
+    with contextlib.suppress(OSError):
+        if _is_made(base / name):
+            return base / name
+    with contextlib.suppress(OSError):  # also if the disk has no room for a temporary file
+        folder = Path(tempfile.gettempdir()) / f"mario-tui-numba-{os.getuid()}" / name
+        return folder if _is_made(folder) else Path(tempfile.mkdtemp(prefix="mario-tui-numba-"))
+    return Path(os.devnull) / name
+
+
+def _is_made(folder: Path) -> bool:
+    """Create a folder and its parent, or mark it as used; returns whether both are private."""
+    folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if not (is_private(folder.parent) and is_private(folder)):
+        return False
+    keep_used(folder)
+    return True
 
 
 def is_private(folder: Path) -> bool:
