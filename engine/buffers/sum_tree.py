@@ -56,7 +56,9 @@ class SumTree:
 
         Returns the change in the number of leaves above zero.
         """
-        return int(set_leaves(self.nodes, self.starts, leaves, np.broadcast_to(np.float64(priorities), leaves.shape)))
+        # A copy, since a kernel is compiled again for an array that is read-only or has gaps, as broadcast ones are.
+        values = np.broadcast_to(priorities, leaves.shape).astype(np.float64, order="C")
+        return int(set_leaves(self.nodes, self.starts, leaves, values))
 
     def find(self, prefixes: NDArray[np.float64]) -> NDArray[np.int64]:
         """For each of `prefixes` [n] in [0, total): the leaf at which the running sum of priorities exceeds it.

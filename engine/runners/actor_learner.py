@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from engine.agents import Losses
 from engine.agents.autotune import BATCH_SIZES
 from engine.agents.exploration import epsilon_ladder
+from engine.buffers import ReplayBuffer
 from engine.config.run_config import TASK, RunConfig
 from engine.config.torchrun import processes_here
 from engine.envs.factory import make_lanes
-from engine.envs.vec_env import Lanes
 from engine.errors import UserError
 from engine.runners.actor import Actor
 from engine.runners.device import resolve_device
@@ -30,14 +30,15 @@ from engine.runners.frame_mailbox import FrameMailbox
 from engine.runners.guide import search_ways
 from engine.runners.learner import Learner
 from engine.runners.learner_state import read_extra, unchanged
+from engine.runners.rehearsal import rehearse_acting, rehearse_learning
 from engine.runners.replay_factory import device_of_boards
 from engine.runners.shared_state import HEARTBEAT_S, SharedState
-from engine.runtime.code_cache import is_cold
 from engine.runtime.stopwatch import stopwatch
 from engine.runtime.threads import ThreadBudget, keep_freed_memory, thread_budget
 
 FIRST_S = 15.0
-"""Heartbeat limit of the first step and the first update, in which devices load their libraries. Must be less than the
+"""Heartbeat limit of the first step and the first update, in which devices load their libraries; kernels are compiled
+before (`engine.runners.rehearsal`). Must be less than the
 host's own limit (`engine.runners.watchdog.SILENCE_LIMIT_S`), since a coordinator may wait for this process."""
 _SAMPLE_S = 0.005
 """Heartbeat limit per sample of an update: about twenty times what one core needs."""
@@ -73,7 +74,15 @@ class ActorLearner:
         env_seed, explore_seed, learn_seed = (
             int(each) for each in np.random.SeedSequence(config.seed if seed is None else seed).generate_state(3)
         )
-        env = lanes_of_member(config, index, seed=env_seed, threads=self.threads.lane_threads, log=log)
+        device = resolve_device(config.device)
+        rehearse_acting(config, device, log if index == 0 else lambda text: None)
+        env = make_lanes(
+            config,
+            config.parallel_envs,
+            threads=self.threads.lane_threads,
+            seed=env_seed,
+            device=device_of_boards(config, device),
+        )
         if config.curriculum:
             env.set_curriculum_level(shared_state.level)
         self.learner = Learner(
@@ -89,6 +98,8 @@ class ActorLearner:
             share=shared_state.members,
             **learner,
         )
+        if isinstance(self.learner.replay, ReplayBuffer):
+            rehearse_learning(config, env.spec)
         self._actor = Actor(
             env,
             ladder=epsilons_of_member(config, index, shared_state.members),
@@ -145,7 +156,7 @@ class ActorLearner:
         return losses
 
     def _updates_now(self) -> None:
-        """Give a heartbeat before an update; the first one on a machine may compile and gets more time."""
+        """Give a heartbeat before an update; the first one gets more time."""
         later = HEARTBEAT_S + _SAMPLE_S * self.learner.choices.batch_size
         self._shared_state.beat(self._index, later if self._has_learned else FIRST_S)
         self._has_learned = True
@@ -167,14 +178,6 @@ def budget(config: RunConfig, processes: int) -> ThreadBudget:
     torch.set_num_threads(threads.torch_threads)
     keep_freed_memory()
     return threads
-
-
-def lanes_of_member(config: RunConfig, index: int, *, seed: int, threads: int, log: LogLine) -> Lanes:
-    """The lanes of one process that also learns; board games run on the device that learns."""
-    if index == 0 and is_cold():
-        log("compiling; only the first start on a machine does this, about 4 s")
-    device = device_of_boards(config, resolve_device(config.device))
-    return make_lanes(config, config.parallel_envs, threads=threads, seed=seed, device=device)
 
 
 def step_s(config: RunConfig) -> float:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 import numpy as np
+import torch
 from torch import nn
 
 from engine.agents import Losses
@@ -20,13 +21,13 @@ from engine.agents.autotune import Choices
 from engine.buffers import NothingToSample, ReplayBuffer
 from engine.config.ray_cluster import prepare
 from engine.config.run_config import RunConfig
-from engine.envs.factory import make_lanes
 from engine.envs.vec_env import Spec
 from engine.runners.actor_learner import apply_tuning, budget
 from engine.runners.coordinator import Coordinator, curriculum_level_at, env_steps_of
 from engine.runners.frame_mailbox import FrameMailbox
 from engine.runners.host_link import HostLink
 from engine.runners.learner import Learner
+from engine.runners.rehearsal import rehearse_acting, rehearse_learning
 from engine.runners.shared_state import SharedState
 from engine.runners.stats.processes import Cluster, ProcessStats
 from engine.runners.worker_pool import LEAVE_S
@@ -73,7 +74,8 @@ class Runner:
         self, run: Path, config: RunConfig, link: HostLink, screen: FrameMailbox, resume_from: Path | None
     ) -> None:
         self._config = config
-        spec = spec_of(config)
+        spec = rehearse_acting(config, torch.device("cpu"), link.log)  # actors find the compiled code in the cache
+        rehearse_learning(config, spec)
         self._actors = _actors(config, spec, link, screen)
         self._shared_state = self._actors.shared_state
         self._shared_state.open(curriculum_level_at(config, resume_from))
@@ -168,12 +170,3 @@ def _actors(config: RunConfig, spec: Spec, link: HostLink, screen: FrameMailbox)
     from engine.runners.ray_actors import RayActors  # Ray is an extra, which may not be installed
 
     return RayActors(config, spec, link, screen, address)
-
-
-def spec_of(config: RunConfig) -> Spec:
-    """The `Spec` of a run's game."""
-    env = make_lanes(config, 1, threads=1, seed=0)
-    try:
-        return env.spec
-    finally:
-        env.close()

@@ -24,6 +24,7 @@ from engine.envs.factory import make_lanes
 from engine.envs.vec_env import Frames, PlayedStep
 from engine.runners.actor import Actor
 from engine.runners.actor_learner import epsilons_of_member
+from engine.runners.rehearsal import rehearse_acting
 from engine.runtime.stopwatch import stopwatch
 
 
@@ -54,6 +55,7 @@ class ApexActor:
         self, config: RunConfig, choices: Choices, index: int, restarts: int, begun_at: int, lane_threads: int
     ) -> None:
         torch.set_num_threads(1)
+        rehearse_acting(config, torch.device("cpu"))
         seeds = np.random.SeedSequence([config.seed, index, restarts, begun_at]).generate_state(2)
         env = make_lanes(config, config.parallel_envs, threads=lane_threads, seed=int(seeds[0]))
         self.lanes = env.lanes

@@ -14,7 +14,7 @@ from engine.agents.weights import SharedWeights, parameter_count
 from engine.buffers import ReplayBuffer, SharedMemory
 from engine.config.run_config import RunConfig
 from engine.envs.vec_env import Spec
-from engine.runners.actor_learner import show_screen, step_s
+from engine.runners.actor_learner import FIRST_S, show_screen, step_s
 from engine.runners.apex_actor import ApexActor
 from engine.runners.frame_mailbox import FrameMailbox
 from engine.runners.host_link import HostLink
@@ -89,7 +89,7 @@ def _act(link: HostLink, index: int, restarts: int, shared: _Shared) -> None:
     shown_at, pulled_at = float("-inf"), -config.weight_pull_steps
     played = 0
     while not shared_state.stopped:
-        shared_state.beat(index, step_s(config))
+        shared_state.beat(index, step_s(config) if played else max(FIRST_S, step_s(config)))
         shared_state.publish_times(index)
         if shared_state.paused or not shared_state.below_limit:
             before = time.monotonic()
