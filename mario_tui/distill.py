@@ -26,13 +26,13 @@ _EXIT_TIMEOUT_S = 2.0
 def distill(arguments: Sequence[str], game: str, steps: int, minutes: float | None, *, as_json: bool) -> int:
     """Distil policies of a game and print the result. `arguments` go to the engine. Returns the exit status.
 
-    Ctrl-C or SIGTERM ends it in order; a second one at once. `steps` and `minutes` are its limits.
+    Ctrl-C or SIGTERM ends it in order; a second Ctrl-C at once. `steps` and `minutes` are its limits.
     """
     command = EngineCommand("distill", *arguments, decode=decode_distillation, leave_s=_EXIT_TIMEOUT_S)
 
     def end(number: int, frame: FrameType | None) -> None:
-        for each in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(each, signal.default_int_handler)
+        if number == signal.SIGINT:
+            signal.signal(number, signal.default_int_handler)
         command.end()
 
     for each in (signal.SIGINT, signal.SIGTERM):

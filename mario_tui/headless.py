@@ -1,7 +1,7 @@
 """A run without the dashboard: a client of its host with a progress bar, plain lines or JSON lines.
 
 Output goes to stdout, errors go to stderr. Ctrl-C or SIGTERM writes a checkpoint and a summary and exits with 0; a
-second one ends the run at once, even if the host does not respond. SIGHUP is ignored.
+second Ctrl-C ends the run at once, even if the host does not respond. SIGHUP is ignored.
 """
 
 from __future__ import annotations
@@ -143,15 +143,16 @@ def exit_status(run: Run, end: Finished | Failed | None) -> int:
 class _Stopper:
     """Turns signals into Stop commands, and keeps those that arrive before there is a connection.
 
-    After the second signal the host is killed unless it ends in time, even if it is suspended. The third kills it at
-    once.
+    After the second Ctrl-C the host is killed unless it ends in time, even if it is suspended. The third kills it at
+    once. SIGTERM is never more than a request to stop in order: a service manager sends it to every process of a run.
     """
 
     def __init__(self) -> None:
         self._host: HostProcess | None = None
         self._client: HostClient | None = None
-        self._pending: list[str] = []
-        self._requests = 0
+        self._pending: list[Stop] = []
+        self._requested = False
+        self._interrupts = 0
         for wanted in (signal.SIGINT, signal.SIGTERM):
             signal.signal(wanted, self._received)
         # torchrun passes on that its terminal was closed, and then ends.
@@ -159,7 +160,7 @@ class _Stopper:
 
     def set_host(self, host: HostProcess) -> None:
         self._host = host
-        if self._requests > 1:
+        if self._interrupts > 1:
             self.kill_host_later()
 
     def kill_host_later(self) -> None:
@@ -175,25 +176,27 @@ class _Stopper:
 
     def stop(self, reason: str) -> None:
         """Stop the run, unless a stop was already requested."""
-        if not self._requests:
+        if not self._requested:
             self._request(reason)
 
     def _received(self, signum: int, frame: FrameType | None) -> None:
-        self._request(f"received {signal.Signals(signum).name}")
-
-    def _request(self, reason: str) -> None:
-        self._requests += 1
-        self._pending.append(reason)
-        self._send()
-        if self._requests == 2:
+        self._interrupts += signum == signal.SIGINT
+        at_once = signum == signal.SIGINT and self._interrupts > 1
+        self._request(f"received {signal.Signals(signum).name}", at_once)
+        if at_once and self._interrupts == 2:
             self.kill_host_later()
-        elif self._requests > 2 and self._host is not None:
+        elif at_once and self._host is not None:
             self._host.process.kill()
+
+    def _request(self, reason: str, at_once: bool = False) -> None:
+        self._requested = True
+        self._pending.append(Stop(reason=reason, at_once=at_once))
+        self._send()
 
     def _send(self) -> None:
         while self._client is not None and self._pending:
             try:
-                self._client.send(Stop(reason=self._pending.pop(0)))
+                self._client.send(self._pending.pop(0))
             except HostGone:
                 return  # the main loop handles it
 

@@ -58,7 +58,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--rom", type=Path)
     options = parser.parse_args()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the front end, which closes standard input
+    for number in (signal.SIGINT, signal.SIGTERM):  # they are for the front end, which closes standard input
+        signal.signal(number, signal.SIG_IGN)
     killed_with_parent()
     stopped = threading.Event()
     end_with_stdin(on_close=stopped.set, timeout_s=_LEAVE_S)

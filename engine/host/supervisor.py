@@ -89,7 +89,7 @@ class Host:
         )
         self._failure: Failed | None = None
         self._done: Done | None = None
-        self._stops = 0
+        self._stopping = False
         self._stopped_at_start: str | None = None
         """Why the run was stopped while the runner was starting."""
         self._restarts = 0  # since the last checkpoint
@@ -156,7 +156,7 @@ class Host:
         """Whether the runner was lost during training and a restart may help."""
         return (
             self._done is None
-            and self._stops == 0
+            and not self._stopping
             and self._runner.ready
             and torchrun_rank() is None  # otherwise torchrun starts all ranks again
             and not (self._failure is not None and self._failure.final)
@@ -186,31 +186,31 @@ class Host:
             loop.call_soon_threadsafe(self._parent_gone)
 
     def _parent_gone(self) -> None:
-        if self._stops:
-            return  # it is stopping already; this is no second request
         if torchrun_rank() is None:
             self._stop("the parent process is gone")
-        else:  # as if this machine was lost: after an orderly stop, torchrun on the others would think it was the end
-            self._stops = 1
+        elif not self._stopping:
+            # As if this machine was lost: after an orderly stop, torchrun on the others would think it was the end.
+            self._stopping = True
             self._failure = self._failed("torchrun is gone")
             self._runner.kill()
 
-    def _stop(self, reason: str) -> None:
-        """First request: stop in order. Second request, or while the runner is starting: stop at once."""
-        self._stops += 1
-        if not self._runner.is_alive:
-            return  # it has already exited
+    def _stop(self, reason: str, at_once: bool = False) -> None:
+        """Stop in order, however often that is requested: a shutdown signals every process, and clients know nothing of
+        each other. `at_once`, or while the runner is starting, kill it."""
+        first, self._stopping = not self._stopping, True
+        if not self._runner.is_alive or self._done is not None:
+            return  # it has already exited, or is about to
         if not self._runner.ready:
-            self._stopped_at_start = reason
+            self._stopped_at_start = self._stopped_at_start or reason
             self._runner.kill()
-        elif self._stops == 1:
+        elif at_once:
+            self._failure = self._failed("stopped at once, before its last checkpoint was written")
+            self._runner.kill()
+        elif first:
             self._log("info", f"stopping: {reason}")
             if self._state.progress is not None:  # the runner's next report may come only after an evaluation
                 self._publish(msgspec.structs.replace(self._state.progress, state="stopping"))
             self._runner.send(Stop(reason=reason))
-        else:
-            self._failure = self._failed("stopped at once, before its last checkpoint was written")
-            self._runner.kill()
 
     async def _listen(self) -> None:
         """Listen at a new address and write it into the run's record."""
@@ -222,7 +222,7 @@ class Host:
     async def _handle(self, report: Report) -> None:
         match report:
             case Progress():
-                if self._stops:
+                if self._stopping:
                     report = msgspec.structs.replace(report, state="stopping")
                 self._loss = report.loss if math.isfinite(report.loss) else self._loss
                 self._q_mean = report.q_mean if math.isfinite(report.q_mean) else self._q_mean
@@ -306,7 +306,7 @@ class Host:
 
     def _obey(self, command: Command) -> None:
         if isinstance(command, Stop):
-            self._stop(command.reason)
+            self._stop(command.reason, command.at_once)
         else:
             self._runner.send(command)
 

@@ -26,9 +26,10 @@ class Checkpoint(Message, frozen=True):
 
 
 class Stop(Message, frozen=True):
-    """Write a checkpoint, then end the run."""
+    """Write a checkpoint, then end the run. With `at_once`, end it without one, also if it is stopping already."""
 
     reason: str = "asked to stop"
+    at_once: bool = False
 
 
 class Render(Message, frozen=True):

@@ -118,24 +118,23 @@ class RunControl(PanelGrid):
         self.app.push_screen(TuneScreen(self._current_settings()), answered)
 
     def action_stop(self) -> None:
-        """Stop the run after a checkpoint; the second time, end it at once (the host treats a second Stop so)."""
+        """Stop the run after a checkpoint; if it is stopping already, end it at once."""
 
-        at_once = self._is_stopping()
+        at_once, starting = self._is_stopping(), self.feed.snapshot().standing == "starting"
 
         def answered(yes: bool | None) -> None:
-            if not yes:
-                return
-            if self._is_stopping() and not at_once:  # another Stop would break what the question promised
-                self.notify("Another client has stopped it already", timeout=4)
-                return
-            done = "ending at once" if at_once else "stopping after a final checkpoint"
-            self._stopping = self.send(Stop(reason="stopped from the dashboard"), done)
+            if yes:
+                done = "ending at once" if at_once else "stopping" if starting else "stopping after a final checkpoint"
+                self._stopping = self.send(Stop(reason="stopped from the dashboard", at_once=at_once), done)
 
         if not self.is_live():
             self.notify(self._why_not(), severity="warning")
         elif at_once:
             lost = "It is already stopping. No final checkpoint is written; progress since the newest one is lost."
             self.app.push_screen(ConfirmScreen(f"End {self.run.name} at once?", lost), answered)
+        elif starting:
+            none = "It is not training yet, so it ends without writing a checkpoint."
+            self.app.push_screen(ConfirmScreen(f"Stop {self.run.name}?", none), answered)
         else:
             kept = "It writes a checkpoint and ends. You can resume it later."
             self.app.push_screen(ConfirmScreen(f"Stop {self.run.name}?", kept), answered)

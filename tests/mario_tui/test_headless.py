@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 from pathlib import Path
 
@@ -20,8 +21,9 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from engine.envs.emulators.cartridge import installed_mario
 from engine.host.client import HostClient
-from engine.protocol.commands import Save
-from engine.protocol.messages import Finished, Point
+from engine.protocol.commands import Save, Stop
+from engine.protocol.framing import pack
+from engine.protocol.messages import Finished, Log, Point
 from engine.runs import checkpoints, policies
 from engine.runs.run import Run
 from tests.support.program import (
@@ -135,15 +137,41 @@ def test_a_signal_checkpoints_and_ends_in_order(signum: signal.Signals, tmp_path
     nobody_is_left(tmp_path)
 
 
+def test_stop_requests_from_all_sides_keep_the_last_checkpoint(tmp_path: Path) -> None:
+    """A service manager signals every process of a run, and several clients may stop it."""
+    with headless("--steps", "100000000", "--burnin", "200", cwd=tmp_path) as process:
+        read_event(process, "progress", state="running")
+        run = the_run(tmp_path)
+        host, runner = psutil.Process(run.record().pid), runner_of(run)
+        runner.suspend()  # until all have asked
+        with HostClient(run) as client, socket.socket(socket.AF_UNIX) as other:
+            other.connect(run.record().socket)
+            other.sendall(pack(Stop(reason="stopped from the dashboard")) + pack(Stop()) + b"\xff\xff\xff\xff")
+            next_event(client, Log, lambda log: "invalid command" in log.text)  # the host has read those before it
+            for _ in range(2):
+                for stopped in (host, process, runner):
+                    stopped.send_signal(signal.SIGTERM)
+            process.send_signal(signal.SIGINT)
+            runner.resume()
+            next_event(client, Finished)
+        summary = rest_of(process)[-1]
+        assert process.returncode == 0
+    assert summary["reason"] == "stopped from the dashboard"
+    assert checkpoints.verify(Path(summary["checkpoint"])).env_steps == summary["env_steps"]
+
+
 @pytest.mark.long
-def test_hangup_is_ignored_and_a_second_signal_ends_at_once(tmp_path: Path) -> None:
+def test_hangup_is_ignored_and_a_second_ctrl_c_ends_at_once(tmp_path: Path) -> None:
     with headless("--steps", "100000000", cwd=tmp_path) as process:
         first = read_event(process, "progress", state="running")
         process.send_signal(signal.SIGHUP)
         later = read_event(process, "progress", state="running")
         assert later["env_steps"] >= first["env_steps"]
         runner_of(the_run(tmp_path)).suspend()  # it can't answer the first request
-        process.send_signal(signal.SIGTERM)
+        process.send_signal(signal.SIGINT)
+        assert process.stderr is not None
+        while "stopping: received SIGINT" not in process.stderr.readline():
+            pass
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 1

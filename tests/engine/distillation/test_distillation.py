@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 
 from engine.distillation.distiller import Distiller
@@ -46,6 +47,8 @@ def test_a_distillation_that_is_stopped_keeps_the_best_student(tmp_path: Path) -
                "--eval-episodes", "2", "--steps", "1e9", "--seed", "5", "--json"]  # fmt: skip
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
         first = read_event(process, "evaluation")
+        for stopped in (*psutil.Process(process.pid).children(), process, process):  # as a service manager does
+            stopped.send_signal(signal.SIGTERM)
         process.send_signal(signal.SIGINT)
         *_, summary = rest_of(process)
     assert process.returncode == 0

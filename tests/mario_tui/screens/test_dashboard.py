@@ -120,6 +120,8 @@ async def test_a_second_stop_says_what_it_costs(served: Run) -> None:
         assert "at once?" in question and "No final checkpoint" in question
         await pilot.press("escape")
         assert len(sent) == 1
+        await pilot.press("x", "enter")
+        assert sent[1] == Stop(reason="stopped from the dashboard", at_once=True)
 
 
 async def test_hiding_a_whole_column_leaves_no_gap(served: Run) -> None:

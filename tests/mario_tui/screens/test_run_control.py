@@ -9,17 +9,31 @@ from typing import Any
 import msgspec
 
 from engine.host.run_state import MAX_EPISODES, RunState
+from engine.protocol.commands import Stop
 from engine.protocol.messages import Episode, Evaluation
 from mario_tui.app import MarioApp
 from mario_tui.data.feed import Snapshot
 from mario_tui.screens.dialogs import ConfirmScreen
 from mario_tui.widgets.panels.log import LogPanel
-from tests.support.app import opened, said, until
+from tests.support.app import opened, until
 from tests.support.source import serving
 
 
-async def test_a_stop_is_not_sent_again_if_another_client_was_faster(tmp_path: Path) -> None:
-    """A second Stop would end the run without the checkpoint that the question promised."""
+async def test_stopping_a_run_that_is_starting_promises_no_checkpoint(tmp_path: Path) -> None:
+    with serving(tmp_path, "--rate", "50", "--lanes", "4", "--history", "2000") as run:
+        async with MarioApp(open_run=run).run_test(size=(80, 24)) as pilot:
+            dashboard = await opened(pilot)
+            snapshot = dashboard.feed.snapshot
+            starting = msgspec.structs.replace(snapshot().progress, state="starting")
+            dashboard.feed.snapshot = lambda: dataclasses.replace(snapshot(), progress=starting)
+            await pilot.press("x")
+            assert isinstance(pilot.app.screen, ConfirmScreen)
+            question = " ".join(str(widget.render()) for widget in pilot.app.screen.query("Static"))
+            assert "not training yet" in question
+            assert "without writing a checkpoint" in question
+
+
+async def test_a_stop_that_another_client_has_asked_for_meanwhile_stays_in_order(tmp_path: Path) -> None:
     with serving(tmp_path, "--rate", "50", "--lanes", "4", "--history", "2000") as run:
         async with MarioApp(open_run=run).run_test(size=(80, 24)) as pilot:
             dashboard = await opened(pilot)
@@ -27,12 +41,10 @@ async def test_a_stop_is_not_sent_again_if_another_client_was_faster(tmp_path: P
             dashboard.feed.send = lambda command: sent.append(command) or True
             snapshot = dashboard.feed.snapshot
             await pilot.press("x")
-            assert isinstance(pilot.app.screen, ConfirmScreen)
             stopping = msgspec.structs.replace(snapshot().progress, state="stopping")
             dashboard.feed.snapshot = lambda: dataclasses.replace(snapshot(), progress=stopping)
             await pilot.press("enter")
-            await until(pilot, lambda: "stopped it already" in said(pilot.app), "why it is not sent")
-            assert sent == []
+            assert sent == [Stop(reason="stopped from the dashboard")]
 
 
 def episode(number: int) -> Episode:
