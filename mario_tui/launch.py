@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from engine.config.defaults import carried_over
+from engine.config.effects import without_effect
 from engine.config.presets import preset
-from engine.config.reading import load_toml, make_config
+from engine.config.reading import as_given, followed, load_toml, make_config
 from engine.config.run_config import ConfigError, RunConfig
 from engine.config.torchrun import TorchrunRank, torchrun_rank
 from engine.errors import UserError
@@ -41,6 +42,8 @@ class Plan:
     """Of a new run; None: after its game and the time."""
     is_done: bool = False
     """Whether `run` has done all its steps."""
+    notes: tuple[tuple[str, str], ...] = ()
+    """Lines (level, text) for the run's log: options that follow others, or have no effect."""
 
     def start(self, *, foreground: bool = False) -> HostProcess:
         """Create or reopen the run's folder and start its host.
@@ -51,7 +54,7 @@ class Plan:
         run = create_run(self.config, self.name) if self.run is None else self.run
         try:
             config = None if self.run is None else self.config
-            return HostProcess(run, self.checkpoint, config=config, foreground=foreground)
+            return HostProcess(run, self.checkpoint, config=config, foreground=foreground, notes=self.notes)
         except (OSError, UserError) as error:
             if self.run is None:
                 with contextlib.suppress(UserError):
@@ -165,7 +168,9 @@ def _await_end(run: Run) -> None:
 
 def _plan(asked: Mapping[str, Any], resume: str | None) -> Plan:
     if resume is None:
-        return Plan(with_located_policy(make_config({**options_of_policy(asked), **asked})))
+        beneath = options_of_policy(asked)
+        config = make_config(asked, beneath=beneath)
+        return Plan(with_located_policy(config), notes=_notes(config, asked, followed(asked, beneath=beneath)))
     source = find_source(resume, asked.get("run_dir"))
     if source.run is not None and source.run.is_alive():
         raise UserError(f"--resume: {source.run.name} is running; use: mario-tui attach {source.run.name}")
@@ -182,7 +187,10 @@ def _plan(asked: Mapping[str, Any], resume: str | None) -> Plan:
     runner = asked.get("runner", kept.runner)
     if runner == "apex" and kept.ray not in ("none", "local") and "ray" not in asked:  # the folder may be foreign
         raise ConfigError("ray", f"must be given again to resume; the run used {kept.ray}; none: on this machine")
-    config = make_config({**carried_over(kept.options(), before.game, runner), **asked})
+    options = kept.options()
+    beneath = carried_over(options, before.game, runner)
+    values = {**carried_over(as_given(options), before.game, runner), **asked}
+    config = make_config(values, beneath=beneath)
     if config.steps <= source.manifest.env_steps:
         raise ConfigError(
             "steps",
@@ -192,7 +200,13 @@ def _plan(asked: Mapping[str, Any], resume: str | None) -> Plan:
         done = source.run.record().episodes
         if done >= config.episodes:
             raise ConfigError("episodes", f"must be above {done:,}, the episodes done, got {config.episodes:,}")
-    return Plan(config, source.run, source.path)
+    notes = _notes(config, asked, followed(values, beneath=beneath))
+    return Plan(config, source.run, source.path, notes=notes)
+
+
+def _notes(config: RunConfig, asked: Mapping[str, Any], followed: list[str]) -> tuple[tuple[str, str], ...]:
+    ignored = without_effect(asked, config)
+    return (*(("info", line) for line in followed), *(("warning", line) for line in ignored))
 
 
 def _with_paths(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:

@@ -58,14 +58,18 @@ def _unit(spec: FieldSpec) -> str:
 
 def command_line(config: RunConfig) -> str:
     """The command that starts a run with these options. Only what differs from the defaults is written out, and what an
-    initial policy would decide otherwise."""
+    initial policy or other options would decide otherwise."""
     words = ["mario-tui", "--game", config.game]
     if config.runner != RunConfig.runner:
         words += ["--runner", config.runner]
-    defaults = make_config({"game": config.game, "runner": config.runner}).options()
+    options = config.options()
+    kinds = {"game": config.game, "runner": config.runner}
+    defaults = make_config(kinds).options()
     always = OF_INITIAL_POLICY if config.game == "mario" and config.initial_policy is not None else ()
-    for name, value in config.options().items():
-        if value == defaults.get(name) and name not in always:
+    written = {name for name, value in options.items() if value != defaults.get(name) or name in always} - kinds.keys()
+    followed = make_config({**kinds, **{name: options[name] for name in written}}).options()
+    for name, value in options.items():
+        if name not in written and value == followed.get(name):
             continue
         if isinstance(value, bool):
             words.append(flag(name) if value else flag(name).replace("--", "--no-", 1))

@@ -14,8 +14,10 @@ if TYPE_CHECKING:
 
 _BOARD_LIMITS = {"snake": ((3, 30), (3, 30)), "tetris": ((4, 12), (4, 26))}
 """Smallest and largest width, then height, in cells."""
-_SLOWEST_TARGET = 10_000
+SLOWEST_TARGET = 10_000
 """Longest time constant of the target network, in updates: the copy interval of Mnih et al. 2015."""
+SPARE_STEPS = 8
+"""Steps that the replay holds of each lane besides an n-step window."""
 
 
 def check_together(config: RunConfig) -> None:
@@ -55,11 +57,11 @@ def check_together(config: RunConfig) -> None:
             "eval_noop_min", f"must be at most {limit} ({conditions.noop_max}), got {conditions.noop_min}"
         )
     lanes = config.processes * config.parallel_envs
-    if config.buffer_size < lanes * (config.n_step + 8):
+    least = lanes * (config.n_step + SPARE_STEPS)
+    if config.buffer_size < least:
         raise ConfigError(
             "buffer_size",
-            f"must be at least {lanes * (config.n_step + 8):,} for {lanes:,} lanes and n-step {config.n_step}, "
-            f"got {config.buffer_size:,}",
+            f"must be at least {least:,} for {lanes:,} lanes and n-step {config.n_step}, got {config.buffer_size:,}",
         )
     if config.burnin > config.buffer_size:
         raise ConfigError("burnin", f"must be at most --buffer-size ({config.buffer_size:,}), got {config.burnin:,}")
@@ -83,10 +85,10 @@ def _check_target(config: RunConfig) -> None:
         raise ConfigError(
             "tau", "must be below 1 with --sync-every 1: a copy after every update leaves no target network"
         )
-    if config.tau < 1 and config.sync_every > _SLOWEST_TARGET * config.tau:
+    if config.tau < 1 and config.sync_every > SLOWEST_TARGET * config.tau:
         raise ConfigError(
             "tau",
-            f"must be at least {min(config.sync_every / _SLOWEST_TARGET, 1):g} with --sync-every "
+            f"must be at least {min(config.sync_every / SLOWEST_TARGET, 1):g} with --sync-every "
             f"{config.sync_every:,}, got {config.tau:g}: the target network would hardly move",
         )
 

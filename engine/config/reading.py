@@ -1,5 +1,5 @@
 """Makes a run's options from a file or from values by name: unknown names are refused, earlier names replaced, and
-missing ones take the defaults of the game and runner."""
+missing ones take defaults that fit."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from engine.config.defaults import defaults
-from engine.config.fields import GAMES, RUNNERS, ConfigError, check, coerce
+from engine.config.fields import GAMES, REWARDS, RUNNERS, ConfigError, check, coerce
+from engine.config.following import Following
 from engine.config.run_config import RunConfig
 from engine.errors import UserError
 from engine.runtime.files import read_bounded
 
 ALIASES: dict[str, tuple[str, Any]] = {"use_mmap_buffer": ("replay_device", "files")}
 """Earlier names of switches, which files and command lines may still use, and the option that each one sets."""
+_KINDS = {"game": GAMES, "runner": RUNNERS}
+"""The options that decide which other options there are, and their values."""
 _MAX_FILE_BYTES = 2**20
 """Largest options file that is read."""
 
@@ -35,28 +38,75 @@ def load_toml(path: Path) -> dict[str, Any]:
     return _known(values, str(path))
 
 
-def make_config(values: Mapping[str, Any], source: str | None = None) -> RunConfig:
-    """A validated `RunConfig` from field values; missing ones take the defaults of the game and runner.
+def make_config(values: Mapping[str, Any], source: str | None = None, *, beneath: Mapping[str, Any] = {}) -> RunConfig:
+    """A validated `RunConfig` from the options that were given; the others take the defaults of the game and runner,
+    and follow the given ones (see `engine.config.following`).
 
-    Raises `ConfigError`, or `UserError` that starts with `source` (a file) if it is given.
+    `beneath`: values that replace defaults, and follow as they do. Raises `ConfigError`, or `UserError` that starts
+    with `source` (a file) if it is given.
     """
-    game, runner = values.get("game", RunConfig.game), values.get("runner", RunConfig.runner)
-    specs = RunConfig.__dataclass_fields__
-    known = {k: coerce(specs[k], v) for k, v in _known(values, source or "options").items()}
     try:
-        check(specs["game"], game)
-        check(specs["runner"], runner)
-        for spec in specs.values():
-            for kind, chosen, all_of_them in (("game", game, GAMES), ("runner", runner, RUNNERS)):
-                accepted = spec.metadata[f"{kind}s"]
-                if spec.name in known and chosen in all_of_them and chosen not in accepted:
-                    flags = " or ".join(f"--{kind} {each}" for each in accepted)
-                    raise ConfigError(spec.name, f"is not an option of {chosen}; it needs {flags}")
-        return RunConfig(**{**defaults(game, runner), **known})
+        return RunConfig(**_completed(values, beneath, source).values)
     except ConfigError as error:
         if source is None:
             raise
         raise UserError(f"{source}: {error.field} {error.reason}") from None
+
+
+def followed(values: Mapping[str, Any], *, beneath: Mapping[str, Any] = {}) -> list[str]:
+    """What differs in `make_config` from the defaults because of the options that were given, a line for each option.
+
+    Raises `ConfigError`.
+    """
+    return _completed(values, beneath).lines()
+
+
+def as_given(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of a run's options that nobody but the user can have chosen: the others have the value that they would have
+    if they were not given."""
+    known = {name: coerce(RunConfig.__dataclass_fields__[name], value) for name, value in options.items()}
+    given = {}
+    for name, value in known.items():
+        rest = {each: known[each] for each in known if each != name}
+        if name in _KINDS or _completed(rest, {}).values[name] != value:
+            given[name] = value
+    return given
+
+
+def _completed(values: Mapping[str, Any], beneath: Mapping[str, Any], source: str | None = None) -> Following:
+    """All options of a run. Raises `ConfigError` if one is invalid by itself."""
+    specs = RunConfig.__dataclass_fields__
+    given, below = (
+        {name: coerce(specs[name], value) for name, value in _known(each, source or "options").items()}
+        for each in (values, beneath)
+    )
+    chosen, because_of = {}, {}
+    for kind, (usual_kind, *_) in _KINDS.items():
+        needs = [name for name, value in given.items() if not _fits(name, value, kind, usual_kind)]
+        fit = [one for one in _KINDS[kind] if all(_fits(name, value, kind, one) for name, value in given.items())]
+        chosen[kind] = given.get(kind, below.get(kind, usual_kind))
+        if kind not in given and kind not in below and needs and len(fit) == 1:
+            chosen[kind], because_of[kind] = fit[0], needs
+    for kind, value in chosen.items():
+        check(specs[kind], value)
+    for name in given:
+        for kind, value in chosen.items():
+            accepted = specs[name].metadata[f"{kind}s"]
+            if value not in accepted:
+                flags = " or ".join(f"--{kind} {each}" for each in accepted)
+                raise ConfigError(name, f"is not an option of {value}; it needs {flags}")
+    usual = {name: spec.default for name, spec in specs.items()} | defaults(chosen["game"], chosen["runner"])
+    complete = {**usual, **below, **given, **chosen}
+    for name, spec in specs.items():
+        check(spec, complete[name])
+    return Following(complete, given.keys(), usual, because_of)
+
+
+def _fits(name: str, value: Any, kind: str, one: str) -> bool:
+    """Whether `one` game or runner has the option, and of the rewards the given one."""
+    if kind == "game" and name == "reward":
+        return value in REWARDS[one]
+    return one in RunConfig.__dataclass_fields__[name].metadata[f"{kind}s"]
 
 
 def _known(values: Mapping[str, Any], source: str) -> dict[str, Any]:

@@ -290,7 +290,7 @@ class RunConfig:
     sync_every: int = option(
         1,
         "learning",
-        "learner updates between target-network updates",
+        "learner updates between target-network updates; above 1 --tau is 1 unless it is given",
         low=1,
     )
     pull_every: int | None = option(
@@ -303,8 +303,8 @@ class RunConfig:
     tau: float = option(
         0.004,  # table
         "learning",
-        "target-network update rate; 1 is a hard copy, with --sync-every around 1000",
-        low=1e-6,
+        "target-network update rate; 1 is a hard copy, with --sync-every 1000 unless that is given",
+        low=1e-4,  # slower than any that pays: see `SLOWEST_TARGET`
         high=1.0,
     )
     policy_tau: float = option(

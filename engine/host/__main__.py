@@ -37,22 +37,23 @@ def _write_printable_lines() -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """`python -m engine.host RUN [--resume CHECKPOINT] [--foreground] [--lock DESCRIPTOR]`
+    """`python -m engine.host RUN [--resume CHECKPOINT] [--foreground] [--lock DESCRIPTOR] [--note LEVEL TEXT] ...`
 
-    `--lock`: an inherited file descriptor that holds the run's lock.
+    `--lock`: an inherited file descriptor that holds the run's lock. `--note`: a line for the run's log.
     """
     parser = argparse.ArgumentParser(prog="engine.host")
     parser.add_argument("run", type=Path)
     parser.add_argument("--resume", type=Path)
     parser.add_argument("--foreground", action="store_true")
     parser.add_argument("--lock", type=int)
+    parser.add_argument("--note", nargs=2, action="append", default=[])
     options = parser.parse_args(arguments)
     _write_printable_lines()
     try:
         run = Run(options.run)
         with run.lock() if options.lock is None else os.fdopen(options.lock, "rb"):
             check_own(run.path)
-            host = Host(run, options.resume, options.foreground)
+            host = Host(run, options.resume, options.foreground, [(level, text) for level, text in options.note])
             status = asyncio.run(host.serve())
         if host.refused:
             delete_run(run)

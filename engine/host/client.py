@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -145,15 +146,26 @@ class HostProcess:
     """
 
     def __init__(
-        self, run: Run, checkpoint: Path | None = None, *, config: RunConfig | None = None, foreground: bool = False
+        self,
+        run: Run,
+        checkpoint: Path | None = None,
+        *,
+        config: RunConfig | None = None,
+        foreground: bool = False,
+        notes: Iterable[tuple[str, str]] = (),
     ) -> None:
-        """`config`: new options for a resumed run. Raises `UserError` if the run has a host already, its folder holds
-        foreign files, or no process can be started; `OSError` if the folder can't be written."""
+        """`config`: new options for a resumed run. `notes`: lines (level, text) for the run's log.
+
+        Raises `UserError` if the run has a host already, its folder holds foreign files, or no process can be started;
+        `OSError` if the folder can't be written.
+        """
         command = [sys.executable, "-P", "-m", "engine.host", str(run.path)]
         if checkpoint is not None:
             command += ["--resume", str(checkpoint)]
         if foreground:
             command += ["--foreground"]
+        for level, text in notes:
+            command += ["--note", level, text]
         self.run = run
         check_own(run.path)
         # The host inherits the lock, so if several processes resume at once, only one writes its options and starts.

@@ -15,7 +15,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +72,10 @@ _FLUSH_S = 60.0
 class Host:
     """Supervises one run from start to end. `serve` returns the exit status."""
 
-    def __init__(self, run: Run, resume_from: Path | None, foreground: bool) -> None:
+    def __init__(
+        self, run: Run, resume_from: Path | None, foreground: bool, notes: Iterable[tuple[str, str]] = ()
+    ) -> None:
+        """`notes`: lines (level, text) for the log."""
         self._run = run
         self._files = RunFiles(run)
         self._config: RunConfig = run.config()
@@ -97,7 +100,7 @@ class Host:
         self._loss = self._q_mean = math.nan
         self._tasks: set[asyncio.Task[None]] = set()
         self._memory_short = self._unreachable = False
-        self._notes: list[tuple[str, str]] = []
+        self._notes = list(notes)
         """Log lines (level, text) from before the runner was ready; sent once clients can receive them."""
 
     @property

@@ -45,7 +45,7 @@ def add_policy(parser: argparse.ArgumentParser, optional: bool = False) -> None:
         "--noop-max",
         type=whole("--noop-max", 0, 255),
         metavar="N",
-        help="maximum number of random no-op frames at the start (default: 30)",
+        help="maximum number of random no-op frames at the start (default: 30, or --noop-min if that is more)",
     )
     parser.add_argument(
         "--seed", type=whole("--seed", 0, 2**32 - 1), default=0, metavar="N", help="random seed (default: 0)"
@@ -63,7 +63,8 @@ def add_policy(parser: argparse.ArgumentParser, optional: bool = False) -> None:
 def engine_arguments(options: argparse.Namespace) -> list[str]:
     """The options, as arguments of the engine's command. Raises `ConfigError`."""
     given = {name: getattr(options, name) for name in conditions_given(options)}
-    conditions = _CONDITIONS | given
+    usual = _CONDITIONS | {"noop_max": max(_CONDITIONS["noop_max"], given.get("noop_min", 0))}
+    conditions = usual | given
     if conditions["noop_min"] > conditions["noop_max"]:
         raise ConfigError(
             "noop_min", f"must be at most --noop-max ({conditions['noop_max']}), got {conditions['noop_min']}"

@@ -7,17 +7,18 @@ the same values and report the same errors.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import shlex
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
 from engine.config.command_line import add_arguments, given
-from engine.config.defaults import carried_over, defaults
+from engine.config.defaults import carried_over
 from engine.config.fields import FieldSpec, bound, help_of, option, read_number
 from engine.config.presets import PRESETS
-from engine.config.reading import make_config
-from engine.config.run_config import AUTO, OF_INITIAL_POLICY, ConfigError, RunConfig, flag
+from engine.config.reading import as_given, make_config
+from engine.config.run_config import AUTO, BOARD_GAMES, ConfigError, RunConfig, flag
 from engine.monitoring.memory_budget import available_bytes, estimate_bytes
 from engine.runs.initial_policy import options_of_policy
 from engine.runs.registry import name_error
@@ -50,7 +51,10 @@ class Form:
 
     def __init__(self, base: Mapping[str, Any] | None = None, resume: str = "") -> None:
         self._base, self._resume = base, resume
+        self._given_before = {} if base is None else as_given(base)
         self._texts: dict[str, str] = {}
+        self._known: dict[tuple[str | None, str], RunConfig] = {}
+        """Configurations without a typed option, for its default; until another one is typed."""
         self._parser = argparse.ArgumentParser(allow_abbrev=False, add_help=False)
         add_arguments(self._parser)
 
@@ -60,9 +64,11 @@ class Form:
             self._texts[name] = text.strip()
         else:
             self._texts.pop(name, None)
+        self._known.clear()
 
     def reset(self) -> None:
         self._texts.clear()
+        self._known.clear()
 
     def text(self, name: str) -> str:
         """The value of a field: the typed text, else its default."""
@@ -89,22 +95,28 @@ class Form:
         return "" if name == NAME else self._default(name, self.preset)
 
     def _default(self, name: str, preset: str | None) -> str:
-        below = self._complete({}, preset)
-        if name in OF_INITIAL_POLICY and self._base is None:
-            names = ("game", "run_dir", "initial_policy")
-            chosen: dict[str, Any] = {each: self._texts[each] for each in names if each in self._texts}
-            below = {**options_of_policy({**below, **chosen}), **below}
-        if name in below or self._base is not None:
-            value = below.get(name, SPECS[name].default)
-        else:
-            selected = (below.get(selector, SPECS[selector].default) for selector in _SELECTORS)
-            game, runner = (self._texts.get(name, str(value)) for name, value in zip(_SELECTORS, selected, strict=True))
-            value = defaults(game, runner).get(name, SPECS[name].default)
+        if name in _SELECTORS:  # which decide what is parsed
+            below: dict[str, Any] = {**(self._base or {}), **(PRESETS[preset].options if preset else {})}
+            return str(below.get(name, SPECS[name].default))
+        value = getattr(self._without(name, preset), name)
         if value is None:
             return ""
         if isinstance(value, bool):
             return "on" if value else "off"
-        return "auto" if name == "batch_size" and value in (AUTO, "auto") else str(value)
+        return "auto" if name == "batch_size" and value == AUTO else str(value)
+
+    def _without(self, name: str, preset: str | None) -> RunConfig:
+        """The configuration if an option were not typed: defaults follow the other options. As long as those are wrong,
+        it is that of the game and runner alone."""
+        selected = {each: text for each, text in self._texts.items() if each in _SELECTORS}
+        key = (preset, name if name in self._texts else "")
+        if key not in self._known:
+            values = {each: value for each, value in self.values().items() if each != name}
+            for each, of in ((values, preset), (selected, preset), (selected, None), ({}, None)):
+                with contextlib.suppress(ConfigError):
+                    self._known[key] = self._config(each, of)
+                    break
+        return self._known[key]
 
     def default_shown(self, name: str) -> str:
         """The default as the help tells it."""
@@ -126,7 +138,7 @@ class Form:
         def value(name: str) -> str:
             return self._texts.get(name) or self._default(name, None if preset == NO_PRESET else preset)
 
-        what = f"{value('game')} {value('board' if self.offered('board') else 'stage')}"
+        what = f"{value('game')} {value('board' if value('game') in BOARD_GAMES else 'stage')}"
         unit = "episodes" if value("episodes") else "steps"
         return f"{what}, {_grouped(value(unit))} {unit}"
 
@@ -166,7 +178,7 @@ class Form:
 
     def config(self) -> RunConfig:
         """The configuration of the run. Raises `ConfigError`."""
-        return make_config(self._complete(self.values(), self.preset))
+        return self._config(self.values(), self.preset)
 
     def errors(self) -> dict[str, str]:
         """Reasons of `ConfigError` by field: of each value alone, then of the valid ones together; and of the name."""
@@ -177,13 +189,13 @@ class Form:
         selected = {name: values[name] for name in _SELECTORS if name in values}
         for name, value in values.items():
             try:
-                make_config(self._complete({**selected, name: value}, self.preset))
+                self._config({**selected, name: value}, self.preset)
             except ConfigError as error:
                 if error.field == name:
                     errors[name] = error.reason
         valid = {name: value for name, value in values.items() if name not in errors}
         try:
-            make_config(self._complete(valid, self.preset))
+            self._config(valid, self.preset)
         except ConfigError as error:
             errors.setdefault(error.field, error.reason)
         return errors
@@ -201,12 +213,13 @@ class Form:
             return f"{parts}; replay in a file"
         return f"{parts}: TOO MUCH" if total > free else parts
 
-    def _complete(self, values: Mapping[str, Any], preset: str | None) -> dict[str, Any]:
+    def _config(self, values: Mapping[str, Any], preset: str | None) -> RunConfig:
         chosen = {**(PRESETS[preset].options if preset else {}), **values}
         if self._base is None:
-            return {**options_of_policy(chosen), **chosen}
+            return make_config(chosen, beneath=options_of_policy(chosen))
         game, runner = (chosen.get(name, self._base[name]) for name in _SELECTORS)
-        return {**carried_over(self._base, game, runner), **chosen}
+        given = carried_over(self._given_before, game, runner)
+        return make_config({**given, **chosen}, beneath=carried_over(self._base, game, runner))
 
     def _options(self) -> list[str]:
         """Typed values of available options, as command-line arguments."""

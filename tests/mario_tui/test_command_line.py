@@ -85,7 +85,10 @@ def test_a_run_dir_that_is_not_there_is_refused(
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["--no-ui", "--accumulate", "300"], "--accumulate must be at most --batch-size (256), got 300"),
+        (
+            ["--no-ui", "--accumulate", "300", "--batch-size", "256"],
+            "--accumulate must be at most --batch-size (256), got 300",
+        ),
         (["--no-ui", "--steps", "1e99"], "--steps must be at most 9,007,199,254,740,992, got '1e99'"),
         (["--no-ui", "--steps", "9" * 30], f"--steps must be at most 9,007,199,254,740,992, got '{'9' * 30}'"),
         (["--no-ui", "--seed", "inf"], "--seed must be a whole number between 0 and 4,294,967,295, got 'inf'"),
@@ -101,7 +104,11 @@ def test_a_run_dir_that_is_not_there_is_refused(
         (["--read-only", "--name", "a"], "--read-only can't be combined with --name"),
         (["eval", "mario-1-1", "--episodes", "1.5"], "--episodes must be a whole number of at least 1, got '1.5'"),
         (["eval", "mario-1-1", "--episodes", "nan"], "--episodes must be a whole number of at least 1, got 'nan'"),
-        (["eval", "mario-1-1", "--noop-min", "31"], "--noop-min must be at most --noop-max (30), got 31"),
+        (["eval", "missing", "--noop-min", "31"], "missing: no such checkpoint"),
+        (
+            ["eval", "mario-1-1", "--noop-min", "31", "--noop-max", "30"],
+            "--noop-min must be at most --noop-max (30), got 31",
+        ),
         (["play", "mario-1-1", "--noop-min", "256"], "--noop-min must be a whole number between 0 and 255, got '256'"),
         (["eval", "mario-1-1", "--sticky-actions", "1"], "--sticky-actions must be between 0 and 0.99, got '1'"),
         (["eval", "mario-1-1", "--epsilon", "nan"], "--epsilon must be between 0 and 1, got 'nan'"),

@@ -73,6 +73,16 @@ def test_json_lines_hold_every_promised_kind(finished_run: FinishedRun) -> None:
     assert not any("replay" in event for event in progress)  # histograms are for the dashboard
 
 
+def test_the_log_says_which_default_followed_and_which_option_has_no_effect(tmp_path: Path) -> None:
+    options = ("--game", "snake", "--board", "5x5", "--parallel-envs", "2", "--steps", "200", "--burnin", "100")
+    done = run_program("--no-ui", *options, "--sync-every", "50", "--alpha", "0.5", cwd=tmp_path)
+    told = ("--tau follows --sync-every 50: 1 instead of 0.005", "--alpha has no effect without --prioritized-replay")
+    log = the_run(tmp_path).log_path.read_text("utf-8")
+    for line in told:
+        assert done.stdout.count(line) == log.count(line) == 1
+    assert the_run(tmp_path).config().tau == 1
+
+
 @pytest.mark.long
 def test_same_seed_gives_the_same_weights_and_another_seed_others(tmp_path: Path) -> None:
     options = ("--steps", "400", "--burnin", "100", "--batch-size", "32", "--no-amp")  # the precision is measured

@@ -14,9 +14,19 @@ from engine.config.reading import make_config
 from engine.errors import UserError
 from engine.runs import checkpoints
 from engine.runs.registry import create_run, list_runs
-from engine.runs.run import CONFIG_FILE
+from engine.runs.run import CONFIG_FILE, Run
 from mario_tui.launch import Plan, busy_warning, make_plan
 from tests.support.app import folder_of_runs, hold
+
+
+def run_with_checkpoint(folder: Path, **options: Any) -> Run:
+    """A run that has a checkpoint at 1,000 steps, without its tensors."""
+    run = create_run(make_plan({"run_dir": str(folder), **options}).config, "first")
+    checkpoint = run.path / checkpoints.folder_name(1000)
+    checkpoint.mkdir()
+    (checkpoint / CONFIG_FILE).write_bytes((run.path / CONFIG_FILE).read_bytes())
+    checkpoints.seal(checkpoint, 1000, 1)
+    return run
 
 
 def test_a_start_beside_other_runs_names_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,14 +71,55 @@ def test_a_new_run_whose_process_can_not_start_leaves_nothing(tmp_path: Path, mo
 
 
 def test_options_given_since_the_last_checkpoint_hold_when_a_run_is_resumed(tmp_path: Path) -> None:
-    run = create_run(make_config({"run_dir": str(tmp_path), "steps": 1000, "learning_rate": 1e-3}), "first")
-    checkpoint = run.path / checkpoints.folder_name(1000)
-    checkpoint.mkdir()
-    (checkpoint / CONFIG_FILE).write_bytes((run.path / CONFIG_FILE).read_bytes())
-    checkpoints.seal(checkpoint, 1000, 1)
+    run = run_with_checkpoint(tmp_path, steps=1000, learning_rate=1e-3)
     later = make_plan({"steps": 5000, "learning_rate": 1e-4}, resume=str(run.path)).config
     (run.path / CONFIG_FILE).write_text(later.to_toml())  # as the host's start does; then it is killed
     again = make_plan({}, resume=str(run.path)).config
     assert (again.steps, again.learning_rate) == (5000, 1e-4)
     (run.path / CONFIG_FILE).write_text("damaged")
     assert make_plan({"steps": 5000}, resume=str(run.path)).config.learning_rate == 1e-3
+
+
+def test_a_resumed_runs_own_defaults_follow_what_is_given_now(tmp_path: Path) -> None:
+    run = run_with_checkpoint(tmp_path, n_step=3)
+    plan = make_plan({"sync_every": 1000, "buffer_size": 5000}, resume=str(run.path))
+    config = plan.config
+    assert (config.tau, config.burnin, config.n_step) == (1.0, 5000, 3)
+    assert plan.notes == (
+        ("info", "--burnin follows --buffer-size 5,000: 5,000 instead of 10,000"),
+        ("info", "--tau follows --sync-every 1,000: 1 instead of 0.004"),
+    )
+    (run.path / CONFIG_FILE).write_text(config.to_toml())  # as the host's start does
+    assert make_plan({}, resume=str(run.path)).config == config
+    assert make_plan({"sync_every": 1}, resume=str(run.path)).config.tau == 0.004
+    with pytest.raises(UserError, match=r"--burnin must be at most --buffer-size \(5,000\), got 6,000"):
+        make_plan({"burnin": 6000}, resume=str(run.path))
+
+
+def test_what_a_resumed_run_was_given_contradicts_what_is_given_now(tmp_path: Path) -> None:
+    run = run_with_checkpoint(tmp_path, tau=0.01, burnin=20_000)
+    with pytest.raises(UserError, match=r"--tau must be at least 0\.1 with --sync-every 1,000, got 0\.01"):
+        make_plan({"sync_every": 1000}, resume=str(run.path))
+    with pytest.raises(UserError, match=r"--burnin must be at most --buffer-size \(5,000\), got 20,000"):
+        make_plan({"buffer_size": 5000}, resume=str(run.path))
+
+
+def test_given_options_that_change_nothing_are_named() -> None:
+    notes = make_plan({"game": "tetris", "alpha": 0.5, "beta": 0.4, "curriculum_steps": 9}).notes
+    assert notes == (
+        ("warning", "--alpha has no effect without --prioritized-replay"),
+        ("warning", "--beta has no effect without --prioritized-replay"),
+        ("warning", "--curriculum-steps has no effect without --curriculum"),
+    )
+    constant = {"learning_rate_schedule": "constant", "final_gamma": 0.9, "curriculum_rate": 0.9}
+    assert make_plan(constant).notes == (
+        ("warning", "--final-gamma has no effect without --learning-rate-schedule plateau or decay"),
+        ("warning", "--curriculum-rate has no effect without --curriculum"),
+    )
+    assert make_plan({**constant, "final_gamma": "none", "curriculum": True}).notes == (
+        ("info", "--stage follows --curriculum: 1-1,1-2,1-3,1-4 instead of 1-1"),
+    )
+    assert make_plan({"final_gamma": 0.9, "eval_every": 0}).notes == (
+        ("warning", "--final-gamma has no effect without --eval-every above 0"),
+    )
+    assert make_plan({}, preset_name="apex-paper").notes == ()

@@ -38,7 +38,7 @@ SINGLE, TWO, THREE = (" or ".join(f"--runner {name}" for name in names) for name
     ("arguments", "complaint"),
     [
         ("--preset apex", "--preset must be one of parallel-classic, apex-classic, apex-paper, got 'apex'"),
-        ("--num-actors 3", "--num-actors is not an option of single; it needs --runner apex"),
+        ("--runner single --num-actors 3", "--num-actors is not an option of single; it needs --runner apex"),
         ("--runner ddp --num-actors 3", "--num-actors is not an option of ddp; it needs --runner apex"),
         ("--num-processes 3", f"--num-processes is not an option of single; it needs {TWO}"),
         ("--runner parallel --checkpoint-replay",

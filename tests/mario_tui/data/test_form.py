@@ -77,8 +77,8 @@ def test_a_preset_lies_under_what_is_typed(name: str) -> None:
     form.set("preset", name)
     assert form.config() == make_plan({}, preset_name=name).config
     assert form.command() == f"mario-tui --preset={name}"
-    assert form.text("runner") == PRESETS[name].options["runner"]
-    assert form.default("batch_size") == str(PRESETS[name].options["batch_size"])
+    for option, value in PRESETS[name].options.items():
+        assert form.text(option) == (("on" if value else "off") if isinstance(value, bool) else str(value))
     form.set("batch_size", "32")
     assert form.config() == make_plan({"batch_size": 32}, preset_name=name).config
     assert form.errors() == {}
@@ -97,10 +97,30 @@ def test_every_wrong_field_is_named_in_the_configurations_own_words() -> None:
             make_config({name: form.values()[name]})
         assert errors[name] == caught.value.reason
     form.reset()
-    form.set("buffer_size", "1000")  # good by itself, but not with the default of another
-    assert form.errors() == {"burnin": "must be at most --buffer-size (1,000), got 10,000"}
+    form.set("buffer_size", "1000")
+    form.set("burnin", "1001")  # good by itself
+    assert form.errors() == {"burnin": "must be at most --buffer-size (1,000), got 1,001"}
     form.set("burnin", "500")
     assert form.errors() == {}
+
+
+def test_a_default_that_follows_a_typed_value_is_shown() -> None:
+    form = Form()
+    form.set("sync_every", "1000")
+    form.set("buffer_size", "5000")
+    assert (form.text("tau"), form.text("burnin")) == ("1.0", "5000")
+    form.set("burnin", "5000")
+    assert form.typed("burnin") == ""  # the default
+    form.set("tau", "0.5")
+    assert form.default("tau") == "1.0" and form.config().tau == 0.5
+    form.set("sync_every", "many")  # wrong: nothing follows it
+    assert form.default("tau") == "0.004"
+    form.reset()
+    assert form.text("tau") == "0.004"
+    resumed = Form(make_config({"sync_every": 1000}).options(), "one")
+    assert resumed.text("tau") == "1.0"
+    resumed.set("sync_every", "1")
+    assert resumed.text("tau") == "0.004" and resumed.errors() == {}
 
 
 def test_a_name_is_validated_and_is_no_option_of_a_resumed_run(tmp_path: Path) -> None:

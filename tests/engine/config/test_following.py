@@ -1,0 +1,146 @@
+"""Options that were given never fail because of the defaults of others."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import re
+import shlex
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from engine.config import constraints
+from engine.config.command_line import command_line, given
+from engine.config.fields import REWARDS, FieldSpec, is_int
+from engine.config.presets import PRESETS, preset
+from engine.config.reading import followed, make_config
+from engine.config.run_config import GAMES, RUNNERS, ConfigError, RunConfig, belongs
+from mario_tui.commands.train import training_parser
+
+TEXTS: dict[str, tuple[str, ...]] = {
+    "stage": ("1-1", "2-1,2-2", "random", "game"),
+    "actions": ("noop,right", "complex"),
+    "device": ("cpu",),
+    "ray": ("local",),
+    "rom": ("game.nes",),
+    "run_dir": ("runs",),
+}
+"""Values of the options that are text without choices."""
+
+
+def extremes(spec: FieldSpec, game: str) -> tuple[Any, ...]:
+    """The values of an option at which it could contradict another one: its bounds, its choices."""
+    if spec.name == "board":
+        return {"snake": ("3x3", "30x30"), "tetris": ("4x4", "12x26")}[game]
+    if spec.name == "reward":
+        return REWARDS[game]
+    if spec.name == "initial_policy":  # which has a test of its own
+        return ()
+    if isinstance(spec.default, bool):
+        return (False, True)
+    if spec.metadata["choices"] or spec.name in TEXTS:
+        return tuple(spec.metadata["choices"] or TEXTS[spec.name])
+    low, high = spec.metadata["low"], spec.metadata["high"]
+    low = 1 if spec.name == "batch_size" else low
+    many = 10**6 if high is None else high
+    return low, many, int(low + (many - low) / 50) if is_int(spec) else low + (many - low) / 50
+
+
+def each_value() -> Iterator[tuple[str, str, str, Any]]:
+    for game, runner in itertools.product(GAMES, RUNNERS):
+        for name, spec in RunConfig.__dataclass_fields__.items():
+            if name not in ("game", "runner") and belongs(name, game, runner):
+                for value in extremes(spec, game):
+                    yield game, runner, name, value
+
+
+IMPOSSIBLE = {("advantage_learning", "tetris")}
+"""Options that contradict a game by themselves, unless they are off."""
+
+
+def test_no_option_fails_because_of_a_default() -> None:
+    """Whatever its value, of whatever game and runner: no rule of `engine.config.constraints` is between an option and
+    a default."""
+    for game, runner, name, value in each_value():
+        if (name, game) in IMPOSSIBLE and value:
+            continue
+        config = make_config({"game": game, "runner": runner, name: value})
+        assert getattr(config, name) == value
+        again = make_config(config.options())
+        assert again == config, "a stored run means the same"
+        options = training_parser().parse_args(shlex.split(command_line(config))[1:])
+        assert make_config(given(options)) == config, "and so does its command line"
+
+
+PAIRS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    # Each rule: two options that contradict each other, and what follows if only the first is given.
+    "curriculum": ({"curriculum": True, "stage": "1-2"}, {"stage": "1-1,1-2,1-3,1-4"}),
+    "frame_skip": ({"swim_strokes": True, "frame_skip": 1}, {"frame_skip": 4}),
+    "eval_noop_min": ({"eval_noop_min": 31, "eval_noop_max": 30}, {"eval_noop_max": 31}),
+    "buffer_size": ({"buffer_size": 100, "parallel_envs": 64, "n_step": 5}, {"parallel_envs": 7}),
+    "burnin": ({"burnin": 200_000, "buffer_size": 150_000}, {"buffer_size": 200_000}),
+    "batch_size": (
+        {"batch_size": 600, "runner": "parallel", "num_processes": 4, "buffer_size": 2_000},
+        {"buffer_size": 100_000},
+    ),
+    "accumulate": ({"accumulate": 300, "batch_size": 299}, {"batch_size": 300}),
+    "tau": ({"sync_every": 1_000, "tau": 0.01}, {"tau": 1.0}),
+    "start_states": ({"start_states": 0.2, "emulator": "nes-py"}, {"emulator": "native"}),
+    "guide": ({"guide": 0.2, "sticky_actions": 0.2}, {"sticky_actions": 0.0}),
+    "advantage_learning": ({"advantage_learning": 0.5, "game": "tetris"}, {"game": "mario"}),
+    "reward": ({"reward": "lines", "game": "mario"}, {"game": "tetris"}),
+    "num_actors": ({"num_actors": 3, "runner": "single"}, {"runner": "apex"}),
+    "paths": ({"paths": True, "game": "tetris"}, {"game": "snake"}),
+}
+
+
+@pytest.mark.parametrize("field", PAIRS)
+def test_a_default_follows_where_two_given_options_would_contradict_each_other(field: str) -> None:
+    contradicting, follows = PAIRS[field]
+    with pytest.raises(ConfigError) as refused:
+        make_config(contradicting)
+    assert refused.value.field == field and field in contradicting
+    first = next(iter(contradicting))
+    alone = make_config({first: contradicting[first]})
+    assert {name: getattr(alone, name) for name in follows} == follows
+    told = followed({first: contradicting[first]})
+    if any(value != RunConfig.__dataclass_fields__[name].default for name, value in follows.items()):
+        assert any(f"follows --{first.replace('_', '-')}" in line for line in told)
+
+
+def test_every_rule_has_its_pair() -> None:
+    """The fields that `check_together` names, but for those whose values are wrong by themselves."""
+    named = set(re.findall(r'ConfigError\(\s*"(\w+)"', inspect.getsource(constraints)))
+    assert named - {"actions", "stage", "board", "ray", "device"} <= PAIRS.keys()
+
+
+def test_pairs_of_bounds_fail_only_if_no_default_can_help() -> None:
+    """Any two given values: the error, if any, is about options that were given."""
+    numbers = ("buffer_size", "parallel_envs", "n_step", "burnin", "batch_size", "accumulate", "num_processes")
+    specs = RunConfig.__dataclass_fields__
+    for one, other in itertools.combinations(numbers, 2):
+        for first, second in itertools.product(extremes(specs[one], "mario"), extremes(specs[other], "mario")):
+            values = {"runner": "parallel", one: first, other: second}
+            try:
+                make_config(values)
+            except ConfigError as error:
+                assert error.field in (one, other), values
+
+
+def test_lines_say_what_follows_what() -> None:
+    assert followed({"sync_every": 1000}) == ["--tau follows --sync-every 1,000: 1 instead of 0.004"]
+    assert followed({"tau": 1}) == ["--sync-every follows --tau 1: 1,000 instead of 1"]
+    assert followed({"curriculum": True}) == ["--stage follows --curriculum: 1-1,1-2,1-3,1-4 instead of 1-1"]
+    assert followed({"buffer_size": 1000, "runner": "parallel", "num_processes": 8}) == [
+        "--parallel-envs follows --num-processes 8 and --buffer-size 1,000: 9 instead of 16",
+        "--burnin follows --buffer-size 1,000: 1,000 instead of 10,000",
+        "--batch-size follows --buffer-size 1,000 and --num-processes 8: 125 instead of 256",
+    ]
+    assert followed({"sync_every": 1000, "tau": 1}) == followed({"n_step": 3}) == []
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_no_preset_needs_a_default_to_follow(name: str) -> None:
+    assert followed(preset(name)) == []
