@@ -39,6 +39,7 @@ from mario_tui.screens.too_small import TooSmallScreen, too_small
 from mario_tui.terminal.alert import alert
 from mario_tui.terminal.backpressure import survive_hang_up
 from mario_tui.terminal.job_control import has_shell, suspend
+from mario_tui.terminal.sized_screen import SizedPalette
 from mario_tui.terminal.type_ahead import TypeAheadApp
 
 _POLL_S = 2.0
@@ -210,7 +211,7 @@ class MarioApp(TypeAheadApp[None]):
     def search_themes(self) -> None:
         """Open the list of themes."""
         self._previewing = True
-        self.push_screen(CommandPalette(providers=[Themes], placeholder="Search for themes…"))
+        self.push_screen(SizedPalette(providers=[Themes], placeholder="Search for themes…"))
 
     def on_command_palette_option_highlighted(self, event: CommandPalette.OptionHighlighted) -> None:
         option = event.highlighted_event.option

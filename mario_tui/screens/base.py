@@ -7,12 +7,13 @@ from typing import ClassVar, Protocol, cast
 from textual.actions import SkipAction
 from textual.await_complete import AwaitComplete
 from textual.events import Key
-from textual.screen import ModalScreen, Screen, ScreenResultType
+from textual.screen import ModalScreen, ScreenResultType
 
 from engine.host.client import HostProcess
 from engine.runs.run import Run
 from mario_tui.data.keys import Place, keys_in
 from mario_tui.data.settings import Settings
+from mario_tui.terminal.sized_screen import SizedScreen
 
 
 class Application(Protocol):
@@ -35,7 +36,7 @@ class Application(Protocol):
         """Let a user who is not watching know that something has happened."""
 
 
-class DismissedOnce(Screen[ScreenResultType]):
+class DismissedOnce(SizedScreen[ScreenResultType]):
     """A screen that closes no other: Textual's `dismiss` closes whatever screen is on top. A second Enter may arrive
     while the screen already closes."""
 

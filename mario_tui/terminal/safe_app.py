@@ -22,6 +22,7 @@ from mario_tui.terminal.graphics import Graphics, Replies, choose
 from mario_tui.terminal.graphics_driver import GraphicsDriver, GraphicsFound
 from mario_tui.terminal.picture import Picture
 from mario_tui.terminal.safe_console import SafeConsole
+from mario_tui.terminal.sized_screen import SizedPalette, SizedScreen
 
 Result = TypeVar("Result")
 
@@ -53,6 +54,13 @@ class SafeApp(App[Result]):
 
     def get_line_filters(self) -> Sequence[LineFilter]:
         return [self._drawable_only, *super().get_line_filters()]
+
+    def get_default_screen(self) -> Screen[Any]:
+        return SizedScreen(id="_default")
+
+    def action_command_palette(self) -> None:
+        if self.use_command_palette and not isinstance(self.screen, SizedPalette):
+            self.push_screen(SizedPalette(id="--command-palette"))
 
     def copy_to_clipboard(self, text: str) -> None:
         """Copy as one line: text pasted into a shell must not run before the user presses Enter."""

@@ -196,9 +196,14 @@ class Terminal:
                 os.unsetenv(name)
             command = [*under, *program, *arguments]
             os.execvp(command[0], command)
-        fcntl.ioctl(
-            self._master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, columns * cell[0], rows * cell[1])
-        )
+        self._cell = cell
+        self.resize(columns, rows)
+
+    def resize(self, columns: int, rows: int) -> None:
+        """Change the size, as a person who drags the window does."""
+        pixels = columns * self._cell[0], rows * self._cell[1]
+        fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, *pixels))
+        self.screen.resize(rows, columns)
 
     def text(self) -> str:
         """The screen as it is now."""
