@@ -76,7 +76,8 @@ class MarioApp(TypeAheadApp[None]):
         self.leaving = False
         """Set by `exit`; input is ignored from then on. On a slow link keys arrive in batches, and those after the `q`
         would reach screens that are being removed."""
-        self._dashboard: DashboardScreen | None = None
+        self._left: DashboardScreen | None = None
+        """Once the app is leaving: the dashboard that it leaves, on top or below another screen."""
         self._left_in: State | None = None
         self._theme_watch = themes.ThemeWatch()
         self._user_themes: dict[str, Any] = {}
@@ -118,16 +119,15 @@ class MarioApp(TypeAheadApp[None]):
     # ------------------------------------------------------------------------------------------ screens
 
     def open_dashboard(self, run: Run, host: HostProcess | None = None) -> None:
-        """Show the dashboard of a run on top of home."""
-        self._dashboard = DashboardScreen(run, host)
-        self.push_screen(self._dashboard)
+        """Show the dashboard of a run on top of what is shown."""
+        self.push_screen(DashboardScreen(run, host))
         if host is not None and (warning := busy_warning(run)):
             self.notify(warning, severity="warning", timeout=8)
 
     def go_home(self) -> None:
-        """Close the dashboard; its run continues."""
-        self._dashboard = None
-        self.pop_screen()
+        """Close all screens above home; runs continue."""
+        while not isinstance(self.screen, HomeScreen):
+            self.pop_screen()
 
     def action_help(self) -> None:
         if not isinstance(self.screen, HelpScreen):
@@ -282,8 +282,10 @@ class MarioApp(TypeAheadApp[None]):
 
     def exit(self, *args: Any, **more: Any) -> None:
         """Quit: called for a key, a signal or a lost terminal."""
-        if not self.leaving and self._dashboard is not None:
-            self._left_in = self._dashboard.state  # the connection closes with the screen
+        if not self.leaving:
+            dashboards = (screen for screen in reversed(self.screen_stack) if isinstance(screen, DashboardScreen))
+            self._left = next(dashboards, None)
+            self._left_in = self._left.state if self._left else None  # the connection closes with the screen
         self.leaving = True
         super().exit(*args, **more)
 
@@ -315,9 +317,9 @@ class MarioApp(TypeAheadApp[None]):
 
     def _print_outcome(self) -> int:
         """Print how the run ended, or how to reattach; return the exit status. Raises `UserError`."""
-        if self._dashboard is None:
+        if self._left is None:
             return 0
-        run, end = self._dashboard.run, self._dashboard.feed.snapshot().end
+        run, end = self._left.run, self._left.feed.snapshot().end
         if isinstance(end, Failed) and end.usage:
             raise UserError(end.reason)
         if isinstance(end, Failed):

@@ -27,10 +27,10 @@ class Application(Protocol):
         """The key of an action, such as `home.new`, for hints."""
 
     def open_dashboard(self, run: Run, host: HostProcess | None = None) -> None:
-        """Show the dashboard of a run on top of home."""
+        """Show the dashboard of a run on top of what is shown."""
 
     def go_home(self) -> None:
-        """Close the dashboard; its run continues."""
+        """Close all screens above home; runs continue."""
 
     def alert(self, text: str) -> None:
         """Let a user who is not watching know that something has happened."""

@@ -254,7 +254,7 @@ class ChartsScreen(ChartScreen):
             self.dismiss(None)
 
     def action_home(self) -> None:
-        self.dismiss(None)
+        self.mario.go_home()
 
     def action_quit_app(self) -> None:
         self.app.exit()

@@ -362,13 +362,13 @@ class DashboardScreen(RunControl):
         await self.run_action("open_selected")
 
     def action_back(self) -> None:
-        """Hide the crosshair, else restore all panels, else go home."""
+        """Hide the crosshair, else restore all panels, else go back."""
         if self.hide_cursor() or self._filter.close():
             return
         if self.maximised is not None:
             self.action_maximise()
         else:
-            self.action_home()
+            self.dismiss(None)
 
     def action_home(self) -> None:
         self.mario.go_home()

@@ -95,7 +95,7 @@ class RunControl(PanelGrid):
     def action_resume_run(self) -> None:
         def started(host: HostProcess | None) -> None:
             if host is not None:
-                self.mario.go_home()
+                self.dismiss(None)
                 self.mario.open_dashboard(self.run, host)
 
         resume(self, self.run, started)
