@@ -28,10 +28,13 @@ class GraphicsFound(Message):
 class GraphicsDriver(linux_driver.LinuxDriver):
     """Asks what the terminal shows, and removes images before the application's screen is left."""
 
-    farewell = ""
-    """Codes that remove the images which the terminal keeps."""
     _replies: Replies | None = None
     _setting = "auto"
+
+    def __init__(self, *arguments: Any, **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        self._kept: set[str] = set()
+        """The codes that remove the images which the terminal keeps."""
 
     def ask(self, setting: str) -> None:
         """Ask the terminal; its replies come as `GraphicsFound`, at once or never."""
@@ -45,14 +48,19 @@ class GraphicsDriver(linux_driver.LinuxDriver):
 
     def stop_application_mode(self) -> None:
         """Called at the end, also after a crash, and before the program is suspended."""
-        self.remove_images()
+        for codes in tuple(self._kept):
+            self.remove_image(codes)
         super().stop_application_mode()
 
-    def remove_images(self) -> None:
-        """Remove the images that the terminal keeps."""
-        if self.farewell:
-            self.write(self.farewell)
-            self.farewell = ""
+    def keep_image(self, removal: str) -> None:
+        """The terminal keeps an image, until it gets the codes `removal`."""
+        self._kept.add(removal)
+
+    def remove_image(self, removal: str) -> None:
+        """Remove an image, if the terminal keeps it."""
+        if removal in self._kept:
+            self._kept.remove(removal)
+            self.write(removal)
 
     def _without_replies(self, text: str) -> str:
         replies = self._replies

@@ -112,8 +112,8 @@ class Picture:
         """Remove the image from the terminal's memory."""
         self.erase()
         driver = self._widget.app._driver
-        if isinstance(driver, GraphicsDriver):
-            driver.remove_images()
+        if isinstance(driver, GraphicsDriver) and self.graphics is not None:
+            driver.remove_image(self._removal)
 
     def added_to(self, update: CompositorUpdate, screen: Screen[Any]) -> CompositorUpdate:
         """An update of the screen, followed by the picture where it is new or was overwritten."""
@@ -154,8 +154,13 @@ class Picture:
             return
         driver = self._widget.app._driver
         assert isinstance(driver, GraphicsDriver)
-        driver.farewell = self._passed_on(kitty_delete(self._image_id))
+        driver.keep_image(self._removal)
         yield from map(self._passed_on, self._image)
+
+    @property
+    def _removal(self) -> str:
+        """The codes that remove Kitty's image from the terminal's memory."""
+        return self._passed_on(kitty_delete(self._image_id))
 
     def _passed_on(self, command: str) -> str:
         """A command wrapped so that tmux passes it on, if there is one."""

@@ -1,5 +1,5 @@
 """A Textual app that strips foreign control sequences from all it draws (names of runs, reasons, log lines, tags), and
-adds the control codes of its one picture."""
+adds the control codes of its pictures."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ class SafeApp(App[Result]):
     def __init__(self, *, ansi_color: bool | None = None, graphics_setting: str = "auto") -> None:
         super().__init__(ansi_color=ansi_color)
         self.error_console = SafeConsole(markup=False, highlight=False, stderr=True)
-        self.picture: Picture | None = None
-        """The picture on the screen, if one was drawn."""
+        self.pictures: list[Picture] = []
+        """Those of all screens, also of screens that are covered."""
         self._graphics_setting = graphics_setting
         self._asked = False
 
@@ -91,6 +91,7 @@ class SafeApp(App[Result]):
 
     def _display(self, screen: Screen[Any], renderable: Any) -> None:
         """Send an update of the screen. Textual has no other place at which the picture could join the same write."""
-        if self.picture is not None and isinstance(renderable, CompositorUpdate):
-            renderable = self.picture.added_to(renderable, screen)
+        if isinstance(renderable, CompositorUpdate):
+            for picture in self.pictures:
+                renderable = picture.added_to(renderable, screen)
         super()._display(screen, renderable)

@@ -54,13 +54,13 @@ class GameView(LineWidget):
 
     def on_mount(self) -> None:
         app = cast("SafeApp[Any]", self.app)
-        app.picture = self._image
+        app.pictures.append(self._image)
         self.watch(app, "graphics", self._set_graphics)
         app.screen_change_signal.subscribe(self, self._screen_changed)
 
     def on_unmount(self) -> None:
         self._image.clear()
-        cast("SafeApp[Any]", self.app).picture = None
+        cast("SafeApp[Any]", self.app).pictures.remove(self._image)
 
     def on_hide(self) -> None:
         self._image.clear()

@@ -20,6 +20,7 @@ from engine.runs.run import Run
 from mario_tui.data.settings import settings_path
 from mario_tui.terminal.graphics import Graphics, Replies, choose
 from mario_tui.terminal.image_codes import PLACEHOLDER, iterm2_image, kitty_image, sixel_image
+from tests.support.app import recorded_run
 from tests.support.images import CELL, REPLIES, decoded, image_commands, scaled
 from tests.support.program import Terminal, wait_until
 from tests.support.source import serving
@@ -95,6 +96,27 @@ def test_the_terminal_gets_the_frame_that_is_shown_and_keeps_none(protocol: str,
         (deleted,) = DELETION.findall(rest)
         assert b",i=" + deleted + b"," in image_commands(protocol, bytes(terminal.raw))[-1]
         assert rest.rindex(b"a=d") > rest.rfind(b"a=T")
+
+
+def test_pictures_go_on_after_a_visit_to_another_dashboard_and_none_is_kept(served: Run, tmp_path: Path) -> None:
+    recorded_run(served.path.parent)  # of the same game, so its comparison lists it
+    terminal = watching(served, tmp_path, REPLIES["kitty"])
+    terminal.wait_for(PLACEHOLDER)
+    terminal.send("c")
+    terminal.wait_for("Compare")
+    terminal.send("\x1b[A")  # there are two runs: the other one, or this one once more
+    terminal.send("\r")
+    terminal.wait_for("Actors")
+    terminal.send("\x1b")
+    terminal.wait_for("Compare")
+    terminal.send("\x1b")
+    terminal.wait_for("● running", PLACEHOLDER)
+    sent = len(terminal.raw)
+    wait_until(lambda: terminal.text() and image_commands("kitty", bytes(terminal.raw[sent:])), "the next image")
+    terminal.send("q")
+    assert terminal.wait() == 0
+    drawn = set(re.findall(rb"a=T,[^;]*i=(\d+)", bytes(terminal.raw)))
+    assert drawn == set(DELETION.findall(terminal.raw))
 
 
 def test_a_terminal_without_images_gets_half_blocks(served: Run, tmp_path: Path) -> None:
