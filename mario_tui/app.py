@@ -121,7 +121,11 @@ class MarioApp(TypeAheadApp[None]):
     def open_dashboard(self, run: Run, host: HostProcess | None = None) -> None:
         """Show the dashboard of a run on top of what is shown."""
         self.push_screen(DashboardScreen(run, host))
-        if host is not None and (warning := busy_warning(run)):
+        if host is not None:
+            self.run_worker(self._warn_if_busy(run), name="busy")
+
+    async def _warn_if_busy(self, run: Run) -> None:
+        if warning := await asyncio.to_thread(busy_warning, run):
             self.notify(warning, severity="warning", timeout=8)
 
     def go_home(self) -> None:

@@ -18,7 +18,7 @@ from engine.config.torchrun import TorchrunRank, torchrun_rank
 from engine.errors import UserError
 from engine.host.client import HostProcess
 from engine.host.preflight import check_start
-from engine.runs.checkpoints import committed, find_source, read_manifest
+from engine.runs.checkpoints import Progress, committed, find_source, read_manifest
 from engine.runs.initial_policy import options_of_policy, with_located_policy
 from engine.runs.registry import create_run, delete_run, list_records, name_error
 from engine.runs.run import CONFIG_FILE, Run, read_config
@@ -85,8 +85,11 @@ def make_plan(
     resume: str | None = None,
     preset_name: str | None = None,
     name: str | None = None,
+    progress: Progress = lambda done: None,
 ) -> Plan:
     """Merge the options. Later sources override earlier ones: defaults, resumed run, preset, file, command line.
+
+    `progress`: of verifying the checkpoint that is resumed, which reads all of it.
 
     Raises `UserError` that names the field or file and what it must be.
     """
@@ -104,7 +107,7 @@ def make_plan(
             if name is not None:
                 raise UserError("--name: torchrun's --rdzv-id names the run")
             return _plan_of_rank(rank, asked, resume)
-        return _named(_plan(asked, resume), name)
+        return _named(_plan(asked, resume, progress), name)
     except ConfigError as error:
         if error.field in only_in_file:
             raise UserError(f"{config_file}: {error.field} {error.reason}") from None
@@ -166,12 +169,12 @@ def _await_end(run: Run) -> None:
         time.sleep(0.1)
 
 
-def _plan(asked: Mapping[str, Any], resume: str | None) -> Plan:
+def _plan(asked: Mapping[str, Any], resume: str | None, progress: Progress = lambda done: None) -> Plan:
     if resume is None:
         beneath = options_of_policy(asked)
         config = make_config(asked, beneath=beneath)
         return Plan(with_located_policy(config), notes=_notes(config, asked, followed(asked, beneath=beneath)))
-    source = find_source(resume, asked.get("run_dir"))
+    source = find_source(resume, asked.get("run_dir"), progress)
     if source.run is not None and source.run.is_alive():
         raise UserError(f"--resume: {source.run.name} is running; use: mario-tui attach {source.run.name}")
     before = read_config(source.path / CONFIG_FILE)

@@ -41,6 +41,12 @@ _REPLACED = "-replaced"
 _PIECE_BYTES = 2**24
 _MAX_HEADER_BYTES = 2**24
 """Maximum size of a manifest."""
+Progress = Callable[[float], object]
+"""Called with the fraction done of work that takes long; an exception that it raises ends the work."""
+
+
+def _unseen(done: float) -> None:
+    """For work whose progress nobody follows."""
 
 
 class CheckpointError(UserError):
@@ -87,7 +93,7 @@ def seal(folder: Path, env_steps: int, updates: int, progress: Callable[[], obje
     """Write the manifest of all files in `folder` and sync them to disk. `progress` is called after each piece."""
     files = {}
     for path in sorted(folder.iterdir()):
-        files[path.name] = Entry(path.stat().st_size, _sha256(path, progress))
+        files[path.name] = Entry(path.stat().st_size, _sha256(path, lambda count: progress()))
         _sync(path)
     manifest = Manifest(format=FORMAT, version=__version__, env_steps=env_steps, updates=updates, files=files)
     (folder / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(manifest)))
@@ -95,18 +101,25 @@ def seal(folder: Path, env_steps: int, updates: int, progress: Callable[[], obje
     _sync(folder)
 
 
-def verify(folder: Path, *, checksums: bool = True) -> Manifest:
+def verify(folder: Path, *, checksums: bool = True, progress: Progress = _unseen) -> Manifest:
     """Check sizes and checksums of a sealed folder. Raises `CheckpointError` naming the file that is wrong.
 
     `checksums=False` skips the checksums, which read every byte.
     """
     manifest = read_manifest(folder)
+    total, read = max(1, sum(entry.size for entry in manifest.files.values())), 0
+
+    def count(size: int) -> None:
+        nonlocal read
+        read += size
+        progress(read / total)
+
     for name, entry in manifest.files.items():
         path = folder / name
         if path.parent != folder or not path.is_file() or path.is_symlink():
             raise CheckpointError(f"{path}: missing from the checkpoint")
         try:
-            intact = path.stat().st_size == entry.size and (not checksums or _sha256(path) == entry.sha256)
+            intact = path.stat().st_size == entry.size and (not checksums or _sha256(path, count) == entry.sha256)
         except OSError as error:
             raise CheckpointError(f"{path}: can't be read ({error.strerror or error})") from None
         if not intact:
@@ -179,11 +192,13 @@ def recover(run: Run) -> list[Path]:
     return found
 
 
-def newest(run: Run, on_skip: Callable[[str], object] = lambda reason: None) -> Path | None:
+def newest(
+    run: Run, on_skip: Callable[[str], object] = lambda reason: None, progress: Progress = _unseen
+) -> Path | None:
     """The newest checkpoint that passes `verify`. `on_skip` is called with the reason for each newer one."""
     for path in reversed(committed(run)):
         try:
-            verify(path)
+            verify(path, progress=progress)
         except CheckpointError as error:
             on_skip(str(error))
         else:
@@ -191,7 +206,7 @@ def newest(run: Run, on_skip: Callable[[str], object] = lambda reason: None) -> 
     return None
 
 
-def find_source(spec: str, run_dir: str | Path | None) -> Source:
+def find_source(spec: str, run_dir: str | Path | None, progress: Progress = _unseen) -> Source:
     """Resolve `--resume RUN|PATH|latest`; runs are those of `list_runs(run_dir)`.
 
     The newest checkpoint of a run continues that run. An older one, or one outside a run's folder, starts a new run.
@@ -203,10 +218,10 @@ def find_source(spec: str, run_dir: str | Path | None) -> Source:
         if run is None:
             where = "" if run_dir is None else f" in {run_dir}"
             raise CheckpointError(f"--resume latest: no run{where} has a checkpoint yet")
-        return _newest_source(run)
+        return _newest_source(run, progress)
     if folder.is_dir() and (folder / MANIFEST).is_file():
         folder = folder.resolve()
-        manifest = verify(folder)
+        manifest = verify(folder, progress=progress)
         owner = Run(folder.parent)
         siblings = committed(owner)
         is_newest = bool(siblings) and siblings[-1] == folder and (owner.path / "run.json").is_file()
@@ -217,10 +232,10 @@ def find_source(spec: str, run_dir: str | Path | None) -> Source:
         if folder.exists():
             raise CheckpointError(f"--resume: {spec}: not a checkpoint of mario-tui (no {MANIFEST})") from None
         raise CheckpointError(f"--resume: {error}") from None
-    return _newest_source(run)
+    return _newest_source(run, progress)
 
 
-def find_policy(spec: str, run_dir: str | Path | None) -> Path:
+def find_policy(spec: str, run_dir: str | Path | None, progress: Progress = _unseen) -> Path:
     """The policy file (safetensors) for `spec`: a policy file, the name of a policy in the package, a checkpoint
     folder, a run or `latest`.
 
@@ -246,7 +261,7 @@ def find_policy(spec: str, run_dir: str | Path | None) -> Path:
                 "a run's name or path, latest, or a policy that comes with the package"
             ) from None
         best = run.path / BEST_POLICY_FILE
-        policy = best if best.is_file() else _newest_source(run).path / POLICY_FILE
+        policy = best if best.is_file() else _newest_source(run, progress).path / POLICY_FILE
     policy_metadata(policy)
     return policy.resolve()
 
@@ -288,21 +303,22 @@ def _newest_with_policy(run_dir: str | Path | None) -> Run:
     return found or find_run(LATEST, run_dir)
 
 
-def _newest_source(run: Run) -> Source:
+def _newest_source(run: Run, progress: Progress) -> Source:
     skipped: list[str] = []
-    path = newest(run, skipped.append)
+    path = newest(run, skipped.append, progress)
     if path is None:
         why = f" ({skipped[0]})" if skipped else ""
         raise CheckpointError(f"{run.name}: has no complete checkpoint{why}")
     return Source(path, read_manifest(path), run)
 
 
-def _sha256(path: Path, progress: Callable[[], object] = lambda: None) -> str:
+def _sha256(path: Path, progress: Callable[[int], object] = _unseen) -> str:
+    """`progress` is called with the size of each piece."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while piece := file.read(_PIECE_BYTES):
             digest.update(piece)
-            progress()
+            progress(len(piece))
     return digest.hexdigest()
 
 

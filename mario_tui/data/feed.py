@@ -31,6 +31,10 @@ from engine.runs.recording import read_recording
 from engine.runs.run import Run
 from mario_tui.data.standing import Standing, end_state
 
+_READERS = threading.BoundedSemaphore(2)
+"""Recordings that are read at the same time. Reading needs the interpreter's lock, for which the screen would have to
+wait behind every reader."""
+
 
 @dataclass(frozen=True)
 class Snapshot:
@@ -105,7 +109,8 @@ class Feed:
             if client is not None:
                 self.follow(client)
             else:
-                self.replay(read_recording(run.history_path))
+                with _READERS:
+                    self.replay(read_recording(run.history_path))
         except UserError as error:
             with self._lock:
                 self._problem = str(error)

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Protocol, cast
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import ClassVar, Protocol, TypeVar, cast
 
 from textual.actions import SkipAction
 from textual.await_complete import AwaitComplete
 from textual.events import Key
 from textual.screen import ModalScreen, ScreenResultType
 
+from engine.errors import UserError
 from engine.host.client import HostProcess
+from engine.runs.checkpoints import Progress
 from engine.runs.run import Run
 from mario_tui.data.keys import Place, keys_in
 from mario_tui.data.settings import Settings
+from mario_tui.screens.job import Cancelled, Job
 from mario_tui.terminal.sized_screen import SizedScreen
+
+Result = TypeVar("Result")
 
 
 class Application(Protocol):
@@ -35,6 +43,9 @@ class Application(Protocol):
     def alert(self, text: str) -> None:
         """Let a user who is not watching know that something has happened."""
 
+    async def type_again(self, keys: Sequence[Key]) -> None:
+        """Deliver keys that a screen has held, before those typed since."""
+
 
 class DismissedOnce(SizedScreen[ScreenResultType]):
     """A screen that closes no other: Textual's `dismiss` closes whatever screen is on top. A second Enter may arrive
@@ -48,6 +59,8 @@ class PlaceScreen(DismissedOnce[ScreenResultType]):
     """A screen with the keys of `PLACE`. In read-only mode, keys that change something are disabled."""
 
     PLACE: ClassVar[Place]
+    job: Job | None = None
+    """The work under way."""
 
     @property
     def mario(self) -> Application:
@@ -62,11 +75,61 @@ class PlaceScreen(DismissedOnce[ScreenResultType]):
 
     def hold(self, key: Key) -> bool:
         """Handle a key that no widget consumed; return True to skip its bindings."""
-        return False
+        if self.job is None or key.key == "ctrl+c":
+            return False
+        if key.key == "escape":
+            self.job.cancel()
+        else:
+            self.job.keys.append(key)
+        return True
+
+    def run_job(
+        self,
+        what: str,
+        work: Callable[[Progress], Result],
+        done: Callable[[Result], object],
+        failed: Callable[[UserError], object] | None = None,
+    ) -> None:
+        """Do work that may take long in a thread, then call `done` with its result, or `failed` with its error; by
+        default the error is shown. `what`: what the screen says about the work.
+
+        Until then other keys than Escape, which cancels it, and Ctrl-C wait: they may be meant for what it opens.
+        """
+        self.job = Job(what)
+        self.run_worker(self._work(self.job, work, done, failed or self.show_error), name="job")
+
+    async def _work(
+        self,
+        job: Job,
+        work: Callable[[Progress], Result],
+        done: Callable[[Result], object],
+        failed: Callable[[UserError], object],
+    ) -> None:
+        await self.mount(job)
+        outcome: Callable[[], object] = self.refresh_bindings
+        try:
+            outcome = partial(done, await asyncio.to_thread(work, job.progress))
+        except UserError as error:
+            outcome = partial(failed, error)
+        except Cancelled:
+            pass
+        except asyncio.CancelledError:  # the screen was closed
+            job.cancel()
+            raise
+        self.job = None
+        job.remove()
+        outcome()
+        self.app.call_next(self.mario.type_again, job.keys)
+
+    def show_error(self, error: UserError) -> None:
+        self.notify(str(error), severity="error", timeout=10)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Whether an action is available; called for keys, footer and palette."""
-        return not (self.mario.read_only and any(key.changes and key.action == action for key in keys_in(self.PLACE)))
+        """Whether an action is available; called for keys, clicks, footer and palette."""
+        return not (
+            self.job is not None
+            or (self.mario.read_only and any(key.changes and key.action == action for key in keys_in(self.PLACE)))
+        )
 
 
 class Modal(DismissedOnce[ScreenResultType], ModalScreen[ScreenResultType]):

@@ -12,6 +12,10 @@ from mario_tui.widgets.charts.plot import Plot
 from mario_tui.widgets.charts.view import AXES, SMOOTHINGS, ZOOM, ChartView, Window
 
 _PAN = 0.25  # of the visible range
+_CURVES_PER_TURN = 60
+"""Drawing so many takes some hundredths of a second."""
+_PAUSE_S = 0.01
+"""In which keys are handled."""
 
 
 class ChartScreen(PlaceScreen[None]):
@@ -23,6 +27,8 @@ class ChartScreen(PlaceScreen[None]):
     def __init__(self) -> None:
         super().__init__()
         self.view = ChartView()
+        self._undrawn: dict[Plot, None] = {}
+        """Charts that wait for their turn."""
 
     def plots(self) -> Sequence[Plot]:
         """The charts, in their order on the screen."""
@@ -46,8 +52,24 @@ class ChartScreen(PlaceScreen[None]):
     def draw_charts(self) -> None:
         """Draw all charts for the current view."""
         self.view.reach = self.reach()
-        for plot in self.plots():
+        self.draw_in_turns(self.plots())
+
+    def draw_in_turns(self, plots: Sequence[Plot]) -> None:
+        """Draw charts. If they have many curves, keys are handled in between."""
+        under_way = bool(self._undrawn)
+        self._undrawn |= dict.fromkeys(plots)
+        if not under_way:
+            self._draw_next()
+
+    def _draw_next(self) -> None:
+        drawn = 0
+        while self._undrawn and drawn < _CURVES_PER_TURN:
+            plot = next(iter(self._undrawn))
+            del self._undrawn[plot]
             plot.draw()
+            drawn += plot.curve_count
+        if self._undrawn:
+            self.set_timer(_PAUSE_S, self._draw_next)
 
     # ------------------------------------------------------------------------------------------ keys and mouse
 

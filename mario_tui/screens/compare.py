@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
@@ -14,7 +15,7 @@ from textual.app import ComposeResult
 from textual.containers import Container
 from textual.widgets import Footer, Input, Static
 
-from engine.errors import UserError
+from engine.runs.checkpoints import Progress
 from engine.runs.registry import list_records
 from engine.runs.run import Run
 from engine.runtime.text import printable
@@ -38,6 +39,9 @@ from mario_tui.widgets.panels.compared_runs import ComparedRun, ComparedRunsPane
 from mario_tui.widgets.panels.differences import DifferencesPanel
 
 _TICK_S, _LOOK_S = 0.5, 2.0
+_SHARE = 20
+"""Preparing what has changed takes at most 1 / `_SHARE` of the time, however many runs there are; drawing takes a few
+times as long."""
 _MOST_OTHERS = 12
 _RETURN = "mean_return"
 _METRICS = {
@@ -67,12 +71,10 @@ class CompareScreen(PanelGrid):
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (72, "-normal"), (130, "-wide")]
     VERTICAL_BREAKPOINTS = [(0, "-short"), (34, "-tall")]
 
-    def __init__(self, runs: Sequence[Run], *, hidden: Sequence[Run] = (), read_only: bool = False) -> None:
+    def __init__(self, runs: Sequence[FollowedRun], *, hidden: Sequence[Run] = ()) -> None:
         """`hidden`: those of the runs that are not shown at first."""
         super().__init__()
-        runs = sorted(runs, key=lambda run: natural(run.name))
-        colours = colours_of([str(run.path) for run in runs], save=not read_only)
-        self._followed = [FollowedRun(run, colour) for run, colour in zip(runs, colours, strict=True)]
+        self._followed = runs
         self._colours: dict[Key, int] = {}
         """By configuration: the colour of its first run, whichever of its runs are shown."""
         for followed in self._followed:
@@ -80,7 +82,13 @@ class CompareScreen(PanelGrid):
         self._averaged = False
         self._hidden: set[Key] = {str(run.path) for run in hidden}
         self._pinned: set[Key] = set()
+        self._news = False
+        """Whether something has changed that is not shown yet."""
+        self._due = 0.0
+        """When it may be shown."""
         self._rows: Sequence[ComparedRun] = ()
+        self._compared: tuple[Sequence[Key], Mapping[str, Sequence[str]]] = ((), {})
+        """What was shown last, and the options that differ in it."""
 
     def compose(self) -> ComposeResult:
         self._runs, self._differences = ComparedRunsPanel(), DifferencesPanel()
@@ -101,11 +109,10 @@ class CompareScreen(PanelGrid):
         yield Footer(show_command_palette=False, compact=True)
 
     def on_mount(self) -> None:
-        for followed in self._followed:
-            followed.connect()
         self.restore()
         self.set_focus(self._runs)
         self.set_interval(_TICK_S, self._tick)
+        self.run_worker(self._connect(), name="connect")
         self.run_worker(self._look(), name="records")
         self._show()
 
@@ -113,10 +120,19 @@ class CompareScreen(PanelGrid):
         for followed in self._followed:
             followed.close()
 
+    async def _connect(self) -> None:
+        for followed in self._followed:
+            followed.connect()
+            await asyncio.sleep(0)  # starting a thread waits for the others, so keys get their turn
+
     def _tick(self) -> None:
         changed = [followed.refresh() for followed in self._followed]
-        if any(changed):
+        self._news = self._news or any(changed)
+        began = time.monotonic()
+        if self._news and began >= self._due:
+            self._news = False
             self._show()
+            self._due = time.monotonic() + _SHARE * (time.monotonic() - began)
 
     async def _look(self) -> None:
         """Read the records of runs without a host: one may have been resumed, or deleted."""
@@ -151,8 +167,10 @@ class CompareScreen(PanelGrid):
         return followed.configuration if self._averaged else str(followed.run.path)
 
     def _matches(self, followed: FollowedRun) -> bool:
+        if not self._filter.words or self._key(followed) in self._pinned:
+            return True
         text = f"{followed.run.name} {described(followed.options, list(followed.options))}".lower()
-        return self._key(followed) in self._pinned or all(word in text for word in self._filter.words)
+        return all(word in text for word in self._filter.words)
 
     def _series(self, entry: _Entry, metric: str) -> Series:
         pinned = entry.key in self._pinned
@@ -185,12 +203,17 @@ class CompareScreen(PanelGrid):
         }
         series[_RETURN] = returns
         self.view.reach = reach_of([each for of_chart in series.values() for each in of_chart], self.view.axis)
-        for metric, chart in self._charts.items():
-            chart.show(series[metric])
-        options = [entry.runs[0].options for entry in shown]
-        self._differences.show(returns, differences([*map(without_seed, options)] if self._averaged else options))
+        self.draw_in_turns([chart for metric, chart in self._charts.items() if chart.take(series[metric])])
+        self._differences.show(returns, self._differing(tuple(entry.key for entry in shown), shown))
         self._show_title(len(shown))
         self._show_values()
+
+    def _differing(self, keys: Sequence[Key], shown: Sequence[_Entry]) -> Mapping[str, Sequence[str]]:
+        """The options that differ between what is shown. They don't change, so they are compared once."""
+        if keys != self._compared[0]:
+            options = [entry.runs[0].options for entry in shown]
+            self._compared = keys, differences([*map(without_seed, options)] if self._averaged else options)
+        return self._compared[1]
 
     def _show_values(self) -> None:
         """The mean return of each run, at the crosshair or the newest."""
@@ -270,15 +293,35 @@ class CompareScreen(PanelGrid):
         self.app.exit()
 
 
-async def compare_with_others(screen: PlaceScreen[Any], run: Run) -> None:
+def compare(screen: PlaceScreen[Any], runs: Sequence[Run]) -> None:
+    """Compare runs."""
+    save = not screen.mario.read_only
+    screen.run_job(
+        f"Reading {counted(len(runs), 'run')}",
+        lambda progress: _followed(runs, save, progress),
+        lambda followed: screen.app.push_screen(CompareScreen(followed)),
+    )
+
+
+def compare_with_others(screen: PlaceScreen[Any], run: Run) -> None:
     """Show the charts of one run; the newest other runs of its game are in the list, hidden. Errors are shown."""
-    try:
-        others = await asyncio.to_thread(_others_of_its_game, run)
-    except UserError as error:
-        screen.notify(str(error), severity="error", timeout=10)
-    else:
-        read_only = screen.mario.read_only
-        screen.app.push_screen(CompareScreen([run, *others], hidden=others, read_only=read_only))
+    save = not screen.mario.read_only
+
+    def work(progress: Progress) -> CompareScreen:
+        others = _others_of_its_game(run)
+        return CompareScreen(_followed([run, *others], save, progress), hidden=others)
+
+    screen.run_job("Reading the runs", work, screen.app.push_screen)
+
+
+def _followed(runs: Sequence[Run], save: bool, progress: Progress) -> list[FollowedRun]:
+    """The runs in the order of their names. `save`: their colours, for the next time."""
+    runs = sorted(runs, key=lambda run: natural(run.name))
+    followed = []
+    for run, colour in zip(runs, colours_of([str(run.path) for run in runs], save=save), strict=True):
+        followed.append(FollowedRun(run, colour))
+        progress(len(followed) / len(runs))
+    return followed
 
 
 def _others_of_its_game(run: Run) -> list[Run]:

@@ -263,8 +263,8 @@ class DashboardScreen(RunControl):
     def action_toggle_game(self) -> None:
         if not self.is_over or not self._game.has_class("-off"):
             self._set_game(self._game.has_class("-off"))
-        elif (policy := self.policy()) is not None:
-            self.watch_play(policy)
+        else:
+            self.with_policy(self.watch_play)
 
     def make_present(self, panel: LineWidget) -> bool:
         if panel is self._game and panel not in self.present():

@@ -9,6 +9,7 @@ import time
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding
+from textual.events import Key
 from textual.widgets import DataTable, Footer, Input, Static
 
 from engine.config.command_line import command_line
@@ -18,10 +19,10 @@ from engine.runs.annotation import Annotation, read_annotation, write_annotation
 from engine.runs.registry import delete_run, list_runs
 from engine.runs.run import ACTIVE, Run
 from mario_tui.data.format import counted
-from mario_tui.data.keys import bindings
+from mario_tui.data.keys import bindings, keys_in
 from mario_tui.screens.annotate import AnnotateScreen
 from mario_tui.screens.base import PlaceScreen
-from mario_tui.screens.compare import CompareScreen, compare_with_others
+from mario_tui.screens.compare import compare, compare_with_others
 from mario_tui.screens.dialogs import ConfirmScreen, TextScreen
 from mario_tui.screens.new_run import NewRunScreen
 from mario_tui.screens.resuming import resume
@@ -32,6 +33,8 @@ from mario_tui.widgets.runs_table import Listed, RunsTable
 _REFRESH_S = 1.0
 _SHARE = 20
 """Reading the runs takes at most 1 / `_SHARE` of the time, however many there are."""
+_WITHOUT_RUNS = ("new", "quit_app")
+"""Actions that need no list of runs."""
 
 
 class HomeScreen(PlaceScreen[None]):
@@ -42,6 +45,13 @@ class HomeScreen(PlaceScreen[None]):
     CSS_PATH = "home.tcss"
     VERTICAL_BREAKPOINTS = [(0, "-short"), (34, "-tall")]
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (90, "-normal")]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.has_read = False
+        """Whether the runs have been read once."""
+        self._keys: list[Key] = []
+        """Keys that wait for that."""
 
     def compose(self) -> ComposeResult:
         title = Text.assemble(("mario-tui", "bold"), "  train Double-DQN agents and watch them learn")
@@ -71,7 +81,7 @@ class HomeScreen(PlaceScreen[None]):
 
     def on_mount(self) -> None:
         self._hint = ""
-        self.table.show(_read(self.mario.run_dir))
+        self._show_hint("Reading the runs …")
         self.table.focus()
         self._wake = asyncio.Event()
         self.run_worker(self._follow(), name="runs")
@@ -86,20 +96,38 @@ class HomeScreen(PlaceScreen[None]):
 
     async def _follow(self) -> None:
         """Keep the table up to date."""
-        took_s = 0.0
         while True:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), max(_REFRESH_S, _SHARE * took_s))
-            self._wake.clear()
-            if self.is_current:
+            took_s = 0.0
+            if self.is_current or not self.has_read:
                 began = time.monotonic()
                 runs = await asyncio.to_thread(_read, self.mario.run_dir)
                 for table in self.query(RunsTable):  # none if the application is closing
                     table.show(runs)
+                if not self.has_read:
+                    self.has_read = True
+                    self.app.call_next(self.mario.type_again, self._keys)
                 took_s = time.monotonic() - began
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), max(_REFRESH_S, _SHARE * took_s))
+            self._wake.clear()
+
+    def hold(self, key: Key) -> bool:
+        """Until the runs are read, keys that may be meant for them wait, and all that come after."""
+        if self.has_read or (not self._keys and key.key in self._keys_without_runs()):
+            return super().hold(key)
+        self._keys.append(key)
+        return True
+
+    def _keys_without_runs(self) -> set[str]:
+        """The keys that need no list of runs."""
+        keymap = self.mario.settings.keys
+        actions = [key for key in keys_in("home") if key.action in _WITHOUT_RUNS] + keys_in("everywhere")
+        return {name for key in actions for name in keymap.get(key.id, key.keys).split(",")} | {"ctrl+c"}
 
     def on_runs_table_changed(self) -> None:
         """Update the hint: the number of runs, the filter and the marks."""
+        if not self.has_read:
+            return
         table = self.table
         self.query_one(Preview).show(table.current())
         if not table.listed:
@@ -155,7 +183,7 @@ class HomeScreen(PlaceScreen[None]):
             try:
                 self.app.push_screen(TextScreen(current.record.name, command_line(current.run.config())))
             except UserError as error:
-                self._show_error(error)
+                self.show_error(error)
 
     def action_annotate(self) -> None:
         """Edit the tags and the note of the selected run."""
@@ -168,7 +196,7 @@ class HomeScreen(PlaceScreen[None]):
                 try:
                     write_annotation(current.run, annotation)
                 except UserError as error:
-                    self._show_error(error)
+                    self.show_error(error)
                 self._wake.set()
 
         self.app.push_screen(AnnotateScreen(current.record.name, current.annotation), answered)
@@ -176,9 +204,6 @@ class HomeScreen(PlaceScreen[None]):
     def _started(self, host: HostProcess | None) -> None:
         if host is not None:
             self.mario.open_dashboard(host.run, host)
-
-    def _show_error(self, error: UserError) -> None:
-        self.notify(str(error), severity="error", timeout=10)
 
     # ------------------------------------------------------------------------------------------ several
 
@@ -188,12 +213,12 @@ class HomeScreen(PlaceScreen[None]):
     def action_mark_all(self) -> None:
         self.table.toggle_all_marks()
 
-    async def action_compare(self) -> None:
+    def action_compare(self) -> None:
         chosen = self.table.chosen()
         if len(chosen) == 1:
-            await compare_with_others(self, chosen[0].run)
+            compare_with_others(self, chosen[0].run)
         elif chosen:
-            self.app.push_screen(CompareScreen([listed.run for listed in chosen], read_only=self.mario.read_only))
+            compare(self, [listed.run for listed in chosen])
 
     def action_delete(self) -> None:
         """Delete the marked runs, or the selected one, unless one of them is running."""
@@ -221,7 +246,7 @@ class HomeScreen(PlaceScreen[None]):
             try:
                 await asyncio.to_thread(delete_run, run)
             except UserError as error:
-                self._show_error(error)
+                self.show_error(error)
         self._wake.set()
 
     # ------------------------------------------------------------------------------------------ the table

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
+from typing import Any
 
 from rich.text import Text
 from textual.app import ComposeResult
@@ -13,8 +15,8 @@ from textual.widget import Widget
 from textual.widgets import Button, Footer, Static, TabbedContent, TabPane, Tabs
 
 from engine.config.run_config import flag
-from engine.errors import UserError
 from engine.host.client import HostProcess
+from engine.runs.checkpoints import Progress
 from engine.runs.run import Run
 from mario_tui.data.form import PRESET, ROWS, Form
 from mario_tui.data.keys import bindings
@@ -140,6 +142,8 @@ class NewRunScreen(PlaceScreen[HostProcess | None]):
     def hold(self, key: Key) -> bool:
         """Queue a key: keys are handled one after the other, and wait while a group is being built. Otherwise one that
         is typed fast would overtake what the key before it does: it would go to the field that had the focus."""
+        if super().hold(key):
+            return True
         self._keys.append(key)
         self._handle_keys()
         return True
@@ -247,7 +251,7 @@ class NewRunScreen(PlaceScreen[HostProcess | None]):
             (self.focused or self).call_later(self._start_run)  # after the field has handled earlier keys
 
     def _start_run(self) -> None:
-        if not self.is_active:  # the run has been started
+        if not self.is_active or self.job is not None:  # the run has been started
             return
         for field in self.query(FieldRow).results(FieldRow):
             field.take()  # the value on the screen, even if its change event is still queued
@@ -259,13 +263,15 @@ class NewRunScreen(PlaceScreen[HostProcess | None]):
             self._rejected, self._rejected_with = name, self.form.arguments()
             self._show_about(Text(f"✗ Not started: {flag(name)} {reason}"), wrong=True)
             return
-        try:
-            resume = None if self._resume is None else str(self._resume.path)
-            form = self.form
-            plan = make_plan(form.values(), resume=resume, preset_name=form.preset, name=form.name)
-            self.dismiss(plan.start())
-        except UserError as error:
-            self._show_about(Text(str(error)), wrong=True)
+        self.run_job(
+            "Starting the run" if self._resume is None else f"Resuming {self._resume.name}",
+            partial(start_run, self.form.values(), self._resume, self.form.preset, self.form.name),
+            self.dismiss,
+            lambda error: self._show_about(Text(str(error)), wrong=True),
+        )
+        for key in self._keys:
+            self.hold(key)
+        self._keys.clear()
 
     def _go_to(self, name: str) -> None:
         """Focus a field in any group."""
@@ -330,3 +336,13 @@ class NewRunScreen(PlaceScreen[HostProcess | None]):
     def action_cancel(self) -> None:
         if self._ready:
             self.dismiss(None)
+
+
+def start_run(
+    values: Mapping[str, Any], resumed: Run | None, preset: str | None, name: str | None, progress: Progress
+) -> HostProcess:
+    """Start a run, or resume one, as a job of a screen. Raises `UserError`."""
+    resume = None if resumed is None else str(resumed.path)
+    plan = make_plan(values, resume=resume, preset_name=preset, name=name, progress=progress)
+    progress(1)
+    return plan.start()

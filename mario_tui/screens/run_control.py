@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from textual.app import SuspendNotSupported
@@ -89,8 +90,8 @@ class RunControl(PanelGrid):
     def action_evaluate(self) -> None:
         if not self.is_over:
             self.send(Evaluate(), "evaluating")
-        elif (policy := self.policy()) is not None:
-            self.app.push_screen(EvaluationScreen(policy))
+        else:
+            self.with_policy(lambda policy: self.app.push_screen(EvaluationScreen(policy)))
 
     def action_resume_run(self) -> None:
         def started(host: HostProcess | None) -> None:
@@ -107,8 +108,8 @@ class RunControl(PanelGrid):
         except UserError as error:
             self.notify(str(error), severity="error", timeout=10)
 
-    async def action_compare(self) -> None:
-        await compare_with_others(self, self.run)
+    def action_compare(self) -> None:
+        compare_with_others(self, self.run)
 
     def action_tune(self) -> None:
         def answered(changes: list[Set] | None) -> None:
@@ -150,13 +151,15 @@ class RunControl(PanelGrid):
             self._requested = None
         return self._requested or state
 
-    def policy(self) -> Path | None:
-        """The best policy of the run; None, with a message, if there is none."""
-        try:
-            return find_policy(str(self.run.path), None)
-        except UserError as error:
-            self.notify(str(error), severity="warning", timeout=6)
-            return None
+    def with_policy(self, use: Callable[[Path], object]) -> None:
+        """Find the best policy of the run and use it; if there is none, show a message. The search may verify a whole
+        checkpoint."""
+        self.run_job(
+            f"Looking for the policy of {self.run.name}",
+            lambda progress: find_policy(str(self.run.path), None, progress),
+            use,
+            lambda error: self.notify(str(error), severity="warning", timeout=6),
+        )
 
     def watch_play(self, policy: Path) -> None:
         """Let the policy play, in the terminal of this program."""

@@ -6,6 +6,7 @@ takes the key with it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -71,6 +72,14 @@ class TypeAheadApp(SafeApp[Result]):
         # Once it is removed, and after the keys that have bubbled up to the app's queue.
         self.call_next(self.call_later, self._deliver_again)
         return popped
+
+    async def type_again(self, keys: Sequence[Key]) -> None:
+        """Deliver keys that a screen has held. It must be called with `call_next`, to come before those typed since."""
+        if self._closing_screens:
+            self._held = [*keys, *self._held]
+            return
+        for key in keys:
+            await self.on_event(key.copy())
 
     async def _deliver_again(self) -> None:
         """Deliver the keys that closed screens did not handle, then those typed since, unless more screens close."""

@@ -93,12 +93,22 @@ class Comparison(Plot):
     def series(self) -> Sequence[Series]:
         return self._series
 
+    @property
+    def curve_count(self) -> int:
+        return len(self._series)
+
     def show(self, series: Sequence[Series]) -> None:
         """Show the series; drawn only if one of them, or the reach of the view, has changed."""
-        shown = sorted(series, key=lambda each: each.pinned)
-        if (shown, self.view.reach) != (self._series, self._reach) or not self._lines:
-            self._series, self._reach = shown, self.view.reach
+        if self.take(series):
             self.draw()
+
+    def take(self, series: Sequence[Series]) -> bool:
+        """Take the series to draw; returns whether one of them, or the reach of the view, has changed."""
+        shown = sorted(series, key=lambda each: each.pinned)
+        if (shown, self.view.reach) == (self._series, self._reach) and self._lines:
+            return False
+        self._series, self._reach = shown, self.view.reach
+        return True
 
     def fit_title(self, cells: int) -> None:
         # A tag's end tells more than its start.

@@ -73,6 +73,11 @@ class Plot(LineWidget):
         """What to draw; those that come later are drawn over the others."""
         raise NotImplementedError
 
+    @property
+    def curve_count(self) -> int:
+        """How many curves there are to draw."""
+        return 1
+
     def inks(self) -> Sequence[Style]:
         """The styles of the inks from `FIRST_INK` on."""
         raise NotImplementedError
