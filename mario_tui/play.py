@@ -27,9 +27,10 @@ from engine.protocol.messages import Episode, Failed, Frame, Log
 from engine.protocol.play import Begin, Filmed, PlayCommand, Playing, Press, Speed, Step
 from engine.runtime.text import printable
 from mario_tui.data import themes
-from mario_tui.data.format import counted, duration
+from mario_tui.data.format import duration
 from mario_tui.data.keys import bindings, keys_in
 from mario_tui.data.person_keys import PERSON_KEYS
+from mario_tui.data.play_text import Results, facts
 from mario_tui.data.settings import load_settings
 from mario_tui.film import RECORDING_TIMEOUT_S, film_text, is_recorded, start_game
 from mario_tui.screens.dialogs import HelpScreen
@@ -71,7 +72,7 @@ class PlayApp(SafeApp[None]):
         self._game_name = game
         self._frame: Frame | None = None
         self._state: Playing | None = None
-        self._episodes: list[Episode] = []
+        self._results, self._results_shown = Results(), Results()
         self._warnings: list[str] = []
         self._filmed: Filmed | None = None
         self._failure: Failed | None = None
@@ -228,9 +229,11 @@ class PlayApp(SafeApp[None]):
         return self.return_code or 0
 
     def _print_outcome(self) -> int:
-        """Print where the video is, and why the game failed; return the exit status. Raises `UserError`."""
+        """Print results, where the video is, and why the game failed; return the exit status. Raises `UserError`."""
         if self._failure is not None and self._failure.usage:
             raise UserError(self._failure.reason)
+        if summary := self._results.summary():
+            print(printable(f"{self._title}: {summary}"))
         if self._filmed is not None:
             print(film_text(self._filmed), file=sys.stderr)
         if self._failure is not None:
@@ -249,7 +252,7 @@ class PlayApp(SafeApp[None]):
                 case Playing():
                     self._state = report
                 case Episode():
-                    self._episodes = [*self._episodes, report]
+                    self._results = self._results.added(report)
                 case Log():
                     self._warnings.append(report.text)
                 case Filmed():
@@ -281,10 +284,10 @@ class PlayApp(SafeApp[None]):
         self._game.names = state.actions
         self._game.show(frame)
         self._set_line("state", _state_text(state, self._next_step))
-        memory = "  ".join(f"{name} {value}" for name, value in frame.info.items() if name != "flag_get")
-        self._set_line("memory", Text(memory))
-        if self._episodes:
-            self._set_line("episodes", Text(_results(self._episodes)))
+        self._set_line("memory", Text(facts(frame.info)))
+        if self._results is not self._results_shown:
+            self._results_shown = self._results
+            self._set_line("episodes", Text(self._results_shown.line()))
 
     def _set_line(self, name: str, text: Text) -> None:
         line = self.query_one(f"#{name}", Static)
@@ -316,17 +319,3 @@ def _state_text(state: Playing, next_step: int) -> Text:
     line.append(f"1/{1 / state.speed:.0f}x" if state.speed < 1 else f"{state.speed:.0f}x", style="bold")
     line.append(f"  stage {state.stage}" if state.stage else "")
     return line.append(f"  episode {state.episode:,}  seed {state.seed}  step {state.steps:,}")
-
-
-def _results(episodes: Sequence[Episode]) -> str:
-    """Results of the episodes, in one line."""
-    last = episodes[-1]
-    if not last.x_pos:
-        scores = [episode.score for episode in episodes]
-        return (
-            f"{counted(len(scores), 'game')}, mean score {sum(scores) / len(scores):.1f}, best {max(scores)}; "
-            f"last: {last.score}"
-        )
-    clears = sum(episode.flag for episode in episodes)
-    how = "flag" if last.flag else "died or stuck"
-    return f"{clears} of {len(episodes)} cleared; last: {how} at x {last.x_pos}"

@@ -181,7 +181,7 @@ def test_in_tmux_kitty_gets_the_image_if_tmux_passes_it_on(passthrough: str, ser
 @pytest.mark.long
 def test_play_draws_images(tmp_path: Path) -> None:
     terminal = Terminal("play", cwd=tmp_path, replies=REPLIES["kitty"], cell=CELL)
-    terminal.wait_for("x_pos", PLACEHOLDER)
+    terminal.wait_for("lives 3", PLACEHOLDER)
     wait_until(lambda: terminal.text() and image_commands("kitty", bytes(terminal.raw)), "an image")
     terminal.send("q")
     assert terminal.wait() == 0

@@ -46,11 +46,11 @@ def test_keys_of_a_policys_game(tmp_path: Path) -> None:
     terminal.send("=+++++")
     terminal.wait_for("‖ paused  8x", f"step {paused + 1} ")  # nothing was played meanwhile
     terminal.send("[")
-    terminal.wait_for("stage 8-4  episode 1  seed 0  step 0 ", "stage 4  status", "world 8")
+    terminal.wait_for("stage 8-4  episode 1  seed 0  step 0 ", "world 8-4")
     terminal.send("]]]")
-    terminal.wait_for("stage 1-3  episode 1  seed 0  step 0 ", "stage 3  status", "world 1")
+    terminal.wait_for("stage 1-3  episode 1  seed 0  step 0 ", "world 1-3")
     terminal.send("}}{")
-    terminal.wait_for("stage 2-3  episode 1  seed 0  step 0 ", "stage 3  status", "world 2")
+    terminal.wait_for("stage 2-3  episode 1  seed 0  step 0 ", "world 2-3")
     terminal.send(".")
     terminal.wait_for("step 1 ")
     terminal.send("r")
@@ -63,6 +63,7 @@ def test_keys_of_a_policys_game(tmp_path: Path) -> None:
     terminal.wait_for("‖ paused")
     terminal.send("q")
     assert terminal.wait() == 0
+    assert re.search(r"mario-1-1: \d+ of \d+ cleared, mean return", terminal.text())
     nobody_is_left(tmp_path)
 
 
@@ -71,7 +72,7 @@ def test_a_persons_buttons_come_before_keys(tmp_path: Path) -> None:
     settings_path().parent.mkdir(parents=True)
     settings_path().write_text('[keys]\n"play.restart" = "d,f5"\n')
     terminal = Terminal("play", "--human", cwd=tmp_path, columns=120, rows=30)
-    terminal.wait_for("▶ 1x", "x_pos 40", "space Pause", "f5 Restart")
+    terminal.wait_for("▶ 1x", "x 40", "space Pause", "f5 Restart")
     terminal.send(" ")
     terminal.wait_for("‖ paused")
     terminal.send("pd")  # buttons, not pause and restart
@@ -102,8 +103,10 @@ def test_a_persons_tetris_has_the_usual_keys_and_a_pause(tmp_path: Path) -> None
     terminal.wait_for("Your game", "up or x", "turn back", "p                 Pause")
     terminal.send("\x1b")
     terminal.wait_for("‖ paused", "z: turn back   space: drop")  # the help is closed
-    terminal.send("rp")
-    terminal.wait_for("▶ 1x  episode 1  seed 0  step 0")
+    terminal.send("r")
+    terminal.wait_for("‖ paused  1x  episode 1  seed 0  step 0")
+    terminal.send("p")
+    terminal.wait_for("▶ 1x  episode 1  seed 0")
     terminal.send("q")
     assert terminal.wait() == 0
 
@@ -131,7 +134,7 @@ def test_a_recording_is_shown_and_its_file_named(tmp_path: Path) -> None:
 @pytest.mark.long
 def test_play_ends_with_its_terminal(tmp_path: Path) -> None:
     terminal = Terminal("play", cwd=tmp_path)
-    terminal.wait_for("x_pos")
+    terminal.wait_for("lives 3")
     terminal.hang_up()
     assert terminal.wait() == 0
     nobody_is_left(tmp_path)
@@ -141,7 +144,7 @@ def test_play_ends_with_its_terminal(tmp_path: Path) -> None:
 def test_play_under_make_ends_with_its_terminal(tmp_path: Path) -> None:
     """A hang-up is signalled to another process."""
     terminal = Terminal("play", cwd=tmp_path, under=("sh", "-c", 'trap "" HUP; "$0" "$@"; exit $?'))
-    terminal.wait_for("x_pos")
+    terminal.wait_for("lives 3")
     terminal.hang_up()
     assert terminal.wait() == 0
     nobody_is_left(tmp_path)
@@ -150,7 +153,7 @@ def test_play_under_make_ends_with_its_terminal(tmp_path: Path) -> None:
 @pytest.mark.long
 def test_a_crash_of_the_engine_is_told_on_a_restored_terminal(tmp_path: Path) -> None:
     terminal = Terminal("play", cwd=tmp_path, columns=120)
-    terminal.wait_for("x_pos")
+    terminal.wait_for("lives 3")
     wait_until(lambda: psutil.Process(terminal.pid).children(), "the engine")[0].kill()
     assert terminal.wait() == 1
     last = bytes(terminal.raw).split(b"\x1b[?1049l")[-1].decode()

@@ -144,7 +144,7 @@ def test_headless_survives_its_terminal(tmp_path: Path) -> None:
 def test_play_shows_the_game(tmp_path: Path) -> None:
     run_program("--no-ui", "--parallel-envs", "2", "--steps", "100", cwd=tmp_path)
     terminal = Terminal("play", "latest", cwd=tmp_path)
-    terminal.wait_for("▀▀▀", "x_pos")
+    terminal.wait_for("▀▀▀", "lives 3")
     terminal.send("q")
     assert terminal.wait() == 0
 
@@ -152,11 +152,11 @@ def test_play_shows_the_game(tmp_path: Path) -> None:
 def test_a_person_plays_and_is_filmed(tmp_path: Path) -> None:
     film = tmp_path / "film.gif"
     terminal = Terminal("play", "--human", "--hold", "2000", "--record", str(film), cwd=tmp_path, columns=120, rows=40)
-    terminal.wait_for("▀▀▀", "x_pos 40")
+    terminal.wait_for("▀▀▀", "lives 3")
 
     def walks() -> bool:
         terminal.send("d")  # held for two seconds
-        where = re.search(r"x_pos (\d+)", terminal.text())
+        where = re.search(r"  x (\d+)", terminal.text())
         return where is not None and int(where[1]) > 60
 
     wait_until(walks, "a walk to the right")
@@ -195,7 +195,7 @@ def test_first_paint_comes_before_the_engine(tmp_path: Path) -> None:
 @pytest.mark.parametrize("how", ["a key", "a signal"])
 def test_play_gives_the_terminal_back(how: str, tmp_path: Path) -> None:
     terminal = Terminal("play", cwd=tmp_path)
-    terminal.wait_for("x_pos")
+    terminal.wait_for("lives 3")
     if how == "a key":
         terminal.send("\x03")
     else:

@@ -1,0 +1,43 @@
+"""What `mario-tui play` says about a game."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+from engine.protocol.messages import Episode
+from mario_tui.data.play_text import Results, facts
+
+
+def game(score: int, x_pos: int = 0, flag: bool = False) -> Episode:
+    return Episode(
+        actor=0, lane=0, env_steps=10, episode=1, episode_return=float(score), length=10, x_pos=x_pos, flag=flag,
+        epsilon=0.0, score=score,
+    )  # fmt: skip
+
+
+def test_results_of_many_games_take_no_room() -> None:
+    results = Results()
+    tracemalloc.start()
+    for number in range(20_000):
+        results = results.added(game(number % 10))
+    size, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert size < 20_000
+    assert results.line() == "20,000 games, mean score 4.5, best 9; last: 9"
+    assert results.summary() == "20,000 games, mean score 4.5, best 9"
+
+
+def test_results_of_mario_count_clears() -> None:
+    results = Results().added(game(300, x_pos=700)).added(game(3000, x_pos=3161, flag=True))
+    assert results.line() == "1 of 2 cleared; last: flag at x 3161"
+    assert results.summary() == "1 of 2 cleared, mean return 1,650, furthest x 3,161"
+    assert Results().line() == Results().summary() == ""
+
+
+def test_values_of_mario_are_in_players_words() -> None:
+    info = {"coins": 3, "flag_get": 0, "life": 2, "score": 400, "stage": 4, "status": 1, "time": 321, "world": 8}
+    info |= {"x_pos": 40, "y_pos": 79}
+    assert facts(info) == "world 8-4  x 40  y 79  time 321  score 400  coins 3  lives 3  tall"
+    assert facts({"lines": 3, "height": 7}) == "lines 3  height 7"
+    widest = facts({**info, "score": 999_950, "x_pos": 3161, "y_pos": 176, "life": 9, "coins": 99, "status": 2})
+    assert len(widest) <= 78  # a terminal of 80 columns shows all of it
