@@ -11,6 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from engine.agents.dueling import in_float32
 from engine.envs.boards.afterboards import draw_afterboards
 from engine.envs.boards.tetris import MIRRORED, PADDING, PIECES, boxes, clear_lines, placements, put
 
@@ -41,9 +42,7 @@ class BoardValue(nn.Module):
         if self.piece is not None:
             columns = columns + self.piece(piece)[:, :, None]
         features = self.layers[_FLAT:](columns)
-        with torch.autocast(planes.device.type, enabled=False):
-            value: Tensor = self.last(features.float()).squeeze(1)
-        return value
+        return in_float32(self.last, features).squeeze(1)
 
 
 class AfterstateQNetwork(nn.Module):

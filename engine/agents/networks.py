@@ -1,9 +1,8 @@
 """Dueling Q-networks for stacked frames of games and boards.
 
 All take observations [batch, stack, (planes,) height, width] with values 0 to 255, as uint8 or any float dtype, and
-return Q-values float32 [batch, actions], dueling as in Wang et al. 2016 (arXiv:1511.06581, eq. 9). Observations are not
-divided by 255; the weights of the first layer are. That saves a pass over the frames, and uint8 values are exact in
-every float dtype.
+return Q-values float32 [batch, actions]. Observations are not divided by 255; the weights of the first layer are. That
+saves a pass over the frames, and uint8 values are exact in every float dtype.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from engine.agents.afterstates import AfterstateQNetwork
+from engine.agents.dueling import dueling, in_float32, stream, through
 from engine.agents.paths import PathsQNetwork
 from engine.config.run_config import RunConfig
 from engine.envs.factory import tetris_gains
@@ -70,7 +70,7 @@ class DuelingQNetwork(nn.Module):
         with torch.no_grad():
             width = self.features(torch.zeros(1, channels, *frame_shape[-2:])).numel()
         # Boards are learned faster without LayerNorm: 5x5 Snake reaches 2.5 fruits and more in 14,000 steps, not 1.9.
-        self.value, self.advantage = (_stream(width, hidden, out, norm=torso != "grid") for out in (1, actions))
+        self.value, self.advantage = (stream(width, hidden, out, norm=torso != "grid") for out in (1, actions))
 
     def forward(self, obs: Tensor) -> Tensor:
         """See the module's docstring."""
@@ -78,7 +78,7 @@ class DuelingQNetwork(nn.Module):
         assert isinstance(first, nn.Conv2d)
         x = F.conv2d(_planes(obs), first.weight / 255, first.bias, first.stride, first.padding)
         features = self.features[1:](x).flatten(1)
-        return _dueling(_last(self.value, features), _last(self.advantage, features))
+        return dueling(through(self.value, features), through(self.advantage, features))
 
 
 class ColumnsQNetwork(nn.Module):
@@ -116,35 +116,13 @@ class ColumnsQNetwork(nn.Module):
         columns = self.columns
         x = F.conv2d(x, columns.weight / 255, columns.bias, padding=columns.padding).squeeze(2) + piece[:, :, None]
         features = self.mix(x)  # [batch, hidden, width]
-        value = _last(self.value, features.flatten(1))
-        return _dueling(value, _in_float32(self.advantage, features).flatten(1))
+        value = through(self.value, features.flatten(1))
+        return dueling(value, in_float32(self.advantage, features).flatten(1))
 
 
 def _planes(obs: Tensor) -> Tensor:
     """Observations as floats [batch, stack * planes, height, width]."""
     return (obs if obs.is_floating_point() else obs.float()).flatten(1, -3)
-
-
-def _stream(width: int, hidden: int, outputs: int, *, norm: bool) -> nn.Sequential:
-    """With `norm`, LayerNorm allows twice the learning rate (for why, see Gallici et al. 2024, arXiv:2407.04811)."""
-    between = [nn.LayerNorm(hidden)] if norm else []
-    return nn.Sequential(nn.Linear(width, hidden), *between, nn.ReLU(inplace=True), nn.Linear(hidden, outputs))
-
-
-def _last(stream: nn.Sequential, features: Tensor) -> Tensor:
-    return _in_float32(stream[-1], stream[:-1](features))
-
-
-def _in_float32(layer: nn.Module, hidden: Tensor) -> Tensor:
-    """Apply the last layer of a stream in float32: above 8, bfloat16 has steps of 0.06, and Q-values of actions often
-    differ by less."""
-    with torch.autocast(hidden.device.type, enabled=False):
-        out: Tensor = layer(hidden.float())
-    return out
-
-
-def _dueling(value: Tensor, advantage: Tensor) -> Tensor:
-    return value + advantage - advantage.mean(1, keepdim=True)
 
 
 def make_network(name: str, stack: int, frame_shape: tuple[int, ...], actions: int) -> nn.Module:

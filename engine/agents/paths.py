@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from engine.agents.dueling import dueling, stream, through
 from engine.envs.boards.arrivals import Arrivals
 from engine.envs.boards.snake import MOVES, neighbours
 
@@ -55,12 +56,7 @@ class PathsQNetwork(nn.Module):
             nn.Flatten(),
         )  # fmt: skip
         inputs = 2 * filters * ((self._side + 1) // 2) ** 2 + _NUMBERS
-        self.value, self.advantage = (
-            nn.Sequential(
-                nn.Linear(inputs, hidden), nn.LayerNorm(hidden), nn.ReLU(inplace=True), nn.Linear(hidden, out)
-            )
-            for out in (1, _DIRECTIONS)
-        )
+        self.value, self.advantage = (stream(inputs, hidden, out, norm=True) for out in (1, _DIRECTIONS))
 
     def forward(self, obs: Tensor) -> Tensor:
         """See the class's docstring."""
@@ -83,9 +79,7 @@ class PathsQNetwork(nn.Module):
         tail = (reached & (cells[:, _TAIL] > 0)[:, None]).any(2)
         numbers = torch.cat((reached.float().mean(2), tail.float(), reached.any(2).float()), 1)
         features = torch.cat((self.features(board), numbers), 1)
-        value, advantage = self.value(features), self.advantage(features)
-        with torch.autocast(obs.device.type, enabled=False):
-            q = value.float() + advantage.float() - advantage.float().mean(1, keepdim=True)
+        q = dueling(through(self.value, features), through(self.advantage, features))
         turned = (torch.arange(_DIRECTIONS, device=obs.device) - heading[:, None]) * sign[:, None]
         return q.gather(1, turned % _DIRECTIONS)
 
