@@ -12,7 +12,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import Any, Protocol
 
@@ -48,21 +48,30 @@ from engine.protocol.messages import (
     Saved,
     Summary,
 )
+from engine.runs.recording import read_recording
 from engine.runs.run import Run
 from engine.runtime.text import json_line, printable
 from mario_tui.data.format import counted, duration, judged, number, reached
+from mario_tui.data.missed import Received
 from mario_tui.launch import Plan, busy_warning
 from mario_tui.terminal.output import NO_SPACE, discard_output, discard_unwritable
 from mario_tui.terminal.safe_console import SafeConsole
 
 _PLAIN_EVERY_S = 10.0
 _JSON_EVERY_S = 1.0
+_RECONNECT_EVERY_S = 0.1
 _KILL_AFTER_S = 10.0
 """A host that was told to end at once, or that never answered, is killed after this time."""
 
 
+class Gap(msgspec.Struct, frozen=True):
+    """Events are missing from the output, because its reader was too slow: how many of each kind."""
+
+    missing: dict[str, int]
+
+
 class Display(Protocol):
-    def show(self, event: Event) -> None:
+    def show(self, event: Event | Gap) -> None:
         """Show one event."""
 
     def close(self) -> None:
@@ -81,7 +90,7 @@ def train_headless(plan: Plan, log_format: str) -> int:
     end: Finished | Failed | None = None
     lost = False
 
-    def show(event: Event) -> None:
+    def show(event: Event | Gap) -> None:
         nonlocal lost
         try:
             display.show(event)
@@ -95,16 +104,37 @@ def train_headless(plan: Plan, log_format: str) -> int:
                 lost = True
                 _say(f"mario-tui: warning: output is lost: {error.strerror}")
 
+    received: Received | None = None
+
+    def take(event: Event) -> None:
+        nonlocal end, received
+        news: Sequence[Event | Gap] = (event,)
+        if not isinstance(event, Hello):
+            assert received is not None
+            received.add(event)
+        elif received is None:
+            received = Received(event)
+            news = event, *(past for past in event.events if isinstance(past, Finished | Failed))
+        else:
+            missing, known = received.catch_up(event)
+            gap = Gap({_KINDS.get(kind, kind.lower()): count for kind, count in missing.items()})
+            news = [gap, *known] if missing else known
+        for each in news:
+            show(each)
+            end = each if isinstance(each, Finished | Failed) else end
+
     try:
-        with host.connect() as client:
-            stopper.set_client(client)
-            show(client.hello)
-            while end is None:
-                event = client.receive()
-                end = event if isinstance(event, Finished | Failed) else None
-                show(event)
-    except HostGone:
-        pass
+        for client in _connections(host):
+            with client, contextlib.suppress(HostGone):
+                stopper.set_client(client)
+                take(client.hello)
+                while end is None:
+                    take(client.receive())
+            if end is not None:
+                break
+        if end is None and _has_told_its_end(host):  # this client was too slow to receive it
+            with contextlib.suppress(UserError):
+                take(read_recording(host.run.history_path)[0])
     except UserError as error:  # the host did not start
         print(f"mario-tui: {error}", file=sys.stderr)
         stopper.kill_host_later()
@@ -116,6 +146,21 @@ def train_headless(plan: Plan, log_format: str) -> int:
         host.process.stdin and host.process.stdin.close()
         host.process.wait()
     return exit_status(host.run, end)
+
+
+def _connections(host: HostProcess) -> Iterator[HostClient]:
+    """Connections to the host: another one whenever one has ended and the host lives on."""
+    yield host.connect()
+    while not host.ended:
+        with contextlib.suppress(UserError):
+            yield HostClient(host.run)
+        time.sleep(_RECONNECT_EVERY_S)
+
+
+def _has_told_its_end(host: HostProcess) -> bool:
+    """Whether the host that has exited wrote into the run's record and recording how the run ended."""
+    record = host.run.record()
+    return record.pid == host.process.pid and record.state in ("finished", "failed")
 
 
 def _say(text: str) -> None:
@@ -131,11 +176,15 @@ def exit_status(run: Run, end: Finished | Failed | None) -> int:
     """
     if isinstance(end, Finished):
         return 0
-    if end is None and run.record().state == "finished":
-        return 0  # this client was too slow to receive the last event
     if isinstance(end, Failed) and end.usage:
         raise UserError(end.reason)
-    reason = end.reason if end is not None else "its host crashed"
+    if end is None:  # it crashed, or its recording, which tells more, could not be written
+        record = run.record()
+        if record.state == "finished":
+            return 0
+        reason = record.reason if record.state == "failed" else "its host crashed"
+    else:
+        reason = end.reason
     print(printable(f"mario-tui: {run.name} failed: {reason}; log: {run.log_path}"), file=sys.stderr)
     return 1
 
@@ -196,9 +245,10 @@ class _Stopper:
     def _send(self) -> None:
         while self._client is not None and self._pending:
             try:
-                self._client.send(self._pending.pop(0))
+                self._client.send(self._pending[0])
             except HostGone:
                 return  # the main loop handles it
+            self._pending.pop(0)
 
 
 JSON_EVENTS: dict[type[msgspec.Struct], tuple[str, tuple[str, ...]]] = {
@@ -209,10 +259,13 @@ JSON_EVENTS: dict[type[msgspec.Struct], tuple[str, tuple[str, ...]]] = {
     Changed: ("change", ()),
     Saved: ("checkpoint", ()),
     Log: ("warning", ()),
+    Gap: ("gap", ()),
     Summary: ("summary", ()),
     Failed: ("failed", ("traceback", "usage", "final")),
 }
 """The events of `--log-format json`, and the fields that they leave out."""
+_KINDS = {kind.__name__: name for kind, (name, _) in JSON_EVENTS.items()} | {Log.__name__: "log"}
+"""Names of events in a `gap`: log lines are not only warnings."""
 
 
 class _JSONLines:
@@ -221,7 +274,7 @@ class _JSONLines:
     def __init__(self) -> None:
         self._next = 0.0
 
-    def show(self, event: Event) -> None:
+    def show(self, event: Event | Gap) -> None:
         content = event.summary if isinstance(event, Finished) else event
         match content:
             case Progress() if time.monotonic() < self._next:
@@ -248,7 +301,7 @@ class _Plain:
     def __init__(self) -> None:
         self._next = 0.0
 
-    def show(self, event: Event) -> None:
+    def show(self, event: Event | Gap) -> None:
         match event:
             case Hello():
                 print(printable(f"run {event.path}"), flush=True)
@@ -279,7 +332,7 @@ class _Rich:
         )
         self._task = self._bars.add_task("starting", total=None, rest="")
 
-    def show(self, event: Event) -> None:
+    def show(self, event: Event | Gap) -> None:
         match event:
             case Hello():
                 self._console.print(Text.assemble("run ", (printable(event.path), "bold")))
@@ -342,6 +395,9 @@ def _line(event: Any) -> str | None:
             return f"{event.name.replace('_', ' ')} at {event.env_steps:,}: {event.before:g} → {event.value:g}"
         case Log():
             return event.text if event.level == "info" else f"{event.level}: {event.text}"
+        case Gap():
+            missing = ", ".join(counted(count, kind) for kind, count in event.missing.items())
+            return f"warning: this output was read too slowly; missing: {missing}"
         case Episode(flag=True):
             return f"flag! episode {event.episode:,}, lane {event.lane}, return {event.episode_return:.0f}"
         case _:

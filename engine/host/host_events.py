@@ -28,6 +28,7 @@ def hello(run: Run, config: RunConfig, state: RunState) -> Hello:
         render=config.render,
         points=list(state.points.items),
         points_stride=state.points.stride,
+        published=dict(state.published),
         events=list(state.events),
         actions=action_names(config),
     )

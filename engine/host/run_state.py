@@ -7,7 +7,7 @@ frequent ones: ten thousand episodes displace neither an evaluation nor the firs
 from __future__ import annotations
 
 import heapq
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -145,6 +145,8 @@ class RunState:
     events: EventHistory = field(default_factory=EventHistory)
     lane_episodes: dict[tuple[int, int], deque[Episode]] = field(default_factory=dict)
     """The latest episodes of each (actor, lane), oldest first."""
+    published: Counter[str] = field(default_factory=Counter)
+    """In the host: the number of events of each class of `Noted` that were sent to clients; see `Hello.published`."""
 
     def apply(self, event: Event) -> None:
         """Update the state with one event."""

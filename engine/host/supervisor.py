@@ -50,6 +50,7 @@ from engine.protocol.messages import (
     Lasting,
     Log,
     Members,
+    Noted,
     Phase,
     Progress,
     Ready,
@@ -317,6 +318,8 @@ class Host:
         """Update the state with an event and send it to every client."""
         if not isinstance(event, Finished | Failed):  # `_conclude` has applied the end already
             self._state.apply(event)
+            if isinstance(event, Noted):
+                self._state.published[type(event).__name__] += 1
         self._server.put(event)
 
     def _log(self, level: Any, text: str) -> None:

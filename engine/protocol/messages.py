@@ -328,7 +328,8 @@ Noted = Ready | Episode | Evaluation | Changed | Phase | Saved | Log | Finished 
 
 
 class Hello(Message, frozen=True):
-    """First event of every connection: the run, and its history so far."""
+    """First event of every connection: the run, and its history so far. Comes again instead of events that the client
+    did not read in time, or that a restart has undone."""
 
     protocol: int
     run: str
@@ -343,6 +344,7 @@ class Hello(Message, frozen=True):
     events: list[Noted]
     actions: list[str] = []  # names, in the order of the Q-values
     points_stride: int = 1  # samples for each of `points`
+    published: dict[str, int] = {}  # events of each class of `Noted` since the host started, without the end
 
 
 # ---------------------------------------------------------------------------------------------- runner to host only

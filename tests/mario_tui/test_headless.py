@@ -10,6 +10,7 @@ import shutil
 import signal
 import socket
 import subprocess
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -21,9 +22,9 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from engine.envs.emulators.cartridge import installed_mario
 from engine.host.client import HostClient
-from engine.protocol.commands import Save, Stop
+from engine.protocol.commands import Checkpoint, Save, Stop
 from engine.protocol.framing import pack
-from engine.protocol.messages import Finished, Log, Point
+from engine.protocol.messages import Finished, Log, Point, Progress, Saved
 from engine.runs import checkpoints, policies
 from engine.runs.run import Run
 from tests.support.program import (
@@ -168,6 +169,48 @@ def test_stop_requests_from_all_sides_keep_the_last_checkpoint(tmp_path: Path) -
         assert process.returncode == 0
     assert summary["reason"] == "stopped from the dashboard"
     assert checkpoints.verify(Path(summary["checkpoint"])).env_steps == summary["env_steps"]
+
+
+FAST = ("--game", "snake", "--board", "4x4", "--parallel-envs", "64", "--burnin", "1000000", "--steps", "100000000",
+        "--buffer-size", "1000000", "--save-every", "100000000", "--eval-every", "0", "--restarts", "0")  # fmt: skip
+"""Options of a run whose episodes come in by the thousand."""
+
+
+def test_a_reader_that_stalls_is_told_what_is_missing(tmp_path: Path) -> None:
+    with headless(*FAST, cwd=tmp_path) as process:
+        first = read_event(process, "episode")["episode"]
+        with HostClient(the_run(tmp_path)) as client:
+            begun = next_event(client, Progress).episodes
+            next_event(client, Progress, lambda progress: progress.episodes > begun + 15_000)  # nobody reads them
+            client.send(Checkpoint())
+            saved = next_event(client, Saved)
+        gap = read_event(process, "gap")
+        assert gap["missing"]["episode"] > 1000 and set(gap["missing"]) == {"episode"}
+        read_event(process, "checkpoint", path=saved.path)
+        shown = read_event(process, "episode")["episode"]  # and on it goes
+        assert shown > first + gap["missing"]["episode"]
+        process.send_signal(signal.SIGTERM)
+        *_, summary = rest_of(process)
+        assert (summary["event"], process.returncode) == ("summary", 0)
+
+
+def test_a_reader_that_stalled_is_told_the_end_of_the_run(tmp_path: Path) -> None:
+    with headless(*FAST, cwd=tmp_path) as process:
+        read_event(process, "episode")
+        run = the_run(tmp_path)
+        with HostClient(run) as client:
+            begun = next_event(client, Progress).episodes
+            next_event(client, Progress, lambda progress: progress.episodes > begun + 15_000)
+        host = psutil.Process(run.record().pid)
+        runner_of(run).kill()
+        wait_until(lambda: host.status() == psutil.STATUS_ZOMBIE, "the host's end")
+        events = rest_of(process)
+        assert process.returncode == 1
+        assert process.stderr is not None
+        assert "failed: the runner process crashed (killed by SIGKILL)" in process.stderr.read()
+    counts = Counter[str](event["event"] for event in events)
+    assert (counts["gap"], counts["failed"]) == (1, 1)
+    assert events[-1]["reason"] == "the runner process crashed (killed by SIGKILL)"
 
 
 @pytest.mark.long
