@@ -8,6 +8,8 @@ learned on both.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -49,7 +51,9 @@ class AfterstateQNetwork(nn.Module):
     """Q-values float32 [batch, actions] from observations [batch, 1, planes, height, width] of `TetrisLanes`; 0 for
     illegal actions. If they show the next piece, boards are valued together with it.
 
-    `set_rewards` comes before training; its numbers are saved with the weights.
+    Its rewards are those of `set_rewards`. They are saved with the weights, because a policy is played with them; but
+    only a network without rewards loads them, so that a run learns its own, whatever policy or checkpoint it begins
+    with.
 
     Args:
         frame_shape: (4 or, with the next piece, 5; height, width).
@@ -78,6 +82,7 @@ class AfterstateQNetwork(nn.Module):
         self.register_buffer("_cell_rows", rows, persistent=False)
         self.register_buffer("_first_equal", first_equal(self._width), persistent=False)
         self.register_buffer("_mirrored", torch.tensor(MIRRORED), persistent=False)
+        self._has_rewards = False
         self.register_buffer("gains", torch.zeros(5))
         self.register_buffer("gamma", torch.zeros(()))
         self.register_buffer("_bits", 1 << torch.arange(self._height, dtype=torch.int32), persistent=False)
@@ -89,6 +94,13 @@ class AfterstateQNetwork(nn.Module):
         """gains: reward of a placement that clears 0 to 4 lines, as the agent sees it. gamma: discount factor."""
         self.gains.copy_(torch.tensor(gains))
         self.gamma.fill_(gamma)
+        self._has_rewards = True
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *others: Any) -> None:
+        """PyTorch's hook for loading the tensors of this module."""
+        if self._has_rewards:
+            state_dict = {**state_dict, f"{prefix}gains": self.gains, f"{prefix}gamma": self.gamma}
+        super()._load_from_state_dict(state_dict, prefix, *others)
 
     def forward(self, obs: Tensor) -> Tensor:
         """See the class's docstring."""

@@ -346,7 +346,6 @@ class Learner:
         self.agent.online.load_state_dict(load_file(folder / _ONLINE_FILE))
         self.agent.target.load_state_dict(load_file(folder / _TARGET_FILE))
         self.agent.load_policy(load_file(folder / checkpoints.POLICY_FILE))
-        self.agent.set_gamma(self._config.gamma)  # not that of the checkpoint's weights
         self.agent.load_optimizer_tensors(load_file(folder / _OPTIMIZER_FILE))
         self.agent.updates = state.updates
         self._credit = state.credit

@@ -41,5 +41,5 @@ def feed(learner: Learner, steps: int, seed: int, reward: float = 1.0) -> None:
         learner.learn()
 
 
-def make_learner(config: RunConfig = CONFIG, **options: Any) -> Learner:
-    return Learner(config, SPEC, seed=3, **options)
+def make_learner(config: RunConfig = CONFIG, spec: Spec = SPEC, **options: Any) -> Learner:
+    return Learner(config, spec, seed=3, **options)

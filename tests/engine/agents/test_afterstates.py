@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -108,6 +110,20 @@ def test_rewards_are_saved_with_the_weights() -> None:
     again.load_state_dict(network.state_dict())
     frames = TetrisLanes(8, seed=0).reset()[:, None]
     assert torch.equal(again(frames), network(frames)) and again.gamma.item() == pytest.approx(0.9)
+
+
+def test_weights_do_not_bring_the_rewards_of_their_run() -> None:
+    """Q-values of the same boards, from weights that were learned with other rewards."""
+    theirs, ours = AfterstateQNetwork((4, 14, 7)), AfterstateQNetwork((4, 14, 7))
+    theirs.set_rewards([0.1, 0.8, 2.9, 6.4, 11.3], 0.9)
+    ours.set_rewards([0.2, 1.6, 5.8, 12.8, 22.6], 0.5)
+    ours.load_state_dict(theirs.state_dict())
+    frames = TetrisLanes(8, seed=0).reset()[:, None]
+    expected = copy.deepcopy(theirs)
+    expected.set_rewards([0.2, 1.6, 5.8, 12.8, 22.6], 0.5)
+    assert torch.equal(ours(frames), expected(frames)) and not torch.equal(ours(frames), theirs(frames))
+    weights = {name: tensor for name, tensor in theirs.state_dict().items() if name not in ("gains", "gamma")}
+    ours.load_state_dict(weights)  # nor have they to bring any
 
 
 def test_what_a_piece_can_do_its_mirror_image_can_do_on_the_mirrored_board() -> None:

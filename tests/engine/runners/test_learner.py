@@ -10,14 +10,18 @@ import numpy as np
 import pytest
 import torch
 
+from engine.agents.afterstates import AfterstateQNetwork
 from engine.agents.autotune import still_valid
 from engine.buffers import Batch, NothingToSample, ReplayBuffer
 from engine.buffers.device.replay import DeviceReplayBuffer
 from engine.config.reading import make_config
 from engine.config.run_config import AUTO
+from engine.envs.factory import tetris_gains
 from engine.errors import UserError
+from engine.runners.apex import spec_of
 from engine.runners.learner import DivergedError
 from engine.runners.stats.counters import Counters
+from engine.runs.checkpoints import POLICY_FILE
 from engine.runs.run import read_config
 from tests.support.learner import CONFIG, feed, make_learner
 
@@ -81,6 +85,26 @@ def test_a_checkpoint_restores_weights_optimiser_counters_and_random_state(tmp_p
     for name, tensor in learner.agent.online.state_dict().items():
         assert torch.equal(tensor, again.agent.online.state_dict()[name])
     assert learner._random.bit_generator.state == again._random.bit_generator.state
+
+
+@pytest.mark.parametrize("begins_with", ["checkpoint", "policy"])
+def test_a_run_that_begins_with_weights_of_another_reward_learns_its_own(tmp_path: Path, begins_with: str) -> None:
+    before = make_config({"game": "tetris", "board": "6x10", "reward": "lines", "gamma": 0.9, "parallel_envs": 2})
+    now = dataclasses.replace(before, reward="jumanji", gamma=0.8)
+    first = make_learner(before, spec=spec_of(before))
+    first.write_checkpoint(tmp_path / "c", 0, before, {}, {})
+    if begins_with == "policy":
+        policy = str(tmp_path / "c" / POLICY_FILE)
+        learner = make_learner(dataclasses.replace(now, initial_policy=policy), spec=spec_of(now))
+    else:
+        learner = make_learner(now, spec=spec_of(now), resume_from=tmp_path / "c")
+    agent = learner.agent
+    for network in (agent.online, agent.target, agent.policy):
+        assert isinstance(network, AfterstateQNetwork)
+        assert network.gains.tolist() == pytest.approx(tetris_gains(now)) != pytest.approx(tetris_gains(before))
+        assert float(network.gamma) == pytest.approx(0.8)
+    loaded, written = agent.online.state_dict(), first.agent.online.state_dict()
+    assert all(torch.equal(loaded[name], written[name]) for name in loaded if name not in ("gains", "gamma"))
 
 
 def test_a_replay_in_files_with_a_checkpoint_of_its_own_is_learned_from_on_resume(tmp_path: Path) -> None:
