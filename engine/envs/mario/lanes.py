@@ -159,18 +159,23 @@ class MarioLanes:
         self.book[lane, rules.DRAWS] = 0
 
     def spread_starts(self) -> None:
-        """Let the first episode of lane i begin with `noop_min` + i no-op frames, up to `noop_max` and then from the
-        beginning. Fewer lanes than starts are spread evenly over them.
+        """Let the first episode of the n-th lane of each stage begin with `noop_min` + n no-op frames, up to `noop_max`
+        and then from the beginning. Fewer lanes than starts are spread evenly over them, each stage's between those of
+        the others.
 
         A deterministic policy always plays the same episode from the same start, so this covers all its episodes.
         """
-        starts = self.task.starts
-        for lane in range(self.lanes):
-            stream = int(self.book[lane, rules.STREAM])
-            extra = lane * max(starts, self.lanes) // self.lanes % starts
-            while rules.draw(stream, _NOOP_DRAW) % starts != extra:
-                stream = rules.stream(stream, lane)
-            self.book[lane, rules.STREAM] = stream
+        starts, stage_of_lane = self.task.starts, self._stepper.start_choices[:, 0]
+        stages = np.unique(stage_of_lane).tolist()
+        for place, stage in enumerate(stages):
+            lanes = np.flatnonzero(stage_of_lane == stage).tolist()
+            for nth, lane in enumerate(lanes):
+                shift = nth * len(stages) + place  # in parts of the distance between two lanes of a stage
+                extra = shift * max(starts, len(lanes)) // (len(lanes) * len(stages)) % starts
+                stream = int(self.book[lane, rules.STREAM])
+                while rules.draw(stream, _NOOP_DRAW) % starts != extra:
+                    stream = rules.stream(stream, lane)
+                self.book[lane, rules.STREAM] = stream
 
     def step(self, actions: NDArray[np.int64]) -> VectorStep:
         """One environment step with action indices [lanes]. Raises `ValueError` for another number of them."""

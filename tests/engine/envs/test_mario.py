@@ -376,6 +376,30 @@ def test_spread_starts_cover_all_numbers_of_no_ops(emulator: str) -> None:
         lanes.close()
 
 
+@pytest.mark.parametrize(
+    ("lanes", "expected"),
+    [
+        (12, {"1-1": [0, 1, 2, 3, 4, 5], "1-2": [0, 1, 2, 3, 4, 5]}),
+        (16, {"1-1": [0, 0, 1, 1, 2, 3, 4, 5], "1-2": [0, 0, 1, 1, 2, 3, 4, 5]}),
+        (6, {"1-1": [0, 2, 4], "1-2": [1, 3, 5]}),
+    ],
+)
+def test_spread_starts_cover_all_numbers_of_no_ops_of_every_stage(lanes: int, expected: dict[str, list[int]]) -> None:
+    env = MarioLanes(MarioTask(stage="1-1,1-2", noop_max=5), lanes, seed=3, stage_per_lane=True)
+    none = MarioLanes(MarioTask(stage="1-1,1-2", noop_max=0), 2, stage_per_lane=True)
+    none.reset()
+    begins = {none.stage_of(lane): int(none.emulator.ram[lane, 0x09]) for lane in range(2)}
+    env.spread_starts()
+    env.reset()
+    found: dict[str, list[int]] = {stage: [] for stage in begins}
+    for lane in range(lanes):
+        stage = env.stage_of(lane)
+        found[stage].append(int(env.emulator.ram[lane, 0x09]) - begins[stage])
+    assert {stage: sorted(each) for stage, each in found.items()} == expected
+    for each in (env, none):
+        each.close()
+
+
 @pytest.mark.parametrize("emulator", ["native", pytest.param("nes-py", marks=pytest.mark.long)])
 def test_the_small_view_shows_whether_a_is_held(emulator: str) -> None:
     """Each lane holds another action; no episode ends meanwhile."""
