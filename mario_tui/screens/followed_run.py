@@ -90,7 +90,8 @@ class FollowedRun:
     def _line(self, metric: str) -> Series:
         curves = self._curves
         if metric != EVALUATION:
-            return Series(self.run.name, self.colour, curves.xs("steps"), curves.xs("time"), curves.values(metric))
+            steps, seconds = curves.xs("steps", metric), curves.xs("time", metric)
+            return Series(self.run.name, self.colour, steps, seconds, curves.values(metric))
         if not curves.points:  # the time of an evaluation is unknown
             return Series(self.run.name, self.colour)
         at = [float(event.env_steps) for event in curves.evaluations]

@@ -86,7 +86,7 @@ class Preview(Horizontal):
             seen = self._points if version[0] == self._read[0] else []
             self._read = version
             curves = Curves(points)
-            steps = curves.xs("steps")
+            steps = curves.xs("steps", "mean_return")
             recorded = list(zip(steps, curves.values("mean_return"), strict=True))
             self._points = recorded + [point for point in seen if point[0] > (steps[-1] if steps else 0)]
         record = listed.record

@@ -50,12 +50,13 @@ class Chart(Plot):
             self.draw()
 
     def curves(self) -> list[Curve]:
-        xs = self._curves.xs(self.view.axis)
+        xs = self._curves.xs(self.view.axis, self._values)
         weight = self.view.smoothing
         return [Curve(xs, smooth(self._ys, weight), _LINE, _RAW, [self._ys] if weight else ())]
 
     def lines(self) -> list[Line]:
-        return [Line(self.title, self._curves.xs("steps"), self._curves.xs("time"), self._ys)]
+        steps, seconds = self._curves.xs("steps", self._values), self._curves.xs("time", self._values)
+        return [Line(self.title, steps, seconds, self._ys)]
 
     def inks(self) -> list[Style]:
         return [self.ink(name) for name in _CLASSES]
@@ -119,6 +120,3 @@ class Chart(Plot):
     @property
     def _best_sign(self) -> str:
         return "▲" if self._best == "high" else "▼"
-
-    def _has_started(self, values: Sequence[float]) -> bool:
-        return False

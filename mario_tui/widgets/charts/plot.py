@@ -259,11 +259,7 @@ class Plot(LineWidget):
         values = [y for curve in curves for y in curve.ys]
         if any(math.isfinite(y) for y in values):
             return "no positive values in this range" if self.logarithmic else "no data in this range"
-        return "no finite values yet" if self._has_started(values) else "no data yet"
-
-    def _has_started(self, values: Sequence[float]) -> bool:
-        """Whether values that are not finite are worth a word; before learning begins, there is no loss."""
-        return bool(values)
+        return "no finite values yet" if values else "no data yet"
 
     def _plain(self, text: str) -> Strip:
         width = max(0, self.body[0])

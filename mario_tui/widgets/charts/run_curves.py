@@ -39,13 +39,11 @@ class Curves:
         self.marks = _marks(others, self.best)
         """(environment steps, letter of `MARKS`), in order."""
 
-    def xs(self, axis: Axis) -> list[float]:
-        """x of every point."""
-        if axis == "steps":
-            return self._steps
-        if axis == "time":
-            return self._wall
-        return [wall - self._wall[-1] for wall in self._wall]
+    def xs(self, axis: Axis, name: str = "env_steps") -> list[float]:
+        """x of the points whose value of this name is known."""
+        xs = self._steps if axis == "steps" else self._wall
+        start = self._wall[-1] if self._wall and axis == "ago" else 0.0
+        return [x - start for x, point in zip(xs, self.points, strict=True) if not math.isnan(getattr(point, name))]
 
     def reach(self, axis: Axis) -> tuple[float, float]:
         """First and last x of all points and marks."""
@@ -64,7 +62,8 @@ class Curves:
         return wall if axis == "time" else wall - self._wall[-1]
 
     def values(self, name: str) -> list[float]:
-        return [getattr(point, name) for point in self.points]
+        """The known values: a host reports NaN until there is one, in each of its sessions."""
+        return [value for point in self.points if not math.isnan(value := getattr(point, name))]
 
     def _wall_at(self, env_steps: float) -> float:
         after = bisect_left(self._steps, env_steps)

@@ -17,15 +17,15 @@ from mario_tui.terminal.backpressure import Pace
 from mario_tui.widgets.base.braille import Canvas
 from mario_tui.widgets.base.line_widget import _last_difference
 from mario_tui.widgets.base.panel import bar, sparkline
-from mario_tui.widgets.charts.curve import Curve, nearest, reduced, smooth
+from mario_tui.widgets.charts.curve import Curve, gaps_in, nearest, reduced, smooth
 from mario_tui.widgets.charts.run_curves import Curves
 from mario_tui.widgets.charts.view import Window, x_text
 from mario_tui.widgets.panels.machine import MachinePanel
 
 
-def point(env_steps: int, wall_s: float = 0.0, value: float = 1.0) -> Point:
+def point(env_steps: int, wall_s: float = 0.0, value: float = 1.0, loss: float = 1.0) -> Point:
     return Point(
-        env_steps=env_steps, wall_s=wall_s, mean_return=value, loss=value, q_mean=value, env_steps_per_s=1.0, beta=0.4
+        env_steps=env_steps, wall_s=wall_s, mean_return=value, loss=loss, q_mean=value, env_steps_per_s=1.0, beta=0.4
     )
 
 
@@ -103,6 +103,16 @@ def test_steps_done_again_after_a_resume_replace_the_old_ones() -> None:
     assert curves.xs("ago") == [-4, -1, 0]
     assert curves.x_of(20, "time") == pytest.approx(4.5)
     assert Curves().reach("steps") == Curves().reach("ago") == (0.0, 0.0)
+
+
+def test_a_loss_that_is_not_known_yet_after_a_resume_is_no_gap_in_its_curve() -> None:
+    points = [point(10, 1, loss=math.nan), point(20, 2, loss=0.5), point(25, 3, loss=math.nan), point(30, 4, loss=0.7)]
+    curves = Curves(points)
+    steps, losses = curves.xs("steps", "loss"), curves.values("loss")
+    assert (steps, curves.xs("ago", "loss"), losses) == ([20, 30], [-2, 0], [0.5, 0.7])
+    assert gaps_in(Curve(steps, losses, 0, 0), 0, 100) == 0
+    assert len(curves.xs("steps")) == len(curves.values("mean_return")) == 4
+    assert curves.reach("steps") == (10, 30)
 
 
 def test_evaluations_done_again_after_a_resume_replace_the_old_ones() -> None:
