@@ -20,7 +20,7 @@ from mario_tui.data.standing import Standing, is_complete, standing
 from mario_tui.screens.actor import ActorScreen
 from mario_tui.screens.panel_grid import DIGITS
 from mario_tui.screens.run_control import RunControl
-from mario_tui.terminal.backpressure import Pace, busy, survive_hang_up
+from mario_tui.terminal.backpressure import Pace, busy, slow, survive_hang_up
 from mario_tui.widgets.base.filter_input import FilterInput
 from mario_tui.widgets.base.line_widget import LineWidget
 from mario_tui.widgets.base.panel import Panel
@@ -212,12 +212,11 @@ class DashboardScreen(RunControl):
         frame = self.feed.frame()
         if not self._game.display or not self._game.is_new(frame):
             return
-        behind = busy(self.app)
-        if self._pace.offered(behind, time.monotonic()):
-            slow = self._pace.fps < self._pace.most
-            self._game.remark = f"{self._pace.fps:.0f}/s: slow link" if slow else ""
+        if self._pace.offered(slow(self.app), time.monotonic()):
+            fewer = self._pace.fps < self._pace.most
+            self._game.remark = f"{self._pace.fps:.0f}/s: slow link" if fewer else ""
             self.feed.send(Render(on=True, fps=self._pace.fps))
-        if not behind:
+        if not busy(self.app):
             self._game.show(frame)
 
     def _announce_best(self, before: Snapshot) -> None:

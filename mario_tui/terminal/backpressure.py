@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 from queue import Full
 from types import FrameType
@@ -22,6 +23,19 @@ def busy(app: App[Any]) -> bool:
     """
     queue = getattr(getattr(app._driver, "_writer_thread", None), "_queue", None)
     return queue is not None and not queue.empty()
+
+
+def slow(app: App[Any]) -> bool:
+    """Whether output waits because the terminal takes no more. On a busy machine it also waits for the writer thread."""
+    return busy(app) and is_full(app._driver._writer_thread.fileno())  # type: ignore[union-attr]
+
+
+def is_full(file: int) -> bool:
+    """Whether a terminal takes no more at the moment."""
+    try:
+        return not select.select([], [file], [], 0)[1]
+    except (OSError, ValueError):  # it is gone
+        return False
 
 
 def survive_hang_up(app: App[Any]) -> None:
