@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from textual.color import Color, ColorParseError
-from textual.theme import Theme
+from textual.theme import BUILTIN_THEMES, Theme
 
 from engine.config.fields import must_be_one_of
 from mario_tui.data.settings import DEFAULT_THEME, config_folder
@@ -78,6 +78,8 @@ def load_theme(path: Path) -> Theme:
     for name in theme.variables:
         if name not in known and name not in _variables():
             raise ThemeError(f"{path}: variables.{name} is not a variable of Textual's themes")
+    if theme.ansi:  # Textual derives fewer variables from its colours than its style sheets use
+        theme.variables = BUILTIN_THEMES["ansi-dark" if theme.dark else "ansi-light"].variables | theme.variables
     return theme
 
 
@@ -122,6 +124,4 @@ def _check_variables(path: Path, values: object) -> None:
 
 def _variables() -> set[str]:
     """Names of the variables in Textual's built-in themes."""
-    from textual.theme import BUILTIN_THEMES
-
     return {name for theme in BUILTIN_THEMES.values() for name in theme.variables}

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from mario_tui.app import MarioApp
+from mario_tui.data.settings import settings_path
 from mario_tui.data.themes import DEFAULT, ThemeError, load_theme, load_themes, user_folder
 
 
@@ -37,3 +39,16 @@ def test_a_bad_theme_is_named_and_left_out(content: str, complaint: str) -> None
     themes, complaints = load_themes()
     assert len(complaints) == 1
     assert len(themes) >= 3
+
+
+@pytest.mark.parametrize("dark", ["true", "false"])
+async def test_a_theme_of_the_terminal_s_colours_needs_no_variables(dark: str, tmp_path: Path) -> None:
+    folder = user_folder()
+    folder.mkdir(parents=True)
+    (folder / "mine.toml").write_text(f"name = 'mine'\nprimary = 'ansi_red'\nansi = true\ndark = {dark}")
+    settings_path().write_text("theme = 'mine'")
+    app = MarioApp(run_dir=str(tmp_path))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("n", "escape", "question_mark")
+        assert app.theme == "mine"
+        assert not app._notifications
