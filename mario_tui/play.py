@@ -16,7 +16,7 @@ from rich.text import Text
 from textual.app import ComposeResult, SystemCommand
 from textual.events import Key
 from textual.screen import Screen
-from textual.widgets import Footer, Static
+from textual.widgets import Static
 
 from engine.config import joypad
 from engine.config.stages import STAGES
@@ -37,6 +37,7 @@ from mario_tui.screens.dialogs import HelpScreen
 from mario_tui.terminal.backpressure import survive_hang_up
 from mario_tui.terminal.picture import BYTES_PER_S
 from mario_tui.terminal.safe_app import SafeApp
+from mario_tui.widgets.base.key_footer import KeyFooter
 from mario_tui.widgets.panels.game import GameView
 
 _BUTTON_NAMES = {
@@ -97,7 +98,7 @@ class PlayApp(SafeApp[None]):
         yield Static("starting", id="state")
         yield Static("", id="memory")
         yield Static(PERSON_KEYS[self._game_name].line() if self._human else "first episode", id="episodes")
-        yield Footer(show_command_palette=False, compact=True)
+        yield KeyFooter()
 
     def on_mount(self) -> None:
         loop = asyncio.get_running_loop()  # by default these kill Textual with the terminal unrestored

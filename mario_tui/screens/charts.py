@@ -12,7 +12,7 @@ from pathlib import Path
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import VerticalScroll
-from textual.widgets import Footer, Input, Static
+from textual.widgets import Input, Static
 
 from engine.runtime.text import printable
 from mario_tui.data.differences import natural
@@ -22,6 +22,7 @@ from mario_tui.data.keys import bindings
 from mario_tui.screens.chart_screen import ChartScreen
 from mario_tui.screens.event_contents import EventContentsScreen, summary
 from mario_tui.widgets.base.filter_input import FilterInput
+from mario_tui.widgets.base.key_footer import KeyFooter
 from mario_tui.widgets.charts.comparison import Comparison, Series, reach_of
 from mario_tui.widgets.charts.plot import Plot
 
@@ -61,7 +62,7 @@ class ChartsScreen(ChartScreen):
         yield grid
         self._filter = FilterInput("filter words; enter: keep, esc: clear", back=grid)
         yield self._filter
-        yield Footer(show_command_palette=False, compact=True)
+        yield KeyFooter()
 
     def on_mount(self) -> None:
         self.query_one("#grid").focus()

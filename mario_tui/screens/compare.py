@@ -13,7 +13,7 @@ from typing import Any
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import Container
-from textual.widgets import Footer, Input, Static
+from textual.widgets import Input, Static
 
 from engine.runs.checkpoints import Progress
 from engine.runs.registry import list_records
@@ -32,6 +32,7 @@ from mario_tui.screens.base import PlaceScreen
 from mario_tui.screens.followed_run import EVALUATION, FollowedRun, read_records
 from mario_tui.screens.panel_grid import DIGITS, PanelGrid
 from mario_tui.widgets.base.filter_input import FilterInput
+from mario_tui.widgets.base.key_footer import KeyFooter
 from mario_tui.widgets.charts.comparison import Comparison, Series, reach_of
 from mario_tui.widgets.charts.seeds import mean_over
 from mario_tui.widgets.charts.view import x_text
@@ -106,7 +107,7 @@ class CompareScreen(PanelGrid):
                 yield self._differences
         self._filter = FilterInput("filter words, such as ddp seed=1; enter: keep, esc: clear", back=self._runs)
         yield self._filter
-        yield Footer(show_command_palette=False, compact=True)
+        yield KeyFooter()
 
     def on_mount(self) -> None:
         self.restore()

@@ -6,7 +6,7 @@ import time
 
 from textual.app import ComposeResult
 from textual.containers import Container
-from textual.widgets import Footer, Input
+from textual.widgets import Input
 
 from engine.errors import UserError
 from engine.host.client import HostProcess
@@ -22,6 +22,7 @@ from mario_tui.screens.panel_grid import DIGITS
 from mario_tui.screens.run_control import RunControl
 from mario_tui.terminal.backpressure import Pace, busy, slow, survive_hang_up
 from mario_tui.widgets.base.filter_input import FilterInput
+from mario_tui.widgets.base.key_footer import KeyFooter
 from mario_tui.widgets.base.line_widget import LineWidget
 from mario_tui.widgets.base.panel import Panel
 from mario_tui.widgets.charts.chart import Chart
@@ -102,7 +103,7 @@ class DashboardScreen(RunControl):
                 yield log
         self._filter = FilterInput("words of log lines; enter: keep, esc: clear", back=log)
         yield self._filter
-        yield Footer(show_command_palette=False, compact=True)
+        yield KeyFooter()
 
     def on_mount(self) -> None:
         self._game.add_class("-off")

@@ -20,22 +20,27 @@ from mario_tui.screens.base import Modal
 
 
 class ConfirmScreen(Modal[bool]):
-    """A yes/no question: Enter or y means yes, Escape or n means no; or click a button."""
+    """A yes/no question: y means yes, Escape or n means no; or click a button. Enter presses the focused button: at
+    first Yes, but No if yes would be `irreversible`."""
 
     BINDINGS = [Binding("y", "answer(True)", "Yes"), Binding("escape,n", "answer(False)", "No")]
-    AUTO_FOCUS = "#yes"  # so that Enter presses this button
+    AUTO_FOCUS = ""
 
-    def __init__(self, question: str, consequence: str) -> None:
+    def __init__(self, question: str, consequence: str, *, irreversible: bool = False) -> None:
         super().__init__()
-        self._question, self._consequence = question, consequence
+        self._question, self._consequence, self._irreversible = question, consequence, irreversible
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog"):
             yield Static(Text(self._question, style="bold"))
             yield Static(Text(self._consequence))
             with Horizontal(classes="buttons"):
-                yield Button("Yes (y or enter)", id="yes", compact=True, action="screen.answer(True)")
-                yield Button("No (n or esc)", id="no", compact=True, action="screen.answer(False)")
+                yes, no = ("y", "n, esc or enter") if self._irreversible else ("y or enter", "n or esc")
+                yield Button(f"Yes ({yes})", id="yes", compact=True, action="screen.answer(True)")
+                yield Button(f"No ({no})", id="no", compact=True, action="screen.answer(False)")
+
+    def on_mount(self) -> None:
+        self.set_focus(self.query_one("#no" if self._irreversible else "#yes"))
 
     def action_answer(self, answer: bool) -> None:
         self.dismiss(answer)

@@ -10,7 +10,7 @@ from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.events import Key
-from textual.widgets import DataTable, Footer, Input, Static
+from textual.widgets import DataTable, Input, Static
 
 from engine.config.command_line import command_line
 from engine.errors import UserError
@@ -27,6 +27,7 @@ from mario_tui.screens.dialogs import ConfirmScreen, TextScreen
 from mario_tui.screens.new_run import NewRunScreen
 from mario_tui.screens.resuming import resume
 from mario_tui.widgets.base.filter_input import FilterInput
+from mario_tui.widgets.base.key_footer import KeyFooter
 from mario_tui.widgets.preview import Preview
 from mario_tui.widgets.runs_table import Listed, RunsTable
 
@@ -65,7 +66,7 @@ class HomeScreen(PlaceScreen[None]):
         clear = self.mario.key("home.clear")
         self._filter = FilterInput(f"filter words; enter: keep, {clear}: clear", back=table)
         yield self._filter
-        yield Footer(show_command_palette=False, compact=True)
+        yield KeyFooter()
 
     def action_down(self) -> None:
         self.table.action_cursor_down()
@@ -167,9 +168,13 @@ class HomeScreen(PlaceScreen[None]):
         self.app.push_screen(NewRunScreen(self.mario.run_dir), self._started)
 
     def action_resume_run(self) -> None:
-        """Resume the selected run, or open its dashboard if it is running."""
+        """Resume the selected run, or open its dashboard if it is running. Marks could mean others."""
         current = self.table.current()
         if current is None:
+            return
+        if self.table.marked - {current.key}:
+            clear = self.mario.key("home.clear")
+            self.notify(f"One run can be resumed at a time; clear the marks first ({clear})", severity="warning")
             return
         if current.run.is_alive():
             self.mario.open_dashboard(current.run)
@@ -239,7 +244,7 @@ class HomeScreen(PlaceScreen[None]):
         names = "" if one else ", ".join(run.name for run in chosen) + "\n"
         folder = "Its folder" if one else "Their folders"
         lost = f"{folder}, with checkpoints, policies and logs, will be deleted. This can't be undone."
-        self.app.push_screen(ConfirmScreen(f"Delete {what}?", names + lost), answered)
+        self.app.push_screen(ConfirmScreen(f"Delete {what}?", names + lost, irreversible=True), answered)
 
     async def _delete(self, runs: list[Run]) -> None:
         for run in runs:

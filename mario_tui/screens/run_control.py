@@ -132,7 +132,7 @@ class RunControl(PanelGrid):
             self.notify(self._why_not(), severity="warning")
         elif at_once:
             lost = "It is already stopping. No final checkpoint is written; progress since the newest one is lost."
-            self.app.push_screen(ConfirmScreen(f"End {self.run.name} at once?", lost), answered)
+            self.app.push_screen(ConfirmScreen(f"End {self.run.name} at once?", lost, irreversible=True), answered)
         elif starting:
             none = "It is not training yet, so it ends without writing a checkpoint."
             self.app.push_screen(ConfirmScreen(f"Stop {self.run.name}?", none), answered)

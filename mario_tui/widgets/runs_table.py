@@ -20,6 +20,8 @@ from mario_tui.widgets.panels.header import SYMBOLS, state_text
 
 _STATE_ORDER = ("running", "starting", "stopping", "paused", "lost", "failed", "damaged", "stopped", "finished")
 _MARK = "◆"
+_GAP = 2
+"""Cells between two columns."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,8 @@ class Listed:
 
 @dataclass(frozen=True)
 class Column:
-    """Content and sort order of a column; it is shown if the table is at least `room` cells wide."""
+    """Content and sort order of a column; it is shown if the table is at least `room` cells wide. What needs the most
+    room gives way first."""
 
     key: str
     label: str
@@ -210,6 +213,8 @@ class RunsTable(DataTable[Text], inherit_bindings=False):
         room = (self.size.width or self.app.size.width) - max(0, self._longest_name() - _NAME_WIDTH)
         tagged = any(listed.annotation.tags for listed in self._all)
         shown = [column for column in COLUMNS if column.room <= room and (tagged or column.key != "tags")]
+        while sum(column.width + _GAP for column in shown) + len(_MARK) + _GAP > room:  # tags take others' room
+            shown.remove(max(shown, key=lambda column: column.room))
         return shown if _BY_KEY["state"].room <= room else [_NARROW_STATE, *shown]
 
     def _longest_name(self) -> int:

@@ -9,15 +9,17 @@ from typing import Any
 import psutil
 import pytest
 from textual.widgets import Input, Static
+from textual.widgets._footer import FooterKey
 
 from engine.config.command_line import command_line
 from engine.config.reading import make_config
-from engine.runs.annotation import read_annotation
+from engine.runs.annotation import make_annotation, read_annotation, write_annotation
 from mario_tui.app import READ_ONLY, MarioApp
 from mario_tui.commands.train import training_parser
 from mario_tui.data.keys import keys_in
 from mario_tui.launch import make_plan
 from mario_tui.screens import remembered
+from mario_tui.screens.compare import CompareScreen
 from mario_tui.screens.dashboard import DashboardScreen
 from mario_tui.screens.dialogs import ConfirmScreen, HelpScreen, TextScreen
 from mario_tui.screens.home import HomeScreen
@@ -159,14 +161,54 @@ async def test_delete_asks_and_refuses_what_runs(tmp_path: Path) -> None:
             await pilot.press("down", "d")
             assert isinstance(app.screen, ConfirmScreen)
             await pilot.press("n")
-            await pilot.press("d", "tab", "enter")  # the button that says No
+            await pilot.press("d", "enter")  # what can't be undone needs more than Enter
             assert isinstance(app.screen, HomeScreen)
             assert kept.path.is_dir()
-            await pilot.press("down", "delete", "enter")
+            await pilot.press("down", "delete", "y")
             await until(pilot, lambda: names(app) == ["alive", "kept"], "the deletion")
     assert not gone.path.exists()
     assert kept.path.is_dir()
     assert alive.path.is_dir()
+
+
+async def test_resuming_asks_which_run_if_others_are_marked(tmp_path: Path) -> None:
+    folder_of_runs(tmp_path, b="finished", a="finished")
+    app = MarioApp(run_dir=str(tmp_path))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("space", "r")
+        assert said(app) == "One run can be resumed at a time; clear the marks first (esc)"
+        await pilot.press("escape", "r")
+        await until(pilot, lambda: "b: has no complete checkpoint" in said(app), "the attempt")
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120])
+async def test_the_footer_always_names_the_key_of_the_help(tmp_path: Path, width: int) -> None:
+    folder_of_runs(tmp_path, a="finished")
+    app = MarioApp(run_dir=str(tmp_path))
+    async with app.run_test(size=(width, 24)) as pilot:
+
+        def keys() -> list[str]:
+            found = [key for key in app.screen.query(FooterKey) if key.display]
+            return [key.action for key in found if key.region.width and key.region.right <= width]
+
+        await until(pilot, lambda: "help" in keys(), "the key of the help")
+        assert keys()[:2] == ["open", "new"]
+        assert ("quit_app" in keys()) is (width >= 80)
+        await pilot.press("c")
+        await until(pilot, lambda: isinstance(app.screen, CompareScreen) and "help" in keys(), "the comparison's")
+
+
+async def test_tags_leave_room_for_when_a_run_was_last_seen(tmp_path: Path) -> None:
+    run, _ = folder_of_runs(tmp_path, a="finished", b="finished")
+    app = MarioApp(run_dir=str(tmp_path))
+    async with app.run_test(size=(120, 40)) as pilot:
+        table = table_of(app)
+        before = [str(key.value) for key in table.columns]
+        write_annotation(run, make_annotation("tag", ""))
+        await until(pilot, lambda: "tags" in [str(key.value) for key in table.columns], "the tags")
+        after = [str(key.value) for key in table.columns]
+        assert "seen" in before and "seen" in after
+        await until(pilot, lambda: table.virtual_size.width <= 120, "a table that fits")
 
 
 async def test_several_are_deleted_with_the_mouse(tmp_path: Path) -> None:
