@@ -178,6 +178,11 @@ class MarioApp(TypeAheadApp[None]):
                 if key.changes and event.key in self.settings.keys.get(key.id, key.keys).split(","):
                     self.notify(READ_ONLY, severity="warning", timeout=3)
 
+    def on_paste(self, event: events.Paste) -> None:
+        """Handle pasted text that no widget consumed."""
+        if isinstance(self.screen, PlaceScreen):
+            self.screen.hold_paste(event)
+
     def notify(
         self,
         message: str,

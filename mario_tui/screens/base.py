@@ -9,7 +9,7 @@ from typing import ClassVar, Protocol, TypeVar, cast
 
 from textual.actions import SkipAction
 from textual.await_complete import AwaitComplete
-from textual.events import Key
+from textual.events import Key, Paste
 from textual.screen import ModalScreen, ScreenResultType
 
 from engine.errors import UserError
@@ -82,6 +82,9 @@ class PlaceScreen(DismissedOnce[ScreenResultType]):
         else:
             self.job.keys.append(key)
         return True
+
+    def hold_paste(self, paste: Paste) -> None:
+        """Handle pasted text that no widget consumed."""
 
     def run_job(
         self,

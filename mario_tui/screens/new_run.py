@@ -9,10 +9,10 @@ from typing import Any
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
-from textual.events import DescendantFocus, Key
+from textual.events import DescendantFocus, Key, Paste
 from textual.message import Message
 from textual.widget import Widget
-from textual.widgets import Button, Footer, Static, TabbedContent, TabPane, Tabs
+from textual.widgets import Button, Static, TabbedContent, TabPane, Tabs
 
 from engine.config.run_config import flag
 from engine.host.client import HostProcess
@@ -22,6 +22,7 @@ from mario_tui.data.form import PRESET, ROWS, Form
 from mario_tui.data.keys import bindings
 from mario_tui.launch import make_plan
 from mario_tui.screens.base import PlaceScreen
+from mario_tui.widgets.base.key_footer import KeyFooter
 from mario_tui.widgets.field_row import FieldRow, TextField
 from mario_tui.widgets.preset_row import PresetList, make_row
 
@@ -86,8 +87,8 @@ class NewRunScreen(PlaceScreen[HostProcess | None]):
         """The field to focus as soon as its group is built; `_FIRST` stands for the group's first field."""
         self._ready = False
         """Whether the group that is shown is built."""
-        self._keys: list[Key] = []
-        """Keys that are still to be handled."""
+        self._keys: list[Key | Paste] = []
+        """Keys and pasted text that are still to be handled."""
         self._handling = False
         if run_dir is not None:
             self._given["run_dir"] = run_dir
@@ -112,7 +113,7 @@ class NewRunScreen(PlaceScreen[HostProcess | None]):
             yield Button("Start", id="start", variant="success", compact=True)
             yield Button("Cancel", id="cancel", compact=True)
             yield Static(id="elsewhere")
-        yield Footer(show_command_palette=False, compact=True)
+        yield KeyFooter()
 
     def on_mount(self) -> None:
         self.query_one(Tabs).can_focus = False  # a change of group moves the focus into it
@@ -148,6 +149,12 @@ class NewRunScreen(PlaceScreen[HostProcess | None]):
         self._handle_keys()
         return True
 
+    def hold_paste(self, paste: Paste) -> None:
+        """Queue pasted text among the keys."""
+        if self.job is None:
+            self._keys.append(paste)
+            self._handle_keys()
+
     def _handle_keys(self) -> None:
         if self._ready and not self._handling:
             self._handling = True
@@ -156,7 +163,7 @@ class NewRunScreen(PlaceScreen[HostProcess | None]):
     async def _handle_next_key(self) -> None:
         if self.app.screen is not self:  # a key has opened another screen
             for key in self._keys:
-                again = Key(key.key, key.character)
+                again = key.copy() if isinstance(key, Key) else Paste(key.text)
                 again.set_sender(self.app)  # otherwise its bindings would not be looked up
                 self.app.post_message(again)
             self._keys.clear()
@@ -164,9 +171,10 @@ class NewRunScreen(PlaceScreen[HostProcess | None]):
             self._handling = False
             return
         key = self._keys.pop(0)
-        if isinstance(self.focused, TextField) and key.is_printable and key.character is not None:
-            self.focused.call_later(self.focused.put_in, key.character)
-        else:
+        text = _typed(key)
+        if isinstance(self.focused, TextField) and text:
+            self.focused.call_later(self.focused.put_in, text)
+        elif isinstance(key, Key):
             await self.app._check_bindings(key.key)
         after = self.focused or self  # it first handles what the key has caused, such as its focus event
         after.call_later(self.app.call_later, self._handle_next_key)
@@ -270,7 +278,8 @@ class NewRunScreen(PlaceScreen[HostProcess | None]):
             lambda error: self._show_about(Text(str(error)), wrong=True),
         )
         for key in self._keys:
-            self.hold(key)
+            if isinstance(key, Key):
+                self.hold(key)
         self._keys.clear()
 
     def _go_to(self, name: str) -> None:
@@ -336,6 +345,13 @@ class NewRunScreen(PlaceScreen[HostProcess | None]):
     def action_cancel(self) -> None:
         if self._ready:
             self.dismiss(None)
+
+
+def _typed(key: Key | Paste) -> str:
+    """The text that a key, or the first line that was pasted, puts into a field."""
+    if isinstance(key, Paste):
+        return next(iter(key.text.splitlines()), "")
+    return key.character if key.is_printable and key.character is not None else ""
 
 
 def start_run(

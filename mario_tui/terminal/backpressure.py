@@ -26,7 +26,7 @@ def busy(app: App[Any]) -> bool:
 
 
 def slow(app: App[Any]) -> bool:
-    """Whether output waits because the terminal takes no more. On a busy machine it also waits for the writer thread."""
+    """Whether output waits because the terminal takes no more; on a busy machine, it also waits for its thread."""
     return busy(app) and is_full(app._driver._writer_thread.fileno())  # type: ignore[union-attr]
 
 

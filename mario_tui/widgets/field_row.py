@@ -6,7 +6,7 @@ from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Horizontal
-from textual.events import Key
+from textual.events import Key, Paste
 from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Input, Select, Static
@@ -40,12 +40,15 @@ class TextField(Input, inherit_bindings=False):
     async def _on_key(self, event: Key) -> None:
         event.prevent_default()
 
-    def put_in(self, character: str) -> None:
-        """Insert a character as if it had been typed here."""
+    async def _on_paste(self, event: Paste) -> None:  # type: ignore[override]
+        event.prevent_default()  # it takes the way of the keys, and so its turn among them
+
+    def put_in(self, text: str) -> None:
+        """Insert text as if it had been typed here."""
         if self.selection.is_empty:
-            self.insert_text_at_cursor(character)
+            self.insert_text_at_cursor(text)
         else:
-            self.replace(character, *self.selection)
+            self.replace(text, *self.selection)
 
 
 class FieldRow(Horizontal):

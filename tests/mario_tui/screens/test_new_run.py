@@ -6,6 +6,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from textual.events import Paste
 from textual.widgets import Button, Input, Static, TabbedContent
 
 from engine.config.reading import make_config
@@ -267,3 +268,19 @@ async def test_a_start_that_fails_is_told_in_the_form_which_stays(tmp_path: Path
         await until(pilot, lambda: "--run-dir: " in shown(screen, "#about"), "the complaint")
         assert app.screen is screen
         assert screen.form.text("seed") == "5"
+
+
+async def test_pasted_text_keeps_its_place_among_typed_keys(tmp_path: Path) -> None:
+    app = MarioApp(run_dir=str(tmp_path))
+    async with app.run_test(size=(80, 24)) as pilot:
+        screen = await form_of(pilot)
+        await pilot.press("f3")
+        await focused(pilot, "name")
+        type_at_once(app, "1", "2")
+        paste = Paste("34\nand no second line")
+        paste.set_sender(app)
+        assert app._driver is not None
+        app._driver.send_message(paste)
+        type_at_once(app, "7", "8")
+        await until(pilot, lambda: len(screen.form.typed("name")) == 6, "all of it")
+        assert screen.form.typed("name") == "123478"
