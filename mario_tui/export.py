@@ -1,7 +1,7 @@
 """`mario-tui export`: the scalars of event files as a table, in CSV, JSON lines or Parquet.
 
-A row is one point, as it was written: nothing is thinned or resampled. Rows are written as they are read, so a run of
-any length fits in memory.
+A row is one point, as it was written: nothing is thinned or resampled. Points that a restarted program has discarded
+are left out. Rows are written as they are read, so a run of any length fits in memory.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from importlib.util import find_spec
-from itertools import chain, islice
+from itertools import chain, groupby, islice
+from math import inf
 from pathlib import Path
 from typing import BinaryIO
 
@@ -21,7 +22,7 @@ from engine.errors import UserError
 from engine.runtime.exit_status import exits_on_signals
 from engine.runtime.files import replacing
 from engine.runtime.text import json_line, printable
-from mario_tui.data.event_files import event_files, scalars_in
+from mario_tui.data.event_files import discards_in, event_files, scalars_in
 from mario_tui.data.format import counted
 
 COLUMNS = ("run", "tag", "step", "wall_time", "value")
@@ -53,18 +54,19 @@ class Points:
 
     def __iter__(self) -> Iterator[Row]:
         root = self._path if self._path.is_dir() else self._path.parent
-        for path in event_files(self._path):
-            inside = path.parent.relative_to(root).as_posix()
+        for folder, paths in groupby(event_files(self._path), key=lambda path: path.parent):
+            inside = folder.relative_to(root).as_posix()
             run = printable(self._name if inside == "." else inside)
-            try:
-                for tag, step, wall_time, value in scalars_in(path):
-                    if self._is_wanted(tag):
-                        self.count += 1
-                        yield run, printable(tag), step, wall_time, value
-            except OSError as error:
-                self.broken[path] = error.strerror or str(error)
-            except ValueError as error:
-                self.broken[path] = str(error)
+            for path, discards in _with_discards(paths):
+                try:
+                    for tag, step, wall_time, value in scalars_in(path, discards):
+                        if self._is_wanted(tag):
+                            self.count += 1
+                            yield run, printable(tag), step, wall_time, value
+                except OSError as error:
+                    self.broken[path] = error.strerror or str(error)
+                except ValueError as error:
+                    self.broken[path] = str(error)
 
     def _is_wanted(self, tag: str) -> bool:
         if not self._patterns:
@@ -75,6 +77,21 @@ class Points:
         elif len(self.others) < _MOST_QUOTED and (shown := printable(tag)) not in self.others:
             self.others.append(shown)
         return bool(matching)
+
+
+def _with_discards(paths: Iterable[Path]) -> list[tuple[Path, list[tuple[float, int]]]]:
+    """The files of a folder, and for each of them, the last one first: a place, and the step from which on the points
+    before that place are void, because the program has restarted there or later, or in a later file."""
+    found: list[tuple[Path, list[tuple[float, int]]]] = []
+    later: list[tuple[float, int]] = []  # the lowest step of later files
+    for path in reversed(list(paths)):
+        discards = list(later)
+        for place, step in reversed(discards_in(path)):
+            if not discards or step < discards[-1][1]:
+                discards.append((place, step))
+        later = [(inf, step) for _, step in discards[-1:]]
+        found.append((path, discards))
+    return found[::-1]
 
 
 def export(points: Points, output: Path | None, format: str, *, force: bool) -> int:

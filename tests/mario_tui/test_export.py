@@ -7,12 +7,13 @@ import json
 import math
 import os
 import signal
-import struct
 import subprocess
 from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
 import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
 from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
@@ -21,6 +22,7 @@ from tensorboard.summary.writer.event_file_writer import EventFileWriter
 from engine.errors import UserError
 from mario_tui.cli import run
 from mario_tui.data.event_files import MOST_POINTS
+from tests.support.event_files import record, write_sessions
 from tests.support.program import PATIENCE_S, PROGRAM, FinishedRun, run_program, wait_until
 
 Row = tuple[str, str, int, float, float]
@@ -37,8 +39,8 @@ def write(folder: Path, values: dict[str, list[float]], *, repeated: int = 1) ->
     writer.close()
     (path,) = folder.glob("*tfevents*")
     data = event.SerializeToString()
-    with path.open("ab") as file:  # its checksums are not looked at
-        file.write((struct.pack("<QI", len(data), 0) + data + bytes(4)) * (repeated - 1))
+    with path.open("ab") as file:
+        file.write(record(data) * (repeated - 1))
     return path
 
 
@@ -128,13 +130,42 @@ def test_points_before_the_damage_are_written_and_it_is_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = write(tmp_path / "logs", {"loss": [1.0, 2.0]})
+    whole = path.stat().st_size
     with path.open("ab") as file:
         file.write(bytes(range(200, 250)))
     assert run(["export", "logs", "--output", "out.csv"]) == 1
     assert [value for *_, value in read(tmp_path / "out.csv")] == [1.0, 2.0]
     assert capsys.readouterr().err.startswith(
-        f"mario-tui: logs/{path.name}: not a TensorBoard event file; exported up to there\n"
+        f"mario-tui: logs/{path.name}: damaged at byte {whole:,}: wrong checksum; exported up to there\n"
     )
+
+
+def test_a_flipped_bit_is_damage_and_no_value(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(tmp_path / "logs", {"loss": [1.0, 2.0, 3.0]})
+    content = bytearray(path.read_bytes())
+    place = content.rindex(np.float32(2.0).tobytes()) + 3
+    content[place] |= 0x7F  # infinite, if nobody looks at the checksum
+    path.write_bytes(content)
+    assert run(["export", "logs", "--output", "out.csv"]) == 1
+    assert [value for *_, value in read(tmp_path / "out.csv")] == [1.0]
+    assert "wrong checksum; exported up to there" in capsys.readouterr().err
+
+
+def test_points_that_a_restart_has_discarded_are_left_out(tmp_path: Path) -> None:
+    """As TensorBoard leaves them out: also those of earlier files, not those of later ones or of other folders."""
+    logs = tmp_path / "logs"
+    write_sessions(logs / "a")
+    write(logs, {"loss": [5.0] * 10})
+    assert run(["export", "logs", "--output", "out.csv"]) == 0
+    rows = read(tmp_path / "out.csv")
+    accumulator = EventAccumulator(str(logs / "a"), {"scalars": 0}).Reload()
+    expected = [
+        ("a", tag, point.step, point.wall_time, point.value)
+        for tag in accumulator.Tags()["scalars"]
+        for point in accumulator.Scalars(tag)
+    ]
+    assert sorted(row for row in rows if row[0] == "a") == sorted(expected)
+    assert len([row for row in rows if row[0] == "logs"]) == 10
 
 
 def test_a_killed_export_leaves_no_file(tmp_path: Path) -> None:

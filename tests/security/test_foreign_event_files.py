@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 import os
-import struct
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,7 +23,7 @@ from mario_tui.data.event_files import EventFolder, event_files, files, folder, 
 from mario_tui.widgets.charts.comparison import Comparison, Series, reach_of
 from mario_tui.widgets.charts.view import AXES, ChartView
 from tests.support.app import until
-from tests.support.event_files import event, record, scalar
+from tests.support.event_files import event, read, record, scalar
 from tests.support.program import run_program
 
 GIB = 2**30
@@ -56,8 +55,8 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
 }
 POOR = {
     "nothing": lambda path: path.write_bytes(b""),
-    "a claim": lambda path: path.write_bytes(record(bytes(3000), 6 * GIB)),
-    "a long record": lambda path: sparse(path, struct.pack("<QI", 6 * GIB - 16, 0), 6 * GIB),
+    "a claim": lambda path: path.write_bytes(record(bytes(3000), GIB)),
+    "zeros at the end": lambda path: sparse(path, event(), 6 * GIB),
     "half a float": lambda path: path.write_bytes(tensor([1], tensor_content=b"ab")),
     "many sides": lambda path: path.write_bytes(tensor([2**62] * 80_000, float_val=[1.0])),
     "negative sides": lambda path: path.write_bytes(tensor([-1, -1], float_val=[1.0])),
@@ -85,6 +84,19 @@ def test_what_holds_no_scalar_is_no_hindrance(kind: str, tmp_path: Path) -> None
     events = EventFolder(tmp_path)
     assert events.take_in(events.collect())
     assert (list(events.tags), events.broken) == (["loss"], {})
+
+
+@pytest.mark.parametrize("content", [record(b"", GIB)[:12], scalar("loss", 1.0)])
+def test_where_zeros_replace_data_the_file_is_damaged(content: bytes, tmp_path: Path) -> None:
+    """Also in a record of a gibibyte, of which nothing else is read than its checksum."""
+    file = tmp_path / "1.tfevents"
+    sparse(file, content, 2 * GIB)
+    with file.open("r+b") as stream:
+        stream.seek(len(content) + 1000)
+        stream.write(scalar("loss", 2.0))
+    events = EventFolder(tmp_path)
+    read(events)
+    assert events.broken[file].endswith("wrong checksum")
 
 
 @pytest.mark.parametrize("kind", ["fifo", "device", "itself"])

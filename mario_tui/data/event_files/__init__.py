@@ -5,7 +5,7 @@ TensorBoard's own loader, which takes a second to import and follows a single fi
 length, but not printable: `engine.runtime.text.printable` makes it so where it is shown.
 """
 
-from mario_tui.data.event_files.files import event_files, problem_of, scalars_in
+from mario_tui.data.event_files.files import discards_in, event_files, problem_of, scalars_in
 from mario_tui.data.event_files.folder import EventFolder, News
 from mario_tui.data.event_files.history import MOST_POINTS, Columns, History
 from mario_tui.data.event_files.hparams import Metric, Session, metrics_of
@@ -23,6 +23,7 @@ __all__ = [
     "News",
     "Other",
     "Session",
+    "discards_in",
     "event_files",
     "metrics_of",
     "problem_of",

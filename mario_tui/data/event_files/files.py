@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
-from mario_tui.data.event_files.scan import (
+from tensorboard.compat.proto.event_pb2 import Event
+
+from mario_tui.data.event_files.abridged import Abridged
+from mario_tui.data.event_files.records import (
     HEAD_BYTES,
-    MOST_BYTES,
     NO_EVENTS,
     RECORD_BYTES,
+    Checksum,
+    event_in,
+    is_unwritten,
     length_of,
     parsed,
-    scalars_of,
 )
+from mario_tui.data.event_files.scan import MOST_BYTES, discards, scalars_of
 
 MARK = "tfevents"
 """What the names of event files contain."""
@@ -24,10 +31,15 @@ _MAX_DEPTH = 32
 """Maximum depth of nested folders."""
 _MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"\xfd7zXZ": "xz", b"BZh": "bzip2", b"PK\x03\x04": "zip"}
 """How compressed files begin."""
+_LONGEST_LOG = 4096
+"""Maximum length of an event that tells of a restart."""
+_SESSION_LOG = b"\x3a"
+"""With this byte its field begins; few other events contain it."""
+_ZEROS = bytes(HEAD_BYTES)
 
 
 def event_files(path: Path) -> list[Path]:
-    """Paths under a folder that are named like event files; for a file, its own path."""
+    """Paths under a folder that are named like event files, one subfolder after the other; for a file, its own path."""
     if not path.is_dir():
         return [path] if path.exists() else []
     found: list[Path] = []
@@ -35,14 +47,15 @@ def event_files(path: Path) -> list[Path]:
         found += [Path(folder, name) for name in names if MARK in name]
         if len(Path(folder).parts) >= len(path.parts) + _MAX_DEPTH:
             folders.clear()
-    return sorted(found)
+    return sorted(found, key=lambda path: (path.parent, path.name))
 
 
 def problem_of(path: Path) -> str:
     """Why a file is not an event file, in a few words; empty if it is one.
 
     It is one if it begins with an event that tells a file version, or with any event and is named like an event file.
-    While that event is not whole, the name alone counts: the file may have been begun a moment ago.
+    While that event is not whole, the name alone counts: the file may have been begun a moment ago, and zeros may be
+    where its data will arrive.
     """
     try:
         with opened(path) as file:
@@ -50,10 +63,11 @@ def problem_of(path: Path) -> str:
             form = next((form for magic, form in _MAGIC.items() if head.startswith(magic)), None)
             if form:
                 return f"compressed with {form}; decompress it first"
-            length = length_of(head) if len(head) == HEAD_BYTES else 0
+            length = length_of(head, 0) if len(head) == HEAD_BYTES and any(head) else 0
             data = file.read(min(length, MOST_BYTES))
-        whole = 0 < length == len(data)
-        told = whole and bool(parsed(data).file_version)
+            foot = file.read(4)
+        whole = 0 < length == len(data) and len(foot) == 4
+        told = whole and bool(event_in(data, foot, 0).file_version)
     except OSError as error:
         return error.strerror or str(error)
     except ValueError as error:
@@ -61,21 +75,77 @@ def problem_of(path: Path) -> str:
     return "" if told or MARK in path.name else NO_EVENTS
 
 
-def scalars_in(path: Path) -> Iterator[tuple[str, int, float, float]]:
+def discards_in(path: Path) -> list[tuple[int, int]]:
+    """Where in a file a program has restarted, and the step from which on all points before that are void. The list
+    ends where the file can't be read any further."""
+    found = []
+    with suppress(OSError, ValueError), opened(path) as file:
+        for place, length in _records(file):
+            data = file.read(length) if length <= _LONGEST_LOG else b""
+            if _SESSION_LOG in data and discards(event := event_in(data, file.read(4), place)):
+                found.append((place, int(event.step)))
+    return found
+
+
+def scalars_in(path: Path, discards: Sequence[tuple[float, int]] = ()) -> Iterator[tuple[str, int, float, float]]:
     """Tag, step, unix time and value of each scalar in a file, in its order. Raises `OSError` or `ValueError` where it
-    can't be read any further."""
+    can't be read any further.
+
+    Args:
+        discards: places in the file, the last one first; of the points before them, those at a step and later ones are
+            left out.
+    """
+    left = list(discards)
     with opened(path) as file:
-        size = os.fstat(file.fileno()).st_size
-        while len(head := file.read(HEAD_BYTES)) == HEAD_BYTES:
-            length = length_of(head)
-            end = file.tell() + length + RECORD_BYTES - HEAD_BYTES
-            if end > size:
-                return  # still being written
+        for place, length in _records(file):
+            while left and left[-1][0] <= place:
+                left.pop()
             if length <= MOST_BYTES:
-                event = parsed(file.read(length))
+                event = event_in(file.read(length), file.read(4), place)
+            else:
+                checksum = Checksum()
+                while check_more(file, place, length, checksum):
+                    pass
+                event = long_event(file, place, length)
+            step, wall_time = int(event.step), float(event.wall_time)
+            if not left or step < left[-1][1]:
                 for tag, value in scalars_of(event):
-                    yield tag, int(event.step), float(event.wall_time), value
-            file.seek(end)
+                    yield tag, step, wall_time, value
+
+
+def _records(file: BinaryIO) -> Iterator[tuple[int, int]]:
+    """Place and length of each whole record. Its data may be read from the file then."""
+    size, place = os.fstat(file.fileno()).st_size, 0
+    while len(head := file.read(HEAD_BYTES)) == HEAD_BYTES:
+        if head == _ZEROS and is_unwritten(file.read(MOST_BYTES), place):
+            return
+        length = length_of(head, place)
+        end = place + RECORD_BYTES + length
+        if end > size:
+            return  # still being written
+        yield place, length
+        place = file.seek(end)
+
+
+def check_more(file: BinaryIO, place: int, length: int, checksum: Checksum) -> int:
+    """Read the next piece of the long record at a place of a file. Returns its number of bytes; 0 if the record was
+    read to its end, and its checksum is right. Raises `ValueError` if it is not."""
+    file.seek(place + HEAD_BYTES + checksum.length)
+    piece = file.read(min(MOST_BYTES, length - checksum.length))
+    checksum.add(piece)
+    if not piece:
+        checksum.compare(file.read(4), place)
+    return len(piece)
+
+
+def long_event(file: BinaryIO, place: int, length: int) -> Event:
+    """The event in a long record, abridged. Raises `ValueError` if it is none."""
+    begin = place + HEAD_BYTES
+    return parsed(Abridged(partial(_bytes_at, file.fileno()), begin, begin + length).data)
+
+
+def _bytes_at(descriptor: int, place: int, count: int) -> bytes:
+    return os.pread(descriptor, count, place)
 
 
 def opened(path: Path) -> BinaryIO:

@@ -4,28 +4,27 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from contextlib import suppress
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
 
 from tensorboard.compat.proto.event_pb2 import Event
 
-from mario_tui.data.event_files.abridged import Abridged
-from mario_tui.data.event_files.files import event_files, opened
+from mario_tui.data.event_files.files import check_more, event_files, long_event, opened
 from mario_tui.data.event_files.history import Columns, History, HistoryBuilder
 from mario_tui.data.event_files.hparams import MOST_SESSIONS, Session, session_of
 from mario_tui.data.event_files.others import Other, others_of
-from mario_tui.data.event_files.scan import (
+from mario_tui.data.event_files.records import (
     HEAD_BYTES,
-    MOST_BYTES,
-    MOST_SERIES,
     RECORD_BYTES,
-    Scanner,
+    Checksum,
+    event_in,
+    is_unwritten,
     length_of,
-    parsed,
 )
+from mario_tui.data.event_files.scan import MOST_BYTES, MOST_SERIES, Scanner, add_event, discards
 
 MOST_IN_ALL = 2_000_000
 """Maximum number of points of all series together, 64 MB."""
@@ -40,6 +39,7 @@ _LEAST_COST = 2**12
 _START_BYTES = 64
 """A file that begins with other bytes than before is another file: they tell when it was begun."""
 
+_T = TypeVar("_T")
 Key = tuple[str, str]
 """Tag and subfolder of a series."""
 
@@ -93,23 +93,30 @@ class _File:
     """Its first bytes, at most `_START_BYTES` of those that were read."""
     stamp: tuple[int, int] = (0, 0)
     """Size and time of change when it was last looked at."""
-    broken: bool = False
-    """Its content can't be read any further."""
     failure: str = ""
-    """Why it could not be opened or read when it was last tried."""
+    """Why it could not be read any further when it was last tried."""
+    waits: bool = False
+    """It is tried again even if it does not seem to have changed."""
+    checksum: Checksum = field(default_factory=Checksum)
+    """Of a long record, as far as it was read."""
 
     @property
     def size(self) -> int:
         return self.stamp[0]
 
+    @property
+    def read(self) -> int:
+        """Number of bytes that were read."""
+        return self.at + self.checksum.length
+
     def has_changed(self, path: Path) -> bool:
-        """Whether it has changed since the last call, or can't be looked at."""
+        """Whether it may have changed since the last call."""
         try:
             status = path.stat()
         except OSError:
             return True
         before, self.stamp = self.stamp, (status.st_size, status.st_mtime_ns)
-        return before != self.stamp
+        return before != self.stamp or self.waits
 
     def check(self, stream: BinaryIO) -> None:
         """Raise `_Replaced` if the file is shorter than what was read, or begins differently."""
@@ -185,7 +192,7 @@ class EventFolder:
         self._thin(news)
         news.more = bool(self._turns)
         news.bytes_there = sum(file.size for file in self._files.values())
-        news.bytes_read = sum(file.size if file.broken else file.at for file in self._files.values())
+        news.bytes_read = sum(file.size if file.failure else file.read for file in self._files.values())
         return news
 
     def _look(self) -> None:
@@ -193,7 +200,7 @@ class EventFolder:
         self._files = {path: self._files.get(path, _File()) for path in event_files(self.path)}
         turns: dict[Path, deque[Path]] = {}
         for path, file in self._files.items():
-            if file.has_changed(path) and not file.broken:
+            if file.has_changed(path):
                 turns.setdefault(path.parent, deque()).append(path)
         self._turns = deque(turns.values())
 
@@ -206,7 +213,7 @@ class EventFolder:
             for key in [key for key in kept if key[1] == inside]:
                 del kept[key]
         self._points = sum(len(builder.history) for builder in self._series.values())
-        paths = deque(path for path, file in self._files.items() if path.parent == replaced.parent and not file.broken)
+        paths = deque(path for path in self._files if path.parent == replaced.parent)
         for path in paths:
             self._files[path] = _File(stamp=self._files[path].stamp)
         return paths
@@ -220,7 +227,7 @@ class EventFolder:
         Raises `_Replaced` if it is not the file that was read before.
         """
         file, read, problem = self._files[path], 0, ""
-        before, file.failure = file.failure, ""
+        before, file.failure, file.waits = file.failure, "", False
         try:
             with opened(path) as stream:
                 file.check(stream)
@@ -228,10 +235,10 @@ class EventFolder:
                 file.remember(stream)
         except OSError as error:
             if path.is_symlink() or path.exists():  # not deleted in the meantime
-                problem = file.failure = error.strerror or str(error)
-                file.stamp = (0, -1)  # so that it is tried again
+                problem, file.waits = error.strerror or str(error), True
         except ValueError as error:
-            problem, file.broken = str(error), True
+            problem, file.checksum = str(error), Checksum()
+        file.failure = problem
         if problem and problem != before:
             news.broken[path] = problem
         elif before and not problem:
@@ -239,39 +246,71 @@ class EventFolder:
         return 0 if problem else read
 
     def _advance(self, file: _File, stream: BinaryIO, inside: str, news: News) -> int:
-        """Read at least one record, if there is a whole one. Returns the number of bytes that were looked at."""
+        """Read at least one record, if there is a whole one. Returns the number of bytes that were read.
+
+        Raises `ValueError` if there is something else than a record.
+        """
         size = os.fstat(stream.fileno()).st_size
         stream.seek(file.at)
         piece = stream.read(_PIECE if file.at else _FIRST_PIECE)
-        used = read = self._scan(piece, inside, news)
+        used = self._take(inside, news, partial(self._scanner.scan, piece))
         if not used and len(piece) >= HEAD_BYTES:
-            length = length_of(piece)
-            begin, used = file.at + HEAD_BYTES, RECORD_BYTES + length
-            if file.at + used > size:
+            file.waits = not any(piece[:HEAD_BYTES])
+            if file.waits and is_unwritten(piece, file.at):
+                return 0
+            length = length_of(piece, file.at)
+            if file.at + RECORD_BYTES + length > size:
                 return 0  # still being written
-            if length > MOST_BYTES:
-                _add_long(stream.fileno(), begin, begin + length, inside, news)
-                read = _LEAST_COST
+            stream.seek(file.at + HEAD_BYTES)
+            if length <= MOST_BYTES:
+                event = event_in(stream.read(length), stream.read(4), file.at)
+            elif read := check_more(stream, file.at, length, file.checksum):
+                return read
             else:
-                stream.seek(file.at)
-                read = self._scan(stream.read(used), inside, news)
+                event = long_event(stream, file.at, length)
+                file.checksum = Checksum()
+            self._take(inside, news, partial(add_event, event))
+            used = RECORD_BYTES + length
         file.at += used
-        return read
+        return used
 
-    def _scan(self, piece: bytes, inside: str, news: News) -> int:
+    def _take(self, inside: str, news: News, read: Callable[[dict[str, Columns], Callable[[Event], None]], _T]) -> _T:
+        """Add the events that `read` passes on: scalars by tag, and a call for each event with anything else."""
         scalars: dict[str, Columns] = {}
-        try:
-            return self._scanner.scan(piece, scalars, partial(news.add_event, inside))
-        finally:
-            for tag, columns in scalars.items():  # also those before a broken record
-                known = self._new.get((tag, inside))
-                if known is not None:
-                    known.extend(columns)
-                elif (tag, inside) in self._series or len(self._series) < MOST_SERIES:
-                    self._series.setdefault((tag, inside), HistoryBuilder())
-                    self._new[tag, inside] = columns
-                else:
-                    news.left_out = True
+        voids: list[int] = []
+
+        def other(event: Event) -> None:
+            if discards(event):
+                voids.append(event.step)
+            news.add_event(inside, event)
+
+        result = read(scalars, other)
+        if voids:
+            self._drop_from(min(voids), inside, news)
+        self._add_scalars(scalars, inside, news)
+        return result
+
+    def _drop_from(self, step: int, inside: str, news: News) -> None:
+        """Drop points that a restarted program has discarded."""
+        for key in [key for key in self._series if key[1] == inside]:
+            if key in self._new:
+                self._new[key].drop_from(step)
+            builder = self._series[key]
+            before = len(builder.history)
+            builder.drop_from(step)
+            self._points += len(builder.history) - before
+            news.histories[key] = builder.history
+
+    def _add_scalars(self, scalars: dict[str, Columns], inside: str, news: News) -> None:
+        for tag, columns in scalars.items():
+            known = self._new.get((tag, inside))
+            if known is not None:
+                known.extend(columns)
+            elif (tag, inside) in self._series or len(self._series) < MOST_SERIES:
+                self._series.setdefault((tag, inside), HistoryBuilder())
+                self._new[tag, inside] = columns
+            else:
+                news.left_out = True
 
     def _extend(self, news: News) -> None:
         """Add what was read to the series: once a batch, since each time copies the columns."""
@@ -302,7 +341,10 @@ class EventFolder:
         for inside in news.replaced:
             self._forget(inside)
         for (tag, inside), history in news.histories.items():
-            self.tags.setdefault(tag, {})[inside] = history
+            if len(history):
+                self.tags.setdefault(tag, {})[inside] = history
+            else:  # all of it was discarded
+                _drop(self.tags, tag, inside)
         self.left_out = self.left_out or news.left_out
         for (tag, inside), other in news.others.items():
             known = self.others.get(tag, {}).get(inside)
@@ -323,13 +365,14 @@ class EventFolder:
 
     def _forget(self, inside: str) -> None:
         self.sessions.pop(inside, None)
-        for kept in (self.tags, self.others):
-            for tag in [tag for tag, series in kept.items() if series.pop(inside, None) is not None and not series]:
-                del kept[tag]
+        for tag in list(self.tags):
+            _drop(self.tags, tag, inside)
+        for tag in list(self.others):
+            _drop(self.others, tag, inside)
 
 
-def _add_long(descriptor: int, begin: int, end: int, inside: str, news: News) -> None:
-    """Add what an event contains that is too long to be parsed; nothing if it can't be understood."""
-    abridged = Abridged(lambda place, count: os.pread(descriptor, count, place), begin, end)
-    with suppress(ValueError):
-        news.add_event(inside, parsed(abridged.data))
+def _drop(kept: dict[str, dict[str, _T]], tag: str, inside: str) -> None:
+    """Drop a series, and its tag if that has no other one."""
+    series = kept.get(tag, {})
+    if series.pop(inside, None) is not None and not series:
+        del kept[tag]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from operator import le
 
@@ -46,6 +46,16 @@ class Columns:
         """Drop the first points."""
         del self.steps[:count], self.times[:count], self.values[:count]
 
+    def drop_from(self, step: int) -> None:
+        """Drop the points at a step and later ones."""
+        if len(self) and max(self.steps) >= step:
+            kept = [place for place, known in enumerate(self.steps) if known < step]
+            self.steps, self.times, self.values = (
+                array("q", [self.steps[place] for place in kept]),
+                array("d", [self.times[place] for place in kept]),
+                array("d", [self.values[place] for place in kept]),
+            )
+
 
 @dataclass(frozen=True)
 class History:
@@ -67,9 +77,7 @@ class History:
     stride: int
     """Number of points that share a bucket."""
     count: int
-    """Number of points read, with those that were dropped."""
-    not_finite: int
-    """How many of them were NaN or infinite."""
+    """Number of points that these stand for."""
     ordered: bool
     """Whether steps and seconds are finite and never decrease. Programs may write them otherwise."""
 
@@ -81,9 +89,7 @@ class HistoryBuilder:
     """Adds points to a history: `history` is replaced, never changed, so another thread may keep the earlier one."""
 
     def __init__(self) -> None:
-        self.history = History(
-            _integers(), _floats(), _floats(), _floats(), stride=1, count=0, not_finite=0, ordered=True
-        )
+        self.history = History(_integers(), _floats(), _floats(), _floats(), stride=1, count=0, ordered=True)
         self._begun = 0.0
         self._closed = 0  # the history begins with the first point and the full buckets: so many points
         self._open = Columns()  # all points of the last bucket: at least the newest one, which is always shown
@@ -95,14 +101,8 @@ class HistoryBuilder:
         last = self.history
         if not last.count:
             self._begun = new.times[0]
-        finite = math.isfinite(sum(new.values))
-        not_finite = 0 if finite else sum(not math.isfinite(value) for value in new.values)
-        self.history = replace(
-            last,
-            count=last.count + len(new),
-            not_finite=last.not_finite + not_finite,
-            ordered=last.ordered and self._continued_by(new),
-        )
+        in_order = last.ordered and self._continued_by(new)
+        self.history = replace(last, count=last.count + len(new), ordered=in_order)
         self._open.extend(new)
         self._close()
 
@@ -111,6 +111,43 @@ class HistoryBuilder:
         steps, times = self._open.steps[-1:] + new.steps, self._open.times[-1:] + new.times
         in_order = all(map(le, steps, steps[1:])) and all(map(le, times, times[1:]))
         return in_order and math.isfinite(times[-1] - self._begun)
+
+    def drop_from(self, step: int) -> None:
+        """Drop the points at a step and later ones. Of a bucket that loses one of its two points, the other one is
+        kept like a new point."""
+        known = self.history.steps + self._open.steps
+        if not known or max(known) < step:
+            return
+        self._cut()
+        last, width = self.history, 1 if self.history.stride == 1 else 2
+        self._open.drop_from(step)
+        whole: list[int] = []  # places of points in full buckets, and of single ones
+        single: list[int] = []
+        for begin in range(1 - width, self._closed, width) if self._closed else ():
+            bucket = range(max(0, begin), begin + width)
+            kept = [place for place in bucket if last.steps[place] < step]
+            (whole if len(kept) == len(bucket) else single).extend(kept)
+        if not single and not len(self._open):  # the newest point belongs to the open bucket
+            whole, single = whole[:-width], whole[-width:]
+        if whole[:1] != [0]:  # the first point belongs to no bucket
+            whole, single = [], sorted(whole + single)
+        points = self._points(single)
+        points.extend(self._open)
+        self._open, self._closed = points, len(whole)
+        closed = 1 + (len(whole) - 1) // width * last.stride if whole else 0
+        self.history = replace(
+            last,
+            steps=array("q", [last.steps[place] for place in whole]),
+            seconds=array("d", [last.seconds[place] for place in whole]),
+            values=array("d", [last.values[place] for place in whole]),
+            means=array("d", [last.means[place] for place in whole]),
+            stride=last.stride if whole else 1,
+            count=closed + len(points),
+            ordered=last.ordered or not closed + len(points),
+        )
+        if len(points):
+            self._begun = self._begun if whole else points.times[0]
+            self._close()
 
     def thin(self) -> None:
         """Merge neighbouring buckets: two, or four while each is a single point."""
@@ -156,6 +193,14 @@ class HistoryBuilder:
         history.values.extend([source.values[place] for place in places])
         history.means.extend(means)
 
+    def _points(self, places: Iterable[int]) -> Columns:
+        """Points of full buckets, as if they were new."""
+        points = Columns()
+        for place in places:
+            seconds = self.history.seconds[place]
+            points.append(self.history.steps[place], seconds + self._begun, self.history.values[place])
+        return points
+
     def _merge(self) -> None:
         """Keep two of each four points after the first. Single points left over return to the open bucket; a
         bucket left over stays as it is."""
@@ -164,9 +209,7 @@ class HistoryBuilder:
         whole = 1 + 4 * groups
         rest = range(whole, end)
         if last.stride == 1:
-            points = Columns()
-            for place in rest:
-                points.append(last.steps[place], last.seconds[place] + self._begun, last.values[place])
+            points = self._points(rest)
             points.extend(self._open)
             self._open, rest = points, range(0)
         places, _ = _outline(last.values[1:whole], groups, 4)

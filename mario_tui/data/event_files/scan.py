@@ -1,7 +1,6 @@
 """Reads the records of an event file: scalars into columns, everything else as protobuf messages.
 
-A file is a sequence of records: length (uint64), its CRC, the data (a serialised `Event`), its CRC, all little-endian.
-Almost all of them hold one scalar, and those of a series differ only in wall time, step and value. So protobuf parses
+Almost all records hold one scalar, and those of a series differ only in wall time, step and value. So protobuf parses
 the first one, and the rest of its bytes is remembered as a template. Later records with the same bytes are read without
 protobuf, three times as fast. What becomes a template is probed first: protobuf must read another time, step and value
 from it.
@@ -13,37 +12,42 @@ import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from tensorboard.compat.proto.event_pb2 import Event
+from google_crc32c import value as crc32c
+from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.compat.proto.summary_pb2 import Summary
 
 from mario_tui.data.event_files.history import Columns
+from mario_tui.data.event_files.records import HEAD_BYTES, MASK, MASK_DELTA, RECORD_BYTES, masked, parsed
 
-HEAD_BYTES = 12
-RECORD_BYTES = HEAD_BYTES + 4
-"""What a record takes beside its data."""
-NO_EVENTS = "not a TensorBoard event file"
 MOST_BYTES = 2**20
-"""A longer record contains images or a graph; it is not parsed."""
+"""A longer record contains images or a graph; it is abridged before it is parsed."""
 MOST_SERIES = 10_000
 """Maximum number of series (a tag in one subfolder)."""
 MOST_LETTERS = 500
 """Maximum length of a tag; a longer one loses its beginning."""
-_MAX_LENGTH = 2**40
 _MOST_TEMPLATES = 2 * MOST_SERIES
 _MOST_FAILURES = 1000
 """After so many records that did not become templates, no more are tried."""
-_LENGTH = struct.Struct("<Q")
-_HEAD = struct.Struct("<Q4xBd")
-"""Length, CRC (not checked), key of the event's first field, and its value if that is the wall time."""
+_MOST_HEADS = 4096
+_HEAD = struct.Struct("<QIBd")
+"""Length, its checksum, key of the event's first field, and its value if that is the wall time."""
+_FOOT = struct.Struct("<I")
 _WALL_TIME, _STEP, _STEP_AT = 0x09, 0x10, 9
 """Keys of two fields of `Event` (number and wire type), which all writers put first, and where the second one is."""
-_SHORTEST = 17
-"""Length of an event with a wall time, a step, and a scalar that has no name."""
+_SHORTEST = 18
+"""Length of an event with a wall time and any step; with a scalar it is longer."""
 _FORMS = struct.Struct("<f"), struct.Struct("<d")
 _PROBES = [struct.pack("8B", *range(first, first + 8)) for first in (0x11, 0x21)]
 """Bytes of values: they differ from each other, so no value that is read from another place can be the same."""
-_TENSOR_FORMS = {1: "<f", 2: "<d", 3: "<i", 9: "<q"}
-"""By TensorFlow's DataType: float, double, int32, int64."""
+_BFLOAT16 = "bfloat16"
+"""The upper half of a float, which `struct` has no letter for."""
+_TENSOR_FORMS = {
+    1: ("<f", "float_val"), 2: ("<d", "double_val"), 3: ("<i", "int_val"), 4: ("<B", "int_val"), 5: ("<h", "int_val"),
+    6: ("<b", "int_val"), 9: ("<q", "int64_val"), 10: ("<?", "bool_val"), 14: (_BFLOAT16, "half_val"),
+    17: ("<H", "int_val"), 19: ("<e", "half_val"), 22: ("<I", "uint32_val"), 23: ("<Q", "uint64_val"),
+}  # fmt: skip
+"""By TensorFlow's DataType, how a number is stored in bytes and in which field: float, double, int32, uint8, int16,
+int8, int64, bool, bfloat16, uint16, half, uint32, uint64."""
 
 
 @dataclass(frozen=True)
@@ -64,69 +68,74 @@ class Scanner:
         self._templates: dict[int, _Templates] = {}  # by the number of bytes after the step
         self._count = 0
         self._failures = 0
+        self._heads: dict[int, int] = {}  # checksums of lengths
 
     def scan(self, piece: bytes, scalars: dict[str, Columns], other: Callable[[Event], None]) -> int:
         """Add the scalars of all whole records to columns by tag, and pass on events with anything else. Returns the
-        number of bytes that were read: up to a record that is incomplete, or longer than `MOST_BYTES`.
+        number of bytes that were read: up to a record that is incomplete, longer than `MOST_BYTES`, or no record.
 
-        Raises `ValueError` if the piece contains something else than records.
+        An event that discards later steps takes them out of the columns before it is passed on.
         """
         size = len(piece)
         padded = piece + bytes(_HEAD.size)
-        head, templates, at = _HEAD.unpack_from, self._templates, 0
-        while at + RECORD_BYTES < size:
-            length, key, wall_time = head(padded, at)
-            if not 0 < length <= _MAX_LENGTH:
-                raise ValueError(NO_EVENTS)
-            begin = at + HEAD_BYTES
-            end = begin + length
-            if end + 4 > size or length > MOST_BYTES:
-                break
-            at = end + 4
-            if length < _SHORTEST or key != _WALL_TIME or piece[begin + _STEP_AT] != _STEP:
-                self._parse(piece[begin:end], scalars, other)
-                continue
-            rest = begin + _STEP_AT + 2
-            step = piece[rest - 1]
-            if step > 127:  # a varint: seven bits a byte, the lowest first
-                step, shift = step & 127, 7
-                while (byte := piece[rest]) > 127 and shift < 49:
-                    step |= (byte & 127) << shift
-                    shift += 7
+        head, foot, heads, templates = _HEAD.unpack_from, _FOOT.unpack_from, self._heads, self._templates
+        at = begin = 0
+        try:
+            while at + RECORD_BYTES <= size:
+                length, crc, key, wall_time = head(padded, at)
+                if crc != heads.get(length) and not self._is_length(length, crc):
+                    break
+                begin = at + HEAD_BYTES
+                end = begin + length
+                if end + 4 > size or length > MOST_BYTES:
+                    break
+                data = piece[begin:end]
+                crc = crc32c(data)
+                if ((crc >> 15 | crc << 17) + MASK_DELTA) & MASK != foot(piece, end)[0]:  # `masked`, without a call
+                    break
+                at = end + 4
+                if length < _SHORTEST or key != _WALL_TIME or data[_STEP_AT] != _STEP:
+                    add_event(parsed(data), scalars, other)
+                    continue
+                rest = _STEP_AT + 2
+                step = data[rest - 1]
+                if step > 127:  # a varint: seven bits a byte, the lowest first
+                    step, shift = step & 127, 7
+                    while (byte := data[rest]) > 127 and shift < 49:
+                        step |= (byte & 127) << shift
+                        shift += 7
+                        rest += 1
+                    if byte > 127:  # negative, or beyond all reason
+                        add_event(parsed(data), scalars, other)
+                        continue
+                    step |= byte << shift
                     rest += 1
-                if byte > 127:  # negative, or beyond all reason
-                    self._parse(piece[begin:end], scalars, other)
-                    continue
-                step |= byte << shift
-                rest += 1
-            like = templates.get(end - rest)
-            if like is not None:
-                place = rest + like.before
-                tag = like.tags.get(piece[rest:place] + piece[place + like.form.size : end])
-                if tag is not None:
-                    columns = scalars.get(tag)
-                    if columns is None:
-                        columns = _columns(scalars, tag)
-                    if columns is not None:
-                        columns.steps.append(step)
-                        columns.times.append(wall_time)
-                        columns.values.append(like.form.unpack_from(piece, place)[0])
-                    continue
-            self._learn(piece[rest:end], self._parse(piece[begin:end], scalars, other))
+                like = templates.get(length - rest)
+                if like is not None:
+                    place = rest + like.before
+                    tag = like.tags.get(data[rest:place] + data[place + like.form.size :])
+                    if tag is not None:
+                        columns = scalars.get(tag)
+                        if columns is None:
+                            columns = _columns(scalars, tag)
+                        if columns is not None:
+                            columns.steps.append(step)
+                            columns.times.append(wall_time)
+                            columns.values.append(like.form.unpack_from(data, place)[0])
+                        continue
+                event = parsed(data)
+                add_event(event, scalars, other)
+                self._learn(data[rest:], event)
+        except ValueError:  # the checksum is right, but it is no event
+            return begin - HEAD_BYTES
         return at
 
-    def _parse(self, data: bytes, scalars: dict[str, Columns], other: Callable[[Event], None]) -> Event:
-        event = parsed(data)
-        step, wall_time, others = event.step, event.wall_time, event.WhichOneof("what") != "summary"
-        for value in event.summary.value:
-            found = number(value)
-            if found is None:
-                others = True
-            elif (columns := _columns(scalars, value.tag[-MOST_LETTERS:])) is not None:
-                columns.append(step, wall_time, found)
-        if others:
-            other(event)
-        return event
+    def _is_length(self, length: int, crc: int) -> bool:
+        """Whether it is the checksum of a length."""
+        right = crc == masked(crc32c(struct.pack("<Q", length)))
+        if right and len(self._heads) < _MOST_HEADS:
+            self._heads[length] = crc
+        return right
 
     def _learn(self, rest: bytes, event: Event) -> None:
         """Make a template of an event; `rest` are its bytes after the step."""
@@ -145,20 +154,26 @@ class Scanner:
             self._failures += 1
 
 
-def length_of(head: bytes) -> int:
-    """Length of a record's data. Raises `ValueError` if it can't be the head of a record."""
-    length = int(_LENGTH.unpack_from(head)[0])
-    if not 0 < length <= _MAX_LENGTH:
-        raise ValueError(NO_EVENTS)
-    return length
+def add_event(event: Event, scalars: dict[str, Columns], other: Callable[[Event], None]) -> None:
+    """Add the scalars of an event to columns by tag, and pass it on if it contains anything else. If it discards steps,
+    they are taken out of the columns."""
+    step, wall_time, others = event.step, event.wall_time, event.WhichOneof("what") != "summary"
+    for value in event.summary.value:
+        found = number(value)
+        if found is None:
+            others = True
+        elif (columns := _columns(scalars, value.tag[-MOST_LETTERS:])) is not None:
+            columns.append(step, wall_time, found)
+    if discards(event):
+        for columns in scalars.values():
+            columns.drop_from(step)
+    if others:
+        other(event)
 
 
-def parsed(data: bytes) -> Event:
-    """Raises `ValueError` if it is not a serialised `Event`."""
-    try:
-        return Event.FromString(data)
-    except Exception as error:  # protobuf's DecodeError is a different class in each implementation
-        raise ValueError(f"not a TensorBoard event ({error})") from None
+def discards(event: Event) -> bool:
+    """Whether the program has restarted, so that all points at the event's step and later are void."""
+    return event.WhichOneof("what") == "session_log" and event.session_log.status == SessionLog.START
 
 
 def scalars_of(event: Event) -> Iterator[tuple[str, float]]:
@@ -176,14 +191,24 @@ def number(value: Summary.Value) -> float | None:
     if not value.HasField("tensor") or any(side.size != 1 for side in value.tensor.tensor_shape.dim):
         return None
     tensor = value.tensor
-    form = _TENSOR_FORMS.get(tensor.dtype)
-    if form is None:
+    if tensor.dtype not in _TENSOR_FORMS:
         return None
+    form, field = _TENSOR_FORMS[tensor.dtype]
     if tensor.tensor_content:
-        whole = len(tensor.tensor_content) == struct.calcsize(form)
-        return float(struct.unpack(form, tensor.tensor_content)[0]) if whole else None
-    numbers = tensor.float_val or tensor.double_val or tensor.int_val or tensor.int64_val
-    return float(numbers[0]) if len(numbers) else None
+        return _unpacked(form, tensor.tensor_content)
+    numbers = getattr(tensor, field)
+    if not numbers:
+        return None
+    if field == "half_val":  # its bits
+        return _unpacked(form, (numbers[0] & 0xFFFF).to_bytes(2, "little"))
+    return float(numbers[0])
+
+
+def _unpacked(form: str, content: bytes) -> float | None:
+    """The number that bytes contain; None if they are too few or too many."""
+    if form == _BFLOAT16:
+        form, content = "<f", bytes(2) + content
+    return float(struct.unpack(form, content)[0]) if len(content) == struct.calcsize(form) else None
 
 
 def _columns(scalars: dict[str, Columns], tag: str) -> Columns | None:

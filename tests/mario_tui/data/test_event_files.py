@@ -13,6 +13,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.compat.proto.tensor_pb2 import TensorProto
@@ -27,14 +28,14 @@ from engine.protocol.messages import Episode, Evaluation
 from mario_tui.app import MarioApp
 from mario_tui.cli import run
 from mario_tui.commands.attach import foreign_events
-from mario_tui.data.event_files import EventFolder, scalars_in
+from mario_tui.data.event_files import EventFolder, problem_of, scalars_in
 from mario_tui.data.event_files import folder as event_folder
 from mario_tui.data.format import fitting, number
 from mario_tui.screens.charts import ChartsScreen
 from mario_tui.screens.home import HomeScreen
 from mario_tui.widgets.charts.comparison import Comparison
 from tests.support.app import until
-from tests.support.event_files import read, scalar
+from tests.support.event_files import read, restart, scalar, write_sessions
 from tests.support.program import PATIENCE_S, FinishedRun, Terminal, run_program, wait_until
 
 
@@ -288,6 +289,104 @@ def test_files_of_a_subfolder_continue_each_other(tmp_path: Path) -> None:
     assert history.count == 9_000
     assert list(history.steps) == sorted(history.steps)
     assert (history.steps[-1], history.values[-1]) == (8_999, 8_999)
+
+
+@pytest.mark.parametrize("piece", [2**17, 2**11])
+def test_points_that_a_restart_has_discarded_are_dropped(
+    piece: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether they were read long before the restart or in the same piece of a file: as TensorBoard does."""
+    for name in ("_FIRST_PIECE", "_PIECE", "_FIRST_BATCH"):
+        monkeypatch.setattr(event_folder, name, piece)
+    write_sessions(tmp_path / "a")
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "x.tfevents").write_bytes(b"".join(scalar("a", step, step) for step in range(100)))
+    events = EventFolder(tmp_path)
+    read(events)
+    accumulator = EventAccumulator(str(tmp_path / "a"), {"scalars": 0}).Reload()
+    for tag in "ab":
+        history = events.tags[tag]["a"]
+        expected = [(point.step, point.value) for point in accumulator.Scalars(tag)]
+        assert list(zip(history.steps, history.values, strict=True)) == expected
+        assert history.count == len(expected) and history.ordered
+    assert len(events.tags["a"]["b"]) == 100
+    with (tmp_path / "a" / "events.out.tfevents.2").open("ab") as file:
+        file.write(restart(0))
+    read(events)
+    assert {tag: list(inside) for tag, inside in events.tags.items()} == {"a": ["b"]}
+
+
+def test_a_run_that_is_resumed_has_one_curve_in_tensorboard(tmp_path: Path) -> None:
+    """What was written after the checkpoint is discarded, whether the host or only its runner was lost."""
+
+    def evaluate(scalars: ScalarWriter, *steps: int) -> None:
+        for step in steps:
+            scalars.evaluation(
+                Evaluation(
+                    env_steps=step, episodes=1, clears=0, mean_return=step + 0.5, mean_x_pos=0.0, best=False,
+                    seconds=1.0,
+                )
+            )  # fmt: skip
+
+    def finish(scalars: ScalarWriter, *steps: int) -> None:
+        for step in steps:
+            scalars.episode(
+                Episode(
+                    actor=0, lane=0, env_steps=step, episode=1, episode_return=step, length=1, x_pos=0, flag=False,
+                    epsilon=0.1,
+                )
+            )  # fmt: skip
+
+    first = ScalarWriter(tmp_path, print)
+    evaluate(first, 100, 200, 300)
+    finish(first, *range(1, EPISODE_POINTS + 2))  # the last one waits for its point
+    first.restart(200)
+    evaluate(first, 250, 350)
+    first.close()
+    second = ScalarWriter(tmp_path, print)
+    second.restart(250)
+    evaluate(second, 400)
+    second.close()
+    accumulator = EventAccumulator(str(tmp_path), {"scalars": 0}).Reload()
+    assert [(point.step, point.value) for point in accumulator.Scalars("eval/mean_return")] == [
+        (step, step + 0.5) for step in (100, 200, 250, 400)
+    ]
+    assert [point.step for point in accumulator.Scalars("charts/episodic_return")] == list(range(1, 201))
+
+
+def test_data_that_arrive_after_zeros_are_read(tmp_path: Path) -> None:
+    """On a network file system a file may have its length before its data, at its begin or later."""
+    content = [scalar("loss", step, step) for step in range(300)]
+    file = tmp_path / "events.out.tfevents.1"
+    events = EventFolder(tmp_path)
+    stamp = (1_000_000_000, 1_000_000_000)
+    size = len(b"".join(content))
+    file.write_bytes(bytes(size))
+    os.utime(file, stamp)
+    read(events)
+    assert events.broken == {file: "not a TensorBoard event file yet: it contains only zeros"}
+    assert problem_of(file) == ""
+    for count in (1, 100, 300):
+        file.write_bytes(b"".join(content[:count]).ljust(size, b"\0"))
+        os.utime(file, stamp)  # the same size, and the same time of change
+        read(events)
+        assert values_of(events, "loss") == list(range(count))
+        assert events.broken == {}
+
+
+def test_a_damaged_file_is_read_on_once_it_is_mended(tmp_path: Path) -> None:
+    content = [scalar("loss", step, step) for step in range(3)]
+    file = tmp_path / "events.out.tfevents.1"
+    bad = bytearray(content[1])
+    bad[-6] ^= 1
+    file.write_bytes(content[0] + bytes(bad) + content[2])
+    events = EventFolder(tmp_path)
+    read(events)
+    assert events.broken == {file: f"damaged at byte {len(content[0]):,}: wrong checksum"}
+    assert values_of(events, "loss") == [0]
+    file.write_bytes(b"".join(content))
+    read(events)
+    assert values_of(events, "loss") == [0, 1, 2] and events.broken == {}
 
 
 def test_every_subfolder_is_seen_before_one_is_read_to_its_end(tmp_path: Path) -> None:

@@ -116,7 +116,7 @@ def test_whatever_comes_in_the_first_the_newest_and_the_extremes_stay(
     history = builder.history
     finite = [value for value in values if math.isfinite(value)]
     assert len({len(history.steps), len(history.seconds), len(history.values), len(history.means)}) == 1
-    assert (history.count, history.not_finite) == (len(values), len(values) - len(finite))
+    assert history.count == len(values)
     assert list(history.steps) == sorted(set(history.steps))
     assert repr([values[step] for step in history.steps]) == repr(list(history.values))
     if values:
@@ -126,3 +126,33 @@ def test_whatever_comes_in_the_first_the_newest_and_the_extremes_stay(
     slack = 1e-6 * max(map(abs, finite), default=0)
     for mean in filter(math.isfinite, history.means):
         assert min(finite) - slack <= mean <= max(finite) + slack
+
+
+@settings(deadline=None)
+@given(st.integers(0, 20_000), st.integers(-1, 21_000), st.integers(0, 9_000), st.booleans())
+def test_what_is_dropped_leaves_what_was_before(count: int, step: int, more: int, thinned: bool) -> None:
+    builder = HistoryBuilder()
+    builder.extend(columns_of([math.sin(at / 100) for at in range(count)]))
+    if thinned:
+        builder.thin()
+    stride = builder.history.stride
+    builder.drop_from(step)
+    left = max(0, min(step, count))
+    history = builder.history
+    assert len({len(history.steps), len(history.seconds), len(history.values), len(history.means)}) == 1
+    assert all(known < step for known in history.steps)
+    if left:
+        assert (history.steps[0], history.seconds[0]) == (0, 0)
+        assert history.steps[-1] >= left - 1 - 2 * stride  # what was before, but for a part of one bucket
+        assert abs(history.count - left) <= 4 * stride
+    else:
+        assert not len(history) and history.count == 0
+    if stride == 1:
+        assert list(history.steps) == list(range(left))
+    values = [5.0 + at for at in range(more)]
+    builder.extend(columns_of(values, left))
+    assert list(builder.history.steps) == sorted(set(builder.history.steps))
+    assert len(builder.history) <= MOST_POINTS + 4
+    if more:
+        assert builder.history.steps[-1] == left + more - 1
+        assert builder.history.values[-1] == values[-1]

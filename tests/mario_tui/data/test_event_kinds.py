@@ -12,7 +12,7 @@ from tensorboard.compat.proto.tensor_pb2 import TensorProto
 from tensorboard.compat.proto.tensor_shape_pb2 import TensorShapeProto
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
-from mario_tui.data.event_files import UNNAMED, EventFolder, Metric, Other, metrics_of
+from mario_tui.data.event_files import UNNAMED, EventFolder, Metric, Other, metrics_of, scalars_in
 from mario_tui.data.event_files.hparams import MOST_LETTERS, MOST_PARAMETERS
 from mario_tui.data.event_files.others import MOST_TEXT
 from mario_tui.data.event_files.scan import MOST_BYTES
@@ -163,7 +163,7 @@ def test_summaries_are_named_by_plugin_or_field(values: list[Summary.Value], fou
     assert folder_of(tmp_path, *map(event, values)).others == {"": {".": found}}
 
 
-def test_a_long_record_is_named_without_being_read(tmp_path: Path) -> None:
+def test_a_long_record_is_named_and_its_scalars_are_read(tmp_path: Path) -> None:
     png = b"x" * (2 * MOST_BYTES)
     images = strings(b"640", b"480", png, png)
     events = folder_of(
@@ -172,13 +172,21 @@ def test_a_long_record_is_named_without_being_read(tmp_path: Path) -> None:
         event(Summary.Value(tag="new", tensor=images, metadata=plugin("images")), step=2**40),
         event(Summary.Value(tag="sound", audio={"encoded_audio_string": png}), Summary.Value(tag="last", histo={})),
         record(Event(graph_def=png).SerializeToString()),
+        event(
+            *(Summary.Value(tag=f"loss/{n}", simple_value=n) for n in range(500)),
+            Summary.Value(tag="old", image={"encoded_image_string": png, "width": 30, "height": 20}),
+            step=8,
+        ),
         event(Summary.Value(tag="loss", simple_value=2.5)),
     )
     assert {tag: inside["."] for tag, inside in events.others.items()} == {
-        "old": Other("image", 1, 7, width=30, height=20),
+        "old": Other("image", 2, 8, width=30, height=20),
         "new": Other("image", 1, 2**40, width=640, height=480),
         "sound": Other("audio", 1, 1),
         "last": Other("histogram", 1, 1),
         "graph": Other("graph", 1, 0),
     }
     assert list(events.tags["loss"]["."].values) == [2.5]
+    assert [list(events.tags[f"loss/{n}"]["."].values) for n in range(500)] == [[n] for n in range(500)]
+    (file,) = tmp_path.iterdir()
+    assert len(list(scalars_in(file))) == 501
