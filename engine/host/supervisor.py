@@ -119,6 +119,8 @@ class Host:
             with contextlib.suppress(UserError):  # the runner will report a bad checkpoint
                 self._files.restore_history(self._state, self._checkpoints.read_env_steps())
         self._scalars = ScalarWriter(self._run.path, complain=lambda text: self._log("warning", text))
+        if self._checkpoints.newest is None or self._checkpoints.env_steps >= 0:
+            self._scalars.restart(max(0, self._checkpoints.env_steps))
         self._runner.start(self._checkpoints.newest)
         try:
             end = await self._until_the_end()
@@ -178,6 +180,7 @@ class Host:
         if self._state.progress is not None:  # steps since the checkpoint are lost
             self._publish(host_events.back_at(self._state.progress, env_steps))
         self._state.rewind(env_steps)
+        self._scalars.restart(env_steps)
         self._server.resend_history()
         self._log("warning", f"{reason}; restarting from {where} ({self._restarts} of {self._config.restarts})")
         self._runner.start(newest)

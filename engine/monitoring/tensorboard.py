@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
@@ -48,6 +48,12 @@ class ScalarWriter:
             )
         except OSError as error:
             self._disable(error)
+
+    def restart(self, env_steps: int) -> None:
+        """The run goes on from a checkpoint at `env_steps`: have readers drop what was written for later steps."""
+        self._sums, self._summed = {}, 0
+        log = SessionLog(status=SessionLog.START)
+        self._write(Event(wall_time=time.time(), step=env_steps + 1, session_log=log))
 
     def progress(self, p: Progress) -> None:
         self._add(
@@ -116,11 +122,14 @@ class ScalarWriter:
             self._sums, self._summed = {}, 0
 
     def _add(self, step: int, scalars: dict[str, float]) -> None:
+        values = [Summary.Value(tag=tag, simple_value=value) for tag, value in scalars.items() if math.isfinite(value)]
+        self._write(Event(wall_time=time.time(), step=step, summary=Summary(value=values)))
+
+    def _write(self, event: Event) -> None:
         if self._writer is None:
             return
-        values = [Summary.Value(tag=tag, simple_value=value) for tag, value in scalars.items() if math.isfinite(value)]
         try:
-            self._writer.add_event(Event(wall_time=time.time(), step=step, summary=Summary(value=values)))
+            self._writer.add_event(event)
         except OSError as error:
             self._disable(error)
 
