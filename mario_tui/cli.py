@@ -14,6 +14,7 @@ import sys
 from engine.errors import UserError
 from engine.runtime.text import printable, printable_stream
 from mario_tui.commands import attach, completion, distill, evaluate, export, home, play, profile, runs, serve, train
+from mario_tui.commands.options import did_you_mean
 from mario_tui.terminal.output import NO_SPACE, discard_unwritable, nowhere
 
 COMMANDS = {
@@ -27,6 +28,20 @@ COMMANDS = {
     "serve": serve.run,
     "completion": completion.run,
 }
+
+_OTHER_WORDS = {
+    "train": "mario-tui --game mario",
+    "start": "mario-tui --game mario",
+    "resume": "mario-tui --resume RUN",
+    "list": "runs",
+    "ls": "runs",
+    "evaluate": "eval",
+    "test": "eval",
+    "watch": "attach",
+    "monitor": "attach",
+    "stop": "attach RUN, then x",
+}
+"""What the words of other programs are called here."""
 
 
 def main() -> None:
@@ -64,8 +79,15 @@ def run(arguments: list[str]) -> int:
     """Run the command and return its exit status. Without a command, any option but those of home starts a run."""
     if arguments and arguments[0] in COMMANDS:
         return COMMANDS[arguments[0]](arguments[1:])
+    if arguments and not arguments[0].startswith("-"):
+        raise UserError(_unknown(arguments[0]))
     _, others = home.home_parser().parse_known_args(arguments)
     return train.run(arguments) if others else home.run(arguments)
+
+
+def _unknown(command: str) -> str:
+    meant = f"; did you mean {_OTHER_WORDS[command]}?" if command in _OTHER_WORDS else did_you_mean(command, COMMANDS)
+    return f"unknown command {command!r}{meant or ';'} commands: {', '.join(COMMANDS)} (see: mario-tui --help)"
 
 
 def _flush() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -93,23 +93,36 @@ def make_plan(
 
     Raises `UserError` that names the field or file and what it must be.
     """
-    from_file: Mapping[str, Any] = {} if config_file is None else load_toml(config_file)
-    only_in_file = from_file.keys() - given.keys()
-    try:
-        given = _with_paths(given, Path.cwd())
-        if config_file is not None:
-            from_file = _with_paths(from_file, config_file.parent)
-        if preset_name is not None:
-            from_file = {**preset(preset_name), **from_file}
-        asked = {**from_file, **given}
+    with _naming(config_file, given):
+        asked = _merged(given, config_file, preset_name)
         rank = torchrun_rank()
         if rank is not None:
             if name is not None:
                 raise UserError("--name: torchrun's --rdzv-id names the run")
             return _plan_of_rank(rank, asked, resume)
         return _named(_plan(asked, resume, progress), name)
+
+
+def asked_options(given: Mapping[str, Any], config_file: Path | None, preset_name: str | None) -> dict[str, Any]:
+    """The options of preset, file and command line, each overriding the one before. Raises `UserError`."""
+    with _naming(config_file, given):
+        return _merged(given, config_file, preset_name)
+
+
+def _merged(given: Mapping[str, Any], config_file: Path | None, preset_name: str | None) -> dict[str, Any]:
+    options = {} if preset_name is None else preset(preset_name)
+    if config_file is not None:
+        options |= _with_paths(load_toml(config_file), config_file.parent)
+    return {**options, **_with_paths(given, Path.cwd())}
+
+
+@contextlib.contextmanager
+def _naming(config_file: Path | None, given: Mapping[str, Any]) -> Iterator[None]:
+    """Raise `UserError` that names the file if it has the wrong option."""
+    try:
+        yield
     except ConfigError as error:
-        if error.field in only_in_file:
+        if config_file is not None and error.field not in given and error.field in load_toml(config_file):
             raise UserError(f"{config_file}: {error.field} {error.reason}") from None
         raise
     except OSError as error:  # a name that is too long, or a folder that may not be read

@@ -40,9 +40,10 @@ def add_arguments(parser: argparse.ArgumentParser, game: str = GAMES[0], runner:
             kwargs["help"] = argparse.SUPPRESS
         groups[meta["group"]].add_argument(flag(spec.name), **kwargs)
     for name, (option_name, value) in ALIASES.items():
-        parser.add_argument(
+        groups[RunConfig.__dataclass_fields__[option_name].metadata["group"]].add_argument(
             flag(name), dest=option_name, action="store_const", const=value, default=argparse.SUPPRESS,
-            help=argparse.SUPPRESS,
+            help=f"earlier name of {flag(option_name)} {value}" if belongs(option_name, game, runner)
+            else argparse.SUPPRESS,
         )  # fmt: skip
 
 

@@ -129,6 +129,7 @@ class Coordinator:
         self._state: State = "running"
         self._stop_reason: str | None = None
         self._reported_at = float("-inf")
+        self._updates_before = learner.updates  # in earlier sessions
         self._saved_at = self.counters.env_steps if resume_from is not None else None
         self._next_save = _next_multiple(self.counters.env_steps, config.save_every)
         self._next_evaluation = _next_multiple(self.counters.env_steps, config.eval_every)
@@ -170,13 +171,31 @@ class Coordinator:
         for command in sorted(commands, key=lambda each: not isinstance(each, Stop)):  # nothing delays a stop
             self._handle(command)
         if counters.env_steps >= config.steps:
-            self.stop(f"{config.steps:,} environment steps are done")
+            self._end("steps", f"{config.steps:,} environment steps are done")
         if config.episodes is not None and counters.episodes >= config.episodes:
-            self.stop(f"{config.episodes:,} episodes are done")
+            self._end("episodes", f"{config.episodes:,} episodes are done")
         return self._stop_reason is None
 
     def stop(self, reason: str) -> None:
         self._stop_reason = self._stop_reason or reason
+
+    def _end(self, limit: str, reason: str) -> None:
+        """Stop because the option `limit` says so, and warn if that was before the first update."""
+        if self._stop_reason is None and self._learner.updates == self._updates_before and self._learner.burnin_left:
+            config = self._config
+            fills = {
+                "burnin": config.burnin,
+                "batch_size": config.batch_size,
+                "parallel_envs": config.parallel_envs * (config.n_step + 1),
+            }
+            name = max(fills, key=lambda each: fills[each])
+            lower, more = (f"{flag(each)} ({getattr(config, each):,})" for each in (name, limit))
+            self._link.log(
+                f"nothing was learned: the run ended after {self.counters.env_steps:,} environment steps, before its "
+                f"first update; lower {lower} or raise {more}",
+                "warning",
+            )
+        self.stop(reason)
 
     def finish(self) -> None:
         """Write the last checkpoint and the last report, after all members have stopped."""

@@ -24,7 +24,7 @@ import msgspec
 from engine import __version__
 from engine.errors import UserError
 from engine.runs import policies
-from engine.runs.registry import LATEST, find_run, list_runs
+from engine.runs.registry import LATEST, find_run, list_records, list_runs
 from engine.runs.run import Count, Run
 from engine.runtime.files import read_bounded
 from engine.runtime.safetensors_header import safetensors_header
@@ -252,7 +252,8 @@ def find_policy(spec: str, run_dir: str | Path | None, progress: Progress = _uns
         policy = path / POLICY_FILE
     else:
         try:
-            run = _newest_with_policy(run_dir) if spec == LATEST else find_run(spec, run_dir)
+            newest = newest_with_policy(run_dir) if spec == LATEST else None
+            run = newest or find_run(spec, run_dir)
         except UserError as error:
             if spec == LATEST:
                 raise CheckpointError(str(error)) from None
@@ -264,6 +265,18 @@ def find_policy(spec: str, run_dir: str | Path | None, progress: Progress = _uns
         policy = best if best.is_file() else _newest_source(run, progress).path / POLICY_FILE
     policy_metadata(policy)
     return policy.resolve()
+
+
+def newest_with_policy(run_dir: str | Path | None, game: str | None = None) -> Run | None:
+    """The newest run that has a policy, of a game if it is given."""
+    return next(
+        (
+            run
+            for run, record in list_records(run_dir)
+            if game in (None, record.game) and ((run.path / BEST_POLICY_FILE).is_file() or committed(run))
+        ),
+        None,
+    )
 
 
 def policy_metadata(path: Path) -> dict[str, Any]:
@@ -294,13 +307,6 @@ def _remove(folder: Path) -> None:
     with contextlib.suppress(OSError):
         folder.rename(hidden)
         shutil.rmtree(hidden, ignore_errors=True)
-
-
-def _newest_with_policy(run_dir: str | Path | None) -> Run:
-    """The newest run that has a policy; the newest run if none has."""
-    runs = list_runs(run_dir)
-    found = next((run for run in runs if (run.path / BEST_POLICY_FILE).is_file() or committed(run)), None)
-    return found or find_run(LATEST, run_dir)
 
 
 def _newest_source(run: Run, progress: Progress) -> Source:

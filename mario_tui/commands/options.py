@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import pairwise
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from engine.config.fields import must_be_within, read_number
 from engine.errors import UserError
@@ -16,10 +17,27 @@ from mario_tui.launch import expanded
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that raises `UserError` instead of printing its usage."""
+    """A parser that raises `UserError` instead of printing its usage. What it doesn't know, it compares with what it
+    does."""
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        options, others = self.parse_known_args(args, namespace)
+        if others:
+            self.error(f"unrecognized arguments: {' '.join(others)}{self.meant(others[0].partition('=')[0])}")
+        return options
 
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{message} (see: {self.prog} --help)")
+
+    def meant(self, unknown: str) -> str:
+        """`; did you mean --X?` for an unknown argument; empty if it is like none."""
+        return did_you_mean(unknown, self._option_string_actions) if unknown.startswith("-") else ""
+
+
+def did_you_mean(typed: str, known: Iterable[str]) -> str:
+    """`; did you mean X?` with the word that is most like it; empty if none is."""
+    like = difflib.get_close_matches(typed, known, n=1, cutoff=0.7)
+    return f"; did you mean {like[0]}?" if like else ""
 
 
 def add_run_dir(parser: argparse.ArgumentParser) -> None:

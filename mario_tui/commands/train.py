@@ -15,6 +15,7 @@ from engine.config.run_config import GAMES, RUNNERS
 from engine.config.torchrun import torchrun_rank
 from engine.errors import UserError
 from engine.runtime.parent import killed_with_parent
+from mario_tui.commands import eval_only
 from mario_tui.commands.options import Parser, add_read_only, chosen, need_terminal
 from mario_tui.launch import expanded, make_plan
 
@@ -39,14 +40,33 @@ exit status: 0 finished or stopped, 1 the run failed, 2 wrong usage or configura
 """
 
 
+_EARLIER = """\
+options of earlier scripts that belong to a runner or a command here (docs/coming-from-earlier-scripts.md):
+  --num-processes N               with --runner parallel or ddp
+  --num-actors N                  with --runner apex
+  --duration S, --report-file F   mario-tui profile
+"""
+_OF_COMMANDS = {
+    **dict.fromkeys(("--duration", "--report-file", "--trace", "--trials"), "profile"),
+    **dict.fromkeys(("--human", "--record", "--hold"), "play"),
+}
+"""Options that only a command has."""
+
+
+class _Parser(Parser):
+    def meant(self, unknown: str) -> str:
+        command = _OF_COMMANDS.get(unknown)
+        return f"; did you mean mario-tui {command} {unknown}?" if command else super().meant(unknown)
+
+
 def training_parser(game: str = GAMES[0], runner: str = RUNNERS[0]) -> argparse.ArgumentParser:
     """Parser for starting a run; its help covers `game` and `runner`."""
-    parser = Parser(
+    parser = _Parser(
         prog="mario-tui",
         usage="mario-tui [COMMAND] [options]",
         description="Train Double-DQN agents from a terminal and watch them learn. The options and defaults below are\n"
         f"those of {game} with the {runner} runner; for others: mario-tui --game snake --runner apex --help",
-        epilog=_COMMANDS,
+        epilog=f"{_EARLIER}\n{_COMMANDS}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
@@ -57,6 +77,12 @@ def training_parser(game: str = GAMES[0], runner: str = RUNNERS[0]) -> argparse.
     )
     parser.add_argument("--config", type=Path, metavar="FILE.toml", help="read options from a file; flags override it")
     parser.add_argument("--resume", metavar="RUN|PATH|latest", help="resume from a run's newest or a given checkpoint")
+    parser.add_argument(
+        "--eval-only",
+        action="store_true",
+        help="do not train: play --eval-episodes games with the best policy of the newest run of the game in "
+        "--run-dir, or of the run that --resume names",
+    )
     parser.add_argument("--name", metavar="NAME", help="name of the new run (default: its game and the time)")
     parser.add_argument(
         "--preset",
@@ -72,6 +98,8 @@ def training_parser(game: str = GAMES[0], runner: str = RUNNERS[0]) -> argparse.
 def run(arguments: list[str]) -> int:
     game, runner = chosen(arguments, "--game", GAMES), chosen(arguments, "--runner", RUNNERS)
     options = training_parser(game, runner).parse_args(arguments)
+    if options.eval_only:
+        return eval_only.run(options)
     values = given(options)
     if options.read_only:
         others = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from pathlib import Path
 
@@ -31,10 +32,10 @@ def refused(*arguments: str) -> str:
     return str(error.value)
 
 
-def run_with_policy(folder: Path) -> Run:
+def run_with_policy(folder: Path, policy: str = "mario-1-1") -> Run:
     """A run that `eval` and `--resume` accept."""
-    made = create_run(RunConfig(run_dir=str(folder)))
-    (made.path / checkpoints.BEST_POLICY_FILE).write_bytes(policies.path_of("mario-1-1").read_bytes())
+    made = create_run(make_config({"game": policy.partition("-")[0], "run_dir": str(folder)}))
+    (made.path / checkpoints.BEST_POLICY_FILE).write_bytes(policies.path_of(policy).read_bytes())
     checkpoint = made.path / checkpoints.folder_name(100)
     checkpoint.mkdir()
     (checkpoint / "config.toml").write_text(RunConfig(run_dir=str(folder)).to_toml())
@@ -138,6 +139,70 @@ def test_a_run_dir_that_is_not_there_is_refused(
 )
 def test_an_error_names_the_field_and_shows_what_was_typed(arguments: list[str], complaint: str) -> None:
     assert refused(*arguments).startswith(complaint)
+
+
+EARLIER_FLAGS = (
+    "--num-processes", "--num-actors", "--parallel-envs", "--batch-size", "--render", "--burnin", "--episodes",
+    "--sync-every", "--save-every", "--eval-only", "--buffer-size", "--learning-rate", "--alpha", "--beta",
+    "--beta-annealing", "--prioritized-replay", "--no-amp", "--async-envs", "--use-mmap-buffer", "--resume",
+    "--duration", "--report-file",
+)  # fmt: skip
+
+
+def test_the_help_has_every_flag_of_earlier_scripts(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as done:
+        run(["--help"])
+    assert done.value.code == 0
+    words = set(re.split(r"[\s,]+", capsys.readouterr().out))
+    assert set(EARLIER_FLAGS) <= words
+
+
+def test_eval_only_evaluates_the_newest_run_of_the_game(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    mario = run_with_policy(tmp_path / "checkpoints")
+    snake = run_with_policy(tmp_path / "checkpoints", "snake-12x12")  # newer
+    create_run(make_config({"run_dir": "checkpoints"}))  # newer, without a policy
+    assert run(["--game", "mario", "--eval-only", "--eval-episodes", "2", "--log-format", "json"]) == 0
+    printed = capsys.readouterr()
+    result = json.loads(printed.out)
+    assert (result["policy"], result["episodes"]) == (str(mario.path / checkpoints.BEST_POLICY_FILE), 2)
+    assert "no effect" not in printed.err
+    assert run(["--eval-only", "--resume", mario.name, "--eval-episodes", "2", "--parallel-envs", "16"]) == 0
+    printed = capsys.readouterr()
+    assert "stage 1-1 on native: 2/2 clears" in printed.out
+    assert "mario-tui: --parallel-envs has no effect with --eval-only\n" in printed.err
+    assert refused("--eval-only", "--resume", snake.name, "--game", "tetris").startswith("--game must be snake, as in ")
+
+
+def test_eval_only_without_a_run_names_the_command_that_evaluates_any_policy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run_with_policy(tmp_path / "elsewhere")
+    for arguments in (["--game", "snake"], ["--game", "tetris", "--run-dir", "elsewhere"], ["--resume", "missing"]):
+        complaint = refused(*arguments, "--eval-only", "--parallel-envs", "16")
+        assert complaint.startswith("--eval-only: ") and complaint.endswith("; for any policy: mario-tui eval POLICY")
+        assert len(complaint.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ("sweep", "unknown command 'sweep'; commands: attach, runs, eval, distill, play, "),
+        ("evl mario-1-1", "unknown command 'evl'; did you mean eval? commands: attach, runs, "),
+        ("list", "unknown command 'list'; did you mean runs? commands: attach, "),
+        ("train --game snake", "unknown command 'train'; did you mean mario-tui --game mario? commands: "),
+        ("stop", "unknown command 'stop'; did you mean attach RUN, then x? commands: "),
+        ("--no-ui --num-proceses 2", "unrecognized arguments: --num-proceses 2; did you mean --num-processes?"),
+        ("eval mario-1-1 --episods=3", "unrecognized arguments: --episods=3; did you mean --episodes? (see: mario-tui"),
+        ("--no-ui --duration 3", "unrecognized arguments: --duration 3; did you mean mario-tui profile --duration?"),
+        ("--no-ui --zzz", "unrecognized arguments: --zzz (see: mario-tui --help)"),
+    ],
+)
+def test_what_is_unknown_is_compared_with_what_there_is(arguments: str, complaint: str) -> None:
+    assert refused(*arguments.split()).startswith(complaint)
 
 
 @pytest.mark.parametrize("text", ["1e3", "1000", "1_000", "1000.0"])

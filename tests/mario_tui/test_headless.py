@@ -84,6 +84,17 @@ def test_the_log_says_which_default_followed_and_which_option_has_no_effect(tmp_
     assert the_run(tmp_path).config().tau == 1
 
 
+@pytest.mark.parametrize("runner", ["single", "apex"])
+def test_a_run_that_ends_before_its_burn_in_warns_once(runner: str, tmp_path: Path) -> None:
+    options = ("--game", "tetris", "--board", "5x5", "--runner", runner, "--episodes", "5")
+    with headless(*options, cwd=tmp_path) as process:
+        events = rest_of(process)
+    (warning,) = (event["text"] for event in events if event["event"] == "warning" and "learned" in event["text"])
+    assert warning.startswith("nothing was learned: the run ended after ")
+    assert warning.endswith("before its first update; lower --burnin (2,000) or raise --episodes (5)")
+    assert events[-1]["updates"] == 0
+
+
 @pytest.mark.long
 def test_same_seed_gives_the_same_weights_and_another_seed_others(tmp_path: Path) -> None:
     options = ("--steps", "400", "--burnin", "100", "--batch-size", "32", "--no-amp")  # the precision is measured

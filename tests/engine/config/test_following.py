@@ -63,6 +63,7 @@ IMPOSSIBLE = {("advantage_learning", "tetris")}
 def test_no_option_fails_because_of_a_default() -> None:
     """Whatever its value, of whatever game and runner: no rule of `engine.config.constraints` is between an option and
     a default."""
+    parser = training_parser()
     for game, runner, name, value in each_value():
         if (name, game) in IMPOSSIBLE and value:
             continue
@@ -70,7 +71,7 @@ def test_no_option_fails_because_of_a_default() -> None:
         assert getattr(config, name) == value
         again = make_config(config.options())
         assert again == config, "a stored run means the same"
-        options = training_parser().parse_args(shlex.split(command_line(config))[1:])
+        options = parser.parse_args(shlex.split(command_line(config))[1:])
         assert make_config(given(options)) == config, "and so does its command line"
 
 

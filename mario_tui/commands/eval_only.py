@@ -1,0 +1,53 @@
+"""`mario-tui --eval-only`: evaluates what a run has learned, from the options of a run."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from engine.config.command_line import given
+from engine.config.fields import ConfigError, flag
+from engine.config.reading import make_config
+from engine.config.run_config import RunConfig
+from engine.config.tasks import rounded_up
+from engine.errors import UserError
+from mario_tui.launch import asked_options
+
+_CONDITIONS = ("epsilon", "noop_min", "noop_max", "sticky_actions")
+_OF_POLICY = ("stage", "emulator", "rom")
+"""Options that replace what the policy was trained on, if they are given."""
+_USED = {"game", "noop_max", "run_dir", "seed", "eval_episodes", *_OF_POLICY, *(f"eval_{name}" for name in _CONDITIONS)}
+
+
+def run(options: argparse.Namespace) -> int:
+    """Evaluate the best policy of the run that `--resume` names, else of the newest run of the game in `--run-dir`.
+    Raises `UserError` if there is none."""
+    from engine.runs.checkpoints import CheckpointError, find_policy, newest_with_policy, policy_metadata
+    from mario_tui.evaluate import evaluate
+
+    asked = asked_options(given(options), options.config, options.preset)
+    try:
+        if options.resume is not None:
+            policy = find_policy(options.resume, asked.get("run_dir"))
+        else:
+            game, run_dir = make_config(asked).game, str(asked.get("run_dir", RunConfig.run_dir))
+            newest = newest_with_policy(run_dir, game)
+            if newest is None:
+                raise CheckpointError(f"no run of {game} in {run_dir} has a policy yet")
+            policy = find_policy(str(newest.path), None)
+    except CheckpointError as error:
+        raise UserError(f"--eval-only: {error}; for any policy: mario-tui eval POLICY") from None
+    metadata = policy_metadata(policy)
+    if asked.get("game", metadata["game"]) != metadata["game"]:
+        raise ConfigError("game", f"must be {metadata['game']}, as in {policy}, got {asked['game']}")
+    config = make_config({**asked, "game": metadata["game"]})
+    for name in given(options):
+        if name not in _USED:
+            print(f"mario-tui: {flag(name)} has no effect with --eval-only", file=sys.stderr)
+    for_engine = [f"{flag(name)}={getattr(config.eval_conditions, name)}" for name in _CONDITIONS]
+    for_engine.append(f"--seed={config.seed}")
+    for_engine += [f"{flag(name)}={Path(asked[name]).resolve() if name == 'rom' else asked[name]}"
+                   for name in _OF_POLICY if asked.get(name) is not None]  # fmt: skip
+    episodes = rounded_up(config.eval_episodes, metadata, asked.get("stage"))
+    return evaluate(policy, episodes, for_engine, as_json=options.log_format == "json")
