@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 from pathlib import Path
 
@@ -139,22 +138,6 @@ def test_a_run_dir_that_is_not_there_is_refused(
 )
 def test_an_error_names_the_field_and_shows_what_was_typed(arguments: list[str], complaint: str) -> None:
     assert refused(*arguments).startswith(complaint)
-
-
-EARLIER_FLAGS = (
-    "--num-processes", "--num-actors", "--parallel-envs", "--batch-size", "--render", "--burnin", "--episodes",
-    "--sync-every", "--save-every", "--eval-only", "--buffer-size", "--learning-rate", "--alpha", "--beta",
-    "--beta-annealing", "--prioritized-replay", "--no-amp", "--async-envs", "--use-mmap-buffer", "--resume",
-    "--duration", "--report-file",
-)  # fmt: skip
-
-
-def test_the_help_has_every_flag_of_earlier_scripts(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as done:
-        run(["--help"])
-    assert done.value.code == 0
-    words = set(re.split(r"[\s,]+", capsys.readouterr().out))
-    assert set(EARLIER_FLAGS) <= words
 
 
 def test_eval_only_evaluates_the_newest_run_of_the_game(

@@ -9,7 +9,7 @@ import pytest
 
 from engine.config.presets import PRESETS, preset
 from engine.config.reading import make_config
-from engine.config.run_config import RunConfig
+from engine.config.run_config import GAMES, RunConfig
 from engine.errors import UserError
 from engine.monitoring.memory_budget import check_memory
 from mario_tui import cli
@@ -29,6 +29,10 @@ def test_a_preset_makes_a_run_and_gives_way_to_file_and_flags(name: str, tmp_pat
     assert config.save_every == PRESETS[name].options.get("save_every", RunConfig.save_every)
 
 
+def test_every_game_has_a_preset() -> None:
+    assert {preset(name).get("game", RunConfig.game) for name in PRESETS} == set(GAMES)
+
+
 SINGLE, TWO, THREE = (" or ".join(f"--runner {name}" for name in names) for names in (
     ("single",), ("parallel", "ddp"), ("single", "parallel", "ddp"),
 ))  # fmt: skip
@@ -37,7 +41,7 @@ SINGLE, TWO, THREE = (" or ".join(f"--runner {name}" for name in names) for name
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        ("--preset apex", "--preset must be one of parallel-classic, apex-classic, apex-paper, got 'apex'"),
+        ("--preset apex", "--preset must be one of parallel-classic, apex-classic, apex-paper, tetris-10x20, "),
         ("--runner single --num-actors 3", "--num-actors is not an option of single; it needs --runner apex"),
         ("--runner ddp --num-actors 3", "--num-actors is not an option of ddp; it needs --runner apex"),
         ("--num-processes 3", f"--num-processes is not an option of single; it needs {TWO}"),
