@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import resource
 import time
 from collections import deque
@@ -21,7 +22,7 @@ from engine.protocol.framing import HEADER_BYTES, MAX_COMMAND_BYTES, body_length
 from engine.protocol.messages import Current, Event, Frame, Hello, Lasting, Log
 
 _MAX_LASTING = 4096  # unsent lasting events of one client
-_MAX_FPS = 30.0
+_MIN_FPS, _MAX_FPS = 1.0, 30.0
 _FLUSH_TIMEOUT_S = 2.0
 _MAX_CLIENTS = 64
 
@@ -68,6 +69,10 @@ class EventServer:
     def is_reachable(self) -> bool:
         """Whether the socket file still exists."""
         return self._address.exists()
+
+    def touch(self) -> None:
+        """Date the socket file: whoever lists runs sees when this process was alive last."""
+        os.utime(self._address)
 
     def put(self, event: Lasting | Current) -> None:
         """Send an event to every client; frames only to clients that want them."""
@@ -119,8 +124,8 @@ class EventServer:
             client.left()
 
     def _sum_up_rendering(self) -> None:
-        rates = [client.render.fps for client in self._clients if client.render.on]
-        wanted = Render(on=bool(rates), fps=min(max(rates, default=1.0), _MAX_FPS))
+        rates = [max(client.render.fps, _MIN_FPS) for client in self._clients if client.render.on]
+        wanted = Render(on=bool(rates), fps=min(max(rates, default=_MIN_FPS), _MAX_FPS))
         if wanted != self.render:
             self.render = wanted
             self._rendering(wanted)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 from engine.runtime.files import write_atomically
@@ -12,9 +13,17 @@ log = logging.getLogger("host")
 
 
 class FileWriter:
-    """Replaces files atomically. Content that still waits gives way to newer content of the same file."""
+    """Replaces files atomically. Content that still waits gives way to newer content of the same file.
 
-    def __init__(self) -> None:
+    A file that can't be written is reported once, until it can be.
+
+    Args:
+        may_write: asked before each file is written; may raise `OSError`.
+    """
+
+    def __init__(self, may_write: Callable[[], bool] = lambda: True) -> None:
+        self._may_write = may_write
+        self._failed: set[Path] = set()
         self._waiting: dict[Path, bytes] = {}
         self._is_writing = False
         self._changed = threading.Condition()
@@ -25,6 +34,11 @@ class FileWriter:
         with self._changed:
             self._waiting[path] = content
             self._changed.notify_all()
+
+    @property
+    def works(self) -> bool:
+        """Whether every file could be written the last time."""
+        return not self._failed
 
     def flush(self, timeout_s: float) -> bool:
         """Wait until nothing waits to be written, at most `timeout_s` seconds. Returns whether that is so."""
@@ -39,9 +53,14 @@ class FileWriter:
                 content = self._waiting.pop(path)
                 self._is_writing = True
             try:
-                write_atomically(path, content)
-            except OSError as error:
-                log.warning("%s could not be written: %s", path.name, error)
+                if self._may_write():
+                    write_atomically(path, content)
+            except Exception as error:  # whatever it is, this thread has to go on
+                if path not in self._failed:
+                    log.warning("%s could not be written: %s", path.name, error)
+                self._failed.add(path)
+            else:
+                self._failed.discard(path)
             finally:
                 with self._changed:
                     self._is_writing = False

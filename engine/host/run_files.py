@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
+from pathlib import Path
 
 from engine.config.run_config import RunConfig
 from engine.host import host_events
@@ -19,15 +20,15 @@ _HISTORY_EVERY_S = 30.0
 
 
 class RunFiles:
-    """Writes in a thread, see `FileWriter`."""
+    """Writes in a thread, see `FileWriter`, and never into a folder that has replaced the run's."""
 
     record: RunRecord
     """What `write_record` writes; read by `begin`."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self._folder = run.identity()
-        self._files = FileWriter()
+        self._folder = os.open(run.path, os.O_RDONLY | os.O_DIRECTORY)  # while it is open, its number is not used again
+        self._files = FileWriter(lambda: not self.have_moved())
         self._history_at = time.monotonic()
 
     def flush(self, timeout_s: float) -> bool:
@@ -42,7 +43,22 @@ class RunFiles:
 
     def have_moved(self) -> bool:
         """Whether the run's folder was moved or replaced since the start. Raises `OSError` if that is unknown."""
-        return self._run.identity() != self._folder
+        try:
+            return not os.path.samestat(os.fstat(self._folder), self._run.path.stat())
+        except FileNotFoundError:
+            return True
+
+    @property
+    def folder(self) -> Path:
+        """For files that are written in pieces: the host works in it, so it stays the run's own folder when that is
+        moved."""
+        here = Path()
+        return here if os.path.samestat(os.fstat(self._folder), here.stat()) else self._run.path
+
+    @property
+    def work(self) -> bool:
+        """Whether the files could be written the last time."""
+        return self._files.works
 
     def write_record(self, progress: Progress | None, checkpoint: str | None) -> None:
         """Write the record, with the figures of `progress` if there are new ones, and the path of the checkpoint."""

@@ -66,6 +66,8 @@ from engine.runtime.text import printable
 log = logging.getLogger("host")
 
 _TICK_S = 1.0
+_RECORD_EVERY_S = 10.0
+"""The record is written at least so often, also while nothing changes."""
 _FLUSH_S = 60.0
 """Maximum time for the last files of a run to be written."""
 
@@ -100,6 +102,7 @@ class Host:
         self._restarted = False
         self._loss = self._q_mean = math.nan
         self._tasks: set[asyncio.Task[None]] = set()
+        self._sampler: SystemSampler | None = None
         self._memory_short = self._unreachable = False
         self._notes = list(notes)
         """Log lines (level, text) from before the runner was ready; sent once clients can receive them."""
@@ -118,7 +121,7 @@ class Host:
         if self._checkpoints.newest is not None:
             with contextlib.suppress(UserError):  # the runner will report a bad checkpoint
                 self._files.restore_history(self._state, self._checkpoints.read_env_steps())
-        self._scalars = ScalarWriter(self._run.path, complain=lambda text: self._log("warning", text))
+        self._scalars = ScalarWriter(self._files.folder, complain=lambda text: self._log("warning", text))
         if self._checkpoints.newest is None or self._checkpoints.env_steps >= 0:
             self._scalars.restart(max(0, self._checkpoints.env_steps))
         self._runner.start(self._checkpoints.newest)
@@ -333,32 +336,51 @@ class Host:
     # ------------------------------------------------------------------------------------------ by the clock
 
     async def _tick(self) -> None:
-        """Once a second: sample the machine, add a chart point, write TensorBoard and the record."""
-        sampler = SystemSampler()
-        failed = False
+        """Once a second: sample the machine, add a chart point, write TensorBoard and the record. What fails is tried
+        again the next time (free file descriptors may be back), and keeps nothing else from being done."""
+        failing = set[str]()
         try:
             while True:
-                try:
-                    self._publish(sampler.sample())
-                    self._watch_memory()
-                except OSError as error:  # free file descriptors may be back in a moment
-                    if not failed:
-                        log.warning("the machine can't be watched: %s", error)
-                    failed = True
-                else:
-                    failed = False
-                if not self._server.is_reachable:
-                    await self._listen_again()
-                self._watch_folder()
-                progress = self._state.progress
-                if progress is not None and progress.state == "running":
-                    self._add_point(progress)
-                    self._write_record(progress)
-                if self._files.history_is_due:
-                    self._files.save_history(self._config, self._state)
+                await self._listen_again()
+                for what, work in (
+                    ("show that this process lives", self._server.touch),
+                    ("sample the machine", self._sample),
+                    ("watch the memory", self._watch_memory),
+                    ("watch the run's folder", self._watch_folder),
+                    ("write scalars for TensorBoard", self._retry_scalars),
+                    ("record the progress", self._record),
+                ):
+                    try:
+                        work()
+                        failing.discard(what)
+                    except Exception as error:
+                        if what not in failing:
+                            log.warning("can't %s: %s", what, error, exc_info=not isinstance(error, OSError))
+                        failing.add(what)
                 await asyncio.sleep(_TICK_S)
         finally:
-            sampler.close()
+            if self._sampler is not None:
+                self._sampler.close()
+
+    def _sample(self) -> None:
+        self._sampler = self._sampler or SystemSampler()
+        self._publish(self._sampler.sample())
+
+    def _record(self) -> None:
+        """Add to charts and files what has changed since the last second."""
+        progress = self._state.progress
+        if progress is not None and progress.state == "running":
+            self._add_point(progress)
+            self._write_record(progress)
+        elif time.time() - self._files.record.updated_at > _RECORD_EVERY_S:  # on another machine, it is a sign of life
+            self._write_record()
+        if self._files.history_is_due:
+            self._files.save_history(self._config, self._state)
+
+    def _retry_scalars(self) -> None:
+        """Write scalars again once the disk takes other files again."""
+        if self._files.work and self._scalars.reopen():
+            self._log("info", "scalars are written for TensorBoard again")
 
     def _add_point(self, progress: Progress) -> None:
         """Add a point to the charts and to TensorBoard."""
@@ -368,8 +390,10 @@ class Host:
     async def _listen_again(self) -> None:
         """Replace a lost socket: $XDG_RUNTIME_DIR is removed at logout, and temporary folders are cleaned."""
         try:
+            if self._server.is_reachable:
+                return
             await self._listen()
-        except (OSError, UserError) as error:
+        except Exception as error:
             if not self._unreachable:
                 log.warning("the run can't be attached to: %s", error)
             self._unreachable = True
@@ -379,11 +403,10 @@ class Host:
 
     def _watch_folder(self) -> None:
         """End the run if its folder was moved or replaced: further writes would go elsewhere."""
-        with contextlib.suppress(OSError):  # the disk may answer again later
-            if self._files.have_moved():
-                failure = self._failed("its folder was moved or removed")
-                self._failure = msgspec.structs.replace(failure, final=True)
-                self._runner.kill()
+        if self._files.have_moved():
+            failure = self._failed("its folder was moved or removed")
+            self._failure = msgspec.structs.replace(failure, final=True)
+            self._runner.kill()
 
     def _watch_memory(self) -> None:
         """Warn each time memory gets short."""

@@ -26,13 +26,14 @@ more points than that."""
 _QUEUE = 2**16
 """Points that may wait for the disk. The host, which adds them, must not wait while the disk does not answer."""
 _CLOSE_S = 10.0
+_REOPEN_EVERY_S = 60.0
 
 
 class ScalarWriter:
     """Writes one event file in the run's folder, in a separate thread.
 
-    If the file can't be written (the disk may be full), `complain` is called once with a message and all later scalars
-    are dropped: the file may end in a partial record, beyond which no reader continues.
+    If the file can't be written (the disk may be full), `complain` is called once with a message and later scalars are
+    dropped until `reopen`: the file may end in a partial record, beyond which no reader continues.
     """
 
     def __init__(self, folder: Path, complain: Callable[[str], None]) -> None:
@@ -41,11 +42,9 @@ class ScalarWriter:
         self._sums: dict[str, float] = {}  # over the episodes of the next point
         self._summed = self._summed_to = 0  # number of those episodes; environment steps at the last one
         self._each, self._points = 1, 0  # episodes per point; points written with that many
+        self._folder, self._reopened_at = folder, -math.inf
         try:
-            # The random suffix prevents others from placing a link of that name beforehand.
-            self._writer = EventFileWriter(
-                str(folder), max_queue_size=_QUEUE, flush_secs=5, filename_suffix=f".{secrets.token_hex(8)}"
-            )
+            self._open()
         except OSError as error:
             self._disable(error)
 
@@ -54,6 +53,23 @@ class ScalarWriter:
         self._sums, self._summed = {}, 0
         log = SessionLog(status=SessionLog.START)
         self._write(Event(wall_time=time.time(), step=env_steps + 1, session_log=log))
+
+    def reopen(self) -> bool:
+        """Start another file if the last one could not be written, but not more often than every `_REOPEN_EVERY_S`
+        seconds. Returns whether scalars are written again."""
+        now = time.monotonic()
+        if self._writer is not None or now - self._reopened_at < _REOPEN_EVERY_S:
+            return False
+        self._reopened_at = now
+        with contextlib.suppress(OSError):
+            self._open()
+        return self._writer is not None
+
+    def _open(self) -> None:
+        # The random suffix prevents others from placing a link of that name beforehand.
+        self._writer = EventFileWriter(
+            str(self._folder), max_queue_size=_QUEUE, flush_secs=5, filename_suffix=f".{secrets.token_hex(8)}"
+        )
 
     def progress(self, p: Progress) -> None:
         self._add(
@@ -134,6 +150,6 @@ class ScalarWriter:
             self._disable(error)
 
     def _disable(self, error: OSError) -> None:
-        self._writer = None
+        self._writer, self._reopened_at = None, time.monotonic()
         reason = error.strerror or error
         self._complain(f"no more scalars are written for TensorBoard: its event file can't be written ({reason})")

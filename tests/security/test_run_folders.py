@@ -378,16 +378,19 @@ def test_a_file_that_goes_while_a_folder_is_checked_is_no_error(tmp_path: Path) 
         host.join()
 
 
-def test_a_run_whose_folder_is_replaced_ends(tmp_path: Path) -> None:
+def test_a_run_whose_folder_is_replaced_ends_and_leaves_the_other_one_alone(tmp_path: Path) -> None:
     with headless(*SNAKE, "--steps", "100000000", cwd=tmp_path) as process:
         read_event(process, "progress", state="running")
         run = the_run(tmp_path)
         run.path.rename(tmp_path / "aside")
+        others = {"run.json", "history.msgpack"}
         run.path.mkdir()
+        for name in others:
+            (run.path / name).write_text("of somebody else")
         _, err = process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 1
         assert "its folder was moved or removed" in err
-    assert not any(path.suffix == ".safetensors" for path in run.path.rglob("*"))
+    assert {path.name: path.read_text() for path in run.path.iterdir()} == dict.fromkeys(others, "of somebody else")
 
 
 def test_the_lock_is_nobody_elses_to_take(tmp_path: Path) -> None:

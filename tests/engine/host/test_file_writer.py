@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 from pathlib import Path
 
@@ -48,3 +49,19 @@ def test_a_file_that_can_not_be_written_does_not_stop_the_next(
     assert writer.flush(PATIENCE_S)
     assert (tmp_path / "run.json").read_bytes() == b"2"
     assert "run.json could not be written" in caplog.text
+
+
+def test_a_file_that_can_not_be_written_is_reported_once_until_it_can_be(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    writer = FileWriter()
+    folder = tmp_path / "folder"
+    for exists in (False, False, True, False, False):
+        if exists:
+            folder.mkdir()
+        elif folder.exists():
+            shutil.rmtree(folder)
+        writer.write(folder / "run.json", b"1")
+        assert writer.flush(PATIENCE_S)
+        assert writer.works is exists
+    assert caplog.text.count("run.json could not be written") == 2

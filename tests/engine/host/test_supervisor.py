@@ -33,6 +33,9 @@ from engine.host.checkpoint_keeper import CheckpointKeeper
 from engine.host.client import HostClient, HostGone, HostProcess, attach
 from engine.host.run_state import MAX_POINTS, RunState
 from engine.host.runner_process import RunnerProcess
+from engine.host.supervisor import Host
+from engine.monitoring.machine import SystemSampler
+from engine.monitoring.tensorboard import ScalarWriter
 from engine.protocol import framing, messages
 from engine.protocol.commands import Checkpoint, Evaluate, Pause, Render, Resume, Set, Stop
 from engine.protocol.messages import Frame, Log, Point, Progress, Ready, Saved, Thought
@@ -40,8 +43,10 @@ from engine.runners.frame_mailbox import FrameMailbox
 from engine.runners.host_link import HostLink
 from engine.runners.message_queue import CommandQueue, ReportQueue
 from engine.runs import checkpoints
+from engine.runs.recording import read_recording
 from engine.runs.registry import create_run
 from engine.runs.run import Run
+from tests.support.app import RECORDING
 from tests.support.program import (
     PATIENCE_S,
     headless,
@@ -321,6 +326,42 @@ def test_a_host_that_fails_takes_its_runner_with_it(tmp_path: Path) -> None:
         address.rmdir()
     assert f"Is a directory: '{address}'" in run.log_path.read_text()
     nobody_is_left(tmp_path)
+
+
+async def test_what_fails_every_second_keeps_nothing_else_from_being_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: Any) -> None:
+        raise RuntimeError("the sensor is broken")
+
+    monkeypatch.setattr(SystemSampler, "sample", fail)
+    run = create_run(make_config({"game": "snake", "run_dir": str(tmp_path)}))
+    host = Host(run, None, foreground=False)
+    host._files.begin(1000)
+    host._scalars = ScalarWriter(run.path, complain=print)
+    await host._listen()
+    host._publish(next(event for event in read_recording(RECORDING) if isinstance(event, Progress)))
+    assert host._state.progress is not None
+    host._publish(msgspec.structs.replace(host._state.progress, state="running", env_steps=77))
+    ticking = asyncio.create_task(host._tick())
+    async with asyncio.timeout(PATIENCE_S):
+        while len(host._state.points.items) < 2 or run.record().env_steps != 77:
+            await asyncio.sleep(0.02)
+    ticking.cancel()
+    await host._server.close()
+    host._scalars.close()
+    assert caplog.text.count("can't sample the machine: the sensor is broken") == 1
+
+
+def test_a_client_that_wants_hardly_any_pictures_takes_them_from_nobody(tmp_path: Path) -> None:
+    with headless("--steps", "100000000", cwd=tmp_path) as process:
+        read_event(process, "progress", state="running")
+        run = the_run(tmp_path)
+        with HostClient(run) as slow, HostClient(run) as fast:
+            slow.send(Render(on=True, fps=1e-6))
+            next_event(slow, Frame)
+            fast.send(Render(on=True, fps=10))
+            next_event(fast, Frame)
 
 
 def point_at(step: int) -> Point:
