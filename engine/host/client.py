@@ -19,6 +19,7 @@ from engine.config.run_config import RunConfig
 from engine.errors import UserError
 from engine.protocol.commands import Command
 from engine.protocol.framing import decode_event, pack, read_message
+from engine.protocol.message import Message
 from engine.protocol.messages import PROTOCOL, Event, Hello, Log
 from engine.runs.ownership import check_own
 from engine.runs.run import CONFIG_FILE, Run
@@ -37,6 +38,24 @@ _NO_EVENT = (OSError, EOFError, ValueError, msgspec.DecodeError)
 class UnreachableError(UserError):
     """The run's host is alive but can't be reached: it is starting, exiting, moving to another socket, or has too
     many clients."""
+
+
+class _Version(Message, frozen=True, tag=Hello.__name__):
+    """The part of a greeting that every version can read."""
+
+    protocol: int
+
+
+_decode_version = msgspec.msgpack.Decoder(_Version).decode
+
+
+def _decode_greeting(message: bytes) -> Event | int:
+    """The first message of a host; of one with another version of the protocol, only that."""
+    try:
+        protocol = _decode_version(message).protocol
+    except msgspec.ValidationError:  # no greeting, but the reason for a refusal
+        protocol = PROTOCOL
+    return decode_event(message) if protocol == PROTOCOL else protocol
 
 
 class HostGone(Exception):
@@ -64,7 +83,7 @@ class HostClient:
             raise UserError(f"{run.name}: is not running (state: {record.state})") from None
         self._stream = self._socket.makefile("rb")
         try:
-            hello = self._read()
+            hello = read_message(self._stream, _decode_greeting)
         except TimeoutError:
             self.close()
             raise UserError(f"{run.name}: its host did not answer within {_ANSWER_S:.0f} s") from None
@@ -75,9 +94,10 @@ class HostClient:
         if isinstance(hello, Log):  # the reason for a refusal
             self.close()
             raise UnreachableError(f"{run.name}: {hello.text}")
-        if not isinstance(hello, Hello) or hello.protocol != PROTOCOL:
+        if not isinstance(hello, Hello):
             self.close()
-            raise UserError(f"{run.name}: its host speaks another protocol version; use the mario-tui that started it")
+            spoken = f"speaks protocol version {hello}, not {PROTOCOL}" if isinstance(hello, int) else "does not greet"
+            raise UserError(f"{run.name}: its host {spoken}; use the mario-tui that started it")
         self.hello = hello
 
     def receive(self) -> Event:

@@ -187,6 +187,28 @@ def test_a_run_that_is_alive_without_an_answer_says_so(tmp_path: Path) -> None:
         HostClient(run)
 
 
+def test_a_host_of_another_version_is_told_at_once_whatever_its_greeting_holds(tmp_path: Path) -> None:
+    run = create_run(make_config({"game": "snake", "run_dir": str(tmp_path)}))
+    record = run.record()
+    record.state, record.socket = "running", str(socket_path(run))
+    run.write_record(record)
+    greeting = msgspec.msgpack.encode({"type": "Hello", "protocol": 99, "events": "in another way"})
+
+    def greet(server: socket.socket) -> None:
+        connection, _ = server.accept()
+        with connection:
+            connection.sendall(len(greeting).to_bytes(4, "big") + greeting)
+            connection.recv(1)
+
+    with run.lock(), socket.socket(socket.AF_UNIX) as server, ThreadPoolExecutor() as pool:
+        server.bind(record.socket)
+        server.listen()
+        pool.submit(greet, server)  # once: there is no second try
+        with pytest.raises(UserError, match=r"speaks protocol version 99, not \d+; use the mario-tui that started it"):
+            attach(run)
+    Path(record.socket).unlink()
+
+
 @pytest.mark.parametrize("ahead_s", [-3600, 3600])
 def test_a_clock_that_was_set_does_not_make_anybody_wait(ahead_s: float, tmp_path: Path) -> None:
     run = create_run(make_config({"game": "snake", "run_dir": str(tmp_path)}))
