@@ -6,6 +6,8 @@ import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import msgspec
+
 from engine.errors import UserError
 from engine.host.client import HostClient, HostGone, HostProcess, attach
 from engine.host.run_state import RunState
@@ -81,6 +83,18 @@ class Snapshot:
         return self.live and self.progress is not None and self.progress.state == "running"
 
 
+def _recording(run: Run) -> list[Event]:
+    """The run's recording. Without its end if the record knows of another: the run was resumed, and its host killed
+    before it recorded anything. Raises `UserError`."""
+    other = {"finished": Failed, "failed": Finished}.get(run.record().state, Finished | Failed)
+    return [
+        msgspec.structs.replace(event, events=[past for past in event.events if not isinstance(past, other)])
+        if isinstance(event, Hello)
+        else event
+        for event in read_recording(run.history_path)
+    ]
+
+
 class Feed:
     """The newest state of a run, from a live connection or from a recording."""
 
@@ -110,7 +124,7 @@ class Feed:
                 self.follow(client)
             else:
                 with _READERS:
-                    self.replay(read_recording(run.history_path))
+                    self.replay(_recording(run))
         except UserError as error:
             with self._lock:
                 self._problem = str(error)

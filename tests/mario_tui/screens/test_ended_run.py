@@ -6,16 +6,18 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pytest
 from textual.pilot import Pilot
 from textual.widgets import Static
 
+from engine.protocol.messages import Failed, Finished
 from engine.runs.checkpoints import BEST_POLICY_FILE
 from engine.runs.policies import path_of
 from mario_tui.app import MarioApp
 from mario_tui.screens.compare import CompareScreen
 from mario_tui.screens.dialogs import TextScreen
 from mario_tui.screens.evaluation import EvaluationScreen
-from tests.support.app import folder_of_runs, said, text, until
+from tests.support.app import folder_of_runs, recorded_run, said, text, until
 
 
 async def ended(pilot: Pilot[Any]) -> Any:
@@ -64,6 +66,21 @@ async def test_the_best_policy_is_evaluated(tmp_path: Path) -> None:
         await until(pilot, lambda: "20 games, mean score" in str(screen.query_one("#result", Static).render()), "it")
         await pilot.press("escape")
         assert screen._command._process.returncode is not None  # nothing is left behind
+
+
+@pytest.mark.parametrize(("state", "shown"), [("running", "? lost"), ("failed", "✗ failed")])
+async def test_the_record_of_a_run_beats_an_older_recording_of_its_end(state: Any, shown: str, tmp_path: Path) -> None:
+    """As of a finished run that was resumed, and whose host was killed before its first recording."""
+    run = recorded_run(tmp_path)
+    record = run.record()
+    record.state, record.reason = state, "killed"
+    run.write_record(record)
+    app = MarioApp(open_run=run, run_dir=str(tmp_path))
+    async with app.run_test(size=(120, 40)) as pilot:
+        dashboard: Any = app.screen
+        await until(pilot, lambda: dashboard.shown.points, "the recording")
+        assert shown in text(dashboard, "header")
+        assert not any(isinstance(event, Finished | Failed) for event in dashboard.shown.events)
 
 
 async def test_a_long_reason_of_a_failure_stays_on_the_screen(tmp_path: Path) -> None:
