@@ -13,12 +13,15 @@ import multiprocessing
 import signal
 import threading
 import time
+from collections.abc import Callable
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
+from typing import Any
 
 from engine.config.run_config import RunConfig
 from engine.protocol.commands import Command
-from engine.protocol.messages import Beat, Ready, Report
+from engine.protocol.failures import describe
+from engine.protocol.messages import Beat, Failed, Ready, Report
 from engine.runners.frame_mailbox import FrameMailbox
 from engine.runners.host_link import Outstanding
 from engine.runners.message_queue import CommandQueue, ReportQueue
@@ -42,40 +45,52 @@ class RunnerProcess:
         self.ready = False
         """Whether it has started and is training."""
         self._hung = False
+        self._process: SpawnProcess | None = None
         self._deadline = math.inf  # CLOCK_MONOTONIC, written by the reading thread; silence beyond it means hung
 
     def start(self, resume_from: Path | None) -> None:
-        commands, reports = CommandQueue(), ReportQueue()
-        self._process = self._context.Process(
-            target=main,
-            args=(self._run, self._config, commands, reports, self.screen, resume_from),
-            name="runner",
-        )
-        self._outbox = _Outbox(commands)
+        """If the system refuses to start a process, that is reported like its failure."""
         self.ready, self._hung, self._deadline = False, False, time.monotonic() + self._start_s
-        self._process.start()
+        self._process = None
+        try:
+            commands, reports = CommandQueue(), ReportQueue()
+            process = self._context.Process(
+                target=main,
+                args=(self._run, self._config, commands, reports, self.screen, resume_from),
+                name="runner",
+            )
+            process.start()
+        except OSError as error:
+            reason = f"the runner process could not be started ({error})"
+            self.reports.put_nowait(Failed(reason=reason, traceback="", log_path="", checkpoint=None))
+            self.reports.put_nowait(None)
+            return
+        self._process, self._outbox = process, _Outbox(commands)
         commands.only_write()  # so that the runner's exit ends a blocked write or read
         reports.only_read()
+        loop = asyncio.get_running_loop()
         for work, arguments in (
-            (self._read, (reports, self._process, asyncio.get_running_loop())),
-            (self._watch, (self._process,)),
-            (self._outbox.write_forever, ()),
+            (self._read, (reports, process, loop)),
+            (self._guarded, (process, loop, self._watch, process)),
+            (self._guarded, (process, loop, self._outbox.write_forever)),
         ):
             threading.Thread(target=work, args=arguments, daemon=True).start()
 
     @property
     def is_alive(self) -> bool:
-        return self._process.is_alive()
+        return self._process is not None and self._process.is_alive()
 
     def send(self, command: Command) -> None:
         """Queue a command; it is sent as soon as the runner reads."""
-        self._outbox.put(command)
+        if self._process is not None:
+            self._outbox.put(command)
 
     def kill(self) -> None:
-        self._process.kill()
+        if self._process is not None:
+            self._process.kill()
 
     def how_it_ended(self) -> str:
-        code = self._process.exitcode
+        code = None if self._process is None else self._process.exitcode
         if self._hung:
             hung = "hung" if self.ready else f"did not start within {self._start_s:g} s"
             return f"the runner process {hung}"
@@ -84,16 +99,32 @@ class RunnerProcess:
 
     # ------------------------------------------------------------------------------------------ in threads
 
+    def _guarded(
+        self, process: SpawnProcess, loop: asyncio.AbstractEventLoop, work: Callable[..., None], *arguments: Any
+    ) -> None:
+        """Let an exception in a thread end the process: nobody would hear of it otherwise."""
+        try:
+            work(*arguments)
+        except Exception as error:
+            self._pass_on(describe(error), loop)
+            process.kill()
+
     def _read(self, reports: ReportQueue, process: SpawnProcess, loop: asyncio.AbstractEventLoop) -> None:
+        self._guarded(process, loop, self._read_all, reports, loop)
+        process.join()
+        self._outbox.close()
+        self._pass_on(None, loop)
+
+    def _read_all(self, reports: ReportQueue, loop: asyncio.AbstractEventLoop) -> None:
         with contextlib.suppress(EOFError, OSError):
             while True:
                 report = reports.get()
                 self._heard(report)
-                loop.call_soon_threadsafe(self.reports.put_nowait, report)
-        process.join()
-        self._outbox.close()
+                self._pass_on(report, loop)
+
+    def _pass_on(self, report: Report | None, loop: asyncio.AbstractEventLoop) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(self.reports.put_nowait, None)
+            loop.call_soon_threadsafe(self.reports.put_nowait, report)
 
     def _heard(self, report: Report) -> None:
         """Extend the deadline after a report."""

@@ -19,7 +19,7 @@ def describe(error: BaseException) -> Failed:
     reason = str(error) if usage else printable(f"{type(error).__name__}: {error}".split("\n")[0])
     return Failed(
         reason=reason,
-        traceback=traceback.format_exc(),
+        traceback="".join(traceback.format_exception(error)),
         log_path="",
         checkpoint=None,
         usage=usage,

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import sys
 import time
+import traceback
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 from engine.protocol.commands import Command, Pause, Resume, Set, Stop
+from engine.protocol.failures import describe
 from engine.protocol.messages import Beat, Log, Report
 from engine.runners.message_queue import CommandQueue, ReportQueue
 from engine.runners.watchdog import SILENCE_LIMIT_S
+from engine.runtime.text import set_off
 
 
 class HostGoneError(Exception):
@@ -68,6 +74,15 @@ class HostLink:
 
     def log(self, text: str, level: Any = "info") -> None:
         self.send(Log(at=time.time(), level=level, text=text))
+
+    def fail(self, error: BaseException) -> NoReturn:
+        """From any thread: report why this process can't go on, and end it. Silently if the other end is gone."""
+        if not isinstance(error, HostGoneError):
+            with contextlib.suppress(HostGoneError):
+                self.send(describe(error))
+            with contextlib.suppress(OSError):  # the disk of run.log may be full
+                print(set_off("".join(traceback.format_exception(error))), file=sys.stderr, flush=True)
+        os._exit(1)  # an orderly exit waits for children, which may be waiting for this process
 
 
 class Outstanding:

@@ -5,23 +5,19 @@ Kept light: the runner's module, and torch with it, is imported only in the new 
 
 from __future__ import annotations
 
-import contextlib
 import importlib
-import os
 import signal
 import sys
-import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from engine.config.run_config import RunConfig
-from engine.protocol.failures import describe
 from engine.runners.frame_mailbox import FrameMailbox
-from engine.runners.host_link import HostGoneError, HostLink
+from engine.runners.host_link import HostLink
 from engine.runners.message_queue import CommandQueue, ReportQueue
 from engine.runtime.parent import end_with_parent
-from engine.runtime.text import printable_stream, set_off
+from engine.runtime.text import printable_stream
 
 
 def main(
@@ -60,11 +56,5 @@ def _work(work: Callable[[HostLink], None], reports: ReportQueue, commands: Comm
     link = HostLink(reports, commands)
     try:
         work(link)
-    except HostGoneError:
-        os._exit(1)
     except BaseException as error:
-        with contextlib.suppress(HostGoneError):
-            link.send(describe(error))
-        with contextlib.suppress(OSError):  # the disk of run.log may be full
-            print(set_off(traceback.format_exc()), file=sys.stderr, flush=True)
-        os._exit(1)  # an orderly exit waits for children, which may be waiting for this process
+        link.fail(error)

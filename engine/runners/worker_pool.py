@@ -1,7 +1,8 @@
 """The members that a coordinator has started, and a thread that watches them.
 
 A member that crashes or hangs is replaced. If the others can't continue without it, the coordinator exits, and the host
-restarts it from the newest checkpoint. Each member reports on its own queue.
+restarts it from the newest checkpoint. If the system refuses to start a process (too many open files or processes, no
+memory), the pool tries again after a pause, and in the end gives up. Each member reports on its own queue.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import multiprocessing
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 from multiprocessing.context import SpawnProcess
@@ -29,19 +30,36 @@ Role = Literal["actor", "worker", "rank"]
 _POLL_S = 0.25
 LEAVE_S = 10.0
 """Seconds that members have to exit once told to stop."""
+_PAUSES_S = (1.0, 5.0, 15.0)
+"""After each start that the system refuses, the time until the next; after the last one, the pool gives up."""
+
+
+@dataclass
+class _Member:
+    """A process and its queue."""
+
+    process: SpawnProcess
+    reports: ReportQueue
+    started_at: float = field(default_factory=time.monotonic)
+    reason: str = ""
+    """Why it will end, as it told."""
 
 
 @dataclass
 class _Slot:
-    """One member: its current process and queue."""
+    """The place of one member."""
 
     index: int
-    process: SpawnProcess
-    reports: ReportQueue
+    member: _Member | None = None
+    """None until it could be started."""
     restarts: int = 0
     failed_starts: FailedStarts = field(default_factory=FailedStarts)
-    started_at: float = field(default_factory=time.monotonic)
-    reason: str = ""
+    refusals: int = 0
+    """Starts in a row that the system has refused."""
+    start_at: float = 0.0
+    """CLOCK_MONOTONIC of the next start."""
+    loss: str = ""
+    """How the member was lost that has not been replaced yet."""
 
 
 class LocalMembers:
@@ -68,6 +86,7 @@ class WorkerPool:
     Args:
         replace: whether a lost member can be replaced.
         start_s: seconds until a member's first heartbeat is overdue.
+        pauses_s: after each start in a row that the system refuses, seconds until the next.
     """
 
     def __init__(
@@ -81,19 +100,16 @@ class WorkerPool:
         first: int = 0,
         replace: bool = True,
         start_s: float = START_LIMIT_S,
+        pauses_s: Sequence[float] = _PAUSES_S,
     ) -> None:
         self._role, self._work, self._arguments = role, work, arguments
         self._shared_state, self._link, self._first, self._replace = shared_state, link, first, replace
         self._context = multiprocessing.get_context("spawn")
         self._closing = threading.Event()
-        self._start_s, self._leave_s = start_s, LEAVE_S
-        self._started = threading.Event()
-        self._slots: list[_Slot] = []
-        self._thread = threading.Thread(target=self._watch, name="pool", daemon=True)
+        self._start_s, self._pauses_s, self._leave_s = start_s, pauses_s, LEAVE_S
+        self._slots = [_Slot(index) for index in range(first, shared_state.members)]
+        self._thread = threading.Thread(target=self._work_in_thread, name="pool", daemon=True)
         self._thread.start()
-        self._started.wait()
-        if len(self._slots) < shared_state.members - first:
-            raise RuntimeError(f"{role} {first + len(self._slots)} could not be started")
 
     def restarts(self, index: int) -> int:
         """How many times member `index` was replaced."""
@@ -107,18 +123,24 @@ class WorkerPool:
 
     # ------------------------------------------------------------------------------------------ in the thread
 
+    def _work_in_thread(self) -> None:
+        try:
+            self._watch()
+        except BaseException as error:  # its members end with this thread, and nobody would replace them
+            self._link.fail(error)
+
     def _watch(self) -> None:
         # Members start in this thread, because Linux kills a child that asked for it (`killed_with_parent`) when the
         # thread that started it exits.
-        try:
-            for index in range(self._first, self._shared_state.members):
-                self._slots.append(_Slot(index, *self._start(index, 0)))
-        finally:
-            self._started.set()
         patience = GraceTime(HEARTBEAT_S)
         while not self._closing.is_set():
-            sentinels: dict[Any, _Slot] = {slot.process.sentinel: slot for slot in self._slots}
-            queues: dict[Any, _Slot] = {slot.reports: slot for slot in self._slots if not slot.reports.closed}
+            for slot in self._slots:
+                if slot.member is None and time.monotonic() >= slot.start_at:
+                    self._start(slot)
+            sentinels = [member.process.sentinel for _, member in self._members()]
+            queues: dict[Any, _Slot] = {
+                member.reports: slot for slot, member in self._members() if not member.reports.closed
+            }
             for ready in wait([*sentinels, *queues], timeout=_POLL_S):
                 if ready in queues:
                     self._read(queues[ready])
@@ -126,28 +148,52 @@ class WorkerPool:
                 break
             now, spared = patience.look()
             hung = overdue(self._shared_state.due, now) & (not spared)
-            for slot in self._slots:
-                if not slot.process.is_alive():
-                    while not slot.reports.closed and slot.reports.poll():  # reports sent before its end
+            for slot, member in self._members():
+                if not member.process.is_alive():
+                    while not member.reports.closed and member.reports.poll():  # reports sent before its end
                         self._read(slot)
-                    self._lost(slot, slot.reason or how_it_ended(slot.process.exitcode))
+                    self._lost(slot, member.reason or how_it_ended(member.process.exitcode))
                 elif hung[slot.index]:
                     self._lost(slot, "it hung")
-                elif self._starts_too_long(slot, now) and not spared:
+                elif self._starts_too_long(slot.index, member, now) and not spared:
                     self._lost(slot, f"it did not start within {self._start_s:g} s")
         # Joined in this thread, because its exit would kill them; and for less time than the host's own limit.
         deadline = time.monotonic() + self._leave_s
-        for slot in self._slots:
-            slot.process.join(max(0.0, deadline - time.monotonic()))
-            slot.process.kill()
-            slot.process.join()
-            slot.reports.close()
+        for _, member in self._members():
+            member.process.join(max(0.0, deadline - time.monotonic()))
+            member.process.kill()
+            member.process.join()
+            member.reports.close()
 
-    def _starts_too_long(self, slot: _Slot, now: float) -> bool:
-        starting = self._shared_state.due[slot.index] == 0
-        return bool(starting and now - slot.started_at > self._start_s)
+    def _members(self) -> list[tuple[_Slot, _Member]]:
+        """The members that have been started."""
+        return [(slot, slot.member) for slot in self._slots if slot.member is not None]
 
-    def _start(self, index: int, restarts: int) -> tuple[SpawnProcess, ReportQueue]:
+    def _starts_too_long(self, index: int, member: _Member, now: float) -> bool:
+        starting = self._shared_state.due[index] == 0
+        return bool(starting and now - member.started_at > self._start_s)
+
+    def _start(self, slot: _Slot) -> None:
+        """Start a member, or put it off if the system refuses that."""
+        try:
+            slot.member = self._started(slot.index, slot.restarts)
+        except (OSError, MemoryError) as error:
+            what = (
+                f"{slot.loss}; it could not be restarted" if slot.loss else f"{self._role} {slot.index} could not start"
+            )
+            text = f"{what} ({error})"
+            if slot.refusals >= len(self._pauses_s):
+                self._give_up(Failed(reason=text, traceback="", log_path="", checkpoint=None, final=True))
+            pause_s = self._pauses_s[slot.refusals]
+            slot.refusals, slot.start_at = slot.refusals + 1, time.monotonic() + pause_s
+            self._link.log(f"{text}; trying again in {pause_s:g} s", "warning")
+            return
+        slot.refusals = 0
+        if slot.loss:
+            self._link.log(f"{slot.loss}; restarted", "warning")
+            slot.loss = ""
+
+    def _started(self, index: int, restarts: int) -> _Member:
         self._shared_state.due[index] = 0
         reports = ReportQueue()
         process = self._context.Process(
@@ -155,36 +201,40 @@ class WorkerPool:
             args=(self._work, reports, index, restarts, *self._arguments),
             name=f"{self._role} {index}",
         )
-        process.start()
+        try:
+            process.start()
+        except BaseException:
+            reports.close()
+            raise
         reports.only_read()  # so that the member's exit ends a read
-        return process, reports
+        return _Member(process, reports)
 
     def _read(self, slot: _Slot) -> None:
+        assert slot.member is not None
         try:
-            report = slot.reports.get()
+            report = slot.member.reports.get()
         except (EOFError, OSError):
-            slot.reports.close()
+            slot.member.reports.close()
             return
         match report:
             case Log():
                 self._link.log(f"{self._role} {slot.index}: {report.text}", report.level)
             case Failed():
-                slot.reason = report.reason
+                slot.member.reason = report.reason
                 if report.final:
                     self._give_up(report)
 
     def _lost(self, slot: _Slot, reason: str) -> None:
-        slot.process.kill()
-        slot.process.join()
+        assert slot.member is not None
+        slot.member.process.kill()
+        slot.member.process.join()
         text = f"{self._role} {slot.index} was lost ({reason})"
         if not self._replace or slot.failed_starts.count(int(self._shared_state.counts[slot.index, 0])):
             self._give_up(Failed(reason=text, traceback="", log_path="", checkpoint=None, final=self._replace))
+        slot.member.reports.close()
+        slot.member, slot.loss = None, text
         slot.restarts += 1
-        slot.reason = ""
-        slot.reports.close()
-        slot.process, slot.reports = self._start(slot.index, slot.restarts)
-        slot.started_at = time.monotonic()
-        self._link.log(f"{text}; restarted", "warning")
+        self._start(slot)
 
     def _give_up(self, failure: Failed) -> None:
         """Exit this process from within the thread: the main thread may be waiting for the lost member."""

@@ -7,6 +7,7 @@ import contextlib
 import math
 import multiprocessing
 import os
+import resource
 import shutil
 import signal
 import socket
@@ -301,6 +302,45 @@ async def test_a_runner_that_never_starts_is_killed(tmp_path: Path, monkeypatch:
         assert runner.how_it_ended() == "the runner process did not start within 0.1 s"
     finally:
         runner.kill()
+
+
+def _report_what_no_host_can_read(
+    run: Path, config: RunConfig, commands: CommandQueue, reports: ReportQueue, *_: Any
+) -> None:
+    reports._writer.send_bytes(b"as another version would")
+    signal.pause()
+
+
+async def test_a_report_that_can_not_be_read_ends_the_runner_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner_process, "main", _report_what_no_host_can_read)
+    runner = RunnerProcess(tmp_path, RunConfig())
+    runner.start(None)
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            failed = await runner.reports.get()
+            assert isinstance(failed, messages.Failed) and "Error: " in failed.reason
+            assert await runner.reports.get() is None
+        assert not runner.is_alive
+    finally:
+        runner.kill()
+
+
+async def test_a_runner_that_the_system_refuses_to_start_ends_the_run_with_the_reason(tmp_path: Path) -> None:
+    runner = RunnerProcess(tmp_path, RunConfig())
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, most[1]))
+    try:
+        runner.start(None)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, most)
+    failed = runner.reports.get_nowait()
+    assert isinstance(failed, messages.Failed)
+    assert failed.reason == "the runner process could not be started ([Errno 24] Too many open files)"
+    assert runner.reports.get_nowait() is None
+    runner.send(Set(name="learning_rate", value=1e-3))  # nobody is there
+    runner.kill()
 
 
 def _beat_forever(run: Path, config: RunConfig, commands: CommandQueue, reports: ReportQueue, *_: Any) -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import resource
 import signal
+from collections.abc import Callable
 from typing import Any
 
 from engine.buffers import SharedMemory
@@ -65,6 +69,93 @@ def test_the_last_words_of_a_member_are_heard() -> None:
     pool.close()
     assert heard[:-1] == [f"worker 0: word {number}" for number in range(20)]
     assert heard[-1] == "worker 0 was lost (RuntimeError: no room); restarted"
+
+
+def _play(link: HostLink, index: int, restarts: int, shared_state: SharedMemory) -> None:
+    ours = SharedState(2, shared_state)
+    ours.beat(index, PATIENCE_S)
+    wait_until(lambda: ours.stopped, "the order to stop")
+
+
+def _take_all_descriptors() -> list[int]:
+    """Open files until no more can be opened."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (64, most))
+    taken = []
+    with contextlib.suppress(OSError):
+        while True:
+            taken.append(os.open(os.devnull, os.O_RDONLY))
+    return taken
+
+
+def _lead_without_descriptors_for_a_while(reports: ReportQueue) -> None:
+    reports.only_write()
+    memory = SharedMemory()
+    state = SharedState(2, memory)
+    pool = WorkerPool("actor", _play, (memory,), state, HostLink(reports), pauses_s=[0.01] * 100_000)
+    wait_until(lambda: (state.due > 0).all(), "both members")
+    (lost, other), (place, _) = [member for _, member in pool._members()], pool._slots
+    taken = _take_all_descriptors()
+    lost.process.kill()
+    wait_until(lambda: place.refusals > 2, "starts that are refused")
+    for descriptor in taken:
+        os.close(descriptor)
+    wait_until(lambda: state.due[0] > 0, "the new member")
+    assert pool.restarts(0) == 1 and pool._slots[1].member is other and other.process.is_alive()
+    state.stop()
+    pool.close()
+
+
+def _lead_without_descriptors(reports: ReportQueue) -> None:
+    reports.only_write()
+    memory = SharedMemory()
+    state = SharedState(2, memory)
+    _take_all_descriptors()
+    WorkerPool("actor", _play, (memory,), state, HostLink(reports), pauses_s=[0.01, 0.02])
+    signal.pause()
+
+
+def _lead_with_what_can_not_be_passed(reports: ReportQueue) -> None:
+    reports.only_write()
+    WorkerPool("actor", _play, (lambda: None,), SharedState(1), HostLink(reports))
+    signal.pause()
+
+
+def reports_of(lead: Callable[[ReportQueue], None]) -> tuple[list[Any], int | None]:
+    """All reports of a leading process, and its exit status."""
+    queue, reports = ReportQueue(), list[Any]()
+    with child(lead, queue) as leader:
+        queue.only_read()
+        with contextlib.suppress(EOFError):
+            while queue.poll(PATIENCE_S):
+                reports.append(queue.get())
+        leader.join(PATIENCE_S)
+    return reports, leader.exitcode
+
+
+def test_a_start_that_the_system_refuses_is_tried_again_and_the_others_play_on() -> None:
+    reports, status = reports_of(_lead_without_descriptors_for_a_while)
+    assert status == 0
+    lost = "actor 0 was lost (killed by signal 9)"
+    refused, *_, restarted = [report.text for report in reports]
+    assert refused == f"{lost}; it could not be restarted ([Errno 24] Too many open files); trying again in 0.01 s"
+    assert restarted == f"{lost}; restarted"
+
+
+def test_starts_that_the_system_refuses_again_and_again_end_the_run_with_the_reason() -> None:
+    reports, status = reports_of(_lead_without_descriptors)
+    *logs, failed = reports
+    refused = "actor 0 could not start ([Errno 24] Too many open files)"
+    assert [log.text for log in logs if "actor 0" in log.text] == [
+        f"{refused}; trying again in {pause} s" for pause in (0.01, 0.02)
+    ]
+    assert (failed.reason, failed.final, status) == (refused, True, 1)
+
+
+def test_any_other_exception_in_the_pools_thread_ends_the_run_with_its_reason() -> None:
+    (failed,), status = reports_of(_lead_with_what_can_not_be_passed)
+    assert "pickle" in failed.reason and "Traceback" in failed.traceback
+    assert status == 1
 
 
 def test_no_episode_is_missed_where_many_end_between_two_looks() -> None:
