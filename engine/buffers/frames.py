@@ -28,6 +28,7 @@ from engine.runtime.intrinsics import prefetch
 from engine.runtime.jit import helper, kernel
 
 NO_ACTION = -1
+NO_PRIORITY = np.float32(-1)
 _CONTINUES, _TERMINATED, _TRUNCATED = 0, 1, 2
 _RECORD = np.dtype(  # 16 bytes, so that a window of entries fits in one or two cache lines
     [
@@ -108,6 +109,7 @@ class FrameStorage:
             "ended": ((lanes,), np.int64),  # entries below this belong to episodes whose end is known
             "open_start": ((lanes,), np.int64),  # first entry of the episode in progress
             **({"masks": ((lanes, capacity, mask_actions), np.bool_)} if mask_actions else {}),
+            # Absolute TD errors; NO_PRIORITY if an episode was cut off before its actor could tell them.
             **({"priorities": ((lanes, capacity), np.float32)} if priorities else {}),
         }
         self.memory = HostMemory() if memory is None else memory
@@ -249,6 +251,8 @@ class FrameStorage:
         """Load the state of a storage with the same options."""
         for name, column in self._columns().items():
             column[:, : state[name].shape[1]] = state[name]
+        if self.priorities is not None:
+            self.priorities[:] = NO_PRIORITY
         self.written[:], self._claimed[:] = state["written"], state["written"]
         self._ended[:], self._open_start[:] = state["ended"], state["open_start"]
 
@@ -268,6 +272,8 @@ class FrameStorage:
         masks: NDArray[np.bool_] | None,
     ) -> None:
         slots = entries % self.capacity
+        if self.priorities is not None:
+            self.priorities[lanes, slots] = NO_PRIORITY
         if self.masks is not None:
             self.masks[lanes, slots] = masks
         self.frames[lanes, slots] = frames

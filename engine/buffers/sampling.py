@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.buffers.frames import FrameStorage
+from engine.buffers.frames import NO_PRIORITY, FrameStorage
 from engine.buffers.sum_tree import SumTree, find_leaves, set_leaves
 from engine.buffers.survey import Survey, places, survey
 from engine.runtime.jit import kernel
@@ -188,8 +188,11 @@ class PrioritizedSampler:
     def _initial(self, lanes: NDArray[np.int64], entries: NDArray[np.int64]) -> NDArray[np.float64] | float:
         if self._storage.priorities is None or not lanes.size:
             return self._max_priority
-        priorities = self._raised(self._storage.priorities[lanes, entries % self._storage.capacity])
-        self._max_priority = max(self._max_priority, float(priorities.max()))
+        td_errors = self._storage.priorities[lanes, entries % self._storage.capacity]
+        told = td_errors != NO_PRIORITY
+        priorities = np.full(lanes.size, self._max_priority)
+        priorities[told] = self._raised(td_errors[told])
+        self._max_priority = float(priorities.max(initial=self._max_priority))
         return priorities
 
     def _raised(self, td_errors: NDArray[np.float32]) -> NDArray[np.float64]:

@@ -99,6 +99,30 @@ def test_every_entry_has_the_priority_that_its_actor_told_when_its_window_was_co
         assert in_tree[lane, entry % storage.capacity] == pytest.approx(priorities[lane, entry] + EPSILON, abs=1e-5)
 
 
+@pytest.mark.parametrize("resumed", [False, True])
+def test_the_last_steps_of_an_actor_that_is_replaced_have_the_largest_priority(resumed: bool) -> None:
+    def storage_of() -> FrameStorage:
+        return FrameStorage(1, 30, (1, 1), stack=1, n_step=3, gamma=GAMMA, priorities=True)
+
+    storage, random, none = storage_of(), np.random.default_rng(0), np.zeros(1, np.bool_)
+    errors, frame = TDErrors(1, 3, GAMMA, 0.0), np.zeros((1, 1, 1), np.uint8)
+    for _ in range(40):  # the ring has old priorities in all its places
+        q_values, action = random.normal(size=(1, 4)).astype(np.float32), np.zeros(1, np.int64)
+        told = errors.step(q_values, action, np.ones(1, np.float32), none, none)
+        storage.append(PlayedStep(frame, action, np.ones(1, np.float32), none, none, frame), priorities=told)
+    if resumed:
+        state, storage = storage.state(), storage_of()
+        storage.load_state(state)
+    sampler = PrioritizedSampler(storage, alpha=1.0, beta=0.4, beta_annealing=0.0)
+    sampler.on_append()
+    known = sampler.state()["largest"][0]
+    storage.end_episodes()  # as its replacement does
+    sampler.on_append()
+    written = int(storage.written[0])
+    last = np.arange(written - 3, written - 1) % storage.capacity  # the newest is now a final frame
+    assert (sampler.state()["priorities"][0, last] == known).all() and known >= 1
+
+
 # --------------------------------------------------------------------------------------- weights for the actors
 
 
