@@ -131,6 +131,9 @@ class Coordinator:
         self._reported_at = float("-inf")
         self._updates_before = learner.updates  # in earlier sessions
         self._saved_at = self.counters.env_steps if resume_from is not None else None
+        """Environment steps of the newest checkpoint; None without one, or if a setting has changed since."""
+        self._has_just_saved = False
+        """Whether a checkpoint was due and written since the last commands were handled, so that it answers them."""
         self._next_save = _next_multiple(self.counters.env_steps, config.save_every)
         self._next_evaluation = _next_multiple(self.counters.env_steps, config.eval_every)
         if extra.get("evaluation_due") is True and config.eval_every:
@@ -163,7 +166,8 @@ class Coordinator:
         self._report()
         if counters.env_steps >= self._next_evaluation and self._evaluate(scheduled=True):
             self._next_evaluation = _next_multiple(counters.env_steps, config.eval_every)
-        if counters.env_steps >= self._next_save:
+        self._has_just_saved = counters.env_steps >= self._next_save
+        if self._has_just_saved:
             self._checkpoint()
             self._next_save = _next_multiple(counters.env_steps, config.save_every)
         with stopwatch("wait" if self.paused else "log"):
@@ -291,7 +295,7 @@ class Coordinator:
                 self._report(at_once=True)
             case Save():
                 self._save_policy()
-            case Checkpoint():
+            case Checkpoint() if not self._has_just_saved:
                 self._checkpoint()
             case Evaluate() if self._stop_reason is None:
                 self._evaluate()
@@ -328,6 +332,7 @@ class Coordinator:
             self._link.log(f"advantage learning is now {self._learner.agent.advantage_learning:g} instead of {share:g}")
 
     def _tune(self, name: Any, value: float) -> None:
+        self._saved_at, self._has_just_saved = None, False
         self._shared_state.tune(name, value)
         if name == "epsilon_scale":
             self._epsilon_scale = value

@@ -11,8 +11,8 @@ import pytest
 
 from engine.config.reading import make_config
 from engine.envs.factory import make_lanes
-from engine.protocol.commands import Set, Tunable
-from engine.protocol.messages import Changed, Log, Progress
+from engine.protocol.commands import Checkpoint, Command, Set, Stop, Tunable
+from engine.protocol.messages import Changed, Log, Progress, Written
 from engine.runners.actor_learner import apply_tuning
 from engine.runners.learner import Learner
 from engine.runners.shared_state import SharedState
@@ -56,6 +56,22 @@ def test_beta_of_a_uniform_replay_is_not_announced_as_changed(prioritized: bool,
     assert [changed.name for changed in of_kind(Changed, reports)] == ["beta", "learning_rate"][1 - prioritized :]
     expected = [] if prioritized else ["beta: has no effect on uniform replay; needs --prioritized-replay"]
     assert warnings == expected
+
+
+@pytest.mark.parametrize(
+    ("commands", "expected"),
+    [
+        ([Checkpoint()], [8, 16]),  # the automatic one answers it
+        ([Set(name="learning_rate", value=0.125), Checkpoint()], [8, 8, 16]),
+        ([Set(name="learning_rate", value=0.125), Stop()], [8, 8]),  # or the change would be lost
+        ([Stop()], [8]),
+    ],
+)
+def test_a_checkpoint_is_written_again_only_if_a_setting_has_changed_since(
+    commands: list[Command], expected: list[int], tmp_path: Path
+) -> None:
+    reports = train(tmp_path, {**SNAKE, "save_every": 8}, 16, commands=commands)
+    assert [written.env_steps for written in of_kind(Written, reports)] == expected
 
 
 def test_what_beats_a_number_that_was_set_by_hand_is_told(tuned: Path, tmp_path: Path) -> None:
