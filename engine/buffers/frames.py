@@ -135,12 +135,17 @@ class FrameStorage:
         is not. If masks are stored, `masks` belong to `frames` and `final_masks` to `final_frames`; if priorities are,
         `priorities` are those of the entries whose windows this step completes.
 
-        Raises `ValueError` if an action is too large.
+        Raises `ValueError` for frames of another dtype or shape, for actions out of range, and for priorities that are
+        not finite or negative.
         """
-        if step.actions.max() > _MAX_ACTION:
-            raise ValueError(f"actions must be at most {_MAX_ACTION}, got {step.actions.max()}")
+        check_frames("frames", step.frames, (self.lanes, *self.frame_shape))
+        check_actions(step.actions)
+        if priorities is not None:
+            check_td_errors(priorities.td_errors)
         ends = np.where(step.terminated, _TERMINATED, np.where(step.truncated, _TRUNCATED, _CONTINUES)).astype(np.uint8)
         cut = np.flatnonzero(ends == _TRUNCATED)
+        if cut.size:
+            check_frames("final_frames", step.final_frames, (self.lanes, *self.frame_shape))
         after = self.written + 1
         after[cut] += 1
         self._claimed[:] = np.maximum(self._claimed, after)
@@ -281,6 +286,29 @@ class FrameStorage:
         self.rewards[lanes, slots] = rewards
         self.ends[lanes, slots] = ends
         self.episode_starts[lanes, slots] = self._open_start[lanes]
+
+
+def check_frames(name: str, frames: Any, shape: tuple[int, ...]) -> None:
+    """Raise `ValueError` unless frames, an array or a tensor, are uint8 of that shape: a conversion would make all of
+    floats between 0 and 1 zero."""
+    if str(frames.dtype).removeprefix("torch.") != "uint8" or tuple(frames.shape) != shape:
+        raise ValueError(f"{name} must be uint8 {list(shape)}, got {frames.dtype} {list(frames.shape)}")
+
+
+def check_actions(actions: NDArray[Any]) -> None:
+    """Raise `ValueError` unless actions are whole numbers that an entry can hold."""
+    if actions.dtype.kind not in "iu":
+        raise ValueError(f"actions must be integers, got {actions.dtype}")
+    if actions.min() < 0 or actions.max() > _MAX_ACTION:
+        raise ValueError(f"actions must be between 0 and {_MAX_ACTION}, got {actions.min()} to {actions.max()}")
+
+
+def check_td_errors(td_errors: NDArray[np.floating[Any]]) -> None:
+    """Raise `ValueError` unless TD errors are finite and not negative: after a single other one, no importance weight
+    of any later sample would be a number."""
+    wrong = td_errors[~(np.isfinite(td_errors) & (td_errors >= 0))]
+    if wrong.size:
+        raise ValueError(f"td_errors must be finite and at least 0, got {wrong[0]}")
 
 
 @kernel

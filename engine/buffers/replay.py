@@ -57,7 +57,11 @@ class Replay(Protocol):
         """
 
     def update_priorities(self, sample: Any, td_errors: Any) -> None:
-        """Set the priorities of a sample from absolute TD errors [batch]; skip entries overwritten since."""
+        """Set the priorities of a sample from absolute TD errors [batch]; skip entries overwritten since.
+
+        Raises `ValueError` if an error is not finite or negative; tensors on a device are not asked, and there such
+        errors change no priority.
+        """
 
     def end_episodes(self) -> None:
         """End the episodes in progress; see `FrameStorage.end_episodes`."""
@@ -182,7 +186,10 @@ class ReplayBuffer:
             lost = lost[~self.storage.sampleable(spare.lanes, spare.entries)]
 
     def update_priorities(self, sample: Sample, td_errors: NDArray[np.float32]) -> None:
-        """Set the priorities of a sample from absolute TD errors [batch]; skip entries overwritten since."""
+        """Set the priorities of a sample from absolute TD errors [batch]; skip entries overwritten since.
+
+        With priorities, raises `ValueError` if an error is not finite or negative.
+        """
         self.sampler.update(sample, td_errors)
 
     def end_episodes(self) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.buffers.frames import NO_PRIORITY, FrameStorage
+from engine.buffers.frames import NO_PRIORITY, FrameStorage, check_td_errors
 from engine.buffers.sum_tree import SumTree, find_leaves, set_leaves
 from engine.buffers.survey import Survey, places, survey
 from engine.runtime.jit import kernel
@@ -50,7 +50,8 @@ class Sampler(Protocol):
         """Draw `batch_size` entries with replacement. Raises `NothingToSample` if there is no sampleable entry."""
 
     def update(self, sample: Sample, td_errors: NDArray[np.float32]) -> None:
-        """Update the priorities of a sample from absolute TD errors [batch]."""
+        """Update the priorities of a sample from absolute TD errors [batch]. If there are priorities, raises
+        `ValueError` for an error that is not finite or negative."""
 
     def survey(self) -> Survey:
         """Ages and priorities of the entries as of the last `on_append`."""
@@ -154,6 +155,7 @@ class PrioritizedSampler:
 
     def update(self, sample: Sample, td_errors: NDArray[np.float32]) -> None:
         """Set the priorities of the entries that have not been overwritten, and anneal beta by one update."""
+        check_td_errors(td_errors)
         priorities = self._raised(td_errors)
         self._count += _update_drawn(self._tree.nodes, self._tree.starts, self._seen, self._storage.capacity,
                                 sample.lanes, sample.entries, priorities)  # fmt: skip

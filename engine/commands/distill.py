@@ -21,9 +21,10 @@ from typing import Any
 
 import msgspec
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 
 from engine import __version__
+from engine.agents.policy_weights import policy_weights
 from engine.commands.evaluate import take_stdout
 from engine.config.run_config import RunConfig
 from engine.distillation.distiller import Budget, Distiller
@@ -90,7 +91,7 @@ def _distill(options: argparse.Namespace, stopped: threading.Event, send: Callab
         rom=options.rom,
     )
     if options.initial_policy is not None:
-        distiller.student.load(load_file(options.initial_policy))
+        distiller.student.load(policy_weights(options.initial_policy))
     kept: StudentEvaluation | None = None
     replaces = options.into.exists()
 

@@ -8,13 +8,12 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import nn
 
 from engine.agents import make_network
 from engine.agents.double_dqn import greedy
 from engine.agents.networks import NETWORKS
+from engine.agents.policy_weights import policy_weights
 from engine.envs.vec_env import Frames
 from engine.runs import checkpoints
 
@@ -36,8 +35,8 @@ def load_policy(path: Path) -> nn.Module:
         raise checkpoints.CheckpointError(f"{path}: network {metadata['network']!r}; must be one of {known}")
     network = make_network(name, metadata["stack"], tuple(metadata["frame_shape"]), metadata["outputs"])
     try:
-        network.load_state_dict(load_file(path))
-    except (SafetensorError, RuntimeError, OSError) as error:  # cut off, or of another network than it says
+        network.load_state_dict(policy_weights(path))
+    except RuntimeError as error:  # of another network than it says
         reason = str(error).splitlines()[0]
         raise checkpoints.CheckpointError(f"{path}: damaged ({reason})") from None
     return network.eval()

@@ -21,6 +21,7 @@ from engine.agents import DoubleDQN, Losses
 from engine.agents.autotune import choose, still_valid
 from engine.agents.initial_weights import for_actions
 from engine.agents.networks import make_networks
+from engine.agents.policy_weights import policy_weights
 from engine.buffers import Replay
 from engine.buffers.device.replay import DeviceReplayBuffer
 from engine.buffers.saved_arrays import mapped_arrays, save_arrays
@@ -376,7 +377,7 @@ class Learner:
 def _initial_weights(config: RunConfig) -> dict[str, torch.Tensor]:
     """The weights with which a run with `--initial-policy` begins."""
     policy = fitting_policy(config)
-    weights = load_file(policy)
+    weights = policy_weights(policy)
     if config.game != "mario":
         return weights
     return for_actions(weights, checkpoints.policy_metadata(policy)["actions"], action_names(config.actions))

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from engine.buffers.device.storage import Array, DeviceColumn, DeviceStorage, TensorBatch
 from engine.buffers.device.sum_tree import DeviceSumTree
+from engine.buffers.frames import check_td_errors
 from engine.buffers.replay import fits, join_state, split_state
 from engine.buffers.sampling import EPSILON, NothingToSample
 from engine.buffers.saved_arrays import Column
@@ -139,15 +140,21 @@ class DeviceReplayBuffer:
         return storage.gather(lanes, entries), sample
 
     def update_priorities(self, sample: TensorSample, td_errors: Array) -> None:
-        """Set the priorities of a sample from absolute TD errors [batch]; skip overwritten entries. Anneals beta."""
+        """Set the priorities of a sample from absolute TD errors [batch]; skip overwritten entries. Anneals beta.
+
+        Raises `ValueError` if an error in an array is not finite or negative; in a tensor it changes no priority.
+        """
+        if isinstance(td_errors, np.ndarray):
+            check_td_errors(td_errors)
         self.set_priorities(sample, self.storage.to_device(td_errors))
         self.count_update()
 
     def set_priorities(self, sample: TensorSample, td_errors: Tensor) -> None:
         """What `update_priorities` does on the device. Changes only the contents of tensors."""
-        priorities = (td_errors.double() + EPSILON) ** self._alpha
+        usable = td_errors.isfinite() & (td_errors >= 0)
+        priorities = (torch.where(usable, td_errors, 0.0).double() + EPSILON) ** self._alpha
         alive = self.storage.sampleable(sample.lanes, sample.entries)
-        self._set(sample.lanes, sample.entries, priorities, alive)
+        self._set(sample.lanes, sample.entries, priorities, alive & usable)
         torch.maximum(self._max_priority, priorities.max(), out=self._max_priority)
         self._beta_there.add_(self._beta_annealing).clamp_(max=1.0)
 

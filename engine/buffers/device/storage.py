@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from engine.buffers.device.packed_step import PackedStep
-from engine.buffers.frames import NO_ACTION
+from engine.buffers.frames import NO_ACTION, check_actions, check_frames
 from engine.buffers.saved_arrays import Column
 from engine.envs.vec_env import PlayedStep
 
@@ -117,7 +117,14 @@ class DeviceStorage:
         self.write()
 
     def load(self, step: PlayedStep) -> None:
-        """The first half of `append`: copy a step to the device."""
+        """The first half of `append`: copy a step to the device. Raises `ValueError` for frames of another dtype or
+        shape, and for actions of another dtype or, in an array, out of range."""
+        for name, frames in (("frames", step.frames), ("final_frames", step.final_frames)):
+            check_frames(name, frames, (self.lanes, *self.frame_shape))
+        if isinstance(step.actions, np.ndarray):
+            check_actions(step.actions)
+        elif step.actions.is_floating_point():
+            raise ValueError(f"actions must be integers, got {step.actions.dtype}")
         self._step.load(step)
         self._min_written += 1
 

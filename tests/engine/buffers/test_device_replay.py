@@ -175,6 +175,20 @@ def test_device_draws_follow_priorities_with_a_generator_of_the_device() -> None
     assert chi_square < 81 + 4 * (2 * 81) ** 0.5  # 80 degrees of freedom, four standard deviations
 
 
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, -0.5])
+def test_td_errors_that_are_no_priorities_leave_the_priorities_as_they_are(wrong: float) -> None:
+    _, ours = pair(40)
+    for step in random_steps(3, 30, seed=0):
+        ours.append(PlayedStep(*step))
+    before = ours.state()["sampler.priorities"][...]
+    _, sample = ours.sample(16, np.random.default_rng(0))
+    ours.update_priorities(sample, torch.full((16,), wrong))  # the host does not wait to see it
+    np.testing.assert_array_equal(ours.state()["sampler.priorities"][...], before)
+    with pytest.raises(ValueError, match="td_errors must be finite"):
+        ours.update_priorities(sample, np.full(16, wrong, np.float32))
+    assert ours.sample(16, np.random.default_rng(0))[1].weights.isfinite().all()
+
+
 class NoWaiting(TorchDispatchMode):
     """Fails if the host would have to wait for a GPU: for a tensor's value, or a shape that depends on one."""
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.buffers import FrameStorage, NothingToSample, PrioritizedSampler, Sampler, SumTree, UniformSampler
+from engine.buffers.device.storage import DeviceStorage
+from engine.buffers.frames import InitialPriorities
 from engine.envs.vec_env import PlayedStep
 
 GAMMA, STACK = 0.9, 3
@@ -103,12 +107,53 @@ def test_storage_equals_naive_lookup(lanes: int, capacity: int, n_step: int, ste
             assert numbers(batch.next_obs[i]).tolist() == naive.stack(lane, behind)
 
 
-def test_an_action_that_an_entry_can_not_hold_is_refused() -> None:
-    storage, none = FrameStorage(1, 10, (1, 2), stack=STACK, n_step=1, gamma=GAMMA), np.zeros(1, bool)
-    frame = np.zeros((1, 1, 2), np.uint8)
-    with pytest.raises(ValueError, match="actions must be at most 32767, got 32768"):
-        storage.append(PlayedStep(frame, np.array([2**15]), np.zeros(1, np.float32), none, none, frame))
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"actions": np.array([2**15])}, "actions must be between 0 and 32767, got 32768 to 32768"),
+        ({"actions": np.array([-1])}, "actions must be between 0 and 32767, got -1 to -1"),
+        ({"actions": np.array([1.0])}, "actions must be integers, got float64"),
+        ({"frames": np.full((1, 1, 2), 0.5)}, r"frames must be uint8 \[1, 1, 2\], got float64 \[1, 1, 2\]"),
+        ({"frames": np.zeros((1, 2), np.uint8)}, r"frames must be uint8 \[1, 1, 2\], got uint8 \[1, 2\]"),
+        ({"final_frames": np.ones((1, 1, 2), np.float32)}, r"final_frames must be uint8 \[1, 1, 2\], got float32"),
+    ],
+)
+@pytest.mark.parametrize("where", ["host", "device"])
+def test_what_an_entry_can_not_hold_is_refused(changed: dict[str, Any], reason: str, where: str) -> None:
+    options: dict[str, Any] = {"stack": STACK, "n_step": 1, "gamma": GAMMA}
+    storage = (
+        FrameStorage(1, 10, (1, 2), **options)
+        if where == "host"
+        else DeviceStorage(1, 10, (1, 2), **options, device=torch.device("cpu"))
+    )
+    frame, none = np.zeros((1, 1, 2), np.uint8), np.zeros(1, bool)
+    step = PlayedStep(frame, np.array([0]), np.zeros(1, np.float32), none, ~none, frame)
+    with pytest.raises(ValueError, match=reason):
+        storage.append(dataclasses.replace(step, **changed))
     assert storage.size == 0
+    storage.append(step)
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, -0.5])
+def test_a_td_error_that_is_no_priority_is_refused(wrong: float) -> None:
+    storage = FrameStorage(2, 50, (1, 2), stack=STACK, n_step=1, gamma=GAMMA, priorities=True)
+    sampler = PrioritizedSampler(storage, alpha=0.6, beta=0.4, beta_annealing=0.1)
+    fill(storage, sampler, 30, seed=0)
+    sample = sampler.sample(8, np.random.default_rng(0))
+    errors = np.ones(8, np.float32)
+    errors[3] = wrong
+    with pytest.raises(ValueError, match=f"td_errors must be finite and at least 0, got {wrong}"):
+        sampler.update(sample, errors)
+    assert sampler.beta == 0.4
+    again = sampler.sample(8, np.random.default_rng(0))
+    assert again.entries.tolist() == sample.entries.tolist() and np.isfinite(again.weights).all()
+
+    frames, none, written = np.zeros((2, 1, 2), np.uint8), np.zeros(2, bool), storage.written.tolist()
+    step = PlayedStep(frames, np.zeros(2, np.int64), np.zeros(2, np.float32), none, none, frames)
+    first = InitialPriorities(np.array([1]), np.array([1]), np.array([wrong], np.float32))
+    with pytest.raises(ValueError, match=f"td_errors must be finite and at least 0, got {wrong}"):
+        storage.append(step, first)
+    assert storage.written.tolist() == written
 
 
 @settings(max_examples=40, deadline=None)

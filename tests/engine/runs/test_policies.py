@@ -145,6 +145,19 @@ def test_a_policy_file_that_was_cut_off_is_damaged(tmp_path: Path) -> None:
         load_policy(tmp_path / "cut.safetensors")
 
 
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+def test_a_policy_whose_weights_are_no_numbers_is_not_played(number: float, tmp_path: Path) -> None:
+    source = policies.path_of("snake-12x12")
+    assert source is not None
+    weights = load_file(source)
+    weights["value.0.weight"][3, 5] = number
+    path = tmp_path / "broken.safetensors"
+    save_file(weights, path, {"format": POLICY_FORMAT, "policy": json.dumps(policy_metadata(source))})
+    done = run_program("eval", str(path), "--episodes", "1", cwd=tmp_path, check=2)
+    assert "broken.safetensors: damaged (value.0.weight has numbers that are NaN or infinite)" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_an_interval_of_few_games_is_wide_and_of_one_unknown() -> None:
     mean, low, high = mean_interval([1.0, 2.0, 4.0])
     assert (mean, low, high) == pytest.approx((2.333, -1.461, 6.128), abs=0.001)  # Student's t, 2 degrees of freedom

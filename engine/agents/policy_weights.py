@@ -1,0 +1,27 @@
+"""Reads the weights of a policy file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from engine.runs.checkpoints import CheckpointError
+
+
+def policy_weights(path: Path) -> dict[str, Tensor]:
+    """The tensors of a policy file.
+
+    Raises `CheckpointError` if it is damaged, or if a number is NaN or infinite: the network would not choose actions,
+    but play the same one for ever.
+    """
+    try:
+        weights = load_file(path)
+    except (SafetensorError, OSError) as error:  # such as a file that is cut off
+        raise CheckpointError(f"{path}: damaged ({str(error).splitlines()[0]})") from None
+    for name, tensor in weights.items():
+        if not tensor.isfinite().all():
+            raise CheckpointError(f"{path}: damaged ({name} has numbers that are NaN or infinite)")
+    return weights
