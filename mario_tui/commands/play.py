@@ -31,12 +31,17 @@ def play_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--record", type=Path, metavar="FILE", help="record to a .gif or .mp4 file; without a terminal, one episode"
     )
+    parser.add_argument("--force", action="store_true", help="with --record: overwrite FILE if it exists")
     add_policy(parser, optional=True)
     return parser
 
 
 def run(arguments: list[str]) -> int:
     options = play_parser().parse_args(arguments)
+    if options.record is None and options.force:
+        raise UserError("--force needs --record")
+    if options.record is not None and options.record.is_file() and not options.force:
+        raise UserError(f"--record: {options.record} exists already; --force overwrites it")
     if options.human and options.checkpoint is not None:
         raise UserError("CHECKPOINT can't be combined with --human")
     for name in ("game", "board"):

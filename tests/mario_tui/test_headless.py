@@ -520,6 +520,12 @@ def test_an_episode_is_filmed_without_a_terminal(finished_run: FinishedRun, tmp_
     assert re.fullmatch(rf"wrote {re.escape(str(film))}: \d+\.\d s, \d+ pictures, \d\S* [KM]iB\n", done.stderr)
     with Image.open(film) as pictures:
         assert pictures.n_frames > 10  # type: ignore[attr-defined]
+    before = film.read_bytes()
+    refused = run_program("play", str(finished_run.run.path), "--record", "film.gif", cwd=tmp_path, check=2)
+    assert refused.stderr == "mario-tui: error: --record: film.gif exists already; --force overwrites it\n"
+    assert film.read_bytes() == before
+    run_program("play", str(finished_run.run.path), "--record", "film.gif", "--force", "--seed", "5", cwd=tmp_path)
+    assert film.read_bytes() != before
 
 
 def test_ctrl_c_finishes_a_film_early(tmp_path: Path) -> None:
