@@ -28,6 +28,7 @@ from engine.runs.run import ACTIVE, Run
 from engine.runtime.text import printable
 from mario_tui.data import themes
 from mario_tui.data.keys import bindings, first_key, keys_in
+from mario_tui.data.program import program
 from mario_tui.data.settings import SettingsError, load_settings, remember_theme, settings_path
 from mario_tui.launch import busy_warning
 from mario_tui.palette import Themes, help_with_keys
@@ -338,7 +339,7 @@ class MarioApp(TypeAheadApp[None]):
         if record.state in ACTIVE:
             state = self._left_in or record.state
             how = {"paused": "is paused", "stopping": "is stopping"}.get(state, "keeps running")
-            print(printable(f"{run.name} {how}. Reattach with: mario-tui attach {run.name}"))
+            print(printable(f"{run.name} {how}. Reattach with: {program()} attach {run.name}"))
         if record.state == "lost" and self._host is not None and self._host.run.path == run.path and self._host.ended:
             print(f"mario-tui: {run.name} failed: its host crashed; log: {run.log_path}", file=sys.stderr)
             return 1

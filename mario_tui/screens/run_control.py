@@ -29,6 +29,7 @@ from engine.protocol.messages import Changed, State
 from engine.runs.checkpoints import find_policy
 from engine.runs.run import Run
 from mario_tui.data.feed import Feed
+from mario_tui.data.program import program
 from mario_tui.data.standing import Standing
 from mario_tui.screens.compare import compare_with_others
 from mario_tui.screens.dialogs import ConfirmScreen, TextScreen
@@ -165,7 +166,7 @@ class RunControl(PanelGrid):
         """Let the policy play, in the terminal of this program."""
         if not self.mario.read_only and self._play(policy):
             return
-        self.notify(f"Watch it in a terminal: mario-tui play {self.run.name}", timeout=6)
+        self.notify(f"Watch it in a terminal: {program()} play {self.run.name}", timeout=6)
 
     def _play(self, policy: Path) -> bool:
         """Leave the terminal to `mario-tui play`; returns False if this program can't leave it, as in a browser."""

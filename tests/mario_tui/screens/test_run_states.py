@@ -13,6 +13,7 @@ from engine.protocol.messages import Evaluation, Failed, Finished, Hello, Lanes
 from engine.runs.recording import read_recording
 from engine.runs.run import Run
 from mario_tui.app import MarioApp
+from mario_tui.data.program import program
 from mario_tui.headless import _progress_line
 from mario_tui.widgets.charts.run_curves import Curves
 from mario_tui.widgets.charts.view import x_text
@@ -145,7 +146,7 @@ async def test_a_paused_run_is_called_paused_everywhere(tmp_path: Path, capsys: 
             assert "–/s" in _progress_line(dashboard.shown.progress)
             await pilot.press("q")
         assert app._print_outcome() == 0
-        assert f"{run.name} is paused. Reattach with: mario-tui attach {run.name}" in capsys.readouterr().out
+        assert f"{run.name} is paused. Reattach with: {program()} attach {run.name}" in capsys.readouterr().out
         app = MarioApp(run)
         async with app.run_test(size=(120, 40)) as pilot:
             await opened(pilot)
