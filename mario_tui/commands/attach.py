@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 
 from engine.errors import UserError
@@ -20,7 +21,8 @@ def attach_parser() -> argparse.ArgumentParser:
         "run",
         nargs="?",
         default="latest",
-        help="a run's name or path, latest (the default), an event file, or a folder of event files",
+        help="a run's name or path, latest (the default), an event file, or a folder of event files; a "
+        "path that is not there yet is waited for",
     )
     add_run_dir(parser)
     add_read_only(parser)
@@ -31,12 +33,24 @@ def run(arguments: list[str]) -> int:
     options = attach_parser().parse_args(arguments)
     run_dir = existing(options.run_dir)
     charts = foreign_events(Path(options.run))
-    run = None if charts else run_of(options.run, run_dir)
+    run = None if charts else _run_unless_awaited(options.run, run_dir)
+    charts = charts or (None if run else Path(options.run))
     need_terminal("mario-tui runs")
     from mario_tui.app import MarioApp
 
     app = MarioApp(open_run=run, run_dir=options.run_dir, read_only=options.read_only, charts=charts)
     return app.run_in_terminal()
+
+
+def _run_unless_awaited(name: str, run_dir: str | None) -> Run | None:
+    """The run with that name or path; None if there is nothing at what looks like a path: a program may be about to
+    write event files there. Raises `UserError` otherwise."""
+    try:
+        return run_of(name, run_dir)
+    except UserError:
+        if os.path.lexists(name) or not (os.sep in name or name.startswith(".")):
+            raise
+        return None
 
 
 def foreign_events(path: Path) -> Path | None:

@@ -173,7 +173,7 @@ class ChartsScreen(ChartScreen):
         if self.events.left_out:
             text.append(f", more than {MOST_SERIES:,} series: the rest is skipped")
         if not self.events.tags:
-            text.append(": none yet", style="dim")
+            text.append(": none yet" if self.events.has_files else ": waiting for event files", style="dim")
         if self.events.loading is not None:
             text.append(f", loading: {self.events.loading:.0%}", style="bold")
         if others := summary(self.events):

@@ -62,6 +62,7 @@ class News:
     """Files that could not be read before, and now can."""
     scalars: int = 0
     """Number of points that were read."""
+    files: int = 0
     bytes_read: int = 0
     bytes_there: int = 0
     """Of all files, since the first call."""
@@ -144,7 +145,7 @@ class EventFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.root = path if path.is_dir() else path.parent
+        self.root = path.parent if path.is_file() else path
         """Base folder for the displayed file names."""
         self.tags: dict[str, dict[str, History]] = {}
         """By tag, then by the file's subfolder ("." for the folder itself)."""
@@ -156,6 +157,8 @@ class EventFolder:
         """Errors of files that can't be read any further."""
         self.left_out = False
         """Whether series were dropped because there are more than `MOST_SERIES`, `MOST_OTHERS` or `MOST_SESSIONS`."""
+        self.has_files = False
+        """Whether there are any files."""
         self.loading: float | None = None
         """Which part of the bytes has been read, 0 to 1; None once all has been read that was there."""
         # the rest belongs to `collect`
@@ -191,6 +194,7 @@ class EventFolder:
         self._extend(news)
         self._thin(news)
         news.more = bool(self._turns)
+        news.files = len(self._files)
         news.bytes_there = sum(file.size for file in self._files.values())
         news.bytes_read = sum(file.size if file.failure else file.read for file in self._files.values())
         return news
@@ -219,7 +223,8 @@ class EventFolder:
         return paths
 
     def _inside(self, path: Path) -> str:
-        return path.parent.relative_to(self.root).as_posix()
+        # A path that was waited for may turn out to be a file.
+        return "." if path == self.path else path.parent.relative_to(self.root).as_posix()
 
     def _read(self, path: Path, news: News) -> int:
         """Read a piece of a file. Returns the number of bytes, without those skipped; 0 if there is no more for now.
@@ -356,6 +361,7 @@ class EventFolder:
             if inside in self.sessions or self._has_room(len(self.sessions), MOST_SESSIONS):
                 self.sessions.setdefault(inside, Session()).update(session)
         self.broken = {path: why for path, why in (self.broken | news.broken).items() if path not in news.mended}
+        self.has_files = news.files > 0
         self.loading = news.bytes_read / news.bytes_there if news.more and news.bytes_there else None
         return bool(news)
 

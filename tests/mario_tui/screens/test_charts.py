@@ -9,7 +9,9 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import Input
 
+from engine.errors import UserError
 from mario_tui.app import MarioApp
+from mario_tui.cli import run
 from mario_tui.widgets.charts.comparison import Comparison
 from tests.support.app import until
 from tests.support.event_files import scalar
@@ -109,3 +111,29 @@ async def test_saved_steps_have_the_name_that_exports_give_them(
         await pilot.press("E")
         await until(pilot, lambda: (tmp_path / "loss.svg").exists(), "the files")
     assert (tmp_path / "loss.csv").read_text().splitlines() == ["series,step,seconds,value", ".,3,0.000,1.5"]
+
+
+@pytest.mark.parametrize("inside", ["", "x.tfevents"], ids=["folder", "file"])
+async def test_a_folder_that_a_program_is_about_to_make_is_waited_for(tmp_path: Path, inside: str) -> None:
+    folder = tmp_path / "logs" / "new"
+    async with MarioApp(charts=folder / inside).run_test(size=(100, 30)) as pilot:
+        title = pilot.app.screen.query_one("#title")
+        await until(pilot, lambda: "waiting for event files" in drawn(title), "that it waits")
+        folder.parent.mkdir()
+        add(folder, "loss", step=1, value=1.0)
+        await charts_of(pilot, "loss")
+        assert "waiting" not in drawn(title)
+
+
+def test_a_name_that_is_no_path_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "notes.txt").touch()
+    for awaited in ("logs/new", "./new", str(tmp_path / "new")):
+        with pytest.raises(UserError, match="needs a terminal"):
+            run(["attach", awaited])
+    for name, why in (("new", "no such run"), ("full", "contains neither a run nor event files")):
+        with pytest.raises(UserError, match=why):
+            run(["attach", name])
+    with pytest.raises(UserError, match="no such run"):  # what is exported must be there
+        run(["export", "logs/new"])
