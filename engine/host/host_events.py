@@ -10,8 +10,8 @@ import msgspec
 from engine.config.run_config import RunConfig
 from engine.envs.actions import action_names
 from engine.host.run_state import RunState
-from engine.protocol.messages import PROTOCOL, Event, Hello, Point, Progress, Summary
-from engine.runs.run import Run
+from engine.protocol.messages import PROTOCOL, Evaluation, Event, Hello, Point, Progress, Summary
+from engine.runs.run import BestEvaluation, Run
 
 
 def hello(run: Run, config: RunConfig, state: RunState) -> Hello:
@@ -58,6 +58,13 @@ def point(p: Progress) -> Point:
         env_steps_per_s=p.env_steps_per_s,
         beta=p.beta,
     )
+
+
+def recorded(best: Evaluation | None) -> BestEvaluation | None:
+    """The best evaluation as the run's record has it; None if there is none, or its figures are not finite."""
+    if best is None or not (math.isfinite(best.mean_return) and math.isfinite(best.mean_score)):
+        return None
+    return BestEvaluation(best.env_steps, best.episodes, best.clears, best.mean_return, best.mean_score)
 
 
 def summary(p: Progress, run: str, reason: str, checkpoint: str | None) -> Summary:

@@ -12,7 +12,7 @@ from engine.host import host_events
 from engine.host.file_writer import FileWriter
 from engine.host.run_state import Points, RunState
 from engine.protocol.framing import pack
-from engine.protocol.messages import Failed, Finished, Hello, Progress
+from engine.protocol.messages import Evaluation, Failed, Finished, Hello, Progress
 from engine.runs.recording import read_recording
 from engine.runs.run import Run, RunRecord
 
@@ -60,15 +60,16 @@ class RunFiles:
         """Whether the files could be written the last time."""
         return self._files.works
 
-    def write_record(self, progress: Progress | None, checkpoint: str | None) -> None:
-        """Write the record, with the figures of `progress` if there are new ones, and the path of the checkpoint."""
+    def write_record(self, progress: Progress | None, checkpoint: str | None, best: Evaluation | None) -> None:
+        """Write the record, with the figures of `progress` if there are new ones, the path of the checkpoint, and the
+        best evaluation."""
         record = self.record
         if progress is not None:
             record.state = progress.state
             record.env_steps, record.episodes = progress.env_steps, progress.episodes
             record.wall_s = progress.wall_s
             record.mean_return = progress.mean_return if math.isfinite(progress.mean_return) else None
-        record.checkpoint = checkpoint
+        record.checkpoint, record.best = checkpoint, host_events.recorded(best)
         self._files.write(self._run.record_path, record.encode())
 
     @property

@@ -427,7 +427,7 @@ class Host:
                 self._server.put(Frame(index=seen, height=height, width=width, rgb=rgb, thought=thought))
 
     def _write_record(self, progress: Progress | None = None) -> None:
-        self._files.write_record(progress, self._checkpoints.newest_path)
+        self._files.write_record(progress, self._checkpoints.newest_path, self._state.best)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

@@ -38,6 +38,17 @@ ACTIVE: tuple[State, ...] = ("starting", "running", "paused", "stopping")
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=LARGEST)]
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e15)]
+Score = Annotated[float, msgspec.Meta(ge=-1e15, le=1e15)]
+
+
+class BestEvaluation(msgspec.Struct, frozen=True):
+    """The evaluation of the run's best policy."""
+
+    env_steps: Count
+    episodes: Count
+    clears: Count
+    mean_return: Score
+    mean_score: Score
 
 
 class RunRecord(msgspec.Struct, kw_only=True):
@@ -56,7 +67,8 @@ class RunRecord(msgspec.Struct, kw_only=True):
     env_steps: Count = 0
     episodes: Count = 0
     wall_s: Seconds = 0.0
-    mean_return: Annotated[float, msgspec.Meta(ge=-1e15, le=1e15)] | None = None
+    mean_return: Score | None = None
+    best: BestEvaluation | None = None
     reason: str = ""
     checkpoint: str | None = None
 

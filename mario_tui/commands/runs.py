@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 from typing import Any
 
 import msgspec
 
+from engine.errors import UserError
 from engine.runs.annotation import read_annotation
 from engine.runs.registry import list_records
 from engine.runs.run import Run, RunRecord
 from engine.runtime.text import printable
 from mario_tui.commands.options import Parser, add_run_dir, existing
+from mario_tui.data.format import number
 from mario_tui.data.standing import standing
+
+_ABOUT = "List runs, newest first. RETURN: mean of the last episodes; BEST: that of the best evaluation."
 
 
 def runs_parser() -> argparse.ArgumentParser:
-    parser = Parser(prog="mario-tui runs", description="List runs, newest first.")
+    parser = Parser(prog="mario-tui runs", description=_ABOUT)
     forms = parser.add_mutually_exclusive_group()
     forms.add_argument("--json", action="store_true", help="print one JSON array")
     forms.add_argument("--names", action="store_true", help="print the names only, one per line")
@@ -42,23 +47,31 @@ def run(arguments: list[str]) -> int:
     folders = [str(run.path.parent) for run in runs]
     if len(set(folders)) == 1:
         folders = [""] * len(runs)
-    head = f"{'RUN':<32} {'STATE':<9} {'ENV STEPS':>12} {'OF':>12} {'RETURN':>8}"
+    width = max(25, *(len(printable(record.name)) for _, record in records))
+    head = f"{'RUN':<{width}} {'STATE':<9} {'ENV STEPS':>12} {'OF':>12} {'RETURN':>8} {'BEST':>8}"
     print(head + "  FOLDER" * any(folders))
     for (run, record), folder in zip(records, folders, strict=True):
         state = standing(record)
         if state == "damaged":
-            print(printable(f"{record.name:<32} {state:<9} {run.path}: {record.reason}"))
+            print(printable(f"{record.name:<{width}} {state:<9} {run.path}: {record.reason}"))
             continue
-        mean = "-" if record.mean_return is None else f"{record.mean_return:.0f}"
-        line = f"{record.name:<32} {state:<9} {record.env_steps:>12,} {record.steps:>12,} {mean:>8}"
+        best = None if record.best is None else record.best.mean_return
+        line = (
+            f"{record.name:<{width}} {state:<9} {record.env_steps:>12,} {record.steps:>12,} "
+            f"{number(record.mean_return):>8} {number(best):>8}"
+        )
         print(printable(f"{line}  {folder}".rstrip()))
     return 0
 
 
 def record_as_dict(run: Run, record: RunRecord) -> dict[str, Any]:
-    """The record, the run's path and its annotation, for `--json`."""
+    """The record, the run's path, its options (null if they can't be read) and its annotation, for `--json`."""
+    options = None
+    with contextlib.suppress(UserError):
+        options = run.config().options()
     return {
         **msgspec.to_builtins(record),
         "path": str(run.path),
+        "options": options,
         **msgspec.to_builtins(read_annotation(run)),
     }

@@ -12,6 +12,9 @@ from textual.widgets import Static
 from engine.config.reading import make_config
 from engine.config.run_config import RunConfig
 from engine.errors import UserError
+from engine.host.host_events import recorded
+from engine.host.run_state import RunState
+from engine.protocol.messages import Evaluation
 from engine.runs import checkpoints, policies
 from engine.runs.registry import create_run, delete_run, list_runs
 from engine.runs.run import RECORD_FILE, Run
@@ -212,6 +215,36 @@ def test_a_damaged_record_is_listed_with_its_reason(tmp_path: Path, capsys: pyte
     assert [each.record().state for each in list_runs()] == ["damaged"]
     delete_run(made)
     assert list_runs() == []
+
+
+def test_the_list_has_fractions_the_best_evaluation_and_the_options(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = create_run(make_config({"game": "snake", "board": "5x5", "run_dir": str(tmp_path)}))
+    record = made.record()
+    record.mean_return = 0.47
+    state = RunState()
+    for step, score, best in ((1000, 0.25, True), (2000, 3.5, True), (3000, 1.0, False)):
+        state.apply(
+            Evaluation(
+                env_steps=step, episodes=30, clears=1, mean_return=score, mean_x_pos=0, best=best, seconds=1,
+                mean_score=2.0,
+            )
+        )  # fmt: skip
+    record.best = recorded(state.best)
+    made.write_record(record)
+    run(["runs"])
+    head, row = (line.split() for line in capsys.readouterr().out.splitlines())
+    assert (head[-2:], row[-2:]) == (["RETURN", "BEST"], ["0.470", "3.50"])
+    run(["runs", "--json"])
+    (listed,) = json.loads(capsys.readouterr().out)
+    assert listed["best"] == {
+        "env_steps": 2000, "episodes": 30, "clears": 1, "mean_return": 3.5, "mean_score": 2.0
+    }  # fmt: skip
+    assert listed["options"] == json.loads(json.dumps(made.config().options()))
+    assert listed["options"]["board"] == "5x5"
+    state.rewind(1500)
+    assert state.best is not None and state.best.env_steps == 1000
 
 
 async def test_the_list_names_a_state_as_home_does(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -557,6 +557,11 @@ def test_evaluations_are_reported_and_the_best_policy_is_kept(tmp_path: Path) ->
     assert said["env_steps"] == best["env_steps"]
     assert said["score"] == [best["clears"] / 3, pytest.approx(best["mean_return"])]
     assert checkpoints.find_policy("latest", tmp_path / "checkpoints") == policy
+    recorded = the_run(tmp_path).record().best
+    assert recorded is not None and (recorded.env_steps, recorded.mean_return) == (
+        best["env_steps"],
+        best["mean_return"],
+    )
 
 
 @pytest.mark.long
