@@ -98,6 +98,8 @@ class PlaceScreen(DismissedOnce[ScreenResultType]):
 
         Until then other keys than Escape, which cancels it, and Ctrl-C wait: they may be meant for what it opens.
         """
+        if self.job is not None:
+            return
         self.job = Job(what)
         self.run_worker(self._work(self.job, work, done, failed or self.show_error), name="job")
 
@@ -109,7 +111,7 @@ class PlaceScreen(DismissedOnce[ScreenResultType]):
         failed: Callable[[UserError], object],
     ) -> None:
         await self.mount(job)
-        outcome: Callable[[], object] = self.refresh_bindings
+        outcome: Callable[[], object] | None = None
         try:
             outcome = partial(done, await asyncio.to_thread(work, job.progress))
         except UserError as error:
@@ -120,8 +122,10 @@ class PlaceScreen(DismissedOnce[ScreenResultType]):
             job.cancel()
             raise
         self.job = None
+        self.refresh_bindings()
         job.remove()
-        outcome()
+        if outcome is not None:
+            outcome()
         self.app.call_next(self.mario.type_again, job.keys)
 
     def show_error(self, error: UserError) -> None:

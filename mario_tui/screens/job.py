@@ -23,7 +23,7 @@ class Job(Static):
     """One piece of work, as a line above the footer. Its thread calls `progress`, everything else is the screen's."""
 
     def __init__(self, what: str) -> None:
-        super().__init__(id="job")
+        super().__init__(classes="job")
         self._what = what
         self._done = 0.0
         self._began = time.monotonic()

@@ -9,6 +9,7 @@ from typing import Any, BinaryIO
 
 from textual import events
 from textual.pilot import Pilot
+from textual.screen import Screen
 
 from engine.config.reading import make_config
 from engine.config.run_config import RunConfig
@@ -92,6 +93,13 @@ def hold(run: Run) -> BinaryIO:
 
 def table_of(app: MarioApp) -> RunsTable:
     return app.screen.query_one(RunsTable)
+
+
+async def shown_as(pilot: Pilot[Any], kind: type[Screen[Any]]) -> Any:
+    """The screen, as soon as it is of this kind: some are shown once their data are read."""
+    app: Any = pilot.app
+    await until(pilot, lambda: isinstance(app.screen, kind), kind.__name__)
+    return app.screen
 
 
 def names(app: MarioApp) -> list[str]:

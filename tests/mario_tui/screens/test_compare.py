@@ -18,7 +18,7 @@ from mario_tui.screens.dashboard import DashboardScreen
 from mario_tui.screens.home import HomeScreen
 from mario_tui.widgets.charts.comparison import Series
 from mario_tui.widgets.charts.seeds import mean_over
-from tests.support.app import folder_of_runs, text, until
+from tests.support.app import folder_of_runs, shown_as, text, until
 
 RATES = {"run-9": 1e-4, "run-10": 1e-4, "run-11": 2e-4}
 
@@ -35,8 +35,7 @@ def rates_and_seeds(folder: Path) -> list[Run]:
 async def compared(pilot: Pilot[Any]) -> Any:
     """Compare with all runs, as soon as they have data."""
     await pilot.press("space", "space", "space", "c")
-    screen: Any = pilot.app.screen
-    assert isinstance(screen, CompareScreen)
+    screen = await shown_as(pilot, CompareScreen)
     await until(pilot, lambda: shown_in(screen) == 3, "the lines")
     await until(pilot, lambda: "no data yet" not in text(screen, "compared"), "the recordings")
     return screen

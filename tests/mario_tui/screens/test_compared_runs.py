@@ -24,14 +24,13 @@ from mario_tui.app import MarioApp
 from mario_tui.screens.compare import CompareScreen
 from mario_tui.screens.dashboard import DashboardScreen
 from mario_tui.widgets.charts.comparison import MARKERS, Comparison
-from tests.support.app import RECORDING, folder_of_runs, hold, said, text, until
+from tests.support.app import RECORDING, folder_of_runs, hold, said, shown_as, text, until
 
 
 async def compared(pilot: Pilot[Any], *keys: str) -> Any:
     """Compare with all runs, as soon as they have data; then press some keys."""
     await pilot.press("A", "c")
-    screen: Any = pilot.app.screen
-    assert isinstance(screen, CompareScreen)
+    screen = await shown_as(pilot, CompareScreen)
     await until(pilot, lambda: rows_of(screen) and "no data yet" not in text(screen, "compared"), "the data")
     await pilot.press(*keys)
     return screen

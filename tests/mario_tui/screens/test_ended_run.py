@@ -17,7 +17,7 @@ from mario_tui.app import MarioApp
 from mario_tui.screens.compare import CompareScreen
 from mario_tui.screens.dialogs import TextScreen
 from mario_tui.screens.evaluation import EvaluationScreen
-from tests.support.app import folder_of_runs, recorded_run, said, text, until
+from tests.support.app import folder_of_runs, recorded_run, said, shown_as, text, until
 
 
 async def ended(pilot: Pilot[Any]) -> Any:
@@ -38,8 +38,7 @@ async def test_keys_of_a_live_run_are_gone_and_others_are_there(tmp_path: Path) 
         await pilot.press("y")
         assert isinstance(app.screen, TextScreen)
         await pilot.press("escape", "c")
-        compare: Any = app.screen
-        assert isinstance(compare, CompareScreen)
+        compare = await shown_as(pilot, CompareScreen)
         await until(pilot, lambda: len(compare.query_one("#compare-loss").series) == 1, "the run's line")
         assert [line.split()[:2] for line in text(compare, "compared").splitlines()[2:5]] == [
             ["●", "one"], ["·", "three"], ["·", "two"],
@@ -60,8 +59,7 @@ async def test_the_best_policy_is_evaluated(tmp_path: Path) -> None:
     async with app.run_test(size=(120, 40)) as pilot:
         await ended(pilot)
         await pilot.press("v")
-        screen = app.screen
-        assert isinstance(screen, EvaluationScreen)
+        screen = await shown_as(pilot, EvaluationScreen)
         assert str(screen.query_one(".dialog").border_title) == "Evaluation of one best"
         await until(pilot, lambda: "20 games, mean score" in str(screen.query_one("#result", Static).render()), "it")
         await pilot.press("escape")

@@ -19,6 +19,7 @@ from mario_tui.screens import home
 from mario_tui.screens.compare import CompareScreen
 from mario_tui.screens.dialogs import HelpScreen
 from mario_tui.screens.home import HomeScreen
+from mario_tui.screens.job import Job
 from mario_tui.screens.new_run import NewRunScreen
 from tests.support.app import folder_of_runs, names, table_of, type_at_once, until
 
@@ -45,13 +46,15 @@ async def test_a_key_is_handled_while_a_checkpoint_is_verified(tmp_path: Path) -
     app = MarioApp(run_dir=str(tmp_path))
     async with app.run_test(size=(80, 24)) as pilot:
         screen: Any = app.screen
-        for step in ("r", "d"):  # the second time, after the first was cancelled
-            await pilot.press("r")
-            await until(pilot, lambda: "Resuming one: 0%  ·  esc: cancel" in str(screen.job.render()), "the progress")
-            assert screen.job.display
-            await pilot.press(step, "escape")
-            await until(pilot, lambda: screen.job is None and not screen.query("#job"), "the end of the work")
-        assert app.screen is screen  # what was typed for the dashboard is forgotten
+        await pilot.press("r")
+        job = screen.job
+        await until(pilot, lambda: "Resuming one: 0%  ·  esc: cancel" in str(job.render()), "the progress")
+        assert job.display
+        type_at_once(app, "d", "escape", "r")  # the first was typed for the dashboard, the last one after that
+        await until(pilot, lambda: screen.job not in (None, job), "the next attempt")
+        await pilot.press("escape")
+        await until(pilot, lambda: screen.job is None and not screen.query(Job), "its end")
+        assert app.screen is screen
     assert run.record() == record
 
 

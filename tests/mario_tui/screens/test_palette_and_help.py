@@ -18,7 +18,7 @@ from mario_tui.screens.dashboard import DashboardScreen
 from mario_tui.screens.dialogs import ConfirmScreen, HelpScreen, TextScreen
 from mario_tui.screens.home import HomeScreen
 from mario_tui.screens.new_run import NewRunScreen
-from tests.support.app import folder_of_runs, until
+from tests.support.app import folder_of_runs, shown_as, until
 from tests.support.program import FinishedRun
 
 
@@ -28,6 +28,7 @@ async def screens(app: MarioApp, pilot: Pilot[Any]) -> dict[Place, Any]:
     for place, there in (("home", ""), ("form", "n"), ("compare", "c"), ("dashboard", "enter")):
         if there:
             await pilot.press(there)
+            await until(pilot, lambda: not isinstance(app.screen, HomeScreen), place)
         found[place] = app.screen  # type: ignore[index]
         if there:
             await pilot.press("escape")
@@ -89,15 +90,16 @@ async def test_every_command_of_the_palette_runs_on_its_screen(finished_run: Fin
     shutil.copytree(finished_run.run.path, tmp_path / "runs" / "one")
     app = MarioApp(run_dir=str(tmp_path / "runs"))
     async with app.run_test(size=(80, 24)) as pilot:
-        home = app.screen
+        home: Any = app.screen
         for command in list(app.get_system_commands(home)):
             if command.title not in ("Quit", "Resume"):  # they leave; tested elsewhere
                 command.callback()
                 await pilot.pause()
+                await until(pilot, lambda: home.job is None, command.title)
                 while app.screen is not home:
                     app.pop_screen()
         await pilot.press("c")
-        compare = app.screen
+        compare = await shown_as(pilot, CompareScreen)
         for command in list(app.get_system_commands(compare)):
             if app.screen is compare and command.title != "Quit":
                 command.callback()

@@ -21,7 +21,8 @@ from mario_tui.data import form
 from mario_tui.screens.compare import CompareScreen
 from mario_tui.widgets.preview import Preview
 from mario_tui.widgets.runs_table import RunsTable
-from tests.support.app import RECORDING, record_of, until
+from tests.support.app import RECORDING, record_of, shown_as, until
+from tests.support.form import focused
 
 SIZES = {"80x24": (80, 24), "120x40": (120, 40)}
 THEMES = ("mario", pytest.param("daylight", marks=pytest.mark.long))
@@ -64,8 +65,7 @@ def slower(event: Any) -> Any:
 
 async def compared(pilot: Pilot[Any]) -> None:
     await pilot.press(*["down"] * 4, "space", "up", "space", "c")
-    screen: Any = pilot.app.screen
-    assert isinstance(screen, CompareScreen)
+    screen = await shown_as(pilot, CompareScreen)
     await until(pilot, lambda: "no data yet" not in str(screen.query_one("#compared").render()), "both recordings")
 
 
@@ -78,7 +78,7 @@ async def preset_chosen(pilot: Pilot[Any]) -> None:
 async def filled(pilot: Pilot[Any]) -> None:
     await pilot.press("n", "f3")
     screen: Any = pilot.app.screen
-    await until(pilot, lambda: screen.query("#edit-seed"), "the fields")
+    await focused(pilot, "name")
     screen.query_one("#edit-seed").value = "-1"
     screen.query_one("#edit-steps").value = "4e6"
     screen.query_one("#edit-seed").focus()
