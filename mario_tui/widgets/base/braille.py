@@ -57,9 +57,11 @@ class Canvas:
             self._fill(column, bottom, high, ink)
             if before is not None and column not in after_gap:  # interpolate over the columns in between
                 then, level = before
-                for step in range(then + 1, column):
+                last = level
+                for step in range(then + 1, column + 1):
                     dot = round(level + (first_dot - level) * (step - then) / (column - then))
-                    self._fill(step, dot, dot, ink)
+                    self._fill(step, min(dot, last + 1), max(dot, last - 1), ink)  # joined, however steep
+                    last = dot
                 if column == then + 1:
                     self._fill(column, min(level, first_dot), max(level, first_dot), ink)
             before = (column, last_dot)

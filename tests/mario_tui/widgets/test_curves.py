@@ -14,7 +14,7 @@ from engine.protocol.machine import GPU, System
 from engine.protocol.messages import Changed, Episode, Evaluation, Log, Phase, Point, Ready, Saved
 from mario_tui.data.feed import Snapshot
 from mario_tui.terminal.backpressure import Pace
-from mario_tui.widgets.base.braille import Canvas
+from mario_tui.widgets.base.braille import _DOTS, Canvas
 from mario_tui.widgets.base.line_widget import _last_difference
 from mario_tui.widgets.base.panel import bar, sparkline
 from mario_tui.widgets.charts.curve import Curve, gaps_in, nearest, reduced, smooth
@@ -199,6 +199,30 @@ def test_a_line_has_a_gap_where_a_value_is_not_finite() -> None:
     canvas = Canvas(10, 2, (0, 19), (0, 7))
     canvas.line([0, 2, 5, 10, 17, 19], [0, 0, math.nan, math.inf, 7, 7], 1)
     assert ["".join(piece for piece, _ in canvas.runs(row)) for row in range(2)] == ["        ⠈⠉", "⣀⡀        "]
+
+
+@pytest.mark.parametrize(("ys", "expected"), [([0.0, 15.0], 16), ([15.0, 0.0, 15.0], 32), ([3.0, 3.0], 12)])
+def test_a_steep_line_of_few_points_has_no_holes(ys: list[float], expected: int) -> None:
+    """Each dot touches the next one, so it has a dot at least in each row that it passes."""
+    canvas = Canvas(6, 4, (0.0, len(ys) - 1.0), (0.0, 15.0))
+    canvas.line(range(len(ys)), ys, 1)
+    dots = {
+        (4 * row + y, 2 * column + x)
+        for row, bits in enumerate(canvas._bits)
+        for column, each in enumerate(bits)
+        for x in range(2)
+        for y in range(4)
+        if each & (_DOTS[y][x])
+    }
+    start = min(dots, key=lambda dot: dot[1])
+    reached, ahead = {start}, [start]
+    while ahead:
+        row, column = ahead.pop()
+        near = {(row + y, column + x) for x in (-1, 0, 1) for y in (-1, 0, 1)} & dots - reached
+        reached |= near
+        ahead += near
+    assert reached == dots
+    assert len(dots) >= expected - 1
 
 
 def test_every_extreme_survives_the_thinning() -> None:
