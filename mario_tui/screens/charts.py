@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
@@ -30,6 +31,10 @@ _READ_S = 2.0
 _PAUSE_PER_DRAWING = 4.0
 """Minimum pause between two drawings while a folder is loading, as a multiple of the time that the first one took."""
 _MOST_CHARTS = 60
+_WIDTHS = (76, 130, 190)
+"""Widths of the screen from which on there is one more column of charts."""
+_LEAST_ROWS = 12
+"""Minimum height of a chart; fewer charts than the screen has room for are higher."""
 _MOST_SUBFOLDERS, _MOST_BROKEN = 40, 10
 """Maximum number of subfolders, and of broken files, named on the screen."""
 
@@ -41,7 +46,6 @@ class ChartsScreen(ChartScreen):
     STEPS = "step"
     BINDINGS = bindings("charts")
     CSS_PATH = "charts.tcss"
-    HORIZONTAL_BREAKPOINTS = [(0, "-one-column"), (76, "-two"), (130, "-three"), (190, "-four")]
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
@@ -50,7 +54,7 @@ class ChartsScreen(ChartScreen):
         """By subfolder, in the order in which they were found."""
         self._logarithmic: set[str] = set()
         """The tags with a log scale when their charts were last on the screen."""
-        self._maximised = ""
+        self._maximised: str | None = None
         """Tag of the maximised chart, which the filter may have removed."""
         self._sorted_by = self.view.axis
         self._showing = asyncio.Lock()  # `_show` waits for widgets, and a key and the reader may call it meanwhile
@@ -71,6 +75,7 @@ class ChartsScreen(ChartScreen):
 
     def _draw_due(self, _: object) -> None:
         """Draw the charts that have come into sight: by scrolling, by another size, or in the place of others."""
+        self._lay_out()
         for chart in self.query(Comparison):
             chart.draw_if_due()
 
@@ -139,7 +144,7 @@ class ChartsScreen(ChartScreen):
         return charts
 
     def _new_chart(self, tag: str) -> Comparison:
-        chart = Comparison(printable(tag), self.view, name=tag)
+        chart = Comparison(printable(tag) or "(no name)", self.view, name=tag)
         chart.logarithmic = tag in self._logarithmic
         return chart
 
@@ -201,11 +206,14 @@ class ChartsScreen(ChartScreen):
         return next((chart for chart in self.query(Comparison) if chart.name == self._maximised), None)
 
     def _lay_out(self) -> None:
-        """Give the maximised chart the screen."""
-        maximised = self.maximised
-        self.set_class(maximised is not None, "-one")
-        for chart in self.query(Comparison):
-            chart.set_class(chart is maximised, "-alone")
+        """Give the maximised chart the screen, or divide it among all charts."""
+        grid, charts, maximised = self.query_one("#grid"), list(self.query(Comparison)), self.maximised
+        for chart in charts:
+            chart.display = maximised in (None, chart)
+        count = 1 if maximised is not None else max(1, len(charts))
+        rows = -(-count // (1 + bisect_right(_WIDTHS, self.size.width)))
+        grid.styles.grid_size_columns = -(-count // rows)
+        grid.styles.grid_rows = str(max(_LEAST_ROWS if maximised is None else 1, grid.size.height // rows))
 
     # ------------------------------------------------------------------------------------------ actions
 
@@ -230,7 +238,7 @@ class ChartsScreen(ChartScreen):
             self.notify(f"Select a chart first: {self.mario.key('charts.next_panel')}", timeout=3)
 
     def _maximise(self, plot: Plot | None) -> None:
-        self._maximised = "" if plot is None else str(plot.name)
+        self._maximised = None if plot is None else str(plot.name)
         self._lay_out()
         if plot is not None:
             self.set_focus(plot)
