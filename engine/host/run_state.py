@@ -81,7 +81,8 @@ class Points:
 class EventHistory:
     """Events in order: the newest episodes, the newest log lines, and everything else while there is room.
 
-    When full, every second old evaluation and checkpoint is dropped, but never a best evaluation or the first clear.
+    When full, every second old evaluation and checkpoint is dropped; a best evaluation, a change or a phase only if
+    there are too many of them alone; the first clear never.
     """
 
     def __init__(self) -> None:
@@ -109,7 +110,9 @@ class EventHistory:
         if len(self._marks) >= MAX_MARKS:
             old = self._marks[: MAX_MARKS // 2]
             kept = [mark for i, mark in enumerate(old) if i % 2 or _stays(mark[1])]
-            self._marks[: MAX_MARKS // 2] = kept if len(kept) < len(old) * 3 // 4 else kept[::2]
+            if len(kept) >= len(old) * 3 // 4:
+                kept = [mark for i, mark in enumerate(kept) if i % 2 == 0 or isinstance(mark[1], Episode)]
+            self._marks[: MAX_MARKS // 2] = kept
 
     def __iter__(self) -> Iterator[Noted]:
         """All events, oldest first."""

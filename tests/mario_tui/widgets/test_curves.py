@@ -315,6 +315,18 @@ def test_the_rare_outlives_the_frequent() -> None:
     assert any(isinstance(event, Episode) and event.episode == 1 for event in view.events)  # the first clear
 
 
+@pytest.mark.parametrize("before", [0, 1, 2, 600])
+def test_the_first_clear_outlives_any_number_of_best_evaluations(before: int) -> None:
+    view = RunState()
+    for number in range(before):
+        view.apply(evaluation(number, best=True))
+    view.apply(episode(7, flag=True))
+    for number in range(before, 10_000):
+        view.apply(evaluation(number, best=True))
+    assert len(view.events) < MAX_MARKS
+    assert [event.episode for event in view.events if isinstance(event, Episode)] == [7]
+
+
 def test_folding_is_cheap() -> None:
     view, one = RunState(), episode(1)
     began = time.perf_counter()
