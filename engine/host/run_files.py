@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import time
 from pathlib import Path
 
 from engine.config.run_config import RunConfig
+from engine.errors import UserError
 from engine.host import host_events
 from engine.host.file_writer import FileWriter
 from engine.host.run_state import Points, RunState
 from engine.protocol.framing import pack
-from engine.protocol.messages import Evaluation, Failed, Finished, Hello, Progress
-from engine.runs.recording import read_recording
+from engine.protocol.messages import Evaluation, Event, Failed, Finished, Hello, Progress
+from engine.runs.recording import read_known
 from engine.runs.run import Run, RunRecord
 
 _HISTORY_EVERY_S = 30.0
@@ -82,12 +84,27 @@ class RunFiles:
         events = host_events.hello(self._run, config, state), *host_events.current(state)
         self._files.write(self._run.history_path, b"".join(pack(event) for event in events))
 
-    def restore_history(self, state: RunState, env_steps: int) -> None:
+    def restore_history(self, state: RunState, env_steps: int) -> str:
         """On resume: restore charts and log of earlier sessions, up to the checkpoint at `env_steps`.
 
-        Raises `UserError` if the recording can't be read.
+        If not all of it can be read, the recording is kept beside the new one. Returns a line about that, else "".
         """
-        for event in read_recording(self._run.history_path):
+        path = self._run.history_path
+        if not path.exists():
+            return ""
+        problem, events = "", list[Event]()
+        try:
+            events, unknown = read_known(path)
+            if unknown:
+                problem = "the recording of another version could not be read whole"
+        except UserError as error:
+            problem = f"{error}; charts and log begin anew"
+        if problem:
+            kept = path.with_suffix(".old")
+            with contextlib.suppress(OSError):
+                path.replace(kept)
+                problem += f"; it is kept in {kept.name}"
+        for event in events:
             if isinstance(event, Hello):
                 points = (point for point in event.points if point.env_steps <= env_steps)
                 state.points = Points(points, event.points_stride)
@@ -96,3 +113,4 @@ class RunFiles:
                         state.apply(past)
             elif isinstance(event, Progress):
                 state.apply(host_events.back_at(event, env_steps))
+        return problem

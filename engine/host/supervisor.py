@@ -120,7 +120,8 @@ class Host:
         self._notes += self._checkpoints.recover()
         if self._checkpoints.newest is not None:
             with contextlib.suppress(UserError):  # the runner will report a bad checkpoint
-                self._files.restore_history(self._state, self._checkpoints.read_env_steps())
+                problem = self._files.restore_history(self._state, self._checkpoints.read_env_steps())
+                self._notes += [("warning", problem)] if problem else []
         self._scalars = ScalarWriter(self._files.folder, complain=lambda text: self._log("warning", text))
         if self._checkpoints.newest is None or self._checkpoints.env_steps >= 0:
             self._scalars.restart(max(0, self._checkpoints.env_steps))
