@@ -120,6 +120,24 @@ def test_folders_without_end_are_left_at_some_depth(tmp_path: Path) -> None:
     assert len(found) == 1 + files._MAX_DEPTH
 
 
+def test_links_between_many_folders_come_to_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of 20 folders links to all of them; and a link to a large tree is followed only so far."""
+    for inside in range(20):
+        (tmp_path / "logs" / f"{inside}").mkdir(parents=True)
+        (tmp_path / "logs" / f"{inside}" / "x.tfevents").touch()
+        for other in range(20):
+            (tmp_path / "logs" / f"{inside}" / f"to{other}").symlink_to(f"../{other}")
+    assert len(event_files(tmp_path / "logs")) == 20
+    monkeypatch.setattr(files, "MOST_LINKED", 30)
+    for number in range(100):
+        (tmp_path / "large" / f"{number}").mkdir(parents=True)
+        (tmp_path / "large" / f"{number}" / "x.tfevents").touch()
+    (tmp_path / "few").mkdir()
+    (tmp_path / "few" / "x.tfevents").touch()
+    (tmp_path / "few" / "link").symlink_to("../large")
+    assert len(event_files(tmp_path / "few")) <= 31
+
+
 def test_memory_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many scalars there are: they are read in portions, and kept are so many tags and so many points."""
     monkeypatch.setattr(folder, "_FIRST_BATCH", 2**14)

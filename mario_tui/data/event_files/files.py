@@ -29,6 +29,8 @@ MARK = "tfevents"
 """What the names of event files contain."""
 _MAX_DEPTH = 32
 """Maximum depth of nested folders."""
+MOST_LINKED = 10_000
+"""Maximum number of folders that are read because a link leads to them or to a folder above."""
 _MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"\xfd7zXZ": "xz", b"BZh": "bzip2", b"PK\x03\x04": "zip"}
 """How compressed files begin."""
 _LONGEST_LOG = 4096
@@ -39,14 +41,37 @@ _ZEROS = bytes(HEAD_BYTES)
 
 
 def event_files(path: Path) -> list[Path]:
-    """Paths under a folder that are named like event files, one subfolder after the other; for a file, its own path."""
+    """Paths under a folder that are named like event files, one subfolder after the other; for a file, its own path.
+
+    Links to folders are followed. A folder is read once, however many links lead to it, and under its own name if that
+    is below `path` too: so links in a circle come to an end.
+    """
     if not path.is_dir():
         return [path] if path.exists() else []
     found: list[Path] = []
-    for folder, folders, names in os.walk(path):  # links to folders are not followed
-        found += [Path(folder, name) for name in names if MARK in name]
-        if len(Path(folder).parts) >= len(path.parts) + _MAX_DEPTH:
-            folders.clear()
+    seen: set[tuple[int, int]] = set()
+    links = [path]
+    followed = 0  # folders that were found through links
+    while links:
+        tree = links.pop(0)
+        for folder, folders, names in os.walk(tree):
+            here = Path(folder)
+            try:
+                status = here.stat()
+            except OSError:
+                continue
+            if (status.st_dev, status.st_ino) in seen:
+                folders.clear()
+                continue
+            followed += tree != path
+            if followed > MOST_LINKED:
+                links.clear()
+                break
+            seen.add((status.st_dev, status.st_ino))
+            found += [here / name for name in names if MARK in name]
+            if len(here.parts) >= len(path.parts) + _MAX_DEPTH:
+                folders.clear()
+            links += sorted(here / name for name in folders if (here / name).is_symlink())
     return sorted(found, key=lambda path: (path.parent, path.name))
 
 

@@ -389,6 +389,24 @@ def test_a_damaged_file_is_read_on_once_it_is_mended(tmp_path: Path) -> None:
     assert values_of(events, "loss") == [0, 1, 2] and events.broken == {}
 
 
+def test_links_to_folders_are_followed_once(tmp_path: Path) -> None:
+    """As TensorBoard's documentation recommends for comparing runs; a link back or to a known folder adds nothing."""
+    for name in ("elsewhere/run1/train", "elsewhere/run2", "logs/own"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "x.tfevents").write_bytes(scalar("loss", 1.0))
+    (tmp_path / "logs" / "a link").symlink_to("../elsewhere/run1")
+    (tmp_path / "logs" / "latest").symlink_to("own")
+    (tmp_path / "logs" / "another").symlink_to(tmp_path / "elsewhere" / "run2")
+    (tmp_path / "elsewhere" / "run1" / "back").symlink_to(tmp_path / "logs")
+    (tmp_path / "elsewhere" / "run1" / "round").symlink_to(".")
+    (tmp_path / "logs" / "nowhere").symlink_to("nothing")
+    for path in (tmp_path / "logs", tmp_path / "logs" / "another"):
+        events = EventFolder(path)
+        read(events)
+        assert events.broken == {}
+        assert sorted(events.tags["loss"]) == (["a link/train", "another", "own"] if path.name == "logs" else ["."])
+
+
 def test_every_subfolder_is_seen_before_one_is_read_to_its_end(tmp_path: Path) -> None:
     for folder in range(20):
         count = 20_000 if folder == 0 else 2_000
