@@ -20,15 +20,16 @@ from pathlib import Path
 from engine.runtime.digest import digest_of
 
 _COMPILING = (
-    "compiler", "expression_writer", "function_writer", "instruction_writer", "intrinsics", "jit", "llvm_values",
-    "object_code",
+    "compiler", "expression_writer", "function_source", "function_writer", "instruction_writer", "intrinsics", "jit",
+    "llvm_values", "object_code",
 )  # fmt: skip
 UNUSED_S = 30 * 24 * 3600
 
 
 @functools.cache
 def sources_digest() -> str:
-    """16 hex digits that change with any Python file of the environments, the buffers, or what compiles them."""
+    """16 hex digits that change with any Python file of the environments, the buffers, or what compiles them. They are
+    read once, when this module is imported: an edit later is for the next process."""
     root = Path(__file__).resolve().parents[1]
     compiling = [root / "runtime" / f"{name}.py" for name in _COMPILING]
     return digest_of([*root.glob("envs/**/*.py"), *root.glob("buffers/**/*.py"), *compiling], root)
@@ -36,8 +37,9 @@ def sources_digest() -> str:
 
 def use_user_cache() -> None:
     """Have numba cache below `$XDG_CACHE_HOME/mario-tui/numba` (or `~/.cache`) unless `NUMBA_CACHE_DIR` is set."""
+    digest = sources_digest()
     if "NUMBA_CACHE_DIR" not in os.environ:
-        os.environ["NUMBA_CACHE_DIR"] = str(user_cache(sources_digest()))
+        os.environ["NUMBA_CACHE_DIR"] = str(user_cache(digest))
 
 
 def user_cache(name: str) -> Path:

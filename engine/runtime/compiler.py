@@ -9,18 +9,16 @@ from __future__ import annotations
 import ast
 import ctypes
 import functools
-import hashlib
 import itertools
 import operator
 import struct
 import threading
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from types import FunctionType
 from typing import Any, TypeVar, cast
 
 import numpy as np
 
+from engine.runtime.function_source import keep_source, key_of
 from engine.runtime.function_writer import Module
 from engine.runtime.llvm_values import (
     ELEMENTS,
@@ -49,6 +47,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 def helper(function: Function) -> Function:
     """Mark a function that kernels call. It is compiled into each of them; called from Python, it is not compiled."""
+    keep_source(function)
     return function
 
 
@@ -160,7 +159,7 @@ class _Compiled:
     def __init__(
         self, function: Callable[..., Any], signature: str, entry: Callable[[Module, Definition, Any], None]
     ) -> None:
-        assert isinstance(function, FunctionType)
+        keep_source(function)
         self._function, self._signature, self._entry = function, signature, entry
         self._lock = threading.Lock()
         self._engine: Any = None  # LLVM's owner of the code
@@ -168,10 +167,8 @@ class _Compiled:
     def address(self) -> int:
         with self._lock:
             if self._engine is None:
-                function = self._function
-                source = hashlib.sha256(Path(function.__code__.co_filename).read_bytes())  # maybe not one of ours
-                key = f"{function.__qualname__}({self._signature}) {source.hexdigest()} {_NumPyArray.shape.offset}"
-                self._engine = load(function.__name__.strip("_"), key, self._write, optimise=True)
+                key = f"{key_of(self._function)} ({self._signature}) {_NumPyArray.shape.offset}"
+                self._engine = load(self._function.__name__.strip("_"), key, self._write, optimise=True)
         return int(self._engine.get_function_address(_ENTRY))
 
     def _write(self) -> str:

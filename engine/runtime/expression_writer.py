@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from engine.runtime.function_source import has_source
 from engine.runtime.instruction_writer import InstructionWriter
 from engine.runtime.llvm_values import (
     ELEMENTS,
@@ -42,6 +43,7 @@ class ExpressionWriter(InstructionWriter):
         self._module = module
         self._names: set[str] = set()  # local names
         self._values: dict[str, Value] = {}  # of the local names; a number is the address of its memory
+        self._bound: set[str] = set()  # the local names that have a value here, whichever way leads here
 
     # Conditions
 
@@ -56,6 +58,8 @@ class ExpressionWriter(InstructionWriter):
                 self._condition(parts[-1], yes, no)
             case ast.UnaryOp(ast.Not(), operand):
                 self._condition(operand, no, yes)
+            case ast.Constant(bool() | int() as value):
+                self._jump(yes if value else no)
             case _:
                 self._branch(self._flag(node), yes, no)
 
@@ -87,8 +91,8 @@ class ExpressionWriter(InstructionWriter):
             return self._constant(node, static)
         match node:
             case ast.Name(name):
-                if name not in self._values:
-                    raise self._error(node, "a name without a value")
+                if name not in self._bound or name not in self._values:
+                    raise self._error(node, "a name that may have no value here")
                 value = self._values[name]
                 if isinstance(value, Number):
                     return Number(self.value(f"load {value.type}, ptr {value.name}"), value.type)
@@ -122,8 +126,10 @@ class ExpressionWriter(InstructionWriter):
             case ast.Constant(value):
                 return value
             case ast.Name(name) if name not in self._names:
-                names = self._function.__globals__
-                return names[name] if name in names else getattr(builtins, name)
+                for names in (self._function.__globals__, vars(builtins)):
+                    if name in names:
+                        return names[name]
+                raise self._error(node, "an unknown name")
             case ast.Attribute(base, name) if (owner := self._static(base)) is not _DYNAMIC:
                 return getattr(owner, name)
             case ast.UnaryOp(ast.USub(), ast.Constant(int(number))):
@@ -262,7 +268,9 @@ class ExpressionWriter(InstructionWriter):
             return self._truncated(node, *values)
         if isinstance(function, Intrinsic):
             return function.write(self, *values)
-        definition = self._module.define(inspect.unwrap(function), type_of(values))
+        if not has_source(called := inspect.unwrap(function)):
+            raise self._error(node, "a call of what is not marked as a helper")
+        definition = self._module.define(called, type_of(values))
         return self._call_address(f"@{definition.name}", values, returns=definition.returns)
 
     def _call_local(self, node: ast.Call) -> Value | None:

@@ -7,19 +7,19 @@ values. What is written: numbers, arrays (elements, rows, and slices of the last
 All integers, also those read from an array of bytes, are int64 and wrap around; stores keep the low bits. Unlike in
 Python, indices are not checked, a negative one does not count from the end, all parts of a comparison are evaluated,
 and a name has values of one kind; that of an array is given only once. A function returns an integer or nothing.
+What Python would find out only when it runs, a name without a value or a missing `return`, is an error here.
 """
 
 from __future__ import annotations
 
 import ast
-import inspect
-import textwrap
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
 from engine.runtime.expression_writer import ExpressionWriter
+from engine.runtime.function_source import syntax_tree
 from engine.runtime.llvm_values import (
     INT,
     Array,
@@ -45,14 +45,14 @@ class Module:
             "declare i64 @llvm.smax.i64(i64, i64)",
             "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)",
         ]
-        self._definitions: dict[tuple[Callable[..., Any], Type], Definition] = {}
+        self._definitions: dict[tuple[Callable[..., Any], Type], Definition | None] = {}  # None while it is written
         self._constants: dict[int, Array] = {}
 
     def define(self, function: Callable[..., Any], types: tuple[Type, ...]) -> Definition:
         """Write a function if it isn't there yet."""
         if (function, types) not in self._definitions:
             name = f"{function.__name__}.{len(self._definitions)}"
-            self._definitions[function, types] = Definition(name, False)  # its calls of others take the next numbers
+            self._definitions[function, types] = None  # its calls of others take the next numbers
             writer = Writer(self, function, types)
             definition = self._definitions[function, types] = Definition(name, writer.returns)
             self.lines += [
@@ -60,7 +60,9 @@ class Module:
                 *writer.lines,
                 "}",
             ]
-        return self._definitions[function, types]
+        if (found := self._definitions[function, types]) is None:
+            raise TypeError(f"{function.__qualname__} calls itself, which can't be compiled")
+        return found
 
     def constant(self, array: NDArray[Any]) -> Array:
         """An array of the source's module, as it is now."""
@@ -72,16 +74,28 @@ class Module:
         return self._constants[id(array)]
 
 
+class _Loop(NamedTuple):
+    """again, end: the labels for `continue` and `break`. ways: the names bound on each way to the end."""
+
+    again: str
+    end: str
+    ways: list[set[str]]
+
+
 class Writer(ExpressionWriter):
     """Writes one function."""
 
     def __init__(self, module: Module, function: Callable[..., Any], types: tuple[Type, ...]) -> None:
         super().__init__(module, function)
-        self.returns = False
-        self._loops: list[tuple[str, str]] = []  # labels for `continue` and `break`
-        (tree,) = ast.parse(textwrap.dedent(inspect.getsource(function))).body
-        assert isinstance(tree, ast.FunctionDef)
+        self.returns = self._can_return_nothing = False
+        self._loops: list[_Loop] = []
+        tree = syntax_tree(function)
         self._names = {argument.arg for argument in tree.args.args}
+        plain = ast.arguments([], tree.args.args, None, [], [], None, tree.args.defaults)
+        if ast.dump(tree.args) != ast.dump(plain):
+            raise self._error(tree.args, "other parameters than plain ones")
+        if outer := function.__code__.co_freevars:
+            raise self._error(tree, f"the name {outer[0]} of an outer function, in")
         if len(types) != len(self._names):
             raise TypeError(f"{function.__qualname__} takes {len(self._names)} arguments, got {len(types)}")
         stored = (node for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
@@ -90,6 +104,9 @@ class Writer(ExpressionWriter):
         for argument, value in zip(tree.args.args, named(types, parameter_names()), strict=True):
             self._bind(argument, argument.arg, value)
         self._block(tree.body)
+        self._can_return_nothing |= self._reachable
+        if self.returns and self._can_return_nothing:
+            raise self._error(tree, "a value that is returned only on some ways through")
         self._label("leave")
         self.emit(f"ret i64 {self.value(f'load i64, ptr {self._result}')}" if self.returns else "ret void")
         self.lines = self._allocated + self.lines
@@ -118,37 +135,53 @@ class Writer(ExpressionWriter):
             case ast.If(test, body, otherwise):
                 yes, no, end = self._new_label(), self._new_label(), self._new_label()
                 self._condition(test, yes, no)
+                before, ways = self._bound, list[set[str]]()
                 for label, statements in ((yes, body), (no, otherwise)):
                     self._label(label)
+                    self._bound = set(before)
                     self._block(statements)
+                    if self._reachable:
+                        ways.append(self._bound)
                     self._jump(end)
                 self._label(end)
+                self._join(ways)
             case ast.While(test, body, []):
                 again, inside, end = self._new_label(), self._new_label(), self._new_label()
                 self._label(again)
                 self._condition(test, inside, end)
-                self._loop(body, inside, again, end)
+                ways = [set(self._bound)] if end in self._targets else []
+                self._label(inside)
+                self._loop(body, again, end, ways)
                 self._jump(again)
                 self._label(end)
+                self._join(ways)
             case ast.For(ast.Name() as target, ast.Call(ast.Name("range"), arguments), body, []):
                 self._for(target, arguments, body)
             case ast.Return(expression):
                 if expression is not None:
                     self.returns = True
                     self.emit(f"store i64 {self.integer(expression)}, ptr {self._result}")
+                else:
+                    self._can_return_nothing |= self._reachable
                 self._jump("leave")
             case ast.Continue():
-                self._jump(self._loops[-1][0])
+                self._jump(self._loops[-1].again)
             case ast.Break():
-                self._jump(self._loops[-1][1])
+                if self._reachable:
+                    self._loops[-1].ways.append(set(self._bound))
+                self._jump(self._loops[-1].end)
             case _:
                 raise self._error(node, "this statement")
 
-    def _loop(self, body: Iterable[ast.stmt], inside: str, again: str, end: str) -> None:
-        self._loops.append((again, end))
-        self._label(inside)
+    def _loop(self, body: Iterable[ast.stmt], again: str, end: str, ways: list[set[str]]) -> None:
+        """The body of a loop. ways: for `_join` at the end, to which those of `break` are added."""
+        self._loops.append(_Loop(again, end, ways))
         self._block(body)
         self._loops.pop()
+
+    def _join(self, ways: Sequence[set[str]]) -> None:
+        """Continue where several ways lead, each with these names bound; without any, what follows is left out."""
+        self._bound = set.intersection(*ways) if ways else set(self._names)
 
     def _for(self, target: ast.Name, arguments: Sequence[ast.expr], body: Iterable[ast.stmt]) -> None:
         """A loop over a range with a constant step."""
@@ -163,14 +196,16 @@ class Writer(ExpressionWriter):
         self._label(test)
         count = self.value(f"load i64, ptr {counter}")
         self._branch(self.value(f"icmp {'slt' if step > 0 else 'sgt'} i64 {count}, {stop}"), inside, end)
+        ways = [set(self._bound)]
         self._label(inside)
         self._assign(target, Number(count))
-        self._loop(body, self._new_label(), again, end)
+        self._loop(body, again, end, ways)
         self._label(again)
         following = self.value(f"add nsw i64 {self.value(f'load i64, ptr {counter}')}, {step}")
         self.emit(f"store i64 {following}, ptr {counter}")
         self._jump(test)
         self._label(end)
+        self._join(ways)
 
     def _assign(self, target: ast.expr, value: Value | None) -> None:
         match target, value:
@@ -182,6 +217,7 @@ class Writer(ExpressionWriter):
                 if not isinstance(place, Number) or place.type != value.type:
                     raise self._error(target, f"values of two kinds with the name {name}")
                 self.emit(f"store {value.type} {value.name}, ptr {place.name}")
+                self._bound.add(name)
             case ast.Name(name), Number() | Array() | Routine() | tuple():
                 self._bind(target, name, value)
             case ast.Subscript(), Number():
@@ -198,3 +234,4 @@ class Writer(ExpressionWriter):
             self.emit(f"store {value.type} {value.name}, ptr {place}")
             value = Number(place, value.type)
         self._values[name] = value
+        self._bound.add(name)

@@ -28,6 +28,7 @@ class InstructionWriter:
         self._allocated: list[str] = []
         self._numbers = itertools.count()
         self._reachable = True
+        self._targets: set[str] = set()  # labels of jumps that can be reached
 
     def emit(self, line: str) -> None:
         """Add an instruction; one that can't be reached is left out."""
@@ -44,17 +45,22 @@ class InstructionWriter:
         return f"at{next(self._numbers)}"
 
     def _label(self, name: str) -> None:
-        """Begin a block, into which the one before continues."""
+        """Begin a block, into which the one before continues. If nothing leads there, what follows is left out."""
         self._jump(name)
-        self.lines.append(f"{name}:")
-        self._reachable = True
+        if name in self._targets:
+            self.lines.append(f"{name}:")
+            self._reachable = True
 
     def _jump(self, name: str) -> None:
-        self.emit(f"br label %{name}")
-        self._reachable = False
+        self._leave(f"br label %{name}", name)
 
     def _branch(self, flag: str, yes: str, no: str) -> None:
-        self.emit(f"br i1 {flag}, label %{yes}, label %{no}")
+        self._leave(f"br i1 {flag}, label %{yes}, label %{no}", yes, no)
+
+    def _leave(self, instruction: str, *targets: str) -> None:
+        self.emit(instruction)
+        if self._reachable:
+            self._targets.update(targets)
         self._reachable = False
 
     def _allocate(self, kind: str) -> str:
@@ -64,8 +70,8 @@ class InstructionWriter:
 
     def _error(self, node: ast.AST, what: str) -> TypeError:
         code = self._function.__code__
-        line = code.co_firstlineno + getattr(node, "lineno", 1) - 1
-        return TypeError(f"{code.co_filename}:{line}: can't compile {what}: {ast.unparse(node)}")
+        line = getattr(node, "lineno", code.co_firstlineno)
+        return TypeError(f"{code.co_filename}:{line}: can't compile {what}: {ast.unparse(node).splitlines()[0]}")
 
     # Numbers
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +17,7 @@ import pytest
 
 from engine.runtime.compiler import bind_last, helper, kernel, parse_types, routine, routine_at
 
+ROOT = Path(__file__).resolve().parents[3]
 NUMBERS = (-(2**62), -17, -8, -1, 0, 1, 3, 8, 255, 2**40 + 5)
 TABLE = np.array([[3, 1, 4], [1, 5, 9]], np.int64)
 LIMIT = 5
@@ -83,8 +87,32 @@ def loops(a: int, b: int) -> int:
     return total
 
 
+def always_bound(a: int, b: int) -> int:
+    """Names that have a value on every way that leads to their use, and a value returned on every one."""
+    if a > b:
+        found = a % 16
+    elif a == 3:
+        return b
+    else:
+        found = b % 8
+    while True:
+        tried = found + 7
+        if tried > 20:
+            break
+        found = tried
+    for i in range(2):
+        tried += i
+    if tried:
+        return tried
+    else:  # noqa: RET505
+        while True:
+            found += 1
+            if found % 5 == 0:
+                return found
+
+
 @pytest.mark.parametrize(
-    "function", [arithmetic, comparisons, values_of_and_and_or, extremes, branches, loops, quotient, rest]
+    "function", [arithmetic, comparisons, values_of_and_and_or, extremes, branches, loops, quotient, rest, always_bound]
 )
 def test_integers(function: Callable[[int, int], int]) -> None:
     compiled = kernel("int64, int64")(function)
@@ -271,14 +299,104 @@ def _with_nothing(a, b):  # type: ignore[no-untyped-def]
     return a + _with_a_default(b)
 
 
+@helper
 def _with_a_default(b):  # type: ignore[no-untyped-def]
     if b == 0:
         return
 
 
+def _with_a_name_of_one_branch(a, b):  # type: ignore[no-untyped-def]
+    if a:
+        found = b
+    return found
+
+
+def _with_a_name_of_a_loop(a, b):  # type: ignore[no-untyped-def]
+    while a < b:
+        a = last = a + 1
+    return last
+
+
+def _with_the_counter_of_an_empty_loop(a, b):  # type: ignore[no-untyped-def]
+    for i in range(a):
+        b += i
+    return i
+
+
+def _with_a_name_of_one_break(a, b):  # type: ignore[no-untyped-def]
+    while True:
+        a += 1
+        if a > b:
+            break
+        found = a
+        if a > 8:
+            break
+    return found
+
+
+def _with_an_unknown_name(a, b):  # type: ignore[no-untyped-def]
+    return a + nowhere + b  # type: ignore[name-defined]  # noqa: F821
+
+
+def _with_a_missing_return(a, b):  # type: ignore[no-untyped-def]  # noqa: RET503
+    if a > b:
+        return a
+
+
+def _with_an_empty_return(a, b):  # type: ignore[no-untyped-def]
+    if a > b:
+        return  # noqa: RET502
+    return a
+
+
+def _with_a_keyword_only_parameter(a, *, b):  # type: ignore[no-untyped-def]
+    return a + b
+
+
+def _with_positional_only_parameters(a, b, /):  # type: ignore[no-untyped-def]
+    return a + b
+
+
+def _with_more_parameters(a, b, *more):  # type: ignore[no-untyped-def]
+    return a + b
+
+
+def _with_a_call_of_itself(a, b):  # type: ignore[no-untyped-def]
+    return _with_a_call_of_itself(a, b)
+
+
+def _with_an_outer_name() -> Callable[..., Any]:
+    NUMBERS = 3
+
+    def inner(a, b):  # type: ignore[no-untyped-def]
+        return a + b + NUMBERS
+
+    return inner
+
+
+def _with_an_unmarked_function(a, b):  # type: ignore[no-untyped-def]
+    return unmarked(a) + b
+
+
+def unmarked(a):  # type: ignore[no-untyped-def]
+    return a
+
+
 @pytest.mark.parametrize(
     ("function", "reason"),
     [
+        (_with_a_name_of_one_branch, "a name that may have no value here: found"),
+        (_with_a_name_of_a_loop, "a name that may have no value here: last"),
+        (_with_the_counter_of_an_empty_loop, "a name that may have no value here: i"),
+        (_with_a_name_of_one_break, "a name that may have no value here: found"),
+        (_with_an_unknown_name, "an unknown name: nowhere"),
+        (_with_a_missing_return, "a value that is returned only on some ways through: def _with_a_missing_return"),
+        (_with_an_empty_return, "a value that is returned only on some ways through: def _with_an_empty_return"),
+        (_with_a_keyword_only_parameter, "other parameters than plain ones: a, *, b"),
+        (_with_positional_only_parameters, "other parameters than plain ones: a, b, /"),
+        (_with_more_parameters, "other parameters than plain ones: a, b, *more"),
+        (_with_an_outer_name(), "the name NUMBERS of an outer function, in: def inner(a, b):"),
+        (_with_an_unmarked_function, "a call of what is not marked as a helper: unmarked(a)"),
         (_with_a_list, "this expression: [a, b]"),
         (_with_a_keyword, "arguments with names: min(a, b, key=abs)"),
         (_with_not_in, "this comparison: a not in (b, 1)"),
@@ -292,7 +410,14 @@ def test_an_error_names_the_line(function: Callable[..., Any], reason: str) -> N
         kernel("int64, int64")(function)(1, 2)
     assert __file__ in str(raised.value) and reason in str(raised.value)
     line = int(str(raised.value).split(":")[1])
-    assert 0 < line - inspect.getsourcelines(function)[1] < 3
+    lines, first = inspect.getsourcelines(function)
+    assert first <= line < first + len(lines)
+
+
+def test_a_function_that_calls_itself_is_refused() -> None:
+    compiled = kernel("int64, int64")(_with_a_call_of_itself)
+    with pytest.raises(TypeError, match="_with_a_call_of_itself"):
+        compiled(1, 2)
 
 
 def test_threads_compile_it_once(cache: Path) -> None:
@@ -313,3 +438,64 @@ def test_a_new_process_loads_it_from_the_cache(cache: Path, monkeypatch: pytest.
     assert kernel("int64, int64")(arithmetic)(3, 4) == arithmetic(3, 4)
     with pytest.raises(TypeError):
         kernel("int64, int64")(comparisons)(3, 4)
+
+
+HELPERS = """
+from engine.runtime.compiler import helper
+@helper
+def minus_one(x):
+    return x - STEP
+@helper
+def plus_one(x):
+    return x + STEP
+STEP = 1
+"""
+KERNELS = """
+from engine.runtime.compiler import kernel
+import helpers
+@kernel("int64")
+def increased(x):
+    return helpers.plus_one(x)
+"""
+SHOW = "import kernels; print(kernels.increased.__wrapped__(41), kernels.increased(41))"
+
+
+def both_results(folder: Path, code: str = SHOW) -> list[str]:
+    """What Python and the compiled kernel compute in a new process."""
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{folder}", "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    return done.stdout.split()
+
+
+def test_an_edit_after_the_import_changes_neither_this_process_nor_later_ones(tmp_path: Path) -> None:
+    (tmp_path / "helpers.py").write_text(HELPERS)
+    (tmp_path / "kernels.py").write_text(KERNELS)
+    insert = "import kernels; from pathlib import Path; path = Path(kernels.helpers.__file__); "
+    insert += r"path.write_text('\n# a comment' * 3 + path.read_text()); "
+    assert both_results(tmp_path, insert + SHOW) == ["42", "42"]
+    (tmp_path / "helpers.py").write_text(HELPERS)
+    assert both_results(tmp_path) == ["42", "42"]
+
+
+def test_a_changed_function_or_constant_of_another_file_is_compiled_again(tmp_path: Path) -> None:
+    (tmp_path / "kernels.py").write_text(KERNELS)
+    for helpers, expected in (
+        (HELPERS, "42"),
+        (HELPERS.replace("STEP = 1", "STEP = 5"), "46"),
+        (HELPERS.replace("x + STEP", "x + 2 * STEP"), "43"),
+        (HELPERS.replace("STEP = 1", "from steps import STEP"), "48"),
+    ):
+        (tmp_path / "steps.py").write_text("STEP = 7\n")
+        (tmp_path / "helpers.py").write_text(helpers)
+        assert both_results(tmp_path) == [expected, expected]
+    (tmp_path / "steps.py").write_text("STEP = 9\n")
+    assert both_results(tmp_path) == ["50", "50"]
+
+
+def test_an_edit_during_the_import_is_noticed(tmp_path: Path) -> None:
+    edits = "\nfrom pathlib import Path\npath = Path(__file__)\npath.write_text('\\n' + path.read_text())\n"
+    (tmp_path / "helpers.py").write_text(edits + HELPERS)
+    (tmp_path / "kernels.py").write_text(KERNELS)
+    with pytest.raises(subprocess.CalledProcessError) as raised:
+        both_results(tmp_path)
+    assert "plus_one was edited while it was imported" in raised.value.stderr

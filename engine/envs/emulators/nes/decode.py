@@ -17,6 +17,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from engine.runtime.compiler import helper
+
 # Addressing modes; the last four are subdivisions of IMPLIED and ABSOLUTE
 IMPLIED, IMMEDIATE, ZERO_PAGE, ZERO_PAGE_X, ZERO_PAGE_Y, ABSOLUTE_X, ABSOLUTE_Y, INDIRECT_X, INDIRECT_Y = range(9)
 ABSOLUTE, ABSOLUTE_RAM, ABSOLUTE_PROGRAM, BRANCH, CONTROL = range(9, 14)
@@ -125,6 +127,7 @@ def opcode_words() -> NDArray[np.int32]:
     return words
 
 
+@helper
 def pack(word: int, pc: int, low: int, high: int) -> int:
     """Complete the word of an opcode at `pc` with the two following bytes. Also compiled for use in kernels."""
     mode = (word >> 22) & 15
