@@ -20,6 +20,7 @@ import numpy as np
 
 from engine.runtime.function_source import keep_source, key_of
 from engine.runtime.function_writer import Module
+from engine.runtime.instruction_writer import CHECKED
 from engine.runtime.llvm_values import (
     ELEMENTS,
     INT,
@@ -167,7 +168,7 @@ class _Compiled:
     def address(self) -> int:
         with self._lock:
             if self._engine is None:
-                key = f"{key_of(self._function)} ({self._signature}) {_NumPyArray.shape.offset}"
+                key = f"{key_of(self._function)} ({self._signature}) {_NumPyArray.shape.offset} {CHECKED}"
                 self._engine = load(self._function.__name__.strip("_"), key, self._write, optimise=True)
         return int(self._engine.get_function_address(_ENTRY))
 

@@ -39,8 +39,7 @@ class ExpressionWriter(InstructionWriter):
     """The expressions of one function. Each local number is in memory of its own, which LLVM turns into registers."""
 
     def __init__(self, module: Module, function: Callable[..., Any]) -> None:
-        super().__init__(function)
-        self._module = module
+        super().__init__(module, function)
         self._names: set[str] = set()  # local names
         self._values: dict[str, Value] = {}  # of the local names; a number is the address of its memory
         self._bound: set[str] = set()  # the local names that have a value here, whichever way leads here
@@ -208,11 +207,14 @@ class ExpressionWriter(InstructionWriter):
                 case ast.Slice(lower, upper, None) if place == len(array.shape) - 1:
                     start = self.integer(lower) if lower else "0"
                     end = self.integer(upper) if upper else size
+                    bounds = ((start, end), (end, size))
+                    self._check(node, "slice", *(f"icmp ule i64 {one}, {other}" for one, other in bounds))
                     shape = (self.value(f"sub i64 {end}, {start}"),)
                 case ast.Slice():
                     raise self._error(node, "a slice with a step, or not of the last index")
                 case index:
                     start = self.integer(index)
+                    self._check(node, "index", f"icmp ult i64 {start}, {size}")
             offset = self.value(f"add i64 {offset}, {start}") if place else start
         address = self.value(f"getelementptr inbounds {array.element}, ptr {array.address}, i64 {offset}")
         return Array(ArrayType(array.type.dtype, len(shape)), address, shape)

@@ -8,6 +8,7 @@ All integers, also those read from an array of bytes, are int64 and wrap around;
 Python, indices are not checked, a negative one does not count from the end, all parts of a comparison are evaluated,
 and a name has values of one kind; that of an array is given only once. A function returns an integer or nothing.
 What Python would find out only when it runs, a name without a value or a missing `return`, is an error here.
+With `NUMBA_BOUNDSCHECK=1` indices, divisors and shifts are checked, and a wrong one ends the process with its line.
 """
 
 from __future__ import annotations
@@ -44,6 +45,8 @@ class Module:
             "declare i64 @llvm.smin.i64(i64, i64)",
             "declare i64 @llvm.smax.i64(i64, i64)",
             "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)",
+            "declare i64 @write(i32, ptr, i64)",
+            "declare void @abort() noreturn",
         ]
         self._definitions: dict[tuple[Callable[..., Any], Type], Definition | None] = {}  # None while it is written
         self._constants: dict[int, Array] = {}
@@ -63,6 +66,13 @@ class Module:
         if (found := self._definitions[function, types]) is None:
             raise TypeError(f"{function.__qualname__} calls itself, which can't be compiled")
         return found
+
+    def text(self, text: str) -> str:
+        """The name of a text's address."""
+        name, bytes_ = f"@text{len(self.lines)}", text.encode()
+        escaped = "".join(f"\\{byte:02X}" for byte in bytes_)
+        self.lines.append(f'{name} = internal constant [{len(bytes_)} x i8] c"{escaped}"')
+        return name
 
     def constant(self, array: NDArray[Any]) -> Array:
         """An array of the source's module, as it is now."""

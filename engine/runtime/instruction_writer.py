@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import ast
+import functools
 import itertools
+import os
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from engine.runtime.llvm_values import FLOAT, INT, Number, Value
+
+if TYPE_CHECKING:
+    from engine.runtime.function_writer import Module
+
+CHECKED = os.environ.get("NUMBA_BOUNDSCHECK", "0") not in ("", "0")
+"""Whether indices, divisors and shifts are checked. One that is wrong ends the process with a line that names it. numba
+reads the same variable for its own kernels."""
 
 _OPERATORS = {
     ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.BitAnd: "and", ast.BitOr: "or", ast.BitXor: "xor",
@@ -22,7 +31,8 @@ _COMPARISONS = {
 class InstructionWriter:
     """The instructions of one function."""
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, module: Module, function: Callable[..., Any]) -> None:
+        self._module = module
         self.lines: list[str] = []
         self._function = function
         self._allocated: list[str] = []
@@ -73,6 +83,20 @@ class InstructionWriter:
         line = getattr(node, "lineno", code.co_firstlineno)
         return TypeError(f"{code.co_filename}:{line}: can't compile {what}: {ast.unparse(node).splitlines()[0]}")
 
+    def _check(self, node: ast.AST, what: str, *conditions: str) -> None:
+        """In the checked mode: end the process unless all of these instructions, each of an i1, give 1."""
+        if not CHECKED:
+            return
+        message = str(self._error(node, what)).replace("can't compile", "wrong") + "\n"
+        fine, wrong = self._new_label(), self._new_label()
+        flags = [self.value(condition) for condition in conditions]
+        self._branch(functools.reduce(lambda one, other: self.value(f"and i1 {one}, {other}"), flags), fine, wrong)
+        self._label(wrong)
+        self.emit(f"call i64 @write(i32 2, ptr {self._module.text(message)}, i64 {len(message.encode())})")
+        self.emit("call void @abort()")
+        self._leave("unreachable")
+        self._label(fine)
+
     # Numbers
 
     def _int(self, node: ast.AST, value: Value | None) -> str:
@@ -92,10 +116,15 @@ class InstructionWriter:
             if type(operation) not in _FLOAT_OPERATORS:
                 raise self._error(node, "this operation with a float")
             one, other = self._float(left), self._float(right)
+            if isinstance(operation, ast.Div):
+                self._check(node, "divisor", f"fcmp une double {other}, 0.0")
             return Number(self.value(f"{_FLOAT_OPERATORS[type(operation)]} double {one}, {other}"), FLOAT)
+        if isinstance(operation, ast.LShift | ast.RShift):
+            self._check(node, "shift", f"icmp ult i64 {right.name}, 64")
         if type(operation) in _OPERATORS:
             return Number(self.value(f"{_OPERATORS[type(operation)]} i64 {left.name}, {right.name}"))
         if isinstance(operation, (ast.FloorDiv, ast.Mod)):
+            self._check(node, "divisor", f"icmp ne i64 {right.name}, 0")
             return Number(self._divide(left.name, right.name, rest=isinstance(operation, ast.Mod)))
         raise self._error(node, "this operation")
 

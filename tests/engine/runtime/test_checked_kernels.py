@@ -1,0 +1,60 @@
+"""The mode in which kernels check their indices and divisors; all of ours run in it once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+ENVS = "tests/engine/envs"
+PLAYED = (
+    f"{ENVS}/test_mario.py::test_compiled_and_reference_steppers_are_equal",
+    f"{ENVS}/nes/test_ppu.py::test_random_register_accesses_equal_nes_py[1-horizontal]",
+    f"{ENVS}/test_compiled_boards.py",
+    "tests/engine/buffers/test_replay.py::test_priorities_cover_exactly_what_can_be_sampled",
+)
+SCRIPT = """
+import sys
+import numpy as np
+from engine.runtime.compiler import kernel
+@kernel("int64[2], int64, int64")
+def quotient(table, index, divisor):
+    part = table[1, index:]
+    return (part[0] << index) // divisor
+print(quotient(np.arange(6).reshape(2, 3), *map(int, sys.argv[1:])))
+"""
+
+
+def checked(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    """Run Python in the checked mode, with a cache for this mode alone: numba's does not tell modes apart."""
+    environment = {**os.environ, "NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(folder), "PYTHONPATH": str(ROOT)}
+    return subprocess.run([sys.executable, *command], cwd=ROOT, env=environment, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize(
+    ("index", "divisor", "wrong"),
+    [
+        (3, 1, "8: wrong index: part[0]"),
+        (4, 1, "7: wrong slice: table[1, index:]"),
+        (-1, 1, "7: wrong slice: table[1, index:]"),
+        (2, 0, "8: wrong divisor: (part[0] << index) // divisor"),
+    ],
+)
+def test_what_is_wrong_ends_the_process_with_a_line_that_names_it(
+    index: int, divisor: int, wrong: str, tmp_path: Path
+) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    assert checked(tmp_path, str(script), "2", "4").stdout == "5\n"
+    done = checked(tmp_path, str(script), str(index), str(divisor))
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGABRT, "", f"{script}:{wrong}\n")
+
+
+def test_the_kernels_stay_within_their_arrays(tmp_path: Path) -> None:
+    done = checked(tmp_path, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", *PLAYED)
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
