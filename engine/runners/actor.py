@@ -85,7 +85,10 @@ class Actor:
         self.decision: Decision | None = None
         """The latest."""
         self._stack = FrameStack(self.frames, env.spec.stack)
-        self.guide = Guide(env, share=guide_share, seed=seed) if guide_share and isinstance(env, MarioLanes) else None
+        self.guide: Guide | None = None
+        if guide_share and isinstance(env, MarioLanes):
+            of_guide = np.random.SeedSequence(seed, spawn_key=(0,))  # other random numbers than exploration's
+            self.guide = Guide(env, share=guide_share, seed=of_guide)
 
     @stopwatch("act")
     def choose(self, policy: Policy, env_steps: int, scale: float | None = None) -> NDArray[np.int64]:

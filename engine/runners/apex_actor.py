@@ -56,7 +56,8 @@ class ApexActor:
     ) -> None:
         torch.set_num_threads(1)
         rehearse_acting(config, torch.device("cpu"))
-        seeds = np.random.SeedSequence([config.seed, index, restarts, begun_at]).generate_state(2)
+        spawned = np.random.SeedSequence(config.seed, spawn_key=(index, restarts, begun_at))  # unlike the learner's
+        seeds = spawned.generate_state(2)
         env = make_lanes(config, config.parallel_envs, threads=lane_threads, seed=int(seeds[0]))
         self.lanes = env.lanes
         self.network, _ = make_networks(config, env.spec)

@@ -42,7 +42,7 @@ class Guide:
         seed: of the choice of these episodes, and of how far each is guided.
     """
 
-    def __init__(self, env: MarioLanes, *, share: float, seed: int) -> None:
+    def __init__(self, env: MarioLanes, *, share: float, seed: int | np.random.SeedSequence) -> None:
         self.ways: Ways = {}
         """Episodes that begin at other starts are not guided."""
         self._env, self._share = env, share

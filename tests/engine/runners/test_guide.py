@@ -56,6 +56,13 @@ def test_a_guided_episode_follows_the_way_and_then_the_agent() -> None:
     actor.close()
 
 
+def test_guide_and_exploration_draw_different_random_numbers() -> None:
+    actor = new_actor(guided=0.5)
+    assert actor.guide is not None
+    assert not np.array_equal(actor.guide._random.random(8), actor._random.random(8))
+    actor.close()
+
+
 def test_guided_episodes_do_not_count() -> None:
     """All lanes end together: the agent stands still until the episode is cut off."""
     actor = new_actor(guided=0.5, length=1)

@@ -16,12 +16,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from engine.agents.autotune import Choices
 from engine.agents.initial_priorities import TDErrors
 from engine.agents.shared_dqn import ProcessLock, SharedDQN
 from engine.agents.weights import SharedWeights, parameter_count
 from engine.buffers import FrameStorage, PrioritizedSampler, SharedMemory
 from engine.buffers.sampling import EPSILON
+from engine.config.reading import make_config
+from engine.envs.boards.lanes import BoardLanes
 from engine.envs.vec_env import PlayedStep
+from engine.runners.apex_actor import ApexActor
 from tests.support.agent import agent_of, batch_of
 from tests.support.program import PATIENCE_S, child, wait_until
 
@@ -121,6 +125,18 @@ def test_the_last_steps_of_an_actor_that_is_replaced_have_the_largest_priority(r
     written = int(storage.written[0])
     last = np.arange(written - 3, written - 1) % storage.capacity  # the newest is now a final frame
     assert (sampler.state()["priorities"][0, last] == known).all() and known >= 1
+
+
+def test_actors_and_learner_have_random_numbers_of_their_own() -> None:
+    config = make_config({"game": "snake", "board": "5x5", "runner": "apex", "num_actors": 2, "parallel_envs": 1})
+    choices = Choices(device="cpu", precision="float32", threads=1, batch_size=8)
+    seeds = [int(np.random.SeedSequence(config.seed).generate_state(1)[0])]  # the learner's
+    for index, restarts, begun_at in ((0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1)):
+        actor = ApexActor(config, choices, index, restarts, begun_at, 1)
+        assert isinstance(actor.actor.env, BoardLanes)
+        seeds.append(actor.actor.env.board.generators[0].initial_seed())
+        actor.close()
+    assert len(set(seeds)) == 5
 
 
 # --------------------------------------------------------------------------------------- weights for the actors
