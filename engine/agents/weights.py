@@ -13,6 +13,7 @@ from torch import nn
 from torch.nn.utils import vector_to_parameters
 
 from engine.buffers.memory import Memory
+from engine.runtime.fence import fence
 from engine.runtime.stopwatch import stopwatch
 
 
@@ -33,8 +34,10 @@ class SharedWeights:
         """Publish a network's parameters."""
         version = int(self._versions[1]) + 1
         self._versions[0] = version
+        fence()
         self._slots[version % 2] = vector_of(network)
         self._updates[version % 2] = updates
+        fence()
         self._versions[1] = version
 
     @stopwatch("synchronise")
@@ -42,7 +45,9 @@ class SharedWeights:
     def pull(self, network: nn.Module) -> int | None:
         """Load the newest parameters and return their number of updates; None if there are no newer ones."""
         while (version := int(self._versions[1])) != self._loaded:
+            fence()
             vector, updates = self._slots[version % 2].copy(), int(self._updates[version % 2])
+            fence()
             if int(self._versions[0]) <= version + 1:
                 vector_to_parameters(torch.from_numpy(vector), network.parameters())
                 self._loaded = version

@@ -7,8 +7,9 @@ A stack never reaches before its episode; the first frame fills the gap. An entr
 the oldest frame of its stack is still in the ring and its n-step window is complete: n entries follow it, or its
 episode has ended. So no sample crosses the border of an episode or the write head.
 
-An append first claims its slots, then fills them, then counts them as written. If it is interrupted by a kill, or
-observed from another process, a half-written slot is valid neither as the old nor as the new entry.
+An append first claims its slots, then fills them, then counts them as written, with a `fence` between. If it is
+interrupted by a kill, or observed from another process, a half-written slot is valid neither as the old nor as the new
+entry.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from numpy.typing import NDArray
 
 from engine.buffers.memory import HostMemory, Layout, Memory
 from engine.envs.vec_env import PlayedStep
+from engine.runtime.fence import fence
 from engine.runtime.intrinsics import prefetch
 from engine.runtime.jit import helper, kernel
 
@@ -149,6 +151,7 @@ class FrameStorage:
         after = self.written + 1
         after[cut] += 1
         self._claimed[:] = np.maximum(self._claimed, after)
+        fence()
         self._write(np.arange(self.lanes), self.written, step.frames, step.actions, step.rewards, ends, step.masks)
         if cut.size:
             none, zero = np.full(cut.size, NO_ACTION, np.int64), np.zeros(cut.size, np.float32)
@@ -158,7 +161,9 @@ class FrameStorage:
         if self.priorities is not None and priorities is not None:
             slots = (self.written[priorities.lanes] - priorities.ages) % self.capacity
             self.priorities[priorities.lanes, slots] = priorities.td_errors
+        fence()
         self.written[:] = after
+        fence()
         over = ends != _CONTINUES
         self._ended[over] = after[over] - (ends[over] == _TRUNCATED)
         self._open_start[over] = after[over]
@@ -196,27 +201,28 @@ class FrameStorage:
         self.actions[lanes[is_open], slots[is_open]] = NO_ACTION
         self.rewards[lanes[is_open], slots[is_open]] = 0
         self.ends[lanes[follows], slots_before[follows]] = _TRUNCATED
+        fence()
         self._ended[lanes[follows]] = newest[follows]
         self._ended[lanes[~is_open]] = newest[~is_open] + 1
         self._open_start[:] = self.written
 
     def complete(self) -> NDArray[np.int64]:
-        """int64 [lanes]: entries numbered below this have a complete n-step window."""
-        return np.maximum(self.written - self.n_step, self._ended)
+        """int64 [lanes]: entries numbered below this have a complete n-step window. What is read after this is at least
+        as new."""
+        complete = np.maximum(self.written - self.n_step, self._ended)
+        fence()
+        return complete
 
     def sampleable(self, lanes: NDArray[np.int64], entries: NDArray[np.int64]) -> NDArray[np.bool_]:
         """bool [n]: which of the (lane, entry number) pairs [n] can be sampled now."""
         slots = entries % self.capacity
+        complete = self.complete()
         # Read the entries first, then check that they were still valid: another process may be overwriting them.
         first_frame = np.maximum(entries - self.stack + 1, self.episode_starts[lanes, slots])
         is_action = self.actions[lanes, slots] != NO_ACTION
+        fence()
         oldest = self._claimed[lanes] - self.capacity
-        return (
-            (entries >= np.maximum(oldest, 0))
-            & (first_frame >= oldest)
-            & (entries < self.complete()[lanes])
-            & is_action
-        )
+        return (entries >= np.maximum(oldest, 0)) & (first_frame >= oldest) & (entries < complete[lanes]) & is_action
 
     def gather(self, lanes: NDArray[np.int64], entries: NDArray[np.int64], into: Batch | None = None) -> Batch:
         """Build the n-step transitions of sampleable (lane, entry number) pairs; both int64 [batch].

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from engine.envs.emulators.protocol import SCREEN_SHAPE
 from engine.protocol.messages import Thought
+from engine.runtime.fence import fence
 
 _THOUGHT_BYTES = 2**16
 """Capacity for an encoded thought: twice four 84x84 frames and a few hundred Q-values."""
@@ -45,9 +46,11 @@ class FrameMailbox:
         if len(encoded) > _THOUGHT_BYTES and thought is not None:  # a huge board: leave out what the agent saw
             encoded = _encode_thought(msgspec.structs.replace(thought, shape=(0, 0, 0, 0), seen=b""))
         counter += 1 + counter % 2  # odd, even if a previous writer was killed in the middle
+        fence()
         pixels[:] = picture
         room[: len(encoded)] = np.frombuffer(encoded, np.uint8)
         length[:] = len(encoded)
+        fence()
         counter += 1
 
     def read(self, seen: int) -> tuple[int, bytes, Thought | None] | None:
@@ -56,7 +59,9 @@ class FrameMailbox:
         before = int(counter[0])
         if before == seen or before % 2:
             return None
+        fence()
         data, encoded = pixels.tobytes(), room[: int(length[0])].tobytes()
+        fence()
         if int(counter[0]) != before:
             return None
         return before, data, _thought(encoded)

@@ -2,9 +2,9 @@
 memory that they share. On several machines each has a copy, and `engine.runners.rank_group` keeps them up to date.
 
 Every number has exactly one writer, so there are no locks, no writer waits for a reader, and a killed process leaves
-nothing inconsistent. Orders lie here and not in queues, because they are states (paused, a learning rate): a member
-that replaces another one finds them, and a hung member can't block the coordinator. A new member continues its
-predecessor's counts.
+nothing inconsistent. A number that announces others is written after them and read before them, with a `fence` between.
+Orders lie here and not in queues, because they are states (paused, a learning rate): a member that replaces another one
+finds them, and a hung member can't block the coordinator. A new member continues its predecessor's counts.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from engine.buffers.memory import HostMemory, Layout, Memory
 from engine.envs.episode import EpisodeRecord
 from engine.protocol.commands import Tunable
+from engine.runtime.fence import fence
 from engine.runtime.stopwatch import stopwatch
 from engine.runtime.trace import record_until
 
@@ -81,6 +82,7 @@ class SharedState:
     def tune(self, name: Tunable, value: float) -> None:
         place = TUNABLE.index(name)
         self._tuned[place] = value
+        fence()
         self._tunings[place] += 1  # written last, so a reader that sees it finds the value
 
     def publish_level(self, level: float) -> None:
@@ -107,14 +109,17 @@ class SharedState:
         """(member, episode) for every episode recorded since the last call."""
         for member in range(self.members):
             count = int(self.counts[member, 2])
+            fence()
             for number in range(max(int(self._read[member]), count - _CAPACITY), count):
                 yield member, EpisodeRecord.from_numbers(self._episodes[member, number % _CAPACITY].tolist())
             self._read[member] = count
 
     @property
     def played(self) -> int:
-        """Environment steps of all members since `open`."""
-        return int(self.counts[:, 0].sum())
+        """Environment steps of all members since `open`. A replay read after this holds them."""
+        played = int(self.counts[:, 0].sum())
+        fence()
+        return played
 
     @property
     def frames(self) -> int:
@@ -171,8 +176,11 @@ class SharedState:
         return None if np.isnan(value) else value
 
     def tunings(self, name: Tunable) -> int:
-        """How often a setting was changed. Setting the same value again counts, since beta anneals in between."""
-        return int(self._tunings[TUNABLE.index(name)])
+        """How often a setting was changed. Setting the same value again counts, since beta anneals in between. A value
+        read after this is at least as new."""
+        tunings = int(self._tunings[TUNABLE.index(name)])
+        fence()
+        return tunings
 
     # ------------------------------------------------------------------------------------------ between machines
 
@@ -205,6 +213,7 @@ class SharedState:
     def episodes_after(self, member: int, count: int) -> NDArray[np.float64]:
         """A member's episodes [n, numbers] but the first `count`; at most as many as are kept."""
         ended = int(self.counts[member, 2])
+        fence()
         first = max(count, ended - _CAPACITY)
         kept: NDArray[np.float64] = self._episodes[member, np.arange(first, ended) % _CAPACITY]
         return kept
@@ -230,16 +239,18 @@ class SharedState:
         record_until(stopwatch, float(self._trace[0]), multiprocessing.current_process().name)
 
     def record(self, member: int, env_steps: int, frames: int, episodes: list[EpisodeRecord]) -> None:
-        """Record steps played and episodes that ended."""
+        """Record steps played, which the replay must hold by now, and episodes that ended."""
         counts = self.counts[member]
         for episode in episodes:
             self._add_episode(member, astuple(episode))
         counts[1] += frames
+        fence()
         counts[0] += env_steps
 
     def _add_episode(self, member: int, numbers: Sequence[float] | NDArray[np.float64]) -> None:
         count = self.counts[member, 2]
         self._episodes[member, count % _CAPACITY] = numbers
+        fence()
         self.counts[member, 2] = count + 1  # written last, so a reader that sees it finds the episode
 
 
