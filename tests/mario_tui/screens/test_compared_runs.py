@@ -165,6 +165,8 @@ async def test_charts_are_drawn_once_and_only_if_something_has_changed(
 
     async with MarioApp(run_dir=str(tmp_path)).run_test(size=(120, 40)) as pilot:
         screen = await compared(pilot)
+        followed = screen._followed
+        await until(pilot, lambda: all(each.seen.hello for each in followed) and not screen._news, "all of them")
         monkeypatch.setattr(Comparison, "repaint", counted)
         drawn.clear()
         screen._show()
