@@ -19,6 +19,8 @@ import pytest
 from PIL import Image
 from safetensors.numpy import load_file
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
+from tensorboard.compat.proto.event_pb2 import SessionLog
 
 from engine.envs.emulators.cartridge import installed_mario
 from engine.host.client import HostClient
@@ -125,6 +127,13 @@ def test_resume_goes_on_from_where_it_was(finished_run: FinishedRun, tmp_path: P
     assert summary["wall_s"] > before["wall_s"]
     beta = [event["beta"] for event in events if event["event"] == "progress"]
     assert beta[0] >= 0.4 + before["updates"] * 1e-5 - 1e-9
+    restarts = [
+        event.step
+        for path in finished_run.run.path.glob("*tfevents*")
+        for event in LegacyEventFileLoader(str(path)).Load()
+        if event.session_log.status == SessionLog.START
+    ]
+    assert {1, 2017} <= set(restarts)  # TensorBoard drops what is there at these steps and later
 
 
 def test_tensorboard_shows_the_run(finished_run: FinishedRun) -> None:

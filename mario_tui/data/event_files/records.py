@@ -54,7 +54,8 @@ def is_unwritten(ahead: bytes, place: int) -> bool:
 
 def event_in(data: bytes, stored: bytes, place: int) -> Event:
     """The event in a record. Raises `ValueError` if the stored checksum is another one, or if it is no event."""
-    Checksum(data).compare(stored, place)
+    if stored != _FOOT.pack(masked(value(data))):
+        raise _damaged(place)
     return parsed(data)
 
 
@@ -69,9 +70,8 @@ def parsed(data: bytes) -> Event:
 class Checksum:
     """The checksum of data that is read piece by piece."""
 
-    def __init__(self, data: bytes = b"") -> None:
-        self._crc = value(data)
-        self.length = len(data)
+    def __init__(self) -> None:
+        self._crc = self.length = 0
         """Number of bytes so far."""
 
     def add(self, data: bytes) -> None:
