@@ -73,7 +73,7 @@ class PlayApp(SafeApp[None]):
         self._game_name = game
         self._frame: Frame | None = None
         self._state: Playing | None = None
-        self._results, self._results_shown = Results(), Results()
+        self._results = self._results_shown = Results()
         self._warnings: list[str] = []
         self._filmed: Filmed | None = None
         self._failure: Failed | None = None
