@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
 from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
@@ -60,12 +59,12 @@ def test_a_run_is_written_with_all_its_scalars(finished_run: FinishedRun, tmp_pa
     done = run_program("export", str(finished_run.run.path), cwd=tmp_path)
     rows = read(tmp_path / f"{finished_run.run.name}.csv")
     assert done.stderr == f"wrote {finished_run.run.name}.csv: {len(rows):,} points\n"
-    (path,) = finished_run.run.path.glob("*tfevents*")
-    assert [row[1:] for row in rows] == [
-        (value.tag, event.step, event.wall_time, value.simple_value)
-        for event in LegacyEventFileLoader(str(path)).Load()
-        for value in event.summary.value
-    ]
+    accumulator = EventAccumulator(str(finished_run.run.path), {"scalars": 0}).Reload()
+    assert sorted(row[1:] for row in rows) == sorted(
+        (tag, point.step, point.wall_time, point.value)
+        for tag in accumulator.Tags()["scalars"]
+        for point in accumulator.Scalars(tag)
+    )
     assert {name for name, *_ in rows} == {finished_run.run.name}
 
 
