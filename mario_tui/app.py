@@ -339,6 +339,7 @@ class MarioApp(TypeAheadApp[None]):
         if record.state in ACTIVE:
             state = self._left_in or record.state
             how = {"paused": "is paused", "stopping": "is stopping"}.get(state, "keeps running")
+            how = f"is {record.reason}" if record.state == "silent" else how
             print(printable(f"{run.name} {how}. Reattach with: {program()} attach {run.name}"))
         if record.state == "lost" and self._host is not None and self._host.run.path == run.path and self._host.ended:
             print(f"mario-tui: {run.name} failed: its host crashed; log: {run.log_path}", file=sys.stderr)

@@ -49,7 +49,7 @@ from engine.protocol.messages import (
     Summary,
 )
 from engine.runs.recording import read_recording
-from engine.runs.run import Run
+from engine.runs.run import SILENCE_S, Run
 from engine.runtime.text import json_line, printable
 from mario_tui.data.format import counted, duration, judged, number, reached
 from mario_tui.data.missed import Received
@@ -60,6 +60,7 @@ from mario_tui.terminal.safe_console import SafeConsole
 _PLAIN_EVERY_S = 10.0
 _JSON_EVERY_S = 1.0
 _RECONNECT_EVERY_S = 0.1
+_WATCH_EVERY_S = 0.5
 _KILL_AFTER_S = 10.0
 """A host that was told to end at once, or that never answered, is killed after this time."""
 
@@ -90,10 +91,13 @@ def train_headless(plan: Plan, log_format: str) -> int:
     end: Finished | Failed | None = None
     lost = False
 
+    shows = threading.Lock()
+
     def show(event: Event | Gap) -> None:
         nonlocal lost
         try:
-            display.show(event)
+            with shows:
+                display.show(event)
         except BrokenPipeError:  # the reader closed the pipe: `| head`, or `| tee` on Ctrl-C
             discard_output(sys.stdout)
             stopper.stop("its output pipe was closed")
@@ -127,6 +131,7 @@ def train_headless(plan: Plan, log_format: str) -> int:
         for client in _connections(host):
             with client, contextlib.suppress(HostGone):
                 stopper.set_client(client)
+                threading.Thread(target=_watch, args=(client, show), daemon=True, name="silence").start()
                 take(client.hello)
                 while end is None:
                     take(client.receive())
@@ -155,6 +160,21 @@ def _connections(host: HostProcess) -> Iterator[HostClient]:
         with contextlib.suppress(UserError):
             yield HostClient(host.run)
         time.sleep(_RECONNECT_EVERY_S)
+
+
+def _watch(client: HostClient, show: Callable[[Event], None]) -> None:
+    """In a thread: tell when the host does not respond, and when it does again."""
+    since = 0.0
+    while not client.closed:
+        silent_s = client.silent_s
+        if silent_s >= SILENCE_S and not since:
+            since = time.monotonic() - silent_s
+            show(Log(at=time.time(), level="warning", text=f"the host is not responding for {silent_s:.0f} s"))
+        elif silent_s < SILENCE_S and since:
+            text = f"the host responds again, after {time.monotonic() - since:.0f} s"
+            since = 0.0
+            show(Log(at=time.time(), level="warning", text=text))
+        time.sleep(_WATCH_EVERY_S)
 
 
 def _has_told_its_end(host: HostProcess) -> bool:

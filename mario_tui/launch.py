@@ -69,7 +69,7 @@ def busy_warning(run: Run) -> str:
     others = [
         other.name
         for other, record in list_records()
-        if other.path != run.path and record.state in ("starting", "running") and other.is_alive()
+        if other.path != run.path and record.state in ("starting", "running") and not record.elsewhere
     ]
     if not others:
         return ""
@@ -189,7 +189,9 @@ def _plan(asked: Mapping[str, Any], resume: str | None, progress: Progress = lam
         return Plan(with_located_policy(config), notes=_notes(config, asked, followed(asked, beneath=beneath)))
     source = find_source(resume, asked.get("run_dir"), progress)
     if source.run is not None and source.run.is_alive():
-        raise UserError(f"--resume: {source.run.name} is running; use: mario-tui attach {source.run.name}")
+        machine = source.run.record().elsewhere
+        how = f" on {machine}; attach to it there" if machine else f"; use: mario-tui attach {source.run.name}"
+        raise UserError(f"--resume: {source.run.name} is running{how}")
     before = read_config(source.path / CONFIG_FILE)
     kept = before if source.run is None else _kept(source.run, before)
     for name in _OF_NETWORK:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import socket
 import subprocess
 import sys
@@ -71,12 +72,15 @@ class HostClient:
 
     def __init__(self, run: Run) -> None:
         record = run.record()
+        self._closed = False
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.settimeout(_ANSWER_S)
         try:
             self._socket.connect(record.socket)
         except OSError as error:
             self._socket.close()
+            if record.elsewhere:
+                raise UserError(f"{run.name}: is running on {record.elsewhere}; attach to it there") from None
             if run.is_alive():
                 why = error.strerror or error
                 raise UnreachableError(f"{run.name}: its host does not answer at {record.socket} ({why})") from None
@@ -98,7 +102,7 @@ class HostClient:
             self.close()
             spoken = f"speaks protocol version {hello}, not {PROTOCOL}" if isinstance(hello, int) else "does not greet"
             raise UserError(f"{run.name}: its host {spoken}; use the mario-tui that started it")
-        self.hello = hello
+        self.hello, self._heard_at = hello, time.monotonic()
 
     def receive(self) -> Event:
         """The next event. Raises `HostGone` once the connection has ended."""
@@ -108,7 +112,18 @@ class HostClient:
             raise HostGone(str(error)) from None
 
     def _read(self) -> Event:
-        return read_message(self._stream, decode_event)
+        event = read_message(self._stream, decode_event)
+        self._heard_at = time.monotonic()
+        return event
+
+    @property
+    def silent_s(self) -> float:
+        """Seconds since the host was heard from; 0 if something waits to be read: then this process is slow."""
+        with contextlib.suppress(OSError, ValueError):  # closed
+            waiting = select.poll()
+            waiting.register(self._socket, select.POLLIN)
+            return 0.0 if waiting.poll(0) else time.monotonic() - self._heard_at
+        return 0.0
 
     def send(self, command: Command) -> None:
         """Send a command. Raises `HostGone` if the host is gone, or the socket is full because it does not read."""
@@ -121,8 +136,14 @@ class HostClient:
             self.close()
             raise HostGone("the host does not read")
 
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._closed
+
     def close(self) -> None:
         """Close the connection. A thread blocked in `receive` gets `HostGone`."""
+        self._closed = True
         with contextlib.suppress(OSError):  # the host has closed it already
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()

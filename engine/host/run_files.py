@@ -16,7 +16,7 @@ from engine.host.run_state import Points, RunState
 from engine.protocol.framing import pack
 from engine.protocol.messages import Evaluation, Event, Failed, Finished, Hello, Progress
 from engine.runs.recording import read_known
-from engine.runs.run import Run, RunRecord
+from engine.runs.run import Run, RunRecord, machine_name
 
 _HISTORY_EVERY_S = 30.0
 
@@ -41,7 +41,7 @@ class RunFiles:
         """Read the record, which says from now on that this process is starting the run."""
         self.record = self._run.record()
         self.record.pid, self.record.state, self.record.reason = os.getpid(), "starting", ""
-        self.record.steps = steps
+        self.record.host, self.record.steps = machine_name(), steps
 
     def have_moved(self) -> bool:
         """Whether the run's folder was moved or replaced since the start. Raises `OSError` if that is unknown."""

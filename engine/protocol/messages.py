@@ -21,7 +21,7 @@ PROTOCOL = 3
 """Version of these messages; a client refuses a host with another version."""
 
 
-State = Literal["starting", "running", "paused", "stopping", "finished", "failed", "lost", "damaged"]
+State = Literal["starting", "running", "paused", "stopping", "silent", "finished", "failed", "lost", "damaged"]
 
 
 # ---------------------------------------------------------------------------------------------- current events

@@ -1,7 +1,8 @@
 """A run's folder `<run-dir>/<run>/`, with options, record, logs and checkpoints, and whether the run is alive.
 
 A run's host holds a lock on `run.lock` as long as it lives. The kernel releases it however the host ends, so a run
-whose record says "running" while the lock is free is *lost*.
+whose record says "running" while the lock is free is *lost*. Locks may not reach other machines, and some filesystems
+have none: then the host's process counts, or on another machine how old the record is.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import contextlib
 import fcntl
 import hashlib
 import os
+import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,7 +35,11 @@ LOG_FILE = "run.log"
 HISTORY_FILE = "history.msgpack"
 _MAX_BYTES = 2**20
 """Maximum size of a record; those that we write have a few hundred bytes."""
-ACTIVE: tuple[State, ...] = ("starting", "running", "paused", "stopping")
+ACTIVE: tuple[State, ...] = ("starting", "running", "paused", "stopping", "silent")
+SILENCE_S = 5.0
+"""Seconds after which a host, which reports every second, is said not to respond."""
+_ELSEWHERE_S = 30.0
+"""Seconds for which a record that a host on another machine has written, at least every ten, says that it is alive."""
 
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=LARGEST)]
@@ -63,6 +69,8 @@ class RunRecord(msgspec.Struct, kw_only=True):
     created_at: Seconds
     updated_at: Seconds
     pid: int = 0
+    host: str = ""
+    """Name of the machine that the process is on."""
     socket: str = ""
     env_steps: Count = 0
     episodes: Count = 0
@@ -72,16 +80,24 @@ class RunRecord(msgspec.Struct, kw_only=True):
     reason: str = ""
     checkpoint: str | None = None
 
+    @property
+    def elsewhere(self) -> str:
+        """The name of the other machine that the run is on; empty if it is on this one, or on none."""
+        return self.host if self.state in ACTIVE and self.host != machine_name() else ""
+
     def encode(self) -> bytes:
         """Its JSON, dated now."""
         self.updated_at = time.time()
         return msgspec.json.format(msgspec.json.encode(self))
 
 
-class _Pid(msgspec.Struct):
+class _Owner(msgspec.Struct):
     """The part of a record that names the run's host process."""
 
     pid: int = 0
+    host: str = ""
+    state: str = ""
+    updated_at: float = 0.0
 
 
 class Run:
@@ -122,7 +138,8 @@ class Run:
         return read_config(self.path / CONFIG_FILE)
 
     def record(self) -> RunRecord:
-        """The stored record. Its state becomes "lost" if it is active but no host is alive.
+        """The stored record. If it is active, its state becomes "lost" if no host is alive, and "silent", with the
+        reason, if a host is alive but has not reported for `SILENCE_S` seconds.
 
         If the record can't be read or parsed, the result is a "damaged" record made from the options. Raises
         `UserError` if there is no record.
@@ -139,6 +156,8 @@ class Run:
             return self._damaged(f"{RECORD_FILE}: {reason}", written_at)
         if record.state in ACTIVE and not self.is_alive():
             record.state = "lost"
+        elif record.state in ACTIVE and (silence_s := _silence_s(record)) >= SILENCE_S:
+            record.state, record.reason = "silent", f"not responding for {silence_s:.0f} s"
         return record
 
     def _damaged(self, reason: str, written_at: float) -> RunRecord:
@@ -157,11 +176,9 @@ class Run:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return True
-        except FileNotFoundError:
+        except OSError:  # there is no such file, or no lock on this filesystem
             return self._has_host()
-        except OSError:
-            return False
-        return False
+        return self._has_host(elsewhere_only=True)
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[BinaryIO]:
@@ -179,21 +196,45 @@ class Run:
                     if last_try:
                         raise self._already_running() from None
                     time.sleep(0.05)  # is_alive() in another process may hold the lock for an instant
+                except OSError:  # this filesystem has no locks
+                    break
             if self._has_host():
                 raise self._already_running()
             yield file
 
     def _already_running(self) -> UserError:
+        with contextlib.suppress(UserError):
+            if machine := self.record().elsewhere:
+                return UserError(f"{self.name}: is running on {machine}; attach to it there")
         return UserError(f"{self.name}: is already running; attach to it instead")
 
-    def _has_host(self) -> bool:
-        """Whether the record names a host process other than this one that is alive and works in this folder."""
+    def _has_host(self, *, elsewhere_only: bool = False) -> bool:
+        """Whether the record names a host process other than this one that is alive and works in this folder, or one on
+        another machine that has written the record lately."""
         try:
-            pid = msgspec.json.decode(read_bounded(self.path / RECORD_FILE, _MAX_BYTES), type=_Pid).pid
-            process = psutil.Process(pid)
-            return pid != os.getpid() and "engine.host" in process.cmdline() and Path(process.cwd()) == self.path
+            owner = msgspec.json.decode(read_bounded(self.path / RECORD_FILE, _MAX_BYTES), type=_Owner)
+            if owner.host not in ("", machine_name()):
+                return owner.state in ACTIVE and abs(time.time() - owner.updated_at) < _ELSEWHERE_S
+            if elsewhere_only:
+                return False
+            process = psutil.Process(owner.pid)
+            return owner.pid != os.getpid() and "engine.host" in process.cmdline() and Path(process.cwd()) == self.path
         except (OSError, OverflowError, ValueError, RecursionError, psutil.Error):
             return False
+
+
+def machine_name() -> str:
+    return socket.gethostname()
+
+
+def _silence_s(record: RunRecord) -> float:
+    """Seconds since a host on this machine has dated its socket; 0 if that is unknown."""
+    if not record.host or record.elsewhere or not psutil.pid_exists(record.pid):  # the lock is a new host's, still mute
+        return 0.0
+    try:
+        return time.time() - Path(record.socket).stat().st_mtime
+    except (OSError, ValueError):  # it is about to get another socket
+        return 0.0
 
 
 def initial_record(run: Run, config: RunConfig, state: State, at: float, reason: str = "") -> RunRecord:

@@ -60,7 +60,8 @@ def run(arguments: list[str]) -> int:
             f"{record.name:<{width}} {state:<9} {record.env_steps:>12,} {record.steps:>12,} "
             f"{number(record.mean_return):>8} {number(best):>8}"
         )
-        print(printable(f"{line}  {folder}".rstrip()))
+        on = f"  on {record.elsewhere}" if record.elsewhere else ""
+        print(printable(f"{line}  {folder}".rstrip() + on))
     return 0
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -30,7 +30,7 @@ from engine.protocol.messages import (
     TimeSplits,
 )
 from engine.runs.recording import read_recording
-from engine.runs.run import Run
+from engine.runs.run import SILENCE_S, Run
 from mario_tui.data.standing import Standing, end_state
 
 _READERS = threading.BoundedSemaphore(2)
@@ -58,6 +58,8 @@ class Snapshot:
     """Evaluations, checkpoints, log lines, the first clear ...; the same object until something is added."""
     end: Finished | Failed | None = None
     connected: bool = False
+    silent_s: int = 0
+    """Seconds for which the host has not been heard from, from `SILENCE_S` on."""
     problem: str = ""
     """Why neither a host nor a recording could be read."""
 
@@ -69,6 +71,8 @@ class Snapshot:
         if isinstance(self.end, Finished) and self.hello is not None:
             return end_state(self.end.summary.env_steps, self.hello.steps, self.end.summary.reason)
         if self.connected:
+            if self.silent_s:
+                return "silent"
             return "starting" if self.progress is None else self.progress.state
         return None
 
@@ -80,7 +84,7 @@ class Snapshot:
     @property
     def running(self) -> bool:
         """Whether the run is running, so that its rates are current."""
-        return self.live and self.progress is not None and self.progress.state == "running"
+        return self.live and not self.silent_s and self.progress is not None and self.progress.state == "running"
 
 
 def _recording(run: Run) -> list[Event]:
@@ -187,6 +191,10 @@ class Feed:
                     connected=self._client is not None,
                     problem=self._problem,
                 )
+            silent_s = 0.0 if self._client is None or self._view.end is not None else self._client.silent_s
+            silence = int(silent_s) if silent_s >= SILENCE_S else 0
+            if silence != self._snapshot.silent_s:
+                self._snapshot = replace(self._snapshot, silent_s=silence)
             return self._snapshot
 
     def frame(self) -> Frame | None:

@@ -136,7 +136,9 @@ class DashboardScreen(RunControl):
             state, reason = standing(record), record.reason
         except UserError as error:
             state, reason = "lost", str(error)
-        if state in ACTIVE and (problem or self._end_announced):
+        if state == "silent":
+            pass  # the record tells more than a connection that does not come
+        elif state in ACTIVE and (problem or self._end_announced):
             state, reason = "unreachable", problem
         elif state not in ACTIVE and self._host is not None and self._host.process.poll() is None:
             state = "starting"
@@ -151,6 +153,9 @@ class DashboardScreen(RunControl):
             return
         self._reconnect()
         self._show_snapshot()
+        if self.shown.hello is None and self.header.fallback[1] in ("connecting", "unreachable", "silent"):
+            self._set_fallback(self._problem)
+            self.header.show(self.shown)
         self.update_keys()
 
     def _show_snapshot(self) -> None:
@@ -189,21 +194,28 @@ class DashboardScreen(RunControl):
             self._set_game(True)
 
     def _reconnect(self) -> None:
-        """Follow the run again if it has ended here and was resumed elsewhere, or if its host did not answer before."""
+        """Follow the run again if it has ended here and was resumed elsewhere, if its host did not answer before, or if
+        the host lives on and has dropped this client."""
         now = time.monotonic()
-        failed = self.shown.hello is None and self.shown.problem
-        if not (self._end_announced or failed) or now - self._checked_at < _RECONNECT_EVERY_S:
+        known = self.shown.hello is not None
+        failed = not known and self.shown.problem
+        dropped = known and not self.shown.connected and not self._end_announced
+        if not (self._end_announced or failed or dropped) or now - self._checked_at < _RECONNECT_EVERY_S:
             return
         self._checked_at = now
         alive, was_gone = self.run.is_alive(), self._was_gone
         self._was_gone = not alive
-        if (alive and (was_gone or failed)) or (failed and not was_gone):  # once it is gone, show its recording
+        if (alive and (was_gone or failed or dropped)) or (
+            failed and not was_gone
+        ):  # once it is gone, show its recording
             self.feed.close()
             self.feed, self._host = Feed(), None
             self._end_announced = self._was_live = False
             self.forget_requests()
             self._set_fallback(self._problem)
             self.feed.connect(self.run)
+        elif dropped:
+            self._announce_end(self.shown)
         elif not alive:
             self._set_fallback(self._problem)  # a host closes its connections shortly before it releases its lock
             self.header.show(self.shown)
@@ -241,6 +253,10 @@ class DashboardScreen(RunControl):
             how = "finished" if is_complete(summary.reason) else stopped
             self.notify(f"The run {how}: {summary.reason}")
             self._alert_end(how)
+        elif not snapshot.connected and self.run.is_alive():  # it dropped this client, or is about to exit
+            self._set_fallback()
+            self.header.show(snapshot)
+            return
         elif not snapshot.connected:
             self._end_announced = True
             self._set_fallback()

@@ -66,18 +66,22 @@ class FollowedRun:
 
     def update(self, record: RunRecord | None) -> None:
         """Take the newest record, None if the run is gone. If another host has the run now, follow that one; try again
-        if the host did not answer before."""
+        if the host did not answer before, or has dropped this client."""
         if self.seen.connected:
             return
         host = record.pid if record is not None and record.state in ACTIVE else 0
         failed = self.seen.hello is None and self.seen.problem
-        if (failed and (host or self._host)) or (host and self._host not in (None, host)):
+        dropped = self._was_live and self.seen.end is None and host
+        if dropped or (failed and (host or self._host)) or (host and self._host not in (None, host)):
             self._feed.close()
             self._feed, self.seen, self._was_live = Feed(), Snapshot(), False
             self.connect()
         self._host = host
         self._recorded = "lost" if record is None else standing(record)
-        if self._recorded in ACTIVE and self._recorded != "starting":  # it never claims that the run can be reached
+        if self._recorded in ACTIVE and self._recorded not in (
+            "starting",
+            "silent",
+        ):  # it never claims that the run can be reached
             gone = self.seen.hello is not None or self.problem
             self._recorded = "unreachable" if gone else "connecting"
 

@@ -118,6 +118,8 @@ def describe(listed: Listed) -> Text:
     text = Text(overflow="fold")
     text.append(printable(record.name), style="bold")
     text.append("\n").append_text(state_text(listed.standing))
+    if record.elsewhere:
+        text.append(f"  on {printable(record.elsewhere)}")
     if record.reason:
         text.append(f"  {printable(record.reason)}")
     annotation = listed.annotation

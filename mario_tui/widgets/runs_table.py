@@ -18,7 +18,18 @@ from mario_tui.data.format import duration, moment, number, short
 from mario_tui.data.standing import Standing, standing
 from mario_tui.widgets.panels.header import SYMBOLS, state_text
 
-_STATE_ORDER = ("running", "starting", "stopping", "paused", "lost", "failed", "damaged", "stopped", "finished")
+_STATE_ORDER = (
+    "running",
+    "starting",
+    "stopping",
+    "paused",
+    "silent",
+    "lost",
+    "failed",
+    "damaged",
+    "stopped",
+    "finished",
+)
 _MARK = "◆"
 _GAP = 2
 """Cells between two columns."""
@@ -62,6 +73,11 @@ def _steps(listed: Listed) -> Text:
     return _right(f"{short(listed.record.env_steps)}/{short(listed.record.steps)}", 11)
 
 
+def _name(listed: Listed) -> Text:
+    machine = listed.record.elsewhere
+    return Text.assemble(printable(listed.record.name), (printable(f" @{machine}") if machine else "", "dim"))
+
+
 def _mean(listed: Listed) -> float:
     mean = listed.record.mean_return
     return float("-inf") if mean is None else mean
@@ -81,7 +97,7 @@ _LONGEST_NAME = 255
 """Longest folder name; a record may contain any name."""
 COLUMNS = (
     Column("state", "state", 10, 64, lambda x: state_text(x.standing), lambda x: _STATE_ORDER.index(x.standing)),
-    Column("run", "run", _NAME_WIDTH, 0, lambda x: Text(printable(x.record.name)), lambda x: x.record.name),
+    Column("run", "run", _NAME_WIDTH, 0, _name, lambda x: x.record.name),
     Column("tags", "tags", 14, 90, lambda x: Text(printable(" ".join(x.annotation.tags)), style="cyan"), _tags),
     Column("runner", "runner", 8, 112, lambda x: Text(x.record.runner), lambda x: x.record.runner),
     Column("steps", "steps", 11, 48, _steps, lambda x: x.record.env_steps),

@@ -23,12 +23,14 @@ from tensorboard.backend.event_processing.event_file_loader import LegacyEventFi
 from tensorboard.compat.proto.event_pb2 import SessionLog
 
 from engine.envs.emulators.cartridge import installed_mario
-from engine.host.client import HostClient
+from engine.host.client import HostClient, HostGone
 from engine.protocol.commands import Checkpoint, Save, Stop
 from engine.protocol.framing import pack
 from engine.protocol.messages import Finished, Log, Point, Progress, Saved
 from engine.runs import checkpoints, policies
 from engine.runs.run import Run
+from mario_tui.headless import _connections
+from tests.support.app import start
 from tests.support.program import (
     PATIENCE_S,
     PROGRAM,
@@ -231,6 +233,21 @@ def test_a_reader_that_stalled_is_told_the_end_of_the_run(tmp_path: Path) -> Non
     counts = Counter[str](event["event"] for event in events)
     assert (counts["gap"], counts["failed"]) == (1, 1)
     assert events[-1]["reason"] == "the runner process crashed (killed by SIGKILL)"
+
+
+def test_a_headless_run_connects_again_to_a_host_that_dropped_it(tmp_path: Path) -> None:
+    host = start(tmp_path, steps=100_000_000)
+    connections = _connections(host)
+    with next(connections) as first:
+        first._socket.send(b"\xff\xff\xff\xff")  # no command
+        with pytest.raises(HostGone):
+            while True:
+                first.receive()
+    with next(connections) as second:
+        assert second.hello.pid == first.hello.pid
+        second.send(Stop())
+    host.process.wait(PATIENCE_S)
+    assert list(connections) == []
 
 
 @pytest.mark.long

@@ -22,6 +22,7 @@ SYMBOLS: dict[Standing, tuple[str, str]] = {
     "running": ("●", "green"),
     "paused": ("‖", "yellow"),
     "stopping": ("◍", "yellow"),
+    "silent": ("…", "red"),
     "finished": ("✓", "green"),
     "stopped": ("■", "yellow"),
     "failed": ("✗", "red"),
@@ -65,6 +66,8 @@ class RunHeader(Panel):
         if self._read_only:
             line.append("read-only", style="bold reverse").append("  ")
         line.append_text(state_text(state))
+        if snapshot.silent_s:
+            line.append(f": not responding for {snapshot.silent_s:,} s", style="red")
         line.append(f"  {hello.run if hello else name}", style="bold")
         if hello is not None:
             line.append(f"  {hello.runner}")

@@ -41,6 +41,7 @@ def suspended(tmp_path: Path) -> Iterator[Run]:
     terminal.wait_for("● running")
     run = the_run(tmp_path)
     os.kill(run.record().pid, signal.SIGSTOP)
+    terminal.wait_for("not responding for")
     for key in "pvgsCe":
         terminal.send(key)
     terminal.wait_for("learning rate")  # a dialog: all were heard
@@ -55,13 +56,13 @@ def suspended(tmp_path: Path) -> Iterator[Run]:
 def test_everybody_leaves_a_run_whose_host_is_suspended(suspended: Run, tmp_path: Path) -> None:
     for keys in ("q", "\x03\x03", "hq"):
         attached = Terminal("attach", cwd=tmp_path, under=WITHOUT_LIMIT)
-        attached.wait_for("connecting")
+        attached.wait_for("not responding for")
         for key in keys:
             attached.send(key)
             attached.text()
         assert attached.wait() == 0
     home = Terminal(cwd=tmp_path, under=WITHOUT_LIMIT)
-    home.wait_for(suspended.name)
+    home.wait_for(suspended.name, "… silent")
     home.send("c")
     home.wait_for("no data yet")
     home.send("h")
@@ -94,7 +95,7 @@ def test_ctrl_c_again_and_again_ends_a_headless_run_whose_host_is_suspended(tmp_
 @pytest.mark.long
 def test_a_dashboard_tries_again_when_the_host_did_not_answer(suspended: Run, tmp_path: Path) -> None:
     attached = Terminal("attach", cwd=tmp_path)
-    attached.wait_for("unreachable")
+    attached.wait_for("did not answer within")
     os.kill(suspended.record().pid, signal.SIGCONT)
     attached.wait_for("‖ paused")  # as its dashboard had asked
     attached.send("q")

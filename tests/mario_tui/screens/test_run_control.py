@@ -14,8 +14,10 @@ from engine.protocol.messages import Episode, Evaluation
 from mario_tui.app import MarioApp
 from mario_tui.data.feed import Snapshot
 from mario_tui.screens.dialogs import ConfirmScreen
+from mario_tui.screens.followed_run import FollowedRun
 from mario_tui.widgets.panels.log import LogPanel
-from tests.support.app import opened, until
+from tests.support.app import opened, text, until
+from tests.support.program import wait_until
 from tests.support.source import serving
 
 
@@ -45,6 +47,30 @@ async def test_a_stop_that_another_client_has_asked_for_meanwhile_stays_in_order
             dashboard.feed.snapshot = lambda: dataclasses.replace(snapshot(), progress=stopping)
             await pilot.press("enter")
             assert sent == [Stop(reason="stopped from the dashboard")]
+
+
+async def test_a_dashboard_that_a_living_host_has_dropped_connects_again(tmp_path: Path, notices: list[str]) -> None:
+    with serving(tmp_path, "--rate", "50", "--lanes", "4", "--history", "2000") as run:
+        async with MarioApp(open_run=run).run_test(size=(80, 24)) as pilot:
+            dashboard = await opened(pilot)
+            feed = dashboard.feed
+            feed._client._socket.send(b"\xff\xff\xff\xff")  # no command: the host drops the client
+            await until(pilot, lambda: not feed.snapshot().connected, "the end of the connection")
+            await until(pilot, lambda: dashboard.feed is not feed and dashboard.is_live(), "another connection")
+            await until(pilot, lambda: "● running" in text(dashboard, "header"), "the run")
+            assert not any("host is gone" in notice for notice in notices)
+        followed = FollowedRun(run, 0)
+        followed.connect()
+        wait_until(lambda: [followed.update(run.record()), followed.refresh(), followed.seen.connected][-1], "the run")
+        first = followed._feed
+        assert first._client is not None
+        first._client._socket.send(b"\xff\xff\xff\xff")
+        wait_until(
+            lambda: [followed.update(run.record()), followed.refresh(), followed._feed is not first][-1], "again"
+        )
+        wait_until(lambda: [followed.refresh(), followed.seen.connected][-1], "another connection")
+        assert followed.standing == "running"
+        followed.close()
 
 
 def episode(number: int) -> Episode:
