@@ -12,7 +12,7 @@ import os
 import sys
 
 from engine.errors import UserError
-from engine.runtime.text import printable, printable_stream
+from engine.runtime.text import LOOK_ALIKE, printable, printable_stream
 from mario_tui.commands import attach, completion, distill, evaluate, export, home, play, profile, runs, serve, train
 from mario_tui.commands.options import did_you_mean
 from mario_tui.terminal.output import NO_SPACE, discard_unwritable, nowhere
@@ -50,7 +50,7 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             with contextlib.suppress(OSError):  # it flushes, and the terminal may be gone
-                stream.reconfigure(errors="backslashreplace")  # not every terminal's encoding has every character
+                stream.reconfigure(errors=LOOK_ALIKE)  # not every terminal's encoding has every character
     sys.stdout, sys.stderr = printable_stream(sys.stdout), printable_stream(sys.stderr)
     # Newer Pythons colour help and tracebacks; `printable_stream` would show those codes as text.
     os.environ["PYTHON_COLORS"] = "0"

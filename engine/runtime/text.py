@@ -3,6 +3,7 @@ sequences that a terminal would execute."""
 
 from __future__ import annotations
 
+import codecs
 import re
 from typing import Any, TextIO, cast
 
@@ -12,6 +13,9 @@ _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u
 """Control characters (C0, DEL, C1), line and paragraph separators, characters that change the writing direction
 (Unicode TR9), and surrogates, which no encoding accepts."""
 _LAYOUT = "\n\t"
+_LOOK_ALIKES = {"–": "-", "→": "->", "…": "...", "·": "-", "°": " degrees"}
+LOOK_ALIKE = "look-alike"
+"""The way of a text stream to handle characters that its encoding has not; see `open`."""
 
 
 def printable(text: str, *, lines: bool = False) -> str:
@@ -37,6 +41,16 @@ def set_off(text: str) -> str:
 def json_line(value: Any) -> str:
     """One line of JSON with unsafe characters escaped."""
     return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", msgspec.json.encode(value).decode())
+
+
+def _look_alike(error: UnicodeError) -> tuple[str | bytes, int]:
+    """For encodings without our few signs: the nearest ASCII. Anything else is escaped."""
+    if isinstance(error, UnicodeEncodeError) and error.object[error.start] in _LOOK_ALIKES:
+        return _LOOK_ALIKES[error.object[error.start]], error.start + 1
+    return codecs.backslashreplace_errors(error)
+
+
+codecs.register_error(LOOK_ALIKE, _look_alike)
 
 
 def printable_stream(stream: TextIO) -> TextIO:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import codecs
 import difflib
 import os
 import sys
@@ -94,3 +95,6 @@ def need_terminal(instead: str) -> None:
     # Textual draws on stderr; a redirected stdout means that nobody is watching.
     if not all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)) or os.environ.get("TERM") == "dumb":
         raise UserError(f"the dashboard needs a terminal; use: {instead}")
+    if not codecs.lookup(sys.stderr.encoding).name.startswith("utf-8"):
+        encoding = sys.stderr.encoding
+        raise UserError(f"the dashboard needs UTF-8, the locale has {encoding}; try: LC_ALL=C.UTF-8 mario-tui ...")

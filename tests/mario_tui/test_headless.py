@@ -35,6 +35,7 @@ from tests.support.program import (
     PATIENCE_S,
     PROGRAM,
     FinishedRun,
+    Terminal,
     headless,
     json_lines,
     kill_hosts,
@@ -617,6 +618,15 @@ def test_a_terminal_of_another_encoding_does_not_end_a_run(tmp_path: Path) -> No
         cwd=tmp_path, env={**os.environ, "PYTHONIOENCODING": "latin-1"}, capture_output=True, timeout=PATIENCE_S,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr.decode()
+    assert b"return -  loss -" in done.stdout and b"\\u" not in done.stdout  # not known yet
+
+
+def test_a_dashboard_in_a_locale_without_its_signs_says_so_before_it_starts_a_run(tmp_path: Path) -> None:
+    for arguments in ((), ("--game", "snake")):
+        terminal = Terminal(*arguments, cwd=tmp_path, columns=120, under=("env", "PYTHONIOENCODING=latin-1"))
+        assert terminal.wait() == 2
+        assert "the dashboard needs UTF-8, the locale has iso8859-1; try: LC_ALL=C.UTF-8" in terminal.text()
+    assert not (tmp_path / "checkpoints").exists()
 
 
 @pytest.mark.parametrize("log_format", ["json", "plain"])
