@@ -19,6 +19,7 @@ import torch
 
 from engine.runtime.devices import Precision
 from engine.runtime.files import read_bounded
+from engine.runtime.home import home
 from engine.runtime.processor import processor_name
 
 _MAX_BYTES = 2**16
@@ -29,7 +30,7 @@ def remembered(shapes: dict[str, Any], measure: Callable[[], Precision]) -> Prec
     none. A cache that can't be read or written is no reason to fail."""
     made_for = {"processor": processor_name(), "torch": torch.__version__, **shapes}
     digest = hashlib.sha256(json.dumps(made_for, sort_keys=True).encode()).hexdigest()[:16]
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    base = Path(os.environ.get("XDG_CACHE_HOME") or home() / ".cache")
     file = base / "mario-tui" / "precision" / f"{digest}.json"
     with contextlib.suppress(OSError, ValueError, RecursionError):
         held = json.loads(read_bounded(file, _MAX_BYTES))

@@ -14,6 +14,7 @@ from typing import Literal
 
 from engine.errors import UserError
 from engine.runtime.files import is_own, read_bounded
+from engine.runtime.home import home
 
 _MAX_ADDRESS_BYTES = 1024
 _ANSWER_S = 2.0
@@ -114,7 +115,7 @@ def _token() -> str:
     if token := os.environ.get("RAY_AUTH_TOKEN"):
         return token.strip()
     try:
-        path = os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token"
+        path = os.environ.get("RAY_AUTH_TOKEN_PATH") or home() / ".ray" / "auth_token"
         return Path(path).read_text("ascii").strip()
     except (OSError, ValueError):
         return ""

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.envs.mario import MarioTask
+from engine.runtime.home import home
 
 _MAX_BYTES = 1_000_000
 _SEARCH = 2
@@ -35,7 +36,7 @@ class WayCache:
         asked = [_SEARCH, task.action_names, task.frame_skip, task.noop_min, task.noop_max, seed]
         asked += ["strokes"] * task.swim_strokes
         digest = hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:16]
-        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        base = Path(os.environ.get("XDG_CACHE_HOME") or home() / ".cache")
         self._file = base / "mario-tui" / "ways" / f"{stage}-{digest}.json"
         self._actions = len(task.action_names)
 

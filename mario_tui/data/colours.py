@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from engine.runtime.files import read_bounded, write_atomically
+from engine.runtime.home import home
 
 _MOST = 1000
 """Maximum number of runs that are remembered; the oldest are forgotten."""
@@ -34,7 +35,7 @@ def colours_of(runs: Sequence[str], *, save: bool = True) -> list[int]:
 
 
 def _file() -> Path:
-    state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    state = os.environ.get("XDG_STATE_HOME") or str(home() / ".local" / "state")
     return Path(state) / "mario-tui" / "colours.json"
 
 

@@ -19,6 +19,7 @@ from textual.keys import Keys, _character_to_key
 
 from engine.config.fields import must_be_one_of
 from engine.runtime.files import write_atomically
+from engine.runtime.home import home
 from mario_tui.data.keys import KEYS, PLACES
 from mario_tui.terminal.graphics import GRAPHICS
 
@@ -48,7 +49,7 @@ class Settings:
 
 def config_folder() -> Path:
     """Folder of the settings and the user's themes."""
-    config = os.environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
+    config = os.environ.get("XDG_CONFIG_HOME") or str(home() / ".config")
     return Path(config) / "mario-tui"
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from engine.runtime.files import write_atomically
+from engine.runtime.home import home
 from mario_tui.data.keys import Place
 from mario_tui.widgets.charts.view import SMOOTHINGS, Axis
 from mario_tui.widgets.panels.actors import COLUMNS
@@ -29,7 +30,7 @@ class Remembered(msgspec.Struct):
 
 
 def file(place: Place) -> Path:
-    state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    state = os.environ.get("XDG_STATE_HOME") or str(home() / ".local" / "state")
     return Path(state) / "mario-tui" / f"{place}.json"
 
 

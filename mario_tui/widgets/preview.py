@@ -17,6 +17,7 @@ from engine.host.run_state import RunState
 from engine.protocol.messages import Point
 from engine.runs.recording import read_recording
 from engine.runs.run import ACTIVE, Run
+from engine.runtime.home import home
 from engine.runtime.text import printable
 from mario_tui.data.format import duration, fraction, number, short
 from mario_tui.widgets.charts.comparison import Comparison, Series, reach_of
@@ -141,7 +142,7 @@ def describe(listed: Listed) -> Text:
 
 def _short_path(path: Path) -> str:
     """The path relative to the current or home folder, if possible."""
-    for folder, sign in ((Path.cwd(), ""), (Path.home(), "~/")):
+    for folder, sign in ((Path.cwd(), ""), (home(), "~/")):
         if path.is_relative_to(folder):
             return f"{sign}{path.relative_to(folder)}"
     return str(path)
