@@ -87,6 +87,14 @@ class RunConfig:
     episodes: int | None = option(None, "run", "also stop after this many episodes", low=1)
     seed: int = option(0, "run", "random seed", low=0, high=2**32 - 1)
     device: str = option("auto", "run", "auto, cpu, mps, cuda or cuda:N; auto prefers CUDA, then MPS, then CPU")
+    threads: int | None = option(
+        None,
+        "run",
+        "cores that all processes of the run may use together, and so the threads that compute; none: all that there "
+        "are (Linux; not under torchrun)",
+        low=1,
+        high=4096,
+    )
     parallel_envs: int = option(32, "run", "lanes (parallel games) per process", low=1, high=1024)  # trial
     async_envs: bool = option(True, "run", "learn while the lanes emulate", runners=("single", "parallel", "ddp"))
 

@@ -7,6 +7,7 @@ folder again.
 from __future__ import annotations
 
 import ctypes
+import os
 import shutil
 import sys
 from importlib.metadata import version
@@ -15,6 +16,7 @@ from pathlib import Path
 from engine.config.observation import observation_layout
 from engine.config.ray_cluster import check_cluster
 from engine.config.run_config import RunConfig
+from engine.config.torchrun import torchrun_rank
 from engine.errors import UserError
 from engine.monitoring.memory_budget import check_memory, mapped_bytes
 
@@ -22,6 +24,7 @@ from engine.monitoring.memory_budget import check_memory, mapped_bytes
 def check_start(config: RunConfig, *, new: bool = True) -> None:
     """Raises `UserError` if the run can't work on this machine. `new`: its files are not written yet."""
     _check_device(config.device)
+    _check_threads(config.threads)
     if config.on_ray:
         check_cluster(config.ray)
     if config.rom is not None:
@@ -45,6 +48,13 @@ def _check_device(device: str) -> None:
         if int(index or 0) >= there:
             devices = "device" if there == 1 else "devices"
             raise UserError(f"--device: {device}: this machine has {there} CUDA {devices}")
+
+
+def _check_threads(threads: int | None) -> None:
+    if threads is not None and torchrun_rank() is not None:
+        raise UserError("--threads: torchrun's ranks are bounded where they are started, such as with taskset")
+    if threads is not None and not hasattr(os, "sched_setaffinity"):
+        raise UserError("--threads: this system binds no process to cores; accepted: none")
 
 
 def _is_rocm() -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,14 @@ _LOW_MEMORY = 0.04
 """Fraction of available memory below which a run warns."""
 
 
+_CGROUP_FILES = (
+    ("memory.max", "memory.current", "memory.stat", ""),
+    ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "memory/memory.stat", "total_"),
+)
+"""Limit, use, statistics and the prefix of its own numbers in control groups of versions 2 and 1. Without a limit,
+version 1 has a number larger than any memory."""
+
+
 def available_bytes(cgroup: Path = CGROUP) -> int:
     """Bytes that a new program could allocate, limited by the machine's free memory and the container's limit."""
     return _memory(cgroup)[0]
@@ -36,16 +45,17 @@ def is_low(cgroup: Path = CGROUP) -> bool:
 
 
 def _memory(cgroup: Path) -> tuple[int, int]:
-    """Bytes available and in total, of the machine or, if that has less, of the container (cgroup v2)."""
+    """Bytes available and in total, of the machine or, if that has less, of the container."""
     machine = psutil.virtual_memory()
-    try:
-        limit = int((cgroup / "memory.max").read_text("ascii"))  # or the word max
-        used = int((cgroup / "memory.current").read_text("ascii"))
-        stat = dict(line.split() for line in (cgroup / "memory.stat").read_text("ascii").splitlines())
-        cached = int(stat["active_file"]) + int(stat["inactive_file"])  # file cache, which the kernel frees on demand
-    except (OSError, ValueError, KeyError):
-        return machine.available, machine.total
-    return min(machine.available, limit - used + cached), min(machine.total, limit)
+    for limit_file, used_file, stat_file, prefix in _CGROUP_FILES:
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            limit = int((cgroup / limit_file).read_text("ascii"))  # or the word max
+            used = int((cgroup / used_file).read_text("ascii"))
+            stat = dict(line.split() for line in (cgroup / stat_file).read_text("ascii").splitlines())
+            # The file cache is freed by the kernel on demand.
+            cached = int(stat[f"{prefix}active_file"]) + int(stat[f"{prefix}inactive_file"])
+            return min(machine.available, limit - used + cached), min(machine.total, limit)
+    return machine.available, machine.total
 
 
 def replay_bytes(transitions: int, frame_shape: tuple[int, ...], mask_actions: int) -> int:

@@ -18,6 +18,7 @@ from engine.runners.host_link import HostLink
 from engine.runners.message_queue import CommandQueue, ReportQueue
 from engine.runtime.parent import end_with_parent
 from engine.runtime.text import printable_stream
+from engine.runtime.threads import use_at_most
 
 
 def main(
@@ -38,6 +39,7 @@ def main(
         finally:
             runner.close()
 
+    use_at_most(config.threads)  # members inherit it
     commands.only_read()
     _work(train, reports, commands)
 

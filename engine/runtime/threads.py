@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import math
 import os
@@ -9,11 +10,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
+
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # from malloc.h
 _MMAP_THRESHOLDS = (1 << 30, 1 << 25)
 """Bytes above which a block gets a mapping of its own, in order of preference: glibc before 2.35 rejects more than
 32 MiB."""
 CGROUP = Path("/sys/fs/cgroup")
+_LOOK_S = 0.2
+"""Seconds for which the load of cores is measured."""
 _MIN_SHARE = 32
 """Samples of a batch below which another learning thread does not pay."""
 
@@ -44,13 +49,36 @@ def thread_budget(lanes: int, batch_size: int = 1, processes: int = 1, max_learn
 
 
 def available_cores(cgroup: Path = CGROUP) -> int:
-    """Cores that this process may use. The CPU quota of a container (cgroup v2) counts, rounded up to whole cores."""
+    """Cores that this process may use. The CPU quota of a container counts, rounded up to whole cores."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    try:
-        quota, period = map(int, (cgroup / "cpu.max").read_text("ascii").split())  # microseconds, or the word max
-    except (OSError, ValueError):
-        return cores
-    return min(cores, max(1, math.ceil(quota / period)))
+    quota = _quota(cgroup)
+    return cores if quota is None else min(cores, max(1, math.ceil(quota)))
+
+
+def _quota(cgroup: Path) -> float | None:
+    """Cores' worth of time that a container may use; None if it has no limit."""
+    files = (("cpu.max",), ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"))  # versions 2 and 1, in microseconds
+    for names in files:
+        with contextlib.suppress(OSError, ValueError):  # such as the word max
+            quota, period = map(int, " ".join((cgroup / name).read_text("ascii") for name in names).split())
+            return quota / period if quota > 0 else None  # version 1 writes -1 for no limit
+    return None
+
+
+def use_at_most(cores: int | None) -> None:
+    """Restrict this process, and those that it will start, to so many of the cores that it may use: the least busy
+    ones, so that several restricted runs don't share a core while others are idle. None: no restriction.
+
+    All threads are bounded by this, also those of libraries.
+    """
+    if cores is None:
+        return
+    allowed = os.sched_getaffinity(0)
+    busy = psutil.cpu_percent(_LOOK_S, percpu=True)
+    by_load = sorted(allowed, key=lambda core: busy[core] if core < len(busy) else 0.0)
+    for thread in psutil.Process().threads():  # NumPy has started some when it was imported
+        with contextlib.suppress(ProcessLookupError):
+            os.sched_setaffinity(thread.id, by_load[:cores])
 
 
 def keep_freed_memory(mallopt: Callable[[int, int], int] | None = None) -> None:

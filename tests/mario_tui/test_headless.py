@@ -10,6 +10,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -39,6 +40,7 @@ from tests.support.program import (
     headless,
     json_lines,
     kill_hosts,
+    members_of,
     next_event,
     nobody_is_left,
     read_event,
@@ -91,13 +93,53 @@ def test_the_log_says_which_default_followed_and_which_option_has_no_effect(tmp_
 
 @pytest.mark.parametrize("runner", ["single", "apex"])
 def test_a_run_that_ends_before_its_burn_in_warns_once(runner: str, tmp_path: Path) -> None:
-    options = ("--game", "tetris", "--board", "5x5", "--runner", runner, "--episodes", "5")
+    options = ("--game", "tetris", "--board", "5x5", "--runner", runner, "--episodes", "5", "--burnin", "90000")
     with headless(*options, cwd=tmp_path) as process:
         events = rest_of(process)
     (warning,) = (event["text"] for event in events if event["event"] == "warning" and "learned" in event["text"])
     assert warning.startswith("nothing was learned: the run ended after ")
-    assert warning.endswith("before its first update; lower --burnin (2,000) or raise --episodes (5)")
+    assert warning.endswith("before its first update; lower --burnin (90,000) or raise --episodes (5)")
     assert events[-1]["updates"] == 0
+
+
+NO_HOME = ("unshare", "--user", "--map-user=12345", "env", "-u", "HOME", *(
+    word for kind in ("STATE", "CONFIG", "CACHE") for word in ("-u", f"XDG_{kind}_HOME")
+))  # fmt: skip
+"""Runs a command as a user who has no home folder and no entry in the password database."""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="of Linux")
+def test_a_user_without_a_home_folder_can_train_and_list_the_run(tmp_path: Path) -> None:
+    if not shutil.which("unshare") or subprocess.run([*NO_HOME, "true"]).returncode:
+        pytest.skip("this system lets nobody become another user")
+    (tmp_path / "tmp").mkdir()  # for compiled code
+
+    def run(*arguments: str) -> str:
+        command = [*NO_HOME, "env", f"TMPDIR={tmp_path / 'tmp'}", *PROGRAM, *arguments]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S)
+        assert (done.returncode, done.stderr) == (0, "")
+        return done.stdout
+
+    options = ("--game", "snake", "--board", "5x5", "--parallel-envs", "2", "--steps", "200", "--burnin", "64")
+    assert "done (200 environment steps are done)" in run("--no-ui", *options)
+    (record,) = json.loads(run("runs", "--json"))
+    assert record["state"] == "finished"
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="of Linux")
+@pytest.mark.parametrize("runner", ["single", "parallel"])
+def test_threads_bounds_all_processes_of_a_run_together(runner: str, tmp_path: Path) -> None:
+    options = ("--game", "snake", "--board", "5x5", "--runner", runner, "--threads", "1")
+    with headless(*options, cwd=tmp_path) as process:
+        read_event(process, "progress")
+        run = the_run(tmp_path)
+        processes = [runner_of(run), *members_of(run)]
+        used = {core for each in processes for core in each.cpu_affinity()}
+        threads = {len(os.sched_getaffinity(thread.id)) for each in processes for thread in each.threads()}
+        process.send_signal(signal.SIGINT)
+        rest_of(process)
+    assert (len(used), threads) == (1, {1})
+    assert len(processes) == (1 if runner == "single" else 2)
 
 
 @pytest.mark.long

@@ -83,6 +83,28 @@ def test_cores_are_limited_by_the_quota_of_the_container(limit: str, cores: int 
     assert available_cores(tmp_path) == min(cores or machine, machine)
 
 
+@pytest.mark.parametrize(("limit", "cores"), [("50000", 1), ("150000", 2), ("-1", None)])
+def test_cores_are_limited_by_the_quota_of_a_version_1_control_group(
+    limit: str, cores: int | None, tmp_path: Path
+) -> None:
+    (tmp_path / "cpu").mkdir()
+    (tmp_path / "cpu" / "cpu.cfs_quota_us").write_text(limit + "\n")
+    (tmp_path / "cpu" / "cpu.cfs_period_us").write_text("100000\n")
+    machine = available_cores(tmp_path / "no cgroup")
+    assert available_cores(tmp_path) == min(cores or machine, machine)
+
+
+def test_memory_is_limited_by_a_version_1_control_group(tmp_path: Path) -> None:
+    folder = tmp_path / "memory"
+    folder.mkdir()
+    (folder / "memory.limit_in_bytes").write_text(f"{100 * MIB}\n")
+    (folder / "memory.usage_in_bytes").write_text(f"{97 * MIB}\n")
+    (folder / "memory.stat").write_text(f"cache 1\ntotal_inactive_file {MIB}\ntotal_active_file {MIB}\n")
+    assert available_bytes(tmp_path) == 5 * MIB
+    (folder / "memory.limit_in_bytes").write_text("9223372036854771712\n")  # no limit
+    assert 0.5 < available_bytes(tmp_path) / psutil.virtual_memory().available < 2
+
+
 KEEPS = """
 import ctypes, sys
 from engine.runtime.threads import keep_freed_memory
