@@ -70,6 +70,16 @@ class AllreduceDQN(DoubleDQN):
                 tensor.copy_(place)
         self.updates = int(updates.item())
 
+    @stopwatch("synchronise")
+    def common_weights(self, weights: Array, scales: Array) -> Tensor:
+        """Relative to the largest of all ranks. Otherwise a rank whose own largest is small would count for too much in
+        the mean gradient."""
+        whole = torch.as_tensor(weights, device=self.device) * torch.as_tensor(scales, device=self.device)
+        largest = whole.max()
+        with needs_all_ranks():
+            dist.all_reduce(largest, dist.ReduceOp.MAX)
+        return (whole / largest).float()
+
     def update(self, batch: Batch | TensorBatch, weights: Array) -> UpdateResult:
         """One optimiser step of all ranks with the mean of their gradients.
 

@@ -203,6 +203,13 @@ class DoubleDQN:
         """Greedy actions of `policy`, as for `act`. In float32, as when the saved policy is played later."""
         return greedy(self.policy(torch.as_tensor(obs, device=self.device)), masks)
 
+    def common_weights(self, weights: Array, scales: Array) -> Array:
+        """Importance weights [batch] relative to the largest of a batch of which other processes may have parts.
+
+        `weights` are relative to the largest of this part; `scales` [batch] are what they were divided by.
+        """
+        return weights
+
     def update(self, batch: Batch | TensorBatch, weights: Array) -> UpdateResult:
         """One optimiser step on n-step transitions with importance weights float32 [batch].
 

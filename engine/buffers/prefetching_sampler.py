@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.buffers.frames import FrameStorage
-from engine.buffers.sampling import Sample, Sampler
+from engine.buffers.sampling import Sample, Sampler, of_one_batch
 from engine.buffers.survey import Survey
 
 
@@ -44,11 +44,8 @@ class PrefetchingSampler:
         lost = ~self._storage.sampleable(sample.lanes, sample.entries)
         if lost.any():
             spare = self._sampler.sample(batch_size, random)
-            sample = Sample(
-                np.where(lost, spare.lanes, sample.lanes),
-                np.where(lost, spare.entries, sample.entries),
-                np.where(lost, spare.weights, sample.weights),
-            )
+            mixed = {name: np.where(lost, ours, vars(sample)[name]) for name, ours in vars(spare).items()}
+            sample = of_one_batch(Sample(**mixed))
         self._next = self._sampler.sample(batch_size, random)
         self._storage.prefetch(self._next.lanes, self._next.entries)
         return sample
@@ -65,5 +62,7 @@ class PrefetchingSampler:
 
     def load_state(self, state: dict[str, NDArray[Any]]) -> None:
         ahead = {name.removeprefix("ahead."): array for name, array in state.items() if name.startswith("ahead.")}
+        if ahead:
+            ahead.setdefault("scales", np.ones(len(ahead["weights"])))  # missing in older checkpoints
         self._next = Sample(**ahead) if ahead else None
         self._sampler.load_state(state)

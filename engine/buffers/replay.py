@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from engine.buffers.frames import Batch, FrameStorage
 from engine.buffers.memory import Memory
 from engine.buffers.prefetching_sampler import PrefetchingSampler
-from engine.buffers.sampling import PrioritizedSampler, Sample, Sampler, UniformSampler
+from engine.buffers.sampling import PrioritizedSampler, Sample, Sampler, UniformSampler, of_one_batch
 from engine.buffers.saved_arrays import Column
 from engine.buffers.survey import Survey
 from engine.envs.vec_env import PlayedStep
@@ -169,12 +169,14 @@ class ReplayBuffer:
         if self._reuse:
             self._batch = batch
         if self.storage.memory.shared:
-            self._replace_lost(batch, sample, random)
+            sample = self._replace_lost(batch, sample, random)
         return batch, sample
 
-    def _replace_lost(self, batch: Batch, sample: Sample, random: np.random.Generator) -> None:
+    def _replace_lost(self, batch: Batch, sample: Sample, random: np.random.Generator) -> Sample:
         """Draw and gather again the entries that another process may have overwritten during the gather."""
         lost = np.flatnonzero(~self.storage.sampleable(sample.lanes, sample.entries))
+        if not lost.size:
+            return sample
         while lost.size:
             self.sampler.on_append()
             spare = self.sampler.sample(lost.size, random)
@@ -184,6 +186,7 @@ class ReplayBuffer:
                     if array is not None:
                         getattr(ours, name)[lost] = array
             lost = lost[~self.storage.sampleable(spare.lanes, spare.entries)]
+        return of_one_batch(sample)
 
     def update_priorities(self, sample: Sample, td_errors: NDArray[np.float32]) -> None:
         """Set the priorities of a sample from absolute TD errors [batch]; skip entries overwritten since.

@@ -7,6 +7,7 @@ stratified, and importance weights (N P(i))^-beta are divided by the largest in 
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -35,7 +36,17 @@ class Sample:
 
     lanes: NDArray[np.int64]  # [batch]
     entries: NDArray[np.int64]  # [batch], entry numbers; they tell whether a slot has been overwritten
-    weights: NDArray[np.float32]  # [batch]
+    weights: NDArray[np.float32]  # [batch], relative to the largest in the batch
+    scales: NDArray[np.float64]  # [batch], the largest, by which weights were divided
+
+
+def of_one_batch(sample: Sample) -> Sample:
+    """A sample put together from several draws, with all weights relative to the largest of all."""
+    weights = sample.weights * sample.scales
+    largest = weights.max()
+    return dataclasses.replace(
+        sample, weights=(weights / largest).astype(np.float32), scales=np.full(weights.size, largest)
+    )
 
 
 class Sampler(Protocol):
@@ -91,7 +102,7 @@ class UniformSampler:
             if not fits.any() and not self._any_fits():
                 raise NothingToSample
             missing = missing[~fits]
-        return Sample(lanes, entries, np.ones(batch_size, np.float32))
+        return Sample(lanes, entries, np.ones(batch_size, np.float32), np.ones(batch_size))
 
     def update(self, sample: Sample, td_errors: NDArray[np.float32]) -> None: ...
 
@@ -151,7 +162,8 @@ class PrioritizedSampler:
         _draw(self._tree.nodes, self._tree.starts, self._seen, self._storage.capacity,
               lanes, entries, shares)  # fmt: skip
         weights = (self._count * shares) ** -self.beta
-        return Sample(lanes, entries, (weights / weights.max()).astype(np.float32))
+        largest = weights.max()
+        return Sample(lanes, entries, (weights / largest).astype(np.float32), np.full(batch_size, largest))
 
     def update(self, sample: Sample, td_errors: NDArray[np.float32]) -> None:
         """Set the priorities of the entries that have not been overwritten, and anneal beta by one update."""

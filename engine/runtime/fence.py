@@ -9,8 +9,8 @@ to release a lock and then acquire one is a fence in both directions for all of 
 Arm orders everything before a write with release semantics, that write before a later read with acquire semantics, and
 this read before everything after it (Arm Architecture Reference Manual, DDI 0487, B2.3, "Barrier-ordered-before").
 To acquire and release would not do: accesses may move into a critical section from both sides, and meet there.
-CPython's locks release and acquire that way: on Linux they are semaphores (glibc's sem_post swaps the
-value with release semantics, sem_trywait with acquire semantics), on macOS mutexes, from Python 3.14 on atomic bytes.
+CPython's locks release and acquire that way: on Linux they are semaphores (glibc's sem_post writes the value with
+release semantics, sem_trywait reads it with acquire semantics), on macOS mutexes, from Python 3.14 on atomic bytes.
 """
 
 from __future__ import annotations

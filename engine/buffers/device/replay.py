@@ -32,6 +32,7 @@ class TensorSample:
     lanes: Tensor  # int64 [batch]
     entries: Tensor  # int64 [batch]
     weights: Tensor  # float32 [batch]
+    scales: Tensor  # float64 [batch]
 
 
 class DeviceReplayBuffer:
@@ -136,7 +137,8 @@ class DeviceReplayBuffer:
         newest = storage.written[lanes] - 1
         entries = newest - (newest - slots) % storage.capacity
         weights = (tree.count * tree[leaves] / tree.total) ** -self._beta_there
-        sample = TensorSample(lanes, entries, (weights / weights.max()).float())
+        largest = weights.max()
+        sample = TensorSample(lanes, entries, (weights / largest).float(), largest.expand(batch_size))
         return storage.gather(lanes, entries), sample
 
     def update_priorities(self, sample: TensorSample, td_errors: Array) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,18 @@ def half_of(number: int, rank: int) -> tuple[Batch, np.ndarray]:
     return Batch(*(array[half] for array in arrays)), weights[half]
 
 
-def learn(agent: DoubleDQN, batches: Callable[[int], tuple[Batch, np.ndarray]]) -> None:
+def weighed_half_of(number: int, rank: int, agent: AllreduceDQN) -> tuple[Batch, Any]:
+    """A half as its rank draws it, with weights relative to its own largest, and then as `agent` learns from it."""
+    batch, weights = half_of(number, rank)
+    return batch, agent.common_weights(weights / weights.max(), np.full(weights.size, weights.max(), np.float64))
+
+
+def weighed_batch_of(number: int) -> tuple[Batch, np.ndarray]:
+    batch, weights = batch_of(number)
+    return batch, weights / weights.max()
+
+
+def learn(agent: DoubleDQN, batches: Callable[[int], tuple[Batch, Any]]) -> None:
     for number in range(UPDATES):
         agent.update(*batches(number))
 
@@ -67,7 +79,7 @@ def _rank(rank: int, folder: Path) -> None:
         agent = agent_of(rank, Short)
         agent.broadcast()
         agent.moment = moment if rank == 1 else "never"
-        learn(agent, lambda number: half_of(number, rank))
+        learn(agent, functools.partial(weighed_half_of, rank=rank, agent=agent))
         found = [tensor.detach().numpy() for tensor in agent.tensors()]
         np.savez(folder / f"{moment}-{rank}.npz", *found, accumulate=agent.accumulate, updates=agent.updates)
     dist.barrier()
@@ -80,7 +92,7 @@ def test_ranks_with_half_a_batch_each_equal_one_process_also_where_one_of_them_r
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
     alone = agent_of(0)
     with child(_rank, 0, tmp_path) as one, child(_rank, 1, tmp_path) as other:
-        learn(alone, batch_of)
+        learn(alone, weighed_batch_of)
         for rank in (one, other):
             rank.join(PATIENCE_S * 2)
             assert rank.exitcode == 0

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from engine.buffers import FrameStorage, NothingToSample, PrioritizedSampler, Sampler, SumTree, UniformSampler
 from engine.buffers.device.storage import DeviceStorage
 from engine.buffers.frames import InitialPriorities
+from engine.buffers.sampling import Sample, of_one_batch
 from engine.envs.vec_env import PlayedStep
 
 GAMMA, STACK = 0.9, 3
@@ -168,6 +169,14 @@ def test_priorities_cover_exactly_what_can_be_sampled(capacity: int, steps: int,
     assert set(zip(drawn.lanes, drawn.entries, strict=True)) == set(
         zip(lanes[possible], entries[possible], strict=True)
     )
+
+
+def test_weights_of_several_draws_in_one_batch_are_relative_to_the_largest_of_all() -> None:
+    random, none, halves = np.random.default_rng(0), np.zeros(16, np.int64), np.arange(16) % 2 == 0
+    importance = random.uniform(0.1, 5.0, 16)
+    scales = np.where(halves, importance[halves].max(), importance[~halves].max())  # each draw's own largest
+    mixed = Sample(none, none, (importance / scales).astype(np.float32), scales)
+    assert of_one_batch(mixed).weights == pytest.approx(importance / importance.max(), rel=1e-6)
 
 
 def test_prioritized_draws_follow_priorities_and_weights_undo_them() -> None:

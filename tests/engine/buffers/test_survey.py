@@ -58,7 +58,7 @@ def drawable(storage: FrameStorage) -> tuple[np.ndarray, np.ndarray]:
 
 
 def learn(replay: Any, lanes: np.ndarray, entries: np.ndarray, td_errors: np.ndarray) -> None:
-    arrays = lanes, entries, np.ones(lanes.size, np.float32)
+    arrays = lanes, entries, np.ones(lanes.size, np.float32), np.ones(lanes.size)
     if isinstance(replay, DeviceReplayBuffer):
         replay.update_priorities(TensorSample(*map(torch.from_numpy, arrays)), td_errors)
     else:
