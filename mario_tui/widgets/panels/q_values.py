@@ -16,7 +16,7 @@ CHOSEN, AT_RANDOM = "▶", "?"
 _MOST_ROWS = 12
 LEAST_ROWS = 3
 _NUMBER = 6
-_GAP_COLOUR = (64, 80, 128)
+_GAP_COLOUR, _NEWEST_COLOUR = (64, 80, 128), (240, 192, 64)
 _LEAST_SCALE = 0.5
 
 
@@ -66,7 +66,8 @@ def describe(thought: Thought, names: Sequence[str], width: int, rows: int) -> T
 def observation_image(thought: Thought, width: int, height: int) -> Any:
     """The agent's observation, uint8 [height, width, 3], for `width` x `height` square pixels.
 
-    It shows all frames side by side if that keeps at least half their size, otherwise the newest one.
+    It shows all frames side by side, the newest one in a frame, if that keeps at least half their size; otherwise only
+    the newest one.
     """
     import numpy as np  # here, so that a dashboard without a game starts without it
 
@@ -75,7 +76,8 @@ def observation_image(thought: Thought, width: int, height: int) -> Any:
 
     def extent(count: int, columns: int) -> tuple[int, int]:
         rows = math.ceil(count / columns)
-        return rows * (high + gap) - gap, columns * (wide + gap) - gap
+        edge = 2 * gap if count > planes else 0  # room for the frame
+        return rows * (high + gap) - gap + edge, columns * (wide + gap) - gap + edge
 
     def arranged(count: int) -> tuple[float, int]:
         """The largest scale for `count` planes, and the number of columns that gives it."""
@@ -89,7 +91,10 @@ def observation_image(thought: Thought, width: int, height: int) -> Any:
         scale, columns = arranged(count)
     rgb = np.full((*extent(count, columns), 3), _GAP_COLOUR, np.uint8)
     for index, plane in enumerate(np.frombuffer(thought.seen, np.uint8).reshape(-1, high, wide)[-count:]):
-        top, left = (index // columns) * (high + gap), (index % columns) * (wide + gap)
+        edge = gap if count > planes else 0
+        top, left = edge + (index // columns) * (high + gap), edge + (index % columns) * (wide + gap)
+        if index >= count - planes:
+            rgb[top - edge : top + high + edge, left - edge : left + wide + edge] = _NEWEST_COLOUR
         rgb[top : top + high, left : left + wide] = plane[..., None]
     return rgb
 

@@ -98,10 +98,14 @@ def test_the_agents_pictures_side_by_side() -> None:
     planes = np.arange(4 * 5 * 6, dtype=np.uint8).reshape(4, 5, 6)
     told = Thought(q_values=[0.0], action=0, random=False, shape=(4, 1, 5, 6), seen=planes.tobytes())
     square = observation_image(told, 40, 40)
-    assert square.shape == (11, 13, 3)
-    assert (square[6:, 7:, 0] == planes[3]).all()
-    assert observation_image(told, 400, 20).shape == (5, 27, 3)
-    assert observation_image(told, 10, 200).shape == (23, 6, 3)
+    assert square.shape == (13, 15, 3)
+    assert (square[7:12, 8:14, 0] == planes[3]).all()
+    around = square[6:, 7:].copy()
+    around[1:-1, 1:-1] = around[0, 0]
+    assert (around == around[0, 0]).all() and (around[0, 0] != square[0, 0]).any()  # the newest one has a frame
+    assert (square[:6] != around[0, 0]).any(axis=2).all()  # and no other
+    assert observation_image(told, 400, 20).shape == (7, 29, 3)
+    assert observation_image(told, 10, 200).shape == (25, 8, 3)
     assert (observation_image(told, 5, 5)[..., 0] == planes[3]).all()  # too small for all: the newest
     board = Thought(q_values=[0.0], action=0, random=False, shape=(1, 4, 5, 6), seen=planes.tobytes())
     assert observation_image(board, 5, 5).shape == (11, 13, 3)  # its planes belong together
