@@ -259,6 +259,7 @@ class Coordinator:
             self.counters.report(
                 state=self._state,
                 steps=self._config.steps,
+                episodes=self._config.episodes,
                 updates=learner.updates,
                 epsilon=float(epsilons.mean()),
                 random_share=float(random_share(epsilons, learner.hold).mean()),

@@ -95,6 +95,7 @@ class Counters:
         state: State,
         steps: int,
         updates: int,
+        episodes: int | None = None,
         epsilon: float,
         random_share: float,
         learning_rate: float,
@@ -104,7 +105,7 @@ class Counters:
         burnin_left: int,
         replay: ReplayContents | None = None,
     ) -> Progress:
-        """A progress report; losses are means since the last report."""
+        """A progress report; losses are means since the last report. `steps`, `episodes`: the limits of the run."""
         wall = self.wall_s
         self._marks.append((wall, self.env_steps, self.frames, updates))
         while len(self._marks) > 2 and wall - self._marks[0][0] > _RATE_WINDOW_S:
@@ -112,6 +113,10 @@ class Counters:
         then, steps_then, frames_then, updates_then = self._marks[0]
         span = max(wall - then, 1e-9)
         steps_per_s = (self.env_steps - steps_then) / span
+        left_s = _seconds_left(steps - self.env_steps, steps_per_s)
+        if episodes is not None:  # few end within the window of the other rates
+            by_episodes_s = _seconds_left(episodes - self.episodes, self.episodes / wall if wall else 0.0)
+            left_s = None if by_episodes_s is None or left_s is None else min(left_s, by_episodes_s)
         losses, self._losses = self._losses, []
         return Progress(
             at=time.time(),
@@ -121,7 +126,7 @@ class Counters:
             updates=updates,
             episodes=self.episodes,
             wall_s=wall,
-            remaining_s=max(0, steps - self.env_steps) / steps_per_s if steps_per_s > 0 else None,
+            remaining_s=left_s,
             env_steps_per_s=steps_per_s,
             frames_per_s=(self.frames - frames_then) / span,
             updates_per_s=(updates - updates_then) / span,
@@ -138,6 +143,11 @@ class Counters:
             burnin_left=burnin_left,
             replay=replay,
         )
+
+
+def _seconds_left(count: int, per_s: float) -> float | None:
+    """None if unknown."""
+    return max(0, count) / per_s if per_s > 0 else None
 
 
 def _mean(values: list[float]) -> float:

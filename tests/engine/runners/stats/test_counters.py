@@ -1,0 +1,28 @@
+"""The counters of a run and what they report."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine.runners.stats.counters import Counters
+
+
+def left_s(counters: Counters, *, steps: int = 10**15, episodes: int | None = None) -> float | None:
+    return counters.report(
+        state="running", steps=steps, episodes=episodes, updates=1, epsilon=0.1, learning_rate=0.1, replay_size=1,
+        replay_capacity=2, beta=0.4, burnin_left=0,
+    ).remaining_s  # fmt: skip
+
+
+def test_a_run_with_a_number_of_episodes_is_as_long_as_these() -> None:
+    counters = Counters({"env_steps": 900, "wall_s": 100.0})
+    counters.stop_clock()
+    assert left_s(counters, episodes=20) is None
+    counters.env_steps += 1
+    assert left_s(counters) is not None
+    assert left_s(counters, episodes=20) is None  # no episode has ended yet, so nobody knows
+    for _ in range(5):
+        counters.record_episode(1.0)
+    assert left_s(counters, episodes=20) == pytest.approx(300, rel=0.01)
+    assert left_s(counters, episodes=5) == 0
+    assert left_s(counters, steps=901, episodes=20) == 0
