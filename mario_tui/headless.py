@@ -425,8 +425,9 @@ def _line(event: Any) -> str | None:
 
 
 def _summary(s: Summary) -> str:
+    frames = f"{counted(s.frames, 'frame')}, " if s.frames else ""  # board games have none
     return (
-        f"done ({s.reason}): {counted(s.env_steps, 'environment step')}, {counted(s.frames, 'frame')}, "
+        f"done ({s.reason}): {counted(s.env_steps, 'environment step')}, {frames}"
         f"{counted(s.updates, 'update')}, {counted(s.episodes, 'episode')} in {duration(s.wall_s)}; "
         f"{s.env_steps_per_s:,.0f} steps/s, "
         f"{s.updates_per_s:,.1f} updates/s; mean return {number(s.mean_return)}"

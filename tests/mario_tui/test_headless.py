@@ -686,3 +686,10 @@ def test_a_full_disk_for_the_output_hides_no_reason(log_format: str, tmp_path: P
         process.kill()
         kill_hosts(tmp_path)
     assert "failed: the runner process crashed" in errors.read_text()
+
+
+def test_the_summary_of_a_board_game_tells_of_no_frames(tmp_path: Path) -> None:
+    board = ("--game", "snake", "--board", "4x4", "--parallel-envs", "2", "--eval-every", "0")
+    done = run_program("--no-ui", "--log-format", "plain", *board, "--steps", "100", cwd=tmp_path)
+    said = done.stdout + done.stderr
+    assert "environment steps, " in said and " frame" not in said
