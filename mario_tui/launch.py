@@ -66,9 +66,13 @@ class Plan:
 
 def busy_warning(run: Run) -> str:
     """A line that names the other runs that are training on this machine; empty if there are none."""
+    try:
+        records = list_records()
+    except UserError:
+        return ""
     others = [
         other.name
-        for other, record in list_records()
+        for other, record in records
         if other.path != run.path and record.state in ("starting", "running") and not record.elsewhere
     ]
     if not others:

@@ -92,15 +92,19 @@ def delete_run(run: Run) -> None:
 
 def list_runs(run_dir: str | Path | None = None) -> list[Run]:
     """Runs of this user, newest first: those in `run_dir`; without it, those in `checkpoints` of the working directory
-    and all registered ones."""
+    and all registered ones. Raises `UserError` if they can't be listed."""
     return [run for run, _ in list_records(run_dir)]
 
 
 def list_records(run_dir: str | Path | None = None) -> list[tuple[Run, RunRecord]]:
     """The same runs as `list_runs`, each with its record."""
-    found = {path.parent.resolve() for path in Path(run_dir or RunConfig.run_dir).glob(f"*/{RECORD_FILE}")}
-    if run_dir is None:
-        found |= _registered()
+    folder = Path(run_dir or RunConfig.run_dir)
+    try:
+        found = {path.parent.resolve() for path in folder.glob(f"*/{RECORD_FILE}")}
+        if run_dir is None:
+            found |= _registered()
+    except OSError as error:  # a dead mount, a working directory that was deleted
+        raise UserError(f"{folder}: the runs can't be listed ({error.strerror or error})") from None
     listed = []
     for path in found:
         with contextlib.suppress(UserError):

@@ -5,6 +5,7 @@ An invalid file is reported and skipped; it never prevents the start. `ThemeWatc
 
 from __future__ import annotations
 
+import contextlib
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,12 @@ def load_themes() -> tuple[list[Theme], list[str]]:
     themes: list[Theme] = []
     errors: list[str] = []
     for folder in (package_folder(), user_folder()):
-        for path in sorted(folder.glob("*.toml")):
+        try:
+            paths = sorted(folder.glob("*.toml"))
+        except OSError as error:
+            errors.append(f"{folder}: can't be read ({error.strerror or error})")
+            continue
+        for path in paths:
             try:
                 themes.append(load_theme(path))
             except ThemeError as error:
@@ -96,12 +102,11 @@ class ThemeWatch:
 
     def _look(self) -> dict[str, tuple[int, int]]:
         found = {}
-        for path in user_folder().glob("*.toml"):
-            try:
-                status = path.stat()
-            except OSError:
-                continue  # deleted in the meantime
-            found[str(path)] = (status.st_mtime_ns, status.st_size)
+        with contextlib.suppress(OSError):  # the folder can't be read at the moment
+            for path in user_folder().glob("*.toml"):
+                with contextlib.suppress(OSError):  # deleted in the meantime
+                    status = path.stat()
+                    found[str(path)] = (status.st_mtime_ns, status.st_size)
         return found
 
 

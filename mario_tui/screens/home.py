@@ -81,7 +81,7 @@ class HomeScreen(PlaceScreen[None]):
         self.table.move_cursor(row=self.table.row_count - 1)
 
     def on_mount(self) -> None:
-        self._hint = ""
+        self._hint = self._problem = ""
         self._show_hint("Reading the runs …")
         self.table.focus()
         self._wake = asyncio.Event()
@@ -102,8 +102,7 @@ class HomeScreen(PlaceScreen[None]):
             if self.is_current or not self.has_read:
                 began = time.monotonic()
                 runs = await asyncio.to_thread(_read, self.mario.run_dir)
-                for table in self.query(RunsTable):  # none if the application is closing
-                    table.show(runs)
+                self._show_runs(runs)
                 if not self.has_read:
                     self.has_read = True
                     self.app.call_next(self.mario.type_again, self._keys)
@@ -124,6 +123,18 @@ class HomeScreen(PlaceScreen[None]):
         keymap = self.mario.settings.keys
         actions = [key for key in keys_in("home") if key.action in _WITHOUT_RUNS] + keys_in("everywhere")
         return {name for key in actions for name in keymap.get(key.id, key.keys).split(",")} | {"ctrl+c"}
+
+    def _show_runs(self, runs: list[Listed] | UserError) -> None:
+        """Show the runs; if they can't be read, say so once and keep those that are shown."""
+        if isinstance(runs, UserError):
+            if str(runs) != self._problem:
+                self.notify(str(runs), severity="error", timeout=10)
+            self._problem = str(runs)
+            self._show_hint(self._problem)
+            return
+        self._problem = ""
+        for table in self.query(RunsTable):  # none if the application is closing
+            table.show(runs)
 
     def on_runs_table_changed(self) -> None:
         """Update the hint: the number of runs, the filter and the marks."""
@@ -285,9 +296,13 @@ class HomeScreen(PlaceScreen[None]):
         self.app.exit()
 
 
-def _read(run_dir: str | None) -> list[Listed]:
+def _read(run_dir: str | None) -> list[Listed] | UserError:
     found = []
-    for run in list_runs(run_dir):
+    try:
+        runs = list_runs(run_dir)
+    except UserError as error:
+        return error
+    for run in runs:
         with contextlib.suppress(UserError):  # deleted in the meantime
             found.append(Listed(run, run.record(), read_annotation(run)))
     return found

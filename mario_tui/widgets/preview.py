@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from pathlib import Path
 
 from rich.text import Text
@@ -142,7 +143,8 @@ def describe(listed: Listed) -> Text:
 
 def _short_path(path: Path) -> str:
     """The path relative to the current or home folder, if possible."""
-    for folder, sign in ((Path.cwd(), ""), (home(), "~/")):
-        if path.is_relative_to(folder):
-            return f"{sign}{path.relative_to(folder)}"
+    for folder, sign in ((Path.cwd, ""), (home, "~/")):
+        with contextlib.suppress(OSError):  # the current folder may have been deleted
+            if path.is_relative_to(folder()):
+                return f"{sign}{path.relative_to(folder())}"
     return str(path)

@@ -396,3 +396,39 @@ async def test_a_long_name_takes_the_room_of_another_column(tmp_path: Path) -> N
         table = table_of(app)
         await until(pilot, lambda: table.row_count, "the run")
         assert table.virtual_size.width <= 80
+
+
+async def test_a_folder_that_can_not_be_read_is_told_once_and_what_is_shown_stays(tmp_path: Path) -> None:
+    folder = tmp_path / "runs"
+    folder_of_runs(folder, one="finished")
+    app = MarioApp(run_dir=str(folder))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, lambda: names(app) == ["one"], "the run")
+        app.run_dir = str(tmp_path / ("n" * 300))  # a name that no file system accepts, as a dead mount accepts none
+        await until(pilot, lambda: "the runs can't be listed (File name too long)" in said(app), "the reason")
+        await pilot.press("f5", "f5", "down")
+        assert names(app) == ["one"]
+        app.run_dir = str(folder)
+        folder_of_runs(folder, two="finished")
+        await until(pilot, lambda: names(app) == ["two", "one"] or names(app) == ["one", "two"], "the runs again")
+        assert said(app).count("can't be listed") == 1
+
+
+async def test_a_working_directory_that_is_deleted_ends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (run,) = folder_of_runs(tmp_path / "runs", one="finished")
+    work = tmp_path / "work"
+    work.mkdir()
+    monkeypatch.chdir(work)
+    app = MarioApp(run_dir=str(run.path.parent))
+    async with app.run_test(size=(120, 40)) as pilot:
+        work.rmdir()
+        preview = app.screen.query_one("#preview-text", Static)
+        await until(pilot, lambda: str(run.path) in "".join(str(preview.render()).split("\n")), "the preview")
+        await pilot.press("enter", "escape", "f5")
+        assert names(app) == ["one"]
+    app = MarioApp()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pilot.press("f5", "n", "escape")
+        assert table_of(app).row_count == 0
