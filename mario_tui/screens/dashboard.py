@@ -296,9 +296,7 @@ class DashboardScreen(RunControl):
 
     def _set_game(self, show: bool) -> bool:
         """Show or hide the game, and start or stop its frames; False if the command to start them can't be sent."""
-        if (show or self.is_live()) and not self.send(
-            Render(on=show, fps=self._pace.fps), "game on" if show else "game off"
-        ):
+        if (show or self.is_live()) and not self.send(Render(on=show, fps=self._pace.fps), ""):
             return False
         self._game.set_class(not show, "-off")
         self.set_class(show, "-game")
@@ -307,6 +305,8 @@ class DashboardScreen(RunControl):
         if not show and self.remembered.maximised == self._game.id:
             self.remembered.maximised = ""
         self.lay_out()
+        if show:  # on a narrow screen it is below the others
+            self.call_after_refresh(self._game.scroll_visible, animate=False)
         return True
 
     def action_hold_game(self) -> None:

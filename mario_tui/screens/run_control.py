@@ -197,7 +197,8 @@ class RunControl(PanelGrid):
         if not self.is_live() or not self.feed.send(command):
             self.notify(self._why_not(), severity="warning")
             return False
-        self.notify(done.capitalize(), timeout=2)
+        if done:
+            self.notify(done.capitalize(), timeout=2)
         return True
 
     def is_live(self) -> bool:
