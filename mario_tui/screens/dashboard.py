@@ -359,7 +359,7 @@ class DashboardScreen(RunControl):
         """Also name the panels for which there is no room."""
         super().lay_out()
         unseen = [panel for panel in self.present() if not panel.display and panel.id not in self.remembered.hidden]
-        self.header.unseen = [] if self.maximised is not None else [panel.key for panel in unseen]
+        self.header.unseen = [] if self.maximised else [f"{panel.key} {panel.short_title}" for panel in unseen]
         if self.header.is_mounted:
             self.header.repaint()
 

@@ -47,7 +47,7 @@ class RunHeader(Panel):
         self.fallback: tuple[str, Standing, str] = ("", "starting", "")
         """Name, state and reason to show without a connected host."""
         self.unseen: Sequence[str] = ()
-        """Keys of the panels for which there is no room."""
+        """Keys and titles of the panels for which there is no room."""
 
     def standing(self, snapshot: Snapshot) -> tuple[Standing, str]:
         """The state to show, and its reason."""
@@ -74,8 +74,9 @@ class RunHeader(Panel):
         if snapshot.ready is not None:
             line.append(f"  {snapshot.ready.device} {snapshot.ready.precision}", style="dim")
         if self.unseen and (room := width - line.cell_len - 2) > 0:
-            keys = f"no room for: {' '.join(self.unseen)}"
-            line.append(f"  {keys:>{room}}"[: room + 2], style="dim")
+            names = ", ".join(self.unseen), " ".join(name[0] for name in self.unseen)
+            text = f"more panels: {names[len(names[0]) + 13 > room]}"
+            line.append(f"  {text:>{room}}"[: room + 2], style="dim")
         line.append("\n")
         if state == "failed" and reason:
             reason = " ".join(reason.split())
