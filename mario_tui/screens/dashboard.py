@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 from textual.app import ComposeResult
 from textual.containers import Container
@@ -243,16 +244,17 @@ class DashboardScreen(RunControl):
         if self._end_announced or snapshot.hello is None:
             return
         if isinstance(snapshot.end, Failed):
-            self.notify(
-                f"The run failed: {snapshot.end.reason}\nLog: {snapshot.end.log_path}", severity="error", timeout=60
+            self._tell_end(
+                f"The run failed: {snapshot.end.reason}\nLog: {snapshot.end.log_path}",
+                "failed",
+                severity="error",
+                timeout=60,
             )
-            self._alert_end("failed")
         elif isinstance(snapshot.end, Finished):
             summary = snapshot.end.summary
             stopped = f"stopped at {summary.env_steps:,} of {snapshot.hello.steps:,} steps"
             how = "finished" if is_complete(summary.reason) else stopped
-            self.notify(f"The run {how}: {summary.reason}")
-            self._alert_end(how)
+            self._tell_end(f"The run {how}: {summary.reason}", how)
         elif not snapshot.connected and self.run.is_alive():  # it dropped this client, or is about to exit
             self._set_fallback()
             self.header.show(snapshot)
@@ -269,9 +271,10 @@ class DashboardScreen(RunControl):
             return
         self._end_announced = True
 
-    def _alert_end(self, how: str) -> None:
-        """Only of a run that has ended here, not of a recording."""
-        if self._was_live:
+    def _tell_end(self, notice: str, how: str, **more: Any) -> None:
+        """Only of a run that has ended here: of a recording, the header says how it ended."""
+        if self._was_live or self._host is not None:
+            self.notify(notice, **more)
             self.mario.alert(f"{self.run.name} {how}")
 
     # ------------------------------------------------------------------------------------------ actions

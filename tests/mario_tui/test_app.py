@@ -207,9 +207,6 @@ def test_snapshot_of_the_dashboard(snap_compare: Any, size: tuple[int, int], tmp
         await until(
             pilot, lambda: dashboard.shown is dashboard.feed.snapshot() and dashboard.shown.end, "the recording"
         )
-        await until(pilot, lambda: pilot.app._notifications, "the notice of the end")
-        pilot.app.clear_notifications()
-        await until(pilot, lambda: not dashboard.query("Toast"), "a screen without notices")
         await pilot.wait_for_scheduled_animations()
 
     assert snap_compare(MarioApp(open_run=recorded_run(tmp_path)), terminal_size=size, run_before=settle)

@@ -42,9 +42,6 @@ def test_picture(snap_compare: Any, view: str, size: str, theme: str, tmp_path: 
     async def settle(pilot: Pilot[Any]) -> None:
         dashboard: Any = pilot.app.screen
         await until(pilot, lambda: dashboard.shown is dashboard.feed.snapshot() and dashboard.shown.end, "the run")
-        await until(pilot, lambda: pilot.app._notifications, "the notice of the end")
-        pilot.app.clear_notifications()
-        await until(pilot, lambda: not dashboard.query("Toast"), "a screen without notices")
         await pilot.press(*VIEWS[view])
         await pilot.wait_for_scheduled_animations()
 

@@ -91,3 +91,27 @@ async def test_a_long_reason_of_a_failure_stays_on_the_screen(tmp_path: Path) ->
         dashboard: Any = pilot.app.screen
         await until(pilot, lambda: "END" in text(dashboard, "header"), "the whole reason")
         assert dashboard.query_one("#header").size.height == len(text(dashboard, "header").splitlines())
+
+
+async def test_opening_a_run_that_has_ended_earlier_announces_nothing(tmp_path: Path) -> None:
+    (run,) = folder_of_runs(tmp_path, one="finished")
+    app = MarioApp(open_run=run)
+    async with app.run_test(size=(80, 24)) as pilot:
+        dashboard = await ended(pilot)
+        await until(pilot, lambda: dashboard._end_announced, "that its end is known")
+        assert said(app) == ""
+        assert "✓ finished" in text(dashboard, "header")
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+async def test_where_no_game_can_be_started_g_says_why_and_what_can(read_only: bool, tmp_path: Path) -> None:
+    (run,) = folder_of_runs(tmp_path, one="finished")
+    shipped = path_of("tetris-7x14")
+    assert shipped is not None
+    shutil.copy(shipped, run.path / BEST_POLICY_FILE)
+    app = MarioApp(open_run=run, run_dir=str(tmp_path), read_only=read_only)
+    async with app.run_test(size=(80, 24)) as pilot:  # as in a browser, there is no terminal to leave
+        await ended(pilot)
+        await pilot.press("g")
+        where = "in read-only mode" if read_only else "in a browser"
+        assert f"its policy can't play {where}. In a shell: mario-tui play one" in said(app)
