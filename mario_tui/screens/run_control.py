@@ -166,7 +166,9 @@ class RunControl(PanelGrid):
         """Let the policy play, in the terminal of this program."""
         if not self.mario.read_only and self._play(policy):
             return
-        self.notify(f"Watch it in a terminal: {program()} play {self.run.name}", timeout=6)
+        here = "in read-only mode" if self.mario.read_only else "in a browser"
+        why = f"The run has ended; its policy can't play {here}."
+        self.notify(f"{why} In a shell: {program()} play {self.run.name}", timeout=8)
 
     def _play(self, policy: Path) -> bool:
         """Leave the terminal to `mario-tui play`; returns False if this program can't leave it, as in a browser."""
