@@ -85,7 +85,7 @@ async def test_keys_of_the_list_hide_pin_and_filter(tmp_path: Path) -> None:
         assert len(names_in(screen)) == 3
         await pilot.press("home", "enter")
         assert isinstance(pilot.app.screen, DashboardScreen) and pilot.app.screen.run.name == "run-11"
-        await pilot.press("h")
+        await pilot.press("escape")
         assert pilot.app.screen is screen
 
 

@@ -43,7 +43,7 @@ async def test_keys_of_a_live_run_are_gone_and_others_are_there(tmp_path: Path) 
         assert [line.split()[:2] for line in text(compare, "compared").splitlines()[2:5]] == [
             ["●", "one"], ["·", "three"], ["·", "two"],
         ]  # fmt: skip
-        await pilot.press("h", "v")
+        await pilot.press("escape", "v")
         await until(pilot, lambda: said(app).count("no complete checkpoint") == 1, "that there is nothing to evaluate")
         await pilot.press("r")
         await until(pilot, lambda: said(app).count("no complete checkpoint") == 2, "nor to resume from")
