@@ -77,7 +77,8 @@ class Following:
         self._at_most("accumulate", of["batch_size"], "batch_size")
 
     def _follow_target(self) -> None:
-        """An interval between updates of the target network means hard copies, and hard copies need one."""
+        """An interval between updates of the target network means hard copies, and hard copies need one. The discount
+        factor of the targets is not lowered later."""
         tau, sync_every = self.values["tau"], self.values["sync_every"]
         if "sync_every" in self._given and sync_every > 1:
             self._set("tau", 1.0, "sync_every")
@@ -88,6 +89,9 @@ class Following:
                 self._set("tau", self._usual["tau"], "sync_every")
         elif tau < 1 and sync_every > SLOWEST_TARGET * tau:
             self._set("sync_every", self._usual["sync_every"], "tau")
+        final_gamma = self.values["final_gamma"]
+        if final_gamma is not None and self.values["gamma"] > final_gamma:  # a game's own raises it
+            self._set("final_gamma", None, "gamma")
 
     def _follow_game(self) -> None:
         of = self.values

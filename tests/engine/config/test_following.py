@@ -145,3 +145,10 @@ def test_lines_say_what_follows_what() -> None:
 @pytest.mark.parametrize("name", PRESETS)
 def test_no_preset_needs_a_default_to_follow(name: str) -> None:
     assert followed(preset(name)) == []
+
+
+def test_a_given_gamma_is_not_lowered_later_by_a_default() -> None:
+    assert make_config({"game": "snake"}).final_gamma == 0.99
+    assert make_config({"game": "snake", "gamma": 0.995}).final_gamma is None
+    assert make_config({"game": "snake", "gamma": 0.995, "final_gamma": 0.9}).final_gamma == 0.9
+    assert followed({"game": "snake", "gamma": 0.995}) == ["--final-gamma follows --gamma 0.995: none instead of 0.99"]
