@@ -8,6 +8,7 @@ learned on both.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -51,9 +52,12 @@ class AfterstateQNetwork(nn.Module):
     """Q-values float32 [batch, actions] from observations [batch, 1, planes, height, width] of `TetrisLanes`; 0 for
     illegal actions. If they show the next piece, boards are valued together with it.
 
-    Its rewards are those of `set_rewards`. They are saved with the weights, because a policy is played with them; but
-    only a network without rewards loads them, so that a run learns its own, whatever policy or checkpoint it begins
-    with.
+    With costs, Q(s, a) = r(s, a) - cost(board after a) + gamma * V(board after a): values begin with what boards cost,
+    which is as good as potential-based shaping (Wiewiora 2003, arXiv:1106.5267).
+
+    Its rewards and costs are those of `set_rewards`. They are saved with the weights, because a policy is played with
+    them; but only a network without rewards loads them, so that a run learns its own, whatever policy or checkpoint it
+    begins with.
 
     Args:
         frame_shape: (4 or, with the next piece, 5; height, width).
@@ -61,6 +65,7 @@ class AfterstateQNetwork(nn.Module):
 
     gains: Tensor  # float32 [5]
     gamma: Tensor  # float32 []
+    costs: Tensor  # float32 [3]
     _cell_columns: Tensor
     _cell_rows: Tensor
     _first_equal: Tensor
@@ -82,24 +87,32 @@ class AfterstateQNetwork(nn.Module):
         self.register_buffer("_cell_rows", rows, persistent=False)
         self.register_buffer("_first_equal", first_equal(self._width), persistent=False)
         self.register_buffer("_mirrored", torch.tensor(MIRRORED), persistent=False)
-        self._has_rewards = False
+        self._has_rewards = self._has_costs = False
         self.register_buffer("gains", torch.zeros(5))
         self.register_buffer("gamma", torch.zeros(()))
+        self.register_buffer("costs", torch.zeros(3))
         self.register_buffer("_bits", 1 << torch.arange(self._height, dtype=torch.int32), persistent=False)
         for name, number in (("_one", 1), ("_to_bottom", self._height - 1), ("_board", (1 << self._height) - 1)):
             self.register_buffer(name, torch.tensor([number], dtype=torch.int32), persistent=False)
         self.register_buffer("_codes", boxes()[:, 0].flatten(1).float(), persistent=False)
 
-    def set_rewards(self, gains: list[float], gamma: float) -> None:
-        """gains: reward of a placement that clears 0 to 4 lines, as the agent sees it. gamma: discount factor."""
+    def set_rewards(self, gains: Sequence[float], gamma: float, costs: Sequence[float] = (0.0, 0.0, 0.0)) -> None:
+        """gains: reward of a placement that clears 0 to 4 lines, as the agent sees it. gamma: discount factor. costs:
+        of a unit of a board's height, holes and bumpiness."""
         self.gains.copy_(torch.tensor(gains))
         self.gamma.fill_(gamma)
-        self._has_rewards = True
+        self.costs.copy_(torch.tensor(costs))
+        self._has_rewards, self._has_costs = True, any(costs)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *others: Any) -> None:
         """PyTorch's hook for loading the tensors of this module."""
-        if self._has_rewards:
-            state_dict = {**state_dict, f"{prefix}gains": self.gains, f"{prefix}gamma": self.gamma}
+        kept = ("gains", "gamma", "costs") if self._has_rewards else ()
+        state_dict = {
+            f"{prefix}costs": torch.zeros(3),  # policies of earlier versions have none
+            **state_dict,
+            **{f"{prefix}{name}": getattr(self, name) for name in kept},
+        }
+        self._has_costs = bool(state_dict[f"{prefix}costs"].any())
         super()._load_from_state_dict(state_dict, prefix, *others)
 
     def forward(self, obs: Tensor) -> Tensor:
@@ -141,10 +154,11 @@ class AfterstateQNetwork(nn.Module):
         return torch.cdist((plane[:, :4, :4] > 0).flatten(1).float(), self._codes).argmin(1)
 
     def _after(self, columns: Tensor, games: Tensor, piece: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
-        """Board planes and rewards after one placement each. games: row of `columns`; piece, actions: what is placed
-        and where; all int64 [boards]."""
+        """Board planes and rewards after one placement each, less the costs of the boards. games: row of `columns`;
+        piece, actions: what is placed and where; all int64 [boards]."""
         planes, lines = self.place(columns, games, piece * self._actions + actions)
-        return planes, self.gains[lines]
+        rewards = self.gains[lines]
+        return planes, rewards - (measure(planes) * self.costs).sum(1) if self._has_costs else rewards
 
     def place(self, columns: Tensor, games: Tensor, placed: Tensor) -> tuple[Tensor, Tensor]:
         """Board planes, as `BoardValue` sees them, and numbers of cleared lines after one placement each.
@@ -169,6 +183,14 @@ class AfterstateQNetwork(nn.Module):
         after = after[:, : self._width]
         planes = torch.stack((after, -(after & -after)), 1)[:, :, None] & self._bits[:, None] != 0
         return planes, cleared[:, 0]
+
+
+def measure(planes: Tensor) -> Tensor:
+    """Height, holes and bumpiness of boards, as in `TetrisLanes.set_shaping`, float32 [batch, 3]. planes: as
+    `BoardValue` sees them."""
+    filled, heights = planes.sum(2, dtype=torch.float32).unbind(1)  # of each column
+    height = heights.sum(1)
+    return torch.stack((height, height - filled.sum(1), (heights[:, 1:] - heights[:, :-1]).abs().sum(1)), 1)
 
 
 def set_gamma(network: nn.Module, gamma: float) -> None:

@@ -26,6 +26,8 @@ _SHAPING = (
 )
 """Phases of the reward: name, and weights of `TERMS`, relative to one cell of a cleared line. The last phase uses the
 weights of https://codemyroad.wordpress.com/2013/04/14/tetris-ai-the-near-perfect-player/"""
+FINAL_SHAPING = _SHAPING[-1][1]
+"""Weights of `TERMS` in the last phase."""
 
 
 def stage_slots(level: float) -> list[int]:

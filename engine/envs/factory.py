@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from engine.config.run_config import RunConfig
-from engine.envs.curricula import shaping
+from engine.envs.curricula import FINAL_SHAPING, shaping
 from engine.envs.mario import VIEWS, MarioLanes, MarioTask
 from engine.envs.mario.task import STALL_STEPS
 from engine.envs.vec_env import Lanes
@@ -49,7 +49,7 @@ def make_lanes(
     if config.game != "mario":
         options = {name: getattr(config, name) for name in _BOARD_OPTIONS}
         if not once:
-            options |= {"late_starts": config.late_starts, "step_penalty": config.step_penalty}
+            options |= {"late_starts": config.late_starts, "step_penalty": config.step_penalty, "gamma": config.gamma}
         return _make_boards(config.game, lanes, seed=seed, device=device, **options)
     rom = None if config.rom is None else Path(config.rom)
     task = make_eval_task(config) if once else make_task(config)
@@ -193,6 +193,7 @@ def _make_boards(
     next_piece: bool = False,
     late_starts: float = 0.0,
     step_penalty: float = 0.0,
+    gamma: float = 1.0,
     device: torch.device | None = None,
     frame_size: tuple[int, int] | None = None,
 ) -> BoardLanes:
@@ -245,7 +246,7 @@ def _make_boards(
         reward_scale=_TETRIS_SCALES[reward],
         new_viewer=partial(TetrisViewer, tetris),
         tensors=device is not None,
-        set_level=lambda level: tetris.set_shaping(shaping(level)),
+        set_level=lambda level: tetris.set_shaping(shaping(level), gamma),
     )
 
 
@@ -253,5 +254,15 @@ def tetris_gains(config: RunConfig) -> list[float]:
     """The reward of a placement that clears 0 to 4 lines, as the agent sees it."""
     from engine.envs.boards.tetris import gains  # imports torch
 
-    width = int((config.board or "").split("x")[0])
-    return [gain * _TETRIS_SCALES[config.reward] for gain in gains(config.reward, width)]
+    return [gain * _TETRIS_SCALES[config.reward] for gain in gains(config.reward, _width(config))]
+
+
+def tetris_costs(config: RunConfig) -> list[float]:
+    """What a unit of a board's height, holes and bumpiness costs in the last phase of a curriculum, as the agent sees
+    it; zeros without a curriculum."""
+    nothing, line, *_ = tetris_gains(config)
+    return [config.curriculum * weight * (line - nothing) / _width(config) for weight in FINAL_SHAPING]
+
+
+def _width(config: RunConfig) -> int:
+    return int((config.board or "").split("x")[0])

@@ -117,6 +117,7 @@ class TetrisLanes(TensorLanes):
         self._gains = self._constant(gains(reward, width))
         self._cell = float(self._gains[1] - self._gains[0]) / width
         self._shaping: Tensor | None = None  # float32 [3, 1]; None before the first `set_shaping`
+        self._share = self._constant([0.0])  # of the costs in a step after which the game goes on: 1 - gamma
         self._rows = self._constant(range(height), torch.int32)[:, None]
         self._places = self._constant([4 * column for column in range(width + PADDING)])
         self._wall = self._constant([1 << 62])
@@ -168,12 +169,13 @@ class TetrisLanes(TensorLanes):
     def _step_compiled(self, actions: Tensor, draw: Tensor) -> TensorStep:
         """`step` by a kernel. draw: of `_draw_pieces`."""
         arrays = new_arrays(self.lanes, self.actions, self.frame_shape)
-        changes = torch.empty((0 if self._shaping is None else self.lanes, 3))
+        measures = torch.empty((0 if self._shaping is None else self.lanes, 3))
         legal = None if self._shaping is None else self._masks.gather(1, actions.unsqueeze(1))
-        step_tetris(actions.contiguous().numpy(), draw.numpy(), self._state, self._rules, arrays, changes.numpy())
+        step_tetris(actions.contiguous().numpy(), draw.numpy(), self._state, self._rules, arrays, measures.numpy())
         step = as_step(arrays, self.frame_shape)
         if legal is not None:
-            step.rewards.copy_(self._shape(step.rewards.unsqueeze(1), changes, legal)[:, 0])
+            ends = step.terminated.unsqueeze(1)
+            step.rewards.copy_(self._shape(step.rewards.unsqueeze(1), measures, legal, ends)[:, 0])
         return step
 
     def _step_tensors(self, actions: Tensor, draw: Tensor) -> TensorStep:
@@ -198,7 +200,7 @@ class TetrisLanes(TensorLanes):
         rewards = self._gains.take(lines) * legal
         returns = self._return + rewards
         if self._shaping is not None:
-            rewards = self._shape(rewards, self._count(columns) - self._count(self._columns), legal)
+            rewards = self._shape(rewards, self._count(columns), legal, terminated)
         score = self._lines + lines
 
         planes = self.frame_shape[0]
@@ -222,15 +224,20 @@ class TetrisLanes(TensorLanes):
             from_start=~self._never[:, 0],
         )
 
-    def set_shaping(self, weights: Sequence[float]) -> None:
-        """Subtract from each reward the weighted increase of the board's height, holes and bumpiness.
+    def set_shaping(self, weights: Sequence[float], gamma: float) -> None:
+        """Subtract from each reward the weighted height, holes and bumpiness that the board has after it: (1 - gamma)
+        times while the game goes on, and once when it terminates.
+
+        For an agent whose discount factor is gamma that is the same as to subtract the increase at each step
+        (potential-based shaping, Ng et al. 1999): values differ by what the board before costs, whatever the action.
+        But this way a reward depends on no board before, so that afterstates can be learned.
 
         weights: weight of a unit of each, relative to the reward for one cell of a cleared line; zeros for the plain
         reward. Height is the sum of all columns' heights; a hole is an empty cell below a filled one; bumpiness is the
-        sum of height differences of neighbouring columns. Over an episode the changes telescope, so their sum depends
-        only on the final board.
+        sum of height differences of neighbouring columns.
         """
         costs = torch.tensor([[-weight * self._cell] for weight in weights])
+        self._share.fill_(1.0 - gamma)
         if self._shaping is None:
             self._shaping = costs.to(self.device)
         else:
@@ -259,10 +266,11 @@ class TetrisLanes(TensorLanes):
         row = self._cell_rows.index_select(0, placements)
         return put(self._columns, column, row, self._bit, self._to_bottom)
 
-    def _shape(self, rewards: Tensor, changes: Tensor, legal: Tensor) -> Tensor:
-        """Shaped rewards [lanes, 1]. changes: of height, holes and bumpiness, float32 [lanes, 3]."""
+    def _shape(self, rewards: Tensor, measures: Tensor, legal: Tensor, terminated: Tensor) -> Tensor:
+        """Shaped rewards [lanes, 1]. measures: height, holes and bumpiness after the step, float32 [lanes, 3]; legal,
+        terminated: bool [lanes, 1]."""
         assert self._shaping is not None
-        return rewards + changes @ self._shaping * legal
+        return rewards + measures @ self._shaping * legal * torch.where(terminated, 1.0, self._share)
 
     def _bind(self) -> None:
         if not self.compiled:

@@ -57,11 +57,11 @@ def step_tetris(
     state: TetrisState,
     rules: TetrisRules,
     step: StepArrays,
-    changes: NDArray[np.float32],
+    measures: NDArray[np.float32],
 ) -> None:
     """Step all lanes with actions [lanes] and random numbers [lanes, 2 or 3]; overwrites `state` and writes `step`.
 
-    changes: [lanes, 3] is written: by how much height, holes and bumpiness of the boards grow; [0, 3] for nothing.
+    measures: [lanes, 3] is written: height, holes and bumpiness of the boards after the step; [0, 3] for nothing.
     Raises `IndexError` for an invalid action, before anything is written.
     """
     columns, height, width = state.columns, rules.height, rules.width
@@ -71,14 +71,12 @@ def step_tetris(
             raise IndexError("an action of Tetris is not between 0 and 4 * width - 1")
     for lane in range(len(actions)):
         legal = state.masks[lane, actions[lane]]
-        if len(changes):
-            before = _measure(lane, columns, height, width)
         drop(lane, columns, rules.cell_columns, rules.cell_rows, state.piece[lane, 0] * choices + actions[lane], height)
         lines = clear(lane, columns, height, width)
-        if len(changes):
+        if len(measures):
             after = _measure(lane, columns, height, width)
             for number in range(3):
-                changes[lane, number] = np.float32(after[number] - before[number])
+                measures[lane, number] = np.float32(after[number])
         drawn, left = _take(draw[lane, 0], state.left[lane, 0], rules)
         piece = state.next[lane, 0] if rules.shows_next else drawn
         any_legal = _find_legal(lane, rules.blocked, piece, _first_rows(lane, columns), step.final_masks)

@@ -112,6 +112,34 @@ def test_rewards_are_saved_with_the_weights() -> None:
     assert torch.equal(again(frames), network(frames)) and again.gamma.item() == pytest.approx(0.9)
 
 
+def test_boards_begin_with_what_they_cost() -> None:
+    """Before anything is learned, a placement is worth its reward less the costs of the board that it leaves."""
+    costs = [0.5, 0.25, 0.125]
+    network, plain = network_for(10, 5), network_for(10, 5)
+    network.set_rewards(list(gains("lines", 5)), GAMMA, costs)
+    plain_env, shaped_env = (TetrisLanes(64, height=10, width=5, seed=3) for _ in range(2))
+    shaped_env.set_shaping(costs, gamma=0.0)  # the reward loses all costs at each step
+    frames, chooser = plain_env.reset(), torch.Generator().manual_seed(1)
+    shaped_env.reset()
+    for _ in range(40):
+        actions = torch.multinomial(plain_env.masks.float(), 1, generator=chooser)
+        difference = (network(frames[:, None]) - plain(frames[:, None])).gather(1, actions)[:, 0]
+        mirrored = network.of_actions(frames[:, None], actions[:, 0]) - plain.of_actions(frames[:, None], actions[:, 0])
+        step, shaped = plain_env.step(actions[:, 0]), shaped_env.step(actions[:, 0])
+        expected = shaped.rewards - step.rewards
+        assert torch.allclose(difference, expected, atol=1e-4) and (expected < -1).any()
+        assert torch.allclose(mirrored, expected.expand(2, -1), atol=1e-4)
+        frames = step.frames
+    played, older = AfterstateQNetwork((4, 10, 5)), AfterstateQNetwork((4, 10, 5))
+    trained = AfterstateQNetwork((4, 10, 5))
+    trained.set_rewards(list(gains("lines", 5)), GAMMA, costs)
+    played.load_state_dict(trained.state_dict())
+    assert torch.equal(played(frames[:, None]), trained(frames[:, None]))
+    older.load_state_dict({name: tensor for name, tensor in trained.state_dict().items() if name != "costs"})
+    trained.set_rewards(list(gains("lines", 5)), GAMMA)
+    assert torch.equal(older(frames[:, None]), trained(frames[:, None]))
+
+
 def test_weights_do_not_bring_the_rewards_of_their_run() -> None:
     """Q-values of the same boards, from weights that were learned with other rewards."""
     theirs, ours = AfterstateQNetwork((4, 14, 7)), AfterstateQNetwork((4, 14, 7))

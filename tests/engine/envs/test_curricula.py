@@ -15,6 +15,7 @@ import torch
 from rich.text import Text
 from safetensors.numpy import load_file
 
+from engine.agents.networks import make_networks
 from engine.config.reading import make_config
 from engine.envs.boards.tetris import TetrisLanes
 from engine.envs.curricula import RewardCurriculum, StageCurriculum, report, shaping, stage_slots
@@ -222,25 +223,55 @@ def counts_of(grid: np.ndarray) -> tuple[int, int, int]:
 
 
 @pytest.mark.parametrize("options", [{}, {"reward": "jumanji", "height": 10, "width": 10}, {"truncate": True}])
-def test_shaping_subtracts_what_a_piece_adds_to_the_board(options: dict[str, Any]) -> None:
-    weights = np.array([0.5, 0.25, 0.125])
-    plain, shaped = (TetrisLanes(8, seed=4, **options) for _ in range(2))
-    shaped.set_shaping(weights.tolist())
+def test_shaping_subtracts_what_the_board_after_a_piece_costs(options: dict[str, Any]) -> None:
+    """The discounted return of an episode is lower by the discounted increases of the costs."""
+    weights, gamma = np.array([0.5, 0.25, 0.125]), 0.75
+    plain, shaped = (TetrisLanes(8, seed=4, time_limit=30, **options) for _ in range(2))
+    shaped.set_shaping(weights.tolist(), gamma)
     cell = 4.0 if options.get("reward") == "jumanji" else 1.0
-    random, before = np.random.default_rng(0), np.zeros((8, 3))
+    random, ends = np.random.default_rng(0), 0
+    before, found, expected, discount = np.zeros(8), np.zeros(8), np.zeros(8), np.ones(8)
     for _ in range(120):
-        actions = mostly_legal(random, plain.masks.numpy(), 0.05)
-        legal = plain.masks.numpy()[np.arange(8), actions]
+        actions = mostly_legal(random, plain.masks.numpy(), 0.0)
         ours, theirs = (env.step(torch.from_numpy(actions)) for env in (shaped, plain))
         for name in ("frames", "final_frames", "terminated", "truncated", "masks", "returns", "score"):
             assert torch.equal(getattr(ours, name), getattr(theirs, name)), name
-        after = np.array([counts_of(frame[0].numpy() > 0) for frame in ours.final_frames])
-        expected = theirs.rewards.numpy() - cell * ((after - before) @ weights) * legal
-        assert np.allclose(ours.rewards.numpy(), expected, atol=1e-4)
-        before = np.where((ours.terminated | ours.truncated).numpy()[:, None], 0, after)
-    shaped.set_shaping((0.0, 0.0, 0.0))
+        after = cell * np.array([counts_of(frame[0].numpy() > 0) for frame in ours.final_frames]) @ weights
+        found += discount * (ours.rewards - theirs.rewards).numpy()
+        found -= discount * gamma * after * ours.truncated.numpy()  # the values that are bootstrapped lack it
+        expected -= discount * (after - before)
+        ended = (ours.terminated | ours.truncated).numpy()
+        assert np.allclose(found[ended], expected[ended], rtol=1e-4, atol=1e-4)
+        found[ended] = expected[ended] = 0
+        before, discount = np.where(ended, 0, after), np.where(ended, 1, discount * gamma)
+        ends += int(ended.sum())
+    assert ends > 8
+    shaped.set_shaping((0.0, 0.0, 0.0), gamma)
     ours, theirs = (env.step(torch.zeros(8, dtype=torch.int64)) for env in (shaped, plain))
     assert torch.equal(ours.rewards, theirs.rewards)
+
+
+def test_equal_boards_with_equal_values_have_equal_rewards_whatever_was_before() -> None:
+    """Otherwise afterstates, by which Tetris is learned by default, could not tell what a placement is worth."""
+    config = make_config({"game": "tetris", "board": "6x10", "curriculum": True})
+    env = make_lanes(config, 256, threads=1, seed=0)
+    network, _ = make_networks(config, env.spec)
+    env.set_curriculum_level(2.0)
+    frames, random = torch.from_numpy(env.reset()), np.random.default_rng(0)
+    found: dict[tuple[bytes, float], set[float]] = {}
+    before: dict[tuple[bytes, float], set[bytes]] = {}
+    for _ in range(40):
+        actions = torch.from_numpy(mostly_legal(random, env.masks, 0.0))
+        with torch.no_grad():
+            q = network(frames[:, None]).gather(1, actions[:, None])[:, 0]
+        step = env.step(actions.numpy())
+        for lane in np.flatnonzero(~step.terminated & ~step.truncated):
+            value = step.final_frames[lane, 0].tobytes(), round(float(q[lane]), 4)
+            found.setdefault(value, set()).add(round(float(step.rewards[lane]), 4))
+            before.setdefault(value, set()).add(frames[lane, 0].numpy().tobytes())
+        frames = torch.from_numpy(step.frames)
+    assert sum(len(boards) > 1 for boards in before.values()) > 50
+    assert {len(rewards) for rewards in found.values()} == {1}
 
 
 # ---------------------------------------------------------------------------------------------- runs
