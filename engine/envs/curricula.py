@@ -129,17 +129,18 @@ class StageCurriculum:
 
 
 class RewardCurriculum:
-    """Shapes the reward. A phase lasts `steps` environment steps; its second half blends in the next phase."""
+    """Shapes the reward. A phase lasts `steps` environment steps; its second half blends in the next phase. The first
+    one begins when the run has played `begin` environment steps."""
 
-    def __init__(self, steps: int) -> None:
+    def __init__(self, steps: int, begin: int = 0) -> None:
         self.level, self.phases = 0.0, tuple(name for name, _ in _SHAPING)
-        self._steps = steps
+        self._steps, self._begin = steps, begin
 
     def record_episode(self, stage: str, cleared: bool) -> None:
         """Does nothing: only environment steps count."""
 
     def advance(self, env_steps: int) -> None:
-        phase, rest = divmod(env_steps, self._steps)
+        phase, rest = divmod(max(0, env_steps - self._begin), self._steps)
         self.level = min(phase + max(0.0, 2 * rest / self._steps - 1), len(self.phases) - 1.0)
 
     def parts(self) -> list[Part]:
@@ -147,24 +148,29 @@ class RewardCurriculum:
 
     def goal(self) -> str:
         after = int(self.level) + 1
-        return "" if after == len(self.phases) else f"{self.phases[after]} from step {after * self._steps:,} on"
+        return (
+            ""
+            if after == len(self.phases)
+            else f"{self.phases[after]} from step {self._begin + after * self._steps:,} on"
+        )
 
     def state(self) -> dict[str, Any]:
-        return {}
+        return {"begin": self._begin}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Does nothing: the level follows from the run's environment steps."""
+        self._begin = int(state.get("begin", 0))  # missing in checkpoints of earlier versions
 
 
-def make_curriculum(config: RunConfig) -> Curriculum | None:
-    """The curriculum of a run's options; None if it has none."""
+def make_curriculum(config: RunConfig, begin: int = 0) -> Curriculum | None:
+    """The curriculum of a run's options, which begins when the run has played `begin` environment steps; None if it has
+    none."""
     if not config.curriculum:
         return None
     if config.game == "mario":
         return StageCurriculum(
             stages_of(config.stage), rate=config.curriculum_rate, episodes=config.curriculum_episodes
         )
-    return RewardCurriculum(config.curriculum_steps)
+    return RewardCurriculum(config.curriculum_steps, begin)
 
 
 def report(curriculum: Curriculum) -> messages.Curriculum:

@@ -445,11 +445,12 @@ def curriculum_level_at(config: RunConfig, checkpoint: Path | None) -> float:
 
 def _curriculum_at(config: RunConfig, extra: Mapping[str, Any]) -> Curriculum | None:
     """The run's curriculum with the state from a checkpoint's `extra`; a new one if that is empty."""
-    curriculum = make_curriculum(config)
-    if curriculum is not None and extra:
-        if extra.get("curriculum") is not None:
-            curriculum.load_state(extra["curriculum"])
-        curriculum.advance(extra["counters"]["env_steps"])
+    env_steps = extra["counters"]["env_steps"] if extra else 0
+    curriculum = make_curriculum(config, begin=env_steps)
+    if curriculum is not None and extra.get("curriculum") is not None:
+        curriculum.load_state(extra["curriculum"])
+    if curriculum is not None:
+        curriculum.advance(env_steps)
     return curriculum
 
 

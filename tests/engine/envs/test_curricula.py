@@ -106,6 +106,19 @@ def test_the_reward_is_blended_by_environment_steps() -> None:
     assert shaping(2) == pytest.approx((0.51, 0.36, 0.18))
 
 
+def test_a_curriculum_that_a_resumed_run_adds_begins_there() -> None:
+    later = RewardCurriculum(steps=1000, begin=50_000)
+    later.advance(50_400)
+    assert later.level == 0.0 and later.goal().endswith("from step 51,000 on")
+    resumed = RewardCurriculum(steps=1000, begin=50_400)
+    resumed.load_state(later.state())
+    resumed.advance(51_000)
+    assert resumed.level == 1.0
+    resumed.load_state({})  # of an earlier version, which counted from the run's first step
+    resumed.advance(1000)
+    assert resumed.level == 1.0
+
+
 def test_the_panel_shows_phase_goal_mix_and_clear_rates() -> None:
     def shown(curriculum: Any) -> Text:
         return CurriculumPanel().compose_text(Snapshot(curriculum=report(curriculum)), 60)
