@@ -106,13 +106,14 @@ class AfterstateQNetwork(nn.Module):
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *others: Any) -> None:
         """PyTorch's hook for loading the tensors of this module."""
+        if not self._has_rewards:
+            self._has_costs = f"{prefix}costs" in state_dict
         kept = ("gains", "gamma", "costs") if self._has_rewards else ()
         state_dict = {
             f"{prefix}costs": torch.zeros(3),  # policies of earlier versions have none
             **state_dict,
             **{f"{prefix}{name}": getattr(self, name) for name in kept},
         }
-        self._has_costs = bool(state_dict[f"{prefix}costs"].any())
         super()._load_from_state_dict(state_dict, prefix, *others)
 
     def forward(self, obs: Tensor) -> Tensor:
