@@ -263,12 +263,15 @@ class _Stopper:
         self._send()
 
     def _send(self) -> None:
-        while self._client is not None and self._pending:
+        while self._client is not None:
             try:
-                self._client.send(self._pending[0])
+                stop = self._pending.pop(0)
+                self._client.send(stop)
+            except IndexError:  # none is left: another signal may come at any time, and send them
+                return
             except HostGone:
-                return  # the main loop handles it
-            self._pending.pop(0)
+                self._pending.insert(0, stop)  # for the next connection, if there is one
+                return
 
 
 JSON_EVENTS: dict[type[msgspec.Struct], tuple[str, tuple[str, ...]]] = {

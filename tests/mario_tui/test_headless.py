@@ -231,7 +231,7 @@ def test_stop_requests_from_all_sides_keep_the_last_checkpoint(tmp_path: Path) -
             runner.resume()
             next_event(client, Finished)
         summary = rest_of(process)[-1]
-        assert process.returncode == 0
+        assert process.returncode == 0, process.stderr and process.stderr.read()
     assert summary["reason"] == "stopped from the dashboard"
     assert checkpoints.verify(Path(summary["checkpoint"])).env_steps == summary["env_steps"]
 
