@@ -345,7 +345,7 @@ class Host:
                 await self._listen_again()
                 for what, work in (
                     ("show that this process lives", self._server.touch),
-                    ("sample the machine", self._sample),
+                    ("watch the machine", self._sample),
                     ("watch the memory", self._watch_memory),
                     ("watch the run's folder", self._watch_folder),
                     ("write scalars for TensorBoard", self._retry_scalars),

@@ -148,6 +148,8 @@ class HomeScreen(PlaceScreen[None]):
             return
         active = sum(listed.record.state in ACTIVE for listed in table.listed)
         parts = [f"{counted(len(table.listed), 'run')}, {active} active"]
+        if silent := sum(listed.record.state == "silent" for listed in table.listed):
+            parts.append(f"{silent} not responding")
         if table.wanted:
             parts.append(f"{table.row_count} match “{table.wanted}” ({self.mario.key('home.clear')}: clear)")
         if table.marked:

@@ -412,7 +412,7 @@ async def test_what_fails_every_second_keeps_nothing_else_from_being_done(
     ticking.cancel()
     await host._server.close()
     host._scalars.close()
-    assert caplog.text.count("can't sample the machine: the sensor is broken") == 1
+    assert caplog.text.count("can't watch the machine: the sensor is broken") == 1
 
 
 def test_a_client_that_wants_hardly_any_pictures_takes_them_from_nobody(tmp_path: Path) -> None:
@@ -485,7 +485,7 @@ def test_a_host_that_was_short_of_descriptors_for_a_moment_watches_on(tmp_path: 
         host = psutil.Process(run.record().pid)
         limit = host.rlimit(psutil.RLIMIT_NOFILE)
         host.rlimit(psutil.RLIMIT_NOFILE, (0, limit[1]))  # what is open stays open
-        wait_until(lambda: "the machine can't be watched" in run.log_path.read_text(), "the complaint")
+        wait_until(lambda: "can't watch the machine" in run.log_path.read_text(), "the complaint")
         host.rlimit(psutil.RLIMIT_NOFILE, limit)
         seen = run.record().env_steps
         wait_until(lambda: run.record().env_steps > seen, "a later record")

@@ -62,7 +62,7 @@ def test_everybody_leaves_a_run_whose_host_is_suspended(suspended: Run, tmp_path
             attached.text()
         assert attached.wait() == 0
     home = Terminal(cwd=tmp_path, under=WITHOUT_LIMIT)
-    home.wait_for(suspended.name, "… silent")
+    home.wait_for(suspended.name, "… silent", "1 not responding")
     home.send("c")
     home.wait_for("no data yet")
     home.send("h")
