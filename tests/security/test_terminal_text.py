@@ -88,6 +88,7 @@ def test_drawable_text_takes_as_many_cells(text: str) -> None:
 @given(st.text())
 def test_json_stays_json(text: str) -> None:
     line = json_line({"name": text, "values": [1.5, None]})
+    assert line.isascii()  # valid in every locale
     assert not UNSAFE.search(line)
     assert json.loads(line) == {"name": text, "values": [1.5, None]}
 
