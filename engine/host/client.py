@@ -32,6 +32,10 @@ _ANSWER_S = 10.0
 """Seconds within which a host must answer a connection. A suspended host accepts connections but never answers."""
 
 
+_HAND_OVER_S = 1.0
+"""Seconds that a client which closes waits for its host to read the last commands."""
+_EVENTS_BYTES = 2**16
+
 _NO_EVENT = (OSError, EOFError, ValueError, msgspec.DecodeError)
 """Raised while reading an event if the connection has ended or the bytes are not an event."""
 
@@ -72,7 +76,7 @@ class HostClient:
 
     def __init__(self, run: Run) -> None:
         record = run.record()
-        self._closed = False
+        self._closed = self._has_sent = False
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.settimeout(_ANSWER_S)
         try:
@@ -132,7 +136,8 @@ class HostClient:
             sent = self._socket.send(message, socket.MSG_DONTWAIT)
         except OSError as error:
             raise HostGone(str(error)) from None
-        if sent < len(message):  # the host could not parse anything after half a message
+        self._has_sent = sent == len(message)
+        if not self._has_sent:  # the host could not parse anything after half a message
             self.close()
             raise HostGone("the host does not read")
 
@@ -142,11 +147,25 @@ class HostClient:
         return self._closed
 
     def close(self) -> None:
-        """Close the connection. A thread blocked in `receive` gets `HostGone`."""
+        """Close the connection, once the host has read what was sent. A thread blocked in `receive` gets `HostGone`."""
         self._closed = True
         with contextlib.suppress(OSError):  # the host has closed it already
+            if self._has_sent:
+                self._hand_over()
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
+
+    def _hand_over(self) -> None:
+        """Wait until the host has read all commands: then it closes the connection, too. If its next event found the
+        connection closed, asyncio would drop commands that it has not read yet."""
+        self._socket.shutdown(socket.SHUT_WR)
+        until = time.monotonic() + _HAND_OVER_S
+        waiting = select.poll()
+        waiting.register(self._socket, select.POLLIN)
+        while (left_s := until - time.monotonic()) > 0:
+            with contextlib.suppress(BlockingIOError):  # a thread in `receive` was faster
+                if waiting.poll(1000 * left_s) and not self._socket.recv(_EVENTS_BYTES, socket.MSG_DONTWAIT):
+                    return
 
     def __enter__(self) -> Self:
         return self

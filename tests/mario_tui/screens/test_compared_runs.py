@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import shutil
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +12,16 @@ import pytest
 from textual.pilot import Pilot
 
 from engine.config.reading import make_config
-from engine.host.address import socket_path
-from engine.host.event_server import EventServer
 from engine.protocol.framing import pack
-from engine.protocol.messages import PROTOCOL, Hello, Point, Progress, State
+from engine.protocol.messages import Hello, Point
 from engine.runs.recording import read_recording
 from engine.runs.run import Run
 from mario_tui.app import MarioApp
 from mario_tui.screens.compare import CompareScreen
 from mario_tui.screens.dashboard import DashboardScreen
 from mario_tui.widgets.charts.comparison import MARKERS, Comparison
-from tests.support.app import RECORDING, folder_of_runs, hold, said, shown_as, text, until
+from tests.support.app import RECORDING, folder_of_runs, said, shown_as, text, until
+from tests.support.host import host_of
 
 
 async def compared(pilot: Pilot[Any], *keys: str) -> Any:
@@ -50,34 +47,6 @@ def configure(runs: list[Run], **options: Any) -> None:
     """Give runs the same options but for their seed."""
     for seed, run in enumerate(runs):
         (run.path / "config.toml").write_text(make_config({"seed": seed, **options}).to_toml())
-
-
-@contextlib.asynccontextmanager
-async def host_of(run: Run, pid: int, state: State, points: list[Point]) -> AsyncIterator[EventServer]:
-    """Serves a run as its host does, until the end of the block; then the run is stopped."""
-    hello, *_ = read_recording(RECORDING)
-    progress = next(event for event in read_recording(RECORDING) if isinstance(event, Progress))
-    progress = msgspec.structs.replace(progress, state=state)
-    assert isinstance(hello, Hello)
-    hello = msgspec.structs.replace(hello, protocol=PROTOCOL, run=run.name, pid=pid, points=points, events=[])
-    server = EventServer(
-        hello=lambda: hello,
-        current=lambda: [progress],
-        obey=lambda command: None,
-        rendering=lambda render: None,
-        complain=print,
-    )
-    record = run.record()
-    with hold(run):
-        await server.listen(socket_path(run))
-        record.pid, record.socket, record.state = pid, str(socket_path(run)), state
-        run.write_record(record)
-        try:
-            yield server
-        finally:
-            await server.close()
-            record.state = "finished"
-            run.write_record(record)
 
 
 def points_up_to(env_steps: int, mean_return: float = 1.0) -> list[Point]:
