@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from engine.config.fields import check
+from engine.config.fields import GAMES, check
 from engine.config.joypad import action_names
 from engine.config.observation import observation_layout
 from engine.config.run_config import OF_INITIAL_POLICY, ConfigError, RunConfig
@@ -17,22 +17,42 @@ from engine.runs.checkpoints import CheckpointError, find_policy, policy_metadat
 
 
 def options_of_policy(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """`OF_INITIAL_POLICY` for a new run of Mario, from its initial policy: they hold unless they are among the options
-    that were `asked` for. Empty if there is no such policy."""
+    """What an initial policy decides in a new run unless it was `asked` for: the game, and the options that its weights
+    fit. Empty if there is no such policy, or it is of another game than the one that was asked for."""
     policy, run_dir = asked.get("initial_policy"), asked.get("run_dir", RunConfig.run_dir)
-    if asked.get("game", RunConfig.game) != "mario" or not (isinstance(policy, str) and isinstance(run_dir, str)):
+    if not (isinstance(policy, str) and isinstance(run_dir, str)):
         return {}
     try:
-        metadata = policy_metadata(find_policy(policy, run_dir))
+        said = policy_metadata(find_policy(policy, run_dir))
     except CheckpointError:
         return {}  # `with_located_policy` tells why
-    said = {**metadata, "network": _words(metadata["network"])}
+    game = said["game"]
+    if game not in GAMES or asked.get("game", game) != game:
+        return {}
+    decided = {"game": game, **(_of_mario(said) if game == "mario" else _of_board(said))}
     valid: dict[str, Any] = {}
-    for name in OF_INITIAL_POLICY:
-        with contextlib.suppress(ConfigError):  # not a policy of Mario
-            check(RunConfig.__dataclass_fields__[name], said.get(name))
-            valid[name] = said.get(name)
+    for name, value in decided.items():
+        with contextlib.suppress(ConfigError):  # a file from elsewhere
+            check(RunConfig.__dataclass_fields__[name], value)
+            valid[name] = value
     return valid
+
+
+def _of_mario(said: Mapping[str, Any]) -> dict[str, Any]:
+    options = {name: said.get(name) for name in OF_INITIAL_POLICY} | {"network": _words(said["network"])}
+    actions = said.get("actions")
+    usual = action_names(RunConfig.actions)
+    if isinstance(actions, list) and not all(action in usual for action in actions):  # a run may have more actions
+        options["actions"] = _words(actions)
+    return options
+
+
+def _of_board(said: Mapping[str, Any]) -> dict[str, Any]:
+    network = _words(said["network"])
+    shown = {"paths": network == "paths"} if said["game"] == "snake" else {"afterstates": network == "afterstates"}
+    if said["game"] == "tetris":
+        shown["next_piece"] = said.get("next_piece", False)
+    return {"board": said["board"], **shown}
 
 
 def with_located_policy(config: RunConfig) -> RunConfig:

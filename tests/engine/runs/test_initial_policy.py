@@ -75,6 +75,20 @@ def test_a_run_sees_what_its_policy_saw_and_swims_alike_unless_it_is_told_otherw
         make_plan({"initial_policy": "mario-1-1", "observation": "50x60-red"})
 
 
+def test_a_policy_decides_game_board_network_and_actions_unless_they_are_given(tmp_path: Path) -> None:
+    snake = make_plan({"initial_policy": "snake-12x12"}).config
+    assert (snake.game, snake.board, snake.paths) == ("snake", "12x12", True)
+    tetris = make_plan({"initial_policy": "tetris-10x20"}).config
+    assert (tetris.game, tetris.board, tetris.network_name) == ("tetris", "10x20", "afterstates")
+    shown = str(altered("mario-1-1", tmp_path, actions=["noop", "left"]))
+    assert make_plan({"initial_policy": shown}).config.actions == "noop,left"
+    assert make_plan({"initial_policy": "mario-1-1"}).config.actions == "right-only"
+    with pytest.raises(ConfigError, match="must have frame_shape 5,6,6, as this run, got 5,12,12"):
+        make_plan({"initial_policy": "snake-12x12", "board": "6x6"})
+    for config in (snake, tetris):
+        assert make_plan(parse(command_line(config))).config == config
+
+
 def test_a_path_becomes_absolute(taught: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(taught.parent)
     config = with_located_policy(options(**BOARD, initial_policy=POLICY_FILE))
@@ -91,7 +105,7 @@ def test_a_path_becomes_absolute(taught: Path, monkeypatch: pytest.MonkeyPatch) 
             "must have actions noop,right, or some of these, as this run, got noop,right",
         ),
         ({"observation": "84x84"}, "must have observation 84x84, as this run, got 50x60"),
-        ({"initial_policy": "snake-12x12"}, "must have game mario, as this run, got snake"),
+        ({"initial_policy": "snake-12x12", "game": "mario"}, "must have game mario, as this run, got snake"),
         ({"initial_policy": "snake-12x12", **BOARD}, "must have frame_shape 5,5,5, as this run, got 5,12,12"),
     ],
 )
