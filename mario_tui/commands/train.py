@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 from engine import __version__
 from engine.config.command_line import add_arguments, given
@@ -17,7 +19,7 @@ from engine.errors import UserError
 from engine.runtime.parent import killed_with_parent
 from mario_tui.commands import eval_only
 from mario_tui.commands.options import Parser, add_read_only, chosen, need_terminal
-from mario_tui.launch import expanded, make_plan
+from mario_tui.launch import Plan, expanded, make_plan
 
 _COMMANDS = """\
 commands:
@@ -114,7 +116,7 @@ def run(arguments: list[str]) -> int:
         if not options.no_ui:
             raise UserError(f"torchrun needs --no-ui; for the dashboard: mario-tui attach {rank.name}")
         killed_with_parent()
-    plan = make_plan(values, options.config, options.resume, options.preset, options.name)
+    plan = _plan(values, options)
     if plan.is_done:
         assert plan.run is not None
         print(f"{plan.run.name}: all environment steps are done")
@@ -134,3 +136,14 @@ def run(arguments: list[str]) -> int:
     run_dir = str(expanded(values["run_dir"])) if "run_dir" in values else None
     host = plan.start()
     return MarioApp(open_run=host.run, host=host, run_dir=run_dir).run_in_terminal()
+
+
+def _plan(values: dict[str, Any], options: argparse.Namespace) -> Plan:
+    """The run to start. To verify the checkpoint that is resumed reads all of it."""
+    make = functools.partial(make_plan, values, options.config, options.resume, options.preset, options.name)
+    if options.resume is None:
+        return make()
+    from mario_tui.terminal.progress_bar import progress_bar
+
+    with progress_bar("verifying the checkpoint", total=1) as move:
+        return make(progress=move)
