@@ -37,7 +37,7 @@ class Parser(argparse.ArgumentParser):
 
 def did_you_mean(typed: str, known: Iterable[str]) -> str:
     """`; did you mean X?` with the word that is most like it; empty if none is."""
-    like = difflib.get_close_matches(typed, known, n=1, cutoff=0.7)
+    like = difflib.get_close_matches(typed, known, n=1, cutoff=0.8)
     return f"; did you mean {like[0]}?" if like else ""
 
 

@@ -259,7 +259,7 @@ def test_error_lines_are_harmless(hostile_run: Run, tmp_path: Path) -> None:
 def test_the_dashboard_and_home_are_harmless(hostile_run: Run) -> None:
     folder = hostile_run.path.parent
     terminal = Terminal("attach", str(hostile_run.path), "--run-dir", str(folder), cwd=folder, columns=120, rows=40)
-    terminal.wait_for("✗ failed", "The run failed:", WRITTEN_OUT[:20])
+    terminal.wait_for("✗ failed", "failed: a", WRITTEN_OUT[:20])
     terminal.send("h")
     terminal.wait_for("1 run, 0 active", WRITTEN_OUT[:20])
     terminal.send("q")

@@ -16,9 +16,8 @@ from engine.buffers import Batch, NothingToSample, ReplayBuffer
 from engine.buffers.device.replay import DeviceReplayBuffer
 from engine.config.reading import make_config
 from engine.config.run_config import AUTO
-from engine.envs.factory import tetris_gains
+from engine.envs.factory import make_lanes, tetris_gains
 from engine.errors import UserError
-from engine.runners.apex import spec_of
 from engine.runners.learner import DivergedError
 from engine.runners.stats.counters import Counters
 from engine.runs.checkpoints import POLICY_FILE
@@ -91,13 +90,14 @@ def test_a_checkpoint_restores_weights_optimiser_counters_and_random_state(tmp_p
 def test_a_run_that_begins_with_weights_of_another_reward_learns_its_own(tmp_path: Path, begins_with: str) -> None:
     before = make_config({"game": "tetris", "board": "6x10", "reward": "lines", "gamma": 0.9, "parallel_envs": 2})
     now = dataclasses.replace(before, reward="jumanji", gamma=0.8)
-    first = make_learner(before, spec=spec_of(before))
+    spec = make_lanes(before, 1, threads=1, seed=0).spec
+    first = make_learner(before, spec=spec)
     first.write_checkpoint(tmp_path / "c", 0, before, {}, {})
     if begins_with == "policy":
         policy = str(tmp_path / "c" / POLICY_FILE)
-        learner = make_learner(dataclasses.replace(now, initial_policy=policy), spec=spec_of(now))
+        learner = make_learner(dataclasses.replace(now, initial_policy=policy), spec=spec)
     else:
-        learner = make_learner(now, spec=spec_of(now), resume_from=tmp_path / "c")
+        learner = make_learner(now, spec=spec, resume_from=tmp_path / "c")
     agent = learner.agent
     for network in (agent.online, agent.target, agent.policy):
         assert isinstance(network, AfterstateQNetwork)

@@ -14,6 +14,7 @@ from engine.protocol.messages import Failed, Finished
 from engine.runs.checkpoints import BEST_POLICY_FILE
 from engine.runs.policies import path_of
 from mario_tui.app import MarioApp
+from mario_tui.data.program import program
 from mario_tui.screens.compare import CompareScreen
 from mario_tui.screens.dialogs import TextScreen
 from mario_tui.screens.evaluation import EvaluationScreen
@@ -114,4 +115,4 @@ async def test_where_no_game_can_be_started_g_says_why_and_what_can(read_only: b
         await ended(pilot)
         await pilot.press("g")
         where = "in read-only mode" if read_only else "in a browser"
-        assert f"its policy can't play {where}. In a shell: mario-tui play one" in said(app)
+        assert f"its policy can't play {where}. In a shell: {program()} play one" in said(app)

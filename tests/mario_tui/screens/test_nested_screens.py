@@ -10,6 +10,7 @@ from textual.pilot import Pilot
 
 from engine.runs.run import Run
 from mario_tui.app import MarioApp
+from mario_tui.data.program import program
 from mario_tui.screens.compare import CompareScreen
 from mario_tui.screens.dashboard import DashboardScreen
 from mario_tui.screens.home import HomeScreen
@@ -61,4 +62,4 @@ async def test_q_after_a_visit_to_another_run_says_that_the_run_keeps_running(
             await until(pilot, lambda: isinstance(app.screen, CompareScreen), "the comparison")
             await pilot.press("q")
         assert app._print_outcome() == 0
-    assert f"{run.name} keeps running. Reattach with: mario-tui attach {run.name}" in capsys.readouterr().out
+    assert f"{run.name} keeps running. Reattach with: {program()} attach {run.name}" in capsys.readouterr().out

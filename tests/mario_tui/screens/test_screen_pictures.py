@@ -123,6 +123,8 @@ async def previewed(pilot: Pilot[Any]) -> None:
 )
 def test_snapshot(snap_compare: Any, what: Any, size: str, theme: str) -> None:
     async def settle(pilot: Pilot[Any]) -> None:
+        home: Any = pilot.app.screen
+        await until(pilot, lambda: home.has_read, "the list of runs")
         await what(pilot)
         await pilot.wait_for_scheduled_animations()
 

@@ -9,8 +9,8 @@ from engine.runners.stats.counters import Counters
 
 def left_s(counters: Counters, *, steps: int = 10**15, episodes: int | None = None) -> float | None:
     return counters.report(
-        state="running", steps=steps, episodes=episodes, updates=1, epsilon=0.1, learning_rate=0.1, replay_size=1,
-        replay_capacity=2, beta=0.4, burnin_left=0,
+        state="running", steps=steps, episodes=episodes, updates=1, epsilon=0.1, random_share=0.1, learning_rate=0.1,
+        replay_size=1, replay_capacity=2, beta=0.4, burnin_left=0,
     ).remaining_s  # fmt: skip
 
 
