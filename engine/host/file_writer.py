@@ -19,10 +19,11 @@ class FileWriter:
 
     Args:
         may_write: asked before each file is written; may raise `OSError`.
+        folder: see `engine.runtime.files.replacing`.
     """
 
-    def __init__(self, may_write: Callable[[], bool] = lambda: True) -> None:
-        self._may_write = may_write
+    def __init__(self, may_write: Callable[[], bool] = lambda: True, folder: int | None = None) -> None:
+        self._may_write, self._folder = may_write, folder
         self._failed: set[Path] = set()
         self._waiting: dict[Path, bytes] = {}
         self._is_writing = False
@@ -54,7 +55,7 @@ class FileWriter:
                 self._is_writing = True
             try:
                 if self._may_write():
-                    write_atomically(path, content)
+                    write_atomically(path, content, self._folder)
             except Exception as error:  # whatever it is, this thread has to go on
                 if path not in self._failed:
                     log.warning("%s could not be written: %s", path.name, error)

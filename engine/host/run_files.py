@@ -30,7 +30,7 @@ class RunFiles:
     def __init__(self, run: Run) -> None:
         self._run = run
         self._folder = os.open(run.path, os.O_RDONLY | os.O_DIRECTORY)  # while it is open, its number is not used again
-        self._files = FileWriter(lambda: not self.have_moved())
+        self._files = FileWriter(lambda: not self.have_moved(), self._folder)
         self._history_at = time.monotonic()
 
     def flush(self, timeout_s: float) -> bool:

@@ -59,23 +59,30 @@ def is_own(path: Path) -> bool:
     return not stat.S_ISLNK(status.st_mode) and status.st_uid == os.getuid()
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Replace a file. Readers, and whatever is left after a crash, see either the old or the new content."""
-    with replacing(path) as file:
+def write_atomically(path: Path, content: bytes, folder: int | None = None) -> None:
+    """Replace a file. Readers, and whatever is left after a crash, see either the old or the new content. `folder`: see
+    `replacing`."""
+    with replacing(path, folder=folder) as file:
         file.write(content)
 
 
 @contextlib.contextmanager
-def replacing(path: Path, mode: int = 0o600) -> Iterator[BinaryIO]:
-    """A new file that replaces `path` at the end of the block. After an exception, `path` is as it was."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+def replacing(path: Path, mode: int = 0o600, folder: int | None = None) -> Iterator[BinaryIO]:
+    """A new file that replaces `path` at the end of the block. After an exception, `path` is as it was.
+
+    `folder`: descriptor of the folder in which that happens, wherever it has been moved since; None: that of `path`.
+    """
+    final = str(path) if folder is None else path.name
+    temporary = str(Path(final).with_name(f".{path.name}.{secrets.token_hex(4)}"))
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
+        descriptor = os.open(temporary, flags, mode, dir_fd=folder)
         with os.fdopen(descriptor, "wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        temporary.replace(path)
+        os.replace(temporary, final, src_dir_fd=folder, dst_dir_fd=folder)  # Path takes no descriptor
     except BaseException:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary, dir_fd=folder)
         raise

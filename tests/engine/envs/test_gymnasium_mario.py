@@ -278,7 +278,11 @@ def test_options_that_are_not_accepted_are_named(kind: Any, wrong: dict[str, Any
         kind(**wrong)
 
 
-@pytest.mark.parametrize("options", [{}, {"threads": 2}, {"emulator": "nes-py"}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"threads": 2}, pytest.param({"emulator": "nes-py"}, marks=pytest.mark.long)],
+    ids=["native", "threads", "nes-py"],
+)
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda env: pickle.loads(pickle.dumps(env))], ids=("copy", "pickle"))
 def test_a_copy_plays_on_as_the_original_would_and_leaves_it_alone(copied: Any, options: dict[str, Any]) -> None:
     env = MarioVectorEnv(3, **options)

@@ -65,7 +65,7 @@ def test_the_same_task_resumes_with_everything(trained: Path, tmp_path: Path) ->
 
 
 def test_a_decay_counts_from_where_its_task_began(trained: Path, tmp_path: Path) -> None:
-    decay = {**SNAKE, "learning_rate_schedule": "decay", "eval_every": 4}
+    decay = {**SNAKE, "learning_rate_schedule": "decay", "eval_every": 200}
     before = checkpoint_of(train(tmp_path / "before", decay, 600))
     after = checkpoint_of(train(tmp_path / "after", {**decay, "death_penalty": 1.5}, 608, before))
     assert json.loads((after / "state.json").read_text())["extra"]["schedule"] == {"begin": 600}

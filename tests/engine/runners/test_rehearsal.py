@@ -71,7 +71,14 @@ def _act_then_learn(run: Path, task: dict[str, Any]) -> None:
     _act_and_learn(run, task)
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize(
+    "task",
+    [
+        "mario",
+        "snake",
+        *(pytest.param(task, marks=pytest.mark.long) for task in sorted(TASKS.keys() - {"mario", "snake"})),
+    ],
+)
 def test_after_its_rehearsal_a_process_compiles_nothing(task: str, tmp_path: Path) -> None:
     with child(_act_then_learn, tmp_path, TASKS[task]) as process:
         process.join(PATIENCE_S)

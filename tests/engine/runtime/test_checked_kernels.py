@@ -55,6 +55,7 @@ def test_what_is_wrong_ends_the_process_with_a_line_that_names_it(
     assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGABRT, "", f"{script}:{wrong}\n")
 
 
+@pytest.mark.long
 def test_the_kernels_stay_within_their_arrays(tmp_path: Path) -> None:
     done = checked(tmp_path, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", *PLAYED)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
