@@ -307,7 +307,12 @@ def test_output_that_does_not_fit_on_the_disk_is_one_line(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(
     ("policy", "episodes", "played"),
-    [("mario-1-1", 2, 2), ("mario-six-stages", 3, 6), ("mario-six-stages", 265, 270), ("snake-12x12", 1, 1)],
+    [
+        ("mario-1-1", 2, 2),
+        ("mario-six-stages", 3, 6),
+        pytest.param("mario-six-stages", 265, 270, marks=pytest.mark.long),
+        ("snake-12x12", 1, 1),
+    ],
 )
 def test_an_evaluation_plays_every_stage_equally_often(
     policy: str, episodes: int, played: int, capsys: pytest.CaptureFixture[str]

@@ -19,14 +19,14 @@ EARLIER_FLAGS = (
     "--beta-annealing", "--prioritized-replay", "--no-amp", "--async-envs", "--use-mmap-buffer", "--resume",
     "--duration", "--report-file",
 )  # fmt: skip
-SLOW = re.compile("classic|ddp|profile|--resume|tetris --eval-only")
-"""Lines that only the long tests run: each has its like among the others, or tests of its own."""
+QUICK = re.compile("--runner (parallel|apex)|^--eval-only|snake|mmap")
+"""Lines that the short tests run; the long tests run all."""
 A_FEW_STEPS = ("--no-ui", "--steps", "64", "--burnin", "32", "--batch-size", "16", "--buffer-size", "8000")
 
 
 @pytest.mark.parametrize(
     "line",
-    [pytest.param(line, marks=pytest.mark.long) if SLOW.search(line) else line for line in LINES],
+    [line if QUICK.search(line) else pytest.param(line, marks=pytest.mark.long) for line in LINES],
 )
 def test_an_earlier_command_line_works(line: str, tmp_path: Path) -> None:
     words = shlex.split(line)

@@ -69,7 +69,7 @@ async def test_a_dashboard_that_a_living_host_has_dropped_connects_again(tmp_pat
             lambda: [followed.update(run.record()), followed.refresh(), followed._feed is not first][-1], "again"
         )
         wait_until(lambda: [followed.refresh(), followed.seen.connected][-1], "another connection")
-        assert followed.standing == "running"
+        wait_until(lambda: [followed.refresh(), followed.standing == "running"][-1], "its progress")
         followed.close()
 
 
