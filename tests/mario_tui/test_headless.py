@@ -91,7 +91,7 @@ def test_the_log_says_which_default_followed_and_which_option_has_no_effect(tmp_
     assert the_run(tmp_path).config().tau == 1
 
 
-@pytest.mark.parametrize("runner", ["single", "apex"])
+@pytest.mark.parametrize("runner", ["single", pytest.param("apex", marks=pytest.mark.long)])
 def test_a_run_that_ends_before_its_burn_in_warns_once(runner: str, tmp_path: Path) -> None:
     options = ("--game", "tetris", "--board", "5x5", "--runner", runner, "--episodes", "5", "--burnin", "90000")
     with headless(*options, cwd=tmp_path) as process:
@@ -127,7 +127,7 @@ def test_a_user_without_a_home_folder_can_train_and_list_the_run(tmp_path: Path)
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="of Linux")
-@pytest.mark.parametrize("runner", ["single", "parallel"])
+@pytest.mark.parametrize("runner", [pytest.param("single", marks=pytest.mark.long), "parallel"])
 def test_threads_bounds_all_processes_of_a_run_together(runner: str, tmp_path: Path) -> None:
     options = ("--game", "snake", "--board", "5x5", "--runner", runner, "--threads", "1")
     with headless(*options, cwd=tmp_path) as process:
@@ -259,6 +259,7 @@ def test_a_reader_that_stalls_is_told_what_is_missing(tmp_path: Path) -> None:
         assert (summary["event"], process.returncode) == ("summary", 0)
 
 
+@pytest.mark.long
 def test_a_reader_that_stalled_is_told_the_end_of_the_run(tmp_path: Path) -> None:
     with headless(*FAST, cwd=tmp_path) as process:
         read_event(process, "episode")

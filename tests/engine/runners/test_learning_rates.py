@@ -100,6 +100,7 @@ def test_a_gamma_that_the_user_sets_stays(tmp_path: Path) -> None:
     assert [change.name for change in of_kind(Changed, never)] == ["learning_rate"]
 
 
+@pytest.mark.long
 def test_advantage_learning_changes_with_the_cut_also_in_a_resumed_run(tmp_path: Path) -> None:
     def run(name: str, steps: int = 700, before: Path | None = None, **options: float | None) -> Path:
         return checkpoint_of(train(tmp_path / name, {**SNAKE, "advantage_learning": 0.5, **options}, steps, before))

@@ -49,7 +49,7 @@ def test_a_kernel_runs_where_neither_the_users_folders_nor_temporary_ones_can_be
     assert call_a_kernel(tmp_path / "file" / "cache", "full", variable="XDG_CACHE_HOME") == ["6.0", "0"]
 
 
-@pytest.mark.parametrize("ending", ["nbi", "nbc"])
+@pytest.mark.parametrize("ending", ["nbi", pytest.param("nbc", marks=pytest.mark.long)])
 def test_a_damaged_cache_is_compiled_anew(ending: str, tmp_path: Path) -> None:
     assert call_a_kernel(tmp_path) == ["6.0", "0"]
     for file in tmp_path.rglob(f"*.{ending}"):
