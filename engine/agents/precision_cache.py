@@ -10,16 +10,14 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, get_args
 
 import torch
 
 from engine.runtime.devices import Precision
-from engine.runtime.files import read_bounded
-from engine.runtime.home import home
+from engine.runtime.files import read_bounded, write_atomically
+from engine.runtime.home import program_folder
 from engine.runtime.processor import processor_name
 
 _MAX_BYTES = 2**16
@@ -30,8 +28,7 @@ def remembered(shapes: dict[str, Any], measure: Callable[[], Precision]) -> Prec
     none. A cache that can't be read or written is no reason to fail."""
     made_for = {"processor": processor_name(), "torch": torch.__version__, **shapes}
     digest = hashlib.sha256(json.dumps(made_for, sort_keys=True).encode()).hexdigest()[:16]
-    base = Path(os.environ.get("XDG_CACHE_HOME") or home() / ".cache")
-    file = base / "mario-tui" / "precision" / f"{digest}.json"
+    file = program_folder("CACHE") / "precision" / f"{digest}.json"
     with contextlib.suppress(OSError, ValueError, RecursionError):
         held = json.loads(read_bounded(file, _MAX_BYTES))
         if isinstance(held, dict) and held.get("precision") in get_args(Precision):
@@ -40,7 +37,5 @@ def remembered(shapes: dict[str, Any], measure: Callable[[], Precision]) -> Prec
     precision = measure()
     with contextlib.suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
-        partial = file.with_suffix(f".{os.getpid()}")
-        partial.write_text(json.dumps({"precision": precision, **made_for}, indent=1))
-        partial.replace(file)
+        write_atomically(file, json.dumps({"precision": precision, **made_for}, indent=1).encode())
     return precision

@@ -18,7 +18,7 @@ from engine.errors import UserError
 from engine.runs import policies
 from engine.runs.run import CONFIG_FILE, RECORD_FILE, Run, RunRecord, initial_record, path_digest, utf8_path
 from engine.runtime.files import is_own, read_bounded, write_atomically
-from engine.runtime.home import home
+from engine.runtime.home import program_folder
 
 _CLOCK_TOLERANCE_S = 24 * 3600.0
 _MAX_PATH_BYTES = 2**16
@@ -155,8 +155,7 @@ def find_run(name: str, run_dir: str | Path | None = None) -> Run:
 
 
 def _registry() -> Path:
-    state = os.environ.get("XDG_STATE_HOME") or str(home() / ".local" / "state")
-    return Path(state) / "mario-tui" / "runs"
+    return program_folder("STATE") / "runs"
 
 
 def _register(run: Run) -> None:

@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 from engine.runtime.digest import digest_of
-from engine.runtime.home import home
+from engine.runtime.home import program_folder
 
 _COMPILING = (
     "compiler", "expression_writer", "function_source", "function_writer", "instruction_writer", "intrinsics", "jit",
@@ -49,7 +49,7 @@ def user_cache(name: str) -> Path:
     If it can't be created, or other users may write to it, return a private folder below the temporary one instead; if
     that can't be created either, a path that never exists.
     """
-    base = Path(os.environ.get("XDG_CACHE_HOME") or home() / ".cache") / "mario-tui" / "numba"
+    base = program_folder("CACHE") / "numba"
     with contextlib.suppress(OSError):
         if _is_made(base / name):
             return base / name

@@ -1,9 +1,12 @@
-"""The user's home folder, which a process may not have."""
+"""The user's home folder, which a process may not have, and this program's folders in it."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Literal
+
+_USUAL = {"CACHE": ".cache", "CONFIG": ".config", "STATE": ".local/state"}
 
 
 def home() -> Path:
@@ -16,3 +19,9 @@ def home() -> Path:
         return Path.home()
     except RuntimeError:
         return Path(os.devnull)
+
+
+def program_folder(kind: Literal["CACHE", "CONFIG", "STATE"]) -> Path:
+    """This program's folder for its caches, settings or state: `mario-tui` below `$XDG_<kind>_HOME`, or below the usual
+    place in the home folder (https://specifications.freedesktop.org/basedir-spec/)."""
+    return Path(os.environ.get(f"XDG_{kind}_HOME") or home() / _USUAL[kind]) / "mario-tui"

@@ -9,14 +9,13 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from engine.envs.mario import MarioTask
-from engine.runtime.home import home
+from engine.runtime.files import write_atomically
+from engine.runtime.home import program_folder
 
 _MAX_BYTES = 1_000_000
 _SEARCH = 2
@@ -36,8 +35,7 @@ class WayCache:
         asked = [_SEARCH, task.action_names, task.frame_skip, task.noop_min, task.noop_max, seed]
         asked += ["strokes"] * task.swim_strokes
         digest = hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:16]
-        base = Path(os.environ.get("XDG_CACHE_HOME") or home() / ".cache")
-        self._file = base / "mario-tui" / "ways" / f"{stage}-{digest}.json"
+        self._file = program_folder("CACHE") / "ways" / f"{stage}-{digest}.json"
         self._actions = len(task.action_names)
 
     def load(self) -> NDArray[np.int64] | None:
@@ -52,8 +50,6 @@ class WayCache:
 
     def save(self, actions: NDArray[np.int64]) -> None:
         """Keep actions [steps]. A cache that can't be written is no reason to fail."""
-        partial = self._file.with_suffix(f".{os.getpid()}")
         with contextlib.suppress(OSError):
             self._file.parent.mkdir(parents=True, exist_ok=True)
-            partial.write_text(json.dumps(actions.tolist()))
-            partial.replace(self._file)
+            write_atomically(self._file, json.dumps(actions.tolist()).encode())

@@ -5,14 +5,13 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
 from engine.runtime.files import read_bounded, write_atomically
-from engine.runtime.home import home
+from engine.runtime.home import program_folder
 
 _MOST = 1000
 """Maximum number of runs that are remembered; the oldest are forgotten."""
@@ -35,8 +34,7 @@ def colours_of(runs: Sequence[str], *, save: bool = True) -> list[int]:
 
 
 def _file() -> Path:
-    state = os.environ.get("XDG_STATE_HOME") or str(home() / ".local" / "state")
-    return Path(state) / "mario-tui" / "colours.json"
+    return program_folder("STATE") / "colours.json"
 
 
 def _load() -> dict[str, int]:

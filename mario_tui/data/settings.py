@@ -7,7 +7,6 @@ start. The program writes only the theme's line, when the user chooses another t
 
 from __future__ import annotations
 
-import os
 import re
 import tomllib
 from collections.abc import Mapping
@@ -19,7 +18,7 @@ from textual.keys import Keys, _character_to_key
 
 from engine.config.fields import must_be_one_of
 from engine.runtime.files import write_atomically
-from engine.runtime.home import home
+from engine.runtime.home import program_folder
 from mario_tui.data.keys import KEYS, PLACES
 from mario_tui.terminal.graphics import GRAPHICS
 
@@ -49,8 +48,7 @@ class Settings:
 
 def config_folder() -> Path:
     """Folder of the settings and the user's themes."""
-    config = os.environ.get("XDG_CONFIG_HOME") or str(home() / ".config")
-    return Path(config) / "mario-tui"
+    return program_folder("CONFIG")
 
 
 def settings_path() -> Path:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from pathlib import Path
 
 import msgspec
 
 from engine.runtime.files import write_atomically
-from engine.runtime.home import home
+from engine.runtime.home import program_folder
 from mario_tui.data.keys import Place
 from mario_tui.widgets.charts.view import SMOOTHINGS, Axis
 from mario_tui.widgets.panels.actors import COLUMNS
@@ -30,8 +29,7 @@ class Remembered(msgspec.Struct):
 
 
 def file(place: Place) -> Path:
-    state = os.environ.get("XDG_STATE_HOME") or str(home() / ".local" / "state")
-    return Path(state) / "mario-tui" / f"{place}.json"
+    return program_folder("STATE") / f"{place}.json"
 
 
 def recall(place: Place) -> Remembered:
