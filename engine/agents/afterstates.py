@@ -107,7 +107,8 @@ class AfterstateQNetwork(nn.Module):
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *others: Any) -> None:
         """PyTorch's hook for loading the tensors of this module."""
         if not self._has_rewards:
-            self._has_costs = f"{prefix}costs" in state_dict
+            costs = state_dict.get(f"{prefix}costs")
+            self._has_costs = costs is not None and bool(costs.any())
         kept = ("gains", "gamma", "costs") if self._has_rewards else ()
         state_dict = {
             f"{prefix}costs": torch.zeros(3),  # policies of earlier versions have none

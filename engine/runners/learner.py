@@ -261,7 +261,9 @@ class Learner:
         with stopwatch("sample"):
             batch, sample = self.replay.sample(self._config.batch_size, self._random)
         self._credit -= 1
-        weights = self.agent.common_weights(sample.weights, sample.scales)
+        weights = sample.weights
+        if self._config.prioritized_replay:  # otherwise all are 1
+            weights = self.agent.common_weights(weights, sample.scales)
         result = self._finite(self.agent.update(batch, weights))
         with stopwatch("sample"):
             self.replay.update_priorities(sample, result.td_errors)
