@@ -38,8 +38,8 @@ from engine.runtime.threads import ThreadBudget, keep_freed_memory, thread_budge
 
 FIRST_S = 15.0
 """Heartbeat limit of the first step and the first update, in which devices load their libraries; kernels are compiled
-before (`engine.runners.rehearsal`). Must be less than the
-host's own limit (`engine.runners.watchdog.SILENCE_LIMIT_S`), since a coordinator may wait for this process."""
+before (`engine.runners.rehearsal`). Must be less than the host's own limit (`engine.runners.watchdog.SILENCE_LIMIT_S`),
+since a coordinator may wait for this process."""
 _SAMPLE_S = 0.005
 """Heartbeat limit per sample of an update: about twenty times what one core needs."""
 

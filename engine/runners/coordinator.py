@@ -50,16 +50,14 @@ from engine.runtime.threads import ThreadBudget
 _REPORT_EVERY_S = 0.5
 _SAVING_S = 600.0
 """Seconds that writing one piece of a checkpoint may take before the host treats this process as hung."""
-_KEPT: dict[Tunable, str] = {
-    "learning_rate": "learning_rate",
-    "epsilon_scale": "epsilon",
-    "replay_ratio": "replay_ratio",
-    "gamma": "gamma",
+_KEPT: dict[Tunable, tuple[str, ...]] = {
+    "learning_rate": ("learning_rate", *TASK),  # a schedule may have set it, and gamma, for the task
+    "epsilon_scale": ("epsilon",),
+    "replay_ratio": ("replay_ratio",),
+    "gamma": ("gamma", *TASK),
 }
-"""Settings changed while running that a resumed run keeps, with the option that overrides each. Beta is not among them:
+"""Settings changed while running that a resumed run keeps, with the options that override each. Beta is not among them:
 it anneals, and the replay restores it."""
-_OF_TASK = ("learning_rate", "gamma")
-"""Those of them that a schedule may have set for the task."""
 _SCHEDULED = (
     *TASK,
     "learning_rate",
@@ -116,8 +114,7 @@ class Coordinator:
         self._writes = 0
         self._evaluator = Evaluator(run, config, link, learner, threads.lane_threads)
         for name, value in tuned_of(extra).items():
-            of_earlier_task = before and name in _OF_TASK
-            if not of_earlier_task and resume_from is not None and unchanged(config, resume_from, _KEPT[name]):
+            if resume_from is not None and unchanged(config, resume_from, *_KEPT[name]):
                 self._tune(name, value)
             else:  # so that the run's history does not suggest that the old value still holds
                 now = {"epsilon_scale": 1.0, **learner.tuned}[name]
