@@ -148,11 +148,9 @@ class RewardCurriculum:
 
     def goal(self) -> str:
         after = int(self.level) + 1
-        return (
-            ""
-            if after == len(self.phases)
-            else f"{self.phases[after]} from step {self._begin + after * self._steps:,} on"
-        )
+        if after == len(self.phases):
+            return ""
+        return f"{self.phases[after]} from step {self._begin + after * self._steps:,} on"
 
     def state(self) -> dict[str, Any]:
         return {"begin": self._begin}

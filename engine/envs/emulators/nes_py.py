@@ -11,7 +11,7 @@ import ctypes
 import functools
 import importlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.envs.emulators.cartridge import installed_mario, load_cartridge
-from engine.envs.emulators.protocol import RAM_BYTES, SCREEN_SHAPE
+from engine.envs.emulators.protocol import RAM_BYTES, SCREEN_SHAPE, with_states
 from engine.envs.emulators.view import WEIGHTS, View, reduce_rgb
 from engine.errors import UserError
 
@@ -49,7 +49,7 @@ class NesPyEmulator:
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy has consoles of its own, which play the inputs since power-on again."""
         states = [self.save(lane) for lane in range(self.lanes)]
-        return _with_states, (self.lanes, self._threads, Path(self._rom), states)
+        return with_states, (NesPyEmulator, (self.lanes, self._threads, Path(self._rom)), states)
 
     def step(self, buttons: NDArray[np.uint8], frames: int = 1, active: NDArray[np.bool_] | None = None) -> None:
         def run(lane: int) -> None:
@@ -108,13 +108,6 @@ class NesPyEmulator:
 
         for future in [self._pool.submit(run, lanes) for lanes in self._slices]:
             future.result()
-
-
-def _with_states(lanes: int, threads: int, rom: Path, states: Sequence[bytes]) -> NesPyEmulator:
-    console = NesPyEmulator(lanes, threads, rom)
-    for lane, state in enumerate(states):
-        console.load(lane, state)
-    return console
 
 
 class _Console:

@@ -54,6 +54,7 @@ from engine.envs.emulators.nes.layout import (
     draw_rows,
 )
 from engine.envs.emulators.nes.picture import PIXELS
+from engine.envs.emulators.protocol import with_states
 from engine.envs.emulators.view import View, reduce_screen
 
 STATE_FORMAT = 2
@@ -98,7 +99,8 @@ class NesBatch:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy has arrays and threads of its own; in another process also another address of `run_frame`."""
-        return _with_states, (self.lanes, self.cartridge, self.threads, self._saved_parts())
+        states = [self.save(lane) for lane in range(self.lanes)]
+        return with_states, (NesBatch, (self.lanes, self.cartridge, self.threads), states)
 
     def step(self, buttons: NDArray[np.uint8], frames: int = 1, active: NDArray[np.bool_] | None = None) -> None:
         """Run `frames` frames in the active lanes, with `buttons` (uint8 [lanes]) held.
@@ -242,11 +244,3 @@ class NesBatch:
         if active.shape != (self.lanes,) or active.dtype != np.bool_:
             raise ValueError(f"active must be bool ({self.lanes},), got {active.dtype} {active.shape}")
         return np.ascontiguousarray(active)
-
-
-def _with_states(lanes: int, cartridge: Cartridge, threads: int, parts: tuple[NDArray[Any], ...]) -> NesBatch:
-    """Consoles with these `_saved_parts`."""
-    console = NesBatch(lanes, cartridge, threads)
-    for own, saved in zip(console._saved_parts(), parts, strict=True):
-        own[:] = saved
-    return console
