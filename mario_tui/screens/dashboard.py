@@ -206,9 +206,8 @@ class DashboardScreen(RunControl):
         self._checked_at = now
         alive, was_gone = self.run.is_alive(), self._was_gone
         self._was_gone = not alive
-        if (alive and (was_gone or failed or dropped)) or (
-            failed and not was_gone
-        ):  # once it is gone, show its recording
+        answers_again = alive and (was_gone or failed or dropped)
+        if answers_again or (failed and not was_gone):  # once it is gone, show its recording
             self.feed.close()
             self.feed, self._host = Feed(), None
             self._end_announced = self._was_live = False

@@ -78,10 +78,8 @@ class FollowedRun:
             self.connect()
         self._host = host
         self._recorded = "lost" if record is None else standing(record)
-        if self._recorded in ACTIVE and self._recorded not in (
-            "starting",
-            "silent",
-        ):  # it never claims that the run can be reached
+        claims_an_answer = self._recorded in ACTIVE and self._recorded not in ("starting", "silent")
+        if claims_an_answer:  # which does not come
             gone = self.seen.hello is not None or self.problem
             self._recorded = "unreachable" if gone else "connecting"
 

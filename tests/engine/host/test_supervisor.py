@@ -14,6 +14,7 @@ import socket
 import stat
 import tempfile
 import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -292,16 +293,25 @@ def _start_forever(*_: Any) -> None:
     signal.pause()
 
 
-async def test_a_runner_that_never_starts_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner_process, "main", _start_forever)
-    runner = RunnerProcess(tmp_path, RunConfig(), start_s=0.1)
+@contextlib.contextmanager
+def runner_with(
+    main: Callable[..., None], folder: Path, monkeypatch: pytest.MonkeyPatch, **options: Any
+) -> Iterator[RunnerProcess]:
+    """A runner process that does `main`; it is killed in the end."""
+    monkeypatch.setattr(runner_process, "main", main)
+    runner = RunnerProcess(folder, RunConfig(), **options)
     runner.start(None)
     try:
+        yield runner
+    finally:
+        runner.kill()
+
+
+async def test_a_runner_that_never_starts_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with runner_with(_start_forever, tmp_path, monkeypatch, start_s=0.1) as runner:
         async with asyncio.timeout(PATIENCE_S):
             assert await runner.reports.get() is None
         assert runner.how_it_ended() == "the runner process did not start within 0.1 s"
-    finally:
-        runner.kill()
 
 
 def _report_what_no_host_can_read(
@@ -314,17 +324,12 @@ def _report_what_no_host_can_read(
 async def test_a_report_that_can_not_be_read_ends_the_runner_with_the_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runner_process, "main", _report_what_no_host_can_read)
-    runner = RunnerProcess(tmp_path, RunConfig())
-    runner.start(None)
-    try:
+    with runner_with(_report_what_no_host_can_read, tmp_path, monkeypatch) as runner:
         async with asyncio.timeout(PATIENCE_S):
             failed = await runner.reports.get()
             assert isinstance(failed, messages.Failed) and "Error: " in failed.reason
             assert await runner.reports.get() is None
         assert not runner.is_alive
-    finally:
-        runner.kill()
 
 
 async def test_a_runner_that_the_system_refuses_to_start_ends_the_run_with_the_reason(tmp_path: Path) -> None:
@@ -355,10 +360,7 @@ def _beat_forever(run: Path, config: RunConfig, commands: CommandQueue, reports:
 async def test_a_runner_whose_reports_wait_is_alive_and_one_that_sends_none_hangs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runner_process, "main", _beat_forever)
-    runner = RunnerProcess(tmp_path, RunConfig())
-    runner.start(None)
-    try:
+    with runner_with(_beat_forever, tmp_path, monkeypatch) as runner:
         await asyncio.to_thread(wait_until, lambda: runner.ready, "the runner")
         assert isinstance(await runner.reports.get(), Ready)
         first = runner._deadline
@@ -373,8 +375,6 @@ async def test_a_runner_whose_reports_wait_is_alive_and_one_that_sends_none_hang
             while await runner.reports.get() is not None:
                 pass
         assert runner.how_it_ended() == "the runner process hung"
-    finally:
-        runner.kill()
 
 
 def test_a_host_that_fails_takes_its_runner_with_it(tmp_path: Path) -> None:
