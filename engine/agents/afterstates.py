@@ -108,7 +108,8 @@ class AfterstateQNetwork(nn.Module):
         """PyTorch's hook for loading the tensors of this module."""
         if not self._has_rewards:
             costs = state_dict.get(f"{prefix}costs")
-            self._has_costs = costs is not None and bool(costs.any())
+            # A tensor on the meta device has no values: it may hold costs.
+            self._has_costs = costs is not None and (costs.is_meta or bool(costs.any()))
         kept = ("gains", "gamma", "costs") if self._has_rewards else ()
         state_dict = {
             f"{prefix}costs": torch.zeros(3),  # policies of earlier versions have none
