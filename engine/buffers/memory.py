@@ -16,13 +16,13 @@ import weakref
 from collections.abc import Callable, Mapping
 from multiprocessing.heap import Arena
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, BinaryIO, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from engine.errors import UserError
-from engine.runtime.files import open_regular, read_bounded
+from engine.runtime.files import open_regular, read_bounded, write_atomically
 
 Layout = Mapping[str, tuple[tuple[int, ...], np.dtype[Any] | type[np.generic]]]
 """Shape and dtype of each array, by name."""
@@ -127,7 +127,7 @@ class MappedMemory:
         self.folder, self._renew, self._others, self._contents = folder, renew, others, contents
         self._maps: dict[str, mmap.mmap] = {}
         self._row_bytes: dict[str, int] = {}
-        self._lock = -1
+        self._lock: BinaryIO | None = None
 
     def arrays(self, layout: Layout) -> dict[str, NDArray[Any]]:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -157,16 +157,19 @@ class MappedMemory:
 
     def close(self) -> None:
         """Release the lock, so that another process can open the folder. The arrays stay readable."""
-        if self._lock >= 0:
-            os.close(self._lock)
-            self._lock = -1
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
 
     def _path(self, name: str) -> Path:
         return self.folder / f"{name}.bin"
 
     def _acquire_lock(self) -> None:
         """Lock the folder until `close`, or until the process ends in any way."""
-        self._lock = os.open(self.folder / "lock", os.O_CREAT | os.O_RDWR, 0o644)
+        try:
+            self._lock = open_regular(self.folder / "lock", os.O_RDWR | os.O_CREAT)
+        except OSError as error:
+            raise UserError(f"{self.folder / 'lock'}: can't be opened ({error.strerror or error})") from None
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -195,11 +198,6 @@ class MappedMemory:
         path.unlink()  # last: without a header, arrays are assumed to have the right shapes
         self._renew(f"{what}; starting with an empty replay")
 
-    def _write_header(self, header: dict[str, Any]) -> None:
-        partial = self.folder / f".{_HEADER}.partial"
-        partial.write_text(json.dumps(header, indent=1), encoding="utf-8")
-        partial.replace(self.folder / _HEADER)
-
     def _check_disk_space(self, sizes: dict[str, int]) -> None:
         paths = [self._path(name) for name in sizes]
         held = sum(path.stat().st_blocks * 512 for path in paths if path.exists())
@@ -222,7 +220,7 @@ class MappedMemory:
                         os.posix_fallocate(file.fileno(), 0, size)
                     os.truncate(file.fileno(), size)
             if not (self.folder / _HEADER).exists():  # otherwise `_check_header` found it equal
-                self._write_header(header)
+                write_atomically(self.folder / _HEADER, json.dumps(header, indent=1).encode())
         except OSError as error:  # the disk has filled up since the check, or the user's quota is exceeded
             for path in new:
                 path.unlink(missing_ok=True)

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from engine.runtime.files import new_file, open_regular
 from engine.runtime.safetensors_header import safetensors_header
 
 _DTYPES = {"BOOL": "?", "U8": "u1", "I8": "i1", "U16": "<u2", "I16": "<i2", "U32": "<u4", "I32": "<i4", "U64": "<u8",
@@ -54,7 +55,7 @@ def save_arrays(path: Path, columns: Mapping[str, Column], progress: Callable[[]
         header[name] = {"dtype": _NAMES[dtype], "shape": shape, "data_offsets": (begin, end)}
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % _ALIGNMENT)
-    with path.open("wb") as file:
+    with new_file(path) as file:
         file.write(struct.pack("<Q", len(text)) + text)
         for name in names:
             for piece in _pieces(columns[name]):
@@ -68,7 +69,8 @@ def mapped_arrays(path: Path) -> dict[str, NDArray[Any]]:
     """Map the arrays of a safetensors file copy-on-write: unread parts stay on disk, writes never reach the file."""
     header, begin = safetensors_header(path)
     header.pop("__metadata__", None)
-    data = np.memmap(path, np.uint8, "c", offset=begin)
+    with open_regular(path, os.O_RDONLY) as file:
+        data = np.memmap(file, np.uint8, "c", offset=begin)
     return {
         name: data[slice(*entry["data_offsets"])].view(_DTYPES[entry["dtype"]]).reshape(entry["shape"])
         for name, entry in header.items()

@@ -21,7 +21,7 @@ from typing import Any
 
 import msgspec
 import torch
-from safetensors.torch import save_file
+from safetensors import torch as safetensors
 
 from engine import __version__
 from engine.agents.policy_weights import policy_weights
@@ -33,6 +33,7 @@ from engine.distillation.teachers import check_initial, describe_student, load_t
 from engine.protocol.failures import describe
 from engine.protocol.results import DistillationReport, Distilled, StudentEvaluation
 from engine.runs.checkpoints import POLICY_FORMAT
+from engine.runtime.files import new_file
 from engine.runtime.parent import end_with_stdin, killed_with_parent
 from engine.runtime.threads import thread_budget
 
@@ -142,7 +143,8 @@ def _save(network: torch.nn.Module, policy: dict[str, Any], into: Path) -> None:
     """Replace a policy file in one step."""
     partial = into.with_name(f".{into.name}.partial")
     try:
-        save_file(network.state_dict(), partial, {"format": POLICY_FORMAT, "policy": json.dumps(policy)})
+        with new_file(partial) as file:
+            file.write(safetensors.save(network.state_dict(), {"format": POLICY_FORMAT, "policy": json.dumps(policy)}))
         partial.replace(into)
     finally:
         partial.unlink(missing_ok=True)  # if the disk is full

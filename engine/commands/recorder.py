@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from engine.errors import UserError
 from engine.protocol.play import Filmed
+from engine.runtime.files import new_file
 
 PICTURES_PER_S = 30
 
@@ -48,6 +49,7 @@ class Recording:
             raise UserError(f"--record must be a file, got the folder {path}")
         self._path, self._partial = path, path.with_name(f".{path.stem}.partial{path.suffix}")
         try:
+            new_file(self._partial).close()  # before others write to it by its name, which may have been a link
             self.video: Video = (_Gif if path.suffix == ".gif" else _Mp4)(self._partial)
         except OSError as error:
             raise UserError(f"--record: {path}: can't be written ({error.strerror})") from None

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save, save_file
 
 from engine import __version__
 from engine.agents import DoubleDQN, Losses
@@ -48,6 +48,7 @@ from engine.runners.replay_factory import belongs_on_device, device_replay_or, m
 from engine.runs import checkpoints
 from engine.runs.initial_policy import fitting_policy
 from engine.runs.run import CONFIG_FILE, read_config
+from engine.runtime.files import new_file
 from engine.runtime.stopwatch import stopwatch
 
 _ONLINE_FILE, _TARGET_FILE, _OPTIMIZER_FILE = "online.safetensors", "target.safetensors", "optimizer.safetensors"
@@ -298,7 +299,8 @@ class Learner:
     def save_policy(self, path: Path, env_steps: int, score: tuple[float, ...] = ()) -> None:
         """Write the policy network and the `score` that it reached."""
         try:
-            save_file(_on_cpu(self.agent.policy.state_dict()), path, self.policy_metadata(env_steps, score))
+            with new_file(path) as file:
+                file.write(save(_on_cpu(self.agent.policy.state_dict()), self.policy_metadata(env_steps, score)))
         except BaseException:
             path.unlink(missing_ok=True)  # a partial file, if the disk is full
             raise
@@ -317,7 +319,7 @@ class Learner:
         `config` is the run's own, not a rank's with its device. `read_extra` reads `extra` (JSON) and `arrays` again.
         """
         shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir()
+        partial.mkdir()  # new, so no file in it leads elsewhere
         self.save_policy(partial / checkpoints.POLICY_FILE, env_steps)
         save_file(_on_cpu(self.agent.online.state_dict()), partial / _ONLINE_FILE)
         save_file(_on_cpu(self.agent.target.state_dict()), partial / _TARGET_FILE)
@@ -338,8 +340,9 @@ class Learner:
         if self._config.checkpoint_replay:
             save_arrays(partial / _REPLAY_FILE, self.replay.state(), progress)
         save_arrays(partial / ARRAYS_FILE, arrays)
-        (partial / STATE_FILE).write_text(json.dumps(state), encoding="utf-8")
-        (partial / CONFIG_FILE).write_text(config.to_toml(), encoding="utf-8")
+        for name, text in ((STATE_FILE, json.dumps(state)), (CONFIG_FILE, config.to_toml())):
+            with new_file(partial / name) as file:
+                file.write(text.encode())
         checkpoints.seal(partial, env_steps, self.updates, progress)
 
     def close(self) -> None:

@@ -26,7 +26,7 @@ from engine.errors import UserError
 from engine.runs import policies
 from engine.runs.registry import LATEST, find_run, list_records, list_runs
 from engine.runs.run import Count, Run
-from engine.runtime.files import read_bounded
+from engine.runtime.files import new_file, open_regular, read_bounded
 from engine.runtime.safetensors_header import safetensors_header
 
 FORMAT = 4
@@ -96,7 +96,8 @@ def seal(folder: Path, env_steps: int, updates: int, progress: Callable[[], obje
         files[path.name] = Entry(path.stat().st_size, _sha256(path, lambda count: progress()))
         _sync(path)
     manifest = Manifest(format=FORMAT, version=__version__, env_steps=env_steps, updates=updates, files=files)
-    (folder / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(manifest)))
+    with new_file(folder / MANIFEST) as file:
+        file.write(msgspec.json.format(msgspec.json.encode(manifest)))
     _sync(folder / MANIFEST)
     _sync(folder)
 
@@ -321,7 +322,7 @@ def _newest_source(run: Run, progress: Progress) -> Source:
 def _sha256(path: Path, progress: Callable[[int], object] = _unseen) -> str:
     """`progress` is called with the size of each piece."""
     digest = hashlib.sha256()
-    with path.open("rb") as file:
+    with open_regular(path, os.O_RDONLY) as file:
         while piece := file.read(_PIECE_BYTES):
             digest.update(piece)
             progress(len(piece))

@@ -49,7 +49,7 @@ def create_run(config: RunConfig, name: str | None = None) -> Run:
                 raise UserError(_is_taken(parent / name))
             raise FileExistsError(errno.EEXIST, "99 runs were started in this second")
         run = Run(created)
-        (run.path / CONFIG_FILE).write_text(config.to_toml(), encoding="utf-8")
+        write_atomically(run.path / CONFIG_FILE, config.to_toml().encode())
         run.write_record(initial_record(run, config, "starting", time.time()))
     except OSError as error:
         if created is not None:

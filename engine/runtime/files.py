@@ -1,13 +1,16 @@
 """Safe access to files and folders that may come from someone else.
 
-Run folders are copied between machines, unpacked from archives and shared between users. A link in one may point to
-any file of the user who opens it, a FIFO blocks its reader, and a file may have any size.
+Run folders are copied between machines, unpacked from archives and shared between users. A link in one may lead to
+any file of the user who opens it, a FIFO blocks its reader, and a file may have any size. Inside a run's folder, links
+are not followed, and what is written has no second name elsewhere (a hard link). Outside, in files that a user names,
+links are the user's own and are followed (`links=True`).
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import os
 import secrets
 import stat
@@ -31,23 +34,37 @@ def read_bounded(path: Path, max_bytes: int, *, links: bool = False) -> bytes:
 def open_regular(path: Path, flags: int, *, links: bool = False):  # type: ignore[no-untyped-def]  # BinaryIO of either kind
     """Open a regular file with the flags of `os.open` and never block; new files get mode 0644.
 
-    Raises `OSError` if it can't be opened, is not a regular file or, without `links`, is a symbolic link.
+    Raises `OSError` if it can't be opened, is not a regular file or, without `links`, is a symbolic link. A file that
+    is opened for writing must belong to this user and have one name. All that is found out about the file that is
+    open, so it stays true if its name gets another one.
     """
     nofollow = 0 if links else os.O_NOFOLLOW
     try:
-        descriptor = os.open(path, flags | nofollow | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
+        descriptor = os.open(path, flags | nofollow | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY, 0o644)
     except OSError as error:
         if error.errno == errno.ELOOP and path.is_symlink():
             raise OSError(errno.ELOOP, "is a link", str(path)) from None
         raise
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EINVAL, "is not a regular file", str(path))
-    except OSError:
+    status, writes = os.fstat(descriptor), flags & (os.O_WRONLY | os.O_RDWR)
+    problem = ""
+    if not stat.S_ISREG(status.st_mode):
+        problem = "is not a regular file"
+    elif writes and status.st_uid != os.getuid():
+        problem = "belongs to another user"
+    elif writes and status.st_nlink > 1:
+        problem = "is a hard link"
+    if problem:
         os.close(descriptor)
-        raise
-    writes = flags & (os.O_WRONLY | os.O_RDWR)
+        raise OSError(errno.EINVAL, problem, str(path))
     return os.fdopen(descriptor, "rb" if not writes else "ab" if flags & os.O_APPEND else "r+b")
+
+
+def new_file(path: Path) -> io.BufferedWriter:
+    """Create a file for writing, in the place of whatever has this name: an earlier process may have left a part of one
+    there, or somebody else a link."""
+    path.unlink(missing_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+    return os.fdopen(descriptor, "wb")
 
 
 def is_own(path: Path) -> bool:

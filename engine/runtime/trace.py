@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from engine.runtime.files import write_atomically
 from engine.runtime.stopwatch import Stopwatch
 
 PARTS = "trace-*.part.json"
@@ -40,9 +41,7 @@ def write_part(watch: Stopwatch, path: Path, process: str) -> None:
     named = [{"name": "process_name", "ph": "M", "pid": pid, "tid": 0, "args": {"name": process}}]
     for thread, name in threads.items():
         named.append({"name": "thread_name", "ph": "M", "pid": pid, "tid": thread % 2**31, "args": {"name": name}})
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps([*named, *events]), encoding="utf-8")
-    partial.replace(path)
+    write_atomically(path, json.dumps([*named, *events]).encode())
 
 
 def merge(parts: Iterable[Path]) -> dict[str, Any]:

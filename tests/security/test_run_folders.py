@@ -12,8 +12,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pytest
 
+from engine.buffers.memory import MappedMemory
+from engine.buffers.saved_arrays import save_arrays
+from engine.commands.recorder import Recording
 from engine.config.reading import load_toml, make_config
 from engine.errors import UserError
 from engine.host.address import socket_path
@@ -21,8 +25,11 @@ from engine.host.client import HostProcess
 from engine.runs import checkpoints
 from engine.runs.ownership import check_own
 from engine.runs.recording import read_recording
-from engine.runs.registry import create_run, find_run, list_runs
+from engine.runs.registry import create_run, delete_run, find_run, list_runs
 from engine.runs.run import RECORD_FILE, Run
+from engine.runtime.stopwatch import Stopwatch
+from engine.runtime.trace import write_part
+from tests.support.learner import make_learner
 from tests.support.program import PATIENCE_S, PROGRAM, headless, read_event, run_program, the_run, wait_until
 
 SNAKE = ("--game", "snake", "--board", "5x5", "--burnin", "100", "--eval-every", "0")
@@ -74,7 +81,7 @@ LINKED: dict[str, Callable[[Run], Path]] = {
 
 
 @pytest.mark.parametrize("where", LINKED)
-@pytest.mark.parametrize("kind", ["link", "fifo", "socket"])
+@pytest.mark.parametrize("kind", ["link", "hard link", "fifo", "socket"])
 def test_a_run_with_anything_but_files_and_folders_is_not_resumed(
     where: str, kind: str, run: Run, secret: Path, tmp_path: Path
 ) -> None:
@@ -83,15 +90,22 @@ def test_a_run_with_anything_but_files_and_folders_is_not_resumed(
     match kind:
         case "link":
             path.symlink_to(secret)
+        case "hard link":
+            path.hardlink_to(secret)
         case "fifo":
             os.mkfifo(path)
         case _:
             with socket.socket(socket.AF_UNIX) as server, folder_of(path):
                 server.bind(path.name)
-    before = secret.read_bytes()
-    with pytest.raises(UserError, match="may hold only files and folders"):
+    before = state_of(secret)
+    with pytest.raises(UserError, match="may hold only files"):
         HostProcess(run)
-    assert secret.read_bytes() == before
+    assert state_of(secret) == before
+
+
+def state_of(path: Path) -> tuple[bytes, int, int]:
+    """What must not change about a file."""
+    return path.read_bytes(), path.stat().st_mode, path.stat().st_mtime_ns
 
 
 class folder_of:
@@ -108,16 +122,100 @@ class folder_of:
         os.chdir(self._before)
 
 
-def test_the_program_refuses_in_one_line_and_writes_nothing(run: Run, secret: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("kind", "complaint"),
+    [
+        ("link", "is a link; a run's folder may hold only files and folders"),
+        ("hard link", "is a hard link; a run's folder may hold only files of one name (cp -r makes such)"),
+    ],
+)
+def test_the_program_refuses_in_one_line_and_writes_nothing(
+    kind: str, complaint: str, run: Run, secret: Path, tmp_path: Path
+) -> None:
     run.log_path.unlink()
-    run.log_path.symlink_to(secret)
-    before = secret.read_bytes()
+    link(kind, run.log_path, secret)
+    before = state_of(secret)
     done = run_program("--no-ui", "--resume", "latest", "--steps", "400", cwd=tmp_path, check=2)
     assert done.stdout == ""
-    assert done.stderr.splitlines() == [
-        f"mario-tui: error: {run.log_path}: is a link; a run's folder may hold only files and folders"
-    ]
-    assert secret.read_bytes() == before
+    assert done.stderr.splitlines() == [f"mario-tui: error: {run.log_path}: {complaint}"]
+    assert state_of(secret) == before
+
+
+def link(kind: str, path: Path, to: Path) -> None:
+    path.symlink_to(to) if kind == "link" else path.hardlink_to(to)
+
+
+class PlantedLinks:
+    """Files of the user's to which links lead from the places that are written to."""
+
+    def __init__(self, folder: Path, kind: str) -> None:
+        self._folder, self._kind = folder, kind
+        self._files: list[Path] = []
+        folder.mkdir()
+
+    def at(self, *paths: Path) -> None:
+        for path in paths:
+            self._files.append(self._folder / f"{len(self._files)}")
+            self._files[-1].write_bytes(b"mine\n" * 1000)
+            self._files[-1].chmod(0o644)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.unlink(missing_ok=True)
+            link(self._kind, path, self._files[-1])
+        self._before = [state_of(file) for file in self._files]
+
+    def assert_untouched(self) -> None:
+        assert [state_of(file) for file in self._files] == self._before
+
+
+@pytest.fixture(params=["link", "hard link"])
+def links(request: pytest.FixtureRequest, tmp_path: Path) -> PlantedLinks:
+    return PlantedLinks(tmp_path / "mine", request.param)
+
+
+@pytest.mark.parametrize("name", ["run.log", "run.lock"])
+def test_a_link_that_comes_after_the_check_is_not_followed(
+    name: str, links: PlantedLinks, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("engine.host.client.check_own", lambda folder: links.at(folder / name))
+    with pytest.raises(OSError, match=r"is a (hard )?link"):
+        HostProcess(run)
+    links.assert_untouched()
+
+
+def test_a_run_is_not_deleted_through_a_linked_lock(links: PlantedLinks, run: Run) -> None:
+    links.at(run.path / "run.lock")
+    with pytest.raises(UserError, match="can't be removed"):
+        delete_run(run)
+    links.assert_untouched()
+
+
+LAYOUT = {"frames": ((1, 400), np.uint8)}
+
+
+@pytest.mark.parametrize("name", ["lock", "frames.bin"])
+def test_a_replay_in_files_is_not_mapped_through_links(name: str, links: PlantedLinks, tmp_path: Path) -> None:
+    links.at(tmp_path / "replay" / name)
+    with pytest.raises(UserError, match=r"is a (hard )?link"):
+        MappedMemory(tmp_path / "replay").arrays(LAYOUT)
+    links.assert_untouched()
+
+
+def test_what_a_runs_processes_write_replaces_links(links: PlantedLinks, tmp_path: Path) -> None:
+    replay, part, arrays = tmp_path / "replay", tmp_path / "trace-1.part.json", tmp_path / "replay.safetensors"
+    policy, video = tmp_path / ".best.safetensors.partial", tmp_path / "played.gif"
+    learner = make_learner()
+    links.at(replay / ".header.json.partial", part, part.with_suffix(".partial"), arrays, policy)
+    links.at(video.with_name(".played.partial.gif"))
+    MappedMemory(replay).arrays(LAYOUT)
+    write_part(Stopwatch(), part, "learner")
+    save_arrays(arrays, {"frames": np.ones((2, 3), np.uint8)})
+    learner.save_policy(policy, 0)
+    recording = Recording(video)
+    recording.video.add(np.zeros((8, 8, 3), np.uint8))
+    recording.finish()
+    links.assert_untouched()
+    for path in (replay / "header.json", part, arrays, policy, video):
+        assert not path.is_symlink() and path.stat().st_nlink == 1 and path.stat().st_size > 0
 
 
 def test_a_host_that_is_started_by_hand_refuses_as_well(run: Run, secret: Path) -> None:
