@@ -7,26 +7,52 @@ episode would fill the disk: as a run goes on, each point is the mean of more an
 from __future__ import annotations
 
 import contextlib
+import io
 import math
+import os
 import secrets
+import socket
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.compat.proto.summary_pb2 import Summary
-from tensorboard.summary.writer.event_file_writer import EventFileWriter
+from tensorboard.summary.writer.event_file_writer import _AsyncWriter
+from tensorboard.summary.writer.record_writer import RecordWriter
 
 from engine.protocol.messages import Episode, Evaluation, Progress
+from engine.runtime.files import new_file
 
 EPISODE_POINTS = 4096
 """Number of points after which the number of episodes per point, initially 1, doubles. Charts in the dashboard show no
 more points than that."""
 _QUEUE = 2**16
 """Points that may wait for the disk. The host, which adds them, must not wait while the disk does not answer."""
+_FLUSH_S = 5.0
 _CLOSE_S = 10.0
 _REOPEN_EVERY_S = 60.0
+
+
+class _WritesAtOnce(io.BufferedWriter):
+    """Whoever watches the file sees each record as soon as it is written."""
+
+    def write(self, data: Any, /) -> int:
+        count = super().write(data)
+        self.flush()
+        return count
+
+
+def _event_file(folder: Path) -> Any:
+    """A new event file, to which a thread writes the bytes of events. It stays open: TensorBoard's own writer opens it
+    by its name again for each record, and would write through a link that has taken the name."""
+    name = f"events.out.tfevents.{time.time():010.0f}.{socket.gethostname()}.{os.getpid()}.{secrets.token_hex(8)}"
+    writer = _AsyncWriter(RecordWriter(_WritesAtOnce(new_file(folder / name).detach())), _QUEUE, _FLUSH_S)
+    writer.write(Event(wall_time=time.time(), file_version="brain.Event:2").SerializeToString())
+    writer.flush()
+    return writer
 
 
 class ScalarWriter:
@@ -38,13 +64,13 @@ class ScalarWriter:
 
     def __init__(self, folder: Path, complain: Callable[[str], None]) -> None:
         self._complain = complain
-        self._writer: EventFileWriter | None = None
+        self._writer: Any = None
         self._sums: dict[str, float] = {}  # over the episodes of the next point
         self._summed = self._summed_to = 0  # number of those episodes; environment steps at the last one
         self._each, self._points = 1, 0  # episodes per point; points written with that many
         self._folder, self._reopened_at = folder, -math.inf
         try:
-            self._open()
+            self._writer = _event_file(self._folder)
         except OSError as error:
             self._disable(error)
 
@@ -62,14 +88,8 @@ class ScalarWriter:
             return False
         self._reopened_at = now
         with contextlib.suppress(OSError):
-            self._open()
+            self._writer = _event_file(self._folder)
         return self._writer is not None
-
-    def _open(self) -> None:
-        # The random suffix prevents others from placing a link of that name beforehand.
-        self._writer = EventFileWriter(
-            str(self._folder), max_queue_size=_QUEUE, flush_secs=5, filename_suffix=f".{secrets.token_hex(8)}"
-        )
 
     def progress(self, p: Progress) -> None:
         self._add(
@@ -127,7 +147,7 @@ class ScalarWriter:
             closing.join(_CLOSE_S)
 
     @staticmethod
-    def _close(writer: EventFileWriter) -> None:
+    def _close(writer: Any) -> None:
         with contextlib.suppress(OSError):
             writer.close()
 
@@ -145,7 +165,7 @@ class ScalarWriter:
         if self._writer is None:
             return
         try:
-            self._writer.add_event(event)
+            self._writer.write(event.SerializeToString())
         except OSError as error:
             self._disable(error)
 

@@ -37,3 +37,18 @@ def test_scalars_go_into_another_file_once_the_disk_is_back(tmp_path: Path, monk
     assert [point.step for point in shown.Scalars("eval/clear_rate")] == [2]
     (text,) = said
     assert "no more scalars are written for TensorBoard" in text
+
+
+def test_a_link_that_takes_the_name_of_an_open_event_file_is_not_followed(tmp_path: Path) -> None:
+    run, mine = tmp_path / "run", tmp_path / "mine"
+    run.mkdir()
+    mine.write_text("mine")
+    writer = ScalarWriter(run, complain=print)
+    (path,) = run.iterdir()
+    before = path.stat().st_size
+    kept = path.rename(run / "kept.tfevents")
+    path.symlink_to(mine)
+    writer.evaluation(evaluation(1))
+    writer.close()
+    assert mine.read_text() == "mine"
+    assert kept.stat().st_size > before
