@@ -20,7 +20,7 @@ from typing import BinaryIO
 
 from engine.errors import UserError
 from engine.runtime.exit_status import exits_on_signals
-from engine.runtime.files import replacing
+from engine.runtime.files import open_output, replacing
 from engine.runtime.text import json_line, printable
 from mario_tui.data.event_files import discards_in, event_files, scalars_in
 from mario_tui.data.format import counted
@@ -124,7 +124,7 @@ def _to_file(points: Points, output: Path, format: str, force: bool) -> None:
     if output.exists() and not (force or is_special):
         raise UserError(f"--output: {output} exists; --force overwrites it")
     try:
-        target = output.open("wb") if is_special else replacing(output.resolve(), 0o666)
+        target = open_output(output) if is_special else replacing(output.resolve(), 0o666)
         with exits_on_signals(), target as file, _progress(points):
             FORMATS[format](_some(points), file)
     except OSError as error:

@@ -17,6 +17,7 @@ from engine.protocol.messages import Failed, Log
 from engine.protocol.results import Profiled
 from engine.runs.run import CONFIG_FILE
 from engine.runtime.exit_status import exits_on_signals
+from engine.runtime.files import open_output, write_output
 from engine.runtime.text import json_line
 from mario_tui.engine_command import EngineCommand
 from mario_tui.launch import make_plan
@@ -28,13 +29,14 @@ _EXIT_TIMEOUT_S = 30.0
 def profile(options: argparse.Namespace) -> int:
     """Profile a run and write the report. Returns the exit status."""
     config = make_plan(given(options), options.config, None, options.preset).config
-    for name in ("report_file", "trace"):
-        _check_writable(f"--{name.replace('_', '-')}", getattr(options, name))
     trial_s = options.trial_duration or max(6.0, options.duration / 3)
     arguments = [f"--duration={options.duration}", f"--trials={options.trials}", f"--trial-duration={trial_s}"]
     if options.trace is not None:
         arguments.append(f"--trace={options.trace.resolve()}")
-    with _folder(config) as folder:
+    with contextlib.ExitStack() as stack:
+        for name in ("report_file", "trace"):
+            stack.enter_context(_writable(f"--{name.replace('_', '-')}", getattr(options, name)))
+        folder = stack.enter_context(_folder(config))
         (folder / CONFIG_FILE).write_text(config.to_toml(), encoding="utf-8")
         command = EngineCommand("profile", str(folder), *arguments, decode=decode_profile, leave_s=_EXIT_TIMEOUT_S)
         with command:
@@ -60,7 +62,7 @@ def _show(found: Profiled, options: argparse.Namespace) -> int:
     elif options.report_file is None:
         print(found.report)
     try:
-        path.write_text(found.report, encoding="utf-8")
+        write_output(path, found.report)
     except OSError as error:
         raise UserError(f"--report-file: {path}: can't be written ({error.strerror or error})") from None
     for written in (path, options.trace):
@@ -80,12 +82,12 @@ def _folder(config: RunConfig) -> Iterator[Path]:
         yield Path(folder).resolve()
 
 
-def _check_writable(name: str, path: Path | None) -> None:
-    """Raise `UserError` if the file can't be written, before minutes are spent on measuring."""
-    if path is None:
-        return
+def _writable(name: str, path: Path | None) -> contextlib.AbstractContextManager[object]:
+    """The open file, to which others write by its name: a pipe's reader would leave if it were closed.
+
+    Raises `UserError` if it can't be written, before minutes are spent on measuring.
+    """
     try:
-        with path.open("ab"):
-            pass
+        return contextlib.nullcontext() if path is None else open_output(path)
     except OSError as error:
         raise UserError(f"{name}: {path}: can't be written ({error.strerror or error})") from None

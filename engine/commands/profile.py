@@ -39,6 +39,7 @@ from engine.protocol.results import Profiled
 from engine.runs.registry import create_run
 from engine.runs.run import CONFIG_FILE, read_config
 from engine.runtime import trace
+from engine.runtime.files import write_output
 from engine.runtime.parent import continued_with_parent, end_with_stdin
 
 _BURNIN = 1000
@@ -243,7 +244,7 @@ def _collect(run: Path, processes: int, into: Path) -> None:
     deadline = time.monotonic() + 10
     while len(found := sorted(run.glob(trace.PARTS))) < processes and time.monotonic() < deadline:
         time.sleep(0.05)
-    into.write_text(json.dumps(trace.merge(found)), encoding="utf-8")
+    write_output(into, json.dumps(trace.merge(found)))
 
 
 def _changes(idea: Idea) -> str:

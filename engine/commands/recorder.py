@@ -47,6 +47,8 @@ class Recording:
             raise UserError("--record: .mp4 needs PyAV (pip install mario-tui[video]); .gif works without it")
         if path.is_dir():
             raise UserError(f"--record must be a file, got the folder {path}")
+        if path.exists() and not path.is_file():
+            raise UserError(f"--record must be a file, got the pipe or device {path}")
         self._path, self._partial = path, path.with_name(f".{path.stem}.partial{path.suffix}")
         try:
             new_file(self._partial).close()  # before others write to it by its name, which may have been a link

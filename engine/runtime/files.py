@@ -42,7 +42,7 @@ def open_regular(path: Path, flags: int, *, links: bool = False):  # type: ignor
     try:
         descriptor = os.open(path, flags | nofollow | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY, 0o644)
     except OSError as error:
-        if error.errno == errno.ELOOP and path.is_symlink():
+        if error.errno == errno.ELOOP and not links and path.is_symlink():
             raise OSError(errno.ELOOP, "is a link", str(path)) from None
         raise
     status, writes = os.fstat(descriptor), flags & (os.O_WRONLY | os.O_RDWR)
@@ -65,6 +65,30 @@ def new_file(path: Path) -> io.BufferedWriter:
     path.unlink(missing_ok=True)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
     return os.fdopen(descriptor, "wb")
+
+
+def open_output(path: Path) -> BinaryIO:
+    """Open a file that a user names for output, without waiting for anybody; what it holds stays until it is written.
+    Links are followed, and devices and pipes with a reader, such as /dev/stdout, are accepted.
+
+    Raises `OSError` if it can't be opened, or is a pipe without a reader.
+    """
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY, 0o666)
+    except OSError as error:
+        if error.errno == errno.ENXIO and path.is_fifo():
+            raise OSError(errno.ENXIO, "is a pipe that nobody reads", str(path)) from None
+        raise
+    os.set_blocking(descriptor, True)  # a reader may be slow
+    return os.fdopen(descriptor, "wb")
+
+
+def write_output(path: Path, text: str) -> None:
+    """Write a file that a user names for output; see `open_output`."""
+    with open_output(path) as file:
+        if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            file.truncate()
+        file.write(text.encode())
 
 
 def is_own(path: Path) -> bool:

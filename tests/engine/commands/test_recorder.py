@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -52,6 +53,7 @@ def test_an_earlier_film_stays_until_the_new_one_is_complete(tmp_path: Path) -> 
 
 def test_a_target_that_can_not_be_written_is_refused_before_the_game(tmp_path: Path) -> None:
     (tmp_path / "folder.gif").mkdir()
-    for name in ("folder.gif", "missing/film.gif", "film.avi"):
+    os.mkfifo(tmp_path / "pipe.gif")
+    for name in ("folder.gif", "pipe.gif", "missing/film.gif", "film.avi"):
         with pytest.raises(UserError, match="--record"):
             Recording(tmp_path / name)
