@@ -5,10 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from safetensors import SafetensorError
-from safetensors.torch import load_file
+from safetensors.torch import load
 from torch import Tensor
 
 from engine.runs.checkpoints import CheckpointError
+from engine.runtime.files import read_bounded
+
+_MAX_BYTES = 2**30
 
 
 def policy_weights(path: Path) -> dict[str, Tensor]:
@@ -18,8 +21,10 @@ def policy_weights(path: Path) -> dict[str, Tensor]:
     but play the same one for ever.
     """
     try:
-        weights = load_file(path)
-    except (SafetensorError, OSError) as error:  # such as a file that is cut off
+        weights = load(read_bounded(path, _MAX_BYTES, links=True))
+    except OSError as error:
+        raise CheckpointError(f"{path}: can't be read ({error.strerror or error})") from None
+    except SafetensorError as error:  # such as a file that is cut off
         raise CheckpointError(f"{path}: damaged ({str(error).splitlines()[0]})") from None
     for name, tensor in weights.items():
         if not tensor.isfinite().all():

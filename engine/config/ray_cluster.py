@@ -17,6 +17,7 @@ from engine.runtime.files import is_own, read_bounded
 from engine.runtime.home import home
 
 _MAX_ADDRESS_BYTES = 1024
+_MAX_TOKEN_BYTES = 4096
 _ANSWER_S = 2.0
 """Time that the head of a cluster has to answer."""
 
@@ -116,6 +117,6 @@ def _token() -> str:
         return token.strip()
     try:
         path = os.environ.get("RAY_AUTH_TOKEN_PATH") or home() / ".ray" / "auth_token"
-        return Path(path).read_text("ascii").strip()
+        return read_bounded(Path(path), _MAX_TOKEN_BYTES, links=True).decode("ascii").strip()
     except (OSError, ValueError):
         return ""

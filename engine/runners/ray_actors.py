@@ -28,6 +28,7 @@ from engine.buffers import ReplayBuffer
 from engine.buffers.frames import FrameStorage
 from engine.buffers.memory import HostMemory
 from engine.config.run_config import RunConfig
+from engine.envs.emulators.cartridge import read_cartridge
 from engine.envs.vec_env import Spec
 from engine.errors import UserError
 from engine.protocol.failures import HopelessError
@@ -78,7 +79,7 @@ class RayActors:
         self._reader = ChunkReader(spec, self._lanes, config.n_step, len(stopwatch.row()))
         self._slots = [RemoteSlot(index) for index in range(config.num_actors)]
         self._heartbeat_s = step_s(config)
-        self._cartridge = None if config.rom is None else Path(config.rom).read_bytes()
+        self._cartridge = None if config.rom is None else read_cartridge(Path(config.rom))
         self._weights: Any = None
         self._updates, self._put_at = 0, float("-inf")
         self._collected_at = time.monotonic()

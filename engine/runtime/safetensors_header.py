@@ -20,7 +20,7 @@ def safetensors_header(path: Path) -> tuple[dict[str, Any], int]:
     """
     with open_regular(path, os.O_RDONLY, links=True) as file:
         (length,) = struct.unpack("<Q", file.read(8))
-        if length > min(path.stat().st_size, _MAX_HEADER_BYTES):
+        if length > min(os.fstat(file.fileno()).st_size, _MAX_HEADER_BYTES):
             raise ValueError("not a safetensors file")
         try:
             return dict(json.loads(file.read(length))), 8 + length

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.envs.mario import MarioTask
-from engine.runtime.files import write_atomically
+from engine.runtime.files import read_bounded, write_atomically
 from engine.runtime.home import program_folder
 
 _MAX_BYTES = 1_000_000
@@ -41,9 +41,8 @@ class WayCache:
     def load(self) -> NDArray[np.int64] | None:
         """The actions [steps], or None if there are none, or not such as this task has."""
         try:
-            with self._file.open("rb") as file:
-                actions = np.array(json.loads(file.read(_MAX_BYTES)))
-        except (OSError, ValueError):
+            actions = np.array(json.loads(read_bounded(self._file, _MAX_BYTES)))
+        except (OSError, ValueError, RecursionError):
             return None
         valid = actions.ndim == 1 and actions.size > 0 and actions.dtype == np.int64
         return actions if valid and 0 <= actions.min() <= actions.max() < self._actions else None

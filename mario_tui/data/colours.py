@@ -40,7 +40,7 @@ def _file() -> Path:
 def _load() -> dict[str, int]:
     try:
         return msgspec.json.decode(read_bounded(_file(), _MAX_BYTES), type=dict[str, int])
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from textual.keys import Keys, _character_to_key
 
 from engine.config.fields import must_be_one_of
-from engine.runtime.files import write_atomically
+from engine.runtime.files import read_bounded, write_atomically
 from engine.runtime.home import program_folder
 from mario_tui.data.keys import KEYS, PLACES
 from mario_tui.terminal.graphics import GRAPHICS
@@ -25,6 +25,8 @@ from mario_tui.terminal.graphics import GRAPHICS
 DEFAULT_THEME = "mario"
 GAME_FPS = (1, 15)
 """Minimum and maximum frame rate of the game view, in frames per second."""
+MAX_BYTES = 2**20
+"""Maximum size of the settings, and of a theme."""
 _ACCEPTED = ("theme", "game_fps", "graphics", "notifications", "keys")
 _NAMED = {str(key.value) for key in Keys}
 _THEME_LINE = re.compile(r"""^[ \t]*theme[ \t]*=[ \t]*("[^"\n]*"|'[^'\n]*')""", re.MULTILINE)
@@ -106,8 +108,7 @@ def remember_theme(name: str) -> None:
     path = settings_path()
     line = f'theme = "{name}"'
     try:
-        before = path.read_text(encoding="utf-8") if path.exists() else ""
-        values = _read(path)
+        before, values = _text(path), _read(path)
         if values.get("theme") == name:
             return
         after, count = _THEME_LINE.subn(lambda found: line, before, count=1)
@@ -125,11 +126,18 @@ def remember_theme(name: str) -> None:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError, RecursionError) as error:
+        return tomllib.loads(_text(path))
+    except OSError as error:
+        raise SettingsError(f"{path}: can't be read ({error.strerror or error})") from None
+    except (ValueError, RecursionError) as error:
         raise SettingsError(f"{path}: {str(error).splitlines()[0]}") from None
+
+
+def _text(path: Path) -> str:
+    try:
+        return read_bounded(path, MAX_BYTES, links=True).decode()
+    except FileNotFoundError:
+        return ""
 
 
 def _key_map(values: Mapping[str, object], path: Path) -> tuple[dict[str, str], list[str]]:

@@ -14,7 +14,8 @@ from textual.color import Color, ColorParseError
 from textual.theme import BUILTIN_THEMES, Theme
 
 from engine.config.fields import must_be_one_of
-from mario_tui.data.settings import DEFAULT_THEME, config_folder
+from engine.runtime.files import read_bounded
+from mario_tui.data.settings import DEFAULT_THEME, MAX_BYTES, config_folder
 
 DEFAULT = DEFAULT_THEME
 WITHOUT_COLOUR = "ansi"
@@ -63,8 +64,10 @@ def load_themes() -> tuple[list[Theme], list[str]]:
 def load_theme(path: Path) -> Theme:
     """One theme. Raises `ThemeError` naming file, key and accepted values."""
     try:
-        values: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        values: dict[str, Any] = tomllib.loads(read_bounded(path, MAX_BYTES, links=True).decode())
+    except OSError as error:
+        raise ThemeError(f"{path}: can't be read ({error.strerror or error})") from None
+    except (ValueError, RecursionError) as error:
         raise ThemeError(f"{path}: {str(error).splitlines()[0]}") from None
     for key, value in values.items():
         if key not in _ACCEPTED:

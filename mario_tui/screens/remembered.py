@@ -7,12 +7,13 @@ from pathlib import Path
 
 import msgspec
 
-from engine.runtime.files import write_atomically
+from engine.runtime.files import read_bounded, write_atomically
 from engine.runtime.home import program_folder
 from mario_tui.data.keys import Place
 from mario_tui.widgets.charts.view import SMOOTHINGS, Axis
 from mario_tui.widgets.panels.actors import COLUMNS
 
+_MAX_BYTES = 2**20
 SORTS = [column.name for column in COLUMNS]
 
 
@@ -35,8 +36,8 @@ def file(place: Place) -> Path:
 def recall(place: Place) -> Remembered:
     """Load the saved layout; the default if the file is missing or invalid."""
     try:
-        found = msgspec.json.decode(file(place).read_bytes(), type=Remembered)
-    except (OSError, msgspec.DecodeError):
+        found = msgspec.json.decode(read_bounded(file(place), _MAX_BYTES), type=Remembered)
+    except (OSError, ValueError, RecursionError):
         return Remembered()
     if found.smoothing not in SMOOTHINGS or found.sort not in SORTS:
         return Remembered()

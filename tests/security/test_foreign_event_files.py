@@ -42,8 +42,8 @@ def sparse(path: Path, head: bytes, size: int) -> None:
 
 
 BAD: dict[str, tuple[Callable[[Path], object], str]] = {
-    "fifo": (lambda path: os.mkfifo(path), "not a regular file"),
-    "device": (lambda path: path.symlink_to("/dev/zero"), "not a regular file"),
+    "fifo": (lambda path: os.mkfifo(path), "is not a regular file"),
+    "device": (lambda path: path.symlink_to("/dev/zero"), "is not a regular file"),
     "terminal": (lambda path: path.symlink_to("/dev/tty"), ""),
     "nowhere": (lambda path: path.symlink_to("nowhere"), "No such file or directory"),
     "itself": (lambda path: path.symlink_to(path.name), "Too many levels of symbolic links"),

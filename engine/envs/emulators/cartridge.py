@@ -12,10 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.errors import UserError
+from engine.runtime.files import read_bounded
 
 HEADER_BYTES = 16
 PROGRAM_BANK = 16 * 1024
 TILE_BANK = 8 * 1024
+_MAX_BYTES = 2**23
+"""Larger than any cartridge that was sold, so that those are refused by what they need."""
 ACCEPTED = "an iNES file with mapper 0 (NROM), NTSC, 1 or 2 program banks and 1 tile bank is accepted"
 
 
@@ -43,11 +46,15 @@ def load_cartridge(path: str | Path | None = None) -> Cartridge:
     Raises `CartridgeError` if the file is missing, damaged or needs hardware that is not emulated.
     """
     file = installed_mario() if path is None else Path(path)
+    return parse_cartridge(read_cartridge(file), str(file))
+
+
+def read_cartridge(file: Path) -> bytes:
+    """The contents of a cartridge file. Raises `CartridgeError` if it can't be read, or is none by its size."""
     try:
-        content = file.read_bytes()
+        return read_bounded(file, _MAX_BYTES, links=True)
     except OSError as error:
         raise CartridgeError(f"{file}: cannot be read ({error.strerror}); {ACCEPTED}") from error
-    return parse_cartridge(content, str(file))
 
 
 def installed_mario() -> Path:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
@@ -12,6 +11,7 @@ from typing import BinaryIO
 
 from tensorboard.compat.proto.event_pb2 import Event
 
+from engine.runtime.files import open_regular
 from mario_tui.data.event_files.abridged import Abridged
 from mario_tui.data.event_files.records import (
     HEAD_BYTES,
@@ -174,10 +174,6 @@ def _bytes_at(descriptor: int, place: int, count: int) -> bytes:
 
 
 def opened(path: Path) -> BinaryIO:
-    """Open a file for reading. Raises `ValueError` if it is not a regular file."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
-    file = os.fdopen(descriptor, "rb")
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        file.close()
-        raise ValueError("not a regular file")
+    """Open a file for reading. Raises `OSError` if it is not a regular file."""
+    file: BinaryIO = open_regular(path, os.O_RDONLY, links=True)
     return file
