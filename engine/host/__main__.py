@@ -51,8 +51,8 @@ def main(arguments: list[str] | None = None) -> int:
     _write_printable_lines()
     try:
         run = Run(options.run)
+        check_own(run.path)
         with run.lock() if options.lock is None else os.fdopen(options.lock, "rb"):
-            check_own(run.path)
             host = Host(run, options.resume, options.foreground, [(level, text) for level, text in options.note])
             status = asyncio.run(host.serve())
         if host.refused:

@@ -218,13 +218,15 @@ def test_what_a_runs_processes_write_replaces_links(links: PlantedLinks, tmp_pat
         assert not path.is_symlink() and path.stat().st_nlink == 1 and path.stat().st_size > 0
 
 
-def test_a_host_that_is_started_by_hand_refuses_as_well(run: Run, secret: Path) -> None:
-    (run.path / "policies").symlink_to(secret.parent)
+@pytest.mark.parametrize("name", ["policies", "run.lock"])
+def test_a_host_that_is_started_by_hand_refuses_as_well(name: str, run: Run, secret: Path) -> None:
+    (run.path / name).unlink(missing_ok=True)
+    (run.path / name).symlink_to(secret.parent)
     done = subprocess.run(
         [sys.executable, "-P", "-m", "engine.host", str(run.path)], capture_output=True, text=True, check=False
     )
     assert done.returncode == 2
-    assert "policies: is a link" in done.stderr
+    assert f"{name}: is a link" in done.stderr and len(done.stderr.splitlines()) == 1
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give files to other users")
