@@ -15,6 +15,7 @@ from engine.host.supervisor import Host
 from engine.runs.ownership import check_own
 from engine.runs.registry import delete_run
 from engine.runs.run import Run
+from engine.runtime import code_cache
 from engine.runtime.text import printable, printable_stream, set_off
 
 
@@ -53,7 +54,10 @@ def main(arguments: list[str] | None = None) -> int:
         run = Run(options.run)
         check_own(run.path)
         with run.lock() if options.lock is None else os.fdopen(options.lock, "rb"):
-            host = Host(run, options.resume, options.foreground, [(level, text) for level, text in options.note])
+            notes = [(level, text) for level, text in options.note]
+            # Looked for here, and inherited by the processes of the run.
+            notes += [("warning", code_cache.notice)] if code_cache.notice else []
+            host = Host(run, options.resume, options.foreground, notes)
             status = asyncio.run(host.serve())
         if host.refused:
             delete_run(run)

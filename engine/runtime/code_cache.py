@@ -1,10 +1,11 @@
 """The folder for compiled code: numba's kernels, the console's (compiler.py) and the cartridge's (object_code.py).
 
-It is set as numba's own too, for what is not ours. A value of `NUMBA_CACHE_DIR` that the user has set is kept.
+It is set as numba's own too, for what is not ours. A value of `NUMBA_CACHE_DIR` that the user has set is kept if it is
+safe; child processes inherit it, so that all processes of a run use one folder.
 
 Loading compiled code executes it, and numba unpickles the files in its cache, so only this user may be able to write
-there. The folder's name contains a digest of all sources that are compiled, or compile: after an upgrade no old code is
-left in use. Folders unused for a month are removed.
+there, or to replace one of the folders above. The folder's name contains a digest of all sources that are compiled, or
+compile: after an upgrade no old code is left in use. Folders unused for a month are removed.
 """
 
 import contextlib
@@ -19,6 +20,7 @@ from pathlib import Path
 
 from engine.runtime.digest import digest_of
 from engine.runtime.home import program_folder
+from engine.runtime.trusted_folders import way_in
 
 _COMPILING = (
     "compiler", "expression_writer", "function_source", "function_writer", "instruction_writer", "intrinsics", "jit",
@@ -36,34 +38,54 @@ def sources_digest() -> str:
     return digest_of([*root.glob("envs/**/*.py"), *root.glob("buffers/**/*.py"), *compiling], root)
 
 
-def use_user_cache() -> None:
-    """Have numba cache below `$XDG_CACHE_HOME/mario-tui/numba` (or `~/.cache`) unless `NUMBA_CACHE_DIR` is set."""
+def use_user_cache() -> str:
+    """Have numba cache below `$XDG_CACHE_HOME/mario-tui/numba` (or `~/.cache`) unless `NUMBA_CACHE_DIR` is set.
+
+    Returns a line that says why another folder is used if others could get into that one; empty if they can't.
+    """
     digest = sources_digest()
-    if "NUMBA_CACHE_DIR" not in os.environ:
+    wanted, given = program_folder("CACHE") / "numba" / digest, Path(os.environ.get("NUMBA_CACHE_DIR", ""))
+    if given.is_absolute():  # a relative one would lead into the folder of the run
+        wanted = given
+        with contextlib.suppress(OSError):  # now: later, somebody else could create it
+            wanted.mkdir(mode=0o700, parents=True, exist_ok=True)
+    flaw = way_in(wanted)
+    if flaw or wanted is not given:
         os.environ["NUMBA_CACHE_DIR"] = str(user_cache(digest))
+    kept = f"kept in {code_cache()}" if code_cache().exists() else "not kept"
+    return flaw and f"compiled code is {kept}, because {flaw}"
 
 
 def user_cache(name: str) -> Path:
     """Create and return the folder `name` below `$XDG_CACHE_HOME/mario-tui/numba` (or `~/.cache`).
 
-    If it can't be created, or other users may write to it, return a private folder below the temporary one instead; if
-    that can't be created either, a path that never exists.
+    If it can't be created, or others could get into it, return one in a private folder below the temporary one instead,
+    the same each time; if that can't be created either, a path that never exists.
     """
     base = program_folder("CACHE") / "numba"
     with contextlib.suppress(OSError):
         if _is_made(base / name):
             return base / name
     with contextlib.suppress(OSError):  # also if the disk has no room for a temporary file
-        folder = Path(tempfile.gettempdir()) / f"mario-tui-numba-{os.getuid()}" / name
-        return folder if _is_made(folder) else Path(tempfile.mkdtemp(prefix="mario-tui-numba-"))
+        for temporary in dict.fromkeys((Path(tempfile.gettempdir()), Path("/tmp"))):
+            prefix = f"mario-tui-numba-{os.getuid()}"
+            for folder in (temporary / prefix, *temporary.glob(f"{prefix}.*")):
+                with contextlib.suppress(OSError):
+                    if _is_made(folder / name):
+                        return folder / name
+            if not way_in(temporary):  # others have made all of these
+                folder = Path(tempfile.mkdtemp(prefix=f"{prefix}.", dir=temporary))
+                return folder / name if _is_made(folder / name) else Path(os.devnull) / name
     return Path(os.devnull) / name
 
 
 def _is_made(folder: Path) -> bool:
-    """Create a folder and its parent, or mark it as used; returns whether both are private."""
+    """Create a folder and its parent, or mark it as used; returns whether nobody else can get into it."""
+    if way_in(folder):
+        return False
     folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder.mkdir(mode=0o700, exist_ok=True)
-    if not (is_private(folder.parent) and is_private(folder)):
+    if way_in(folder) or not (is_private(folder.parent) and is_private(folder)):
         return False
     keep_used(folder)
     return True
@@ -102,4 +124,5 @@ def is_cold() -> bool:
     return not any(code_cache().rglob("*.nbi")) and not any(code_cache().glob("*.o"))
 
 
-use_user_cache()
+notice = use_user_cache()
+"""For the user, if other users could get into the usual folder."""

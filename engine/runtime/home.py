@@ -23,5 +23,7 @@ def home() -> Path:
 
 def program_folder(kind: Literal["CACHE", "CONFIG", "STATE"]) -> Path:
     """This program's folder for its caches, settings or state: `mario-tui` below `$XDG_<kind>_HOME`, or below the usual
-    place in the home folder (https://specifications.freedesktop.org/basedir-spec/)."""
-    return Path(os.environ.get(f"XDG_{kind}_HOME") or home() / _USUAL[kind]) / "mario-tui"
+    place in the home folder. A relative one is ignored (https://specifications.freedesktop.org/basedir-spec/): it would
+    be another folder in each process, and in a run's host one of the run."""
+    given = Path(os.environ.get(f"XDG_{kind}_HOME", ""))
+    return (given if given.is_absolute() else home() / _USUAL[kind]) / "mario-tui"

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import os
+import pwd
+import shutil
 import subprocess
 import sys
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from engine.runtime.code_cache import user_cache
+from engine.runtime.code_cache import code_cache, user_cache
+from engine.runtime.trusted_folders import way_in
+from tests.support.program import json_lines, run_program
+
+ROOT = Path(__file__).resolve().parents[2]
+OTHER = 12345
+"""ID of another user and of that one's group."""
+only_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can act as another user")
 
 # PyYAML need not be installed for the test: numba asks it to parse the file, and this one can.
 _SHOW_SETTINGS = """
@@ -25,12 +36,20 @@ print(config.DISABLE_JIT, os.getcwd())
 
 def test_settings_in_the_working_directory_are_not_read(tmp_path: Path) -> None:
     (tmp_path / ".numba_config.yaml").write_text("disable_jit: 1\n")
-    root = Path(__file__).resolve().parents[2]
     done = subprocess.run(
-        [sys.executable, "-c", _SHOW_SETTINGS], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(root)},
+        [sys.executable, "-c", _SHOW_SETTINGS], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert done.stdout.split() == ["0", str(tmp_path)]
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that every user can enter; those of pytest are closed to others."""
+    folder = Path(tempfile.mkdtemp())
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)
 
 
 @pytest.fixture
@@ -73,6 +92,129 @@ def test_a_folder_that_others_can_write_is_not_used(where: str, what: str, cache
     assert found.stat().st_mode & 0o777 == 0o700 and found.stat().st_uid == os.getuid()
 
 
+_COMPILE_LATE = """
+import sys
+from engine.runtime.jit import kernel
+sys.path.insert(0, sys.argv[1])
+from two import two
+two = kernel(two)
+print(two._cache._cache_file._index_path, flush=True)
+input()
+print(two())
+"""
+
+
+@only_root
+@pytest.mark.parametrize("variable", ["XDG_CACHE_HOME", "NUMBA_CACHE_DIR"])
+def test_planted_code_is_not_run_where_the_cache_lies_below_another_users_folder(
+    variable: str, open_folder: Path
+) -> None:
+    theirs = open_folder / "theirs"
+    theirs.mkdir(0o755)
+    os.chown(theirs, OTHER, OTHER)
+    (theirs / "mine").mkdir(0o700)
+    (open_folder / "two.py").write_text("def two(): return 2")
+    environment = {key: value for key, value in os.environ.items() if key != "NUMBA_CACHE_DIR"}
+    environment |= {variable: str(theirs / "mine"), "PYTHONPATH": str(ROOT), "TMPDIR": str(open_folder)}
+    with subprocess.Popen(
+        [sys.executable, "-c", _COMPILE_LATE, open_folder], env=environment, text=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        index = process.stdout.readline().strip()
+        planted = b"cos\nsystem\n(S'touch " + str(open_folder / "executed").encode() + b"'\ntR."
+        put = 'cd "$0" && mv theirs/mine theirs/aside; mkdir -p "${1%/*}" && cat > "$1"'
+        subprocess.run(["sh", "-c", put, open_folder, index], input=planted, user=OTHER, stderr=subprocess.DEVNULL)
+        assert (theirs / "aside").exists()  # the other user did get that far
+        assert process.communicate("\n")[0] == "2\n"
+    assert not (open_folder / "executed").exists()
+
+
+@only_root
+@pytest.mark.long
+def test_a_run_says_that_its_code_is_kept_elsewhere(open_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(_theirs(open_folder)))
+    monkeypatch.setenv("TMPDIR", str(open_folder))
+    kept = open_folder / f"mario-tui-numba-{os.getuid()}" / code_cache().name
+    shutil.copytree(code_cache(), kept)  # saves the time to compile
+    kept.parent.chmod(0o700)
+    monkeypatch.delenv("NUMBA_CACHE_DIR")
+    done = run_program("--no-ui", "--log-format", "json", "--game", "snake", "--steps", "64", cwd=open_folder)
+    said = [line["text"] for line in json_lines(done.stdout) if line["event"] == "warning"]
+    assert said[0] == f"compiled code is kept in {kept}, because {open_folder / 'theirs'} belongs to another user"
+    assert len(said) == 2, said  # and that nothing was learned
+    assert [*open_folder.glob("mario-tui-numba*")] == [kept.parent]
+    assert not (open_folder / "theirs" / "mine" / "mario-tui" / "numba").exists()
+
+
+def _theirs(folder: Path) -> Path:
+    (folder / "theirs" / "mine").mkdir(parents=True)
+    os.chown(folder / "theirs", OTHER, OTHER)
+    return folder / "theirs" / "mine"
+
+
+def _link_of_theirs(folder: Path) -> Path:
+    (folder / "mine").mkdir()
+    (folder / "link").symlink_to("mine")
+    os.chown(folder / "link", OTHER, OTHER, follow_symlinks=False)
+    return folder / "link"
+
+
+def _through_theirs(folder: Path) -> Path:
+    """Links of this user that lead through a folder of another one, and back."""
+    (folder / "mine").mkdir()
+    (_theirs(folder).parent / "back").symlink_to("../mine")
+    (folder / "link").symlink_to(folder / "theirs" / "back")
+    return folder / "link"
+
+
+def _of_mode(mode: int, group: int = OTHER) -> Callable[[Path], Path]:
+    def make(folder: Path) -> Path:
+        (folder / "shared" / "mine").mkdir(parents=True)
+        os.chown(folder / "shared", -1, group)
+        (folder / "shared").chmod(mode)
+        return folder / "shared" / "mine" / "missing"
+
+    return make
+
+
+def _circle(folder: Path) -> Path:
+    (folder / "a").symlink_to("b")
+    (folder / "b").symlink_to("a")
+    return folder / "a"
+
+
+@only_root
+@pytest.mark.parametrize(
+    ("make", "flaw"),
+    [
+        (_theirs, "theirs belongs to another user"),
+        (_link_of_theirs, "link belongs to another user"),
+        (_through_theirs, "theirs belongs to another user"),
+        (lambda folder: _theirs(folder).parent / ".." / "mine", "theirs belongs to another user"),
+        (_of_mode(0o757), "shared can be written by others"),
+        (_of_mode(0o775), "shared can be written by others"),
+        (_of_mode(0o775, pwd.getpwuid(os.getuid()).pw_gid), ""),
+        (_of_mode(0o1777), ""),
+        (_circle, "a leads in circles"),
+    ],
+)
+def test_who_could_replace_a_folder_above(make: Callable[[Path], Path], flaw: str, tmp_path: Path) -> None:
+    assert way_in(make(tmp_path)).removeprefix(f"{tmp_path}/") == flaw
+
+
+def test_relative_folders_do_not_lead_into_a_run(tmp_path: Path) -> None:
+    show = "import engine.runtime.code_cache as c; print(c.code_cache())"
+    for variable in ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME"):
+        environment = {key: value for key, value in os.environ.items() if key != "NUMBA_CACHE_DIR"}
+        environment |= {"HOME": str(tmp_path / "home"), "PYTHONPATH": str(ROOT), variable: "cache"}
+        shown = subprocess.run(
+            [sys.executable, "-c", show], cwd=tmp_path, env=environment, capture_output=True, text=True
+        )
+        assert Path(shown.stdout).is_relative_to(tmp_path / "home"), shown.stderr
+    assert not (tmp_path / "cache").exists()
+
+
 def test_a_prepared_temporary_folder_is_not_used_either(cache: Path, tmp_path: Path) -> None:
     prepared = tmp_path / "temporary" / f"mario-tui-numba-{os.getuid()}"
     for folder in (cache, prepared):
@@ -81,3 +223,4 @@ def test_a_prepared_temporary_folder_is_not_used_either(cache: Path, tmp_path: P
     found = user_cache("code")
     assert not found.is_relative_to(cache) and not found.is_relative_to(prepared)
     assert not any(found.iterdir())
+    assert user_cache("code") == found  # other processes, and later ones, find it too

@@ -500,7 +500,7 @@ def test_the_lock_is_nobody_elses_to_take(tmp_path: Path) -> None:
         assert os.fstat(lock.fileno()).st_mode & 0o777 == 0o600
 
 
-@pytest.mark.parametrize("prepared", ["open", "file", "link"])
+@pytest.mark.parametrize("prepared", ["open", "file", "link", "below another's"])
 def test_a_prepared_folder_for_sockets_is_not_used(
     prepared: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -512,6 +512,10 @@ def test_a_prepared_folder_for_sockets_is_not_used(
         spoilt.chmod(0o777)
     elif prepared == "file":
         spoilt.touch()
+    elif prepared == "below another's":
+        if os.getuid() != 0:
+            pytest.skip("only root can make folders of other users")
+        os.chown(tmp_path, 12345, -1)
     else:
         (tmp_path / "elsewhere").mkdir(mode=0o700)
         spoilt.symlink_to(tmp_path / "elsewhere")
