@@ -31,7 +31,7 @@ from rich.text import Text
 
 from engine.config.torchrun import torchrun_rank
 from engine.errors import UserError
-from engine.host.client import HostClient, HostGone, HostProcess
+from engine.host.client import HostClient, HostGone, HostProcess, InvalidMessage
 from engine.protocol.commands import Stop
 from engine.protocol.messages import (
     Changed,
@@ -90,6 +90,8 @@ def train_headless(plan: Plan, log_format: str) -> int:
     display = displays[log_format]()
     end: Finished | Failed | None = None
     lost = False
+    told = ""
+    """What the host has sent that is no message."""
 
     shows = threading.Lock()
 
@@ -129,12 +131,19 @@ def train_headless(plan: Plan, log_format: str) -> int:
 
     try:
         for client in _connections(host):
-            with client, contextlib.suppress(HostGone):
-                stopper.set_client(client)
-                threading.Thread(target=_watch, args=(client, show), daemon=True, name="silence").start()
-                take(client.hello)
-                while end is None:
-                    take(client.receive())
+            try:
+                with client:
+                    stopper.set_client(client)
+                    threading.Thread(target=_watch, args=(client, show), daemon=True, name="silence").start()
+                    take(client.hello)
+                    while end is None:
+                        take(client.receive())
+            except InvalidMessage as error:
+                if str(error) != told:
+                    told = str(error)
+                    _say(f"mario-tui: warning: {told}")
+            except HostGone:
+                pass
             if end is not None:
                 break
         if end is None and _has_told_its_end(host):  # this client was too slow to receive it

@@ -19,8 +19,8 @@ import msgspec
 from engine.config.run_config import RunConfig
 from engine.errors import UserError
 from engine.protocol.commands import Command
-from engine.protocol.framing import decode_event, pack, read_message
-from engine.protocol.message import Message
+from engine.protocol.framing import CutOffError, decode_event, pack, read_message
+from engine.protocol.message import Message, bounded
 from engine.protocol.messages import PROTOCOL, Event, Hello, Log
 from engine.runs.ownership import check_own
 from engine.runs.run import CONFIG_FILE, Run
@@ -36,8 +36,9 @@ _HAND_OVER_S = 1.0
 """Seconds that a client which closes waits for its host to read the last commands."""
 _EVENTS_BYTES = 2**16
 
-_NO_EVENT = (OSError, EOFError, ValueError, msgspec.DecodeError)
-"""Raised while reading an event if the connection has ended or the bytes are not an event."""
+_ENDED = (OSError, EOFError, CutOffError)
+_INVALID = (ValueError, msgspec.DecodeError)
+"""Raised while reading an event if the connection has ended, and if the bytes are not an event."""
 
 
 class UnreachableError(UserError):
@@ -51,7 +52,7 @@ class _Version(Message, frozen=True, tag=Hello.__name__):
     protocol: int
 
 
-_decode_version = msgspec.msgpack.Decoder(_Version).decode
+_decode_version = bounded(msgspec.msgpack.Decoder(_Version).decode)
 
 
 def _decode_greeting(message: bytes) -> Event | int:
@@ -65,6 +66,10 @@ def _decode_greeting(message: bytes) -> Event | int:
 
 class HostGone(Exception):
     """The connection has ended: the host closed it or crashed."""
+
+
+class InvalidMessage(HostGone):  # as its base
+    """The connection was closed because the host has sent what is not a message. Its text is for the user."""
 
 
 class HostClient:
@@ -95,9 +100,12 @@ class HostClient:
         except TimeoutError:
             self.close()
             raise UserError(f"{run.name}: its host did not answer within {_ANSWER_S:.0f} s") from None
-        except _NO_EVENT:
+        except _ENDED:
             self.close()
             raise UnreachableError(f"{run.name}: its host has just exited") from None
+        except _INVALID as error:
+            self.close()
+            raise UserError(_not_a_message(run.name, error)) from None
         self._socket.settimeout(None)
         if isinstance(hello, Log):  # the reason for a refusal
             self.close()
@@ -109,11 +117,16 @@ class HostClient:
         self.hello, self._heard_at = hello, time.monotonic()
 
     def receive(self) -> Event:
-        """The next event. Raises `HostGone` once the connection has ended."""
+        """The next event. Raises `HostGone` once the connection has ended, `InvalidMessage` if it is no event."""
         try:
             return self._read()
-        except _NO_EVENT as error:
+        except _ENDED as error:
             raise HostGone(str(error)) from None
+        except _INVALID as error:
+            if self._closed:
+                raise HostGone(str(error)) from None
+            self.close()
+            raise InvalidMessage(_not_a_message(self.hello.run, error)) from None
 
     def _read(self) -> Event:
         event = read_message(self._stream, decode_event)
@@ -172,6 +185,10 @@ class HostClient:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
+
+
+def _not_a_message(run: str, error: Exception) -> str:
+    return f"{run}: its host sent what is no message of mario-tui ({error})"
 
 
 def attach(run: Run) -> HostClient | None:

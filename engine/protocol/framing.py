@@ -1,4 +1,7 @@
-"""Messages on a stream: 4 bytes of length (big-endian), then MessagePack. Decoding never executes code."""
+"""Messages on a stream: 4 bytes of length (big-endian), then MessagePack. Decoding never executes code.
+
+Decoders raise `ValueError` or `msgspec.DecodeError` for any bytes that are not a message.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from typing import IO, TypeVar
 import msgspec
 
 from engine.protocol.commands import Command
-from engine.protocol.message import Message
+from engine.protocol.message import Message, bounded
 from engine.protocol.messages import Event, Report
 from engine.protocol.play import PlayCommand, PlayReport
 from engine.protocol.results import DistillationReport, EvaluationReport, ProfileReport
@@ -21,14 +24,20 @@ MAX_COMMAND_BYTES = 2**16
 _ENCODER = msgspec.msgpack.Encoder()
 _HEADER = struct.Struct(">I")
 HEADER_BYTES = _HEADER.size
-decode_command = msgspec.msgpack.Decoder(Command).decode
-decode_event = msgspec.msgpack.Decoder(Event).decode
-decode_distillation = msgspec.msgpack.Decoder(DistillationReport).decode
-decode_evaluation = msgspec.msgpack.Decoder(EvaluationReport).decode
-decode_play = msgspec.msgpack.Decoder(PlayReport).decode
-decode_play_command = msgspec.msgpack.Decoder(PlayCommand).decode
-decode_profile = msgspec.msgpack.Decoder(ProfileReport).decode
-decode_report = msgspec.msgpack.Decoder(Report).decode
+
+
+class CutOffError(ValueError):
+    """The stream has ended in the middle of a message."""
+
+
+decode_command = bounded(msgspec.msgpack.Decoder(Command).decode)
+decode_event = bounded(msgspec.msgpack.Decoder(Event).decode)
+decode_distillation = bounded(msgspec.msgpack.Decoder(DistillationReport).decode)
+decode_evaluation = bounded(msgspec.msgpack.Decoder(EvaluationReport).decode)
+decode_play = bounded(msgspec.msgpack.Decoder(PlayReport).decode)
+decode_play_command = bounded(msgspec.msgpack.Decoder(PlayCommand).decode)
+decode_profile = bounded(msgspec.msgpack.Decoder(ProfileReport).decode)
+decode_report = bounded(msgspec.msgpack.Decoder(Report).decode)
 
 
 def encode(message: Message) -> bytes:
@@ -53,11 +62,15 @@ def body_length(header: bytes, most: int = MAX_MESSAGE_BYTES) -> int:
 def read_message(stream: IO[bytes], decode: Callable[[bytes], M], most: int = MAX_MESSAGE_BYTES) -> M:
     """The next message of at most `most` bytes of a buffered stream; blocks until it is complete.
 
-    Raises `EOFError` at the end of the stream, `ValueError` or `msgspec.DecodeError` for what is not a message.
+    Raises `EOFError` at the end of the stream, `CutOffError` if that is in the middle of a message, `ValueError` or
+    `msgspec.DecodeError` for what is not one.
     """
     header = stream.read(HEADER_BYTES)
     if not header:
         raise EOFError
     if len(header) < HEADER_BYTES:
-        raise ValueError("truncated message")
-    return decode(stream.read(body_length(header, most)))
+        raise CutOffError("cut off")
+    body = stream.read(length := body_length(header, most))
+    if len(body) < length:
+        raise CutOffError("cut off")
+    return decode(body)

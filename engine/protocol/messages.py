@@ -20,6 +20,8 @@ from engine.protocol.message import Message
 PROTOCOL = 3
 """Version of these messages; a client refuses a host with another version."""
 
+_MAX_LENGTH = 2**12
+"""Of a picture's dimension."""
 
 State = Literal["starting", "running", "paused", "stopping", "silent", "finished", "failed", "lost", "damaged"]
 
@@ -186,6 +188,12 @@ class Thought(msgspec.Struct, frozen=True):
     facts: Annotated[dict[Annotated[str, msgspec.Meta(max_length=20)], int], msgspec.Meta(max_length=8)] = {}
     """Values of a board game: lines, height of the stack ..."""
 
+    def __post_init__(self) -> None:
+        """Raises `ValueError` if the values contradict each other, so that no reader has to check."""
+        if not 0 <= self.action < len(self.q_values):
+            raise ValueError(f"action {self.action} of {len(self.q_values)}")
+        _check_size(self.shape, self.seen)
+
 
 class Frame(Message, frozen=True):
     """A frame of the rank-0 game: `rgb` holds height x width x 3 bytes, row by row. `play` adds values of the game:
@@ -197,6 +205,17 @@ class Frame(Message, frozen=True):
     rgb: bytes
     info: dict[str, int] = {}
     thought: Thought | None = None  # for the action taken in this frame
+
+    def __post_init__(self) -> None:
+        """Raises `ValueError` unless there are that many pixels."""
+        if not self.rgb:
+            raise ValueError("a frame without pixels")
+        _check_size((self.height, self.width, 3), self.rgb)
+
+
+def _check_size(shape: tuple[int, ...], values: bytes) -> None:
+    if any(not 0 <= length <= _MAX_LENGTH for length in shape) or math.prod(shape) != len(values):
+        raise ValueError(f"{len(values):,} values of shape {' x '.join(map(str, shape))}")
 
 
 # ---------------------------------------------------------------------------------------------- lasting events

@@ -21,6 +21,7 @@ from engine.buffers.frames import InitialPriorities
 from engine.envs.emulators.protocol import SCREEN_SHAPE
 from engine.envs.episode import EpisodeRecord
 from engine.envs.vec_env import PlayedStep, Spec
+from engine.protocol.message import bounded
 from engine.protocol.messages import Thought
 from engine.runners.apex_actor import Played
 from engine.runtime.stopwatch import stopwatch
@@ -76,9 +77,9 @@ class Chunk(msgspec.Struct, frozen=True, array_like=True):
     thought: Thought | None
 
 
-_decode_chunk = msgspec.msgpack.Decoder(Chunk).decode
+_decode_chunk = bounded(msgspec.msgpack.Decoder(Chunk).decode)
 _encode = msgspec.msgpack.Encoder().encode
-decode_orders = msgspec.msgpack.Decoder(Orders).decode
+decode_orders = bounded(msgspec.msgpack.Decoder(Orders).decode)
 
 
 def encode_orders(orders: Orders) -> bytes:
@@ -173,7 +174,7 @@ class ChunkReader:
             if not screen and (chunk.screen is not None or chunk.thought is not None):
                 raise ValueError("a picture that was not ordered")
             return self._checked(chunk)
-        except (ValueError, OverflowError, zlib.error, RecursionError, msgspec.DecodeError) as error:
+        except (ValueError, OverflowError, zlib.error, msgspec.DecodeError) as error:
             raise ChunkError(f"not a chunk of this run ({error})") from None
 
     def _checked(self, chunk: Chunk) -> CheckedChunk:

@@ -14,13 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.envs.emulators.protocol import SCREEN_SHAPE
+from engine.protocol.message import bounded
 from engine.protocol.messages import Thought
 from engine.runtime.fence import fence
 
 _THOUGHT_BYTES = 2**16
 """Capacity for an encoded thought: twice four 84x84 frames and a few hundred Q-values."""
 _encode_thought = msgspec.msgpack.Encoder().encode
-_decode_thought = msgspec.msgpack.Decoder(Thought).decode
+_decode_thought = bounded(msgspec.msgpack.Decoder(Thought).decode)
 
 
 class FrameMailbox:
@@ -71,5 +72,5 @@ def _thought(encoded: bytes) -> Thought | None:
     """The thought; None if there is none, or if it was torn because a member and its replacement wrote at once."""
     try:
         return _decode_thought(encoded) if encoded else None
-    except msgspec.DecodeError:
+    except (ValueError, msgspec.DecodeError):
         return None

@@ -14,6 +14,7 @@ import msgspec
 
 from engine.errors import UserError
 from engine.protocol.framing import MAX_MESSAGE_BYTES, decode_event, read_message
+from engine.protocol.message import bounded
 from engine.protocol.messages import Event, Hello, Log, Noted
 from engine.runtime.files import read_bounded
 
@@ -26,8 +27,8 @@ class _Greeting(Hello, frozen=True, tag="Hello"):
     events: list[msgspec.Raw]  # type: ignore[assignment]
 
 
-_decode_greeting = msgspec.msgpack.Decoder(_Greeting).decode
-_decode_noted = msgspec.msgpack.Decoder(Noted).decode
+_decode_greeting = bounded(msgspec.msgpack.Decoder(_Greeting).decode)
+_decode_noted = bounded(msgspec.msgpack.Decoder(Noted).decode)
 
 
 def read_recording(path: Path) -> list[Event]:
@@ -55,7 +56,7 @@ def read_known(path: Path) -> tuple[list[Event], int]:
                     events, unknown = events + known, unknown + left_out
     except OSError as error:
         raise UserError(f"{path}: can't be read ({error.strerror or error})") from None
-    except (ValueError, RecursionError, msgspec.DecodeError) as error:
+    except (ValueError, msgspec.DecodeError) as error:
         raise UserError(f"{path}: not a recording of mario-tui ({error})") from None
     if unknown and isinstance(hello := events[0], Hello):
         events[0] = msgspec.structs.replace(hello, events=[*hello.events, _warning(unknown)])

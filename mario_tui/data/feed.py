@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from engine.errors import UserError
-from engine.host.client import HostClient, HostGone, HostProcess, attach
+from engine.host.client import HostClient, HostGone, HostProcess, InvalidMessage, attach
 from engine.host.run_state import RunState
 from engine.protocol.commands import Command
 from engine.protocol.machine import System
@@ -61,7 +61,7 @@ class Snapshot:
     silent_s: int = 0
     """Seconds for which the host has not been heard from, from `SILENCE_S` on."""
     problem: str = ""
-    """Why neither a host nor a recording could be read."""
+    """Why neither a host nor a recording could be read, or why the connection was given up."""
 
     @property
     def standing(self) -> Standing | None:
@@ -221,7 +221,8 @@ class Feed:
                     self._view.frame = event  # up to 15 per second; nothing else has changed
                 else:
                     self.replay([event])
-        except HostGone:
+        except HostGone as error:
             with self._lock:
                 self._client = None
+                self._problem = str(error) if isinstance(error, InvalidMessage) else ""
                 self._changed = True

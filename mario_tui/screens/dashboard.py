@@ -63,6 +63,8 @@ class DashboardScreen(RunControl):
         self._checked_at = 0.0
         self._problem = ""
         """Why the host could not be reached, until it is."""
+        self._told = ""
+        """The newest problem that the user was told of."""
         self._was_live = False
         self._best: Evaluation | None = None
 
@@ -166,8 +168,9 @@ class DashboardScreen(RunControl):
         before, self.shown = self.shown, snapshot
         self._was_live |= snapshot.live
         if snapshot.problem and snapshot.problem != before.problem:
-            if snapshot.problem != self._problem:
+            if snapshot.problem not in (self._problem, self._told):
                 self.notify(snapshot.problem, severity="error", timeout=30)
+                self._told = snapshot.problem
             self._problem, self._checked_at = snapshot.problem, time.monotonic()
             self._set_fallback(self._problem)
         elif snapshot.connected:
@@ -255,7 +258,7 @@ class DashboardScreen(RunControl):
             how = "finished" if is_complete(summary.reason) else stopped
             self._tell_end(f"The run {how}: {summary.reason}", how)
         elif not snapshot.connected and self.run.is_alive():  # it dropped this client, or is about to exit
-            self._set_fallback()
+            self._set_fallback(self._problem)
             self.header.show(snapshot)
             return
         elif not snapshot.connected:

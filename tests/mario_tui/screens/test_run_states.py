@@ -34,6 +34,7 @@ from tests.support.app import (
     type_at_once,
     until,
 )
+from tests.support.host import INVALID_EVENTS, host_that_sends
 from tests.support.source import serving
 
 
@@ -108,6 +109,21 @@ async def test_a_run_that_does_not_answer_is_not_called_running(tmp_path: Path) 
             app.clear_notifications()
             await pilot.press("p")
             assert "The run can't be reached" in said(app)
+
+
+@pytest.mark.parametrize("name", ["size", "nested", "few pixels"])
+async def test_what_is_no_message_is_told_once_in_one_line(name: str, tmp_path: Path) -> None:
+    (run,) = folder_of_runs(tmp_path, one="running")
+    with host_that_sends(run, INVALID_EVENTS[name]):
+        app = MarioApp(run)
+        async with app.run_test(size=(80, 24)) as pilot:
+            dashboard: Any = app.screen
+            await until(pilot, lambda: "one: its host sent what is no message" in said(app), "the notice")
+            feed = dashboard.feed
+            await until(pilot, lambda: dashboard.feed is not feed and dashboard.feed.snapshot().problem, "another try")
+            await pilot.pause()
+            assert said(app).count("no message of mario-tui") == 1
+            assert "? unreachable" in text(dashboard, "header")
 
 
 async def test_only_the_present_best_is_marked(tmp_path: Path) -> None:
