@@ -7,7 +7,9 @@ every page in their browsers, so a request must carry the token printed at the s
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ipaddress
+import logging
 import os
 import re
 import secrets
@@ -23,6 +25,7 @@ from aiohttp import WSCloseCode, web
 from textual_serve.server import Server
 
 from engine.errors import UserError
+from mario_tui.terminal.brief_log import BriefLog
 
 TOKEN_VARIABLE = "MARIO_TUI_TOKEN"
 _SHUTDOWN_S = 2.0
@@ -47,12 +50,16 @@ _HEADERS = {
     "Cache-Control": "no-store",
 }
 
+_NO_MESSAGE = (ValueError, RecursionError, AssertionError, LookupError, TypeError, AttributeError)
+"""Raised by textual-serve for what its page doesn't send."""
+
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def serve(host: str, port: int, run_dir: str | None, *, read_only: bool) -> int:
     """Serve until SIGINT or SIGTERM. Returns the exit status. Raises `UserError` if the address is unavailable."""
     token = _token()
+    logging.basicConfig(handlers=[BriefLog()])
     listening = _listen(host, port)
     words = [sys.executable, "-P", "-m", "mario_tui"]
     if run_dir is not None:
@@ -139,6 +146,8 @@ class _Server(Server):
         self._visitors.add(websocket)
         try:
             await super()._process_messages(websocket, app_service)
+        except _NO_MESSAGE:
+            await websocket.close(code=WSCloseCode.INVALID_TEXT)
         finally:
             self._visitors.discard(websocket)
 
@@ -152,8 +161,10 @@ class _Server(Server):
         if not any(secrets.compare_digest(each.encode(errors="replace"), self._token.encode()) for each in given):
             raise web.HTTPForbidden(text="Open the whole address printed by mario-tui serve, including its token.")
         static = request.match_info.get("filename")
-        if static is not None and not (self.statics_path / static).is_file():
+        if static is not None and not _is_file(self.statics_path / static):
             raise web.HTTPNotFound  # no directory listings
+        if request.match_info.route.name == "websocket" and not web.WebSocketResponse().can_prepare(request):
+            raise web.HTTPBadRequest(text="This address is for websockets.")
         return await handler(request)
 
     def _check_host(self, header: str) -> None:
@@ -168,6 +179,12 @@ class _Server(Server):
     async def _add_headers(self, request: web.Request, response: web.StreamResponse) -> None:
         for name, value in _HEADERS.items():
             response.headers.setdefault(name, value)
+
+
+def _is_file(path: Path) -> bool:
+    with contextlib.suppress(OSError):  # its name is too long
+        return path.is_file()
+    return False
 
 
 def _names(host: str, *, loopback: bool) -> list[str]:

@@ -18,7 +18,7 @@ from aiohttp.test_utils import TestServer
 
 from mario_tui.serve import TOKEN_VARIABLE, _Server
 from tests.support.program import PATIENCE_S, PROGRAM, run_program, wait_until
-from tests.support.web import serving
+from tests.support.web import Served, serving
 
 TOKEN = "the-token-of-this-test"
 COOKIE = {"Cookie": f"mario-tui-80={TOKEN}"}  # a Host without a port is port 80
@@ -191,3 +191,51 @@ def test_every_start_has_a_token_of_its_own(tmp_path: Path) -> None:
             process.kill()
     assert said[0] != said[1]
     assert all(len(token) >= 32 for token in said)
+
+
+def _requests(served: Served) -> list[bytes]:
+    """What nobody who means well sends; the last five know the token."""
+    ours = f"Host: localhost\r\nCookie: mario-tui-80={served.token}\r\n\r\n".encode()
+    return [
+        b"\xff\xfe\x00\r\n\r\n",
+        b"\x16\x03\x01\x00\xa5\x01\x00\x00\xa1\x03\x03\r\n\r\n",  # TLS
+        b"G ET / HTTP/1.1\r\n\r\n",
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"GET http://[::1/ HTTP/1.1\r\n\r\n",
+        b"GET / HTTP/1.1\r\nX: " + b"a" * 20_000 + b"\r\n\r\n",
+        b"GET /" + b"a" * 20_000 + b" HTTP/1.1\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: x\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"GET /static/" + b"a" * 300 + b" HTTP/1.1\r\n" + ours,
+        b"GET /static/" + b"a/" * 2500 + b" HTTP/1.1\r\n" + ours,
+        b"GET /static/a%00b HTTP/1.1\r\n" + ours,
+        b"GET /download/" + b"a" * 300 + b" HTTP/1.1\r\n" + ours,
+        b"GET /ws HTTP/1.1\r\n" + ours,
+    ]
+
+
+async def test_bad_requests_are_refused_and_logged_in_a_line_a_minute(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        answers = set()
+        requests = _requests(served)
+        for number in range(1000):
+            reader, writer = await asyncio.open_connection("127.0.0.1", int(served.address.rpartition(":")[2]))
+            writer.write(requests[number % len(requests)])
+            answers.add((await reader.readline())[9:12])
+            writer.close()
+        assert answers == {b"400", b"404"}
+        await _send_nonsense(served)
+        served.process.terminate()
+        _, errors = served.process.communicate(timeout=PATIENCE_S)
+    assert "Error handling request" in errors
+    assert "Traceback" not in errors
+    assert len(errors.splitlines()) <= 5  # it may have taken minutes
+    assert max(map(len, errors.splitlines())) < 300
+
+
+async def _send_nonsense(served: Served) -> None:
+    """On websockets of a browser with the token."""
+    for text in ("{", "[" * 100_000, "{}", "[]", '["stdin"]', '["stdin", 1]', '["stdin", "\\ud800"]', '["resize", {}]'):
+        visitor = await served.visit()
+        await visitor._socket.send_str(text)
+        await visitor.until_closed()
