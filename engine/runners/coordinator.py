@@ -44,6 +44,8 @@ from engine.runners.stats.lanes import LaneStats
 from engine.runners.stats.replay import ReplayStats
 from engine.runners.stats.time_split import TimeSplits
 from engine.runs import checkpoints
+from engine.runs.run import Run
+from engine.runtime.files import is_full
 from engine.runtime.stopwatch import stopwatch
 from engine.runtime.threads import ThreadBudget
 
@@ -403,15 +405,27 @@ class Coordinator:
         beat = functools.partial(self._link.beat, _SAVING_S)
         beat()
         try:
-            self._learner.write_checkpoint(partial, env_steps, self._config, extra, arrays, beat)
-        except Exception as error:  # see _save_policy
-            shutil.rmtree(partial, ignore_errors=True)  # frees space on a full disk
-            self._link.log(f"the checkpoint at {env_steps:,} could not be written: {error}", "error")
-            return
+            while True:
+                try:
+                    self._learner.write_checkpoint(partial, env_steps, self._config, extra, arrays, beat)
+                    break
+                except Exception as error:  # see _save_policy
+                    shutil.rmtree(partial, ignore_errors=True)  # frees space on a full disk
+                    if not (is_full(error) and self._give_way(env_steps)):
+                        self._link.log(f"the checkpoint at {env_steps:,} could not be written: {error}", "error")
+                        return
         finally:
             self._link.beat()
         self._saved_at = env_steps
         self._link.send(Written(partial=str(partial), final=str(final), env_steps=env_steps))
+
+    def _give_way(self, env_steps: int) -> bool:
+        """Remove the oldest checkpoint, as the disk is full. Returns whether that made room for a newer one."""
+        removed = checkpoints.give_way(Run(self._run), lambda done: self._link.beat(_SAVING_S))
+        if removed is not None:
+            text = f"the disk is full: {removed.name} was removed to make room for the checkpoint at {env_steps:,}"
+            self._link.log(text, "warning")
+        return removed is not None
 
 
 def _on_another_task(before: Mapping[str, Any]) -> str:

@@ -176,6 +176,16 @@ def rotate(run: Run, keep: int, damaged: Collection[Path] = ()) -> None:
         _remove(path)
 
 
+def give_way(run: Run, progress: Progress = _unseen) -> Path | None:
+    """Remove the oldest checkpoint, to make room for a new one, and return it; None if it can't be, or if no newer one
+    is intact."""
+    oldest = next(iter(committed(run)), None)
+    if oldest is None or newest(run, progress=progress) in (oldest, None):
+        return None
+    _remove(oldest)
+    return None if oldest.exists() else oldest
+
+
 def recover(run: Run) -> list[Path]:
     """Commit complete checkpoints that a dead writer left behind, and remove its incomplete ones.
 

@@ -91,6 +91,13 @@ def write_output(path: Path, text: str) -> None:
         file.write(text.encode())
 
 
+def is_full(error: Exception) -> bool:
+    """Whether a write has failed for lack of space, on the disk or in the user's quota. safetensors raises exceptions
+    of its own, which have only a text."""
+    full = errno.ENOSPC, errno.EDQUOT
+    return getattr(error, "errno", None) in full or any(f"(os error {code})" in str(error) for code in full)
+
+
 def is_own(path: Path) -> bool:
     """Whether a file or folder belongs to this user. A symbolic link never does."""
     try:

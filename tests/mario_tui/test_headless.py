@@ -43,6 +43,7 @@ from tests.support.program import (
     members_of,
     next_event,
     nobody_is_left,
+    private_disk,
     read_event,
     rest_of,
     run_program,
@@ -393,6 +394,25 @@ def test_a_full_disk_is_told_and_only_the_missing_final_checkpoint_is_a_failure(
     (warning,) = (event["text"] for event in events if event["event"] == "warning")
     assert re.match("the checkpoint at [0-9,]+ could not be written", warning)
     assert [path for path in run.path.rglob("*") if ".partial" in path.name or "policy" in path.name] == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("room", "expected"), [("60m", [2048, 2432]), ("40m", [448])])
+def test_on_a_full_disk_the_oldest_checkpoint_gives_way_to_the_newest(
+    room: str, expected: list[int], tmp_path: Path
+) -> None:
+    """A checkpoint has 24 MB."""
+    disk, seen = tmp_path / "disk", tmp_path / "seen"
+    disk.mkdir()
+    options = ("--game", "snake", "--steps", "2400", "--burnin", "500", "--save-every", "400", "--keep", "3")
+    train = [*PROGRAM, "--no-ui", "--log-format", "plain", *options]
+    watched = ["sh", "-c", f'"$@"; status=$?; ls -d checkpoints/*/step-* > {seen}; exit $status', "sh", *train]
+    done = subprocess.run([*private_disk(disk, room), *watched], capture_output=True, text=True)
+    kept = [int(line.rpartition("-")[2]) for line in seen.read_text().splitlines()]
+    assert kept == expected, done.stdout + done.stderr
+    assert done.returncode == (0 if len(kept) > 1 else 1)
+    gave_way = re.findall("the disk is full: step-0*([0-9]+) was removed to make room", done.stdout)
+    assert gave_way == ([] if room == "40m" else ["448", "832", "1216", "1600"])
 
 
 def test_episodes_end_a_run_with_a_name_and_plain_lines_where_there_is_no_terminal(tmp_path: Path) -> None:

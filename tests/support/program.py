@@ -10,6 +10,7 @@ import os
 import pty
 import re
 import select
+import shutil
 import signal
 import struct
 import subprocess
@@ -24,6 +25,7 @@ from typing import Any
 
 import psutil
 import pyte
+import pytest
 
 from engine.host.client import HostClient, HostGone
 from engine.protocol.messages import Event
@@ -55,6 +57,18 @@ def run_program(
     if check is not None:
         assert done.returncode == check, done.stdout[-2000:] + done.stderr[-2000:]
     return done
+
+
+def private_disk(folder: Path, size: str) -> list[str]:
+    """The beginning of a command that then works with a disk of that size (such as 1m) mounted at a folder, and in it.
+    Skips the test where nobody may mount one."""
+    if sys.platform != "linux" or not shutil.which("unshare"):
+        pytest.skip("needs Linux's unshare")
+    mount = f'mount -t tmpfs -o size={size} none "$0" && cd "$0" && exec "$@"'
+    command = ["unshare", "--map-root-user", "--mount", "sh", "-c", mount, str(folder)]
+    if subprocess.run([*command, "true"]).returncode:
+        pytest.skip("this system lets nobody mount a disk")
+    return command
 
 
 def json_lines(text: str) -> list[dict[str, Any]]:

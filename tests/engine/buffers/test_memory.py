@@ -5,7 +5,6 @@ from __future__ import annotations
 import multiprocessing
 import os
 import resource
-import shutil
 import signal
 import subprocess
 import sys
@@ -27,6 +26,7 @@ from engine.buffers import (
 from engine.buffers.frames import NO_ACTION
 from engine.envs.vec_env import PlayedStep
 from engine.errors import UserError
+from tests.support.program import private_disk
 
 LANES, CAPACITY, STACK, N_STEP, GAMMA = 3, 60, 4, 3, 0.5
 SHAPE = (32, 32)  # a frame is its four numbers (lane, entry, first entry of the episode, writer), again and again
@@ -257,16 +257,10 @@ def test_an_error_names_the_folder_if_disk_space_can_not_be_reserved(tmp_path: P
     assert make_storage(MappedMemory(tmp_path)).size == 0  # nobody holds its lock
 
 
-PRIVATE_DISK = ("unshare", "--map-root-user", "--mount", "sh", "-c", 'mount -t tmpfs -o size=1m none "$0" && exec "$@"')
-"""Runs a command with a disk of one MiB mounted at a folder; arguments: the folder, then the command."""
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="of Linux")
 def test_a_disk_that_fills_up_later_does_not_end_the_process(tmp_path: Path) -> None:
-    if not shutil.which("unshare") or subprocess.run([*PRIVATE_DISK, tmp_path, "true"]).returncode:
-        pytest.skip("this system lets nobody mount a disk")
-    full = (sys.executable, "-m", "tests.engine.buffers.test_memory", tmp_path, "a full disk")
-    subprocess.run([*PRIVATE_DISK, tmp_path, *full], check=True)
+    full = (sys.executable, "-m", "tests.engine.buffers.test_memory", str(tmp_path), "a full disk")
+    root = Path(__file__).resolve().parents[3]
+    subprocess.run([*private_disk(tmp_path, "1m"), *full], env={**os.environ, "PYTHONPATH": str(root)}, check=True)
 
 
 def _append_on_a_full_disk(folder: Path) -> None:

@@ -98,6 +98,16 @@ def test_a_checkpoint_of_a_later_format_is_refused(run: Run) -> None:
         checkpoints.verify(final)
 
 
+def test_the_oldest_gives_way_while_a_newer_one_is_intact(run: Run) -> None:
+    one, two, three = (write(run, env_steps) for env_steps in (100, 200, 300))
+    (three / "policy.safetensors").write_bytes(b"damaged")
+    assert checkpoints.give_way(run) == one
+    assert checkpoints.give_way(run) is None  # the oldest is the only intact one now
+    assert checkpoints.committed(run) == [two, three]
+    write(run, 400)
+    assert checkpoints.give_way(run) == two
+
+
 def test_rotation_keeps_the_newest(run: Run) -> None:
     for steps in (8, 16, 24, 32):
         write(run, steps)
