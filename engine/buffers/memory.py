@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from engine.errors import UserError
 from engine.runtime.files import open_regular, read_bounded, write_atomically
+from engine.runtime.text import size_text
 
 Layout = Mapping[str, tuple[tuple[int, ...], np.dtype[Any] | type[np.generic]]]
 """Shape and dtype of each array, by name."""
@@ -206,8 +207,8 @@ class MappedMemory:
         if missing > free:
             self.close()
             raise UserError(
-                f"{self.folder}: the replay needs {_format_bytes(missing)} more, but the disk has only "
-                f"{_format_bytes(free)} free"
+                f"{self.folder}: the replay needs {size_text(missing)} more, but the disk has only {size_text(free)} "
+                "free"
             )
 
     def _make_files(self, sizes: dict[str, int], header: dict[str, Any]) -> None:
@@ -225,15 +226,10 @@ class MappedMemory:
             for path in new:
                 path.unlink(missing_ok=True)
             self.close()
-            wanted = _format_bytes(sum(sizes.values()))
+            wanted = size_text(sum(sizes.values()))
             raise UserError(
                 f"{self.folder}: {wanted} of disk space for the replay can't be reserved ({error.strerror})"
             ) from None
-
-
-def _format_bytes(size: int) -> str:
-    """A number of bytes as MB or GB."""
-    return f"{size / 1e9:,.1f} GB" if size >= 1e8 else f"{size / 1e6:.1f} MB"
 
 
 def anonymous_arena(size: int) -> Arena:

@@ -19,6 +19,7 @@ from engine.config.run_config import RunConfig
 from engine.config.torchrun import torchrun_rank
 from engine.errors import UserError
 from engine.monitoring.memory_budget import check_memory, mapped_bytes
+from engine.runtime.text import size_text
 
 
 def check_start(config: RunConfig, *, new: bool = True) -> None:
@@ -101,6 +102,6 @@ def _check_disk(config: RunConfig) -> None:
     needed = mapped_bytes(config.buffer_size, *observation_layout(config))
     if needed > free:
         raise UserError(
-            f"--buffer-size: {config.buffer_size:,} transitions need {needed / 1e9:,.1f} GB, and the disk of {folder} "
-            f"has {free / 1e9:,.1f} GB free; at most {config.buffer_size * free // needed:,} fit"
+            f"--buffer-size: {config.buffer_size:,} transitions need {size_text(needed)}, and the disk of {folder} "
+            f"has {size_text(free)} free; at most {config.buffer_size * free // needed:,} fit"
         )

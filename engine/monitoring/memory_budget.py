@@ -13,6 +13,7 @@ from engine.config.observation import observation_layout
 from engine.config.run_config import RunConfig
 from engine.config.torchrun import processes_here
 from engine.errors import UserError
+from engine.runtime.text import size_text
 from engine.runtime.threads import CGROUP
 
 _PROCESS_BYTES = 700 * 2**20
@@ -97,10 +98,9 @@ def fits_device(
     if where == "auto":
         return needed <= memory.available / 2
     if needed > memory.available:
-        gib = 2**30
         raise UserError(
-            f"--replay-device: {transitions:,} transitions take {needed / gib:.1f} GiB, and "
-            f"{memory.available / gib:.1f} GiB of the GPU's memory are free; "
+            f"--replay-device: {transitions:,} transitions take {size_text(needed, binary=True)}, and "
+            f"{size_text(memory.available, binary=True)} of the GPU's memory are free; "
             "accepted: auto, host, or a smaller --buffer-size"
         )
     return True
@@ -140,15 +140,14 @@ def check_memory(
     if rest + each * config.buffer_size <= available:
         return
     fits = (available - rest) // each
-    gib = 2**30
     if fits < max(config.burnin, config.batch_size):
         raise UserError(
-            f"--batch-size: {config.batch_size} needs about {rest / gib:.1f} GiB in addition to the replay, and "
-            f"{available / gib:.1f} GiB of memory are free; accepted: a smaller one, or a larger --accumulate"
-            + (", or fewer processes" if config.processes > 1 else "")
+            f"--batch-size: {config.batch_size} needs about {size_text(rest, binary=True)} in addition to the replay, "
+            f"and {size_text(available, binary=True)} of memory are free; accepted: a smaller one, or a larger "
+            "--accumulate" + (", or fewer processes" if config.processes > 1 else "")
         )
+    taken, free = (size_text(amount, binary=True) for amount in (each * config.buffer_size, available - rest))
     raise UserError(
-        f"--buffer-size: {config.buffer_size:,} transitions take {each * config.buffer_size / gib:,.1f} GiB, and about "
-        f"{(available - rest) / gib:.1f} GiB of memory are free; accepted: up to {fits:,}"
-        + (", or --replay-device files" if with_replay else "")
+        f"--buffer-size: {config.buffer_size:,} transitions take {taken}, and about {free} of memory are free; "
+        f"accepted: up to {fits:,}" + (", or --replay-device files" if with_replay else "")
     )

@@ -1,5 +1,5 @@
 """Escaping of untrusted text before it is shown: names, settings, log lines, reasons and tags may contain control
-sequences that a terminal would execute."""
+sequences that a terminal would execute. And sizes as text."""
 
 from __future__ import annotations
 
@@ -37,6 +37,16 @@ def drawable(text: str) -> str:
 def set_off(text: str) -> str:
     """Prefix each line with a bar, so that no line can be mistaken for a separate log line."""
     return "\n".join(f"  | {printable(line)}" for line in text.rstrip("\n").split("\n"))
+
+
+def size_text(count: float, *, binary: bool = False) -> str:
+    """A number of bytes in the unit that suits it, such as 24.1 MB or, in `binary` units, 23.0 MiB."""
+    base, last = (1024, "iB") if binary else (1000, "B")
+    if abs(count) < base:
+        return f"{count:.0f} bytes"
+    prefixes = "KMG" if binary else "kMG"
+    power = next((power for power in (1, 2) if abs(count) < 0.99995 * base ** (power + 1)), 3)
+    return f"{count / base**power:,.1f} {prefixes[power - 1]}{last}"
 
 
 def json_line(value: Any) -> str:

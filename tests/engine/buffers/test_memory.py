@@ -249,7 +249,7 @@ def test_an_error_names_the_folder_if_disk_space_can_not_be_reserved(tmp_path: P
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limit[1]))
     try:
-        with pytest.raises(UserError, match=rf"{tmp_path}: 0\.2 MB of disk space for the replay can't be reserved"):
+        with pytest.raises(UserError, match=rf"{tmp_path}: \S+ kB of disk space for the replay can't be reserved"):
             make_storage(MappedMemory(tmp_path))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limit)

@@ -54,6 +54,14 @@ def test_a_replay_in_a_file_must_fit_on_the_disk(tmp_path: Path, monkeypatch: py
     check_start(make_config({**options, "buffer_size": 400_000}), new=False)  # a resumed run has its file already
 
 
+def test_small_sizes_are_told_in_units_that_show_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = shutil.disk_usage(tmp_path)._replace(free=30_160)
+    monkeypatch.setattr(preflight.shutil, "disk_usage", lambda folder: usage)
+    options = {"run_dir": str(tmp_path), "use_mmap_buffer": True, "buffer_size": 12_000}
+    with pytest.raises(UserError, match=r"12,000 transitions need 36\.2 MB, .* has 30\.2 kB free; at most 10 fit"):
+        check_start(make_config(options))
+
+
 def test_what_works_is_not_refused(tmp_path: Path) -> None:
     check_start(make_config({"rom": str(installed_mario()), "run_dir": str(tmp_path), "device": "cpu"}))
 
