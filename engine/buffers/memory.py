@@ -173,9 +173,11 @@ class MappedMemory:
             raise UserError(f"{self.folder / 'lock'}: can't be opened ({error.strerror or error})") from None
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             self.close()
             raise UserError(f"{self.folder}: another process has this replay open") from None
+        except OSError:  # this filesystem has no locks
+            pass
 
     def _check_header(self, wanted: dict[str, Any]) -> None:
         path = self.folder / _HEADER

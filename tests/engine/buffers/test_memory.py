@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 import resource
@@ -272,6 +273,16 @@ def _append_on_a_full_disk(folder: Path) -> None:
     assert verify(storage) > 0
     storage.memory.close()
     append(make_storage(MappedMemory(folder)), CAPACITY, writer=1, seed=1)  # another start
+
+
+def test_mapped_files_do_without_locks_where_there_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def flock(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", flock)  # no filesystem here is without them
+    storage = make_storage(MappedMemory(tmp_path))
+    append(storage, 10, writer=0, seed=0)
+    assert storage.size > 0
 
 
 def test_mapped_files_refuse_another_shape_or_a_second_owner(tmp_path: Path) -> None:
