@@ -23,8 +23,10 @@ from engine.protocol.framing import CutOffError, decode_event, pack, read_messag
 from engine.protocol.message import Message, bounded
 from engine.protocol.messages import PROTOCOL, Event, Hello, Log
 from engine.runs.ownership import check_own
+from engine.runs.registry import delete_run
 from engine.runs.run import CONFIG_FILE, Run
 from engine.runtime.files import open_regular, write_atomically
+from engine.runtime.text import printable
 
 START_TIMEOUT_S = 30.0
 _STARTING_S = 10.0
@@ -35,6 +37,10 @@ _ANSWER_S = 10.0
 _HAND_OVER_S = 1.0
 """Seconds that a client which closes waits for its host to read the last commands."""
 _EVENTS_BYTES = 2**16
+_EXIT_S = 1.0
+"""Seconds that a host which has closed its socket has to exit."""
+_QUOTED_BYTES = 2**12
+"""At the end of a log, in which the reason of a crash is looked for."""
 
 _ENDED = (OSError, EOFError, CutOffError)
 _INVALID = (ValueError, msgspec.DecodeError)
@@ -244,6 +250,7 @@ class HostProcess:
         for level, text in notes:
             command += ["--note", level, text]
         self.run = run
+        self._is_new = checkpoint is None and config is None and not run.history_path.exists()
         check_own(run.path)
         # The host inherits the lock, so if several processes resume at once, only one writes its options and starts.
         with run.lock() as lock, open_regular(run.log_path, os.O_WRONLY | os.O_APPEND | os.O_CREAT) as log:
@@ -271,13 +278,37 @@ class HostProcess:
         return self.process.poll() is not None
 
     def connect(self, timeout_s: float = START_TIMEOUT_S) -> HostClient:
-        """A client, as soon as the host accepts connections. Raises `UserError` naming the log if it never does."""
+        """A client, as soon as the host accepts connections. Raises `UserError` if it never does, with the reason or
+        the log; nothing is left of a new run whose host has exited before it listened."""
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
             if self.ended:
-                raise UserError(f"{self.run.name}: its host exited at once; see {self.run.log_path}")
+                raise UserError(self._exited_at_once())
             record = self.run.record()
             if record.pid == self.process.pid and record.socket:
-                return HostClient(self.run)
+                try:
+                    return HostClient(self.run)
+                except UserError:
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        self.process.wait(_EXIT_S)
+                    if not self.ended:
+                        raise
             time.sleep(0.02)
         raise UserError(f"{self.run.name}: its host did not answer in {timeout_s:.0f} s; see {self.run.log_path}")
+
+    def _exited_at_once(self) -> str:
+        """Why, if that is known. A new run that has never had a socket has never begun, and is removed."""
+        said, never_began = "", False
+        with contextlib.suppress(UserError):
+            record = self.run.record()
+            if record.pid == self.process.pid and record.state == "failed":
+                return f"{self.run.name} failed: {record.reason}; log: {self.run.log_path}"
+            never_began = self._is_new and record.state == "lost" and not record.socket
+        with contextlib.suppress(OSError), open_regular(self.run.log_path, os.O_RDONLY) as log:
+            log.seek(max(0, os.fstat(log.fileno()).st_size - _QUOTED_BYTES))
+            said = log.read().decode("utf-8", "replace").strip().rpartition("\n")[2]
+        if never_began:
+            with contextlib.suppress(UserError):
+                delete_run(self.run)
+        where = f"; see {self.run.log_path}" if self.run.log_path.exists() else ""
+        return printable(f"{self.run.name}: its host exited at once{': ' * bool(said)}{said}{where}")

@@ -49,7 +49,7 @@ class RunnerProcess:
         self._deadline = math.inf  # CLOCK_MONOTONIC, written by the reading thread; silence beyond it means hung
 
     def start(self, resume_from: Path | None) -> None:
-        """If the system refuses to start a process, that is reported like its failure."""
+        """If the system refuses to start the process, or a thread for it, that is reported like its failure."""
         self.ready, self._hung, self._deadline = False, False, time.monotonic() + self._start_s
         self._process = None
         try:
@@ -60,21 +60,21 @@ class RunnerProcess:
                 name="runner",
             )
             process.start()
-        except OSError as error:
+            self._process, self._outbox = process, _Outbox(commands)
+            commands.only_write()  # so that the runner's exit ends a blocked write or read
+            reports.only_read()
+            loop = asyncio.get_running_loop()
+            for work, arguments in (
+                (self._guarded, (process, loop, self._watch, process)),
+                (self._guarded, (process, loop, self._outbox.write_forever)),
+                (self._read, (reports, process, loop)),  # the last: it reports the end
+            ):
+                threading.Thread(target=work, args=arguments, daemon=True).start()
+        except (OSError, RuntimeError) as error:
+            self.kill()
             reason = f"the runner process could not be started ({error})"
             self.reports.put_nowait(Failed(reason=reason, traceback="", log_path="", checkpoint=None))
             self.reports.put_nowait(None)
-            return
-        self._process, self._outbox = process, _Outbox(commands)
-        commands.only_write()  # so that the runner's exit ends a blocked write or read
-        reports.only_read()
-        loop = asyncio.get_running_loop()
-        for work, arguments in (
-            (self._read, (reports, process, loop)),
-            (self._guarded, (process, loop, self._watch, process)),
-            (self._guarded, (process, loop, self._outbox.write_forever)),
-        ):
-            threading.Thread(target=work, args=arguments, daemon=True).start()
 
     @property
     def is_alive(self) -> bool:

@@ -17,7 +17,7 @@ from engine.host.preflight import check_start
 from engine.runs.registry import create_run, list_runs
 from mario_tui.launch import make_plan
 from tests.support.in_process import checkpoint_of, train
-from tests.support.program import PATIENCE_S
+from tests.support.program import PATIENCE_S, nobody_is_left, run_program
 
 
 @pytest.mark.parametrize(
@@ -71,6 +71,41 @@ def test_the_folder_of_a_run_that_the_runner_refuses_is_removed(tmp_path: Path) 
     assert HostProcess(run).process.wait(PATIENCE_S) == 1
     assert not run.path.exists()
     assert list_runs() == []
+
+
+_REFUSED_THREADS = """
+import sys, threading
+if "engine.host" in sys.orig_argv:
+    started, start = [], threading.Thread.start
+    def refuse(thread):
+        started.append(thread)
+        if len(started) {refused}:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+    threading.Thread.start = refuse
+"""
+
+
+@pytest.mark.parametrize(
+    ("refused", "starts"),
+    [("> 0", False), ("== 5", True), pytest.param("> 4", False, marks=pytest.mark.long)],
+)
+def test_a_host_that_gets_no_thread_says_so_and_leaves_no_process(
+    refused: str, starts: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As under `ulimit -u`, which does not bind root. The fifth thread reads from the runner."""
+    (tmp_path / "sitecustomize.py").write_text(_REFUSED_THREADS.format(refused=refused))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    done = run_program("--no-ui", "--game", "snake", "--steps", "64", "--log-format", "plain", cwd=tmp_path, check=1)
+    last = done.stderr.splitlines()[-1]
+    left = [*(tmp_path / "checkpoints").glob("*")]
+    if starts:
+        assert "failed: the runner process could not be started (can't start new thread); log: " in last
+        assert "Traceback" not in left[0].joinpath("run.log").read_text()
+    else:
+        assert last.endswith("its host exited at once: RuntimeError: can't start new thread")
+        assert not left and not list_runs()
+    nobody_is_left(tmp_path)
 
 
 def test_a_resumed_run_that_is_refused_stays(tmp_path: Path) -> None:
