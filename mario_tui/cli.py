@@ -64,6 +64,11 @@ def main() -> None:
         status = 130
     except BrokenPipeError:  # the reader closed the pipe, as in `mario-tui runs | head`
         status = 1
+    except RuntimeError as error:
+        if "can't start new thread" not in str(error):  # Python has no class for it
+            raise
+        print(f"mario-tui: error: {error}; `ulimit -u` limits processes and threads", file=sys.stderr)
+        status = 1
     except OSError as error:
         if error.filename is None and error.errno not in NO_SPACE:
             raise
