@@ -23,13 +23,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.buffers.memory import HostMemory, Layout, Memory
+from engine.buffers.memory import HostMemory, Layout, MappedMemory, Memory
+from engine.buffers.stored import NO_ACTION, check_entries
 from engine.envs.vec_env import PlayedStep
 from engine.runtime.fence import fence
 from engine.runtime.intrinsics import prefetch
 from engine.runtime.jit import helper, kernel
+from engine.runtime.stored_arrays import LARGEST_FLOAT, check_numbers
 
-NO_ACTION = -1
 NO_PRIORITY = np.float32(-1)
 _CONTINUES, _TERMINATED, _TRUNCATED = 0, 1, 2
 _RECORD = np.dtype(  # 16 bytes, so that a window of entries fits in one or two cache lines
@@ -41,7 +42,8 @@ _RECORD = np.dtype(  # 16 bytes, so that a window of entries fits in one or two 
     ],
     align=True,
 )
-_MAX_ACTION = int(np.iinfo(_RECORD["actions"]).max)
+ACTION_LIMIT = int(np.iinfo(_RECORD["actions"]).max) + 1
+"""Actions must be below it, so that an entry can hold them."""
 _PREFETCH_DISTANCE = 16  # transitions between the prefetch of one and its assembly
 
 
@@ -79,9 +81,11 @@ class FrameStorage:
         stack: frames in an observation.
         n_step: length of the return's window, in environment steps.
         gamma: discount per environment step.
+        action_limit: actions must be below it, such as the number of a game's actions.
         mask_actions: number of actions in the masks of legal actions that are stored with frames; 0 for no masks.
         priorities: whether initial priorities are passed to `append` and stored.
-        memory: where the arrays are allocated (default: in this process). Existing contents are kept.
+        memory: where the arrays are allocated (default: in this process). Existing contents are kept, unless they are
+            damaged; see `MappedMemory`.
     """
 
     def __init__(
@@ -93,6 +97,7 @@ class FrameStorage:
         stack: int,
         n_step: int,
         gamma: float,
+        action_limit: int = ACTION_LIMIT,
         mask_actions: int = 0,
         priorities: bool = False,
         memory: Memory | None = None,
@@ -101,6 +106,7 @@ class FrameStorage:
             raise ValueError(f"capacity must be more than n_step + stack ({n_step + stack}), got {capacity}")
         self.lanes, self.capacity, self.frame_shape = lanes, capacity, frame_shape
         self.stack, self.n_step = stack, n_step
+        self.action_limit, self.mask_actions = action_limit, mask_actions
         self._powers = np.empty(n_step + 1)
         self.gamma = gamma
         layout: Layout = {
@@ -122,7 +128,8 @@ class FrameStorage:
         self.priorities = arrays.get("priorities")
         self.written, self._claimed = arrays["written"], arrays["claimed"]
         self._ended, self._open_start = arrays["ended"], arrays["open_start"]
-        if self.memory.on_disk:
+        if isinstance(self.memory, MappedMemory):
+            self._check_contents(self.memory, arrays)
             self.end_episodes()
 
     @property
@@ -131,7 +138,7 @@ class FrameStorage:
         return int(np.minimum(self.written, self.capacity).sum())
 
     def append(self, step: PlayedStep, priorities: InitialPriorities | None = None) -> None:
-        """Add one step of every lane: the frame acted on, the action (at most 32,767) and its outcome.
+        """Add one step of every lane: the frame acted on, the action and its outcome.
 
         The first axis of all arrays is the lane. `final_frames` is read only where `truncated` is set and `terminated`
         is not. If masks are stored, `masks` belong to `frames` and `final_masks` to `final_frames`; if priorities are,
@@ -141,7 +148,7 @@ class FrameStorage:
         not finite or negative.
         """
         check_frames("frames", step.frames, (self.lanes, *self.frame_shape))
-        check_actions(step.actions)
+        check_actions(step.actions, self.action_limit)
         if priorities is not None:
             check_td_errors(priorities.td_errors)
         ends = np.where(step.terminated, _TERMINATED, np.where(step.truncated, _TRUNCATED, _CONTINUES)).astype(np.uint8)
@@ -259,13 +266,29 @@ class FrameStorage:
         return state | {"written": self.written, "ended": self._ended, "open_start": self._open_start}
 
     def load_state(self, state: dict[str, NDArray[Any]]) -> None:
-        """Load the state of a storage with the same options."""
+        """Load the state of a storage with the same options, which `checked_state` has checked."""
         for name, column in self._columns().items():
             column[:, : state[name].shape[1]] = state[name]
         if self.priorities is not None:
             self.priorities[:] = NO_PRIORITY
         self.written[:], self._claimed[:] = state["written"], state["written"]
         self._ended[:], self._open_start[:] = state["ended"], state["open_start"]
+
+    def _check_contents(self, memory: MappedMemory, arrays: dict[str, NDArray[Any]]) -> None:
+        """Check what an earlier process has left in files; discard it if it is damaged."""
+        used = int(np.clip(self._claimed.max(), 0, self.capacity))  # of a new replay nothing is read
+        columns = {name: column[:, :used] for name, column in self._columns().items()}
+        counts = {"written": self.written, "ended": self._ended, "open_start": self._open_start}
+        try:
+            check_entries(columns | counts, self, used, self._claimed)
+            if self.priorities is not None:
+                told = self.priorities[:, :used]
+                check_numbers("priorities", told[told != NO_PRIORITY], 0, LARGEST_FLOAT)
+        except ValueError as error:
+            memory.discard(f"that is damaged ({error})")
+            for name, array in arrays.items():
+                if name != "frames":  # which may be many
+                    array[...] = np.zeros((), array.dtype)
 
     def _columns(self) -> dict[str, NDArray[Any]]:
         """The arrays with one element per entry: [lanes, capacity, ...]."""
@@ -301,12 +324,11 @@ def check_frames(name: str, frames: Any, shape: tuple[int, ...]) -> None:
         raise ValueError(f"{name} must be uint8 {list(shape)}, got {frames.dtype} {list(frames.shape)}")
 
 
-def check_actions(actions: NDArray[Any]) -> None:
-    """Raise `ValueError` unless actions are whole numbers that an entry can hold."""
+def check_actions(actions: NDArray[Any], limit: int) -> None:
+    """Raise `ValueError` unless actions are whole numbers from 0 to below `limit`."""
     if actions.dtype.kind not in "iu":
         raise ValueError(f"actions must be integers, got {actions.dtype}")
-    if actions.min() < 0 or actions.max() > _MAX_ACTION:
-        raise ValueError(f"actions must be between 0 and {_MAX_ACTION}, got {actions.min()} to {actions.max()}")
+    check_numbers("actions", actions, 0, limit - 1)
 
 
 def check_td_errors(td_errors: NDArray[np.floating[Any]]) -> None:

@@ -104,12 +104,13 @@ class MappedMemory:
     library writes to every block. macOS reserves nothing, and a copy-on-write file system guarantees nothing for data
     that is overwritten.
 
-    The contents may not survive a crash of the machine: the system writes pages in any order.
+    The contents may not survive a crash of the machine: the system writes pages in any order. So a storage checks what
+    it finds here.
 
     Args:
         folder: created if it does not exist.
-        renew: if given, arrays of another shape are replaced, and it is called with a message that says so. Otherwise
-            they raise `UserError`.
+        renew: if given, arrays of another shape, and damaged ones, are replaced, and it is called with a message that
+            says so. Otherwise they raise `UserError`.
         others: number of further replays of this size that will be created on the same disk, whose space is checked
             as well.
         contents: what the arrays hold, such as the task of their transitions. Arrays of other contents are treated as
@@ -156,6 +157,15 @@ class MappedMemory:
         for start, length in zip(starts.tolist(), (ends - starts).tolist(), strict=True):
             mapped.madvise(mmap.MADV_WILLNEED, start, length)
 
+    def discard(self, what: str) -> None:
+        """Tell that the contents are not used, because they are those of a replay that is `what`. Raises `UserError`
+        unless they are to be replaced."""
+        text = f"{self.folder}: contains a replay {what}"
+        if self._renew is None:
+            self.close()
+            raise UserError(f"{text}; remove the folder to start with an empty replay")
+        self._renew(f"{text}; starting with an empty replay")
+
     def close(self) -> None:
         """Release the lock, so that another process can open the folder. The arrays stay readable."""
         if self._lock is not None:
@@ -191,15 +201,11 @@ class MappedMemory:
             held = {"contents": self._contents, **held}  # headers of earlier versions do not tell
         if held == wanted:
             return
-        other = "with other lanes, entries or frames, of another task, or from another version"
-        what = f"{self.folder}: contains a replay {other}"
-        if self._renew is None:
-            self.close()
-            raise UserError(f"{what}; remove the folder to start with an empty replay")
-        for array in self.folder.glob("*.bin"):
-            array.unlink()
-        path.unlink()  # last: without a header, arrays are assumed to have the right shapes
-        self._renew(f"{what}; starting with an empty replay")
+        if self._renew is not None:
+            for array in self.folder.glob("*.bin"):
+                array.unlink()
+            path.unlink()  # last: without a header, arrays are assumed to have the right shapes
+        self.discard("with other lanes, entries or frames, of another task, or from another version")
 
     def _check_disk_space(self, sizes: dict[str, int]) -> None:
         paths = [self._path(name) for name in sizes]

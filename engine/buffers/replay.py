@@ -20,11 +20,12 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.buffers.frames import Batch, FrameStorage
+from engine.buffers.frames import ACTION_LIMIT, Batch, FrameStorage
 from engine.buffers.memory import Memory
 from engine.buffers.prefetching_sampler import PrefetchingSampler
 from engine.buffers.sampling import PrioritizedSampler, Sample, Sampler, UniformSampler, of_one_batch
 from engine.buffers.saved_arrays import Column
+from engine.buffers.stored import checked_state
 from engine.buffers.survey import Survey
 from engine.envs.vec_env import PlayedStep
 
@@ -73,7 +74,10 @@ class Replay(Protocol):
         """The contents for a checkpoint. Views: `saved_arrays.save_arrays` must write them before the next append."""
 
     def load_state(self, state: dict[str, NDArray[Any]]) -> bool:
-        """Load the state of a replay. If the shapes differ, change nothing and return False."""
+        """Load the state of a replay. If the shapes differ, change nothing and return False.
+
+        Raises `ValueError`, before anything is changed, if no replay can have written it.
+        """
 
     def close(self) -> None:
         """Release files."""
@@ -89,6 +93,7 @@ class ReplayBuffer:
         stack: frames in an observation.
         n_step: length of the return's window, in environment steps.
         gamma: discount per environment step.
+        action_limit: actions must be below it; those of a file are refused otherwise.
         mask_actions: number of actions in the masks of legal actions that are stored with frames; 0 for no masks.
         priorities: whether other processes append to the storage, with initial priorities.
         memory: `HostMemory` (default), `SharedMemory` or `MappedMemory`.
@@ -107,6 +112,7 @@ class ReplayBuffer:
         stack: int = 4,
         n_step: int = 1,
         gamma: float = 0.99,
+        action_limit: int = ACTION_LIMIT,
         mask_actions: int = 0,
         priorities: bool = False,
         memory: Memory | None = None,
@@ -119,6 +125,7 @@ class ReplayBuffer:
             stack=stack,
             n_step=n_step,
             gamma=gamma,
+            action_limit=action_limit,
             mask_actions=mask_actions,
             priorities=priorities,
             memory=memory,
@@ -209,10 +216,11 @@ class ReplayBuffer:
         return join_state(self.storage.state(), self.sampler.state())
 
     def load_state(self, state: dict[str, NDArray[Any]]) -> bool:
-        """Load the state of a replay. If the shapes differ, change nothing and return False."""
-        storage, sampler = split_state(state)
-        if not fits(storage, self.storage.lanes, self.storage.capacity, self.storage.frame_shape):
+        """See `Replay.load_state`."""
+        parts = checked_state(state, self.storage)
+        if parts is None:
             return False
+        storage, sampler = parts
         self.storage.load_state(storage)
         self.sampler.load_state(sampler)
         return True
@@ -255,21 +263,3 @@ def join_state(storage: Mapping[str, _C], sampler: Mapping[str, _C]) -> dict[str
     """Merge two states into one, with keys `storage.<name>` and `sampler.<name>`."""
     parts = {"storage": storage, "sampler": sampler}
     return {f"{part}.{name}": array for part, arrays in parts.items() for name, array in arrays.items()}
-
-
-def split_state(state: dict[str, NDArray[Any]]) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
-    """The states of storage and sampler; the inverse of `join_state`."""
-    parts: dict[str, dict[str, NDArray[Any]]] = {"storage": {}, "sampler": {}}
-    for key, array in state.items():
-        part, _, name = key.partition(".")
-        parts[part][name] = array
-    return parts["storage"], parts["sampler"]
-
-
-def fits(storage: dict[str, NDArray[Any]], lanes: int, capacity: int, frame_shape: tuple[int, ...]) -> bool:
-    """Whether a storage of this shape can load a state. A ring that has wrapped around fits only the same capacity."""
-    frames = storage["frames"]
-    used, wrapped = frames.shape[1], storage["written"].max() > frames.shape[1]
-    return (frames.shape[0], *frames.shape[2:]) == (lanes, *frame_shape) and (
-        used == capacity if wrapped else used <= capacity
-    )

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.buffers.frames import InitialPriorities
+from engine.buffers.stored import LARGEST_REWARD
 from engine.envs.emulators.protocol import SCREEN_SHAPE
 from engine.envs.episode import EpisodeRecord
 from engine.envs.vec_env import PlayedStep, Spec
@@ -25,6 +26,7 @@ from engine.protocol.message import bounded
 from engine.protocol.messages import Thought
 from engine.runners.apex_actor import Played
 from engine.runtime.stopwatch import stopwatch
+from engine.runtime.stored_arrays import LARGEST_FLOAT, check_numbers
 
 MAX_STEPS = 4096
 """Most environment steps per lane in a chunk."""
@@ -189,12 +191,12 @@ class ChunkReader:
         which = _array(chunk.priority_lanes, "<u2", (n,)).astype(np.int64)
         ages = _array(chunk.priority_ages, np.uint8, (n,)).astype(np.int64)
         errors = _array(chunk.td_errors, "<f4", (n,))
-        _check_range("ends", ends, 0, 3)
-        _check_range("actions", actions, 0, spec.actions - 1)
-        _check_range("lanes of priorities", which, 0, lanes - 1)
-        _check_range("ages of priorities", ages, 0, self._n_step)
-        if not (np.isfinite(rewards).all() and np.isfinite(errors).all() and (errors >= 0).all()):
-            raise ValueError("rewards and TD errors must be finite")
+        check_numbers("ends", ends, 0, 3)
+        check_numbers("actions", actions, 0, spec.actions - 1)
+        check_numbers("lanes of priorities", which, 0, lanes - 1)
+        check_numbers("ages of priorities", ages, 0, self._n_step)
+        check_numbers("rewards", rewards, -LARGEST_REWARD, LARGEST_REWARD)
+        check_numbers("TD errors", errors, 0, LARGEST_FLOAT)
         if len(chunk.frames) != lanes:
             raise ValueError(f"{len(chunk.frames)} lanes instead of {lanes}")
         frames = np.stack([_unpacked(lane, (steps, *spec.frame_shape)) for lane in chunk.frames], axis=1)
@@ -239,14 +241,14 @@ class ChunkReader:
         shape = (self._spec.stack, pixels // (self._spec.stack * height * width), height, width)
         if (len(thought.q_values), tuple(thought.shape), len(thought.seen)) != (self._spec.actions, shape, pixels):
             raise ValueError("what the agent saw does not have the shape of the run")
-        _check_range("the action", np.array([thought.action]), 0, self._spec.actions - 1)
+        check_numbers("the action", np.array([thought.action]), 0, self._spec.actions - 1)
 
     def _episode(self, numbers: Sequence[float]) -> EpisodeRecord:
         if len(numbers) != _EPISODE_NUMBERS or not all(abs(number) < 2**53 for number in numbers):
             raise ValueError(f"an episode must be {_EPISODE_NUMBERS} finite numbers")
         episode = EpisodeRecord.from_numbers(numbers)
-        _check_range("the lane of an episode", np.array([episode.lane]), 0, self._lanes - 1)
-        _check_range("the stage of an episode", np.array([episode.stage]), -1, 31)
+        check_numbers("the lane of an episode", np.array([episode.lane]), 0, self._lanes - 1)
+        check_numbers("the stage of an episode", np.array([episode.stage]), -1, 31)
         return episode
 
 
@@ -304,8 +306,3 @@ def _array(data: bytes, dtype: Any, shape: tuple[int, ...]) -> NDArray[Any]:
     if array.size != math.prod(shape):
         raise ValueError(f"{array.size:,} numbers instead of {math.prod(shape):,}")
     return array.reshape(shape)
-
-
-def _check_range(what: str, array: NDArray[Any], low: int, high: int) -> None:
-    if array.size and not (low <= array.min() and array.max() <= high):
-        raise ValueError(f"{what} must be between {low} and {high}")

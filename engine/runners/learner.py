@@ -367,10 +367,17 @@ class Learner:
             self.agent.accumulate = state.accumulate  # more parts than requested, if memory had run out
         self.agent.load_scaler_state(state.scaler)
         kept = (folder / _REPLAY_FILE).exists() and unchanged(self._config, folder, *TASK)
-        if kept and self.replay.load_state(self._replay_arrays(folder)):
+        if kept and self._load_replay(folder):
             self._fill = state.fill
         else:
             self._fill = math.ceil(self._burnin / 4)
+
+    def _load_replay(self, folder: Path) -> bool:
+        """Load a checkpoint's replay; False if it has another shape. Raises `CheckpointError` if it is damaged."""
+        try:
+            return self.replay.load_state(self._replay_arrays(folder))
+        except (OSError, ValueError) as error:
+            raise checkpoints.CheckpointError(f"{folder}: its replay can't be resumed ({error})") from None
 
     def _replay_arrays(self, folder: Path) -> dict[str, NDArray[Any]]:
         """A checkpoint's replay, memory-mapped; without priorities if an option that determines them has changed."""

@@ -77,6 +77,7 @@ def _replay_options(config: RunConfig, spec: Spec, lanes: int, share: int = 1) -
         "stack": spec.stack,
         "n_step": config.n_step,
         "gamma": config.gamma,
+        "action_limit": spec.actions,
         "mask_actions": spec.actions if spec.masked else 0,
     }, {"alpha": config.alpha, "beta": config.beta, "beta_annealing": seen * config.beta_annealing}
 

@@ -16,10 +16,11 @@ from torch import Tensor
 
 from engine.buffers.device.storage import Array, DeviceColumn, DeviceStorage, TensorBatch
 from engine.buffers.device.sum_tree import DeviceSumTree
-from engine.buffers.frames import check_td_errors
-from engine.buffers.replay import fits, join_state, split_state
+from engine.buffers.frames import ACTION_LIMIT, check_td_errors
+from engine.buffers.replay import join_state
 from engine.buffers.sampling import EPSILON, NothingToSample
 from engine.buffers.saved_arrays import Column
+from engine.buffers.stored import checked_state
 from engine.buffers.survey import Survey, places, survey
 from engine.envs.vec_env import PlayedStep
 from engine.runtime.cuda_graph import GraphedCall
@@ -47,6 +48,7 @@ class DeviceReplayBuffer:
         stack: int = 4,
         n_step: int = 1,
         gamma: float = 0.99,
+        action_limit: int = ACTION_LIMIT,
         mask_actions: int = 0,
         alpha: float = 0.6,
         beta: float = 0.4,
@@ -60,6 +62,7 @@ class DeviceReplayBuffer:
             stack=stack,
             n_step=n_step,
             gamma=gamma,
+            action_limit=action_limit,
             mask_actions=mask_actions,
             device=device,
         )
@@ -190,10 +193,11 @@ class DeviceReplayBuffer:
         return join_state(storage, sampler)
 
     def load_state(self, state: dict[str, NDArray[Any]]) -> bool:
-        """Load the state of a replay on any device. If the shapes differ, change nothing and return False."""
-        storage, sampler = split_state(state)
-        if not fits(storage, self.storage.lanes, self.storage.capacity, self.storage.frame_shape):
+        """Load the state of a replay on any device; see `Replay.load_state`."""
+        parts = checked_state(state, self.storage)
+        if parts is None:
             return False
+        storage, sampler = parts
         self.storage.load_state(storage)
         device, shape = self.storage.device, storage["frames"].shape[:2]
         lanes, slots = (torch.from_numpy(part.ravel()).to(device) for part in np.indices(shape))

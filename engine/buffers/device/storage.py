@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from engine.buffers.device.packed_step import PackedStep
-from engine.buffers.frames import NO_ACTION, check_actions, check_frames
+from engine.buffers.frames import ACTION_LIMIT, check_actions, check_frames
 from engine.buffers.saved_arrays import Column
+from engine.buffers.stored import NO_ACTION
 from engine.envs.vec_env import PlayedStep
 
 _CONTINUES, _TERMINATED, _TRUNCATED = 0, 1, 2
@@ -61,6 +62,7 @@ class DeviceStorage:
         stack: int,
         n_step: int,
         gamma: float,
+        action_limit: int = ACTION_LIMIT,
         mask_actions: int = 0,
         device: torch.device,
     ) -> None:
@@ -68,6 +70,7 @@ class DeviceStorage:
             raise ValueError(f"capacity must be more than n_step + stack ({n_step + stack}), got {capacity}")
         self.lanes, self.capacity, self.frame_shape = lanes, capacity, frame_shape
         self.stack, self.n_step, self.device = stack, n_step, device
+        self.action_limit, self.mask_actions = action_limit, mask_actions
         self._powers = torch.empty(n_step + 1, dtype=torch.float64, device=device)
         self.gamma = gamma
 
@@ -122,7 +125,7 @@ class DeviceStorage:
         for name, frames in (("frames", step.frames), ("final_frames", step.final_frames)):
             check_frames(name, frames, (self.lanes, *self.frame_shape))
         if isinstance(step.actions, np.ndarray):
-            check_actions(step.actions)
+            check_actions(step.actions, self.action_limit)
         elif step.actions.is_floating_point():
             raise ValueError(f"actions must be integers, got {step.actions.dtype}")
         self._step.load(step)
@@ -203,7 +206,7 @@ class DeviceStorage:
         return state | {"written": written, "ended": self._ended.cpu().numpy(), "open_start": open_start}
 
     def load_state(self, state: dict[str, NDArray[Any]]) -> None:
-        """Load the state of a storage with the same options, from any device."""
+        """Load the state of a storage with the same options, from any device, which `checked_state` has checked."""
         for name, column in self._columns().items():
             for lane, held in zip(
                 column, state[name], strict=True

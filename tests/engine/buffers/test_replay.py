@@ -111,8 +111,8 @@ def test_storage_equals_naive_lookup(lanes: int, capacity: int, n_step: int, ste
 @pytest.mark.parametrize(
     ("changed", "reason"),
     [
-        ({"actions": np.array([2**15])}, "actions must be between 0 and 32767, got 32768 to 32768"),
-        ({"actions": np.array([-1])}, "actions must be between 0 and 32767, got -1 to -1"),
+        ({"actions": np.array([2**15])}, "actions must be between 0 and 32767, got 32768"),
+        ({"actions": np.array([-1])}, "actions must be between 0 and 32767, got -1"),
         ({"actions": np.array([1.0])}, "actions must be integers, got float64"),
         ({"frames": np.full((1, 1, 2), 0.5)}, r"frames must be uint8 \[1, 1, 2\], got float64 \[1, 1, 2\]"),
         ({"frames": np.zeros((1, 2), np.uint8)}, r"frames must be uint8 \[1, 1, 2\], got uint8 \[1, 2\]"),
