@@ -15,6 +15,7 @@ from torch import Tensor
 
 from engine.agents.double_dqn import mask_illegal
 from engine.agents.exploration import annealed, hold_starts, random_actions
+from engine.config.stages import STAGES
 from engine.envs.episode import EpisodeRecord, ended_episodes
 from engine.envs.frame_stack import FrameStack
 from engine.envs.mario import MarioLanes
@@ -22,6 +23,7 @@ from engine.envs.vec_env import Frames, Lanes, VectorStep
 from engine.protocol.messages import Thought
 from engine.runners.guide import Guide
 from engine.runtime.stopwatch import stopwatch
+from engine.runtime.stored_arrays import check_numbers, restore_generator, stored_array
 
 Policy = Callable[[Frames], Tensor]
 """Q-values [lanes, actions] of observations uint8 [lanes, stack, *frame_shape]."""
@@ -167,11 +169,15 @@ class Actor:
         return arrays if self.masks is None else {**arrays, "masks": self.masks}
 
     def load_state(self, state: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
-        """Restore the `state` of an actor with the same game and number of lanes. Raises `ValueError` otherwise."""
+        """Restore the `state` of an actor with the same game and number of lanes. Raises `KeyError` or `ValueError` if
+        it can't be one: actions and their masks reach compiled code and replay."""
+        arrays = {"cleared": self._cleared, **arrays}  # missing in older checkpoints
         for name, own in self._own_arrays().items():
-            if arrays.get(name, own).shape != own.shape:
-                raise ValueError(f"{name} has the shape {arrays[name].shape} instead of {own.shape}")
-        self._random.bit_generator.state = state["explore"]
+            stored_array(arrays, name, own.shape, own.dtype)
+        check_numbers("held", arrays["held"], 0, self.env.spec.actions - 1)
+        check_numbers("hold_left", arrays["hold_left"], 0, self.env.spec.hold)
+        check_numbers("cleared", arrays["cleared"], 0, (1 << len(STAGES)) - 1)
+        restore_generator(self._random, state["explore"])
         self.env.load_state({name[4:]: array for name, array in arrays.items() if name.startswith("env.")})
         if self.guide is not None:
             of_guide = {name[6:]: array for name, array in arrays.items() if name.startswith("guide.")}
@@ -181,8 +187,8 @@ class Actor:
                 self.guide.begin_unguided()
         self._stack.obs = arrays["obs"]
         self._held, self._hold_left = arrays["held"], arrays["hold_left"]
-        self._cleared = arrays.get("cleared", self._cleared)  # missing in older checkpoints
-        self.frames, self.masks = self._stack.obs[:, -1].copy(), arrays.get("masks")
+        self._cleared = arrays["cleared"]
+        self.frames, self.masks = self._stack.obs[:, -1].copy(), self.env.masks
 
     def close(self) -> None:
         self._thread.shutdown()

@@ -20,6 +20,7 @@ from engine.config.stages import STAGES, stages_of
 from engine.envs.factory import make_task
 from engine.envs.mario import MarioLanes
 from engine.errors import UserError
+from engine.runtime.stored_arrays import LARGEST_COUNT, check_numbers, restore_generator, stored_array
 from engine.runtime.threads import thread_budget
 from engine.search.plan_search import PLANS, PlanSearch
 from engine.search.ways import start_of, ways_to_flag
@@ -85,17 +86,26 @@ class Guide:
         self._until[:] = 0
 
     def load_state(self, random: dict[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Load a `state`. Raises `KeyError` or `ValueError` if it can't be one."""
+        """Load a `state`. Raises `ValueError` if it can't be one."""
         ways: dict[tuple[int, int], NDArray[np.int64]] = {}
-        for name, way in arrays.items():
+        for name in arrays:
             kind, *start = name.split(".")
             if kind == WAY:
-                if way.size and not 0 <= way.min() <= way.max() < self._env.actions:
-                    raise ValueError("a way to the flag is damaged")
-                ways[int(start[0]), int(start[1])] = way
+                stage, number = map(int, start)
+                ways[stage, number] = stored_array(arrays, name, (None,), np.int64)
+                check_numbers(name, ways[stage, number], 0, self._env.actions - 1)
+        lanes = self._env.lanes
+        played, until = (stored_array(arrays, name, (lanes,), np.int64) for name in ("played", "until"))
+        starts = stored_array(arrays, "starts", (lanes, 2), np.int64)
+        if not ways:  # they will be searched again; meanwhile nothing leads the episodes in progress
+            until = np.minimum(until, 0)
+        lengths = [len(ways.get((stage, start), ())) for stage, start in starts.tolist()]
+        check_numbers("played", played, 0, LARGEST_COUNT)
+        check_numbers("until", until, -1, LARGEST_COUNT)
+        check_numbers("until beyond a way", until - lengths, -LARGEST_COUNT, 0)
+        restore_generator(self._random, random)
         self.ways = ways
-        self._random.bit_generator.state = random
-        self._played[:], self._until[:], self._starts[:] = arrays["played"], arrays["until"], arrays["starts"]
+        self._played[:], self._until[:], self._starts[:] = played, until, starts
 
     def _begin(self, which: NDArray[np.bool_]) -> None:
         """Draw how far the new episodes in the lanes `which` [lanes] are guided."""

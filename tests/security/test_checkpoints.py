@@ -103,6 +103,40 @@ def test_games_with_a_head_outside_the_board_are_refused_in_one_line(
         train(tmp_path / "resumed", SNAKE, 320, checkpoint)
 
 
+TETRIS = {"game": "tetris", "board": "4x5", "burnin": 100, "batch_size": 32, "buffer_size": 2000}
+
+
+@pytest.fixture(scope="module")
+def made_tetris(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return checkpoint_of(train(tmp_path_factory.mktemp("tetris"), TETRIS, 160))
+
+
+@pytest.mark.parametrize(
+    ("file", "name", "value", "reason"),
+    [
+        (
+            "replay",
+            "storage.actions",
+            10_000,
+            "its replay can't be resumed .actions must be between -1 and 15, got 10000",
+        ),
+        ("replay", "storage.rewards", np.nan, "its replay can't be resumed .rewards must be between"),
+        ("lanes", "held", 16, "its games can't be resumed .held must be between 0 and 15, got 16"),
+        ("lanes", "env.columns", 0, "its games can't be resumed .columns must be between -32 and -1, got 0"),
+    ],
+)
+def test_numbers_that_compiled_code_would_index_with_are_refused_in_one_line(
+    file: str, name: str, value: float, reason: str, made_tetris: Path, tmp_path: Path
+) -> None:
+    checkpoint = Path(shutil.copytree(made_tetris, tmp_path / "checkpoint"))
+    arrays = load_file(checkpoint / f"{file}.safetensors")
+    arrays[name][0] = value
+    save_file(arrays, checkpoint / f"{file}.safetensors")
+    seal(checkpoint)
+    with pytest.raises(UserError, match=reason):
+        train(tmp_path / "resumed", TETRIS, 320, checkpoint)
+
+
 def test_an_untouched_copy_resumes(checkpoint: Path, tmp_path: Path) -> None:
     """What all of the above changed by one thing alone."""
     seal(checkpoint)

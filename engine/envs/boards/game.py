@@ -15,6 +15,7 @@ from torch import Tensor
 
 from engine.envs.boards.step_arrays import StepArrays
 from engine.errors import UserError
+from engine.runtime.stored_arrays import check_numbers, stored_array
 
 
 @dataclass(frozen=True)
@@ -45,11 +46,11 @@ class TensorLanes:
     compiled: whether steps are compiled; otherwise they are made of tensor operations. Both give the same bits.
     state_names: names, without the leading underscore, of the attributes on which the next steps depend. They are
     overwritten in place.
-    state_limits: the limits below which numbers of the state must be that are used as indices, by name.
+    state_ranges: the smallest and largest number that each of the state can hold, but for booleans.
     """
 
     state_names: tuple[str, ...]
-    state_limits: dict[str, int]
+    state_ranges: dict[str, tuple[float, float]]
     _masks: Tensor
 
     def __init__(self, lanes: int, device: torch.device | str, seed: int, compiled: bool | None) -> None:
@@ -94,21 +95,23 @@ class TensorLanes:
 
         The state of the random numbers is loaded only if it is from the same kind of device; otherwise it is unchanged.
 
-        Raises `ValueError` for another shape, and for impossible indices, because compiled code does not check them.
+        Raises `ValueError`, before anything is changed, for what no game can have: compiled code indexes with these
+        numbers unchecked.
         """
+        arrays = {name: tensor.cpu().numpy() for name, tensor in state.items()}
         for name in self.state_names:
-            shape = getattr(self, f"_{name}").shape
-            if state[name].shape != shape:
-                raise ValueError(f"{name} has the shape {tuple(state[name].shape)} instead of {tuple(shape)}")
-        for name, limit in self.state_limits.items():
-            low, high = int(state[name].min()), int(state[name].max())
-            if low < 0 or high >= limit:
-                raise ValueError(f"{name} must be between 0 and {limit - 1}, got {low if low < 0 else high}")
+            own = getattr(self, f"_{name}")
+            array = stored_array(arrays, name, tuple(own.shape), str(own.dtype).removeprefix("torch."))
+            if name in self.state_ranges:
+                check_numbers(name, array, *self.state_ranges[name])
+        random = torch.from_numpy(stored_array(arrays, "random", (None,), np.uint8))
+        if random.shape == self._random.get_state().shape:
+            try:
+                self._random.set_state(random)
+            except RuntimeError as error:
+                raise ValueError(f"random: {str(error).splitlines()[0]}") from None
         for name in self.state_names:
             getattr(self, f"_{name}").copy_(state[name])
-        random = state["random"].cpu()
-        if random.shape == self._random.get_state().shape:
-            self._random.set_state(random)
 
     def _draw(self, numbers: int) -> Tensor:
         """Random float32 [lanes, numbers] in [0, 1)."""

@@ -93,7 +93,12 @@ class SnakeLanes(TensorLanes):
         self._late_starts = LateStarts(height, width).to(self.device) if late_starts else None
         self._late_share = late_starts
         self.cells = cells = height * width
-        self.state_limits = dict.fromkeys(("head", "tail", "fruit", "next"), cells)
+        self.state_ranges = {
+            **dict.fromkeys(("head", "tail", "fruit", "next"), (0, cells - 1)),
+            **dict.fromkeys(("clock", "meal"), (cells, cells + time_limit)),
+            "length": (1, cells),
+            "born": (0, OUTSIDE),
+        }
         beside = neighbours(height, width)
         here = torch.arange(cells)[:, None]
         self._beside = beside.to(self.device)  # [cells, 4]

@@ -103,10 +103,16 @@ class TetrisLanes(TensorLanes):
         self.height, self.width, self.bag = height, width, bag
         self.time_limit, self.truncate = time_limit, truncate
         self._shows_next = next_piece
-        self.state_limits = {"piece": len(PIECES), "left": 1 << len(PIECES)}
+        self.state_ranges = {
+            **dict.fromkeys(("piece", "next"), (0, len(PIECES) - 1)),
+            "left": (0, (1 << len(PIECES)) - 1),
+            "columns": (-1 << height, -1),  # all bits below the floor are set
+            "lines": (0, 4 * time_limit),
+            "clock": (0, time_limit),
+            "return": (0, LINE_REWARDS[-1] * time_limit),
+        }
         if next_piece:
             self.state_names = (*self.state_names, "next")
-            self.state_limits["next"] = len(PIECES)
         self._cell_columns, self._cell_rows, self._blocked = (table.to(self.device) for table in placements(width))
         self._pictures = piece_planes(height, width).to(self.device)  # uint8 [7, height * width]
         bags = range(1 << len(PIECES))

@@ -34,6 +34,7 @@ from engine.envs.mario.task import MarioTask
 from engine.envs.vec_env import Spec, VectorStep
 from engine.errors import UserError
 from engine.protocol.messages import Thought
+from engine.runtime.stored_arrays import LARGEST_COUNT, check_numbers, stored_array
 
 EMULATORS = ("native", "nes-py")
 CLEAR_BONUS = 3.0
@@ -113,7 +114,7 @@ class MarioLanes:
         )
         self._own_starts = (
             StartStates(self.emulator, self._stepper, first=len(starts), share=start_states, seed=seed)
-            if start_states
+            if start_states and isinstance(self.emulator, NesBatch)
             else None
         )
         self._level = math.nan
@@ -253,13 +254,18 @@ class MarioLanes:
         }
 
     def load_state(self, state: dict[str, NDArray[Any]]) -> None:
-        book = state["book"]
+        """See `Lanes.load_state`. Raises `ValueError` for what no games of these lanes can have."""
+        book = stored_array(state, "book", (self.lanes, None), np.int64)
+        check_numbers("book", book, -LARGEST_COUNT, LARGEST_COUNT)
+        check_numbers("buttons", book[:, rules.BUTTONS : rules.BUTTONS + 1], 0, 0xFF)
+        consoles = stored_array(state, "consoles", (None,), np.uint8)
+        ends = stored_array(state, "console_ends", (self.lanes,), np.int64)
+        check_numbers("console_ends", ends, 0, consoles.size)
         self.book[:, : book.shape[1]] = book  # earlier versions had fewer columns
         if self._own_starts is not None and "start_places" in state:  # the option may be new
             self._own_starts.load_state(state)
-        ends = state["console_ends"].tolist()
-        for lane, (begin, end) in enumerate(pairwise([0, *ends])):
-            self.emulator.load(lane, state["consoles"][begin:end].tobytes())
+        for lane, (begin, end) in enumerate(pairwise([0, *ends.tolist()])):
+            self.emulator.load(lane, consoles[begin:end].tobytes())
 
     def lane_state(self, lane: int) -> LaneState:
         """The state of one lane, between steps."""

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.envs.emulators.protocol import Emulator
+from engine.envs.emulators.nes import NesBatch
 from engine.envs.mario import rules
 from engine.envs.mario.stepper import Stepper
+from engine.runtime.stored_arrays import LARGEST_COUNT, check_numbers, stored_array
 
 CAPACITY = 1024
 """Maximum number of stored states; a stage has 30 to 100 places."""
@@ -57,7 +58,7 @@ class StartStates:
         seed: of the random choice. The same seed and games give the same starts.
     """
 
-    def __init__(self, console: Emulator, stepper: Stepper, *, first: int, share: float, seed: int) -> None:
+    def __init__(self, console: NesBatch, stepper: Stepper, *, first: int, share: float, seed: int) -> None:
         self._console, self._stepper, self._first, self._share, self._seed = console, stepper, first, share, seed
         self._true_starts = list(range(first))
         self._lanes = [_Lane() for _ in range(console.lanes)]
@@ -135,23 +136,34 @@ class StartStates:
         }
 
     def load_state(self, state: dict[str, NDArray[Any]]) -> None:
-        """Load a `state`. Raises `KeyError` or `ValueError` if it can't be one."""
-        places, states = state["start_places"].tolist(), _split(state["start_states"], len(state["start_places"]))
+        """Load a `state`. Raises `ValueError` if it can't be one."""
+        places = stored_array(state, "start_places", (None,), np.int64).tolist()
+        states = _split(stored_array(state, "start_states", (None,), np.uint8), len(places))
         if len(places) > CAPACITY or len(set(places)) != len(places):
             raise ValueError("the stored start states are damaged")
+        counts = stored_array(state, "start_counts", (2,), np.int64)
+        check_numbers("start_counts", counts, 0, LARGEST_COUNT)
+        deaths = stored_array(state, "start_deaths", (_DEATHS,), np.int64)
+        pending = stored_array(state, "start_lanes", (len(self._lanes), 3), np.int64)
+        check_numbers("ages of candidates", pending[:, 2], 0, _SURVIVED)
+        awaited = [lane != _NOWHERE for lane in pending[:, 1].tolist()]
+        candidates = _split(stored_array(state, "start_candidates", (None,), np.uint8), sum(awaited))
+        for candidate in candidates:  # the others are checked where they are stored
+            self._console.read(candidate)
+        choices = stored_array(state, "start_choices", (None,), np.int64)
+        check_numbers("start_choices", choices, 0, self._first + len(places) - 1)
+        if not choices.size:
+            raise ValueError("start_choices is empty")
         self._places = _Places()
         for place, saved in zip(places, states, strict=True):
             self._store(place, saved)
-        self._died, self._steps = (int(count) for count in state["start_counts"])
-        self._deaths[:] = state["start_deaths"]
-        pending = state["start_lanes"].tolist()
-        candidates = iter(_split(state["start_candidates"], sum(lane[1] != _NOWHERE for lane in pending)))
-        self._lanes = [_Lane(place, b"" if of == _NOWHERE else next(candidates), of, age) for place, of, age in pending]
-        choices = state["start_choices"]
-        if len(self._lanes) != self._console.lanes or not 0 <= choices.min() <= choices.max() < self._first + len(
-            places
-        ):
-            raise ValueError("the stored start states are damaged")
+        self._died, self._steps = counts.tolist()
+        self._deaths[:] = deaths
+        rest = iter(candidates)
+        self._lanes = [
+            _Lane(place, next(rest) if waits else b"", of, age)
+            for waits, (place, of, age) in zip(awaited, pending.tolist(), strict=True)
+        ]
         self._stepper.start_choices = np.tile(choices, (self._console.lanes, 1))
 
 

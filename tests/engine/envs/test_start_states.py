@@ -125,21 +125,38 @@ def test_states_before_places_where_many_die_are_drawn_more_often() -> None:
 def damaged(name: str, state: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     array = state[name].copy()
     match name:
-        case "start_states":
+        case "start_states" | "start_candidates":
             array[5000] ^= 1
         case "start_places":
             array[1] = array[0]
         case "start_choices":
             array[0] = 10_000
+        case "start_counts":
+            array[1] = -1
+        case "start_lanes":
+            array[0, 2] = 99
+        case "start_deaths":
+            array = array[:1]
     return {**state, name: array}
 
 
-@pytest.mark.parametrize("name", ["start_states", "start_places", "start_choices"])
-def test_damaged_states_are_refused(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("start_states", "checksum differs"),
+        ("start_candidates", "checksum differs"),
+        ("start_places", "start states are damaged"),
+        ("start_choices", "start_choices must be between 0 and"),
+        ("start_counts", "start_counts must be between 0 and"),
+        ("start_lanes", "ages of candidates must be between 0 and"),
+        ("start_deaths", "start_deaths has the shape"),
+    ],
+)
+def test_damaged_states_are_refused(name: str, reason: str) -> None:
     env = lanes()
     env.reset()
     play(env, 300)
-    with pytest.raises(ValueError, match="damaged"):
+    with pytest.raises(ValueError, match=reason):
         lanes().load_state(damaged(name, env.state()))
 
 
