@@ -71,3 +71,14 @@ def notices(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(MarioApp, "notify", record)
     return told
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """More threads only slow small networks down."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -18,6 +19,7 @@ PLAYED = (
     f"{ENVS}/test_compiled_boards.py",
     "tests/engine/buffers/test_replay.py::test_priorities_cover_exactly_what_can_be_sampled",
 )
+DAMAGED = 10_000
 SCRIPT = """
 import sys
 import numpy as np
@@ -59,3 +61,12 @@ def test_what_is_wrong_ends_the_process_with_a_line_that_names_it(
 def test_the_kernels_stay_within_their_arrays(tmp_path: Path) -> None:
     done = checked(tmp_path, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", *PLAYED)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+
+
+@pytest.mark.long
+def test_no_stored_state_leads_a_kernel_beyond_its_arrays(tmp_path: Path) -> None:
+    done = checked(tmp_path, "-m", "tests.support.damaged_states", str(DAMAGED))
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    outcomes = [json.loads(line) for line in done.stdout.splitlines()]
+    assert sum(each["refused"] + each["played"] for each in outcomes) >= DAMAGED
+    assert all(each["refused"] > 100 and each["played"] > 100 for each in outcomes)
