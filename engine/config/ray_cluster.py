@@ -12,6 +12,7 @@ import socket
 from pathlib import Path
 from typing import Literal
 
+from engine.config.ray_folder import take_folder
 from engine.errors import UserError
 from engine.runtime.files import is_own, read_bounded
 from engine.runtime.home import home
@@ -73,6 +74,7 @@ def check_cluster(asked: str) -> tuple[str, Answer]:
     if address is None:
         raise UserError("--ray: auto: no Ray cluster runs on this machine; start one with: ray start --head")
     if address == "local":
+        take_folder()[1].close()  # the runner takes one for itself
         return address, "token accepted"  # Ray makes a token for a cluster of its own
     try:
         reach(address, _ANSWER_S)

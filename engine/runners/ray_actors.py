@@ -27,6 +27,7 @@ from engine.agents.weights import vector_of
 from engine.buffers import ReplayBuffer
 from engine.buffers.frames import FrameStorage
 from engine.buffers.memory import HostMemory
+from engine.config.ray_folder import take_folder
 from engine.config.run_config import RunConfig
 from engine.envs.emulators.cartridge import read_cartridge
 from engine.envs.vec_env import Spec
@@ -37,6 +38,7 @@ from engine.protocol.messages import Failed
 from engine.runners.actor_learner import step_s
 from engine.runners.chunks import CheckedChunk, ChunkError, ChunkReader, Orders, encode_orders
 from engine.runners.cluster_head import Cluster, HeadWatch
+from engine.runners.cluster_keeper import keep_cluster
 from engine.runners.frame_mailbox import FrameMailbox
 from engine.runners.host_link import HostLink
 from engine.runners.node_load import NodeSampler
@@ -92,7 +94,13 @@ class RayActors:
         self._class = ray.remote(_NodeActor)
         self._monitors: dict[str, _Monitor] = {}
         self._nodes_at = float("-inf")
-        _connect(address)
+        if address == "local":
+            folder, lock = take_folder()
+            keep_cluster(folder, lock)
+            link.log(f"Ray: the cluster's files are in {folder}")
+            _connect(address, include_dashboard=False, _system_config=_HEALTH, _temp_dir=str(folder))
+        else:
+            _connect(address)
         self._head = HeadWatch(ray.get_runtime_context().gcs_address, _look_at_cluster, self._head_is_gone)
         nodes, cores = len(self._head.seen.nodes), int(self._head.seen.cores)
         link.log(f"Ray: {nodes} node{'s' if nodes > 1 else ''} with {cores} cores")
@@ -355,11 +363,8 @@ class _NodeActor(RemoteActor):
         return msgspec.msgpack.encode(greeting(ray.get_runtime_context().get_node_id()))
 
 
-def _connect(address: str) -> None:
-    """Connect to a cluster, or start a local one. Raises `UserError` in one line."""
-    options: dict[str, Any] = {}
-    if address == "local":
-        options |= {"include_dashboard": False, "_system_config": _HEALTH}
+def _connect(address: str, **options: Any) -> None:
+    """Connect to a cluster, or start a local one with these options. Raises `UserError` in one line."""
     # Ray's workers import from the driver's working directory: that is the run's folder, which may come from someone
     # else.
     with contextlib.chdir(Path.cwd().anchor), signals_kept():  # Ray replaces their handlers
