@@ -230,6 +230,27 @@ def test_a_signal_ends_a_local_cluster_in_order(signal_number: signal.Signals, t
     wait_until(lambda: not any(psutil.pid_exists(pid) for pid in ours), "the end of the cluster", PATIENCE_S)
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("victim", ["learner", "host"])
+def test_a_local_cluster_ends_with_its_learner(victim: str, tmp_path: Path) -> None:
+    with headless(*ENDLESS, "--ray", "local", "--restarts", "0", cwd=tmp_path) as process:
+        read_event(process, "progress", state="running")
+        run = the_run(tmp_path)
+        learner = runner_of(run)
+        cluster = learner.children(recursive=True)
+        agents = [each for each in cluster if each.name().endswith("Agent")]
+        assert len(agents) == 2
+        for agent in agents:  # which would try for a minute to tell the head that its node has ended
+            agent.suspend()
+        (raylet,) = (each for each in cluster if each.name() == "raylet")
+        session = Path(raylet.cmdline()[1].removeprefix("--raylet_socket_name=")).parents[1]
+        assert session.is_dir()
+        (learner if victim == "learner" else psutil.Process(run.record().pid)).kill()
+        rest_of(process)
+        wait_until(lambda: not any(map(psutil.Process.is_running, cluster)), "the end of the cluster")
+        assert not session.parent.exists()
+
+
 MISTAKES = {
     "nobody": ("127.0.0.1:1", "--ray: nobody answers at 127.0.0.1:1 (Connection refused)"),
     "client": ("ray://127.0.0.1:10001", "--ray can't use Ray's client"),
