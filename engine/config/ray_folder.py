@@ -40,7 +40,8 @@ def take_folder() -> tuple[Path, BinaryIO]:
             return _take_below(parent)
         except OSError as error:
             reasons.append(f"{parent}: {error.strerror or error}")
-    raise UserError(f"--ray: local: there is no folder for Ray's files ({'; '.join(reasons)}); set XDG_CACHE_HOME")
+    why = "; ".join(reasons)
+    raise UserError(f"--ray: local: there is no folder for Ray's files ({why}); set XDG_CACHE_HOME to a short path")
 
 
 def _take_below(parent: Path) -> tuple[Path, BinaryIO]:
