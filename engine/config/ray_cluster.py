@@ -9,6 +9,7 @@ import importlib.util
 import os
 import secrets
 import socket
+import sys
 from pathlib import Path
 from typing import Literal
 
@@ -33,7 +34,8 @@ def address_of(asked: str) -> str | None:
         return asked
     if (address := os.environ.get("RAY_ADDRESS", "auto")) != "auto":
         return address
-    path = Path(os.environ.get("RAY_TMPDIR", "/tmp"), "ray", "ray_current_cluster")  # `ray start` writes it
+    places = [os.environ.get("RAY_TMPDIR"), os.environ.get("TMPDIR") if sys.platform == "linux" else None, "/tmp"]
+    path = Path(next(filter(None, places)), "ray", "ray_current_cluster")  # `ray start` writes it
     try:
         return read_bounded(path, _MAX_ADDRESS_BYTES).decode().strip() if is_own(path) else None
     except (OSError, ValueError):
