@@ -19,12 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.runtime.files import new_file, open_regular
-from engine.runtime.safetensors_header import safetensors_header
+from engine.runtime.safetensors_header import DTYPES, tensor_entries
 
-_DTYPES = {"BOOL": "?", "U8": "u1", "I8": "i1", "U16": "<u2", "I16": "<i2", "U32": "<u4", "I32": "<i4", "U64": "<u8",
-           "I64": "<i8", "F16": "<f2", "F32": "<f4", "F64": "<f8"}  # fmt: skip
-"""NumPy dtypes by their safetensors names."""
-_NAMES = {np.dtype(dtype): name for name, dtype in _DTYPES.items()}
+_NAMES = {np.dtype(dtype): name for name, dtype in DTYPES.items()}
 _ALIGNMENT = 8  # bytes
 PIECE_BYTES = 2**24
 
@@ -66,14 +63,18 @@ def save_arrays(path: Path, columns: Mapping[str, Column], progress: Callable[[]
 
 
 def mapped_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """Map the arrays of a safetensors file copy-on-write: unread parts stay on disk, writes never reach the file."""
-    header, begin = safetensors_header(path)
-    header.pop("__metadata__", None)
+    """Map the arrays of a safetensors file copy-on-write: unread parts stay on disk, writes never reach the file.
+
+    Raises as `tensor_entries` does.
+    """
+    entries, begin = tensor_entries(path)
+    if path.stat().st_size == begin:  # an empty file can't be mapped
+        return {name: np.empty(entry.shape, DTYPES[entry.dtype]) for name, entry in entries.items()}
     with open_regular(path, os.O_RDONLY) as file:
         data = np.memmap(file, np.uint8, "c", offset=begin)
     return {
-        name: data[slice(*entry["data_offsets"])].view(_DTYPES[entry["dtype"]]).reshape(entry["shape"])
-        for name, entry in header.items()
+        name: data[slice(*entry.data_offsets)].view(DTYPES[entry.dtype]).reshape(entry.shape)
+        for name, entry in entries.items()
     }
 
 

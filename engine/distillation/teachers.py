@@ -25,7 +25,10 @@ from engine.evaluation.policy import load_policy
 from engine.runs.checkpoints import policy_metadata
 from engine.runs.origin import origin_of
 
-_MUST_AGREE = {"mario": ("actions", "observation", "frame_skip", "swim_strokes", "stack"), "snake": ("stack",)}
+_MUST_AGREE: dict[str, tuple[str, ...]] = {
+    "mario": ("actions", "observation", "frame_skip", "swim_strokes"),
+    "snake": (),
+}
 """Fields of the metadata in which the teachers of a game must agree. Its keys are the games that can be distilled."""
 
 _NETWORKS = {"mario": "nature", "snake": "grid"}

@@ -12,7 +12,6 @@ from torch import nn
 
 from engine.agents import make_network
 from engine.agents.double_dqn import greedy
-from engine.agents.networks import NETWORKS
 from engine.agents.policy_weights import policy_weights
 from engine.envs.vec_env import Frames
 from engine.runs import checkpoints
@@ -29,10 +28,7 @@ def load_policy(path: Path) -> nn.Module:
     have.
     """
     metadata = checkpoints.policy_metadata(path)
-    head, _, name = metadata["network"].partition("-")
-    if head != "dueling" or name not in NETWORKS:
-        known = ", ".join(f"dueling-{name}" for name in NETWORKS)
-        raise checkpoints.CheckpointError(f"{path}: network {metadata['network']!r}; must be one of {known}")
+    name = metadata["network"].removeprefix("dueling-")
     network = make_network(name, metadata["stack"], tuple(metadata["frame_shape"]), metadata["outputs"])
     try:
         network.load_state_dict(policy_weights(path))

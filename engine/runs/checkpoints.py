@@ -24,6 +24,7 @@ import msgspec
 from engine import __version__
 from engine.errors import UserError
 from engine.runs import policies
+from engine.runs.policy_schema import checked
 from engine.runs.registry import LATEST, find_run, list_records, list_runs
 from engine.runs.run import Count, Run
 from engine.runtime.files import new_file, open_regular, read_bounded
@@ -34,8 +35,6 @@ MANIFEST = "manifest.json"
 POLICY_FILE = "policy.safetensors"
 BEST_POLICY_FILE = "best.safetensors"  # in the run's folder: the best-evaluated policy
 POLICY_FORMAT = "mario-tui-policy-3"
-_EARLIER_TASK = {"swim_strokes": False, "reward": "progress"}
-"""Fields of Mario's policies that those of earlier versions lack."""
 _PREFIX = "step-"
 _REPLACED = "-replaced"
 _PIECE_BYTES = 2**24
@@ -274,7 +273,7 @@ def find_policy(spec: str, run_dir: str | Path | None, progress: Progress = _uns
             ) from None
         best = run.path / BEST_POLICY_FILE
         policy = best if best.is_file() else _newest_source(run, progress).path / POLICY_FILE
-    policy_metadata(policy)
+    check_policy(policy)
     return policy.resolve()
 
 
@@ -295,20 +294,37 @@ def policy_metadata(path: Path) -> dict[str, Any]:
 
     Raises `CheckpointError` if the file is not a policy of mario-tui.
     """
-    foreign = CheckpointError(f"{path}: not a policy of mario-tui")
+    foreign = f"{path}: not a policy of mario-tui"
     try:
         metadata = safetensors_header(path)[0].get("__metadata__", {})
         if metadata.get("format") != POLICY_FORMAT:
-            raise foreign
-        policy = dict(json.loads(metadata["policy"]))
-        task = "stage" if policy["game"] == "mario" else "board"
-        if not {"network", "stack", "frame_shape", "outputs", task} <= policy.keys():
-            raise foreign
-        return (_EARLIER_TASK if policy["game"] == "mario" else {}) | policy
+            raise CheckpointError(foreign)
+        said = json.loads(metadata["policy"])
     except OSError as error:
         raise CheckpointError(f"{path}: can't be read ({error.strerror or error})") from None
-    except (struct.error, ValueError, TypeError, AttributeError, KeyError):
-        raise foreign from None
+    except (struct.error, ValueError, TypeError, AttributeError, KeyError, RecursionError):
+        raise CheckpointError(foreign) from None
+    try:
+        return checked(said)
+    except ValueError as error:
+        raise CheckpointError(f"{foreign} ({error})") from None
+
+
+def check_policy(path: Path) -> dict[str, Any]:
+    """The metadata of a policy file, whose weights are complete and finite. Raises `CheckpointError`.
+
+    Whether they are those of its network is known only where the network is built.
+    """
+    from engine.runs.tensor_check import check_tensors  # imports NumPy, which lists of runs don't need
+
+    metadata = policy_metadata(path)
+    try:
+        check_tensors(path)
+    except OSError as error:
+        raise CheckpointError(f"{path}: can't be read ({error.strerror or error})") from None
+    except ValueError as error:
+        raise CheckpointError(f"{path}: damaged ({error})") from None
+    return metadata
 
 
 def _remove(folder: Path) -> None:

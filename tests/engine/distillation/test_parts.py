@@ -26,16 +26,16 @@ MARIO, SNAKE = (str(policies.folder() / f"{name}.safetensors") for name in ("mar
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
-        ({"actions": ["noop"]}, "actions must be noop,right,right+A,right+B,right+A+B as in mario-1-1, got noop"),
-        ({"observation": "84x84"}, "observation must be 50x60 as in mario-1-1, got 84x84"),
+        (
+            {"actions": ["noop"], "outputs": 1},
+            "actions must be noop,right,right+A,right+B,right+A+B as in mario-1-1, got noop",
+        ),
+        ({"observation": "84x84", "frame_shape": [84, 84]}, "observation must be 50x60 as in mario-1-1, got 84x84"),
         ({"observation": "50x60-red"}, "observation must be 50x60 as in mario-1-1, got 50x60-red"),
         ({"swim_strokes": True}, "swim_strokes must be False as in mario-1-1, got True"),
         ({"frame_skip": 2}, "frame_skip must be 4 as in mario-1-1, got 2"),
-        ({"stack": 1}, "stack must be 4 as in mario-1-1, got 1"),
         ({"stage": "1-1"}, "1-1 must have one teacher, got mario-1-1 before"),
         ({"stage": "game"}, "stage must be one or more stages, got game"),
-        ({"game": "snake", "board": "5x5"}, "game must be mario as in mario-1-1, got snake"),
-        ({"game": "tetris", "board": "7x14"}, "game must be mario or snake, got tetris"),
     ],
 )  # fmt: skip
 def test_teachers_that_do_not_fit_together_are_named(changes: dict[str, Any], complaint: str, tmp_path: Path) -> None:
@@ -55,6 +55,10 @@ def test_a_stage_can_be_a_teacher_among_policies() -> None:
         load_teachers([MARIO, "1-3"], "simple")
     with pytest.raises(UserError, match=r"^snake-12x12: game must be mario as in 1-3, got snake$"):
         load_teachers(["1-3", SNAKE])
+    with pytest.raises(UserError, match=r"^snake-12x12: game must be mario as in mario-1-1, got snake$"):
+        load_teachers([MARIO, SNAKE])
+    with pytest.raises(UserError, match=r"^tetris-7x14: game must be mario or snake, got tetris$"):
+        load_teachers([MARIO, str(policies.path_of("tetris-7x14"))])
     with pytest.raises(UserError, match=r"^1-1: 1-1 must have one teacher, got mario-1-1 before$"):
         load_teachers([MARIO, "1-1"])
 

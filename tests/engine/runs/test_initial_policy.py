@@ -80,7 +80,7 @@ def test_a_policy_decides_game_board_network_and_actions_unless_they_are_given(t
     assert (snake.game, snake.board, snake.paths) == ("snake", "12x12", True)
     tetris = make_plan({"initial_policy": "tetris-10x20"}).config
     assert (tetris.game, tetris.board, tetris.network_name) == ("tetris", "10x20", "afterstates")
-    shown = str(altered("mario-1-1", tmp_path, actions=["noop", "left"]))
+    shown = str(altered("mario-1-1", tmp_path, actions=["noop", "left"], outputs=2))
     assert make_plan({"initial_policy": shown}).config.actions == "noop,left"
     assert make_plan({"initial_policy": "mario-1-1"}).config.actions == "right-only"
     with pytest.raises(ConfigError, match="must have frame_shape 5,6,6, as this run, got 5,12,12"):
