@@ -14,12 +14,12 @@ class HopelessError(Exception):
 
 
 def describe(error: BaseException) -> Failed:
-    """The `Failed` message for an exception."""
+    """The `Failed` message for an exception. A user's error needs no traceback."""
     usage = isinstance(error, UserError)
     reason = str(error) if usage else printable(f"{type(error).__name__}: {error}".split("\n")[0])
     return Failed(
         reason=reason,
-        traceback="".join(traceback.format_exception(error)),
+        traceback="" if usage else "".join(traceback.format_exception(error)),
         log_path="",
         checkpoint=None,
         usage=usage,

@@ -6,7 +6,6 @@ import contextlib
 import os
 import sys
 import time
-import traceback
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -78,10 +77,11 @@ class HostLink:
     def fail(self, error: BaseException) -> NoReturn:
         """From any thread: report why this process can't go on, and end it. Silently if the other end is gone."""
         if not isinstance(error, HostGoneError):
+            failed = describe(error)
             with contextlib.suppress(HostGoneError):
-                self.send(describe(error))
+                self.send(failed)
             with contextlib.suppress(OSError):  # the disk of run.log may be full
-                print(set_off("".join(traceback.format_exception(error))), file=sys.stderr, flush=True)
+                print(set_off(failed.traceback or failed.reason), file=sys.stderr, flush=True)
         os._exit(1)  # an orderly exit waits for children, which may be waiting for this process
 
 
