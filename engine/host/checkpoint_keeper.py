@@ -44,7 +44,7 @@ class CheckpointKeeper:
                 start = path
                 self.env_steps = checkpoints.read_manifest(path).env_steps
         self.newest = start
-        for path in checkpoints.committed(self._run):
+        for path in checkpoints.folders(self._run):
             if start is not None and start.parent == path.parent and path > start:
                 try:
                     checkpoints.verify(path)

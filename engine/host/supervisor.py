@@ -24,7 +24,6 @@ import msgspec
 from engine.config.run_config import RunConfig
 from engine.config.torchrun import torchrun_rank
 from engine.envs.emulators.protocol import SCREEN_SHAPE
-from engine.errors import UserError
 from engine.host import host_events
 from engine.host.address import socket_path
 from engine.host.checkpoint_keeper import CheckpointKeeper
@@ -115,13 +114,15 @@ class Host:
         return failure is not None and failure.usage and never_began and not self._restarted
 
     async def serve(self) -> int:
-        """Supervise until the end. Returns 0 if the run finished or was stopped with its state saved, else 1."""
+        """Supervise until the end. Returns 0 if the run finished or was stopped with its state saved, else 1.
+
+        Raises `UserError`, before record and recording are written, if its checkpoint can't be read.
+        """
         self._files.begin(self._config.steps)
         self._notes += self._checkpoints.recover()
         if self._checkpoints.newest is not None:
-            with contextlib.suppress(UserError):  # the runner will report a bad checkpoint
-                problem = self._files.restore_history(self._state, self._checkpoints.read_env_steps())
-                self._notes += [("warning", problem)] if problem else []
+            problem = self._files.restore_history(self._state, self._checkpoints.read_env_steps())
+            self._notes += [("warning", problem)] if problem else []
         self._scalars = ScalarWriter(self._files.folder, complain=lambda text: self._log("warning", text))
         if self._checkpoints.newest is None or self._checkpoints.env_steps >= 0:
             self._scalars.restart(max(0, self._checkpoints.env_steps))

@@ -165,7 +165,12 @@ def commit(partial: Path, final: Path) -> None:
 
 def committed(run: Run) -> list[Path]:
     """Checkpoints of a run, oldest first."""
-    found = (path for path in run.path.glob(f"{_PREFIX}*") if (path / MANIFEST).is_file())
+    return [path for path in folders(run) if (path / MANIFEST).is_file()]
+
+
+def folders(run: Run) -> list[Path]:
+    """What has the name of a checkpoint, oldest first, also without a manifest."""
+    found = (path for path in run.path.glob(f"{_PREFIX}*") if path.is_dir())
     return sorted(found, key=lambda path: (path.name.removesuffix(_REPLACED), not path.name.endswith(_REPLACED)))
 
 
@@ -206,7 +211,7 @@ def newest(
     run: Run, on_skip: Callable[[str], object] = lambda reason: None, progress: Progress = _unseen
 ) -> Path | None:
     """The newest checkpoint that passes `verify`. `on_skip` is called with the reason for each newer one."""
-    for path in reversed(committed(run)):
+    for path in reversed(folders(run)):
         try:
             verify(path, progress=progress)
         except CheckpointError as error:

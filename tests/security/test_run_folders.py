@@ -573,6 +573,15 @@ def test_a_damaged_newest_checkpoint_is_passed_over_with_a_line(run: Run, tmp_pa
     assert "skipping a newer checkpoint" in done.stdout and "online.safetensors: damaged" in done.stdout
 
 
+def test_a_host_whose_checkpoint_is_unreadable_leaves_the_recording_alone(run: Run) -> None:
+    newest, before = checkpoint_of(run), run.history_path.read_bytes()
+    (newest / "manifest.json").write_bytes(b"{")
+    command = [sys.executable, "-m", "engine.host", str(run.path), "--resume", str(newest)]
+    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=PATIENCE_S)
+    assert run.history_path.read_bytes() == before
+    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1 and "manifest.json: damaged" in done.stderr
+
+
 def test_reading_fails_with_the_real_reason(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without descriptors every file of a checkpoint seemed to be missing."""
     import resource

@@ -137,6 +137,16 @@ async def test_a_damaged_checkpoint_takes_the_place_of_no_good_one(
     assert [path.name for path in checkpoints.committed(run)] == names
 
 
+def test_a_newest_checkpoint_without_its_manifest_is_named_in_a_warning(run: Run) -> None:
+    older, newer = write(run, 8), write(run, 16)
+    (newer / "manifest.json").unlink()
+    skipped: list[str] = []
+    assert checkpoints.newest(run, skipped.append) == older
+    assert skipped == [f"{newer}: not a checkpoint of mario-tui (no manifest.json)"]
+    keeper = CheckpointKeeper(run, keep=2, start=older)
+    assert keeper.recover() == [("warning", f"skipping a newer checkpoint: {skipped[0]}")]
+
+
 def test_sources_by_name_path_and_latest(run: Run, tmp_path: Path) -> None:
     older, newer = write(run, 8), write(run, 16)
     folder = tmp_path / "runs"
