@@ -191,11 +191,14 @@ def _plan(asked: Mapping[str, Any], resume: str | None, progress: Progress = lam
         beneath = options_of_policy(asked)
         config = make_config(asked, beneath=beneath)
         return Plan(with_located_policy(config), notes=_notes(config, asked, followed(asked, beneath=beneath)))
+    from engine.runs.checkpoint_check import check_contents  # imports NumPy
+
     source = find_source(resume, asked.get("run_dir"), progress)
     if source.run is not None and source.run.is_alive():
         machine = source.run.record().elsewhere
         how = f" on {machine}; attach to it there" if machine else f"; use: mario-tui attach {source.run.name}"
         raise UserError(f"--resume: {source.run.name} is running{how}")
+    check_contents(source.path, source.manifest)
     before = read_config(source.path / CONFIG_FILE)
     kept = before if source.run is None else _kept(source.run, before)
     for name in _OF_NETWORK:

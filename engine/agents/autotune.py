@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
@@ -19,6 +18,7 @@ from engine.buffers import Batch
 from engine.buffers.device.storage import Array, TensorBatch
 from engine.config.run_config import AUTO, RunConfig
 from engine.envs.vec_env import Spec
+from engine.runs.checkpoint_state import Choices
 from engine.runtime.cuda_graph import WARM_UP, GraphedCall
 from engine.runtime.devices import Precision, gpu_precision, is_out_of_memory, release_memory, synchronise
 
@@ -99,19 +99,6 @@ def _update_times(agent: DoubleDQN, batch: Batch) -> Iterator[float]:
 
 def _update(agent: DoubleDQN, batch: Batch | TensorBatch, weights: Array) -> None:
     agent.step(agent.gradients(batch, weights)[0], move_target=True)
-
-
-@dataclass(frozen=True)
-class Choices:
-    """The choices for a run, stored in its checkpoints; `device` is the device type that they were made on."""
-
-    device: str
-    precision: Precision
-    batch_size: int
-    threads: int
-
-    def state(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def choose(

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -116,7 +117,7 @@ class ActorLearner:
         extra, arrays = read_extra(folder)
         if arrays and unchanged(self.config, folder, *TASK, "emulator", "parallel_envs"):
             try:
-                self._actor.load_state(extra["play"], arrays)
+                self._actor.load_state(msgspec.to_builtins(extra.play), arrays)
             except (KeyError, TypeError, ValueError) as error:
                 raise UserError(f"{folder}: its games can't be resumed ({error})") from None
         else:

@@ -17,7 +17,6 @@ import torch
 from torch import nn
 
 from engine.agents import Losses
-from engine.agents.autotune import Choices
 from engine.buffers import NothingToSample, ReplayBuffer
 from engine.config.ray_cluster import prepare
 from engine.config.run_config import RunConfig
@@ -31,6 +30,7 @@ from engine.runners.rehearsal import rehearse_acting, rehearse_learning
 from engine.runners.shared_state import SharedState
 from engine.runners.stats.processes import Cluster, ProcessStats
 from engine.runners.worker_pool import LEAVE_S
+from engine.runs.checkpoint_state import Choices
 from engine.runtime.stopwatch import stopwatch
 
 _PUBLISH_EVERY_S = 0.1

@@ -14,7 +14,6 @@ import torch
 from numpy.typing import NDArray
 
 from engine.agents.afterstates import set_gamma
-from engine.agents.autotune import Choices
 from engine.agents.initial_priorities import TDErrors
 from engine.agents.networks import make_networks
 from engine.buffers.frames import InitialPriorities
@@ -25,6 +24,7 @@ from engine.envs.vec_env import Frames, PlayedStep
 from engine.runners.actor import Actor
 from engine.runners.actor_learner import epsilons_of_member
 from engine.runners.rehearsal import rehearse_acting
+from engine.runs.checkpoint_state import Choices
 from engine.runtime.stopwatch import stopwatch
 
 

@@ -4,14 +4,16 @@ commands, evaluates, saves checkpoints, and decides when the run is over.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -36,7 +38,7 @@ from engine.protocol.messages import Changed, Done, Lane, Lanes, Members, Phase,
 from engine.runners.evaluator import Evaluator
 from engine.runners.host_link import HostLink
 from engine.runners.learner import Learner
-from engine.runners.learner_state import changed, read_extra, unchanged
+from engine.runners.learner_state import changed, unchanged
 from engine.runners.learning_rates import CUT, Schedule, Score, make_schedule
 from engine.runners.shared_state import SharedState
 from engine.runners.stats.counters import Counters
@@ -44,6 +46,7 @@ from engine.runners.stats.lanes import LaneStats
 from engine.runners.stats.replay import ReplayStats
 from engine.runners.stats.time_split import TimeSplits
 from engine.runs import checkpoints
+from engine.runs.checkpoint_state import Extra, KeptSchedule, read_state
 from engine.runs.run import Run
 from engine.runtime.files import is_full
 from engine.runtime.stopwatch import stopwatch
@@ -96,8 +99,8 @@ class Coordinator:
         message for the processes panel, for runners with several processes."""
         self._run, self._config, self._link = run, config, link
         self._learner, self._shared_state, self._play, self._members = learner, shared_state, play, members
-        extra = {} if resume_from is None else read_extra(resume_from)[0]
-        self.counters = Counters(extra.get("counters"))
+        extra = Extra() if resume_from is None else read_state(resume_from).extra
+        self.counters = Counters(extra.counters)
         self._before = self.counters.env_steps, self.counters.frames  # of earlier sessions
         self._time_splits = TimeSplits(config.runner, shared_state)
         self._replay_stats = ReplayStats(learner.replay)
@@ -106,7 +109,7 @@ class Coordinator:
         if before:
             self.counters.forget_returns()
             link.log(_on_another_task(before))
-        self._lane_stats.load_state([] if before else extra.get("records", []), extra.get("stages", {}))
+        self._lane_stats.load_state([] if before else extra.records, extra.stages)
         self._ladder = epsilon_ladder(shared_state.members * config.parallel_envs, config.epsilon)
         self._curriculum = _curriculum_at(config, extra)
         self._phase = 0 if self._curriculum is None else int(self._curriculum.level)
@@ -115,7 +118,7 @@ class Coordinator:
         self._epsilon_scale: float | None = None
         self._writes = 0
         self._evaluator = Evaluator(run, config, link, learner, threads.lane_threads)
-        for name, value in tuned_of(extra).items():
+        for name, value in extra.tuned.items():
             if resume_from is not None and unchanged(config, resume_from, *_KEPT[name]):
                 self._tune(name, value)
             else:  # so that the run's history does not suggest that the old value still holds
@@ -124,7 +127,7 @@ class Coordinator:
         begin = self.counters.env_steps if before else 0
         self._schedule = make_schedule(config.learning_rate_schedule, config.learning_rate, begin)
         if self._schedule is not None and resume_from is not None and unchanged(config, resume_from, *_SCHEDULED):
-            self._load_schedule(extra)
+            self._load_schedule(extra.schedule)
         self._state: State = "running"
         self._stop_reason: str | None = None
         self._reported_at = float("-inf")
@@ -135,7 +138,7 @@ class Coordinator:
         """Whether a checkpoint was due and written since the last commands were handled, so that it answers them."""
         self._next_save = _next_multiple(self.counters.env_steps, config.save_every)
         self._next_evaluation = _next_multiple(self.counters.env_steps, config.eval_every)
-        if extra.get("evaluation_due") is True and config.eval_every:
+        if extra.evaluation_due and config.eval_every:
             self._next_evaluation = self.counters.env_steps
         shared_state.publish(self.counters.env_steps, learner.updates, learner.replay.beta)
         agent = learner.agent
@@ -358,16 +361,14 @@ class Coordinator:
         if after <= low < before and final_gamma is not None and not set_by_user:
             self._change("gamma", final_gamma)
 
-    def _load_schedule(self, extra: Mapping[str, Any]) -> None:
+    def _load_schedule(self, kept: KeptSchedule | msgspec.UnsetType | None) -> None:
         """Resume the schedule of the learning rate. Without a state it had ended, or the checkpoint is older."""
         assert self._schedule is not None
-        if extra.get("schedule") is None:
-            self._schedule = self._schedule if "schedule" not in extra else None
-        else:
-            try:
-                self._schedule.load_state(extra["schedule"])
-            except (KeyError, TypeError, ValueError) as error:
-                raise checkpoints.CheckpointError(f"the checkpoint's schedule is damaged ({error})") from None
+        if kept is None:
+            self._schedule = None
+        elif isinstance(kept, KeptSchedule):
+            with _refused("schedule"):
+                self._schedule.load_state(msgspec.to_builtins(kept))
 
     def _save_policy(self) -> None:
         folder = self._run / "policies"
@@ -437,32 +438,31 @@ def _on_another_task(before: Mapping[str, Any]) -> str:
     )
 
 
-def tuned_of(extra: Mapping[str, Any]) -> dict[Tunable, float]:
-    """The settings that were changed before a checkpoint. Raises `CheckpointError` if one is out of bounds."""
-    tuned: dict[Tunable, float] = {}
-    for name, value in extra.get("tuned", {}).items():
-        low, high = TUNABLE_BOUNDS.get(name, (1.0, 0.0))
-        if name not in _KEPT or not isinstance(value, int | float) or not low <= value <= high:
-            raise checkpoints.CheckpointError(f"the checkpoint's {name} can't be {value!r}")
-        tuned[name] = float(value)
-    return tuned
-
-
 def curriculum_level_at(config: RunConfig, checkpoint: Path | None) -> float:
     """The level of the run's curriculum at a checkpoint; 0 without a curriculum or a checkpoint."""
-    curriculum = _curriculum_at(config, {} if checkpoint is None else read_extra(checkpoint)[0])
+    curriculum = _curriculum_at(config, Extra() if checkpoint is None else read_state(checkpoint).extra)
     return 0.0 if curriculum is None else curriculum.level
 
 
-def _curriculum_at(config: RunConfig, extra: Mapping[str, Any]) -> Curriculum | None:
-    """The run's curriculum with the state from a checkpoint's `extra`; a new one if that is empty."""
-    env_steps = extra["counters"]["env_steps"] if extra else 0
+def _curriculum_at(config: RunConfig, extra: Extra) -> Curriculum | None:
+    """The run's curriculum with the state from a checkpoint's `extra`; a new one if that has none."""
+    env_steps = extra.counters.env_steps
     curriculum = make_curriculum(config, begin=env_steps)
-    if curriculum is not None and extra.get("curriculum") is not None:
-        curriculum.load_state(extra["curriculum"])
+    if curriculum is not None and extra.curriculum is not None:
+        with _refused("curriculum"):
+            curriculum.load_state(msgspec.to_builtins(extra.curriculum))
     if curriculum is not None:
         curriculum.advance(env_steps)
     return curriculum
+
+
+@contextlib.contextmanager
+def _refused(what: str) -> Iterator[None]:
+    """Raise `CheckpointError` if the state of a schedule or a curriculum is that of another kind."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError) as error:
+        raise checkpoints.CheckpointError(f"the checkpoint's {what} is damaged ({error})") from None
 
 
 def env_steps_of(checkpoint: Path | None) -> int:

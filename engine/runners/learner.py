@@ -11,9 +11,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save, save_file
 
 from engine import __version__
@@ -35,24 +37,27 @@ from engine.protocol.commands import Tunable
 from engine.protocol.failures import HopelessError
 from engine.runners.device import resolve_device
 from engine.runners.device_update import DeviceUpdate
-from engine.runners.learner_state import (
-    ARRAYS_FILE,
-    LARGEST_CREDIT,
-    STATE_FILE,
-    LearnerState,
-    read_state,
-    unchanged,
-)
+from engine.runners.learner_state import unchanged
 from engine.runners.learning_rates import CUT
 from engine.runners.replay_factory import belongs_on_device, device_replay_or, make_replay
 from engine.runs import checkpoints
+from engine.runs.checkpoint_state import (
+    ARRAYS_FILE,
+    LARGEST_CREDIT,
+    ONLINE_FILE,
+    OPTIMIZER_FILE,
+    REPLAY_FILE,
+    STATE_FILE,
+    TARGET_FILE,
+    CheckpointState,
+    read_state,
+)
 from engine.runs.initial_policy import fitting_policy
 from engine.runs.run import CONFIG_FILE, read_config
+from engine.runtime.devices import is_out_of_memory
 from engine.runtime.files import new_file
 from engine.runtime.stopwatch import stopwatch
 
-_ONLINE_FILE, _TARGET_FILE, _OPTIMIZER_FILE = "online.safetensors", "target.safetensors", "optimizer.safetensors"
-_REPLAY_FILE = "replay.safetensors"
 _L = TypeVar("_L", bound=Losses)
 
 
@@ -157,7 +162,13 @@ class Learner:
         self._tunings: dict[str, int] = {}
         self._beat = beat
         if resume_from is not None and state is not None:
-            self._load(resume_from, state, with_random=index == 0)
+            try:
+                self._load(resume_from, state, with_random=index == 0)
+            except (SafetensorError, RuntimeError, LookupError, TypeError, ValueError) as error:
+                if isinstance(error, RuntimeError) and is_out_of_memory(error):
+                    raise
+                reason = str(error).splitlines()[0]
+                raise checkpoints.CheckpointError(f"{resume_from}: can't be resumed ({reason})") from None
         self._burnin_left = self.burnin_left  # at the last count
 
     @property
@@ -321,9 +332,9 @@ class Learner:
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir()  # new, so no file in it leads elsewhere
         self.save_policy(partial / checkpoints.POLICY_FILE, env_steps)
-        save_file(_on_cpu(self.agent.online.state_dict()), partial / _ONLINE_FILE)
-        save_file(_on_cpu(self.agent.target.state_dict()), partial / _TARGET_FILE)
-        save_file(_on_cpu(self.agent.optimizer_tensors()), partial / _OPTIMIZER_FILE)
+        save_file(_on_cpu(self.agent.online.state_dict()), partial / ONLINE_FILE)
+        save_file(_on_cpu(self.agent.target.state_dict()), partial / TARGET_FILE)
+        save_file(_on_cpu(self.agent.optimizer_tensors()), partial / OPTIMIZER_FILE)
         state = {
             "updates": self.updates,
             "credit": min(max(self._credit, -LARGEST_CREDIT), LARGEST_CREDIT),
@@ -338,7 +349,7 @@ class Learner:
             "extra": extra,
         }
         if self._config.checkpoint_replay:
-            save_arrays(partial / _REPLAY_FILE, self.replay.state(), progress)
+            save_arrays(partial / REPLAY_FILE, self.replay.state(), progress)
         save_arrays(partial / ARRAYS_FILE, arrays)
         for name, text in ((STATE_FILE, json.dumps(state)), (CONFIG_FILE, config.to_toml())):
             with new_file(partial / name) as file:
@@ -349,24 +360,24 @@ class Learner:
         self.agent.close()
         self.replay.close()
 
-    def _load(self, folder: Path, state: LearnerState, *, with_random: bool) -> None:
-        self.agent.online.load_state_dict(load_file(folder / _ONLINE_FILE))
-        self.agent.target.load_state_dict(load_file(folder / _TARGET_FILE))
+    def _load(self, folder: Path, state: CheckpointState, *, with_random: bool) -> None:
+        self.agent.online.load_state_dict(load_file(folder / ONLINE_FILE))
+        self.agent.target.load_state_dict(load_file(folder / TARGET_FILE))
         self.agent.load_policy(load_file(folder / checkpoints.POLICY_FILE))
-        self.agent.load_optimizer_tensors(load_file(folder / _OPTIMIZER_FILE))
+        self.agent.load_optimizer_tensors(load_file(folder / OPTIMIZER_FILE))
         self.agent.updates = state.updates
         self._credit = state.credit
         if self._config.prioritized_replay and unchanged(self._config, folder, "prioritized_replay", "beta"):
             self.replay.beta = state.beta
         if with_random:
-            self._random.bit_generator.state = state.random
+            self._random.bit_generator.state = msgspec.to_builtins(state.random)
             torch.set_rng_state(_random_state(state.torch_random))
             if self._generator is not None and state.device_random is not None:
                 self._generator.set_state(_random_state(state.device_random))
         if unchanged(self._config, folder, "accumulate"):
             self.agent.accumulate = state.accumulate  # more parts than requested, if memory had run out
-        self.agent.load_scaler_state(state.scaler)
-        kept = (folder / _REPLAY_FILE).exists() and unchanged(self._config, folder, *TASK)
+        self.agent.load_scaler_state(msgspec.to_builtins(state.scaler))
+        kept = (folder / REPLAY_FILE).exists() and unchanged(self._config, folder, *TASK)
         if kept and self._load_replay(folder):
             self._fill = state.fill
         else:
@@ -381,7 +392,7 @@ class Learner:
 
     def _replay_arrays(self, folder: Path) -> dict[str, NDArray[Any]]:
         """A checkpoint's replay, memory-mapped; without priorities if an option that determines them has changed."""
-        arrays = mapped_arrays(folder / _REPLAY_FILE)
+        arrays = mapped_arrays(folder / REPLAY_FILE)
         if unchanged(self._config, folder, "prioritized_replay", "n_step", "alpha"):
             return arrays
         return {name: array for name, array in arrays.items() if not name.startswith("sampler.")}

@@ -9,7 +9,6 @@ from typing import Any
 
 from torch import nn
 
-from engine.agents.autotune import Choices
 from engine.agents.weights import SharedWeights, parameter_count
 from engine.buffers import ReplayBuffer, SharedMemory
 from engine.config.run_config import RunConfig
@@ -21,6 +20,7 @@ from engine.runners.host_link import HostLink
 from engine.runners.replay_factory import shared_replay, shared_storage
 from engine.runners.shared_state import SharedState
 from engine.runners.worker_pool import LocalMembers, WorkerPool
+from engine.runs.checkpoint_state import Choices
 from engine.runtime.stopwatch import stopwatch
 from engine.runtime.threads import thread_budget
 

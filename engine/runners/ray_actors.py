@@ -22,7 +22,6 @@ import torch
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from torch import nn
 
-from engine.agents.autotune import Choices
 from engine.agents.weights import vector_of
 from engine.buffers import ReplayBuffer
 from engine.buffers.frames import FrameStorage
@@ -47,6 +46,7 @@ from engine.runners.remote_slot import Call, RemoteSlot
 from engine.runners.replay_factory import shared_replay
 from engine.runners.shared_state import SharedState
 from engine.runners.worker_pool import LEAVE_S
+from engine.runs.checkpoint_state import Choices
 from engine.runtime.parent import killed_with_parent
 from engine.runtime.signals import signals_kept
 from engine.runtime.stopwatch import stopwatch

@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 from torch.nn.utils import vector_to_parameters
 
 import engine
-from engine.agents.autotune import Choices
 from engine.config.reading import make_config
 from engine.runners.apex_actor import ApexActor
 from engine.runners.chunks import ChunkWriter, decode_orders
+from engine.runs.checkpoint_state import Choices
 from engine.runtime.digest import digest_of
 from engine.runtime.processor import has_native_bf16
 from engine.runtime.stopwatch import stopwatch

@@ -20,9 +20,9 @@ _PIECE = 2**22
 
 
 def check_tensors(
-    path: Path, least: Callable[[str], float] = lambda name: -LARGEST, largest: float = LARGEST
+    path: Path, bounds: Callable[[str], tuple[float, float]] = lambda name: (-LARGEST, LARGEST)
 ) -> dict[str, TensorEntry]:
-    """The tensors of a file. `least`, `largest`: bounds of the floats in a tensor.
+    """The tensors of a file. `bounds`: those of the floats in a tensor with this name.
 
     Raises `ValueError` that says what is wrong, `OSError` if the file can't be read.
     """
@@ -35,7 +35,7 @@ def check_tensors(
             first, end = entry.data_offsets
             dtype = np.dtype(DTYPES[entry.dtype])
             numbers = np.memmap(path, dtype, "r", offset=begin + first, shape=((end - first) // dtype.itemsize,))
-            _check_range(name, numbers, least(name), largest)
+            _check_range(name, numbers, *bounds(name))
     return entries
 
 

@@ -6,26 +6,11 @@ import time
 from collections import deque
 from typing import Any
 
-import msgspec
-
 from engine.agents import Losses
 from engine.protocol.messages import Progress, ReplayContents, State
-from engine.runs.checkpoints import CheckpointError
-from engine.runs.run import Count, Seconds
+from engine.runs.checkpoint_state import MEAN_OVER, KeptCounters
 
-_MEAN_OVER = 100
 _RATE_WINDOW_S = 10.0
-
-
-class _Kept(msgspec.Struct):
-    """The part of the counters that a checkpoint keeps."""
-
-    env_steps: Count = 0
-    frames: Count = 0
-    episodes: Count = 0
-    returns: list[float] = []
-    best_return: float = float("-inf")
-    wall_s: Seconds = 0.0
 
 
 class Counters:
@@ -34,13 +19,10 @@ class Counters:
     Pauses do not count as trained time (`stop_clock`, `start_clock`).
     """
 
-    def __init__(self, state: dict[str, Any] | None = None) -> None:
-        try:
-            kept = msgspec.convert(state or {}, _Kept)
-        except msgspec.ValidationError as error:
-            raise CheckpointError(f"the checkpoint's counters are damaged ({error})") from None
+    def __init__(self, kept: KeptCounters | None = None) -> None:
+        kept = kept or KeptCounters()
         self.env_steps, self.frames, self.episodes = kept.env_steps, kept.frames, kept.episodes
-        self.returns: deque[float] = deque(kept.returns, maxlen=_MEAN_OVER)
+        self.returns: deque[float] = deque(kept.returns, maxlen=MEAN_OVER)
         self.best_return = kept.best_return
         self._wall_before = kept.wall_s
         self._since: float | None = time.monotonic()

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from msgspec.structs import asdict
 from numpy.typing import NDArray
 
 from engine.envs.episode import EpisodeRecord
 from engine.protocol.messages import Lane, StageRecord
-
-_SHOWN_RETURNS = 20
-_RECENT = 100
+from engine.runs.checkpoint_state import RECENT, SHOWN_RETURNS, KeptLane, KeptStage
 
 
 @dataclass
@@ -24,7 +24,7 @@ class _Record:
     best_x: int = 0
     best_score: int = 0
     clears: int = 0
-    returns: deque[float] = field(default_factory=lambda: deque(maxlen=_SHOWN_RETURNS))
+    returns: deque[float] = field(default_factory=lambda: deque(maxlen=SHOWN_RETURNS))
 
 
 @dataclass
@@ -32,7 +32,7 @@ class _Stage:
     episodes: int = 0
     clears: int = 0
     first_clear: int | None = None  # environment steps of the run
-    recent: deque[bool] = field(default_factory=lambda: deque(maxlen=_RECENT))
+    recent: deque[bool] = field(default_factory=lambda: deque(maxlen=RECENT))
 
     def record(self, cleared: bool, env_steps: int) -> None:
         self.episodes += 1
@@ -105,10 +105,10 @@ class LaneStats:
         """State of the stages, for a checkpoint."""
         return {name: {**vars(stage), "recent": list(stage.recent)} for name, stage in self._stages.items()}
 
-    def load_state(self, state: list[dict[str, Any]], stages: dict[str, dict[str, Any]]) -> None:
+    def load_state(self, state: Sequence[KeptLane], stages: Mapping[str, KeptStage]) -> None:
         """Restore a `state` and a `stages_state`. If the number of lanes differs, the lanes start empty."""
         for name, held in stages.items():
-            self._stages[name] = _Stage(**{**held, "recent": deque(held["recent"], maxlen=_RECENT)})
+            self._stages[name] = _Stage(**{**asdict(held), "recent": deque(held.recent, maxlen=RECENT)})
         if len(state) == len(self._records):
             for record, kept in zip(self._records, state, strict=True):
-                vars(record).update(kept, returns=deque(kept["returns"], maxlen=_SHOWN_RETURNS))
+                vars(record).update(asdict(kept), returns=deque(kept.returns, maxlen=SHOWN_RETURNS))

@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -20,6 +21,7 @@ from engine.runners.actor import Actor
 from engine.runners.shared_state import SharedState
 from engine.runners.stats.lanes import LaneStats
 from engine.runs import checkpoints, policies
+from engine.runs.checkpoint_state import KeptLane, KeptStage
 from mario_tui.data.feed import Snapshot
 from mario_tui.widgets.panels.evaluations import EvaluationsPanel
 
@@ -86,7 +88,8 @@ def test_records_of_stages_are_saved_in_a_checkpoint_and_restored() -> None:
     assert two == StageRecord(stage="1-2", episodes=100, clears=2, recent=100, recent_clears=2, first_clear=990)
     assert (three.stage, three.episodes, three.clears, three.first_clear) == ("1-3", 2, 0, None)
     again = LaneStats(1, 2)
-    again.load_state(board.state(), json.loads(json.dumps(board.stages_state())))
+    stages = msgspec.json.decode(json.dumps(board.stages_state()), type=dict[str, KeptStage])
+    again.load_state([KeptLane(**lane) for lane in board.state()], stages)
     assert again.stages() == board.stages()
     again.record_episode(0, EpisodeRecord(0, 1.0, 1, 1, False, 0, 0, 0), 2000)
     assert again.stages()[0].recent_clears == 99

@@ -13,7 +13,6 @@ import msgspec
 import numpy as np
 import pytest
 
-from engine.agents.autotune import Choices
 from engine.buffers.memory import HostMemory
 from engine.config.reading import make_config
 from engine.config.run_config import RunConfig
@@ -24,6 +23,7 @@ from engine.runners.apex_actor import ApexActor
 from engine.runners.chunks import Chunk, ChunkError, ChunkReader, ChunkWriter, Orders, encode_orders
 from engine.runners.remote_actor import RemoteActor
 from engine.runners.replay_factory import shared_replay
+from engine.runs.checkpoint_state import Choices
 from engine.runtime.stopwatch import stopwatch
 
 GAMES: dict[str, dict[str, Any]] = {

@@ -21,6 +21,7 @@ from engine.runners.host_link import HostLink
 from engine.runners.learner import Learner
 from engine.runners.message_queue import CommandQueue, ReportQueue
 from engine.runners.stats.counters import Counters
+from engine.runs.checkpoint_state import KeptCounters
 from engine.runs.checkpoints import BEST_POLICY_FILE, policy_metadata
 from tests.support import checkpoint_writer
 from tests.support.checkpoint_writer import make_learner
@@ -42,7 +43,7 @@ def config(tmp_path: Path) -> RunConfig:
 def evaluate(run: Path, config: RunConfig, learner: Learner, env_steps: int) -> Evaluation:
     """What a process that goes on in a run's folder finds, after it asked for the time that lanes need to start."""
     queue = ReportQueue()
-    Evaluator(run, config, HostLink(queue), learner, threads=1).evaluate(Counters({"env_steps": env_steps}))
+    Evaluator(run, config, HostLink(queue), learner, threads=1).evaluate(Counters(KeptCounters(env_steps=env_steps)))
     reports = [queue.get()]
     while queue.poll():
         reports.append(queue.get())
@@ -120,7 +121,7 @@ def test_random_decisions_are_the_same_in_every_evaluation(tmp_path: Path) -> No
         for evaluations in (2, 1):
             evaluator = Evaluator(tmp_path, config, HostLink(queue), learner, threads=1)
             for _ in range(evaluations):
-                evaluator.evaluate(Counters({"env_steps": 8}))
+                evaluator.evaluate(Counters(KeptCounters(env_steps=8)))
         reports = [queue.get()]
         while queue.poll():
             reports.append(queue.get())
@@ -160,7 +161,7 @@ def test_an_evaluation_in_progress_is_given_up_for_a_stop(config: RunConfig, tmp
     commands, queue = CommandQueue(), ReportQueue()
     link, learner = HostLink(queue, commands), make_learner(config, None)
     commands.put(Stop())
-    Evaluator(tmp_path, config, link, learner, threads=1).evaluate(Counters({"env_steps": 8}))
+    Evaluator(tmp_path, config, link, learner, threads=1).evaluate(Counters(KeptCounters(env_steps=8)))
     commands.put(Pause())
     assert link.commands() == [Stop(), Pause()]  # it is still there for whoever obeys
     queue.only_read()

@@ -20,6 +20,7 @@ from engine.envs.factory import make_lanes, tetris_gains
 from engine.errors import UserError
 from engine.runners.learner import DivergedError
 from engine.runners.stats.counters import Counters
+from engine.runs.checkpoint_state import KeptCounters
 from engine.runs.checkpoints import POLICY_FILE
 from engine.runs.run import read_config
 from tests.support.learner import CONFIG, feed, make_learner
@@ -131,7 +132,7 @@ def test_counters_resume() -> None:
     counters = Counters()
     counters.env_steps, counters.frames = 800, 3200
     counters.record_episode(250.0)
-    again = Counters(counters.state())
+    again = Counters(KeptCounters(**counters.state()))
     assert (again.env_steps, again.frames, again.episodes, again.mean_return) == (800, 3200, 1, 250.0)
     assert again.wall_s >= counters.state()["wall_s"] - 1e-3
     again.stop_clock()

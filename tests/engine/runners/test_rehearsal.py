@@ -10,12 +10,12 @@ import pytest
 import torch
 from numba.core.dispatcher import Dispatcher
 
-from engine.agents.autotune import Choices
 from engine.config.reading import make_config
 from engine.runners.actor_learner import ActorLearner
 from engine.runners.apex_actor import ApexActor
 from engine.runners.frame_mailbox import FrameMailbox
 from engine.runners.shared_state import SharedState
+from engine.runs.checkpoint_state import Choices
 from engine.runtime.compiler import _Compiled
 from tests.support.program import PATIENCE_S, child
 

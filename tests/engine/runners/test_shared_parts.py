@@ -16,7 +16,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from engine.agents.autotune import Choices
 from engine.agents.initial_priorities import TDErrors
 from engine.agents.shared_dqn import ProcessLock, SharedDQN
 from engine.agents.weights import SharedWeights, parameter_count
@@ -26,6 +25,7 @@ from engine.config.reading import make_config
 from engine.envs.boards.lanes import BoardLanes
 from engine.envs.vec_env import PlayedStep
 from engine.runners.apex_actor import ApexActor
+from engine.runs.checkpoint_state import Choices
 from tests.support.agent import agent_of, batch_of
 from tests.support.program import PATIENCE_S, child, wait_until
 

@@ -97,7 +97,7 @@ def test_actors_of_a_cluster_are_shown_with_their_machines(width: int) -> None:
         members=[first, waiting], inserts_per_s=250.0, samples_per_s=1000.0, ratio=4.0, learner_waiting_percent=30.0,
         wire_bytes_per_s=150_000.0, machines=[node],
     )  # fmt: skip
-    progress = Counters(None).report(
+    progress = Counters().report(
         state="running", steps=1000, updates=1, epsilon=0.1, random_share=0.1, learning_rate=0.1, replay_size=1,
         replay_capacity=2,
         beta=0.4, burnin_left=0,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from engine.runners.stats.counters import Counters
+from engine.runs.checkpoint_state import KeptCounters
 
 
 def left_s(counters: Counters, *, steps: int = 10**15, episodes: int | None = None) -> float | None:
@@ -15,7 +16,7 @@ def left_s(counters: Counters, *, steps: int = 10**15, episodes: int | None = No
 
 
 def test_a_run_with_a_number_of_episodes_is_as_long_as_these() -> None:
-    counters = Counters({"env_steps": 900, "wall_s": 100.0})
+    counters = Counters(KeptCounters(env_steps=900, wall_s=100.0))
     counters.stop_clock()
     assert left_s(counters, episodes=20) is None
     counters.env_steps += 1
