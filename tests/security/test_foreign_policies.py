@@ -139,7 +139,8 @@ def test_policies_for_several_boards_are_accepted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "command",
     [
-        ("eval", "RUN"), ("play", "RUN"), ("--no-ui", "--initial-policy", "RUN"), ("--eval-only", "--resume", "RUN"),
+        ("eval", "RUN"), ("--no-ui", "--initial-policy", "RUN"), pytest.param(("play", "RUN"), marks=pytest.mark.long),
+        pytest.param(("--eval-only", "--resume", "RUN"), marks=pytest.mark.long),
         pytest.param(("eval", "FILE"), marks=pytest.mark.long), pytest.param(("play", "FILE"), marks=pytest.mark.long),
         pytest.param(("distill", "FILE", "--into", "y.safetensors"), marks=pytest.mark.long),
     ],
