@@ -3,7 +3,6 @@ missing ones take defaults that fit."""
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -14,14 +13,12 @@ from engine.config.fields import GAMES, REWARDS, RUNNERS, ConfigError, check, co
 from engine.config.following import Following
 from engine.config.run_config import RunConfig
 from engine.errors import UserError
-from engine.runtime.files import read_bounded
+from engine.runtime.toml_file import read_toml
 
 ALIASES: dict[str, tuple[str, Any]] = {"use_mmap_buffer": ("replay_device", "files")}
 """Earlier names of switches, which files and command lines may still use, and the option that each one sets."""
 _KINDS = {"game": GAMES, "runner": RUNNERS}
 """The options that decide which other options there are, and their values."""
-_MAX_FILE_BYTES = 2**20
-"""Largest options file that is read."""
 
 
 def load_toml(path: Path) -> dict[str, Any]:
@@ -30,11 +27,11 @@ def load_toml(path: Path) -> dict[str, Any]:
     Raises `UserError` naming the file, and the accepted keys if one is unknown.
     """
     try:
-        values = tomllib.loads(read_bounded(path, _MAX_FILE_BYTES, links=True).decode("utf-8"))
+        values = read_toml(path)
     except OSError as error:
         raise UserError(f"{path}: can't be read ({error.strerror or error})") from None
-    except (tomllib.TOMLDecodeError, ValueError, RecursionError) as error:  # a number of 5,000 digits is a ValueError
-        raise UserError(f"{path}: not valid TOML: {str(error).splitlines()[0]}") from None
+    except ValueError as error:
+        raise UserError(f"{path}: not valid TOML: {error}") from None
     return _known(values, str(path))
 
 

@@ -27,6 +27,15 @@ def printable(text: str, *, lines: bool = False) -> str:
     return _UNSAFE.sub(lambda found: found[0] if lines and found[0] in _LAYOUT else _escaped(found[0]), text)
 
 
+def shortened(text: str, most: int = 2000) -> str:
+    """The text, without a part in its middle if it has more than `most` characters: a value in it may be of any
+    length, and what is accepted stands before or after it."""
+    if len(text) <= most:
+        return text
+    left_out = len(text) - most
+    return f"{text[: most // 2]} ({left_out:,} characters left out) {text[len(text) - most // 2 :]}"
+
+
 def drawable(text: str) -> str:
     """The text without unsafe characters, in the same number of terminal cells: for text that is already laid out."""
     if text.isprintable():

@@ -8,7 +8,6 @@ start. The program writes only the theme's line, when the user chooses another t
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,8 +16,10 @@ from typing import Any
 from textual.keys import Keys, _character_to_key
 
 from engine.config.fields import must_be_one_of
-from engine.runtime.files import read_bounded, write_atomically
+from engine.errors import UserError
+from engine.runtime.files import write_atomically
 from engine.runtime.home import program_folder
+from engine.runtime.toml_file import parsed_toml, toml_text
 from mario_tui.data.keys import KEYS, PLACES
 from mario_tui.terminal.graphics import GRAPHICS
 
@@ -32,7 +33,7 @@ _NAMED = {str(key.value) for key in Keys}
 _THEME_LINE = re.compile(r"""^[ \t]*theme[ \t]*=[ \t]*("[^"\n]*"|'[^'\n]*')""", re.MULTILINE)
 
 
-class SettingsError(ValueError):
+class SettingsError(UserError):
     """The settings file can't be read or written; the message names it."""
 
 
@@ -61,7 +62,7 @@ def load_settings() -> tuple[Settings, list[str]]:
     """The settings, and a message for each invalid one. Never raises."""
     path = settings_path()
     try:
-        values = _read(path)
+        _, values = _read(path)
     except SettingsError as error:
         return Settings(), [str(error)]
     good: dict[str, Any] = {}
@@ -100,7 +101,7 @@ def load_settings() -> tuple[Settings, list[str]]:
                 reject(key, value, 'a table: [keys], then lines such as "dashboard.save" = "S"')
         else:
             errors.append(f"{path}: unknown key {key!r}; must be one of {', '.join(_ACCEPTED)}")
-    return Settings(**good), errors
+    return Settings(**good), [str(SettingsError(error)) for error in errors]
 
 
 def remember_theme(name: str) -> None:
@@ -108,36 +109,33 @@ def remember_theme(name: str) -> None:
     path = settings_path()
     line = f'theme = "{name}"'
     try:
-        before, values = _text(path), _read(path)
+        before, values = _read(path)
         if values.get("theme") == name:
             return
         after, count = _THEME_LINE.subn(lambda found: line, before, count=1)
-        if not count or tomllib.loads(after) != {**values, "theme": name}:
+        if not count or parsed_toml(after) != {**values, "theme": name}:
             after = f"{line}\n{before}"  # before the first table
-        if tomllib.loads(after) != {**values, "theme": name}:
+        if parsed_toml(after) != {**values, "theme": name}:
             raise SettingsError(f"{path}: theme can't be changed automatically; add the line {line}")
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path.resolve(), after.encode())  # a link stays a link
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError):
+    except ValueError:
         raise SettingsError(f"{path}: theme can't be changed automatically; add the line {line}") from None
     except OSError as error:
         raise SettingsError(f"{path}: can't be written ({error.strerror or error})") from None
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> tuple[str, dict[str, Any]]:
+    """The text of the file, and the values in it. Raises `SettingsError`."""
     try:
-        return tomllib.loads(_text(path))
+        text = toml_text(path)
+        return text, parsed_toml(text)
+    except FileNotFoundError:
+        return "", {}
     except OSError as error:
         raise SettingsError(f"{path}: can't be read ({error.strerror or error})") from None
-    except (ValueError, RecursionError) as error:
-        raise SettingsError(f"{path}: {str(error).splitlines()[0]}") from None
-
-
-def _text(path: Path) -> str:
-    try:
-        return read_bounded(path, MAX_BYTES, links=True).decode()
-    except FileNotFoundError:
-        return ""
+    except ValueError as error:
+        raise SettingsError(f"{path}: {error}") from None
 
 
 def _key_map(values: Mapping[str, object], path: Path) -> tuple[dict[str, str], list[str]]:

@@ -6,16 +6,15 @@ An invalid file is reported and skipped; it never prevents the start. `ThemeWatc
 from __future__ import annotations
 
 import contextlib
-import tomllib
 from pathlib import Path
-from typing import Any
 
 from textual.color import Color, ColorParseError
 from textual.theme import BUILTIN_THEMES, Theme
 
 from engine.config.fields import must_be_one_of
-from engine.runtime.files import read_bounded
-from mario_tui.data.settings import DEFAULT_THEME, MAX_BYTES, config_folder
+from engine.errors import UserError
+from engine.runtime.toml_file import read_toml
+from mario_tui.data.settings import DEFAULT_THEME, config_folder
 
 DEFAULT = DEFAULT_THEME
 WITHOUT_COLOUR = "ansi"
@@ -29,7 +28,7 @@ _STYLES = ("none", "bold", "dim", "italic", "reverse", "underline")
 _ACCEPTED = ("name", *_FLAGS, *_COLOURS, "variables")
 
 
-class ThemeError(ValueError):
+class ThemeError(UserError):
     """A theme file is invalid; the message names file and key."""
 
 
@@ -64,11 +63,11 @@ def load_themes() -> tuple[list[Theme], list[str]]:
 def load_theme(path: Path) -> Theme:
     """One theme. Raises `ThemeError` naming file, key and accepted values."""
     try:
-        values: dict[str, Any] = tomllib.loads(read_bounded(path, MAX_BYTES, links=True).decode())
+        values = read_toml(path)
     except OSError as error:
         raise ThemeError(f"{path}: can't be read ({error.strerror or error})") from None
-    except (ValueError, RecursionError) as error:
-        raise ThemeError(f"{path}: {str(error).splitlines()[0]}") from None
+    except ValueError as error:
+        raise ThemeError(f"{path}: {error}") from None
     for key, value in values.items():
         if key not in _ACCEPTED:
             raise ThemeError(f"{path}: unknown key {key!r}; must be one of {', '.join(_ACCEPTED)}")

@@ -65,6 +65,9 @@ def test_the_documented_settings_are_accepted() -> None:
         ('[keys]\n"home.new" = "q"', "keys.home.new: 'q' is already used by home.quit_app; give that another"),
         ("theme = ", "Invalid value"),
         ("game_fps = " + 5000 * "1", "Exceeds the limit"),
+        ("theme = " + 100_000 * "[", "nested too deeply"),
+        ("game_fps = '" + 100_000 * "1" + "'", "game_fps must be between 1 and 15, got '111"),
+        ("#" * 2**21, "can't be read (must have at most 1,048,576 bytes"),
     ],
 )
 def test_what_is_wrong_is_named_and_the_default_holds(content: str, complaint: str) -> None:
@@ -72,6 +75,18 @@ def test_what_is_wrong_is_named_and_the_default_holds(content: str, complaint: s
     settings, (said,) = load_settings()
     assert settings == Settings()
     assert said.startswith(f"{path}: {complaint}")
+    assert len(said) < 2100
+
+
+def test_settings_and_themes_that_are_fifos_are_not_waited_for() -> None:
+    path, theme = settings_path(), user_folder() / "mine.toml"
+    user_folder().mkdir(parents=True)
+    os.mkfifo(path)
+    os.mkfifo(theme)
+    assert load_settings() == (Settings(), [f"{path}: can't be read (is not a regular file)"])
+    assert load_themes()[1] == [f"{theme}: can't be read (is not a regular file)"]
+    with pytest.raises(SettingsError, match="is not a regular file"):
+        remember_theme("castle")
 
 
 def test_two_actions_can_change_their_keys() -> None:
@@ -94,7 +109,7 @@ def test_a_chosen_theme_changes_one_line() -> None:
         remember_theme("castle")
     assert path.read_text() == "theme = "
     path.write_bytes(b"# gr\xfcn\n")  # Latin-1
-    with pytest.raises(SettingsError, match="theme can't be changed automatically"):
+    with pytest.raises(SettingsError, match=r"settings\.toml: 'utf-8' codec can't decode byte 0xfc"):
         remember_theme("castle")
     assert path.read_bytes() == b"# gr\xfcn\n"
 

@@ -27,6 +27,9 @@ def test_package_themes_load_without_complaint() -> None:
         ("primary = '#fff'", "name is missing"),
         ("name = 'x'\nprimary = '#fff'\ndark = 1", "dark must be true or false, got 1"),
         ("name = ", "Invalid value"),
+        ("name = " + "[" * 100_000, "nested too deeply"),
+        ("name = 'x'\nprimary = '" + "z" * 100_000 + "'", "primary must be a colour .* characters left out"),
+        ("#" * 2**21, "can't be read .*must have at most 1,048,576 bytes"),
     ],
 )
 def test_a_bad_theme_is_named_and_left_out(content: str, complaint: str) -> None:
@@ -38,6 +41,7 @@ def test_a_bad_theme_is_named_and_left_out(content: str, complaint: str) -> None
         load_theme(Path(path))
     themes, complaints = load_themes()
     assert len(complaints) == 1
+    assert len(complaints[0]) < 2100
     assert len(themes) >= 3
 
 
