@@ -11,16 +11,24 @@ import contextlib
 import hashlib
 import json
 from collections.abc import Callable
-from typing import Any, get_args
+from typing import Any
 
+import msgspec
 import torch
 
 from engine.runtime.devices import Precision
-from engine.runtime.files import read_bounded, write_atomically
+from engine.runtime.files import write_atomically
 from engine.runtime.home import program_folder
+from engine.runtime.json_file import read_json
 from engine.runtime.processor import processor_name
 
 _MAX_BYTES = 2**16
+
+
+class _Held(msgspec.Struct):
+    """What a file of the cache decides."""
+
+    precision: Precision
 
 
 def remembered(shapes: dict[str, Any], measure: Callable[[], Precision]) -> Precision:
@@ -29,11 +37,8 @@ def remembered(shapes: dict[str, Any], measure: Callable[[], Precision]) -> Prec
     made_for = {"processor": processor_name(), "torch": torch.__version__, **shapes}
     digest = hashlib.sha256(json.dumps(made_for, sort_keys=True).encode()).hexdigest()[:16]
     file = program_folder("CACHE") / "precision" / f"{digest}.json"
-    with contextlib.suppress(OSError, ValueError, RecursionError):
-        held = json.loads(read_bounded(file, _MAX_BYTES))
-        if isinstance(held, dict) and held.get("precision") in get_args(Precision):
-            precision: Precision = held["precision"]
-            return precision
+    with contextlib.suppress(OSError, ValueError):
+        return read_json(file, _Held, _MAX_BYTES).precision
     precision = measure()
     with contextlib.suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True)

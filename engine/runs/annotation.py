@@ -12,7 +12,8 @@ import msgspec
 
 from engine.errors import UserError
 from engine.runs.run import Run
-from engine.runtime.files import read_bounded, write_atomically
+from engine.runtime.files import write_atomically
+from engine.runtime.json_file import read_json
 
 ANNOTATION_FILE = "annotation.json"
 MOST_TAGS = 8
@@ -46,8 +47,8 @@ def make_annotation(tags: str, note: str) -> Annotation:
 def read_annotation(run: Run) -> Annotation:
     """The run's annotation; an empty one if there is none or it can't be read."""
     try:
-        return msgspec.json.decode(read_bounded(run.path / ANNOTATION_FILE, _MAX_BYTES), type=Annotation)
-    except (OSError, ValueError, RecursionError):
+        return read_json(run.path / ANNOTATION_FILE, Annotation, _MAX_BYTES)
+    except (OSError, ValueError):
         return Annotation()
 
 

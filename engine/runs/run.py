@@ -26,7 +26,8 @@ from engine.config.reading import load_toml, make_config
 from engine.config.run_config import RunConfig
 from engine.errors import UserError
 from engine.protocol.messages import State
-from engine.runtime.files import open_regular, read_bounded, write_atomically
+from engine.runtime.files import open_regular, write_atomically
+from engine.runtime.json_file import read_json
 
 CONFIG_FILE = "config.toml"
 RECORD_FILE = "run.json"
@@ -150,8 +151,8 @@ class Run:
         except OSError as error:
             raise UserError(f"{self.path}: not a run of mario-tui ({error})") from None
         try:
-            record = msgspec.json.decode(read_bounded(path, _MAX_BYTES), type=RunRecord)
-        except (OSError, ValueError, RecursionError) as error:
+            record = read_json(path, RunRecord, _MAX_BYTES)
+        except (OSError, ValueError) as error:
             reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
             return self._damaged(f"{RECORD_FILE}: {reason}", written_at)
         if record.state in ACTIVE and not self.is_alive():
@@ -212,14 +213,14 @@ class Run:
         """Whether the record names a host process other than this one that is alive and works in this folder, or one on
         another machine that has written the record lately."""
         try:
-            owner = msgspec.json.decode(read_bounded(self.path / RECORD_FILE, _MAX_BYTES), type=_Owner)
+            owner = read_json(self.path / RECORD_FILE, _Owner, _MAX_BYTES)
             if owner.host not in ("", machine_name()):
                 return owner.state in ACTIVE and abs(time.time() - owner.updated_at) < _ELSEWHERE_S
             if elsewhere_only:
                 return False
             process = psutil.Process(owner.pid)
             return owner.pid != os.getpid() and "engine.host" in process.cmdline() and Path(process.cwd()) == self.path
-        except (OSError, OverflowError, ValueError, RecursionError, psutil.Error):
+        except (OSError, OverflowError, ValueError, psutil.Error):
             return False
 
 

@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.envs.mario import MarioTask
-from engine.runtime.files import read_bounded, write_atomically
+from engine.runtime.files import write_atomically
 from engine.runtime.home import program_folder
+from engine.runtime.json_file import read_json
 
 _MAX_BYTES = 1_000_000
 _SEARCH = 2
@@ -41,11 +42,10 @@ class WayCache:
     def load(self) -> NDArray[np.int64] | None:
         """The actions [steps], or None if there are none, or not such as this task has."""
         try:
-            actions = np.array(json.loads(read_bounded(self._file, _MAX_BYTES)))
-        except (OSError, ValueError, RecursionError):
+            actions = read_json(self._file, list[int], _MAX_BYTES, links=True)
+        except (OSError, ValueError):
             return None
-        valid = actions.ndim == 1 and actions.size > 0 and actions.dtype == np.int64
-        return actions if valid and 0 <= actions.min() <= actions.max() < self._actions else None
+        return np.array(actions) if actions and all(0 <= action < self._actions for action in actions) else None
 
     def save(self, actions: NDArray[np.int64]) -> None:
         """Keep actions [steps]. A cache that can't be written is no reason to fail."""

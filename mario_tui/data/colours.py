@@ -10,8 +10,9 @@ from pathlib import Path
 
 import msgspec
 
-from engine.runtime.files import read_bounded, write_atomically
+from engine.runtime.files import write_atomically
 from engine.runtime.home import program_folder
+from engine.runtime.json_file import read_json
 
 _MOST = 1000
 """Maximum number of runs that are remembered; the oldest are forgotten."""
@@ -39,8 +40,8 @@ def _file() -> Path:
 
 def _load() -> dict[str, int]:
     try:
-        return msgspec.json.decode(read_bounded(_file(), _MAX_BYTES), type=dict[str, int])
-    except (OSError, ValueError, RecursionError):
+        return read_json(_file(), dict[str, int], _MAX_BYTES)
+    except (OSError, ValueError):
         return {}
 
 

@@ -7,14 +7,15 @@ from pathlib import Path
 
 import msgspec
 
-from engine.runtime.files import read_bounded, write_atomically
+from engine.runtime.files import write_atomically
 from engine.runtime.home import program_folder
+from engine.runtime.json_file import read_json
 from mario_tui.data.keys import Place
 from mario_tui.widgets.charts.view import SMOOTHINGS, Axis
 from mario_tui.widgets.panels.actors import COLUMNS
 
-_MAX_BYTES = 2**20
 SORTS = [column.name for column in COLUMNS]
+_MAX_BYTES = 2**16
 
 
 class Remembered(msgspec.Struct):
@@ -36,8 +37,8 @@ def file(place: Place) -> Path:
 def recall(place: Place) -> Remembered:
     """Load the saved layout; the default if the file is missing or invalid."""
     try:
-        found = msgspec.json.decode(read_bounded(file(place), _MAX_BYTES), type=Remembered)
-    except (OSError, ValueError, RecursionError):
+        found = read_json(file(place), Remembered, _MAX_BYTES, links=True)
+    except (OSError, ValueError):
         return Remembered()
     if found.smoothing not in SMOOTHINGS or found.sort not in SORTS:
         return Remembered()
