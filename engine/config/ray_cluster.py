@@ -18,8 +18,8 @@ from engine.errors import UserError
 from engine.runtime.files import is_own, read_bounded
 from engine.runtime.home import home
 
-_MAX_ADDRESS_BYTES = 1024
-_MAX_TOKEN_BYTES = 4096
+_MAX_BYTES = 1024
+"""Of the files with the address of a cluster and with its token."""
 _ANSWER_S = 2.0
 """Time that the head of a cluster has to answer."""
 
@@ -37,7 +37,7 @@ def address_of(asked: str) -> str | None:
     places = [os.environ.get("RAY_TMPDIR"), os.environ.get("TMPDIR") if sys.platform == "linux" else None, "/tmp"]
     path = Path(next(filter(None, places)), "ray", "ray_current_cluster")  # `ray start` writes it
     try:
-        return read_bounded(path, _MAX_ADDRESS_BYTES).decode().strip() if is_own(path) else None
+        return read_bounded(path, _MAX_BYTES).decode().strip() if is_own(path) else None
     except (OSError, ValueError):
         return None
 
@@ -120,7 +120,7 @@ def _token() -> str:
     if token := os.environ.get("RAY_AUTH_TOKEN"):
         return token.strip()
     try:
-        path = os.environ.get("RAY_AUTH_TOKEN_PATH") or home() / ".ray" / "auth_token"
-        return read_bounded(Path(path), _MAX_TOKEN_BYTES, links=True).decode("ascii").strip()
+        path = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or home() / ".ray" / "auth_token")
+        return read_bounded(path, _MAX_BYTES, links=True).decode("ascii").strip()
     except (OSError, ValueError):
         return ""

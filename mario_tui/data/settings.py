@@ -26,8 +26,6 @@ from mario_tui.terminal.graphics import GRAPHICS
 DEFAULT_THEME = "mario"
 GAME_FPS = (1, 15)
 """Minimum and maximum frame rate of the game view, in frames per second."""
-MAX_BYTES = 2**20
-"""Maximum size of the settings, and of a theme."""
 _ACCEPTED = ("theme", "game_fps", "graphics", "notifications", "keys")
 _NAMED = {str(key.value) for key in Keys}
 _THEME_LINE = re.compile(r"""^[ \t]*theme[ \t]*=[ \t]*("[^"\n]*"|'[^'\n]*')""", re.MULTILINE)

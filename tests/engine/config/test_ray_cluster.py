@@ -1,14 +1,16 @@
-"""Where a cluster of this machine is found."""
+"""What is read before Ray joins a cluster: where one of this machine is, and its token."""
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from ray._common.utils import get_ray_address_file
 
-from engine.config.ray_cluster import address_of
+from engine.config import ray_cluster
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="Ray reads TMPDIR on Linux only")
@@ -24,4 +26,24 @@ def test_auto_reads_the_address_where_ray_start_has_written_it(
     assert path.is_relative_to(tmp_path)
     path.parent.mkdir(parents=True)
     path.write_text("first:6379\n")
-    assert address_of("auto") == "first:6379"
+    assert ray_cluster.address_of("auto") == "first:6379"
+
+
+@pytest.mark.parametrize(
+    ("make", "token"),
+    [
+        (lambda path: path.write_text("abc123\n"), "abc123"),
+        (lambda path: path.write_bytes(b"\xff\n"), ""),
+        (os.mkfifo, ""),
+        (lambda path: path.symlink_to("/dev/zero"), ""),
+        (lambda path: path.mkdir(), ""),
+    ],
+)
+def test_a_token_is_read_from_a_small_file(
+    make: Callable[[Path], object], token: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "token"
+    make(path)
+    monkeypatch.delenv("RAY_AUTH_TOKEN", raising=False)
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(path))
+    assert ray_cluster._token() == token
