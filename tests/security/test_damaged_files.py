@@ -38,9 +38,9 @@ from tests.support.app import RECORDING, recorded_run
 from tests.support.damage import JSON, MESSAGES, TENSORS, TOML, Form
 from tests.support.damaged_reader import SHOWN
 from tests.support.in_process import checkpoint_of, train
-from tests.support.program import PATIENCE_S
+from tests.support.program import PATIENCE_S, run_program
 
-_LONGEST = 2000
+_LONGEST = 2100
 """Characters of a line that says why a file is refused."""
 
 
@@ -290,3 +290,24 @@ def test_two_hundred_damaged_files(kind: str, tmp_path: Path, capsys: pytest.Cap
             print(f"\n{line}")
 
     check([kind], 200, tmp_path, show)
+
+
+SAMPLES = {
+    "event file": ["export", "x.tfevents", "--output", "out.csv"],
+    "--config": ["--eval-only", "--config", "options.toml"],
+    "record": ["runs", "--run-dir", "runs"],
+    "cartridge, native": ["eval", "mario-1-1", "--episodes", "1", "--rom", "game.nes"],
+    "policy of Snake": ["eval", "policy.safetensors", "--episodes", "1"],
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", SAMPLES)
+def test_processes_of_their_own_end_the_same_way(kind: str, tmp_path: Path) -> None:
+    faults = []
+    for what, folder in damaged(kind, 8, tmp_path / "files", shown=0):
+        done = run_program(*SAMPLES[kind], cwd=folder, check=None)
+        outcome = {"status": done.returncode, "said": done.stderr, "fault": ""}
+        if why := what_is_wrong(outcome):
+            faults.append(f"{what}: {why}")
+    assert not faults, "\n\n".join(faults)

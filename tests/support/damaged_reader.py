@@ -124,7 +124,9 @@ def read_cartridge(emulator: str) -> Callable[[Path], Iterator[Outcome]]:
             finally:
                 lanes.close()
 
-        yield call("lanes", play)
+        # the machine code of a damaged program is not for the user's cache
+        with patch("engine.runtime.object_code.code_cache", lambda: folder):
+            yield call("lanes", play)
 
     return read
 
@@ -311,7 +313,7 @@ def on_screen(app: Any, *keys: str, theme: str | None = None) -> None:
 def _short_lines(lines: list[str]) -> None:
     for line in lines:
         assert len(line.splitlines()) == 1, line[:1000]
-        assert len(line) < _QUOTED, f"{len(line)} characters: {line[:100]}"
+        assert len(line) < 2100, f"{len(line)} characters: {line[:100]}"
 
 
 READERS: dict[str, Callable[[Path], Iterator[Outcome]]] = {
