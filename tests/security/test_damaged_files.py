@@ -36,12 +36,9 @@ from engine.search.way_cache import WayCache
 from tests.support import damage
 from tests.support.app import RECORDING, recorded_run
 from tests.support.damage import JSON, MESSAGES, TENSORS, TOML, Form
-from tests.support.damaged_reader import SHOWN
+from tests.support.damaged_reader import LONGEST, SHOWN
 from tests.support.in_process import checkpoint_of, train
 from tests.support.program import PATIENCE_S, run_program
-
-_LONGEST = 2100
-"""Characters of a line that says why a file is refused."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +69,7 @@ def _cartridge(folder: Path) -> Path:
 def _settings(folder: Path) -> Path:
     path = folder / "mario-tui" / "settings.toml"
     path.parent.mkdir()
-    lines = ['theme = "castle"', "game_fps = 5", 'graphics = "half-blocks"', "notifications = false", "[keys]"]
+    lines = ['theme = "castle"', "game_fps = 5", 'graphics = "blocks"', "notifications = false", "[keys]"]
     path.write_text("\n".join([*lines, '"dashboard.save" = "S"', '"home.new" = "a,f2"']))
     return path
 
@@ -209,7 +206,7 @@ class Reader:
             outcomes, peak = json.loads(answer)
             return outcomes, peak
         self.close()
-        fault = f"{'crashed' if ready else 'hung'}: {(self._cwd / 'stderr').read_text()[-_LONGEST:]}"
+        fault = f"{'crashed' if ready else 'hung'}: {(self._cwd / 'stderr').read_text()[-LONGEST:]}"
         return [{"command": "any", "status": -1, "said": "", "out": "", "fault": fault}], 0
 
     def close(self) -> None:
@@ -229,8 +226,8 @@ def what_is_wrong(outcome: dict[str, Any]) -> str:
         return f"status {outcome['status']}: {outcome['said']}"
     if outcome["status"] == 2 and len(lines) != 1:
         return f"{len(lines)} lines: {outcome['said']}"
-    if any(len(line) > _LONGEST for line in lines):
-        return f"lines of {max(map(len, lines))} characters: {outcome['said'][:_LONGEST]}"
+    if any(len(line) > LONGEST for line in lines):
+        return f"lines of {max(map(len, lines))} characters: {outcome['said'][:LONGEST]}"
     return ""
 
 

@@ -26,7 +26,8 @@ from engine.protocol.framing import pack
 from engine.runtime.files import write_atomically
 
 _ROOM_BYTES = 2 * 2**30
-_QUOTED = 2000
+LONGEST = 2100
+"""Characters of a line that says why a file is refused, at most."""
 SHOWN = "-shown"
 """How the names of folders end whose files the screens are to show."""
 Outcome = dict[str, Any]
@@ -140,7 +141,7 @@ def read_settings(folder: Path) -> Iterator[Outcome]:
             remember_theme("castle")
 
     os.environ["XDG_CONFIG_HOME"] = str(folder)
-    yield call("settings", lambda: _short_lines(load_settings()[1]))
+    yield call("settings", lambda: _refuse(load_settings()[1]))
     if _is_shown(folder):
         yield call("home", lambda: on_screen(MarioApp(run_dir=str(folder)), "f1", "escape"))
     yield call("another theme", remember)
@@ -150,13 +151,15 @@ def read_theme(folder: Path) -> Iterator[Outcome]:
     from mario_tui.app import MarioApp
     from mario_tui.data.themes import load_themes
 
+    os.environ["XDG_CONFIG_HOME"] = str(folder / "none")
+    usual, found = {theme.name for theme in load_themes()[0]}, list[str]()
+
     os.environ["XDG_CONFIG_HOME"] = str(folder)
-    found: list[str] = []
 
     def load() -> None:
         themes, errors = load_themes()
-        _short_lines(errors)
-        found.extend(theme.name for theme in themes[6:])
+        found.extend(theme.name for theme in themes if theme.name not in usual)
+        _refuse(errors)
 
     yield call("themes", load)
 
@@ -310,10 +313,14 @@ def on_screen(app: Any, *keys: str, theme: str | None = None) -> None:
     asyncio.run(show())
 
 
-def _short_lines(lines: list[str]) -> None:
-    for line in lines:
-        assert len(line.splitlines()) == 1, line[:1000]
-        assert len(line) < 2100, f"{len(line)} characters: {line[:100]}"
+def _refuse(complaints: list[str]) -> None:
+    """Raise what the screen would tell: each complaint is a line that can be read."""
+    from engine.errors import UserError
+
+    for line in complaints:
+        assert len(line.splitlines()) == 1 and len(line) < LONGEST, f"{len(line)} characters: {line[:100]}"
+    if complaints:
+        raise UserError(complaints[0])
 
 
 READERS: dict[str, Callable[[Path], Iterator[Outcome]]] = {
@@ -347,7 +354,7 @@ def main() -> None:
         outcomes = list(READERS[kind](Path(folder)))
         os.chdir(here)
         for outcome in outcomes:
-            outcome["out"] = outcome["out"][:_QUOTED]
+            outcome["out"] = outcome["out"][:LONGEST]
         peak = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         print(json.dumps([outcomes, peak]), file=answers, flush=True)
         if kind not in limited:
