@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from engine.config.fields import must_be_one_of
 from engine.config.joypad import RIGHT, START, A, action_buttons
 from engine.envs.curricula import stage_slots
 from engine.envs.emulators.cartridge import installed_mario
@@ -293,10 +294,13 @@ class MarioLanes:
 
 
 def make_emulator(name: str, lanes: int, threads: int, rom: Path | None = None) -> Emulator:
-    """A console with a cartridge. Raises `UserError` if the cartridge is missing or not supported."""
+    """A console with a cartridge. Raises `UserError` if there is no such emulator (a policy names it, and may be
+    foreign), or if the cartridge is missing or not supported."""
     if name == "native":
         return NesBatch(lanes, load_cartridge(rom), threads)
-    return NesPyEmulator(lanes, threads, rom)
+    if name == "nes-py":
+        return NesPyEmulator(lanes, threads, rom)
+    raise UserError(f"emulator {must_be_one_of(EMULATORS, name)}")
 
 
 def stage_starts(emulator: str, stages: Sequence[str], *, whole_game: bool, rom: Path | None = None) -> list[bytes]:

@@ -69,6 +69,13 @@ def test_nes_py_plays_the_same_game(stage: str) -> None:
     assert assert_equal_play(native, nes_py, 110) > 0
 
 
+@pytest.mark.parametrize("name", ["", "nes_py", None, ["native"], 10**400])
+def test_another_emulator_is_refused(name: Any) -> None:
+    """A policy file names its emulator."""
+    with pytest.raises(UserError, match="emulator must be one of native, nes-py, got"):
+        MarioLanes(MarioTask(), 1, emulator=name)
+
+
 def test_lanes_and_threads_do_not_change_a_game() -> None:
     random = np.random.default_rng(0)
     many, alone = MarioLanes(MarioTask(), 5, threads=3, seed=2), MarioLanes(MarioTask(), 3, seed=2)
