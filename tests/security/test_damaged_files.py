@@ -133,7 +133,7 @@ def _way(folder: Path) -> Path:
 
 def _snake(folder: Path) -> Path:
     """A policy of a small board, whose episodes are short."""
-    options = {"game": "snake", "board": "4x4", "burnin": 100, "buffer_size": 400}
+    options = {"game": "snake", "board": "4x4", "burnin": 100, "buffer_size": 400, "paths": False}
     trained = checkpoint_of(train(folder.parent / "trained", options, 120)) / checkpoints.POLICY_FILE
     shutil.copy(trained, folder / "teacher.safetensors")
     return Path(shutil.copy(trained, folder / "policy.safetensors"))
@@ -147,8 +147,7 @@ def _mario(folder: Path) -> Path:
 
 KINDS: dict[str, Kind] = {
     "event file": Kind(_event_file, "events"),
-    "cartridge, native": Kind(_cartridge, "cartridge"),
-    "cartridge, nes-py": Kind(_cartridge, "cartridge"),
+    "cartridge": Kind(_cartridge, "cartridge"),
     "settings": Kind(_settings, TOML),
     "theme": Kind(_theme, TOML),
     "--config": Kind(_options, TOML),
@@ -293,7 +292,7 @@ SAMPLES = {
     "event file": ["export", "x.tfevents", "--output", "out.csv"],
     "--config": ["--eval-only", "--config", "options.toml"],
     "record": ["runs", "--run-dir", "runs"],
-    "cartridge, native": ["eval", "mario-1-1", "--episodes", "1", "--rom", "game.nes"],
+    "cartridge": ["eval", "mario-1-1", "--episodes", "1", "--rom", "game.nes"],
     "policy of Snake": ["eval", "policy.safetensors", "--episodes", "1"],
 }
 

@@ -50,6 +50,8 @@ class Form:
 
     parse: Callable[[bytes], Any]
     write: Callable[[Any], bytes]
+    heart: Callable[[Any], Any] = lambda document: document
+    """The part of the contents that matters most; half of the changes are made there."""
 
 
 def _framed_messages(content: bytes) -> list[Any]:
@@ -105,7 +107,7 @@ TOML = Form(
     lambda document: _nesting(tomli_w.dumps(document).encode(), b'"NESTED"', b"[" * _DEPTH),
 )
 MESSAGES = Form(_framed_messages, _in_frames)
-TENSORS = Form(_tensors, _of_tensors)
+TENSORS = Form(_tensors, _of_tensors, lambda document: document[0]["__metadata__"])
 
 
 def versions(content: bytes, form: Form | str | None, count: int, seed: int) -> Iterator[tuple[str, Damage]]:
@@ -195,7 +197,8 @@ def damaged_document(content: bytes, form: Form, random: Random) -> tuple[str, b
     """Values of wrong types and sizes, missing and unknown keys."""
     while True:
         document = copy.deepcopy(form.parse(content))
-        changes = [_spoil(document, random) for _ in range(random.choice([1, 1, 1, 2, 5]))]
+        part = random.choice([document, form.heart(document)])
+        changes = [_spoil(part, random) for _ in range(random.choice([1, 1, 1, 2, 5]))]
         try:
             return "; ".join(changes), form.write(document)
         except (TypeError, ValueError, OverflowError, AttributeError, RecursionError):
