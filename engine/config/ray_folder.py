@@ -19,6 +19,7 @@ from typing import BinaryIO
 from engine.errors import UserError
 from engine.runtime.files import open_regular
 from engine.runtime.home import program_folder
+from engine.runtime.trusted_folders import way_in
 
 _MAX_ADDRESS_BYTES = 107 if sys.platform == "linux" else 103
 """Bytes in the path of a Unix socket."""
@@ -72,11 +73,8 @@ def _take_below(parent: Path) -> tuple[Path, BinaryIO]:
 
 def _check_private(folder: Path) -> None:
     """Make sure that no other user can enter `folder`, a resolved path, or replace it. Raises `OSError`."""
-    for ancestor in folder.parents:
-        status = ancestor.stat()
-        others = stat.S_IWOTH | (0 if status.st_gid == os.getgid() else stat.S_IWGRP)
-        if status.st_uid not in (0, os.getuid()) or (status.st_mode & others and not status.st_mode & stat.S_ISVTX):
-            raise OSError(errno.EPERM, f"another user can replace what is in {ancestor}")
+    if flaw := way_in(folder):
+        raise OSError(errno.EPERM, flaw)
     if folder.stat().st_uid != os.getuid() or folder.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise OSError(errno.EPERM, "another user can write to it")
     folder.chmod(0o700)

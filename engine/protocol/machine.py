@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from engine.protocol.message import Message
+from engine.protocol.message import Message, bounded
 
 
 class GPU(msgspec.Struct, frozen=True):
@@ -26,6 +26,9 @@ class Machine(msgspec.Struct, frozen=True):
     memory_used_bytes: int
     memory_total_bytes: int
     gpus: list[GPU]
+
+
+decode_machine = bounded(msgspec.msgpack.Decoder(Machine).decode)
 
 
 class System(Message, frozen=True):

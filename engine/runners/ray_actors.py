@@ -32,7 +32,7 @@ from engine.envs.emulators.cartridge import read_cartridge
 from engine.envs.vec_env import Spec
 from engine.errors import UserError
 from engine.protocol.failures import HopelessError
-from engine.protocol.machine import Machine
+from engine.protocol.machine import Machine, decode_machine
 from engine.protocol.messages import Failed
 from engine.runners.actor_learner import step_s
 from engine.runners.chunks import CheckedChunk, ChunkError, ChunkReader, Orders, encode_orders
@@ -41,7 +41,7 @@ from engine.runners.cluster_keeper import keep_cluster
 from engine.runners.frame_mailbox import FrameMailbox
 from engine.runners.host_link import HostLink
 from engine.runners.node_load import NodeSampler
-from engine.runners.remote_actor import Greeting, RemoteActor, difference, greeting
+from engine.runners.remote_actor import RemoteActor, decode_greeting, difference, greeting
 from engine.runners.remote_slot import Call, RemoteSlot
 from engine.runners.replay_factory import shared_replay
 from engine.runners.shared_state import SharedState
@@ -226,8 +226,8 @@ class RayActors:
     def _greet(self, slot: RemoteSlot, data: bytes) -> None:
         """Compare what the actor's machine has installed, before it is used."""
         try:
-            its, ours = msgspec.msgpack.decode(data, type=Greeting), greeting()
-        except msgspec.DecodeError as error:
+            its, ours = decode_greeting(data), greeting()
+        except (ValueError, msgspec.DecodeError) as error:
             self._lost(slot, f"not a greeting ({error})", suspect=slot.node)
             return
         slot.greeted(its.machine, its.node)
@@ -346,8 +346,8 @@ class _Monitor:
         ready, _ = ray.wait([self._reply], timeout=0)
         if ready:
             try:
-                self.newest = msgspec.msgpack.decode(ray.get(self._reply, timeout=_GET_S), type=Machine)
-            except (ray.exceptions.RayError, msgspec.DecodeError, TypeError):  # it is gone, perhaps with its node
+                self.newest = decode_machine(ray.get(self._reply, timeout=_GET_S))
+            except (ray.exceptions.RayError, ValueError, msgspec.DecodeError, TypeError):  # gone, perhaps with its node
                 self.newest = None
             self._reply = self._handle.sample.remote()
 

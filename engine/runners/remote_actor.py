@@ -22,6 +22,7 @@ from torch.nn.utils import vector_to_parameters
 
 import engine
 from engine.config.reading import make_config
+from engine.protocol.message import bounded
 from engine.runners.apex_actor import ApexActor
 from engine.runners.chunks import ChunkWriter, decode_orders
 from engine.runs.checkpoint_state import Choices
@@ -112,6 +113,9 @@ class RemoteActor:
     def _load(self, weights: NDArray[np.float32], updates: int) -> None:
         vector_to_parameters(torch.from_numpy(weights.copy()), self._player.network.parameters())
         self._updates, self._pulled_at = updates, self._played
+
+
+decode_greeting = bounded(msgspec.msgpack.Decoder(Greeting).decode)
 
 
 def difference(its: Greeting, ours: Greeting) -> str:

@@ -25,8 +25,7 @@ from torch.distributed.rendezvous import rendezvous
 
 from engine.config.torchrun import TorchrunRank
 from engine.errors import UserError
-from engine.protocol.machine import Machine
-from engine.protocol.message import bounded
+from engine.protocol.machine import Machine, decode_machine
 from engine.runners.host_link import HostLink
 from engine.runners.node_load import NodeSampler
 from engine.runners.rank import RankJob
@@ -41,7 +40,6 @@ _EXPLAIN_S = 2.0
 """Seconds that a rank which fails has to tell rank 0 why."""
 _SOMEWHERE = "192.0.2.1"
 """An address that is never in use (RFC 5737); the interface that would lead there is that of the default route."""
-_decode_load = bounded(msgspec.msgpack.Decoder(Machine).decode)
 
 
 class _TorchrunStart:
@@ -194,7 +192,7 @@ class TorchrunRanks(_TorchrunStart):
                 key = _key("load", index)
                 if name != self._names[0] and self._store.check([key]):
                     with contextlib.suppress(ValueError, msgspec.DecodeError):
-                        self._loads[index] = _decode_load(self._store.get(key))
+                        self._loads[index] = decode_machine(self._store.get(key))
         return list(self._loads.values())
 
     def _failure(self) -> str:

@@ -76,8 +76,8 @@ def is_a_link(parent: Path) -> None:
 
 
 UNSAFE: dict[str, tuple[Callable[[Path], object], str]] = {
-    "others may write to it": (lambda parent: parent.chmod(0o777), "another user can write to it"),
-    "others may replace it": (lambda parent: parent.parent.chmod(0o777), "another user can replace what is in"),
+    "others may write to it": (lambda parent: parent.chmod(0o777), "can be written by others"),
+    "others may replace it": (lambda parent: parent.parent.chmod(0o777), "can be written by others"),
     "it is a link": (is_a_link, "is a link"),
     "it is a file": (lambda parent: (parent.rmdir(), parent.touch()), "File exists"),
 }
@@ -100,7 +100,7 @@ def test_a_folder_of_another_user_or_below_one_is_not_used(depth: int, cache: Pa
     parent = cache / "mario-tui" / "ray"
     parent.mkdir(parents=True)
     os.chown([parent, *parent.parents][depth], 65534, 65534)
-    with pytest.raises(UserError, match="another user can"):
+    with pytest.raises(UserError, match="belongs to another user"):
         take_folder()
 
 
