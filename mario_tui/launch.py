@@ -198,7 +198,6 @@ def _plan(asked: Mapping[str, Any], resume: str | None, progress: Progress = lam
         machine = source.run.record().elsewhere
         how = f" on {machine}; attach to it there" if machine else f"; use: mario-tui attach {source.run.name}"
         raise UserError(f"--resume: {source.run.name} is running{how}")
-    check_contents(source.path, source.manifest)
     before = read_config(source.path / CONFIG_FILE)
     kept = before if source.run is None else _kept(source.run, before)
     for name in _OF_NETWORK:
@@ -225,6 +224,7 @@ def _plan(asked: Mapping[str, Any], resume: str | None, progress: Progress = lam
         done = source.run.record().episodes
         if done >= config.episodes:
             raise ConfigError("episodes", f"must be above {done:,}, the episodes done, got {config.episodes:,}")
+    check_contents(source.path, source.manifest)
     notes = _notes(config, asked, followed(values, beneath=beneath))
     return Plan(config, source.run, source.path, notes=notes)
 

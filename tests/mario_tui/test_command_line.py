@@ -311,7 +311,7 @@ def test_output_that_does_not_fit_on_the_disk_is_one_line(tmp_path: Path) -> Non
         ("mario-1-1", 2, 2),
         ("mario-six-stages", 3, 6),
         pytest.param("mario-six-stages", 265, 270, marks=pytest.mark.long),
-        ("snake-12x12", 1, 1),
+        pytest.param("snake-12x12", 1, 1, marks=pytest.mark.long),
     ],
 )
 def test_an_evaluation_plays_every_stage_equally_often(

@@ -12,20 +12,17 @@ import pytest
 
 from engine.config.reading import make_config
 from engine.errors import UserError
-from engine.runs import checkpoints
 from engine.runs.registry import create_run, list_runs
 from engine.runs.run import CONFIG_FILE, Run
 from mario_tui.launch import Plan, busy_warning, make_plan
 from tests.support.app import folder_of_runs, hold
+from tests.support.real_checkpoint import add_checkpoint
 
 
 def run_with_checkpoint(folder: Path, **options: Any) -> Run:
-    """A run that has a checkpoint at 1,000 steps, without its tensors."""
+    """A run that has a checkpoint at 1,000 steps."""
     run = create_run(make_plan({"run_dir": str(folder), **options}).config, "first")
-    checkpoint = run.path / checkpoints.folder_name(1000)
-    checkpoint.mkdir()
-    (checkpoint / CONFIG_FILE).write_bytes((run.path / CONFIG_FILE).read_bytes())
-    checkpoints.seal(checkpoint, 1000, 1)
+    add_checkpoint(run, 1000)
     return run
 
 

@@ -39,6 +39,7 @@ from tests.support.damage import JSON, MESSAGES, TENSORS, TOML, Form
 from tests.support.damaged_reader import LONGEST, SHOWN
 from tests.support.in_process import checkpoint_of, train
 from tests.support.program import PATIENCE_S, run_program
+from tests.support.real_checkpoint import add_checkpoint
 
 
 @dataclass(frozen=True)
@@ -88,20 +89,20 @@ def _options(folder: Path) -> Path:
     return path
 
 
+SMALL = {"game": "snake", "board": "5x5", "buffer_size": 1000, "burnin": 100, "parallel_envs": 2, "amp": False}
+
+
 def _run(folder: Path) -> Run:
     (folder / "state").mkdir()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(folder / "state"))
-        run = create_run(make_config({"run_dir": str(folder / "runs")}), "demo")
+        run = create_run(make_config({**SMALL, "run_dir": str(folder / "runs")}), "demo")
     record = run.record()
     record.state, record.mean_return, record.checkpoint = "finished", 5.5, "step-000000000100"
     run.write_record(record)
     write_annotation(run, make_annotation("one two", "a note"))
     _event_file(run.path)
-    checkpoint = run.path / checkpoints.folder_name(100)
-    checkpoint.mkdir()
-    shutil.copy(run.path / "config.toml", checkpoint)
-    checkpoints.seal(checkpoint, 100, 1)
+    add_checkpoint(run, 100)
     return run
 
 

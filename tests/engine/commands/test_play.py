@@ -174,7 +174,8 @@ def test_a_policys_game_obeys_every_command(tmp_path: Path) -> None:
         assert (episode.episode, episode.stage, episode.flag) == (2, "1-1", True)
 
 
-@pytest.mark.parametrize("swim_strokes", [True, pytest.param(False, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("swim_strokes", [True, False])
 def test_frame_by_frame_a_policy_swims_as_in_an_evaluation(swim_strokes: bool, tmp_path: Path) -> None:
     policy = altered("mario-1-1", tmp_path, stage="2-2", swim_strokes=swim_strokes)
     metadata = policy_metadata(policy)

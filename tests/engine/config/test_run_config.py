@@ -12,11 +12,11 @@ from engine.config.command_line import command_line, given
 from engine.config.reading import make_config
 from engine.config.run_config import AUTO, GAMES, RUNNERS, ConfigError, RunConfig
 from engine.errors import UserError
-from engine.runs import checkpoints
 from engine.runs.registry import create_run
 from engine.runs.run import read_config
 from mario_tui.commands.train import training_parser
 from mario_tui.launch import make_plan
+from tests.support.real_checkpoint import add_checkpoint
 
 
 def parse(*arguments: str) -> dict[str, object]:
@@ -194,12 +194,9 @@ def test_a_game_that_is_not_text_is_rejected() -> None:
 
 def test_a_cluster_is_named_again_on_resume(tmp_path: Path) -> None:
     """The folder of a run may come from someone else, and joining a cluster hands over the user's token."""
-    run = create_run(make_config({"game": "snake", "runner": "apex", "ray": "10.0.0.1:6379", "run_dir": str(tmp_path)}))
-    partial = run.path / f".{checkpoints.folder_name(8)}.1.partial"
-    partial.mkdir()
-    (partial / "config.toml").write_bytes((run.path / "config.toml").read_bytes())
-    checkpoints.seal(partial, 8, updates=1)
-    checkpoints.commit(partial, run.path / checkpoints.folder_name(8))
+    options = {"game": "snake", "runner": "apex", "ray": "10.0.0.1:6379", "amp": False, "run_dir": str(tmp_path)}
+    run = create_run(make_config(options))
+    add_checkpoint(run, 8)
     with pytest.raises(UserError, match=r"--ray must be given again to resume; the run used 10\.0\.0\.1:6379"):
         make_plan({}, resume=str(run.path))
     assert make_plan({"ray": "none"}, resume=str(run.path)).config.ray == "none"

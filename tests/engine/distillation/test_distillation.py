@@ -102,6 +102,7 @@ def test_two_stages_are_distilled_by_the_program(tmp_path: Path) -> None:
     assert "\n  1-1   0/2 clears" in evaluated and "\n  1-4   " in evaluated
 
 
+@pytest.mark.long
 def test_a_distillation_that_is_stopped_early_does_not_replace_an_earlier_student(tmp_path: Path) -> None:
     into = tmp_path / "one.safetensors"
     for earlier, told in ((b"", "the student as it was"), (b"earlier", "the earlier file was not replaced")):

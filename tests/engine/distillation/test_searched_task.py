@@ -133,6 +133,7 @@ def test_a_student_that_stands_still_learns_to_get_on(one_thread: None) -> None:
         assert lane.gained > 10
 
 
+@pytest.mark.long
 def test_a_search_ends_with_half_of_the_minutes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No way leads to the flag of 8-4 without `down`."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))

@@ -87,6 +87,7 @@ def test_a_run_reports_the_cut_and_learns_with_the_new_rate(tmp_path: Path) -> N
     assert [progress.learning_rate for progress in of_kind(Progress, reports)][-1] == pytest.approx(CUT * RATE)
 
 
+@pytest.mark.long
 def test_a_gamma_that_the_user_sets_stays(tmp_path: Path) -> None:
     reports = train(tmp_path / "set", SNAKE, 600, commands=[Set(name="gamma", value=0.5)])
     assert [(change.name, change.value) for change in of_kind(Changed, reports)] == [

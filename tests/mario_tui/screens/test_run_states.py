@@ -121,9 +121,8 @@ async def test_what_is_no_message_is_told_once_in_one_line(name: str, tmp_path: 
             await until(pilot, lambda: "one: its host sent what is no message" in said(app), "the notice")
             feed = dashboard.feed
             await until(pilot, lambda: dashboard.feed is not feed and dashboard.feed.snapshot().problem, "another try")
-            await pilot.pause()
+            await until(pilot, lambda: "? unreachable" in text(dashboard, "header"), "the state")
             assert said(app).count("no message of mario-tui") == 1
-            assert "? unreachable" in text(dashboard, "header")
 
 
 async def test_only_the_present_best_is_marked(tmp_path: Path) -> None:
@@ -175,14 +174,17 @@ async def test_hints_name_the_keys_of_the_settings(tmp_path: Path) -> None:
     write('[keys]\n"home.new" = "a"\n"dashboard.toggle_game" = "f7"\n')
     app = MarioApp(run_dir=str(tmp_path))
     async with app.run_test(size=(80, 24)) as pilot:
-        assert "Press a, then Enter" in str(app.screen.query_one("#hint").render())
+        hint = app.screen.query_one("#hint")
+        await until(pilot, lambda: "Press a, then Enter" in str(hint.render()), "the hint")
         app.open_dashboard(recorded_run(tmp_path))
         await until(pilot, lambda: app.screen.shown.end, "the recording")  # type: ignore[attr-defined]
         await pilot.press("a")
         assert "press f7 to show it" in said(app)
     visitor = MarioApp(run_dir=str(tmp_path / "none"), read_only=True)
-    async with visitor.run_test(size=(80, 24)):
-        assert "Press" not in str(visitor.screen.query_one("#hint").render())
+    async with visitor.run_test(size=(80, 24)) as pilot:
+        hint = visitor.screen.query_one("#hint")
+        await until(pilot, lambda: "Reading" not in str(hint.render()), "the list of runs")
+        assert "Press" not in str(hint.render())
 
 
 async def test_the_preview_follows_the_run(tmp_path: Path) -> None:
