@@ -86,7 +86,8 @@ def coerce(spec: FieldSpec, value: Any) -> Any:
         raise ConfigError(spec.name, f"{_BATCH_SIZES}, got 0")
     if is_int(spec) and isinstance(value, float) and value.is_integer() and abs(value) <= LARGEST:
         return int(value)
-    if isinstance(spec.default, float) and isinstance(value, int) and not isinstance(value, bool):
+    is_whole = isinstance(value, int) and not isinstance(value, bool) and abs(value) <= LARGEST
+    if isinstance(spec.default, float) and is_whole:
         return float(value)
     return value
 

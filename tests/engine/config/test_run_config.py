@@ -108,6 +108,12 @@ def test_unknown_flag_is_one_line() -> None:
         parse("--stepps", "3")
 
 
+@pytest.mark.parametrize("name", ["gamma", "steps"])
+def test_a_number_of_a_thousand_digits_is_out_of_range(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"^--{name} must be "):
+        make_config({name: 10**1000})
+
+
 def test_toml_round_trip_keeps_every_field() -> None:
     config = RunConfig(steps=123, stage="4-2", amp=False, learning_rate=1e-3, episodes=7)
     assert make_config(tomllib.loads(config.to_toml())) == config
