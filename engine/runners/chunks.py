@@ -241,7 +241,6 @@ class ChunkReader:
         shape = (self._spec.stack, pixels // (self._spec.stack * height * width), height, width)
         if (len(thought.q_values), tuple(thought.shape), len(thought.seen)) != (self._spec.actions, shape, pixels):
             raise ValueError("what the agent saw does not have the shape of the run")
-        check_numbers("the action", np.array([thought.action]), 0, self._spec.actions - 1)
 
     def _episode(self, numbers: Sequence[float]) -> EpisodeRecord:
         if len(numbers) != _EPISODE_NUMBERS or not all(abs(number) < 2**53 for number in numbers):
