@@ -13,7 +13,6 @@ import hashlib
 import json
 import os
 import shutil
-import struct
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,8 +37,7 @@ POLICY_FORMAT = "mario-tui-policy-3"
 _PREFIX = "step-"
 _REPLACED = "-replaced"
 _PIECE_BYTES = 2**24
-_MAX_HEADER_BYTES = 2**24
-"""Maximum size of a manifest."""
+_MAX_MANIFEST_BYTES = 2**24
 Progress = Callable[[float], object]
 """Called with the fraction done of work that takes long; an exception that it raises ends the work."""
 
@@ -131,7 +129,7 @@ def read_manifest(folder: Path) -> Manifest:
     """The manifest of a sealed folder, whose files are not looked at. Raises `CheckpointError`."""
     path = folder / MANIFEST
     try:
-        content = read_bounded(path, _MAX_HEADER_BYTES)
+        content = read_bounded(path, _MAX_MANIFEST_BYTES)
         format_ = msgspec.json.decode(content, type=_Format).format
         if format_ != FORMAT:
             age = "an older" if format_ < FORMAT else "a newer"
@@ -307,7 +305,7 @@ def policy_metadata(path: Path) -> dict[str, Any]:
         said = json.loads(metadata["policy"])
     except OSError as error:
         raise CheckpointError(f"{path}: can't be read ({error.strerror or error})") from None
-    except (struct.error, ValueError, TypeError, AttributeError, KeyError, RecursionError):
+    except (ValueError, TypeError, AttributeError, KeyError, RecursionError):
         raise CheckpointError(foreign) from None
     try:
         return checked(said)

@@ -32,22 +32,22 @@ class TensorEntry(msgspec.Struct, frozen=True):
 def safetensors_header(path: Path) -> tuple[dict[str, Any], int]:
     """The header (JSON) and the byte offset at which the data begins.
 
-    Raises `ValueError` or `struct.error` if the file has another format, `OSError` if it can't be read.
+    Raises `ValueError` if the file has another format, `OSError` if it can't be read.
     """
     with open_regular(path, os.O_RDONLY, links=True) as file:
-        (length,) = struct.unpack("<Q", file.read(8))
-        if length > min(os.fstat(file.fileno()).st_size, _MAX_HEADER_BYTES):
-            raise ValueError("not a safetensors file")
         try:
+            (length,) = struct.unpack("<Q", file.read(8))
+            if length > min(os.fstat(file.fileno()).st_size, _MAX_HEADER_BYTES):
+                raise ValueError
             return dict(json.loads(file.read(length))), 8 + length
-        except (RecursionError, TypeError):
+        except (struct.error, RecursionError, TypeError, ValueError):
             raise ValueError("not a safetensors file") from None
 
 
 def tensor_entries(path: Path) -> tuple[dict[str, TensorEntry], int]:
     """The tensors of a file by name, and the byte offset at which the data begins. They fill the data without gaps.
 
-    Raises `ValueError` that says what is wrong, or `struct.error`; `OSError` if the file can't be read.
+    Raises `ValueError` that says what is wrong, `OSError` if the file can't be read.
     """
     header, begin = safetensors_header(path)
     header.pop("__metadata__", None)
