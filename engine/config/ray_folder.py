@@ -11,7 +11,6 @@ import fcntl
 import itertools
 import os
 import shutil
-import stat
 import sys
 from pathlib import Path
 from typing import BinaryIO
@@ -19,7 +18,7 @@ from typing import BinaryIO
 from engine.errors import UserError
 from engine.runtime.files import open_regular
 from engine.runtime.home import program_folder
-from engine.runtime.trusted_folders import way_in
+from engine.runtime.trusted_folders import is_private, way_in
 
 _MAX_ADDRESS_BYTES = 107 if sys.platform == "linux" else 103
 """Bytes in the path of a Unix socket."""
@@ -50,7 +49,10 @@ def _take_below(parent: Path) -> tuple[Path, BinaryIO]:
     if parent.is_symlink():
         raise OSError(errno.ELOOP, "is a link")
     parent = parent.resolve()
-    _check_private(parent)
+    if flaw := way_in(parent):
+        raise OSError(errno.EPERM, flaw)
+    if not is_private(parent):
+        raise OSError(errno.EPERM, "another user can write to it")
     for number in itertools.count():
         folder = parent / str(number)
         if (size := len(os.fsencode(folder)) + len(_OF_RAY)) > _MAX_ADDRESS_BYTES:
@@ -69,12 +71,3 @@ def _take_below(parent: Path) -> tuple[Path, BinaryIO]:
         else:
             return folder, lock
     raise AssertionError("numbers do not end")
-
-
-def _check_private(folder: Path) -> None:
-    """Make sure that no other user can enter `folder`, a resolved path, or replace it. Raises `OSError`."""
-    if flaw := way_in(folder):
-        raise OSError(errno.EPERM, flaw)
-    if folder.stat().st_uid != os.getuid() or folder.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise OSError(errno.EPERM, "another user can write to it")
-    folder.chmod(0o700)

@@ -13,14 +13,13 @@ import functools
 import os
 import re
 import shutil
-import stat
 import tempfile
 import time
 from pathlib import Path
 
 from engine.runtime.digest import digest_of
 from engine.runtime.home import program_folder
-from engine.runtime.trusted_folders import way_in
+from engine.runtime.trusted_folders import is_private, way_in
 
 _COMPILING = (
     "compiler", "expression_writer", "function_source", "function_writer", "instruction_writer", "intrinsics", "jit",
@@ -88,15 +87,6 @@ def _is_made(folder: Path) -> bool:
     if way_in(folder) or not (is_private(folder.parent) and is_private(folder)):
         return False
     keep_used(folder)
-    return True
-
-
-def is_private(folder: Path) -> bool:
-    """Whether only this user may write to a folder (never true of a link). If so, its mode becomes 0700."""
-    status = folder.lstat()
-    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o022:
-        return False
-    folder.chmod(0o700)
     return True
 
 

@@ -50,6 +50,15 @@ def way_in(path: Path) -> str:
     return flaw
 
 
+def is_private(folder: Path) -> bool:
+    """Whether only this user may write to a folder (never true of a link). If so, its mode becomes 0700."""
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o022:
+        return False
+    folder.chmod(0o700)
+    return True
+
+
 def _flaw(path: Path, status: os.stat_result) -> str:
     if status.st_uid not in (os.getuid(), *_roots()):
         return f"{path} belongs to another user"
