@@ -61,6 +61,8 @@ def checked_state(state: Arrays, ring: Ring) -> tuple[dict[str, NDArray[Any]], d
     sampleable = check_entries(storage, ring, used, written)
     if "priorities" in sampler:
         _check_sampler(sampler, ring, written, sampleable)
+    if any(name.startswith("ahead.") for name in sampler):
+        _check_drawn(sampler, ring)
     return storage, sampler
 
 
@@ -117,17 +119,14 @@ def _check_sampler(sampler: Arrays, ring: Ring, written: NDArray[np.int64], samp
         numbers = stored_array(sampler, name, (ring.lanes,), np.int64)
         check_numbers(name, numbers, 0, LARGEST_COUNT)
         check_numbers(f"{name} less written", numbers - written, -LARGEST_COUNT, 0)
-    ahead = {name: array for name, array in sampler.items() if name.startswith("ahead.")}
-    if ahead:
-        _check_drawn(ahead, ring)
 
 
-def _check_drawn(ahead: Arrays, ring: Ring) -> None:
+def _check_drawn(sampler: Arrays, ring: Ring) -> None:
     """Check a batch that was drawn in advance."""
-    drawn = stored_array(ahead, "ahead.lanes", (None,), np.int64)
+    drawn = stored_array(sampler, "ahead.lanes", (None,), np.int64)
     check_numbers("ahead.lanes", drawn, 0, ring.lanes - 1)
-    check_numbers("ahead.entries", stored_array(ahead, "ahead.entries", drawn.shape, np.int64), 0, LARGEST_COUNT)
-    check_numbers("ahead.weights", stored_array(ahead, "ahead.weights", drawn.shape, np.float32), 0, 1)
-    if "ahead.scales" in ahead:  # missing in older checkpoints
-        scales = stored_array(ahead, "ahead.scales", drawn.shape, np.float64)
+    check_numbers("ahead.entries", stored_array(sampler, "ahead.entries", drawn.shape, np.int64), 0, LARGEST_COUNT)
+    check_numbers("ahead.weights", stored_array(sampler, "ahead.weights", drawn.shape, np.float32), 0, 1)
+    if "ahead.scales" in sampler:  # missing in older checkpoints
+        scales = stored_array(sampler, "ahead.scales", drawn.shape, np.float64)
         check_numbers("ahead.scales", scales, 1 / _LARGEST_PRIORITY**3, _LARGEST_PRIORITY**3)

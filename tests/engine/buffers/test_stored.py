@@ -11,7 +11,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from engine.buffers import MappedMemory, PrioritizedReplayBuffer, Replay
+from engine.buffers import MappedMemory, PrioritizedReplayBuffer, Replay, ReplayBuffer
 from engine.buffers.device.replay import DeviceReplayBuffer
 from engine.envs.vec_env import PlayedStep
 from engine.errors import UserError
@@ -121,6 +121,15 @@ def test_arrays_of_another_kind_are_refused(
         state[name] = changed
     with pytest.raises(ValueError, match=reason):
         in_files(tmp_path).load_state(state)
+
+
+def test_a_batch_that_was_drawn_without_priorities_is_checked_too(tmp_path: Path) -> None:
+    state = state_of(in_files(tmp_path))
+    for name in ("priorities", "largest", "seen", "weighed"):
+        del state[f"sampler.{name}"]
+    state["sampler.ahead.lanes"][0] = LANES
+    with pytest.raises(ValueError, match=r"ahead\.lanes must be between 0 and 1, got 2"):
+        ReplayBuffer(**OPTIONS).load_state(state)
 
 
 def test_damaged_files_are_refused_or_replaced_on_request(tmp_path: Path) -> None:
