@@ -20,7 +20,7 @@ from engine.runtime.safetensors_header import TensorEntry
 
 _SLOTS = ("step", "exp_avg", "exp_avg_sq")
 """Tensors of the optimiser for each parameter, `<index>.<slot>`."""
-_AT_LEAST_0 = {"step": 2**53, "exp_avg_sq": LARGEST, "priorities": 1e12, "largest": 1e12}
+_AT_LEAST_0 = {"step": 2**53, "exp_avg_sq": LARGEST, "priorities": 1e12, "largest": 1e12, "scales": 1e300}
 """Upper bounds of tensors that are never negative, by the last part of their names."""
 _STORAGE = {
     "frames": ("U8",), "actions": ("I16", "I64"), "rewards": ("F32",), "ends": ("U8",), "episode_starts": ("I64",),
@@ -88,7 +88,8 @@ def _check_optimizer(path: Path, online: dict[str, TensorEntry]) -> None:
 
 
 def _check_replay(path: Path, config: RunConfig) -> None:
-    held = _tensors(path)
+    # A batch that a replay in files has drawn in advance is checked when it is loaded.
+    held = {name: entry for name, entry in _tensors(path).items() if not name.startswith("sampler.ahead.")}
     wanted = {f"storage.{name}": dtypes for name, dtypes in _STORAGE.items()}
     frame_shape, _, masks = observation_layout(config)
     if masks:

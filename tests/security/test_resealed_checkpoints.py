@@ -19,6 +19,7 @@ from engine.errors import UserError
 from engine.protocol.messages import Curriculum, Done, Episode, Lanes, Progress
 from engine.runs import checkpoints
 from engine.runs.checkpoint_check import check_contents
+from engine.runs.checkpoint_state import REPLAY_FILE
 from tests.support.in_process import checkpoint_of, of_kind, train
 from tests.support.program import json_lines, run_program
 from tests.support.resealed import resealed, spoilt
@@ -126,6 +127,13 @@ def test_whatever_was_changed_is_refused_or_harmless(game: str, made: Made, tmp_
 )
 def test_an_untouched_checkpoint_is_accepted(game: str, made: Made) -> None:
     assert check(made(game)) == ""
+
+
+def test_a_batch_that_was_drawn_in_advance_is_accepted(tmp_path: Path) -> None:
+    options = {**QUICK, **GAMES["snake"], "replay_device": "files"}
+    checkpoint = checkpoint_of(train(tmp_path, options, STEPS))
+    assert "sampler.ahead.scales" in load_file(checkpoint / REPLAY_FILE)
+    assert check(checkpoint) == ""
 
 
 def test_a_run_may_have_learned_for_weeks(made: Made, tmp_path: Path) -> None:
