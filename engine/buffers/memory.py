@@ -6,6 +6,7 @@ initially zero, except that files keep the contents that an earlier process left
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import math
@@ -22,7 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.errors import UserError
-from engine.runtime.files import open_regular, read_bounded, write_atomically
+from engine.runtime.files import open_regular, write_atomically
+from engine.runtime.json_file import read_json
 from engine.runtime.text import size_text
 
 Layout = Mapping[str, tuple[tuple[int, ...], np.dtype[Any] | type[np.generic]]]
@@ -193,14 +195,10 @@ class MappedMemory:
         path = self.folder / _HEADER
         if not path.exists():
             return
-        try:
-            held = json.loads(read_bounded(path, _MAX_HEADER_BYTES))
-        except (OSError, ValueError, RecursionError):
-            held = None
-        if isinstance(held, dict):
-            held = {"contents": self._contents, **held}  # headers of earlier versions do not tell
-        if held == wanted:
-            return
+        with contextlib.suppress(OSError, ValueError):
+            held = read_json(path, dict[str, Any], _MAX_HEADER_BYTES)
+            if {"contents": self._contents, **held} == wanted:  # headers of earlier versions do not tell
+                return
         if self._renew is not None:
             for array in self.folder.glob("*.bin"):
                 array.unlink()
