@@ -201,7 +201,7 @@ def check_torch_state(state: bytes) -> None:
 def read_state(folder: Path) -> CheckpointState:
     """Reads `state.json` of a checkpoint. Raises `CheckpointError` if it is missing or damaged."""
     path = folder / STATE_FILE
-    try:
+    try:  # msgspec's own decoder doesn't read -Infinity, the best return of no episode
         return msgspec.convert(json.loads(read_bounded(path, _MAX_STATE_BYTES)), CheckpointState)
     except OSError as error:
         raise CheckpointError(f"{path}: can't be read ({error.strerror or error})") from None
