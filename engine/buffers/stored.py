@@ -12,12 +12,17 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.runtime.stored_arrays import LARGEST_COUNT, check_numbers, stored_array
+from engine.runtime.stored_arrays import (
+    LARGEST_COUNT,
+    LARGEST_PRIORITY,
+    LARGEST_REWARD,
+    LEAST_PRIORITY,
+    check_numbers,
+    stored_array,
+)
 
 NO_ACTION = -1
-LARGEST_REWARD = 1e30  # no return of float32 overflows
 _LAST_END = 2
-_LEAST_PRIORITY, _LARGEST_PRIORITY = 1e-100, 1e100  # between them, no importance weight is 0, infinite or NaN
 _OPEN_APPEND = 2  # most entries that an interrupted append has claimed
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -111,10 +116,10 @@ def _check_sampler(sampler: Arrays, ring: Ring, written: NDArray[np.int64], samp
     priorities = stored_array(sampler, "priorities", sampleable.shape, np.float64)
     for lane in range(ring.lanes):
         weighed = priorities[lane] != 0
-        check_numbers("priorities", priorities[lane, weighed], _LEAST_PRIORITY, _LARGEST_PRIORITY)
+        check_numbers("priorities", priorities[lane, weighed], LEAST_PRIORITY, LARGEST_PRIORITY)
         if not np.array_equal(weighed, sampleable[lane]):
             raise ValueError("priorities must be those of the entries that can be sampled")
-    check_numbers("largest", stored_array(sampler, "largest", (1,), np.float64), _LEAST_PRIORITY, _LARGEST_PRIORITY)
+    check_numbers("largest", stored_array(sampler, "largest", (1,), np.float64), LEAST_PRIORITY, LARGEST_PRIORITY)
     for name in ("seen", "weighed"):
         numbers = stored_array(sampler, name, (ring.lanes,), np.int64)
         check_numbers(name, numbers, 0, LARGEST_COUNT)
@@ -129,4 +134,4 @@ def _check_drawn(sampler: Arrays, ring: Ring) -> None:
     check_numbers("ahead.weights", stored_array(sampler, "ahead.weights", drawn.shape, np.float32), 0, 1)
     if "ahead.scales" in sampler:  # missing in older checkpoints
         scales = stored_array(sampler, "ahead.scales", drawn.shape, np.float64)
-        check_numbers("ahead.scales", scales, 1 / _LARGEST_PRIORITY**3, _LARGEST_PRIORITY**3)
+        check_numbers("ahead.scales", scales, 1 / LARGEST_PRIORITY**3, LARGEST_PRIORITY**3)

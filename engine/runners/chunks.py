@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.buffers.frames import InitialPriorities
-from engine.buffers.stored import LARGEST_REWARD
 from engine.envs.emulators.protocol import SCREEN_SHAPE
 from engine.envs.episode import EpisodeRecord
 from engine.envs.vec_env import PlayedStep, Spec
@@ -26,7 +25,7 @@ from engine.protocol.message import bounded
 from engine.protocol.messages import Thought
 from engine.runners.apex_actor import Played
 from engine.runtime.stopwatch import stopwatch
-from engine.runtime.stored_arrays import LARGEST_FLOAT, check_numbers
+from engine.runtime.stored_arrays import LARGEST_FLOAT, LARGEST_REWARD, check_numbers
 
 MAX_STEPS = 4096
 """Most environment steps per lane in a chunk."""

@@ -17,10 +17,14 @@ from engine.runs.checkpoints import POLICY_FILE, CheckpointError, Manifest, chec
 from engine.runs.run import CONFIG_FILE, read_config
 from engine.runs.tensor_check import LARGEST, check_tensors
 from engine.runtime.safetensors_header import TensorEntry
+from engine.runtime.stored_arrays import LARGEST_COUNT, LARGEST_PRIORITY, LARGEST_REWARD
 
 _SLOTS = ("step", "exp_avg", "exp_avg_sq")
 """Tensors of the optimiser for each parameter, `<index>.<slot>`."""
-_AT_LEAST_0 = {"step": 2**53, "exp_avg_sq": LARGEST, "priorities": 1e12, "largest": 1e12, "scales": 1e300}
+_UPPER = {
+    "step": LARGEST_COUNT, "exp_avg_sq": LARGEST, "priorities": LARGEST_PRIORITY, "largest": LARGEST_PRIORITY,
+    "scales": LARGEST_PRIORITY**3,
+}  # fmt: skip
 """Upper bounds of tensors that are never negative, by the last part of their names."""
 _STORAGE = {
     "frames": ("U8",), "actions": ("I16", "I64"), "rewards": ("F32",), "ends": ("U8",), "episode_starts": ("I64",),
@@ -49,7 +53,7 @@ def check_contents(checkpoint: Path, manifest: Manifest) -> None:
     _check_optimizer(checkpoint / OPTIMIZER_FILE, online)
     if (checkpoint / REPLAY_FILE).exists():
         _check_replay(checkpoint / REPLAY_FILE, config)
-    _tensors(checkpoint / ARRAYS_FILE, 1e30)
+    _tensors(checkpoint / ARRAYS_FILE, LARGEST_REWARD)
 
 
 def _check_policy(path: Path, config: RunConfig) -> None:
@@ -118,7 +122,8 @@ def _tensors(path: Path, largest: float = LARGEST) -> dict[str, TensorEntry]:
 
 
 def _bounds(name: str, largest: float) -> tuple[float, float]:
-    return (0.0, _AT_LEAST_0[name]) if name in _AT_LEAST_0 else (-largest, largest)
+    largest = LARGEST_REWARD if name == "rewards" else largest
+    return (0.0, _UPPER[name]) if name in _UPPER else (-largest, largest)
 
 
 def _layout(tensors: dict[str, TensorEntry]) -> dict[str, tuple[str, list[int]]]:
