@@ -161,6 +161,7 @@ class Extra(msgspec.Struct):
             raise ValueError(f"there is no stage {min(unknown)!r}")
         for name, value in self.tuned.items():
             low, high = TUNABLE_BOUNDS[name]
+            low = 0.0 if name == "learning_rate" else low  # a schedule lowers it below what a user may set
             if not low <= value <= high:
                 raise ValueError(f"{name} must be between {low:g} and {high:g}, got {value!r}")
 

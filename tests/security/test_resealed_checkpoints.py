@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import shutil
 from collections import Counter
@@ -134,6 +135,16 @@ def test_a_batch_that_was_drawn_in_advance_is_accepted(tmp_path: Path) -> None:
     checkpoint = checkpoint_of(train(tmp_path, options, STEPS))
     assert "sampler.ahead.scales" in load_file(checkpoint / REPLAY_FILE)
     assert check(checkpoint) == ""
+
+
+def test_a_schedule_may_have_lowered_the_least_learning_rate(made: Made, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(made("snake"), tmp_path / "copy"))
+    path = copy / "state.json"
+    state = json.loads(path.read_text())
+    state["extra"]["tuned"]["learning_rate"] = 3e-9
+    path.write_text(json.dumps(state))
+    resealed(copy)
+    assert check(copy) == ""
 
 
 def test_a_run_may_have_learned_for_weeks(made: Made, tmp_path: Path) -> None:
