@@ -147,6 +147,25 @@ def test_a_schedule_may_have_lowered_the_least_learning_rate(made: Made, tmp_pat
     assert check(copy) == ""
 
 
+@pytest.mark.parametrize("prioritized", [pytest.param(False, marks=pytest.mark.long), True])
+def test_a_replay_in_files_is_resumed_from_a_checkpoint(prioritized: bool, tmp_path: Path) -> None:
+    """It has drawn a batch in advance; earlier versions kept no scales of it."""
+    options = {**QUICK, **GAMES["snake"], "replay_device": "files", "checkpoint_replay": True}
+    options["prioritized_replay"] = prioritized
+    checkpoint = checkpoint_of(train(tmp_path / "first", options, STEPS))
+    assert outcome(checkpoint, tmp_path / "second", options) == "resumed"
+    path = checkpoint / "replay.safetensors"
+    arrays = load_file(path)
+    del arrays["sampler.ahead.scales"]
+    save_file(arrays, path)
+    resealed(checkpoint)
+    assert check(checkpoint) == ""
+    arrays["sampler.ahead.lanes"][0] = -1
+    save_file(arrays, path)
+    resealed(checkpoint)
+    assert outcome(checkpoint, tmp_path / "third", options) == "refused"
+
+
 def test_a_run_may_have_learned_for_weeks(made: Made, tmp_path: Path) -> None:
     copy = Path(shutil.copytree(made("snake"), tmp_path / "copy"))
     path = copy / "optimizer.safetensors"
