@@ -65,14 +65,14 @@ def train(
     screen = FrameMailbox(multiprocessing.get_context("spawn"))
     try:
         runner = Runner(folder, config, HostLink(outbox, inbox), screen, resume_from)
+        try:
+            runner.train()
+        finally:
+            runner.close()
+            torch.set_num_threads(threads)
     except BaseException:
         outbox.only_read()  # ends the listener
         raise
-    try:
-        runner.train()
-    finally:
-        runner.close()
-        torch.set_num_threads(threads)
     host.join()
     return reports
 
