@@ -47,8 +47,11 @@ class _WritesAtOnce(io.BufferedWriter):
 
 def _event_file(folder: Path) -> Any:
     """A new event file, to which a thread writes the bytes of events. It stays open: TensorBoard's own writer opens it
-    by its name again for each record, and would write through a link that has taken the name."""
-    name = f"events.out.tfevents.{time.time():010.0f}.{socket.gethostname()}.{os.getpid()}.{secrets.token_hex(8)}"
+    by its name again for each record, and would write through a link that has taken the name.
+
+    Readers sort files by name, so it begins with the time; with fractions, because a run may restart within a second.
+    """
+    name = f"events.out.tfevents.{time.time():017.6f}.{socket.gethostname()}.{os.getpid()}.{secrets.token_hex(8)}"
     writer = _AsyncWriter(RecordWriter(_WritesAtOnce(new_file(folder / name).detach())), _QUEUE, _FLUSH_S)
     writer.write(Event(wall_time=time.time(), file_version="brain.Event:2").SerializeToString())
     writer.flush()
