@@ -13,7 +13,8 @@ from engine.config.defaults import carried_over
 from engine.config.effects import without_effect
 from engine.config.presets import preset
 from engine.config.reading import as_given, followed, load_toml, make_config
-from engine.config.run_config import ConfigError, RunConfig
+from engine.config.run_config import ConfigError, RunConfig, belongs
+from engine.config.runners import RUNNERS
 from engine.config.torchrun import TorchrunRank, torchrun_rank
 from engine.errors import UserError
 from engine.host.client import HostProcess
@@ -147,8 +148,10 @@ def _named(plan: Plan, name: str | None) -> Plan:
 def _plan_of_rank(rank: TorchrunRank, asked: Mapping[str, Any], resume: str | None) -> Plan:
     """The plan of a process that torchrun has started. The run has the name of torchrun's job. If it exists, it resumes
     from its newest checkpoint. Ranks other than 0 only check the options."""
-    if asked.get("runner") != "ddp":
-        raise ConfigError("runner", f"must be ddp under torchrun, got {asked.get('runner', RunConfig.runner)}")
+    runner = asked.get("runner", RunConfig.runner)
+    accepted = [name for name, info in RUNNERS.items() if info.under_torchrun]
+    if runner not in accepted:
+        raise ConfigError("runner", f"must be {' or '.join(accepted)} under torchrun, got {runner}")
     if (ranks := asked.get("num_processes", rank.ranks)) != rank.ranks:
         raise ConfigError("num_processes", f"must be {rank.ranks}, the number of torchrun's ranks, got {ranks}")
     asked = {**asked, "num_processes": rank.ranks}
@@ -209,7 +212,9 @@ def _plan(asked: Mapping[str, Any], resume: str | None, progress: Progress = lam
     if asked.get("initial_policy", before.initial_policy) != before.initial_policy:
         raise ConfigError("initial_policy", "can't be given to resume: the checkpoint has its own weights")
     runner = asked.get("runner", kept.runner)
-    if runner == "apex" and kept.ray not in ("none", "local") and "ray" not in asked:  # the folder may be foreign
+    if (
+        belongs("ray", kept.game, runner) and kept.ray not in ("none", "local") and "ray" not in asked
+    ):  # the folder may be foreign
         raise ConfigError("ray", f"must be given again to resume; the run used {kept.ray}; none: on this machine")
     options = kept.options()
     beneath = carried_over(options, before.game, runner)

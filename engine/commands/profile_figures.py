@@ -13,6 +13,7 @@ from typing import Any
 
 from engine.config.reading import make_config
 from engine.config.run_config import AUTO, ConfigError, RunConfig, belongs
+from engine.config.runners import RUNNERS
 from engine.protocol.machine import System
 from engine.protocol.messages import Ready, Split
 
@@ -52,14 +53,14 @@ class Measurement:
     @property
     def samples_per_s(self) -> float:
         """Transitions learned per second, by all ranks."""
-        ranks = self.config.num_processes if self.config.runner == "ddp" else 1
+        ranks = self.config.processes if self.config.runner_info.averages_gradients else 1
         return self.updates_per_s * self.config.batch_size * ranks
 
     @property
     def speed(self) -> float:
         """Environment steps per second. Under Ape-X, those that the learner keeps up with at the replay ratio, because
         actors may run ahead."""
-        if self.config.runner == "apex" and self.config.batch_size != AUTO:
+        if self.config.runner_info.learner and self.config.batch_size != AUTO:
             return self.samples_per_s / self.config.replay_ratio
         return self.env_steps_per_s
 
@@ -177,7 +178,7 @@ def _ideas(measured: Measurement) -> Iterable[Idea]:
             f"what is done once for all lanes ({config.parallel_envs}) takes {each_step:.0%} of the loop",
             each_step * (1 - 1 / factor),
         )
-    if config.runner != "apex" and not config.async_envs:
+    if belongs("async_envs", config.game, config.runner) and not config.async_envs:
         yield Idea(
             {"async_envs": True},
             f"the loop waits {emulation:.0%} of its time for the lanes, and learns {learning:.0%} of it",
@@ -193,13 +194,14 @@ def _ideas(measured: Measurement) -> Iterable[Idea]:
 def _ideas_of_runners(measured: Measurement, split: Split) -> Iterable[Idea]:
     config, cores = measured.config, measured.cores
     waits = split.loop.get("synchronise", 0.0) + split.loop.get("wait", 0.0)
-    if config.runner == "apex" and measured.processes[0].loop.get("wait", 0.0) > 0.2 and config.num_actors < cores:
-        waiting = measured.processes[0].loop["wait"]
-        yield Idea({"num_actors": 2 * config.num_actors}, f"the learner waits {waiting:.0%} of its time", waiting)
-    if config.runner != "single" and config.processes > 1 and len(_gpus(measured)) < config.processes:
-        changes: dict[str, Any] = {"runner": "single", "parallel_envs": config.parallel_envs * config.processes}
-        if config.runner == "ddp" and config.batch_size != AUTO:
-            changes["batch_size"] = config.batch_size * config.num_processes
+    runner, processes = config.runner_info, config.processes
+    waiting = measured.processes[0].loop.get("wait", 0.0)
+    if runner.learner and runner.count and waiting > 0.2 and processes < cores:
+        yield Idea({runner.count: 2 * processes}, f"the {runner.learner} waits {waiting:.0%} of its time", waiting)
+    if processes > 1 and len(_gpus(measured)) < processes:
+        changes: dict[str, Any] = {"runner": RunConfig.runner, "parallel_envs": config.parallel_envs * processes}
+        if runner.averages_gradients and config.batch_size != AUTO:
+            changes["batch_size"] = config.batch_size * processes
         yield Idea(
             changes,
             f"{len(measured.processes)} processes share {cores} cores, and synchronise and wait {waits:.0%} of their "
@@ -207,10 +209,11 @@ def _ideas_of_runners(measured: Measurement, split: Split) -> Iterable[Idea]:
             waits + 0.1,
         )
     plays = parts(split)["playing"]
-    if config.runner == "single" and cores > 2 and config.parallel_envs > 1:
+    if runner.count is None and cores > 2 and config.parallel_envs > 1:
+        beside, count = next((info, info.count) for info in RUNNERS.values() if info.learner and info.count)
         yield Idea(
-            {"runner": "apex", "num_actors": 2, "parallel_envs": config.parallel_envs // 2},
-            f"playing takes {plays:.0%} of the loop that also learns; two actors would play beside it",
+            {"runner": beside.name, count: 2, "parallel_envs": config.parallel_envs // 2},
+            f"playing takes {plays:.0%} of the loop that also learns; two {beside.member}s would play beside it",
             plays,
         )
 

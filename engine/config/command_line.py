@@ -8,12 +8,12 @@ from dataclasses import fields
 from typing import Any
 
 from engine.config.defaults import defaults
-from engine.config.fields import GAMES, RUNNERS, FieldSpec, flag, help_of, is_int, is_text, read_number
+from engine.config.fields import FieldSpec, flag, help_of, is_int, is_text, read_number
 from engine.config.reading import ALIASES, make_config
 from engine.config.run_config import OF_INITIAL_POLICY, RunConfig, belongs
 
 
-def add_arguments(parser: argparse.ArgumentParser, game: str = GAMES[0], runner: str = RUNNERS[0]) -> None:
+def add_arguments(parser: argparse.ArgumentParser, game: str = RunConfig.game, runner: str = RunConfig.runner) -> None:
     """Add a flag for every field. Only flags that were given appear in the parsed namespace.
 
     The help shows the options and defaults of `game` and `runner`.

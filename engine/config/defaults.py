@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from engine.config.run_config import RunConfig, belongs
+from engine.config.runners import RUNNERS
 
 _BOARD_DEFAULTS: dict[str, Any] = {
     "n_step": 3,
@@ -66,9 +67,10 @@ def defaults(game: str, runner: str) -> dict[str, Any]:
     Two processes together play as many lanes, and learn from as many transitions, as one process does.
     """
     values = dict(_GAME_DEFAULTS.get(game, {}))
-    if runner != "single":
+    info = RUNNERS[runner]
+    if info.count is not None:
         values["parallel_envs"] = values.get("parallel_envs", RunConfig.parallel_envs) // 2
-    if runner == "ddp":
+    if info.averages_gradients:
         values["batch_size"] = values.get("batch_size", RunConfig.batch_size) // 2
     return values
 

@@ -14,7 +14,6 @@ from engine.errors import UserError
 
 GAMES = ("mario", "snake", "tetris")
 BOARD_GAMES = ("snake", "tetris")
-RUNNERS = ("single", "parallel", "ddp", "apex")
 REWARDS = {"mario": ("progress", "classic"), "snake": ("fruits",), "tetris": ("cells", "lines", "jumanji")}
 AUTO = 0
 """Stands for the batch size `auto`: chosen by a short benchmark when the run starts."""
@@ -35,7 +34,6 @@ def option(
     high: float | None = None,
     metavar: str | None = None,
     games: tuple[str, ...] = GAMES,
-    runners: tuple[str, ...] = RUNNERS,
 ) -> Any:
     """A dataclass field with the metadata that the command line, the form and the validation read.
 
@@ -43,7 +41,7 @@ def option(
     """
     meta = {
         "group": group, "help": help, "choices": choices, "low": low, "high": high, "metavar": metavar,
-        "games": games, "runners": runners,
+        "games": games,
     }  # fmt: skip
     return dataclasses.field(default=default, metadata=meta)
 

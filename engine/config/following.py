@@ -12,6 +12,7 @@ from typing import Any
 from engine.config.constraints import SLOWEST_TARGET, SPARE_STEPS
 from engine.config.fields import AUTO, NONE, flag
 from engine.config.run_config import RunConfig
+from engine.config.runners import RUNNERS
 from engine.config.stages import stages_of
 
 _HARD_COPY_EVERY = 1_000
@@ -53,7 +54,8 @@ class Following:
     def _make_room(self) -> None:
         """The replay holds the windows of all lanes, the burn-in and a batch; a batch is split into parts."""
         of = self.values
-        members = {"single": "", "apex": "num_actors"}.get(of["runner"], "num_processes")
+        runner = RUNNERS[of["runner"]]
+        members = runner.count or ""
         per_lane = of["n_step"] + SPARE_STEPS
         sharing = ("parallel_envs", members, "n_step", "buffer_size")
         self._at_least("buffer_size", self._members(members) * of["parallel_envs"] * per_lane, *sharing)
@@ -69,7 +71,7 @@ class Following:
         if of["batch_size"] == AUTO:
             return
         self._at_least("batch_size", of["accumulate"], "accumulate")
-        replays = "" if of["runner"] == "apex" else members  # actors share one
+        replays = "" if runner.learner else members  # actors share one
         self._at_least("buffer_size", of["batch_size"] * self._members(replays), "batch_size", replays)
         self._at_most("batch_size", max(1, of["buffer_size"] // self._members(replays)), "buffer_size", replays)
         if replays:

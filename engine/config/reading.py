@@ -9,15 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from engine.config.defaults import defaults
-from engine.config.fields import GAMES, REWARDS, RUNNERS, ConfigError, check, coerce
+from engine.config.fields import GAMES, REWARDS, ConfigError, check, coerce
 from engine.config.following import Following
 from engine.config.run_config import RunConfig
+from engine.config.runners import RUNNERS, runners_with
 from engine.errors import UserError
 from engine.runtime.toml_file import read_toml
 
 ALIASES: dict[str, tuple[str, Any]] = {"use_mmap_buffer": ("replay_device", "files")}
 """Earlier names of switches, which files and command lines may still use, and the option that each one sets."""
-_KINDS = {"game": GAMES, "runner": RUNNERS}
+_KINDS = {"game": GAMES, "runner": tuple(RUNNERS)}
 """The options that decide which other options there are, and their values."""
 
 
@@ -88,7 +89,7 @@ def _completed(values: Mapping[str, Any], beneath: Mapping[str, Any], source: st
         check(specs[kind], value)
     for name in given:
         for kind, value in chosen.items():
-            accepted = specs[name].metadata[f"{kind}s"]
+            accepted = _accepting(name, kind)
             if value not in accepted:
                 flags = " or ".join(f"--{kind} {each}" for each in accepted)
                 raise ConfigError(name, f"is not an option of {value}; it needs {flags}")
@@ -103,7 +104,12 @@ def _fits(name: str, value: Any, kind: str, one: str) -> bool:
     """Whether `one` game or runner has the option, and of the rewards the given one."""
     if kind == "game" and name == "reward":
         return value in REWARDS[one]
-    return one in RunConfig.__dataclass_fields__[name].metadata[f"{kind}s"]
+    return one in _accepting(name, kind)
+
+
+def _accepting(name: str, kind: str) -> tuple[str, ...]:
+    """The games, or runners, that have the option."""
+    return runners_with(name) if kind == "runner" else RunConfig.__dataclass_fields__[name].metadata["games"]
 
 
 def _known(values: Mapping[str, Any], source: str) -> dict[str, Any]:

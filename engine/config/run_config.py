@@ -14,14 +14,14 @@ import tomli_w
 
 from engine.config.conditions import Conditions
 from engine.config.constraints import check_together
-from engine.config.fields import AUTO, BOARD_GAMES, GAMES, NONE, REWARDS, RUNNERS, ConfigError, check, flag, option
+from engine.config.fields import AUTO, BOARD_GAMES, GAMES, NONE, REWARDS, ConfigError, check, flag, option
+from engine.config.runners import RUNNERS, RunnerInfo, runners_with
 
 __all__ = [
     "AUTO",
     "BOARD_GAMES",
     "GAMES",
     "REWARDS",
-    "RUNNERS",
     "TUNABLE_BOUNDS",
     "ConfigError",
     "RunConfig",
@@ -60,11 +60,10 @@ class RunConfig:
         games=("mario",),
     )
     runner: str = option(
-        "single",
+        next(iter(RUNNERS)),
         "run",
-        "single: one process; parallel: workers that share a model; ddp: one rank per device, gradients averaged; "
-        "apex: actors and a learner",
-        choices=RUNNERS,
+        "; ".join(f"{info.name}: {info.help}" for info in RUNNERS.values()),
+        choices=tuple(RUNNERS),
     )
     num_processes: int = option(
         2,
@@ -72,16 +71,14 @@ class RunConfig:
         "processes that play and learn (workers or ranks)",
         low=1,
         high=256,
-        runners=("parallel", "ddp"),
     )
-    num_actors: int = option(2, "run", "actor processes", low=1, high=1024, runners=("apex",))
+    num_actors: int = option(2, "run", "actor processes", low=1, high=1024)
     ray: str = option(
         "none",
         "run",
         "Ray cluster on which actors run: none, local (started for this run), auto (the one of this machine, or "
         "$RAY_ADDRESS) or HOST:PORT of its head",
         metavar="ADDRESS",
-        runners=("apex",),
     )
     steps: int = option(2_000_000, "run", "total environment steps (rounded up to a multiple of the lane count)", low=1)
     episodes: int | None = option(None, "run", "also stop after this many episodes", low=1)
@@ -96,7 +93,7 @@ class RunConfig:
         high=4096,
     )
     parallel_envs: int = option(32, "run", "lanes (parallel games) per process", low=1, high=1024)  # trial
-    async_envs: bool = option(True, "run", "learn while the lanes emulate", runners=("single", "parallel", "ddp"))
+    async_envs: bool = option(True, "run", "learn while the lanes emulate")
 
     reward: str = option(
         "progress",
@@ -226,7 +223,6 @@ class RunConfig:
         low=0.0,
         high=0.9,
         games=("mario",),
-        runners=("single",),
     )
 
     late_starts: float = option(
@@ -306,7 +302,6 @@ class RunConfig:
         "learning",
         "environment steps between a worker's or actor's checks for newer weights; none: as --sync-every",
         low=1,
-        runners=("parallel", "apex"),
     )
     tau: float = option(
         0.004,  # table
@@ -350,14 +345,12 @@ class RunConfig:
         "learning",
         "environment steps that actors may run ahead of the replay ratio before they wait",
         low=1,
-        runners=("apex",),
     )
     learner_ahead: int = option(
         0,
         "learning",
         "environment steps that the learner may run ahead of the replay ratio before it waits",
         low=0,
-        runners=("apex",),
     )
     amp: bool = option(True, "learning", "mixed precision if it is faster on this device")
 
@@ -400,7 +393,6 @@ class RunConfig:
         "where the replay is kept: host (memory), device (the GPU that learns) or files (in the run's folder: it may "
         "exceed memory and is reopened on resume); auto: device if half of its free memory is enough, else host",
         choices=("auto", "host", "device", "files"),
-        runners=("single", "parallel", "ddp"),
     )
     prioritized_replay: bool = option(
         True, "replay", "sample by TD error (Schaul et al. 2016); helps on Mario, not on Tetris (see docs/recipe.md)"
@@ -457,7 +449,6 @@ class RunConfig:
         False,
         "output",
         "include the replay in checkpoints, so that a resumed run matches an uninterrupted one bit for bit",
-        runners=("single",),
     )
     restarts: int = option(
         3,
@@ -475,14 +466,19 @@ class RunConfig:
         check_together(self)
 
     @property
+    def runner_info(self) -> RunnerInfo:
+        return RUNNERS[self.runner]
+
+    @property
     def processes(self) -> int:
         """Processes that play."""
-        return {"single": 1, "apex": self.num_actors}.get(self.runner, self.num_processes)
+        count = self.runner_info.count
+        return 1 if count is None else int(getattr(self, count))
 
     @property
     def largest_batch(self) -> int:
-        """Largest batch in transitions, which is one replay: workers and ranks have one each, actors share one."""
-        return self.buffer_size // (1 if self.runner == "apex" else self.processes)
+        """Largest batch in transitions, which is one replay: members that learn have one each, actors share one."""
+        return self.buffer_size // (1 if self.runner_info.learner else self.processes)
 
     @property
     def network_name(self) -> str:
@@ -573,5 +569,4 @@ that was cut belong to one task."""
 
 def belongs(name: str, game: str, runner: str) -> bool:
     """Whether an option applies to a game and runner."""
-    meta = RunConfig.__dataclass_fields__[name].metadata
-    return game in meta["games"] and runner in meta["runners"]
+    return game in RunConfig.__dataclass_fields__[name].metadata["games"] and runner in runners_with(name)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from engine.config.observation import observation_layout
 from engine.config.ray_cluster import check_cluster
-from engine.config.run_config import RunConfig
+from engine.config.run_config import RunConfig, belongs
 from engine.config.torchrun import torchrun_rank
 from engine.errors import UserError
 from engine.monitoring.memory_budget import check_memory, mapped_bytes
@@ -86,7 +86,7 @@ def _check_memory(config: RunConfig) -> None:
 
 
 def _replay_may_be_on_gpu(config: RunConfig) -> bool:
-    if config.runner == "apex" or config.replay_device in ("host", "files"):
+    if not belongs("replay_device", config.game, config.runner) or config.replay_device in ("host", "files"):
         return False
     return config.device not in ("cpu", "mps") and (_is_rocm() or _cuda_devices() > 0)
 

@@ -114,9 +114,10 @@ def _required_bytes(
     batch = config.batch_size * stack * math.prod(frame_shape) * _SAMPLE_BYTES[config.game] // config.accumulate
     here = processes_here(config.processes)
     each = math.ceil(each * here / config.processes)  # ranks on other machines have their own part of the replay
-    learners = 1 if config.runner == "apex" else here
+    apart = config.runner_info.learner is not None
+    learners = 1 if apart else here
     actors_elsewhere = config.ray not in ("none", "local")
-    processes = 1 if actors_elsewhere else here + (config.runner == "apex")
+    processes = 1 if actors_elsewhere else here + apart
     return each, _PROCESS_BYTES * processes + batch * learners
 
 

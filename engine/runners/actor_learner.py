@@ -174,7 +174,9 @@ class ActorLearner:
 
 def budget(config: RunConfig, processes: int) -> ThreadBudget:
     """The thread budget of each of `processes` that play and learn. Also sets torch's thread count."""
-    most_learners = 1 if config.runner == "ddp" else None  # a rank averages gradients during its backward pass
+    most_learners = (
+        1 if config.runner_info.averages_gradients else None
+    )  # a rank averages gradients during its backward pass
     threads = thread_budget(config.parallel_envs, config.batch_size or BATCH_SIZES[-1], processes, most_learners)
     torch.set_num_threads(threads.torch_threads)
     keep_freed_memory()

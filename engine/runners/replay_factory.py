@@ -69,7 +69,7 @@ def shared_storage(config: RunConfig, spec: Spec, processes: int, memory: Shared
 
 def _replay_options(config: RunConfig, spec: Spec, lanes: int, share: int = 1) -> tuple[dict[str, Any], dict[str, Any]]:
     """Arguments of any replay, and further ones of a prioritized replay."""
-    seen = share if config.runner == "parallel" else 1  # updates of the run per update of one worker
+    seen = share if config.runner_info.shares_weights else 1  # updates of the run per update of one worker
     return {
         "lanes": lanes,
         "capacity": math.ceil(config.buffer_size / (lanes * share)),
@@ -120,10 +120,10 @@ def device_replay_or(
 def on_one_gpu(config: RunConfig, index: int, share: int) -> int:
     """Transitions that must fit into the GPU memory that learner `index` of `share` finds free.
 
-    Each rank has its own GPU. The workers of `parallel` share one, so each decides by the sum of all, except with
+    Each rank has its own GPU. Workers that share weights share one, so each decides by the sum of all, except with
     `--replay-device device`: there each allocates what the earlier ones have left.
     """
-    together = config.runner == "parallel" and (config.replay_device == "auto" or index == 0)
+    together = config.runner_info.shares_weights and (config.replay_device == "auto" or index == 0)
     return config.buffer_size if together else math.ceil(config.buffer_size / share)
 
 

@@ -18,7 +18,8 @@ from string import Template
 
 from engine.config.joypad import ACTION_SETS
 from engine.config.presets import PRESETS
-from engine.config.run_config import GAMES, RUNNERS, RunConfig
+from engine.config.run_config import GAMES, RunConfig
+from engine.config.runners import RUNNERS
 from engine.config.stages import RANDOM_STAGES, STAGES, WHOLE_GAME
 from engine.runs import policies
 from mario_tui.commands import attach, distill, evaluate, export, play, profile, runs, serve, train
@@ -115,7 +116,7 @@ def _whole_command_line() -> argparse.ArgumentParser:
 
 def _for_all_games(make: Callable[[str, str], argparse.ArgumentParser]) -> argparse.ArgumentParser:
     """A parser of run options that shows those of every game and runner."""
-    parser = make(GAMES[0], RUNNERS[0])
+    parser = make(RunConfig.game, RunConfig.runner)
     for game, runner in product(GAMES, RUNNERS):
         for action, other in zip(parser._actions, make(game, runner)._actions, strict=True):
             if action.help == argparse.SUPPRESS:

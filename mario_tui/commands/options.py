@@ -7,7 +7,7 @@ import codecs
 import difflib
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NoReturn
@@ -79,13 +79,13 @@ def whole(flag: str, low: int, high: int | None = None) -> Callable[[str], int]:
     return parse
 
 
-def chosen(arguments: list[str], option: str, accepted: tuple[str, ...]) -> str:
+def chosen(arguments: list[str], option: str, accepted: Collection[str]) -> str:
     """The valid value that the arguments give an option, else its default; found before parsing, for the help."""
     for before, argument in pairwise(["", *arguments]):
         name = argument if before == option else argument.removeprefix(f"{option}=")
         if name in accepted:
             return name
-    return accepted[0]
+    return next(iter(accepted))
 
 
 def need_terminal(instead: str) -> None:

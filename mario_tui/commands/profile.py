@@ -8,14 +8,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 from engine.config.command_line import add_arguments
-from engine.config.run_config import GAMES, RUNNERS
+from engine.config.run_config import GAMES, RunConfig
+from engine.config.runners import RUNNERS
 from engine.errors import UserError
 from mario_tui.commands.options import Parser, chosen, whole
 
 _SHORTEST_S, _LONGEST_S = 2.0, 3600.0
 
 
-def profile_parser(game: str = GAMES[0], runner: str = RUNNERS[0]) -> argparse.ArgumentParser:
+def profile_parser(game: str = RunConfig.game, runner: str = RunConfig.runner) -> argparse.ArgumentParser:
     """Options of the command itself and those of a run; the help covers `game` and `runner`."""
     parser = Parser(
         prog="mario-tui profile",

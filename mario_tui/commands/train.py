@@ -13,7 +13,8 @@ from engine import __version__
 from engine.config.command_line import add_arguments, given
 from engine.config.fields import flag
 from engine.config.presets import PRESETS
-from engine.config.run_config import GAMES, RUNNERS
+from engine.config.run_config import GAMES, RunConfig
+from engine.config.runners import RUNNERS
 from engine.config.torchrun import torchrun_rank
 from engine.errors import UserError
 from engine.runtime.parent import killed_with_parent
@@ -61,7 +62,7 @@ class _Parser(Parser):
         return f"; did you mean mario-tui {command} {unknown}?" if command else super().meant(unknown)
 
 
-def training_parser(game: str = GAMES[0], runner: str = RUNNERS[0]) -> argparse.ArgumentParser:
+def training_parser(game: str = RunConfig.game, runner: str = RunConfig.runner) -> argparse.ArgumentParser:
     """Parser for starting a run; its help covers `game` and `runner`."""
     parser = _Parser(
         prog="mario-tui",

@@ -18,7 +18,7 @@ from engine.config.defaults import carried_over
 from engine.config.fields import FieldSpec, bound, help_of, option, read_number
 from engine.config.presets import PRESETS
 from engine.config.reading import as_given, make_config
-from engine.config.run_config import AUTO, BOARD_GAMES, ConfigError, RunConfig, flag
+from engine.config.run_config import AUTO, BOARD_GAMES, ConfigError, RunConfig, belongs, flag
 from engine.monitoring.memory_budget import available_bytes, estimate_bytes
 from engine.runs.initial_policy import options_of_policy
 from engine.runs.registry import name_error
@@ -151,12 +151,7 @@ class Form:
         """Whether a field applies to the selected game and runner."""
         if name == NAME:
             return self._base is None
-        meta = ROWS[name].metadata
-        return all(
-            self.text(selector) in meta[key]
-            for selector, key in (("game", "games"), ("runner", "runners"))
-            if meta.get(key)
-        )
+        return name not in SPECS or belongs(name, self.text("game"), self.text("runner"))
 
     def groups(self) -> list[str]:
         """Groups with at least one available field, in the order of the fields."""

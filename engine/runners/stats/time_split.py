@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
+from engine.config.runners import RUNNERS
 from engine.monitoring.time_split import split
 from engine.protocol.messages import TimeSplits as TimeSplitsMessage
 from engine.runners.shared_state import SharedState
 from engine.runtime.stopwatch import stopwatch
-
-_ROLES = {"single": "player", "parallel": "worker", "ddp": "rank", "apex": "actor"}
 
 
 class TimeSplits:
     """Call it once per report, in the coordinator: the splits since the last call."""
 
     def __init__(self, runner: str, shared_state: SharedState) -> None:
-        role = _ROLES[runner]
+        info = RUNNERS[runner]
         self._shared_state = shared_state
-        self._first = 0 if runner == "apex" else 1  # the first member that is not the coordinator
-        self._coordinator = {"apex": "learner", "single": role}.get(runner, f"{role} 0")
-        self._names = [f"{role} {index}" for index in range(self._first, shared_state.members)]
+        self._first = 0 if info.learner else 1  # the first member that is not the coordinator
+        self._coordinator = info.coordinator
+        self._names = [f"{info.member} {index}" for index in range(self._first, shared_state.members)]
         self._before = self._rows()
 
     def __call__(self) -> TimeSplitsMessage:

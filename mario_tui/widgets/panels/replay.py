@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rich.text import Text
 
+from engine.config.runners import RUNNERS
 from engine.protocol.messages import Progress, ReplayContents
 from mario_tui.data.feed import Snapshot
 from mario_tui.data.format import counted, fraction, number, short
@@ -12,8 +13,6 @@ from mario_tui.widgets.charts.histogram import histogram
 
 _LEAST_ROWS, _MOST_ROWS = 2, 12
 """Rows of a histogram's bars; with less room there are no histograms."""
-_OWNERS = {"parallel": "worker 0", "ddp": "rank 0"}
-"""Whose replay is shown, for runners in which each process has its own."""
 
 
 class ReplayPanel(Panel):
@@ -37,8 +36,10 @@ class ReplayPanel(Panel):
 
     def note(self) -> str:
         hello = self._snapshot.hello
-        owner = None if hello is None else _OWNERS.get(hello.runner)
-        return f"of {owner}" if owner and self.has_class("-alone") else ""
+        runner = None if hello is None else RUNNERS.get(hello.runner)
+        if runner is None or runner.count is None or runner.learner or not self.has_class("-alone"):
+            return ""
+        return f"of {runner.coordinator}"
 
 
 def _schedules(snapshot: Snapshot, p: Progress, width: int) -> Text:

@@ -16,7 +16,8 @@ from engine.config.command_line import command_line, given
 from engine.config.fields import REWARDS, FieldSpec, is_int
 from engine.config.presets import PRESETS, preset
 from engine.config.reading import followed, make_config
-from engine.config.run_config import GAMES, RUNNERS, ConfigError, RunConfig, belongs
+from engine.config.run_config import GAMES, ConfigError, RunConfig, belongs
+from engine.config.runners import RUNNERS
 from mario_tui.commands.train import training_parser
 
 TEXTS: dict[str, tuple[str, ...]] = {

@@ -10,7 +10,8 @@ import pytest
 
 from engine.config.command_line import command_line, given
 from engine.config.reading import make_config
-from engine.config.run_config import AUTO, GAMES, RUNNERS, ConfigError, RunConfig
+from engine.config.run_config import AUTO, GAMES, ConfigError, RunConfig
+from engine.config.runners import RUNNERS
 from engine.errors import UserError
 from engine.runs.registry import create_run
 from engine.runs.run import read_config

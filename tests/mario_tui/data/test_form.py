@@ -13,8 +13,9 @@ from engine.config import run_config as configuration
 from engine.config.observation import observation_layout
 from engine.config.presets import PRESETS
 from engine.config.reading import make_config
-from engine.config.run_config import GAMES, RUNNERS, ConfigError, RunConfig, belongs, flag
+from engine.config.run_config import GAMES, ConfigError, RunConfig, belongs, flag
 from engine.config.run_name import ACCEPTED
+from engine.config.runners import RUNNERS
 from engine.envs.factory import make_lanes
 from engine.monitoring.memory_budget import check_memory, estimate_bytes
 from engine.runs.registry import create_run
