@@ -24,8 +24,8 @@ import psutil
 from rich.console import Console
 from rich.table import Table
 
+from engine.config.game import games
 from engine.config.reading import make_config
-from engine.config.run_config import GAMES
 from engine.host.client import HostProcess
 from engine.protocol.commands import Stop
 from engine.protocol.messages import Members, Progress
@@ -99,7 +99,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=20.0, help="length of a turn, without start-up")
     parser.add_argument("--rounds", type=int, default=3, help="turns per form")
     parser.add_argument("--actors", type=int, default=1, help="actors of the run")
-    parser.add_argument("--game", choices=GAMES, default="mario")
+    parser.add_argument("--game", choices=games(), default="mario")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results to this file")
     arguments = parser.parse_args()
     turns: dict[str, list[Turn]] = {form: [] for form in FORMS}

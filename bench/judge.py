@@ -62,7 +62,7 @@ class Task:
     def score(self, act: Act) -> float:
         """Mean score of greedy games."""
         reward = "cells" if self.game == "tetris" else "fruits"
-        config = RunConfig(game=self.game, board=self.board, reward=reward, max_pieces=PIECES, late_starts=0.0)
+        config = RunConfig.of(game=self.game, board=self.board, reward=reward, max_pieces=PIECES, late_starts=0.0)
         lanes = make_lanes(config, SCORED_GAMES, threads=1, seed=self.seed + 1, once=True)
         played = play_episodes(lanes, lambda obs, masks: act(obs[:, 0], masks), SCORED_GAMES)
         lanes.close()

@@ -20,7 +20,7 @@ from rich.table import Table
 from bench.training import learning_turn, steady_rate
 from bench.turns import times
 from engine.config.reading import make_config
-from engine.config.run_config import RUNNERS
+from engine.config.runners import RUNNERS
 from engine.runtime.processor import processor_name
 
 

@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.training import product_turn
-from engine.config.fields import GAMES
+from engine.config.game import games
 from engine.config.reading import make_config
 from engine.runtime.processor import processor_name
 
@@ -28,7 +28,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Training speed on 1, 2, 4 ... cores.")
     parser.add_argument("--seconds", type=float, default=8.0, help="length of a turn, without start-up")
     parser.add_argument("--rounds", type=int, default=3, help="turns per run")
-    parser.add_argument("--games", nargs="+", choices=GAMES, default=list(GAMES), help="default: all")
+    parser.add_argument("--games", nargs="+", choices=games(), default=list(games()), help="default: all")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results to this file")
     arguments = parser.parse_args()
     if not hasattr(os, "sched_getaffinity"):

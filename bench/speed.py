@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.training import product_turn
-from engine.config.run_config import GAMES
+from engine.config.game import games
 
 
 def main() -> None:
@@ -28,12 +28,12 @@ def main() -> None:
     devices = ["cpu"] + ["cuda"] * torch.cuda.is_available() + ["mps"] * torch.backends.mps.is_available()
     rates: dict[tuple[str, str, int], list[float]] = {}
     for _ in range(arguments.rounds):
-        for run in itertools.product(GAMES, devices, arguments.lanes):
+        for run in itertools.product(games(), devices, arguments.lanes):
             game, device, lanes = run
             options = ("--game", game, "--device", device, "--parallel-envs", str(lanes))
             rates.setdefault(run, []).append(product_turn(arguments.seconds, *options))
     table = Table("game", "device", *(f"{lanes:,}" for lanes in arguments.lanes), title="environment steps/s by lanes")
-    for game, device in itertools.product(GAMES, devices):
+    for game, device in itertools.product(games(), devices):
         medians = (statistics.median(rates[game, device, lanes]) for lanes in arguments.lanes)
         table.add_row(game, device, *(f"{rate:,.0f}" for rate in medians))
     Console(width=100, highlight=False).print(table)

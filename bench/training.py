@@ -33,9 +33,9 @@ from torch.nn import functional as F
 from bench.mario_package import mario_env
 from engine.agents import DuelingQNetwork
 from engine.config.joypad import action_buttons
-from engine.config.run_config import RunConfig
 from engine.envs.emulators.view import VIEWS
 from engine.envs.frame_stack import STACK
+from engine.games.mario.options import MarioOptions
 
 PROGRAM = str(Path(sys.executable).with_name("mario-tui"))
 PRODUCT, PLAIN = "mario-tui, default run", "plain Double DQN on gym-super-mario-bros 7.4"
@@ -94,7 +94,7 @@ class PlainDoubleDQN:
         self._game = Game()
         self._random = np.random.default_rng(0)
         shape = (STACK, VIEW.shape, self._game.actions)
-        self._online, self._target = (DuelingQNetwork(*shape, RunConfig.network) for _ in range(2))
+        self._online, self._target = (DuelingQNetwork(*shape, MarioOptions.network) for _ in range(2))
         self._target.requires_grad_(False)
         self._target.load_state_dict(self._online.state_dict())
         self._optimizer = torch.optim.Adam(self._online.parameters(), lr=2.5e-4)

@@ -11,6 +11,7 @@ from typing import Any
 
 from engine.config.defaults import carried_over
 from engine.config.effects import without_effect
+from engine.config.following import shown
 from engine.config.presets import preset
 from engine.config.reading import as_given, followed, load_toml, make_config
 from engine.config.run_config import ConfigError, RunConfig, belongs
@@ -28,8 +29,6 @@ from engine.runtime.threads import available_cores
 _MOST_NAMED = 3
 _END_S = 60.0
 """Seconds that the host of lost ranks has to end before its run starts again."""
-_OF_NETWORK = ("game", "board", "actions", "observation", "network")
-"""Options that decide which network fits."""
 
 
 @dataclass(frozen=True)
@@ -177,9 +176,12 @@ def _kept(run: Run, before: RunConfig) -> RunConfig:
     """The options of a run that go on to hold: its newest, which may have been given since its checkpoint with the
     options `before`. Those that decide which network fits are the checkpoint's."""
     try:
-        return replace(run.config(), **{name: getattr(before, name) for name in _OF_NETWORK})
+        kept = run.config()
     except UserError:  # damaged
         return before
+    if kept.game != before.game:
+        return before
+    return kept.changed(**{name: before.value(name) for name in before.game_info.network_options})
 
 
 def _await_end(run: Run) -> None:
@@ -203,12 +205,11 @@ def _plan(asked: Mapping[str, Any], resume: str | None, progress: Progress = lam
         raise UserError(f"--resume: {source.run.name} is running{how}")
     before = read_config(source.path / CONFIG_FILE)
     kept = before if source.run is None else _kept(source.run, before)
-    for name in _OF_NETWORK:
-        trained = getattr(before, name)
-        if trained is not None and asked.get(name, trained) != trained:
-            raise ConfigError(
-                name, f"must be {trained}, as in the checkpoint, got {asked[name]!r}; for another one start a new run"
-            )
+    for name in ("game", *before.game_info.network_options):
+        trained = before.value(name)
+        if asked.get(name, trained) != trained:
+            needed = f"must be {shown(trained)}, as in the checkpoint, got {shown(asked[name])!r}"
+            raise ConfigError(name, f"{needed}; for another one start a new run")
     if asked.get("initial_policy", before.initial_policy) != before.initial_policy:
         raise ConfigError("initial_policy", "can't be given to resume: the checkpoint has its own weights")
     runner = asked.get("runner", kept.runner)

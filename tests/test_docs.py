@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from pathlib import Path
 from urllib.parse import unquote
@@ -11,7 +10,7 @@ import pytest
 
 from engine.config.fields import flag
 from engine.config.reading import ALIASES
-from engine.config.run_config import RunConfig
+from engine.config.run_config import options_of_all
 from mario_tui.headless import JSON_EVENTS
 from tests.support.key_tables import with_key_tables
 
@@ -93,12 +92,7 @@ def test_modules_exist(page: Path) -> None:
 
 @each_page
 def test_options_exist(page: Path) -> None:
-    known = (
-        {flag(field.name) for field in dataclasses.fields(RunConfig)}
-        | {flag(name) for name in ALIASES}
-        | FOREIGN_FLAGS
-        | {"--help"}
-    )
+    known = {flag(name) for name in options_of_all()} | {flag(name) for name in ALIASES} | FOREIGN_FLAGS | {"--help"}
     for path in (
         path for folder in ("engine", "mario_tui", "bench", "tests/support") for path in ROOT.glob(f"{folder}/**/*.py")
     ):

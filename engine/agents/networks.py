@@ -17,7 +17,6 @@ from engine.agents.afterstates import AfterstateQNetwork
 from engine.agents.dueling import dueling, in_float32, stream, through
 from engine.agents.paths import PathsQNetwork
 from engine.config.run_config import RunConfig
-from engine.envs.factory import tetris_costs, tetris_gains
 from engine.envs.vec_env import Spec
 
 
@@ -141,6 +140,5 @@ def make_networks(config: RunConfig, spec: Spec) -> tuple[nn.Module, nn.Module]:
     name = config.network_name
     online, target = (make_network(name, spec.stack, spec.frame_shape, spec.actions) for _ in range(2))
     for network in (online, target):
-        if isinstance(network, AfterstateQNetwork):
-            network.set_rewards(tetris_gains(config), config.gamma, tetris_costs(config))
+        config.game_info.prepare_network(config, network)
     return online, target

@@ -26,10 +26,10 @@ from safetensors import torch as safetensors
 from engine import __version__
 from engine.agents.policy_weights import policy_weights
 from engine.commands.evaluate import take_stdout
-from engine.config.run_config import RunConfig
 from engine.distillation.distiller import Budget, Distiller
 from engine.distillation.tasks import CONDITIONS
 from engine.distillation.teachers import check_initial, describe_student, load_teachers
+from engine.games.mario.options import MarioOptions
 from engine.protocol.failures import describe
 from engine.protocol.results import DistillationReport, Distilled, StudentEvaluation
 from engine.runs.checkpoints import POLICY_FORMAT
@@ -50,7 +50,7 @@ def main() -> int:
     parser.add_argument("teachers", nargs="+")
     parser.add_argument("--into", type=Path, required=True)
     parser.add_argument("--network")
-    parser.add_argument("--actions", default=RunConfig.actions)
+    parser.add_argument("--actions", default=MarioOptions.actions)
     parser.add_argument("--noop-max", type=int, default=CONDITIONS.noop_max)
     parser.add_argument("--initial-policy", type=Path)
     parser.add_argument("--steps", type=int, required=True)

@@ -22,11 +22,10 @@ from engine.commands.recorder import PICTURES_PER_S
 from engine.config import joypad
 from engine.config.reading import make_config
 from engine.config.tasks import tasks_of
-from engine.envs.actions import action_names
 from engine.envs.boards.lanes import BoardLanes
 from engine.envs.boards.snake import SnakeLanes
 from engine.envs.episode import EpisodeRecord, ended_episodes
-from engine.envs.factory import boards_of_policy
+from engine.envs.factory import lanes_of_policy
 from engine.evaluation.policy import load_policy
 from engine.protocol.messages import Thought
 
@@ -165,8 +164,11 @@ class BoardGame:
         metadata = {**self._metadata, "board": board}
         if self._network is None:
             metadata["next_piece"] = True  # of Tetris; a person wants to see it
-        self._lanes = boards_of_policy(metadata, 1, seed=seed)
-        self.actions = action_names(make_config({"game": self._metadata["game"], "board": board}))
+        lanes = lanes_of_policy(metadata, 1, threads=1, seed=seed)
+        assert isinstance(lanes, BoardLanes)
+        self._lanes = lanes
+        config = make_config({"game": self._metadata["game"], "board": board})
+        self.actions = config.game_info.action_names(config)
         frames = self._lanes.reset()
         self._player = self._new_player(seed)
         self._player.observe(frames)

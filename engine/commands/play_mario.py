@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from engine.config.conditions import Conditions
 from engine.config.joypad import action_buttons
 from engine.envs.episode import EpisodeRecord, ended_episodes
-from engine.envs.factory import task_of_policy
 from engine.envs.frame_stack import FrameStack
 from engine.envs.mario import MarioLanes, MarioTask
 from engine.envs.mario.rules import INFO_NAMES, first_buttons, read_info
 from engine.evaluation.policy import load_policy
+from engine.games.mario.lanes_of import task_of_policy
 
 _FRAMES_PER_S = 60.0988  # NTSC
 

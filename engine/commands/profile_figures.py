@@ -184,8 +184,8 @@ def _ideas(measured: Measurement) -> Iterable[Idea]:
             f"the loop waits {emulation:.0%} of its time for the lanes, and learns {learning:.0%} of it",
             min(emulation, learning),
         )
-    if config.emulator != "native" and config.game == "mario":
-        yield Idea({"emulator": "native"}, f"emulation takes {emulation:.0%} of the loop", 0.9 * emulation)
+    if faster := dict(config.game_info.faster(config)):
+        yield Idea(faster, f"emulation takes {emulation:.0%} of the loop", 0.9 * emulation)
     if config.replay_in_files:
         yield Idea({"replay_device": "auto"}, f"sampling from the file takes {sampling:.0%} of the loop", sampling / 2)
     yield from _ideas_of_runners(measured, split)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import shlex
-from dataclasses import fields
 from typing import Any
 
 from engine.config.defaults import defaults
-from engine.config.fields import FieldSpec, flag, help_of, is_int, is_text, read_number
+from engine.config.fields import FieldSpec, flag, is_int, is_text, read_number
+from engine.config.game import own_options
 from engine.config.reading import ALIASES, make_config
-from engine.config.run_config import OF_INITIAL_POLICY, RunConfig, belongs
+from engine.config.run_config import COMMON, RunConfig, belongs, options_of_all
 
 
 def add_arguments(parser: argparse.ArgumentParser, game: str = RunConfig.game, runner: str = RunConfig.runner) -> None:
@@ -19,13 +19,13 @@ def add_arguments(parser: argparse.ArgumentParser, game: str = RunConfig.game, r
     The help shows the options and defaults of `game` and `runner`.
     """
     groups: dict[str, Any] = {}
-    for spec in fields(RunConfig):
+    for spec in {**options_of_all(), **own_options(game)}.values():
         meta = spec.metadata
         if meta["group"] not in groups:
             groups[meta["group"]] = parser.add_argument_group(meta["group"])
         default = defaults(game, runner).get(spec.name, spec.default)
         default = "none" if default is None else default
-        help = help_of(spec, game)
+        help = meta["help"]
         kwargs: dict[str, Any] = {"dest": spec.name, "default": argparse.SUPPRESS}
         if isinstance(spec.default, bool):
             state = "on" if default else "off"
@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser, game: str = RunConfig.game, r
             kwargs["help"] = argparse.SUPPRESS
         groups[meta["group"]].add_argument(flag(spec.name), **kwargs)
     for name, (option_name, value) in ALIASES.items():
-        groups[RunConfig.__dataclass_fields__[option_name].metadata["group"]].add_argument(
+        groups[COMMON[option_name].metadata["group"]].add_argument(
             flag(name), dest=option_name, action="store_const", const=value, default=argparse.SUPPRESS,
             help=f"earlier name of {flag(option_name)} {value}" if belongs(option_name, game, runner)
             else argparse.SUPPRESS,
@@ -49,8 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser, game: str = RunConfig.game, r
 
 def given(namespace: argparse.Namespace) -> dict[str, Any]:
     """The run options that were given on the command line, by field name."""
-    names = {spec.name for spec in fields(RunConfig)}
-    return {name: value for name, value in vars(namespace).items() if name in names}
+    return {name: value for name, value in vars(namespace).items() if name in options_of_all()}
 
 
 def _unit(spec: FieldSpec) -> str:
@@ -66,7 +65,7 @@ def command_line(config: RunConfig) -> str:
     options = config.options()
     kinds = {"game": config.game, "runner": config.runner}
     defaults = make_config(kinds).options()
-    always = OF_INITIAL_POLICY if config.game == "mario" and config.initial_policy is not None else ()
+    always = config.game_info.of_policy if config.initial_policy is not None else ()
     written = {name for name, value in options.items() if value != defaults.get(name) or name in always} - kinds.keys()
     followed = make_config({**kinds, **{name: options[name] for name in written}}).options()
     for name, value in options.items():

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from engine.config.fields import AUTO, BOARD_GAMES, REWARDS, ConfigError, must_be_one_of
-from engine.config.joypad import why_invalid
-from engine.config.stages import WHOLE_GAME, stages_of
-from engine.errors import UserError
+from engine.config.fields import AUTO, ConfigError, must_be_one_of
 
 if TYPE_CHECKING:
     from engine.config.run_config import RunConfig
 
-_BOARD_LIMITS = {"snake": ((3, 30), (3, 30)), "tetris": ((4, 12), (4, 26))}
-"""Smallest and largest width, then height, in cells."""
 SLOWEST_TARGET = 10_000
 """Longest time constant of the target network, in updates: the copy interval of Mnih et al. 2015."""
 SPARE_STEPS = 8
@@ -24,38 +19,7 @@ def check_together(config: RunConfig) -> None:
     """Raise `ConfigError` for the first option that can't hold together with the others."""
     _check_device(config.device)
     _check_ray(config.ray)
-    if config.reward not in REWARDS[config.game]:
-        raise ConfigError("reward", must_be_one_of(REWARDS[config.game], config.reward))
-    if config.game in BOARD_GAMES:
-        _check_board(config.game, config.board)
-    if reason := why_invalid(config.actions):
-        raise ConfigError("actions", reason)
-    try:
-        stages = stages_of(config.stage)
-    except UserError as error:
-        raise ConfigError("stage", str(error)) from None
-    if config.curriculum and config.game == "mario" and len(stages) == 1:
-        raise ConfigError("curriculum", f"needs several stages, such as --stage 1-1,1-2, got {config.stage}")
-    if config.start_states and (config.emulator != "native" or config.stage == WHOLE_GAME):
-        reason = "must be 0 with --emulator nes-py, whose states are slow to load, and with --stage game"
-        raise ConfigError("start_states", f"{reason}, got {config.start_states:g}")
-    if config.swim_strokes and config.frame_skip < 2:
-        raise ConfigError("frame_skip", f"must be at least 2 with --swim-strokes, got {config.frame_skip}")
-    if config.guide and config.stage == WHOLE_GAME:
-        raise ConfigError("guide", f"must be 0 with --stage game, got {config.guide:g}")
-    if config.guide and (config.start_states or config.sticky_actions):
-        raise ConfigError("guide", f"must be 0 with --start-states and --sticky-actions, got {config.guide:g}")
-    if config.advantage_learning and config.game == "tetris":
-        raise ConfigError(
-            "advantage_learning",
-            f"must be 0 with --game tetris, whose illegal actions have no values, got {config.advantage_learning:g}",
-        )
-    conditions = config.eval_conditions
-    if conditions.noop_min > conditions.noop_max:
-        limit = "--noop-max" if config.eval_noop_max is None else "--eval-noop-max"
-        raise ConfigError(
-            "eval_noop_min", f"must be at most {limit} ({conditions.noop_max}), got {conditions.noop_min}"
-        )
+    config.game_info.check(config)
     lanes = config.processes * config.parallel_envs
     least = lanes * (config.n_step + SPARE_STEPS)
     if config.buffer_size < least:
@@ -91,16 +55,6 @@ def _check_target(config: RunConfig) -> None:
             f"must be at least {min(config.sync_every / SLOWEST_TARGET, 1):g} with --sync-every "
             f"{config.sync_every:,}, got {config.tau:g}: the target network would hardly move",
         )
-
-
-def _check_board(game: str, board: str | None) -> None:
-    sides = (board or "").split("x")
-    limits = _BOARD_LIMITS[game]
-    if len(sides) != 2 or not all(
-        side.isdecimal() and low <= int(side) <= high for side, (low, high) in zip(sides, limits, strict=True)
-    ):
-        width, height = (f"{low} to {high}" for low, high in limits)
-        raise ConfigError("board", f"must be WIDTHxHEIGHT, width {width} and height {height}, got {board!r}")
 
 
 def _check_ray(address: str) -> None:

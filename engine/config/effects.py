@@ -10,7 +10,7 @@ from engine.config.run_config import RunConfig
 _Condition = tuple[Callable[[RunConfig], bool], str]
 """Whether an option has an effect, and what it needs for one."""
 _PRIORITIES: _Condition = (lambda config: config.prioritized_replay, "--prioritized-replay")
-_CURRICULUM: _Condition = (lambda config: config.curriculum, "--curriculum")
+_CURRICULUM: _Condition = (lambda config: bool(config.value("curriculum")), "--curriculum")
 _EVALUATIONS: _Condition = (lambda config: config.eval_every > 0, "--eval-every above 0")
 _LOWER_RATE: _Condition = (
     lambda config: config.learning_rate_schedule != "constant",
@@ -37,6 +37,6 @@ def without_effect(given: Collection[str], config: RunConfig) -> list[str]:
     return [
         f"{flag(name)} has no effect without {' and '.join(missing)}"
         for name in given
-        if not (name in _OFF and getattr(config, name) == _OFF[name])
+        if not (name in _OFF and config.value(name) == _OFF[name])
         and (missing := [need for holds, need in _NEEDS.get(name, ()) if not holds(config)])
     ]

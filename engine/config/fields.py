@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from engine.errors import UserError
 
-GAMES = ("mario", "snake", "tetris")
-BOARD_GAMES = ("snake", "tetris")
-REWARDS = {"mario": ("progress", "classic"), "snake": ("fruits",), "tetris": ("cells", "lines", "jumanji")}
+GROUPS = ("run", "environment", "learning", "exploration", "replay", "output")
+"""The groups of options, in the order in which people see them."""
 AUTO = 0
 """Stands for the batch size `auto`: chosen by a short benchmark when the run starts."""
 
@@ -27,29 +26,16 @@ FieldSpec = dataclasses.Field[Any]
 def option(
     default: Any,
     group: str,
-    help: str | Mapping[str, str],
+    help: str,
     *,
     choices: tuple[str, ...] | None = None,
     low: float | None = None,
     high: float | None = None,
     metavar: str | None = None,
-    games: tuple[str, ...] = GAMES,
 ) -> Any:
-    """A dataclass field with the metadata that the command line, the form and the validation read.
-
-    `help`: one text, or one for each game.
-    """
-    meta = {
-        "group": group, "help": help, "choices": choices, "low": low, "high": high, "metavar": metavar,
-        "games": games,
-    }  # fmt: skip
+    """A dataclass field with the metadata that the command line, the form and the validation read."""
+    meta = {"group": group, "help": help, "choices": choices, "low": low, "high": high, "metavar": metavar}
     return dataclasses.field(default=default, metadata=meta)
-
-
-def help_of(spec: FieldSpec, game: str) -> str:
-    """The help of an option for a game; empty if the option does not apply to it."""
-    help: str | Mapping[str, str] = spec.metadata["help"]
-    return help if isinstance(help, str) else help.get(game, "")
 
 
 LARGEST = 2**53

@@ -11,13 +11,12 @@ from typing import Any
 
 from engine.config.constraints import SLOWEST_TARGET, SPARE_STEPS
 from engine.config.fields import AUTO, NONE, flag
-from engine.config.run_config import RunConfig
+from engine.config.game import game_of
+from engine.config.run_config import specs_of
 from engine.config.runners import RUNNERS
-from engine.config.stages import stages_of
 
 _HARD_COPY_EVERY = 1_000
 """Updates between copies with a given `--tau 1`: DQN trainers of one machine use 500 to 2,500."""
-_CURRICULUM_STAGES = "1-1,1-2,1-3,1-4"
 
 
 class Following:
@@ -34,11 +33,11 @@ class Following:
         because_of: Mapping[str, list[str]],
     ) -> None:
         self._before, self.values = {**values, **{kind: usual[kind] for kind in because_of}}, dict(values)
-        self._given, self._usual = given, usual
+        self.given, self._usual = given, usual
         self._causes = dict(because_of)
         self._make_room()
         self._follow_target()
-        self._follow_game()
+        game_of(self.values["game"]).follow(self)
 
     def lines(self) -> list[str]:
         """What has followed, a line for each option: `--tau follows --sync-every 1,000: 1 instead of 0.004`."""
@@ -58,60 +57,42 @@ class Following:
         members = runner.count or ""
         per_lane = of["n_step"] + SPARE_STEPS
         sharing = ("parallel_envs", members, "n_step", "buffer_size")
-        self._at_least("buffer_size", self._members(members) * of["parallel_envs"] * per_lane, *sharing)
-        self._at_most("parallel_envs", of["buffer_size"] // per_lane // self._members(members), *sharing)
+        self.at_least("buffer_size", self._members(members) * of["parallel_envs"] * per_lane, *sharing)
+        self.at_most("parallel_envs", of["buffer_size"] // per_lane // self._members(members), *sharing)
         if members:
-            self._at_most(members, of["buffer_size"] // per_lane // of["parallel_envs"], *sharing)
+            self.at_most(members, of["buffer_size"] // per_lane // of["parallel_envs"], *sharing)
         lanes = self._members(members) * of["parallel_envs"]
-        self._at_most("n_step", of["buffer_size"] // lanes - SPARE_STEPS, *sharing)
+        self.at_most("n_step", of["buffer_size"] // lanes - SPARE_STEPS, *sharing)
 
-        self._at_least("buffer_size", of["burnin"], "burnin")
-        self._at_most("burnin", of["buffer_size"], "buffer_size")
+        self.at_least("buffer_size", of["burnin"], "burnin")
+        self.at_most("burnin", of["buffer_size"], "buffer_size")
 
         if of["batch_size"] == AUTO:
             return
-        self._at_least("batch_size", of["accumulate"], "accumulate")
+        self.at_least("batch_size", of["accumulate"], "accumulate")
         replays = "" if runner.learner else members  # actors share one
-        self._at_least("buffer_size", of["batch_size"] * self._members(replays), "batch_size", replays)
-        self._at_most("batch_size", max(1, of["buffer_size"] // self._members(replays)), "buffer_size", replays)
+        self.at_least("buffer_size", of["batch_size"] * self._members(replays), "batch_size", replays)
+        self.at_most("batch_size", max(1, of["buffer_size"] // self._members(replays)), "buffer_size", replays)
         if replays:
-            self._at_most(replays, of["buffer_size"] // of["batch_size"], "buffer_size", "batch_size")
-        self._at_most("accumulate", of["batch_size"], "batch_size")
+            self.at_most(replays, of["buffer_size"] // of["batch_size"], "buffer_size", "batch_size")
+        self.at_most("accumulate", of["batch_size"], "batch_size")
 
     def _follow_target(self) -> None:
         """An interval between updates of the target network means hard copies, and hard copies need one. The discount
         factor of the targets is not lowered later."""
         tau, sync_every = self.values["tau"], self.values["sync_every"]
-        if "sync_every" in self._given and sync_every > 1:
-            self._set("tau", 1.0, "sync_every")
+        if "sync_every" in self.given and sync_every > 1:
+            self.set("tau", 1.0, "sync_every")
         elif tau == 1 and sync_every == 1:
-            if "tau" in self._given:
-                self._set("sync_every", _HARD_COPY_EVERY, "tau")
+            if "tau" in self.given:
+                self.set("sync_every", _HARD_COPY_EVERY, "tau")
             else:  # of a run that is resumed
-                self._set("tau", self._usual["tau"], "sync_every")
+                self.set("tau", self._usual["tau"], "sync_every")
         elif tau < 1 and sync_every > SLOWEST_TARGET * tau:
-            self._set("sync_every", self._usual["sync_every"], "tau")
+            self.set("sync_every", self._usual["sync_every"], "tau")
         final_gamma = self.values["final_gamma"]
         if final_gamma is not None and self.values["gamma"] > final_gamma:  # a game's own raises it
-            self._set("final_gamma", None, "gamma")
-
-    def _follow_game(self) -> None:
-        of = self.values
-        if of["game"] != "mario":
-            return
-        if of["curriculum"] and "stage" not in self._given and len(stages_of(of["stage"])) == 1:
-            self._set("stage", _CURRICULUM_STAGES, "curriculum")
-        if of["swim_strokes"] and of["frame_skip"] < 2:
-            self._at_least("frame_skip", 2, "swim_strokes")
-            if of["frame_skip"] < 2:
-                self._set("swim_strokes", False, "frame_skip")
-        most = of["noop_max"] if of["eval_noop_max"] is None else of["eval_noop_max"]
-        if of["eval_noop_min"] > most:
-            self._set("eval_noop_max", of["eval_noop_min"], "eval_noop_min")
-            if of["eval_noop_max"] is None:
-                self._at_least("noop_max", of["eval_noop_min"], "eval_noop_min")
-            else:
-                self._at_most("eval_noop_min", of["eval_noop_max"], "eval_noop_max")
+            self.set("final_gamma", None, "gamma")
 
     # ------------------------------------------------------------------------------------------ how an option moves
 
@@ -119,24 +100,24 @@ class Following:
         """The value of `num_actors` or `num_processes`; 1 without a name."""
         return int(self.values[name]) if name else 1
 
-    def _at_least(self, name: str, least: int, *because_of: str) -> None:
+    def at_least(self, name: str, least: int, *because_of: str) -> None:
         if self.values[name] < least:
-            high = RunConfig.__dataclass_fields__[name].metadata["high"]
-            self._set(name, least if high is None else min(least, high), *because_of)
+            high = specs_of(self.values["game"])[name].metadata["high"]
+            self.set(name, least if high is None else min(least, high), *because_of)
 
-    def _at_most(self, name: str, most: int, *because_of: str) -> None:
+    def at_most(self, name: str, most: int, *because_of: str) -> None:
         if self.values[name] > most:
-            self._set(name, max(most, RunConfig.__dataclass_fields__[name].metadata["low"]), *because_of)
+            self.set(name, max(most, specs_of(self.values["game"])[name].metadata["low"]), *because_of)
 
-    def _set(self, name: str, value: Any, *because_of: str) -> None:
-        if name in self._given or self.values[name] == value:
+    def set(self, name: str, value: Any, *because_of: str) -> None:
+        if name in self.given or self.values[name] == value:
             return
         self.values[name] = value
         causes = self._causes.setdefault(name, [])
         causes += [
             each
             for each in because_of
-            if each != name and each not in causes and (each in self._given or each in self._causes)
+            if each != name and each not in causes and (each in self.given or each in self._causes)
         ]
 
     def _as_given(self, name: str) -> str:

@@ -3,22 +3,22 @@ missing ones take defaults that fit."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import fields
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from engine.config.defaults import defaults
-from engine.config.fields import GAMES, REWARDS, ConfigError, check, coerce
+from engine.config.defaults import usual
+from engine.config.fields import ConfigError, check, coerce
 from engine.config.following import Following
-from engine.config.run_config import RunConfig
+from engine.config.game import games, own_options
+from engine.config.run_config import COMMON, RunConfig, options_of_all, specs_of
 from engine.config.runners import RUNNERS, runners_with
 from engine.errors import UserError
 from engine.runtime.toml_file import read_toml
 
 ALIASES: dict[str, tuple[str, Any]] = {"use_mmap_buffer": ("replay_device", "files")}
 """Earlier names of switches, which files and command lines may still use, and the option that each one sets."""
-_KINDS = {"game": GAMES, "runner": tuple(RUNNERS)}
+_KINDS: dict[str, Callable[[], tuple[str, ...]]] = {"game": games, "runner": lambda: tuple(RUNNERS)}
 """The options that decide which other options there are, and their values."""
 
 
@@ -44,7 +44,7 @@ def make_config(values: Mapping[str, Any], source: str | None = None, *, beneath
     with `source` (a file) if it is given.
     """
     try:
-        return RunConfig(**_completed(values, beneath, source).values)
+        return RunConfig.of(**_completed(values, beneath, source).values)
     except ConfigError as error:
         if source is None:
             raise
@@ -62,7 +62,8 @@ def followed(values: Mapping[str, Any], *, beneath: Mapping[str, Any] = {}) -> l
 def as_given(options: Mapping[str, Any]) -> dict[str, Any]:
     """Those of a run's options that nobody but the user can have chosen: the others have the value that they would have
     if they were not given."""
-    known = {name: coerce(RunConfig.__dataclass_fields__[name], value) for name, value in options.items()}
+    specs = specs_of(options["game"])
+    known = {name: coerce(specs[name], value) for name, value in options.items()}
     given = {}
     for name, value in known.items():
         rest = {each: known[each] for each in known if each != name}
@@ -73,51 +74,55 @@ def as_given(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def _completed(values: Mapping[str, Any], beneath: Mapping[str, Any], source: str | None = None) -> Following:
     """All options of a run. Raises `ConfigError` if one is invalid by itself."""
-    specs = RunConfig.__dataclass_fields__
-    given, below = (
-        {name: coerce(specs[name], value) for name, value in _known(each, source or "options").items()}
-        for each in (values, beneath)
-    )
+    given, below = (_known(each, source or "options") for each in (values, beneath))
     chosen, because_of = {}, {}
-    for kind, (usual_kind, *_) in _KINDS.items():
-        needs = [name for name, value in given.items() if not _fits(name, value, kind, usual_kind)]
-        fit = [one for one in _KINDS[kind] if all(_fits(name, value, kind, one) for name, value in given.items())]
-        chosen[kind] = given.get(kind, below.get(kind, usual_kind))
+    for kind, names in _KINDS.items():
+        kinds = names()
+        needs = [name for name, value in given.items() if not _fits(name, value, kind, kinds[0])]
+        fit = [one for one in kinds if all(_fits(name, value, kind, one) for name, value in given.items())]
+        chosen[kind] = given.get(kind, below.get(kind, kinds[0]))
         if kind not in given and kind not in below and needs and len(fit) == 1:
             chosen[kind], because_of[kind] = fit[0], needs
     for kind, value in chosen.items():
-        check(specs[kind], value)
+        check(COMMON[kind], value)
     for name in given:
         for kind, value in chosen.items():
-            accepted = _accepting(name, kind)
+            accepted = _having(name, kind)
             if value not in accepted:
                 flags = " or ".join(f"--{kind} {each}" for each in accepted)
                 raise ConfigError(name, f"is not an option of {value}; it needs {flags}")
-    usual = {name: spec.default for name, spec in specs.items()} | defaults(chosen["game"], chosen["runner"])
-    complete = {**usual, **below, **given, **chosen}
+    specs = specs_of(chosen["game"])
+    given, below = (
+        {name: coerce(specs[name], value) for name, value in each.items() if name in specs} for each in (given, below)
+    )
+    defaults = usual(chosen["game"], chosen["runner"])
+    complete = {**defaults, **below, **given, **chosen}
     for name, spec in specs.items():
         check(spec, complete[name])
-    return Following(complete, given.keys(), usual, because_of)
+    return Following(complete, given.keys(), defaults, because_of)
 
 
 def _fits(name: str, value: Any, kind: str, one: str) -> bool:
-    """Whether `one` game or runner has the option, and of the rewards the given one."""
-    if kind == "game" and name == "reward":
-        return value in REWARDS[one]
-    return one in _accepting(name, kind)
+    """Whether `one` game or runner has the option, and the value among its choices."""
+    if one not in _having(name, kind):
+        return False
+    choices = own_options(one)[name].metadata["choices"] if kind == "game" and name in own_options(one) else None
+    return choices is None or value in choices
 
 
-def _accepting(name: str, kind: str) -> tuple[str, ...]:
+def _having(name: str, kind: str) -> tuple[str, ...]:
     """The games, or runners, that have the option."""
-    return runners_with(name) if kind == "runner" else RunConfig.__dataclass_fields__[name].metadata["games"]
+    if kind == "runner":
+        return runners_with(name)
+    return tuple(game for game in games() if name in specs_of(game))
 
 
 def _known(values: Mapping[str, Any], source: str) -> dict[str, Any]:
     values = _without_aliases(values)
-    names = [spec.name for spec in fields(RunConfig)]
+    known = options_of_all()
     for key in values:
-        if key not in names:
-            raise UserError(f"{source}: unknown key {key!r}; must be one of {', '.join(names)}")
+        if key not in known:
+            raise UserError(f"{source}: unknown key {key!r}; must be one of {', '.join(known)}")
     return dict(values)
 
 

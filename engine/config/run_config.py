@@ -1,4 +1,6 @@
-"""A run's options: one frozen dataclass that defines both the command line (`engine.config.command_line`) and the file.
+"""A run's options: a frozen dataclass of those that all games have, with one of the game's own in `game_options`.
+
+Together they define the command line (`engine.config.command_line`) and the file, where all options are on one level.
 
 Every field carries its help and its accepted values, so `--help`, validation and the stored `config.toml` can't drift
 apart. Importing this does not import torch. Comments name the source of a default: "table" is docs/recipe.md on
@@ -7,27 +9,30 @@ World 1-1, "trial" a measured Double DQN run on it that those recipes started fr
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import Any
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
+from functools import cache
+from typing import Any, Self
 
 import tomli_w
 
 from engine.config.conditions import Conditions
 from engine.config.constraints import check_together
-from engine.config.fields import AUTO, BOARD_GAMES, GAMES, NONE, REWARDS, ConfigError, check, flag, option
+from engine.config.fields import AUTO, GROUPS, NONE, ConfigError, FieldSpec, check, flag, option
+from engine.config.game import Game, GameOptions, Spec, game_of, games, own_options
 from engine.config.runners import RUNNERS, RunnerInfo, runners_with
 
 __all__ = [
     "AUTO",
-    "BOARD_GAMES",
-    "GAMES",
-    "REWARDS",
+    "COMMON",
     "TUNABLE_BOUNDS",
     "ConfigError",
     "RunConfig",
     "belongs",
     "flag",
-]  # fmt: skip
+    "options_of_all",
+    "specs_of",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,22 +47,7 @@ class RunConfig:
         "mario",
         "run",
         "game to train on; it decides which other options there are, and their defaults",
-        choices=GAMES,
-    )
-    stage: str = option(
-        "1-1",
-        "run",
-        "1-1 to 8-4; several (1-1,1-2): each episode plays one of them; random: any stage; game: the whole game with "
-        "three lives",
-        games=("mario",),
-    )
-    emulator: str = option("native", "run", "NES emulator", choices=("native", "nes-py"), games=("mario",))
-    rom: str | None = option(
-        None,
-        "run",
-        "cartridge file (iNES); if unset, the one in gym-super-mario-bros",
-        metavar="FILE",
-        games=("mario",),
+        choices=games(),
     )
     runner: str = option(
         next(iter(RUNNERS)),
@@ -95,170 +85,12 @@ class RunConfig:
     parallel_envs: int = option(32, "run", "lanes (parallel games) per process", low=1, high=1024)  # trial
     async_envs: bool = option(True, "run", "learn while the lanes emulate")
 
-    reward: str = option(
-        "progress",
-        "environment",
-        {
-            "mario": "progress, or classic (as in gym-super-mario-bros 7.4)",
-            "snake": "fruits",
-            "tetris": "per piece: cells (1 + cells cleared), lines (1 + width x lines^2), or jumanji (0, 40, 100, 300 "
-            "or 1200 for 0 to 4 lines)",
-        },
-        metavar="NAME",
-    )
-    board: str | None = option(
-        None,
-        "environment",
-        "board size in cells, width x height",
-        metavar="WxH",
-        games=BOARD_GAMES,
-    )
-    death_penalty: float = option(
-        0.0, "environment", "reward subtracted when the snake dies", low=0.0, high=100.0, games=("snake",)
-    )
-    step_penalty: float = option(
-        0.0,
-        "environment",
-        "reward that the agent loses in each step, so that going in circles does not pay; not in returns",
-        low=0.0,
-        high=1.0,
-        games=("snake",),
-    )
-    pieces: str = option(
-        "uniform",
-        "environment",
-        "uniform: every piece equally likely; bag: all seven pieces before any of them repeats",
-        choices=("uniform", "bag"),
-        games=("tetris",),
-    )
-    next_piece: bool = option(
-        False, "environment", "draw each piece one placement earlier and show it to the agent", games=("tetris",)
-    )
-    max_pieces: int = option(
-        400, "environment", "pieces after which a game is cut off", low=1, high=10_000_000, games=("tetris",)
-    )
-    curriculum: bool = option(
-        False,
-        "environment",
-        {
-            "mario": "stages of --stage unlocked one at a time; not in evaluations",
-            "tetris": "penalties for height, holes and bumpiness that grow with each phase; not in evaluations",
-        },
-        games=("mario", "tetris"),
-    )
-    curriculum_rate: float = option(
-        0.5,
-        "environment",
-        "clear rate on the newest stage that unlocks the next one",
-        low=0.01,
-        high=1.0,
-        games=("mario",),
-    )
-    curriculum_episodes: int = option(
-        50,
-        "environment",
-        "window, in episodes, for that clear rate (least-exploring quarter of the lanes)",
-        low=1,
-        high=10_000,
-        games=("mario",),
-    )
-    curriculum_steps: int = option(
-        100_000,
-        "environment",
-        "environment steps per phase; the second half blends in the next phase",
-        low=1,
-        games=("tetris",),
-    )
-    actions: str = option(
-        "right-only",
-        "environment",
-        "right-only, simple, complex, or a list such as noop,right,right+A",
-        games=("mario",),
-    )
-    observation: str = option(
-        "50x60",
-        "environment",
-        "50x60-red: no status bar, a mark while A is held, mostly the red part of colors; 50x60: the same in gray; "
-        "84x84: the whole screen in gray",
-        choices=("50x60-red", "50x60", "84x84"),
-        games=("mario",),
-    )
-    swim_strokes: bool = option(
-        False,
-        "environment",
-        "under water every step with A is a stroke: A is released in its first frame; held, A does nothing there",
-        games=("mario",),
-    )
-    frame_skip: int = option(4, "environment", "frames per action (Mnih et al. 2015)", low=1, high=60, games=("mario",))
-    sticky_actions: float = option(
-        0.0,
-        "environment",
-        "probability of repeating the previous action (Machado et al. 2018: 0.25)",
-        low=0.0,
-        high=0.99,
-        games=("mario",),
-    )
-    noop_max: int = option(
-        30,
-        "environment",
-        "maximum number of random no-op frames at the start of an episode (Mnih et al. 2015)",
-        low=0,
-        high=255,
-        games=("mario",),
-    )
-    start_states: float = option(
-        0.0,
-        "environment",
-        "share of episodes that begin at states which earlier ones reached, mostly before places where many ended; "
-        "neither counted nor evaluated",
-        low=0.0,
-        high=0.5,
-        games=("mario",),
-    )
-    guide: float = option(
-        0.0,
-        "environment",
-        "share of episodes that begin with actions of a way to the flag, found by a search in the emulator before the "
-        "run begins, until the agent takes over somewhere on it; neither counted nor evaluated",
-        low=0.0,
-        high=0.9,
-        games=("mario",),
-    )
-
-    late_starts: float = option(
-        0.0,
-        "environment",
-        "share of episodes that begin late in a game, with a long snake; neither counted nor evaluated",
-        low=0.0,
-        high=0.9,
-        games=("snake",),
-    )
-
-    network: str = option(
-        "small",
-        "learning",
-        "nature: Mnih et al. 2015; small: half the filters, 0.6 times the cost per update",
-        choices=("nature", "small"),
-        games=("mario",),
-    )
-    afterstates: bool = option(
-        False,
-        "learning",
-        "value a placement by its reward and the board that it leaves, rather than from board and piece",
-        games=("tetris",),
-    )
-    paths: bool = option(
-        False,
-        "learning",
-        "show the network the board from the head, and how soon each move lets the snake reach each cell",
-        games=("snake",),
-    )
     initial_policy: str | None = option(
         None,
         "learning",
         "begin with the weights of this policy: a run, a checkpoint, a policy file or a policy of the package, of "
-        "the same network, with the same actions or some of them; --epsilon-steps 1 lets it play from the start. On "
-        "Mario its observation, frame skip, strokes and network hold unless others are given",
+        "the same network, with the same actions or some of them; --epsilon-steps 1 lets it play from the start. Its "
+        "network, and on Mario its observation, frame skip and strokes, hold unless others are given",
         metavar="POLICY",
     )
     batch_size: int = option(
@@ -368,6 +200,7 @@ class RunConfig:
         "environment steps over which epsilon decays from 1 to each lane's own value",
         low=1,
     )
+
     action_noise: float = option(
         0.0,
         "exploration",
@@ -375,18 +208,9 @@ class RunConfig:
         "for policies that survive random actions",
         low=0.0,
         high=0.99,
-        games=("mario",),
     )
 
-    buffer_size: int = option(
-        100_000,  # table
-        "replay",
-        {
-            "mario": "replay capacity in transitions; 3 KB each at 50x60",
-            **dict.fromkeys(BOARD_GAMES, "replay capacity in transitions"),
-        },
-        low=100,
-    )
+    buffer_size: int = option(100_000, "replay", "replay capacity in transitions", low=100)  # table
     replay_device: str = option(
         "auto",
         "replay",
@@ -412,38 +236,6 @@ class RunConfig:
         low=1,
         high=1000,
     )
-    eval_noop_min: int = option(
-        0,
-        "output",
-        "minimum number of no-op frames at the start of an evaluation's episodes",
-        low=0,
-        high=255,
-        games=("mario",),
-    )
-    eval_noop_max: int | None = option(
-        None,
-        "output",
-        "maximum number of no-op frames at the start of an evaluation's episodes; none: as --noop-max",
-        low=0,
-        high=255,
-        games=("mario",),
-    )
-    eval_epsilon: float = option(
-        0.0,
-        "output",
-        "fraction of random actions in evaluations; 0: greedy",
-        low=0.0,
-        high=1.0,
-        games=("mario",),
-    )
-    eval_sticky_actions: float = option(
-        0.0,
-        "output",
-        "probability of repeating the previous action in evaluations, whatever --sticky-actions is",
-        low=0.0,
-        high=0.99,
-        games=("mario",),
-    )
     save_every: int = option(50_000, "output", "environment steps between checkpoints", low=1)
     checkpoint_replay: bool = option(
         False,
@@ -459,11 +251,56 @@ class RunConfig:
     )
     keep: int = option(3, "output", "checkpoints kept; older ones are removed", low=1, high=1000)
     run_dir: str = option("checkpoints", "output", "folder that holds the runs", metavar="DIR")
+    game_options: GameOptions = field(default_factory=GameOptions)
+    """Of the class that the game's descriptor names. Without them, the game's defaults."""
 
     def __post_init__(self) -> None:
-        for spec in fields(self):
-            check(spec, getattr(self, spec.name))
+        check(COMMON["game"], self.game)
+        kind = self.game_info.options
+        if not isinstance(self.game_options, kind):
+            object.__setattr__(self, "game_options", kind())
+        for name, spec in specs_of(self.game).items():
+            check(spec, self.value(name))
         check_together(self)
+
+    @classmethod
+    def of(cls, **values: Any) -> Self:
+        """Options by name, those of the game among them. Raises `ConfigError`, and `TypeError` for an unknown name."""
+        game = values.get("game", cls.game)
+        check(COMMON["game"], game)
+        own = {name: value for name, value in values.items() if name not in COMMON}
+        common = {name: value for name, value in values.items() if name in COMMON}
+        return cls(**common, game_options=game_of(game).options(**own))
+
+    def value(self, name: str) -> Any:
+        """An option of all games or of the run's own, by its name."""
+        return getattr(self if name in COMMON else self.game_options, name)
+
+    def changed(self, **values: Any) -> Self:
+        """These options with some of them replaced, by name. Raises `ConfigError`."""
+        own = {name: value for name, value in values.items() if name not in COMMON}
+        common = {name: value for name, value in values.items() if name in COMMON}
+        return replace(self, **common, game_options=replace(self.game_options, **own))
+
+    @property
+    def game_info(self) -> Game:
+        return game_of(self.game)
+
+    @property
+    def task_options(self) -> tuple[str, ...]:
+        """Options that decide what is learned. Transitions, scores and a learning rate that was cut belong to one
+        task."""
+        return ("game", *self.game_info.task_options)
+
+    @property
+    def task(self) -> str:
+        """What is played: the stages, or the size of the board."""
+        return str(self.value(self.game_info.tasks))
+
+    @property
+    def spec(self) -> Spec:
+        """What the game's lanes have for a `Spec`, found without making them."""
+        return self.game_info.spec(self)
 
     @property
     def runner_info(self) -> RunnerInfo:
@@ -482,12 +319,8 @@ class RunConfig:
 
     @property
     def network_name(self) -> str:
-        """The network, one of `engine.agents.networks.NETWORKS`; board games have one each."""
-        if self.game == "tetris":
-            return "afterstates" if self.afterstates else "columns"
-        if self.game == "snake":
-            return "paths" if self.paths else "grid"
-        return self.network
+        """The network, one of `engine.agents.networks.NETWORKS`."""
+        return self.game_info.network(self)
 
     @property
     def replay_in_files(self) -> bool:
@@ -505,13 +338,8 @@ class RunConfig:
 
     @property
     def eval_conditions(self) -> Conditions:
-        """The conditions of Mario's evaluations."""
-        return Conditions(
-            noop_min=self.eval_noop_min,
-            noop_max=self.noop_max if self.eval_noop_max is None else self.eval_noop_max,
-            epsilon=self.eval_epsilon,
-            sticky_actions=self.eval_sticky_actions,
-        )
+        """The conditions of the run's evaluations."""
+        return self.game_info.eval_conditions(self)
 
     def to_toml(self) -> str:
         """`options` as TOML, one key per field."""
@@ -520,9 +348,7 @@ class RunConfig:
     def options(self) -> dict[str, Any]:
         """The options that are set and apply to the game and runner, by field name. The unset final values are among
         them, because a game may set them by default."""
-        values = {
-            spec.name: getattr(self, spec.name) for spec in fields(self) if belongs(spec.name, self.game, self.runner)
-        }
+        values = {name: self.value(name) for name in specs_of(self.game) if belongs(name, self.game, self.runner)}
         if self.batch_size == AUTO:
             values["batch_size"] = "auto"
         for name in ("final_gamma", "final_advantage_learning"):
@@ -531,42 +357,43 @@ class RunConfig:
         return {name: value for name, value in values.items() if value is not None}
 
 
+COMMON: Mapping[str, FieldSpec] = {spec.name: spec for spec in fields(RunConfig) if spec.metadata}
+"""The options that all games have, by name."""
 TUNABLE_BOUNDS: dict[str, tuple[float, float]] = {
     **{
-        spec.name: (spec.metadata["low"], spec.metadata["high"])
-        for spec in fields(RunConfig)
-        if spec.name in ("learning_rate", "beta", "replay_ratio", "gamma")
+        name: (COMMON[name].metadata["low"], COMMON[name].metadata["high"])
+        for name in ("learning_rate", "beta", "replay_ratio", "gamma")
     },
     "epsilon_scale": (0.0, 10.0),
 }
 """Accepted range of each setting that can be changed during a run. `epsilon_scale` multiplies every lane's epsilon."""
 
 
-OF_INITIAL_POLICY = ("observation", "frame_skip", "swim_strokes", "network")
-"""Options of Mario that have the values of the `initial_policy`, if there is one, unless they are given."""
+@cache
+def specs_of(game: str) -> Mapping[str, FieldSpec]:
+    """The options of a game by name, in the order in which people see them: in each group the game's own come first,
+    but after `game` itself."""
+    return dict(_ordered(own_options(game)))
 
 
-TASK = (
-    "game",
-    "stage",
-    "rom",
-    "reward",
-    "board",
-    "death_penalty",
-    "step_penalty",
-    "pieces",
-    "next_piece",
-    "max_pieces",
-    "curriculum",
-    "actions",
-    "observation",
-    "swim_strokes",
-    "frame_skip",
-)
-"""Options that decide what is learned: observations, actions, rewards and ends. Transitions, scores and a learning rate
-that was cut belong to one task."""
+@cache
+def options_of_all() -> Mapping[str, FieldSpec]:
+    """The options of all games by name. One that several games have is described as in the first of them."""
+    every: dict[str, FieldSpec] = {}
+    for game in games():
+        every = {**own_options(game), **every}
+    return dict(_ordered(every))
+
+
+def _ordered(own: Mapping[str, FieldSpec]) -> Iterator[tuple[str, FieldSpec]]:
+    for group in dict.fromkeys((*GROUPS, *(str(spec.metadata["group"]) for spec in own.values()))):
+        common = [(name, spec) for name, spec in COMMON.items() if spec.metadata["group"] == group]
+        head = 1 if common and common[0][0] == "game" else 0
+        yield from common[:head]
+        yield from ((name, spec) for name, spec in own.items() if spec.metadata["group"] == group)
+        yield from common[head:]
 
 
 def belongs(name: str, game: str, runner: str) -> bool:
     """Whether an option applies to a game and runner."""
-    return game in RunConfig.__dataclass_fields__[name].metadata["games"] and runner in runners_with(name)
+    return (name in COMMON or name in own_options(game)) and runner in runners_with(name)

@@ -6,18 +6,17 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from engine.config.stages import stages_of
+from engine.config.game import game_of
 
 
-def tasks_of(metadata: Mapping[str, Any], stage: str | None = None) -> tuple[str, ...]:
+def tasks_of(metadata: Mapping[str, Any], task: str | None = None) -> tuple[str, ...]:
     """The tasks of the policy with this metadata: several if it learned several stages, or was distilled from policies
-    for several boards. `stage` replaces those of Mario."""
-    if metadata["game"] == "mario":
-        return stages_of(stage or metadata["stage"])
-    return tuple(metadata["board"].split(","))
+    for several boards. `task` replaces its own."""
+    game = game_of(metadata["game"])
+    return game.tasks_of(task or metadata[game.tasks])
 
 
-def rounded_up(episodes: int, metadata: Mapping[str, Any], stage: str | None = None) -> int:
+def rounded_up(episodes: int, metadata: Mapping[str, Any], task: str | None = None) -> int:
     """At least so many episodes, and equally many of each task."""
-    tasks = len(tasks_of(metadata, stage))
+    tasks = len(tasks_of(metadata, task))
     return math.ceil(episodes / tasks) * tasks

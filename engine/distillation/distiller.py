@@ -21,11 +21,11 @@ from engine.distillation.searched_task import SearchedTask
 from engine.distillation.student import Student
 from engine.distillation.tasks import CONDITIONS, LANES, Evaluations, Task, TaughtTask
 from engine.distillation.teachers import SearchTeacher, Teacher
-from engine.envs.factory import task_of_policy
 from engine.envs.vec_env import Frames
 from engine.errors import UserError
 from engine.evaluation.policy import Act, greedy_act
 from engine.evaluation.statistics import score_of
+from engine.games.mario.lanes_of import task_of_policy
 from engine.protocol.results import DistillationProgress, StudentEvaluation
 from engine.runtime.processor import has_native_bf16
 from engine.runtime.threads import thread_budget

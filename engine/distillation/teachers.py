@@ -17,11 +17,14 @@ from torch import Tensor, nn
 from engine.config.run_config import RunConfig
 from engine.config.stages import STAGES, WHOLE_GAME
 from engine.config.tasks import tasks_of
-from engine.envs.factory import describe_task, make_task
+from engine.envs.factory import describe_task
 from engine.envs.frame_stack import STACK
 from engine.envs.vec_env import Frames
 from engine.errors import UserError
 from engine.evaluation.policy import load_policy
+from engine.games.mario.game import Mario
+from engine.games.mario.lanes_of import make_task
+from engine.games.mario.options import MarioOptions
 from engine.runs.checkpoints import policy_metadata
 from engine.runs.origin import origin_of
 
@@ -70,7 +73,7 @@ class SearchTeacher:
         return (self.name,)
 
 
-def load_teachers(names: Sequence[str], actions: str = RunConfig.actions) -> list[Teacher | SearchTeacher]:
+def load_teachers(names: Sequence[str], actions: str = MarioOptions.actions) -> list[Teacher | SearchTeacher]:
     """The teachers in these policy files; where a name is a stage, a search with these actions. Raises `UserError`
     naming the policy and the field if they don't fit together."""
     first: tuple[str, dict[str, Any]] | None = None
@@ -96,7 +99,7 @@ def _of_stage(stage: str, actions: str, like: Mapping[str, Any]) -> dict[str, An
     """The metadata of a teacher that is no policy, with these actions; it sees and swims like the policy with the
     metadata `like`, or, if that is empty, like most policies of the package."""
     known = {name: like[name] for name in ("observation", "frame_skip", "swim_strokes") if name in like}
-    config = RunConfig(stage=stage, actions=actions, **known)
+    config = RunConfig.of(game=Mario.name, stage=stage, actions=actions, **{"observation": "50x60", **known})
     task = make_task(config)
     shapes = {"stack": STACK, "frame_shape": list(task.view.shape), "outputs": len(task.action_names)}
     return describe_task(config) | shapes

@@ -12,8 +12,6 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from engine.config.run_config import RunConfig
-from engine.config.stages import stages_of
 from engine.protocol import messages
 from engine.protocol.messages import Part
 
@@ -157,18 +155,6 @@ class RewardCurriculum:
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         self._begin = int(state.get("begin", 0))  # missing in checkpoints of earlier versions
-
-
-def make_curriculum(config: RunConfig, begin: int = 0) -> Curriculum | None:
-    """The curriculum of a run's options, which begins when the run has played `begin` environment steps; None if it has
-    none."""
-    if not config.curriculum:
-        return None
-    if config.game == "mario":
-        return StageCurriculum(
-            stages_of(config.stage), rate=config.curriculum_rate, episodes=config.curriculum_episodes
-        )
-    return RewardCurriculum(config.curriculum_steps, begin)
 
 
 def report(curriculum: Curriculum) -> messages.Curriculum:

@@ -8,7 +8,10 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from engine.config.game import Spec
 from engine.protocol.messages import Thought
+
+__all__ = ["Frames", "Lanes", "PlayedStep", "Spec", "VectorStep"]
 
 Frames = Any
 """uint8 NDArray or Tensor."""
@@ -68,21 +71,6 @@ class PlayedStep:
     final_frames: Frames  # [lanes, *frame_shape], read where `truncated` is set
     masks: Any = None  # bool [lanes, actions], legal in `frames`; None if all actions always are
     final_masks: Any = None  # bool [lanes, actions], legal in `final_frames`
-
-
-@dataclass(frozen=True)
-class Spec:
-    """The properties of a game that replay and networks depend on."""
-
-    frame_shape: tuple[int, ...]
-    """(height, width) of a screen, or (planes, height, width) of a board."""
-    actions: int
-    stack: int
-    """Frames per observation."""
-    hold: int
-    """Maximum number of environment steps for which a random action is held during exploration."""
-    masked: bool
-    """Whether some actions may be illegal."""
 
 
 class Lanes(Protocol):

@@ -8,7 +8,6 @@ import os
 import msgspec
 
 from engine.config.run_config import RunConfig
-from engine.envs.actions import action_names
 from engine.host.run_state import RunState
 from engine.protocol.messages import PROTOCOL, Evaluation, Event, Hello, Point, Progress, Summary
 from engine.runs.run import BestEvaluation, Run
@@ -21,7 +20,7 @@ def hello(run: Run, config: RunConfig, state: RunState) -> Hello:
         run=run.name,
         path=str(run.path),
         game=config.game,
-        stage=config.board or config.stage,
+        stage=config.task,
         runner=config.runner,
         pid=os.getpid(),
         steps=config.steps,
@@ -30,7 +29,7 @@ def hello(run: Run, config: RunConfig, state: RunState) -> Hello:
         points_stride=state.points.stride,
         published=dict(state.published),
         events=list(state.events),
-        actions=action_names(config),
+        actions=config.game_info.action_names(config),
     )
 
 

@@ -1,4 +1,4 @@
-"""Checks before a run gets a folder: device, cartridge, memory, disk space, and whether a Ray cluster answers.
+"""Checks before a run gets a folder: device, files of the game, memory, disk space, and whether a Ray cluster answers.
 
 Imports without torch. What only the runner can find out, it reports before its first step; the host then removes the
 folder again.
@@ -13,7 +13,6 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
-from engine.config.observation import observation_layout
 from engine.config.ray_cluster import check_cluster
 from engine.config.run_config import RunConfig, belongs
 from engine.config.torchrun import torchrun_rank
@@ -28,13 +27,7 @@ def check_start(config: RunConfig, *, new: bool = True) -> None:
     _check_threads(config.threads)
     if config.on_ray:
         check_cluster(config.ray)
-    if config.rom is not None:
-        from engine.envs.emulators.cartridge import load_cartridge  # imports NumPy only if needed
-
-        try:
-            load_cartridge(config.rom)
-        except UserError as error:
-            raise UserError(f"--rom: {error}") from None
+    config.game_info.check_files(config)
     _check_memory(config)
     if config.replay_in_files and new:
         _check_disk(config)
@@ -78,11 +71,11 @@ def _cuda_devices() -> int:
 
 def _check_memory(config: RunConfig) -> None:
     try:
-        check_memory(config, *observation_layout(config), with_replay=not config.replay_in_files)
+        check_memory(config, with_replay=not config.replay_in_files)
     except UserError:
         if not _replay_may_be_on_gpu(config):
             raise
-        check_memory(config, *observation_layout(config), with_replay=False)
+        check_memory(config, with_replay=False)
 
 
 def _replay_may_be_on_gpu(config: RunConfig) -> bool:
@@ -99,7 +92,7 @@ def _check_disk(config: RunConfig) -> None:
         free = shutil.disk_usage(folder).free
     except OSError:
         return  # creating the run's folder will report it
-    needed = mapped_bytes(config.buffer_size, *observation_layout(config))
+    needed = mapped_bytes(config.buffer_size, config.spec)
     if needed > free:
         raise UserError(
             f"--buffer-size: {config.buffer_size:,} transitions need {size_text(needed)}, and the disk of {folder} "

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 
-from engine.config.observation import observation_layout
+from engine.config.game import Spec
 from engine.config.run_config import RunConfig
 from engine.config.torchrun import processes_here
 from engine.errors import UserError
@@ -18,8 +18,6 @@ from engine.runtime.threads import CGROUP
 
 _PROCESS_BYTES = 700 * 2**20
 """Memory of a runner process with torch and the compiled kernels, measured."""
-_SAMPLE_BYTES = {"mario": 30, "snake": 220, "tetris": 220}
-"""Bytes per pixel of a sample during an update, measured in float32."""
 _EXTRA_BYTES_ON_DEVICE = 5
 """Additional bytes per transition on a device, where actions and episode starts have wider types."""
 _LOW_MEMORY = 0.04
@@ -64,9 +62,9 @@ def replay_bytes(transitions: int, frame_shape: tuple[int, ...], mask_actions: i
     return math.ceil(transitions * (math.prod(frame_shape) + 16 + mask_actions + 8.6))
 
 
-def mapped_bytes(transitions: int, frame_shape: tuple[int, ...], stack: int, mask_actions: int) -> int:
-    """Bytes of a replay on disk with `--replay-device files`: everything except the priorities. `stack` is not used."""
-    return transitions * (math.prod(frame_shape) + 16 + mask_actions)
+def mapped_bytes(transitions: int, spec: Spec) -> int:
+    """Bytes of a replay on disk with `--replay-device files`: everything except the priorities."""
+    return transitions * (math.prod(spec.frame_shape) + 16 + spec.mask_actions)
 
 
 @dataclass(frozen=True)
@@ -106,12 +104,12 @@ def fits_device(
     return True
 
 
-def _required_bytes(
-    config: RunConfig, frame_shape: tuple[int, ...], stack: int, mask_actions: int, *, with_replay: bool
-) -> tuple[int, int]:
+def _required_bytes(config: RunConfig, *, with_replay: bool) -> tuple[int, int]:
     """Bytes of this machine's memory per transition of the run, and for everything except the replay."""
-    each = replay_bytes(1, frame_shape, mask_actions) if with_replay else 9  # priorities stay in memory
-    batch = config.batch_size * stack * math.prod(frame_shape) * _SAMPLE_BYTES[config.game] // config.accumulate
+    spec = config.spec
+    each = replay_bytes(1, spec.frame_shape, spec.mask_actions) if with_replay else 9  # priorities stay in memory
+    sample = spec.stack * math.prod(spec.frame_shape) * config.game_info.sample_bytes
+    batch = config.batch_size * sample // config.accumulate
     here = processes_here(config.processes)
     each = math.ceil(each * here / config.processes)  # ranks on other machines have their own part of the replay
     apart = config.runner_info.learner is not None
@@ -123,20 +121,17 @@ def _required_bytes(
 
 def estimate_bytes(config: RunConfig) -> tuple[int, int]:
     """Estimated bytes that a run needs in total, and for its replay alone, wherever the replay is stored."""
-    frame_shape, stack, mask_actions = observation_layout(config)
-    _, rest = _required_bytes(config, frame_shape, stack, mask_actions, with_replay=False)
-    replay = replay_bytes(config.buffer_size, frame_shape, mask_actions)
+    _, rest = _required_bytes(config, with_replay=False)
+    replay = replay_bytes(config.buffer_size, config.spec.frame_shape, config.spec.mask_actions)
     return rest + replay, replay
 
 
-def check_memory(
-    config: RunConfig, frame_shape: tuple[int, ...], stack: int, mask_actions: int, *, with_replay: bool
-) -> None:
+def check_memory(config: RunConfig, *, with_replay: bool) -> None:
     """Raise `UserError` if the run needs more host memory than is available.
 
     `with_replay`: whether the replay is in host memory; otherwise only its priorities are.
     """
-    each, rest = _required_bytes(config, frame_shape, stack, mask_actions, with_replay=with_replay)
+    each, rest = _required_bytes(config, with_replay=with_replay)
     available = available_bytes()
     if rest + each * config.buffer_size <= available:
         return

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -18,12 +18,13 @@ from engine.agents.exploration import annealed, hold_starts, random_actions
 from engine.config.stages import STAGES
 from engine.envs.episode import EpisodeRecord, ended_episodes
 from engine.envs.frame_stack import FrameStack
-from engine.envs.mario import MarioLanes
 from engine.envs.vec_env import Frames, Lanes, VectorStep
 from engine.protocol.messages import Thought
-from engine.runners.guide import Guide
 from engine.runtime.stopwatch import stopwatch
 from engine.runtime.stored_arrays import check_numbers, restore_generator, stored_array
+
+if TYPE_CHECKING:
+    from engine.games.mario.guide import Guide
 
 Policy = Callable[[Frames], Tensor]
 """Q-values [lanes, actions] of observations uint8 [lanes, stack, *frame_shape]."""
@@ -63,14 +64,14 @@ class Actor:
         epsilon_steps: int,
         seed: int,
         noise: float = 0.0,
-        guide_share: float = 0.0,
+        guide: Guide | None = None,
     ) -> None:
         """
         Args:
             ladder: final epsilon of each lane [lanes], reached after `epsilon_steps` environment steps.
             noise: probability that a random action is carried out. The replay still gets the chosen one, so the agent
                 learns what to do where that may happen.
-            guide_share: share of Mario's episodes that begin with actions of a way to the flag.
+            guide: begins some of the episodes with actions that are not the agent's.
         """
         self.env = env
         self._ladder = ladder
@@ -87,10 +88,7 @@ class Actor:
         self.decision: Decision | None = None
         """The latest."""
         self._stack = FrameStack(self.frames, env.spec.stack)
-        self.guide: Guide | None = None
-        if guide_share and isinstance(env, MarioLanes):
-            of_guide = np.random.SeedSequence(seed, spawn_key=(0,))  # other random numbers than exploration's
-            self.guide = Guide(env, share=guide_share, seed=of_guide)
+        self.guide = guide
 
     @stopwatch("act")
     def choose(self, policy: Policy, env_steps: int, scale: float | None = None) -> NDArray[np.int64]:

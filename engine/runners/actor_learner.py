@@ -21,14 +21,13 @@ from engine.agents import Losses
 from engine.agents.autotune import BATCH_SIZES
 from engine.agents.exploration import epsilon_ladder
 from engine.buffers import ReplayBuffer
-from engine.config.run_config import TASK, RunConfig
+from engine.config.run_config import RunConfig
 from engine.config.torchrun import processes_here
 from engine.envs.factory import make_lanes
 from engine.errors import UserError
 from engine.runners.actor import Actor
 from engine.runners.device import resolve_device
 from engine.runners.frame_mailbox import FrameMailbox
-from engine.runners.guide import search_ways
 from engine.runners.learner import Learner
 from engine.runners.learner_state import read_extra, unchanged
 from engine.runners.rehearsal import rehearse_acting, rehearse_learning
@@ -84,7 +83,8 @@ class ActorLearner:
             seed=env_seed,
             device=device_of_boards(config, device),
         )
-        if config.curriculum:
+        self._has_curriculum = config.game_info.make_curriculum(config, 0) is not None
+        if self._has_curriculum:
             env.set_curriculum_level(shared_state.level)
         self.learner = Learner(
             config,
@@ -107,7 +107,7 @@ class ActorLearner:
             epsilon_steps=config.epsilon_steps,
             seed=explore_seed,
             noise=config.action_noise,
-            guide_share=config.guide,
+            guide=config.game_info.make_guide(config, env, np.random.SeedSequence(explore_seed, spawn_key=(0,))),
         )
         self._shown_at = float("-inf")
         self._beat, self._has_acted, self._has_learned = beat, False, False
@@ -115,7 +115,9 @@ class ActorLearner:
     def load_play(self, folder: Path, log: LogLine) -> None:
         """Restore the games of a checkpoint, if it has the same task and number of lanes; otherwise start new ones."""
         extra, arrays = read_extra(folder)
-        if arrays and unchanged(self.config, folder, *TASK, "emulator", "parallel_envs"):
+        if arrays and unchanged(
+            self.config, folder, *self.config.task_options, *self.config.game_info.state_options, "parallel_envs"
+        ):
             try:
                 self._actor.load_state(msgspec.to_builtins(extra.play), arrays)
             except (KeyError, TypeError, ValueError) as error:
@@ -126,9 +128,8 @@ class ActorLearner:
 
     def search_ways(self, *, stopped: Callable[[], bool], log: LogLine) -> None:
         """With `--guide`: search the ways to the flag, unless `load_play` has restored them."""
-        guide = self._actor.guide
-        if guide is not None and not guide.ways:
-            guide.ways = search_ways(self.config, stopped=stopped, log=log)
+        if self._actor.guide is not None:
+            self._actor.guide.find_ways(stopped=stopped, log=log)
 
     def play(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """State of the games and of exploration, for a checkpoint."""
@@ -140,7 +141,7 @@ class ActorLearner:
         shared_state.beat(self._index, step_s(self.config) if self._has_acted else max(FIRST_S, step_s(self.config)))
         self._has_acted = True
         apply_tuning(shared_state, learner)
-        if self.config.curriculum:
+        if self._has_curriculum:
             actor.env.set_curriculum_level(shared_state.level)
         frames, masks = actor.frames, actor.masks
         actions = actor.choose(learner.agent.q_values, shared_state.env_steps, shared_state.tuned("epsilon_scale"))
@@ -184,9 +185,8 @@ def budget(config: RunConfig, processes: int) -> ThreadBudget:
 
 
 def step_s(config: RunConfig) -> float:
-    """Upper limit for the seconds between two steps of a member. Longer on nes-py, where an episode that starts at
-    another stage replays the inputs that lead there, lane by lane."""
-    return HEARTBEAT_S + (config.parallel_envs if config.emulator == "nes-py" else 0)
+    """Upper limit for the seconds between two steps of a member."""
+    return HEARTBEAT_S + (config.parallel_envs if config.game_info.starts_slowly(config) else 0)
 
 
 def epsilons_of_member(config: RunConfig, index: int, members: int) -> NDArray[np.float64]:

@@ -65,7 +65,7 @@ class ApexActor:
         self.network.requires_grad_(False)
         fast = choices.device == "cpu" and choices.precision == "bfloat16"
         self._autocast = torch.autocast("cpu", torch.bfloat16) if fast else contextlib.nullcontext()
-        self._config = config
+        self._has_curriculum = config.game_info.make_curriculum(config, 0) is not None
         self.actor = Actor(
             env,
             ladder=epsilons_of_member(config, index, config.num_actors),
@@ -89,7 +89,7 @@ class ApexActor:
         if gamma is not None and gamma != self._errors.gamma:
             self._errors.gamma = gamma
             set_gamma(self.network, gamma)
-        if self._config.curriculum:
+        if self._has_curriculum:
             self.actor.env.set_curriculum_level(level)
         return self.actor.choose(self._q_values, env_steps, epsilon_scale)
 

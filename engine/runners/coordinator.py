@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from engine.agents import Losses
 from engine.agents.exploration import annealed, epsilon_ladder, random_share
-from engine.config.run_config import TASK, TUNABLE_BOUNDS, RunConfig, flag
-from engine.envs.curricula import Curriculum, make_curriculum, report
+from engine.config.run_config import TUNABLE_BOUNDS, RunConfig, flag
+from engine.envs.curricula import Curriculum, report
 from engine.protocol.commands import (
     Checkpoint,
     Command,
@@ -56,24 +56,15 @@ _REPORT_EVERY_S = 0.5
 _SAVING_S = 600.0
 """Seconds that writing one piece of a checkpoint may take before the host treats this process as hung."""
 _KEPT: dict[Tunable, tuple[str, ...]] = {
-    "learning_rate": ("learning_rate", *TASK),  # a schedule may have set it, and gamma, for the task
+    "learning_rate": ("learning_rate",),
     "epsilon_scale": ("epsilon",),
     "replay_ratio": ("replay_ratio",),
-    "gamma": ("gamma", *TASK),
+    "gamma": ("gamma",),
 }
 """Settings changed while running that a resumed run keeps, with the options that override each. Beta is not among them:
 it anneals, and the replay restores it."""
-_SCHEDULED = (
-    *TASK,
-    "learning_rate",
-    "learning_rate_schedule",
-    "noop_max",
-    "eval_noop_min",
-    "eval_noop_max",
-    "eval_epsilon",
-    "eval_sticky_actions",
-)
-"""Options with which the schedule of the learning rate starts anew if they have changed."""
+_SET_BY_SCHEDULE = ("learning_rate", "gamma")
+"""Those that another task overrides as well, because a schedule may have set them for the task."""
 
 Play = Callable[[], tuple[dict[str, Any], dict[str, NDArray[Any]]]]
 """Returns the state of the games for a checkpoint: JSON values and arrays."""
@@ -105,7 +96,7 @@ class Coordinator:
         self._time_splits = TimeSplits(config.runner, shared_state)
         self._replay_stats = ReplayStats(learner.replay)
         self._lane_stats = LaneStats(shared_state.members, config.parallel_envs)
-        before = {} if resume_from is None else changed(config, resume_from, *TASK)
+        before = {} if resume_from is None else changed(config, resume_from, *config.task_options)
         if before:
             self.counters.forget_returns()
             link.log(_on_another_task(before))
@@ -119,14 +110,16 @@ class Coordinator:
         self._writes = 0
         self._evaluator = Evaluator(run, config, link, learner, threads.lane_threads)
         for name, value in extra.tuned.items():
-            if resume_from is not None and unchanged(config, resume_from, *_KEPT[name]):
+            is_kept = not (before and name in _SET_BY_SCHEDULE)
+            if is_kept and resume_from is not None and unchanged(config, resume_from, *_KEPT[name]):
                 self._tune(name, value)
             else:  # so that the run's history does not suggest that the old value still holds
                 now = {"epsilon_scale": 1.0, **learner.tuned}[name]
                 link.send(Changed(name=name, value=now, before=value, env_steps=self.counters.env_steps))
         begin = self.counters.env_steps if before else 0
         self._schedule = make_schedule(config.learning_rate_schedule, config.learning_rate, begin)
-        if self._schedule is not None and resume_from is not None and unchanged(config, resume_from, *_SCHEDULED):
+        same = resume_from is not None and unchanged(config, resume_from, *schedule_options(config))
+        if self._schedule is not None and same:
             self._load_schedule(extra.schedule)
         self._state: State = "running"
         self._stop_reason: str | None = None
@@ -429,8 +422,13 @@ class Coordinator:
         return removed is not None
 
 
+def schedule_options(config: RunConfig) -> tuple[str, ...]:
+    """Options with which the schedule of the learning rate starts anew if they have changed."""
+    return (*config.task_options, "learning_rate", "learning_rate_schedule", *config.game_info.evaluation_options)
+
+
 def _on_another_task(before: Mapping[str, Any]) -> str:
-    """The log line of a run that is resumed with other options of `TASK`; `before`: their earlier values."""
+    """The log line of a run that is resumed with another task; `before`: their earlier values."""
     options = ", ".join(f"{flag(name)} was {value}" for name, value in before.items())
     return (
         f"another task ({options}): learning rate, gamma, returns and stored transitions start anew; "
@@ -447,7 +445,7 @@ def curriculum_level_at(config: RunConfig, checkpoint: Path | None) -> float:
 def _curriculum_at(config: RunConfig, extra: Extra) -> Curriculum | None:
     """The run's curriculum with the state from a checkpoint's `extra`; a new one if that has none."""
     env_steps = extra.counters.env_steps
-    curriculum = make_curriculum(config, begin=env_steps)
+    curriculum = config.game_info.make_curriculum(config, env_steps)
     if curriculum is not None and extra.curriculum is not None:
         with _refused("curriculum"):
             curriculum.load_state(msgspec.to_builtins(extra.curriculum))

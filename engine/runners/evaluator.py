@@ -10,13 +10,10 @@ import math
 import time
 from pathlib import Path
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.config.conditions import Conditions
 from engine.config.run_config import RunConfig
-from engine.config.stages import stages_of
 from engine.envs.factory import describe_evaluation, describe_task, make_lanes
 from engine.envs.vec_env import Frames, Lanes
 from engine.evaluation.episodes import play_episodes
@@ -58,7 +55,9 @@ class Evaluator:
             self._env.spread_starts()
         self._env.rewind()
         try:
-            played = play_episodes(self._env, self._act, episodes, epsilon=self._config.eval_epsilon, seed=_SEED)
+            played = play_episodes(
+                self._env, self._act, episodes, epsilon=self._config.eval_conditions.epsilon, seed=_SEED
+            )
         except _StopWaits:
             return None
         clears = sum(episode.flag for episode in played)
@@ -108,13 +107,11 @@ def score_of(policy: Path, config: RunConfig) -> tuple[float, ...]:
         said = policy_metadata(policy)
     except CheckpointError:
         return ()
-    as_trained = Conditions(noop_max=config.noop_max, sticky_actions=config.sticky_actions)
-    said.setdefault("evaluation", msgspec.structs.asdict(as_trained))  # files of earlier versions do not tell
     wanted = describe_task(config) | describe_evaluation(config)
     return tuple(said.get("score", ())) if wanted.items() <= said.items() else ()
 
 
 def episodes_of(config: RunConfig) -> int:
-    """Number of episodes in an evaluation, one lane each: at least as many as requested, and equally many per stage."""
-    stages = len(stages_of(config.stage))
-    return math.ceil(config.eval_episodes / stages) * stages
+    """Number of episodes in an evaluation, one lane each: at least as many as requested, and equally many per task."""
+    tasks = len(config.game_info.tasks_of(config.task))
+    return math.ceil(config.eval_episodes / tasks) * tasks

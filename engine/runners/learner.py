@@ -27,8 +27,7 @@ from engine.agents.policy_weights import policy_weights
 from engine.buffers import Replay
 from engine.buffers.device.replay import DeviceReplayBuffer
 from engine.buffers.saved_arrays import mapped_arrays, save_arrays
-from engine.config.joypad import action_names
-from engine.config.run_config import TASK, RunConfig
+from engine.config.run_config import RunConfig
 from engine.config.torchrun import is_first_here
 from engine.envs.factory import describe_evaluation, describe_task
 from engine.envs.vec_env import Frames, PlayedStep, Spec
@@ -111,9 +110,7 @@ class Learner:
         on_device = replay is None and belongs_on_device(config, spec, device, index, share)
         elsewhere = replay is None and (config.replay_in_files or (on_device and device.type != "cpu"))
         if is_first_here(index):  # checks for all processes on this machine, before the others allocate
-            check_memory(
-                config, spec.frame_shape, spec.stack, spec.actions if spec.masked else 0, with_replay=not elsewhere
-            )
+            check_memory(config, with_replay=not elsewhere)
         self._config, self._spec = config, spec
         torch.manual_seed(seed)
         network, target = make_networks(config, spec)
@@ -377,7 +374,7 @@ class Learner:
         if unchanged(self._config, folder, "accumulate"):
             self.agent.accumulate = state.accumulate  # more parts than requested, if memory had run out
         self.agent.load_scaler_state(msgspec.to_builtins(state.scaler))
-        kept = (folder / REPLAY_FILE).exists() and unchanged(self._config, folder, *TASK)
+        kept = (folder / REPLAY_FILE).exists() and unchanged(self._config, folder, *self._config.task_options)
         if kept and self._load_replay(folder):
             self._fill = state.fill
         else:
@@ -402,9 +399,8 @@ def _initial_weights(config: RunConfig) -> dict[str, torch.Tensor]:
     """The weights with which a run with `--initial-policy` begins."""
     policy = fitting_policy(config)
     weights = policy_weights(policy)
-    if config.game != "mario":
-        return weights
-    return for_actions(weights, checkpoints.policy_metadata(policy)["actions"], action_names(config.actions))
+    actions = checkpoints.policy_metadata(policy).get("actions")
+    return weights if actions is None else for_actions(weights, actions, config.game_info.action_names(config))
 
 
 def _on_host(frames: Frames) -> NDArray[np.uint8]:

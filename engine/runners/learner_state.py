@@ -10,7 +10,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file as load_arrays
 
 from engine.config.reading import load_toml
-from engine.config.run_config import RunConfig
+from engine.config.run_config import RunConfig, specs_of
 from engine.runs.checkpoint_state import ARRAYS_FILE, Extra, read_state
 from engine.runs.checkpoints import CheckpointError
 from engine.runs.run import CONFIG_FILE
@@ -33,6 +33,6 @@ def unchanged(config: RunConfig, checkpoint: Path, *options: str) -> bool:
 
 def changed(config: RunConfig, checkpoint: Path, *options: str) -> dict[str, Any]:
     """Those of the options that had other values in the run that wrote a checkpoint, with the earlier values."""
-    earlier, specs = load_toml(checkpoint / CONFIG_FILE), RunConfig.__dataclass_fields__
+    earlier, specs = load_toml(checkpoint / CONFIG_FILE), specs_of(config.game)
     before = {option: earlier.get(option, specs[option].default) for option in options}
-    return {option: value for option, value in before.items() if value != getattr(config, option)}
+    return {option: value for option, value in before.items() if value != config.value(option)}

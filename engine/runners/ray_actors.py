@@ -28,7 +28,6 @@ from engine.buffers.frames import FrameStorage
 from engine.buffers.memory import HostMemory
 from engine.config.ray_folder import take_folder
 from engine.config.run_config import RunConfig
-from engine.envs.emulators.cartridge import read_cartridge
 from engine.envs.vec_env import Spec
 from engine.errors import UserError
 from engine.protocol.failures import HopelessError
@@ -81,7 +80,7 @@ class RayActors:
         self._reader = ChunkReader(spec, self._lanes, config.n_step, len(stopwatch.row()))
         self._slots = [RemoteSlot(index) for index in range(config.num_actors)]
         self._heartbeat_s = step_s(config)
-        self._cartridge = None if config.rom is None else read_cartridge(Path(config.rom))
+        self._files = config.game_info.files(config)
         self._weights: Any = None
         self._updates, self._put_at = 0, float("-inf")
         self._collected_at = time.monotonic()
@@ -192,7 +191,7 @@ class RayActors:
             num_cpus=1, max_restarts=0, max_task_retries=0, scheduling_strategy=strategy, **options
         )
         handle: Any = placed.remote(
-            self._config.options(), self._choices, slot.index, slot.restarts, self._begun_at, self._cartridge
+            self._config.options(), self._choices, slot.index, slot.restarts, self._begun_at, self._files
         )
         slot.begin(handle, handle.greet.remote())
         slot.node = elsewhere  # so that the next replacement knows that its core is taken

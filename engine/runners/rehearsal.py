@@ -28,7 +28,7 @@ def rehearse_acting(config: RunConfig, device: torch.device, log: Callable[[str]
         log("compiling; only the first start on a machine does this, some seconds")
     env = make_lanes(config, 1, threads=1, seed=0, device=device_of_boards(config, device))
     try:
-        if config.emulator == "nes-py":  # compiles nothing, and takes seconds to its first step
+        if config.game_info.starts_slowly(config):
             return env.spec
         frames, masks = env.reset(), env.masks
         for _ in range(2):  # the second one may be the first of a new episode

@@ -3,14 +3,13 @@ nothing. Ray itself is not imported here (see `engine.runners.ray_actors`)."""
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import socket
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -57,9 +56,9 @@ class RemoteActor:
         index: int,
         restarts: int,
         begun_at: int,
-        cartridge: bytes | None,
+        files: dict[str, bytes],
     ) -> None:
-        self._options, self._choices, self._cartridge = options, choices, cartridge
+        self._options, self._choices, self._files = options, choices, files
         self._who = index, restarts, begun_at
 
     def build(self) -> None:
@@ -72,8 +71,8 @@ class RemoteActor:
         if not has_native_bf16():  # unlike the learner's processor, perhaps
             settled = dataclasses.replace(settled, precision="float32")
         self._config = config = make_config(self._options)
-        with _cartridge_file(self._cartridge) as rom:
-            here = dataclasses.replace(config, rom=rom)
+        with tempfile.TemporaryDirectory() as folder:
+            here = config.changed(**_written(self._files, Path(folder)))
             self._player = ApexActor(here, settled, *self._who, lane_threads=1)
         self._chunk = ChunkWriter(self._player.actor.env.spec, self._player.lanes)
         self._updates = -1
@@ -141,13 +140,8 @@ def _engine_digest() -> str:
     return digest_of(root.rglob("*.py"), root)
 
 
-@contextlib.contextmanager
-def _cartridge_file(content: bytes | None) -> Iterator[str | None]:
-    """The path of a temporary file with that content; None for the installed cartridge."""
-    if content is None:
-        yield None
-        return
-    with tempfile.NamedTemporaryFile(suffix=".nes") as file:
-        file.write(content)
-        file.flush()
-        yield file.name
+def _written(files: Mapping[str, bytes], folder: Path) -> dict[str, str]:
+    """Write the contents of files to a folder. Returns their paths, by option."""
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    return {name: str(folder / name) for name in files}

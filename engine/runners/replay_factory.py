@@ -13,7 +13,7 @@ import torch
 from engine.buffers import FrameStorage, MappedMemory, PrioritizedReplayBuffer, Replay, ReplayBuffer, SharedMemory
 from engine.buffers.device.replay import DeviceReplayBuffer
 from engine.buffers.memory import Memory
-from engine.config.run_config import TASK, RunConfig
+from engine.config.run_config import RunConfig
 from engine.envs.vec_env import Spec
 from engine.errors import UserError
 from engine.monitoring.memory_budget import DeviceMemory, fits_device
@@ -51,7 +51,7 @@ def make_replay(
 
 def _task_of(config: RunConfig) -> str:
     """The task that transitions belong to, as text."""
-    return json.dumps({name: getattr(config, name) for name in TASK})
+    return json.dumps({name: config.value(name) for name in config.task_options})
 
 
 def shared_replay(config: RunConfig, spec: Spec, processes: int, memory: Memory) -> ReplayBuffer:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from engine.config.observation import observation_layout
 from engine.config.run_config import RunConfig
 from engine.runs.checkpoint_state import ARRAYS_FILE, ONLINE_FILE, OPTIMIZER_FILE, REPLAY_FILE, TARGET_FILE, read_state
 from engine.runs.checkpoints import POLICY_FILE, CheckpointError, Manifest, check_policy
@@ -58,12 +57,11 @@ def check_contents(checkpoint: Path, manifest: Manifest) -> None:
 
 def _check_policy(path: Path, config: RunConfig) -> None:
     said = check_policy(path)
-    frame_shape, stack, _ = observation_layout(config)
     wanted = {
         "game": config.game,
         "network": f"dueling-{config.network_name}",
-        "frame_shape": list(frame_shape),
-        "stack": stack,
+        "frame_shape": list(config.spec.frame_shape),
+        "stack": config.spec.stack,
     }
     for name, value in wanted.items():
         if said[name] != value:
@@ -95,7 +93,7 @@ def _check_replay(path: Path, config: RunConfig) -> None:
     # A batch that a replay in files has drawn in advance is checked when it is loaded.
     held = {name: entry for name, entry in _tensors(path).items() if not name.startswith("sampler.ahead.")}
     wanted = {f"storage.{name}": dtypes for name, dtypes in _STORAGE.items()}
-    frame_shape, _, masks = observation_layout(config)
+    masks = config.spec.mask_actions
     if masks:
         wanted["storage.masks"] = ("BOOL",)
     if any(name.startswith("sampler.") for name in held):
@@ -103,7 +101,7 @@ def _check_replay(path: Path, config: RunConfig) -> None:
     if held.keys() != wanted.keys():
         raise _damaged(path, f"must have {', '.join(sorted(wanted))}, got {', '.join(sorted(held)[:20])}")
     lanes_and_entries = held["storage.actions"].shape
-    inner = {"frames": list(frame_shape), "masks": [masks]}
+    inner = {"frames": list(config.spec.frame_shape), "masks": [masks]}
     for key, entry in held.items():
         name = key.partition(".")[2]
         shape = [*lanes_and_entries, *inner.get(name, [])] if name in _PER_ENTRY else lanes_and_entries[:1]

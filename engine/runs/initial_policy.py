@@ -8,10 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from engine.config.fields import GAMES, check
-from engine.config.joypad import action_names
-from engine.config.observation import observation_layout
-from engine.config.run_config import OF_INITIAL_POLICY, ConfigError, RunConfig
+from engine.config.fields import check
+from engine.config.game import game_of, games
+from engine.config.run_config import ConfigError, RunConfig, specs_of
 from engine.runs import policies
 from engine.runs.checkpoints import CheckpointError, find_policy, policy_metadata
 
@@ -27,32 +26,14 @@ def options_of_policy(asked: Mapping[str, Any]) -> dict[str, Any]:
     except CheckpointError:
         return {}  # `with_located_policy` tells why
     game = said["game"]
-    if game not in GAMES or asked.get("game", game) != game:
+    if game not in games() or asked.get("game", game) != game:
         return {}
-    decided = {"game": game, **(_of_mario(said) if game == "mario" else _of_board(said))}
-    valid: dict[str, Any] = {}
-    for name, value in decided.items():
+    valid: dict[str, Any] = {"game": game}
+    for name, value in game_of(game).options_of_policy(said).items():
         with contextlib.suppress(ConfigError):  # a file from elsewhere
-            check(RunConfig.__dataclass_fields__[name], value)
+            check(specs_of(game)[name], value)
             valid[name] = value
     return valid
-
-
-def _of_mario(said: Mapping[str, Any]) -> dict[str, Any]:
-    options = {name: said.get(name) for name in OF_INITIAL_POLICY} | {"network": _words(said["network"])}
-    actions = said.get("actions")
-    usual = action_names(RunConfig.actions)
-    if isinstance(actions, list) and not all(action in usual for action in actions):  # a run may have more actions
-        options["actions"] = _words(actions)
-    return options
-
-
-def _of_board(said: Mapping[str, Any]) -> dict[str, Any]:
-    network = _words(said["network"])
-    shown = {"paths": network == "paths"} if said["game"] == "snake" else {"afterstates": network == "afterstates"}
-    if said["game"] == "tetris":
-        shown["next_piece"] = said.get("next_piece", False)
-    return {"board": said["board"], **shown}
 
 
 def with_located_policy(config: RunConfig) -> RunConfig:
@@ -93,13 +74,8 @@ def _must_be(config: RunConfig) -> Iterator[tuple[str, Any]]:
     """Fields of the metadata, and what they must be."""
     yield "game", config.game
     yield "network", f"dueling-{config.network_name}"
-    frame_shape, stack, _ = observation_layout(config)
-    yield "stack", stack
-    if config.game == "mario":
-        yield "actions", list(action_names(config.actions))
-        yield "observation", config.observation
-    else:
-        yield "frame_shape", list(frame_shape)
+    yield "stack", config.spec.stack
+    yield from config.game_info.policy_must_have(config).items()
 
 
 def _words(value: Any) -> str:

@@ -10,31 +10,11 @@ from typing import Annotated, Any
 import msgspec
 
 from engine.config.conditions import Conditions
-from engine.config.fields import GAMES, ConfigError, must_be_one_of
-from engine.config.observation import observation_layout
+from engine.config.fields import ConfigError, must_be_one_of
+from engine.config.game import Game, Spec, game_of, games
 from engine.config.reading import make_config
-from engine.config.run_config import RunConfig, belongs
 from engine.runs.run import Count, Score, Seconds
 
-_NETWORKS = {
-    "mario": RunConfig.__dataclass_fields__["network"].metadata["choices"],
-    "snake": ("grid", "paths"),
-    "tetris": ("columns", "afterstates"),
-}
-_OF_TASK = {
-    "mario": ("stage", "reward", "emulator", "observation", "frame_skip", "swim_strokes"),
-    "snake": ("reward", "pieces", "death_penalty"),
-    "tetris": ("reward", "pieces", "death_penalty", "max_pieces", "next_piece"),
-}
-"""Options of a run that the metadata have, besides actions and boards."""
-_EARLIER = {"mario": {"swim_strokes": False, "reward": "progress"}, "snake": {}, "tetris": {}}
-"""What policies of earlier versions lack."""
-_REQUIRED = {
-    "mario": ("stage", "emulator", "observation", "frame_skip", "actions"),
-    "snake": ("board", "reward", "pieces", "death_penalty"),
-    "tetris": ("board", "reward", "pieces", "death_penalty"),
-}
-_MOST_BOARDS = 32
 _Side = Annotated[int, msgspec.Meta(ge=1, le=2**12)]
 
 
@@ -62,36 +42,32 @@ class _Metadata(msgspec.Struct):
 def checked(said: Any) -> dict[str, Any]:
     """The metadata of a policy, with what those of earlier versions lack. Raises `ValueError` saying what is wrong."""
     policy = msgspec.convert(said, _Metadata)
-    game = policy.game
-    if game not in GAMES:
-        raise ValueError(f"game {must_be_one_of(GAMES, game)}")
-    networks = [f"dueling-{name}" for name in _NETWORKS[game]]
+    if policy.game not in games():
+        raise ValueError(f"game {must_be_one_of(games(), policy.game)}")
+    game = game_of(policy.game)
+    networks = [f"dueling-{name}" for name in game.networks]
     if policy.network not in networks:
         raise ValueError(f"network {must_be_one_of(networks, policy.network)}")
-    missing = [name for name in _REQUIRED[game] if said.get(name) is None]
+    complete = {**game.of_earlier_policies, **said}
+    missing = [name for name in game.policy_options if complete.get(name) is None]
     if missing:
         raise ValueError(f"{missing[0]} is missing")
-    complete = _EARLIER[game] | said
     try:
-        layout = _layout(policy, complete)
+        spec = _spec(game, complete)
     except ConfigError as error:
         raise ValueError(f"{error.field} {error.reason}") from None
-    for name, wanted in zip(("frame_shape", "stack", "outputs"), layout, strict=True):
+    shapes = {"frame_shape": list(spec.frame_shape), "stack": spec.stack, "outputs": spec.actions}
+    for name, wanted in shapes.items():
         if getattr(policy, name) != wanted:
             raise ValueError(f"{name} must be {wanted} for its task, got {getattr(policy, name)}")
     return complete
 
 
-def _layout(policy: _Metadata, said: Mapping[str, Any]) -> tuple[list[int], int, int]:
-    """Shape of a frame, frames per observation and number of actions of the policy's task. Raises `ConfigError` if a
-    run can't have this task."""
-    game = policy.game
-    options = {name: said[name] for name in _OF_TASK[game] if name in said and belongs(name, game, "single")}
-    if game == "mario":
-        actions = policy.actions or []
-        shape, stack, _ = observation_layout(make_config({"game": game, "actions": ",".join(actions), **options}))
-        return list(shape), stack, len(actions)
-    boards = (policy.board or "").split(",", _MOST_BOARDS)
-    layouts = [observation_layout(make_config({"game": game, "board": board, **options})) for board in boards]
-    planes, height, width = (max(sides) for sides in zip(*(shape for shape, _, _ in layouts), strict=True))
-    return [planes, height, width], layouts[0][1], 4 * (width if game == "tetris" else 1)
+def _spec(game: Game, said: Mapping[str, Any]) -> Spec:
+    """The `Spec` of the policy's task. Raises `ConfigError` if a run can't have this task."""
+    options = {name: said[name] for name in game.policy_options}
+    options |= {name: ",".join(value) for name, value in options.items() if isinstance(value, list)}
+    if not isinstance(tasks := options.pop(game.tasks), str):
+        raise ConfigError(game.tasks, f"must be text, got {tasks!r}")
+    learned = game.learned_apart(tasks)
+    return game.spec_for_all([make_config({"game": game.name, game.tasks: each, **options}).spec for each in learned])

@@ -31,7 +31,7 @@ def create_run(config: RunConfig, name: str | None = None) -> Run:
 
     Raises `UserError` if the folder can't be written or its path is not valid UTF-8.
     """
-    game = f"{config.game}-{config.board or config.stage}-{time.strftime('%Y%m%d-%H%M%S')}"
+    game = f"{config.game}-{config.task}-{time.strftime('%Y%m%d-%H%M%S')}"
     names = [game, *(f"{game}-{n}" for n in range(2, 100))] if name is None else [name]
     parent = Path(config.run_dir)
     utf8_path(parent)  # checked before anything is created

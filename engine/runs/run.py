@@ -243,7 +243,7 @@ def initial_record(run: Run, config: RunConfig, state: State, at: float, reason:
     return RunRecord(
         name=run.name,
         game=config.game,
-        stage=config.board or config.stage,
+        stage=config.task,
         runner=config.runner,
         state=state,
         steps=config.steps,

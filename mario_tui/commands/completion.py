@@ -11,14 +11,14 @@ import shlex
 import shutil
 import sys
 from collections.abc import Callable
-from dataclasses import fields
 from itertools import product
 from pathlib import Path
 from string import Template
 
+from engine.config.game import games
 from engine.config.joypad import ACTION_SETS
 from engine.config.presets import PRESETS
-from engine.config.run_config import GAMES, RunConfig
+from engine.config.run_config import RunConfig, options_of_all
 from engine.config.runners import RUNNERS
 from engine.config.stages import RANDOM_STAGES, STAGES, WHOLE_GAME
 from engine.runs import policies
@@ -32,7 +32,7 @@ _PLACES = {
     "zsh": "_mario-tui in a folder of $fpath",
     "fish": "~/.config/fish/completions/mario-tui.fish",
 }
-_CHOICES = {spec.name: spec.metadata["choices"] for spec in fields(RunConfig)} | {
+_CHOICES = {name: spec.metadata["choices"] for name, spec in options_of_all().items()} | {
     "preset": tuple(PRESETS),
     "stage": (*STAGES, WHOLE_GAME, RANDOM_STAGES),
     "device": ("auto", "cpu", "cuda", "mps"),
@@ -117,7 +117,7 @@ def _whole_command_line() -> argparse.ArgumentParser:
 def _for_all_games(make: Callable[[str, str], argparse.ArgumentParser]) -> argparse.ArgumentParser:
     """A parser of run options that shows those of every game and runner."""
     parser = make(RunConfig.game, RunConfig.runner)
-    for game, runner in product(GAMES, RUNNERS):
+    for game, runner in product(games(), RUNNERS):
         for action, other in zip(parser._actions, make(game, runner)._actions, strict=True):
             if action.help == argparse.SUPPRESS:
                 action.help = other.help

@@ -10,9 +10,9 @@ from pathlib import Path
 from engine.config.conditions import Conditions
 from engine.config.fields import must_be_within
 from engine.config.joypad import why_invalid
-from engine.config.run_config import RunConfig
 from engine.config.stages import STAGES
 from engine.errors import UserError
+from engine.games.mario.options import MarioOptions
 from mario_tui.commands.options import Parser, add_run_dir, existing, whole
 from mario_tui.launch import expanded
 
@@ -48,7 +48,7 @@ def distill_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--actions", type=_actions, metavar="SET",
         help="actions of Mario's stages without a policy, as in training: right-only, simple, complex, or a list "
-        f"(default: {RunConfig.actions})",
+        f"(default: {MarioOptions.actions})",
     )  # fmt: skip
     parser.add_argument(
         "--noop-max", type=whole("--noop-max", 0, 255), metavar="N",

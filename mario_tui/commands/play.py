@@ -7,8 +7,9 @@ import sys
 from pathlib import Path
 
 from engine.config.fields import flag
+from engine.config.game import games
 from engine.config.reading import make_config
-from engine.config.run_config import GAMES
+from engine.config.run_config import RunConfig
 from engine.errors import UserError
 from engine.runs import policies
 from mario_tui.commands.options import Parser, existing, need_terminal, whole
@@ -24,7 +25,7 @@ def play_parser() -> argparse.ArgumentParser:
         action="store_true",
         help="play yourself: arrows or WASD; in Mario x jumps, z runs; in Tetris space drops, c holds",
     )
-    parser.add_argument("--game", choices=GAMES, help="game to play without CHECKPOINT (default: mario)")
+    parser.add_argument("--game", choices=games(), help="game to play without CHECKPOINT (default: mario)")
     parser.add_argument("--board", metavar="WxH", help="board size of Snake or Tetris, without CHECKPOINT")
     parser.add_argument("--hold", type=whole("--hold", 20, 2000), metavar="MS",
                         help=f"with --human: how long a key press counts as held (default: {_HOLD_MS})")  # fmt: skip
@@ -47,7 +48,7 @@ def run(arguments: list[str]) -> int:
     for name in ("game", "board"):
         if options.checkpoint is not None and getattr(options, name) is not None:
             raise UserError(f"--{name} can't be combined with CHECKPOINT, which determines the {name}")
-    game = options.game or GAMES[0]
+    game = options.game or RunConfig.game
     title = game
     if options.board is not None and game == "mario":
         raise UserError("--board needs --game snake or --game tetris")

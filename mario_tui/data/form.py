@@ -10,22 +10,22 @@ import argparse
 import contextlib
 import shlex
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import Any
 
 from engine.config.command_line import add_arguments, given
 from engine.config.defaults import carried_over
-from engine.config.fields import FieldSpec, bound, help_of, option, read_number
+from engine.config.fields import FieldSpec, bound, option, read_number
+from engine.config.game import game_of, own_options
 from engine.config.presets import PRESETS
 from engine.config.reading import as_given, make_config
-from engine.config.run_config import AUTO, BOARD_GAMES, ConfigError, RunConfig, belongs, flag
+from engine.config.run_config import AUTO, ConfigError, RunConfig, belongs, flag, options_of_all
 from engine.monitoring.memory_budget import available_bytes, estimate_bytes
 from engine.runs.initial_policy import options_of_policy
 from engine.runs.registry import name_error
 from mario_tui.data.format import gibibytes
 from mario_tui.launch import expanded
 
-SPECS: dict[str, FieldSpec] = {spec.name: spec for spec in fields(RunConfig)}
+SPECS: Mapping[str, FieldSpec] = options_of_all()
 PRESET = "preset"
 NAME = "name"
 NO_PRESET = "none"
@@ -98,7 +98,7 @@ class Form:
         if name in _SELECTORS:  # which decide what is parsed
             below: dict[str, Any] = {**(self._base or {}), **(PRESETS[preset].options if preset else {})}
             return str(below.get(name, SPECS[name].default))
-        value = getattr(self._without(name, preset), name)
+        value = self._without(name, preset).value(name)
         if value is None:
             return ""
         if isinstance(value, bool):
@@ -124,7 +124,26 @@ class Form:
 
     def help(self, name: str) -> str:
         """A field's help for the game, as in `--help`."""
-        return help_of(ROWS[name], self.text("game")).replace("%%", "%")
+        return str(self.spec(name).metadata["help"]).replace("%%", "%")
+
+    def spec(self, name: str) -> FieldSpec:
+        """What describes a field: the selected game's own option, if it has one of that name."""
+        return own_options(self.text("game")).get(name, ROWS[name])
+
+    def choices(self, name: str) -> tuple[str, ...]:
+        """The values of a field that has only some; empty for others."""
+        spec = self.spec(name)
+        return ("on", "off") if isinstance(spec.default, bool) else spec.metadata["choices"] or ()
+
+    def accepted(self, name: str) -> str:
+        """The accepted range of a field; empty if it has none."""
+        spec = self.spec(name)
+        low, high = spec.metadata["low"], spec.metadata["high"]
+        if isinstance(spec.default, bool) or low is None:
+            return ""
+        if name == "batch_size":
+            return f"auto, or 1 to {high:,}"
+        return f"{bound(low)} to {bound(high)}" if high is not None else f"at least {bound(low)}"
 
     def presets(self) -> dict[str, str]:
         """What each preset is, and what it trains for how long, in a line."""
@@ -138,7 +157,7 @@ class Form:
         def value(name: str) -> str:
             return self._texts.get(name) or self._default(name, None if preset == NO_PRESET else preset)
 
-        what = f"{value('game')} {value('board' if value('game') in BOARD_GAMES else 'stage')}"
+        what = f"{value('game')} {value(game_of(value('game')).tasks)}"
         unit = "episodes" if value("episodes") else "steps"
         return f"{what}, {_grouped(value(unit))} {unit}"
 
@@ -231,14 +250,3 @@ def _grouped(text: str) -> str:
     """A whole number with separators of thousands; other text as it is."""
     number = read_number(text)
     return text if isinstance(number, str) else f"{number:,.0f}"
-
-
-def accepted(name: str) -> str:
-    """The accepted range of a field; empty if it has none."""
-    spec = ROWS[name]
-    low, high = spec.metadata["low"], spec.metadata["high"]
-    if isinstance(spec.default, bool) or low is None:
-        return ""
-    if name == "batch_size":
-        return f"auto, or 1 to {high:,}"
-    return f"{bound(low)} to {bound(high)}" if high is not None else f"at least {bound(low)}"

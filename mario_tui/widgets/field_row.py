@@ -11,7 +11,7 @@ from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Input, Select, Static
 
-from mario_tui.data.form import ROWS, Form, accepted
+from mario_tui.data.form import Form
 
 
 class Choice(Select[str], inherit_bindings=False):
@@ -60,7 +60,7 @@ class FieldRow(Horizontal):
     def __init__(self, form: Form, field: str) -> None:
         super().__init__(id=f"row-{field}", classes="option")
         self._form, self.field = form, field
-        self._spec = ROWS[field]
+        self._offered = self._choices()
         self.about = Text()
         """The full help, or the error."""
         self._shown = Text()
@@ -74,10 +74,9 @@ class FieldRow(Horizontal):
 
     def make_editor(self) -> Widget:
         form, field = self._form, self.field
-        choices = ("on", "off") if isinstance(self._spec.default, bool) else self._spec.metadata["choices"]
-        if choices:
+        if form.choices(field):
             return Choice(
-                [(choice, choice) for choice in choices],
+                self._choices(),
                 value=form.text(field),
                 allow_blank=False,
                 id=f"edit-{field}",
@@ -103,7 +102,7 @@ class FieldRow(Horizontal):
             self._seen = self.value()
         self.set_class(bool(error), "-wrong")
         self.set_class(bool(form.typed(field)), "-typed")
-        limits = accepted(field)
+        limits = form.accepted(field)
         help, default = form.help(field), f"default: {form.default_shown(field)}"
         self.about = Text(f"✗ {error}" if error else f"{help} ({f'{limits}; ' if limits else ''}{default})")
         self.show_about(Text(f"✗ {error}" if error else f"{help} ({limits})" if limits else help))
@@ -112,12 +111,20 @@ class FieldRow(Horizontal):
     def show_value(self) -> None:
         form, field, editor = self._form, self.field, self.editor
         if isinstance(editor, Choice):
+            if self._choices() != self._offered:  # the game has changed
+                editor.set_options(self._choices())
+                self._offered = self._choices()
             if editor.value != form.text(field):
                 editor.value = form.text(field)
         elif isinstance(editor, Input):
             editor.placeholder = form.default_shown(field)
             if not form.typed(field) and editor.value.strip() != form.default(field):
                 editor.value = ""
+
+    def _choices(self) -> list[tuple[str, str]]:
+        """What can be chosen: the field's values, and a typed one of another game, so that its error can be shown."""
+        form, field = self._form, self.field
+        return [(choice, choice) for choice in dict.fromkeys((*form.choices(field), form.text(field)))]
 
     def show_about(self, text: Text) -> None:
         if text != self._shown:  # every key typed in the form comes here

@@ -46,7 +46,7 @@ def type_at_once(app: MarioApp, *keys: str) -> None:
 
 
 def start(tmp_path: Path, **options: Any) -> HostProcess:
-    run = create_run(RunConfig(run_dir=str(tmp_path / "checkpoints"), parallel_envs=2, **options))
+    run = create_run(RunConfig.of(run_dir=str(tmp_path / "checkpoints"), parallel_envs=2, **options))
     return HostProcess(run)
 
 

@@ -83,9 +83,8 @@ class Games:
     def __init__(self, options: Mapping[str, Any]) -> None:
         config = make_config({**options, "parallel_envs": _LANES})
         env = make_lanes(config, _LANES, threads=1, seed=1)
-        self._actor = Actor(
-            env, ladder=np.full(_LANES, 0.4), epsilon_steps=1, seed=2, noise=0.1, guide_share=config.guide
-        )
+        guide = config.game_info.make_guide(config, env, np.random.SeedSequence(2, spawn_key=(0,)))
+        self._actor = Actor(env, ladder=np.full(_LANES, 0.4), epsilon_steps=1, seed=2, noise=0.1, guide=guide)
         if self._actor.guide is not None:
             starts = start_of(env.emulator.ram).tolist()  # type: ignore[attr-defined]
             self._actor.guide.ways = {(0, start): np.full(90, 3) for start in starts}

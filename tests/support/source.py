@@ -23,7 +23,6 @@ import msgspec
 import numpy as np
 
 from engine.config.run_config import RunConfig
-from engine.envs.actions import action_names
 from engine.envs.mario import MarioLanes, MarioTask
 from engine.host.address import socket_path
 from engine.host.event_server import EventServer
@@ -110,7 +109,7 @@ class Source:
         return msgspec.structs.replace(
             self._recorded, protocol=PROTOCOL, run=self.run.name, path=str(self.run.path), pid=os.getpid(),
             steps=2 * self.history, points=list(self.view.points.items), events=list(self.view.events),
-            actions=action_names(self.run.config()),
+            actions=self.run.config().game_info.action_names(self.run.config()),
         )  # fmt: skip
 
     def _handle(self, command: Command) -> None:

@@ -67,13 +67,15 @@ def test_the_limit_is_the_part_of_the_loop_that_takes_most() -> None:
 
 
 def test_ideas_follow_the_limit() -> None:
-    assert first_idea(RunConfig(amp=False, batch_size=256), LEARNING) == {"amp": True}
-    assert first_idea(RunConfig(batch_size=8), LEARNING) == {"batch_size": 32}
-    assert first_idea(RunConfig(parallel_envs=1), PLAYING) == {"parallel_envs": 4}
+    assert first_idea(RunConfig.of(amp=False, batch_size=256), LEARNING) == {"amp": True}
+    assert first_idea(RunConfig.of(batch_size=8), LEARNING) == {"batch_size": 32}
+    assert first_idea(RunConfig.of(parallel_envs=1), PLAYING) == {"parallel_envs": 4}
     balanced = {"forward": 0.25, "backward": 0.2, "emulate": 0.45, "act": 0.02}
-    assert {"async_envs": True} in [idea.changes for idea, _ in ideas(measured(RunConfig(async_envs=False), balanced))]
+    assert {"async_envs": True} in [
+        idea.changes for idea, _ in ideas(measured(RunConfig.of(async_envs=False), balanced))
+    ]
     assert all("async_envs" not in idea.changes for idea, _ in ideas(measured(RunConfig(), balanced)))
-    assert first_idea(RunConfig(emulator="nes-py"), {"emulate": 0.8, "forward": 0.2}) == {"emulator": "native"}
+    assert first_idea(RunConfig.of(emulator="nes-py"), {"emulate": 0.8, "forward": 0.2}) == {"emulator": "native"}
 
 
 def test_an_idea_keeps_all_other_options() -> None:
@@ -81,7 +83,7 @@ def test_an_idea_keeps_all_other_options() -> None:
     changed = {str(idea.changes.get("runner")): config for idea, config in ideas(measured(ranks, {"synchronise": 0.8}))}
     single = changed["single"]
     assert (single.parallel_envs, single.batch_size) == (2 * ranks.parallel_envs, 2 * ranks.batch_size)
-    assert (single.board, single.seed, single.runner) == ("4x4", 3, "single")
+    assert (single.value("board"), single.seed, single.runner) == ("4x4", 3, "single")
 
 
 def test_on_a_busy_machine_speeds_are_compared_by_cpu_time() -> None:
@@ -101,7 +103,7 @@ def test_the_search_adopts_faster_options_and_continues_from_them() -> None:
             raise RunFailedError(Failed(reason="no memory", traceback="", log_path="", checkpoint=None))
         return measured(config, LEARNING, speeds[config.batch_size])
 
-    base = again(RunConfig(batch_size=8))
+    base = again(RunConfig.of(batch_size=8))
     trials = search(base, 3, again, lambda text: None)
     assert [(trial.config.batch_size, trial.adopted) for trial in trials] == [(32, True), (128, False), (32, False)]
     assert trials[2].failure == "no memory"
@@ -125,7 +127,8 @@ def test_gpus_are_shown_over_time() -> None:
                       run_memory_bytes=2**30, processes=2, gpus=[gpu], gpu_note="")  # fmt: skip
 
     base = dataclasses.replace(
-        measured(RunConfig(device="cpu"), LEARNING), systems=[(float(second), system(second)) for second in range(30)]
+        measured(RunConfig.of(device="cpu"), LEARNING),
+        systems=[(float(second), system(second)) for second in range(30)],
     )
     report = markdown("x", base, [], None)
     assert "| s | cores busy | by the run | memory of the run | GPU 0 | its memory, of 80 GiB |" in report

@@ -13,10 +13,11 @@ import pytest
 
 from engine.config import constraints
 from engine.config.command_line import command_line, given
-from engine.config.fields import REWARDS, FieldSpec, is_int
+from engine.config.fields import FieldSpec, is_int
+from engine.config.game import game_of, games
 from engine.config.presets import PRESETS, preset
 from engine.config.reading import followed, make_config
-from engine.config.run_config import GAMES, ConfigError, RunConfig, belongs
+from engine.config.run_config import ConfigError, belongs, specs_of
 from engine.config.runners import RUNNERS
 from mario_tui.commands.train import training_parser
 
@@ -35,8 +36,6 @@ def extremes(spec: FieldSpec, game: str) -> tuple[Any, ...]:
     """The values of an option at which it could contradict another one: its bounds, its choices."""
     if spec.name == "board":
         return {"snake": ("3x3", "30x30"), "tetris": ("4x4", "12x26")}[game]
-    if spec.name == "reward":
-        return REWARDS[game]
     if spec.name == "initial_policy":  # which has a test of its own
         return ()
     if isinstance(spec.default, bool):
@@ -50,8 +49,8 @@ def extremes(spec: FieldSpec, game: str) -> tuple[Any, ...]:
 
 
 def each_value() -> Iterator[tuple[str, str, str, Any]]:
-    for game, runner in itertools.product(GAMES, RUNNERS):
-        for name, spec in RunConfig.__dataclass_fields__.items():
+    for game, runner in itertools.product(games(), RUNNERS):
+        for name, spec in specs_of(game).items():
             if name not in ("game", "runner") and belongs(name, game, runner):
                 for value in extremes(spec, game):
                     yield game, runner, name, value
@@ -69,7 +68,7 @@ def test_no_option_fails_because_of_a_default() -> None:
         if (name, game) in IMPOSSIBLE and value:
             continue
         config = make_config({"game": game, "runner": runner, name: value})
-        assert getattr(config, name) == value
+        assert config.value(name) == value
         again = make_config(config.options())
         assert again == config, "a stored run means the same"
         options = parser.parse_args(shlex.split(command_line(config))[1:])
@@ -106,22 +105,24 @@ def test_a_default_follows_where_two_given_options_would_contradict_each_other(f
     assert refused.value.field == field and field in contradicting
     first = next(iter(contradicting))
     alone = make_config({first: contradicting[first]})
-    assert {name: getattr(alone, name) for name in follows} == follows
+    assert {name: alone.value(name) for name in follows} == follows
     told = followed({first: contradicting[first]})
-    if any(value != RunConfig.__dataclass_fields__[name].default for name, value in follows.items()):
+    if any(value != specs_of(alone.game)[name].default for name, value in follows.items()):
         assert any(f"follows --{first.replace('_', '-')}" in line for line in told)
 
 
 def test_every_rule_has_its_pair() -> None:
-    """The fields that `check_together` names, but for those whose values are wrong by themselves."""
-    named = set(re.findall(r'ConfigError\(\s*"(\w+)"', inspect.getsource(constraints)))
+    """The fields that `check_together` and the games name, but for those whose values are wrong by themselves."""
+    modules = [constraints, *(inspect.getmodule(type(game_of(name))) for name in games())]
+    sources = "".join(inspect.getsource(module) for module in modules if module is not None)
+    named = set(re.findall(r'ConfigError\(\s*"(\w+)"', sources))
     assert named - {"actions", "stage", "board", "ray", "device"} <= PAIRS.keys()
 
 
 def test_pairs_of_bounds_fail_only_if_no_default_can_help() -> None:
     """Any two given values: the error, if any, is about options that were given."""
     numbers = ("buffer_size", "parallel_envs", "n_step", "burnin", "batch_size", "accumulate", "num_processes")
-    specs = RunConfig.__dataclass_fields__
+    specs = specs_of("mario")
     for one, other in itertools.combinations(numbers, 2):
         for first, second in itertools.product(extremes(specs[one], "mario"), extremes(specs[other], "mario")):
             values = {"runner": "parallel", one: first, other: second}

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from engine.config.game import games
 from engine.config.presets import PRESETS, preset
 from engine.config.reading import make_config
-from engine.config.run_config import GAMES, RunConfig
+from engine.config.run_config import RunConfig
 from engine.errors import UserError
 from engine.monitoring.memory_budget import check_memory
 from mario_tui import cli
@@ -21,7 +22,7 @@ from tests.support.program import run_program
 def test_a_preset_makes_a_run_and_gives_way_to_file_and_flags(name: str, tmp_path: Path) -> None:
     config = make_plan({}, preset_name=name).config
     for field, value in preset(name).items():
-        assert getattr(config, field) == value
+        assert config.value(field) == value
     file = tmp_path / "mine.toml"
     file.write_text(f'runner = "{config.runner}"\nbatch_size = 128\nsync_every = 77\n')
     config = make_plan({"sync_every": 78, "seed": 5}, config_file=file, preset_name=name).config
@@ -30,7 +31,7 @@ def test_a_preset_makes_a_run_and_gives_way_to_file_and_flags(name: str, tmp_pat
 
 
 def test_every_game_has_a_preset() -> None:
-    assert {preset(name).get("game", RunConfig.game) for name in PRESETS} == set(GAMES)
+    assert {preset(name).get("game", RunConfig.game) for name in PRESETS} == set(games())
 
 
 SINGLE, TWO, THREE = (" or ".join(f"--runner {name}" for name in names) for names in (
@@ -66,10 +67,9 @@ def test_options_of_another_runner_are_refused_in_one_line(arguments: str, compl
 )
 def test_what_all_processes_take_of_memory_is_checked_before_the_start(runner: str, option: str, many: int) -> None:
     options: dict[str, Any] = {"runner": runner, "parallel_envs": 1, "batch_size": 2048, "buffer_size": 600_000}
-    picture = {"frame_shape": (50, 60), "stack": 4, "mask_actions": 0, "with_replay": True}
-    check_memory(make_config({**options, option: 1}), **picture)
+    check_memory(make_config({**options, option: 1}), with_replay=True)
     with pytest.raises(UserError, match=r"GiB of memory are free; accepted: .* or fewer processes"):
-        check_memory(make_config({**options, option: many}), **picture)  # 360 GiB and more
+        check_memory(make_config({**options, option: many}), with_replay=True)  # 360 GiB and more
 
 
 def test_an_unknown_preset_is_one_line_and_status_2(tmp_path: Path) -> None:

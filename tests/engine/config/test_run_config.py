@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from engine.config.command_line import command_line, given
+from engine.config.game import games
 from engine.config.reading import make_config
-from engine.config.run_config import AUTO, GAMES, ConfigError, RunConfig
+from engine.config.run_config import AUTO, ConfigError, RunConfig, options_of_all
 from engine.config.runners import RUNNERS
 from engine.errors import UserError
 from engine.runs.registry import create_run
@@ -116,13 +117,13 @@ def test_a_number_of_a_thousand_digits_is_out_of_range(name: str) -> None:
 
 
 def test_toml_round_trip_keeps_every_field() -> None:
-    config = RunConfig(steps=123, stage="4-2", amp=False, learning_rate=1e-3, episodes=7)
+    config = RunConfig.of(steps=123, stage="4-2", amp=False, learning_rate=1e-3, episodes=7)
     assert make_config(tomllib.loads(config.to_toml())) == config
 
 
 def test_a_game_has_defaults_of_its_own_and_they_are_kept() -> None:
     config = make_plan(parse("--game", "tetris", "--gamma", "0.5")).config
-    assert (config.board, config.reward, config.gamma) == ("10x20", "cells", 0.5)
+    assert (config.value("board"), config.value("reward"), config.gamma) == ("10x20", "cells", 0.5)
     stored = tomllib.loads(config.to_toml())
     assert "stage" not in stored and "death_penalty" not in stored
     assert make_config(stored) == config
@@ -158,10 +159,10 @@ def test_a_relative_cartridge_means_what_it_meant_where_it_was_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert make_plan(parse("--rom", "game.nes")).config.rom == str(tmp_path / "game.nes")
+    assert make_plan(parse("--rom", "game.nes")).config.value("rom") == str(tmp_path / "game.nes")
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "mine.toml").write_text('rom = "game.nes"')
-    assert make_plan({}, Path("sub/mine.toml")).config.rom == str(tmp_path / "sub" / "game.nes")
+    assert make_plan({}, Path("sub/mine.toml")).config.value("rom") == str(tmp_path / "sub" / "game.nes")
 
 
 @pytest.mark.parametrize(
@@ -181,8 +182,8 @@ def test_a_bad_file_is_named(tmp_path: Path, content: str, complaint: str) -> No
 
 
 def test_every_option_has_help_and_a_flag() -> None:
-    text = "".join(training_parser(game, runner).format_help() for game in GAMES for runner in RUNNERS)
-    for name in RunConfig.__dataclass_fields__:
+    text = "".join(training_parser(game, runner).format_help() for game in games() for runner in RUNNERS)
+    for name in options_of_all():
         assert "--" + name.replace("_", "-") in text
 
 
@@ -190,7 +191,7 @@ def test_a_home_folder_is_meant_by_its_sign(tmp_path: Path) -> None:
     file = tmp_path / "options.toml"
     file.write_text('rom = "~/smb.nes"')
     config = make_plan({"run_dir": "~/runs"}, file).config
-    assert (config.run_dir, config.rom) == (str(Path.home() / "runs"), str(Path.home() / "smb.nes"))
+    assert (config.run_dir, config.value("rom")) == (str(Path.home() / "runs"), str(Path.home() / "smb.nes"))
     assert make_plan({"run_dir": "~nobody-of-that-name/runs"}).config.run_dir == "~nobody-of-that-name/runs"
 
 
@@ -216,4 +217,4 @@ def test_a_run_from_before_an_option_does_not_take_its_games_default(tmp_path: P
     now, before = make_config({}), read_config(file)
     assert (now.advantage_learning, before.advantage_learning) == (0.5, 0.0)
     assert (now.final_advantage_learning, before.final_advantage_learning) == (0.95, None)
-    assert (now.observation, before.observation) == ("50x60-red", "50x60")
+    assert (now.value("observation"), before.value("observation")) == ("50x60-red", "50x60")

@@ -14,7 +14,7 @@ from engine.distillation.replay import LabelledReplay
 from engine.distillation.student import TEMPERATURE, Student, distillation_loss
 from engine.distillation.teachers import check_initial, describe_student, load_teachers
 from engine.envs.boards.snake import SnakeLanes
-from engine.envs.factory import boards_of_policy
+from engine.envs.factory import lanes_of_policy
 from engine.envs.vec_env import PlayedStep, Spec
 from engine.errors import UserError
 from engine.runs import policies
@@ -85,7 +85,7 @@ def test_a_student_has_the_tasks_of_all_its_teachers(tmp_path: Path) -> None:
 def test_a_small_board_lies_in_the_corner_of_the_frame_and_is_played_as_without_it() -> None:
     (teacher,) = load_teachers([SNAKE])
     alone = SnakeLanes(4, height=5, width=4, truncate=True, stall_limit=40, seed=3)
-    framed = boards_of_policy({**teacher.metadata, "board": "4x5", "frame_shape": [5, 7, 9]}, 4, seed=3)
+    framed = lanes_of_policy({**teacher.metadata, "board": "4x5", "frame_shape": [5, 7, 9]}, 4, threads=1, seed=3)
     assert framed.spec.frame_shape == (5, 7, 9)
     expected, frames = alone.reset(), framed.reset()
     random = np.random.default_rng(0)

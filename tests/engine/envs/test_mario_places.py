@@ -83,11 +83,11 @@ def test_in_training_a_maze_that_moves_mario_back_ends_the_episode_like_death(st
 
 def test_the_classic_reward_does_not_end_at_mazes() -> None:
     ends = {
-        reward: make_lanes(RunConfig(stage="4-4", reward=reward), 1, threads=1, seed=0, once=once).task.ends_at_loops  # type: ignore[attr-defined]
+        reward: make_lanes(RunConfig.of(stage="4-4", reward=reward), 1, threads=1, seed=0, once=once).task.ends_at_loops  # type: ignore[attr-defined]
         for reward, once in (("progress", False), ("classic", False))
     }
     assert ends == {"progress": True, "classic": False}
-    evaluation = make_lanes(RunConfig(stage="4-4"), 1, threads=1, seed=0, once=True)
+    evaluation = make_lanes(RunConfig.of(stage="4-4"), 1, threads=1, seed=0, once=True)
     assert not evaluation.task.ends_at_loops  # type: ignore[attr-defined]
 
 

@@ -13,9 +13,9 @@ import torch
 
 from engine.config.stages import STAGES
 from engine.envs.episode import EpisodeRecord
-from engine.envs.factory import task_of_policy
 from engine.envs.mario import MarioLanes, MarioTask
 from engine.evaluation.policy import load_policy
+from engine.games.mario.lanes_of import task_of_policy
 from engine.protocol.messages import Evaluation, Hello, Lanes, StageRecord
 from engine.runners.actor import Actor
 from engine.runners.shared_state import SharedState

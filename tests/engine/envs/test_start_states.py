@@ -169,7 +169,7 @@ def test_places_tell_stages_areas_and_parts_of_the_way_apart() -> None:
 
 
 def test_a_curriculum_and_evaluations_begin_at_the_true_starts() -> None:
-    config = RunConfig(stage="1-1,1-4", curriculum=True, start_states=0.5)
+    config = RunConfig.of(stage="1-1,1-4", curriculum=True, start_states=0.5)
     env = make_lanes(config, 8, threads=1, seed=1)
     assert isinstance(env, MarioLanes)
     env.set_curriculum_level(0.0)
@@ -189,5 +189,5 @@ def test_a_curriculum_and_evaluations_begin_at_the_true_starts() -> None:
 @pytest.mark.parametrize("options", [{"emulator": "nes-py"}, {"stage": "game"}])
 def test_they_are_refused_where_they_can_not_work(options: dict[str, str]) -> None:
     with pytest.raises(ConfigError, match="must be 0 with --emulator nes-py") as caught:
-        RunConfig(start_states=0.5, **options)  # type: ignore[arg-type]
+        RunConfig.of(start_states=0.5, **options)  # type: ignore[arg-type]
     assert caught.value.field == "start_states"

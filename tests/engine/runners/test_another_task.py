@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from pathlib import Path
 
@@ -11,7 +10,6 @@ import pytest
 
 from engine.buffers import MappedMemory
 from engine.config.reading import make_config
-from engine.config.run_config import TASK
 from engine.protocol.messages import Changed, Episode, Log, Progress
 from engine.runners.evaluator import score_of
 from engine.runners.learner_state import changed
@@ -79,7 +77,7 @@ def test_a_score_by_another_reward_is_not_the_best(tmp_path: Path) -> None:
     best = tmp_path / BEST_POLICY_FILE
     make_learner(CONFIG).save_policy(best, 8, (1.0, 1000.0))
     assert score_of(best, CONFIG) == (1.0, 1000.0)
-    assert score_of(best, dataclasses.replace(CONFIG, reward="classic")) == ()
+    assert score_of(best, CONFIG.changed(reward="classic")) == ()
 
 
 @pytest.mark.parametrize(
@@ -96,11 +94,14 @@ def test_a_score_by_another_reward_is_not_the_best(tmp_path: Path) -> None:
     ],
 )
 def test_what_makes_another_task(game: str, options: dict[str, object], tmp_path: Path) -> None:
-    (tmp_path / CONFIG_FILE).write_text(make_config({"game": game}).to_toml())
-    assert not changed(make_config({"game": game}), tmp_path, *TASK)
-    assert not changed(make_config({"game": game, "gamma": 0.5, "epsilon": 0.9}), tmp_path, *TASK)
-    before = getattr(make_config({"game": game}), next(iter(options)))
-    assert changed(make_config({"game": game, **options}), tmp_path, *TASK) == dict.fromkeys(options, before)
+    usual = make_config({"game": game})
+    (tmp_path / CONFIG_FILE).write_text(usual.to_toml())
+    assert not changed(usual, tmp_path, *usual.task_options)
+    assert not changed(make_config({"game": game, "gamma": 0.5, "epsilon": 0.9}), tmp_path, *usual.task_options)
+    before = usual.value(next(iter(options)))
+    assert changed(make_config({"game": game, **options}), tmp_path, *usual.task_options) == dict.fromkeys(
+        options, before
+    )
 
 
 @pytest.mark.parametrize(("options", "kept"), [({}, True), ({"death_penalty": 1.5}, False)])

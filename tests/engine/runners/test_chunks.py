@@ -59,8 +59,9 @@ def played(config: RunConfig, steps: int) -> tuple[Spec, bytes]:
 
 @pytest.mark.parametrize("game", ["snake", "tetris"])
 def test_an_actor_takes_a_new_discount_factor(game: str) -> None:
-    actor = player(config_of(game))
-    assert actor._errors.gamma == actor._config.gamma != 0.5
+    config = config_of(game)
+    actor = player(config)
+    assert actor._errors.gamma == config.gamma != 0.5
     actor.choose(0, None, 0.5, 0.0)
     assert actor._errors.gamma == 0.5
     if game == "tetris":

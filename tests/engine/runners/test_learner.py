@@ -16,8 +16,9 @@ from engine.buffers import Batch, NothingToSample, ReplayBuffer
 from engine.buffers.device.replay import DeviceReplayBuffer
 from engine.config.reading import make_config
 from engine.config.run_config import AUTO
-from engine.envs.factory import make_lanes, tetris_gains
+from engine.envs.factory import make_lanes
 from engine.errors import UserError
+from engine.games.tetris.lanes_of import scaled_gains
 from engine.runners.learner import DivergedError
 from engine.runners.stats.counters import Counters
 from engine.runs.checkpoint_state import KeptCounters
@@ -90,7 +91,7 @@ def test_a_checkpoint_restores_weights_optimiser_counters_and_random_state(tmp_p
 @pytest.mark.parametrize("begins_with", ["checkpoint", "policy"])
 def test_a_run_that_begins_with_weights_of_another_reward_learns_its_own(tmp_path: Path, begins_with: str) -> None:
     before = make_config({"game": "tetris", "board": "6x10", "reward": "lines", "gamma": 0.9, "parallel_envs": 2})
-    now = dataclasses.replace(before, reward="jumanji", gamma=0.8)
+    now = before.changed(reward="jumanji", gamma=0.8)
     spec = make_lanes(before, 1, threads=1, seed=0).spec
     first = make_learner(before, spec=spec)
     first.write_checkpoint(tmp_path / "c", 0, before, {}, {})
@@ -102,7 +103,7 @@ def test_a_run_that_begins_with_weights_of_another_reward_learns_its_own(tmp_pat
     agent = learner.agent
     for network in (agent.online, agent.target, agent.policy):
         assert isinstance(network, AfterstateQNetwork)
-        assert network.gains.tolist() == pytest.approx(tetris_gains(now)) != pytest.approx(tetris_gains(before))
+        assert network.gains.tolist() == pytest.approx(scaled_gains(now)) != pytest.approx(scaled_gains(before))
         assert float(network.gamma) == pytest.approx(0.8)
     loaded, written = agent.online.state_dict(), first.agent.online.state_dict()
     assert all(torch.equal(loaded[name], written[name]) for name in loaded if name not in ("gains", "gamma"))

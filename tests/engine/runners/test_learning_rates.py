@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from engine.config.reading import make_config
 from engine.protocol.commands import Set
 from engine.protocol.messages import Changed, Progress
-from engine.runners.coordinator import _SCHEDULED
+from engine.runners.coordinator import schedule_options
 from engine.runners.learner_state import unchanged
 from engine.runners.learning_rates import CUT, GOOD, HALVED_AFTER, PATIENCE, DecaySchedule, PlateauSchedule
 from engine.runs.run import CONFIG_FILE
@@ -130,10 +130,10 @@ def test_a_learning_rate_that_the_user_sets_stays(tmp_path: Path) -> None:
 def test_scores_under_other_conditions_are_not_its_best(game: str, tmp_path: Path) -> None:
     config = make_config({"game": game})
     (tmp_path / CONFIG_FILE).write_text(config.to_toml())
-    assert unchanged(config, tmp_path, *_SCHEDULED)
+    assert unchanged(config, tmp_path, *schedule_options(config))
     if game == "mario":
         for options in ({"noop_max": 20}, {"eval_noop_min": 1}, {"eval_epsilon": 0.1}, {"learning_rate": 2 * RATE}):
-            assert not unchanged(make_config(options), tmp_path, *_SCHEDULED)
+            assert not unchanged(make_config(options), tmp_path, *schedule_options(config))
 
 
 @pytest.mark.long

@@ -63,26 +63,26 @@ def test_a_policy_of_the_package_keeps_its_name() -> None:
 
 def test_a_run_sees_what_its_policy_saw_and_swims_alike_unless_it_is_told_otherwise(tmp_path: Path) -> None:
     swimmer = str(altered("mario-1-1", tmp_path, swim_strokes=True))
-    assert make_plan({"initial_policy": swimmer}).config.swim_strokes
+    assert make_plan({"initial_policy": swimmer}).config.value("swim_strokes")
     told = make_plan({"initial_policy": swimmer, "swim_strokes": False}).config
-    assert not told.swim_strokes
+    assert not told.value("swim_strokes")
     assert make_plan(parse(command_line(told))).config == told
-    assert not make_plan({"initial_policy": "mario-1-1"}).config.swim_strokes
-    assert make_config({}).observation == "50x60-red"
+    assert not make_plan({"initial_policy": "mario-1-1"}).config.value("swim_strokes")
+    assert make_config({}).value("observation") == "50x60-red"
     config = make_plan({"initial_policy": "mario-1-1"}).config
-    assert (config.observation, config.network) == ("50x60", "small")
+    assert (config.value("observation"), config.value("network")) == ("50x60", "small")
     with pytest.raises(ConfigError, match="must have observation 50x60-red, as this run, got 50x60"):
         make_plan({"initial_policy": "mario-1-1", "observation": "50x60-red"})
 
 
 def test_a_policy_decides_game_board_network_and_actions_unless_they_are_given(tmp_path: Path) -> None:
     snake = make_plan({"initial_policy": "snake-12x12"}).config
-    assert (snake.game, snake.board, snake.paths) == ("snake", "12x12", True)
+    assert (snake.game, snake.value("board"), snake.value("paths")) == ("snake", "12x12", True)
     tetris = make_plan({"initial_policy": "tetris-10x20"}).config
-    assert (tetris.game, tetris.board, tetris.network_name) == ("tetris", "10x20", "afterstates")
+    assert (tetris.game, tetris.value("board"), tetris.network_name) == ("tetris", "10x20", "afterstates")
     shown = str(altered("mario-1-1", tmp_path, actions=["noop", "left"], outputs=2))
-    assert make_plan({"initial_policy": shown}).config.actions == "noop,left"
-    assert make_plan({"initial_policy": "mario-1-1"}).config.actions == "right-only"
+    assert make_plan({"initial_policy": shown}).config.value("actions") == "noop,left"
+    assert make_plan({"initial_policy": "mario-1-1"}).config.value("actions") == "right-only"
     with pytest.raises(ConfigError, match="must have frame_shape 5,6,6, as this run, got 5,12,12"):
         make_plan({"initial_policy": "snake-12x12", "board": "6x6"})
     for config in (snake, tetris):

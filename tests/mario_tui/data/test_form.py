@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from engine.config import run_config as configuration
-from engine.config.observation import observation_layout
+from engine.config.game import games
 from engine.config.presets import PRESETS
 from engine.config.reading import make_config
-from engine.config.run_config import GAMES, ConfigError, RunConfig, belongs, flag
+from engine.config.run_config import ConfigError, RunConfig, belongs, flag, options_of_all
 from engine.config.run_name import ACCEPTED
 from engine.config.runners import RUNNERS
 from engine.envs.factory import make_lanes
@@ -32,7 +30,7 @@ def test_the_form_of_a_resumed_run_says_so_on_its_command_line() -> None:
     assert form.command() == "mario-tui --resume=snake-12x12-20261121 --steps=4000"
 
 
-@pytest.mark.parametrize("game", GAMES)
+@pytest.mark.parametrize("game", games())
 @pytest.mark.parametrize("runner", RUNNERS)
 def test_an_untouched_form_is_the_default_run_of_game_and_runner(game: str, runner: str) -> None:
     form = Form()
@@ -43,7 +41,7 @@ def test_an_untouched_form_is_the_default_run_of_game_and_runner(game: str, runn
     assert form.command().startswith("mario-tui --")
     for name in SPECS:
         assert form.offered(name) is belongs(name, game, runner)
-        value = getattr(form.config(), name)
+        value = form.config().value(name)
         if form.offered(name) and value is not None and name != "batch_size":
             assert form.text(name) in (str(value), {True: "on", False: "off"}.get(value))
 
@@ -52,9 +50,9 @@ def test_an_initial_policy_decides_defaults_that_can_be_overridden(tmp_path: Pat
     form = Form()
     form.set("initial_policy", str(altered("mario-1-1", tmp_path, swim_strokes=True)))
     assert (form.default("observation"), form.default("swim_strokes")) == ("50x60", "on")
-    assert form.config().swim_strokes and form.config().observation == "50x60"
+    assert form.config().value("swim_strokes") and form.config().value("observation") == "50x60"
     form.set("swim_strokes", "off")
-    assert not form.config().swim_strokes and "--no-swim-strokes" in form.command()
+    assert not form.config().value("swim_strokes") and "--no-swim-strokes" in form.command()
     form.set("initial_policy", "")
     assert (form.default("observation"), form.default("swim_strokes")) == ("50x60-red", "off")
 
@@ -142,7 +140,7 @@ def test_a_name_is_validated_and_is_no_option_of_a_resumed_run(tmp_path: Path) -
     assert not Form(make_config({}).options(), "lr-high").offered("name")
 
 
-@pytest.mark.parametrize("game", GAMES)
+@pytest.mark.parametrize("game", games())
 @pytest.mark.parametrize("runner", RUNNERS)
 def test_help_and_defaults_are_those_of_the_command_line_for_game_and_runner(game: str, runner: str) -> None:
     form = Form()
@@ -155,7 +153,7 @@ def test_help_and_defaults_are_those_of_the_command_line_for_game_and_runner(gam
             assert help == f"{form.help(name)} (default: {form.default_shown(name)})"
         elif not form.offered(name):
             assert help == argparse.SUPPRESS
-    other_games = {other.capitalize() for other in GAMES} - {game.capitalize()}
+    other_games = {other.capitalize() for other in games()} - {game.capitalize()}
     assert not [word for word in other_games if word in form.help("reward") + form.help("curriculum")]
 
 
@@ -205,10 +203,10 @@ def test_an_option_of_another_runner_is_not_offered() -> None:
 def test_the_estimate_knows_what_the_game_shows(options: dict[str, Any]) -> None:
     config = make_config(options)
     spec = make_lanes(config, 1, threads=1, seed=0).spec
-    assert observation_layout(config) == (spec.frame_shape, spec.stack, spec.actions if spec.masked else 0)
+    assert config.spec == spec
     total, replay = estimate_bytes(config)
     assert 0 < replay < total
-    check_memory(config, *observation_layout(config), with_replay=True)
+    check_memory(config, with_replay=True)
 
 
 def test_too_much_memory_is_said_before_the_start() -> None:
@@ -222,4 +220,4 @@ def test_too_much_memory_is_said_before_the_start() -> None:
 
 def test_the_form_is_made_from_the_configuration() -> None:
     """A new field needs nothing here."""
-    assert list(SPECS) == [spec.name for spec in dataclasses.fields(configuration.RunConfig)]
+    assert list(SPECS) == list(options_of_all())

@@ -9,8 +9,9 @@ import pytest
 from textual.events import Paste
 from textual.widgets import Button, Input, Static, TabbedContent
 
+from engine.config.game import games
 from engine.config.reading import make_config
-from engine.config.run_config import GAMES, belongs
+from engine.config.run_config import belongs
 from mario_tui.app import MarioApp
 from mario_tui.data.form import SPECS
 from mario_tui.screens.home import HomeScreen
@@ -30,7 +31,7 @@ async def test_the_form_shows_every_option_of_the_game_and_what_is_wrong(tmp_pat
             group = tabs.active
             await until(pilot, lambda group=group: tabs.get_pane(group).query(FieldRow), group)
         await pilot.pause()
-        for game in GAMES:
+        for game in games():
             screen.query_one("#edit-game", Choice).value = game
             await until(pilot, lambda game=game: screen.form.text("game") == game, game)
             offered = {row.field for row in screen.query(FieldRow) if row.display} - {"preset", "name"}

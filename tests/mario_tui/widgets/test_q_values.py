@@ -10,7 +10,6 @@ import torch
 
 from engine.agents.exploration import epsilon_ladder
 from engine.config.reading import make_config
-from engine.envs.actions import action_names
 from engine.envs.emulators.protocol import SCREEN_SHAPE
 from engine.envs.factory import make_lanes
 from engine.protocol.messages import Thought
@@ -29,7 +28,7 @@ def thought(q_values: list[float], action: int, *, random: bool = False) -> Thou
 def test_an_actor_tells_what_it_decided_and_on_what(options: dict[str, str]) -> None:
     config = make_config({**options, "parallel_envs": 3})
     env = make_lanes(config, 3, threads=1, seed=0)
-    names = action_names(config)
+    names = config.game_info.action_names(config)
     assert len(names) == len(set(names)) == env.spec.actions
     actor = Actor(env, ladder=epsilon_ladder(3, 0.4), epsilon_steps=100, seed=0)
     assert actor.decision is None
@@ -79,7 +78,8 @@ def test_bars_from_the_worst_to_the_best_action() -> None:
 
 
 def test_of_many_actions_the_best_few_and_the_chosen_one() -> None:
-    names = action_names(make_config({"game": "tetris", "board": "10x10"}))
+    config = make_config({"game": "tetris", "board": "10x10"})
+    names = config.game_info.action_names(config)
     q_values = [-np.inf if action % 3 else float(action) for action in range(40)]
     told = thought(q_values, 6, random=True)
     lines = describe(told, names, 40, 4).plain.split("\n")

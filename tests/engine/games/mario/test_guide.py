@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from engine.config.run_config import ConfigError, RunConfig
 from engine.envs.mario import MarioLanes, MarioTask, rules
 from engine.envs.vec_env import Frames
+from engine.games.mario.guide import WAY, Guide
 from engine.runners.actor import Actor
-from engine.runners.guide import WAY, Guide
 from engine.search.ways import starts_of
 from tests.support.games.mario import RIGHT_B
 from tests.support.program import json_lines, run_program
@@ -26,7 +26,14 @@ NOOP = 0
 def new_actor(*, guided: float = 0.0, noise: float = 0.0, length: int = 30, knows_ways: bool = True) -> Actor:
     """An actor without exploration whose guide runs to the right from every start, or knows no way."""
     env = MarioLanes(TASK, LANES, seed=2)
-    actor = Actor(env, ladder=np.zeros(LANES), epsilon_steps=1, seed=3, guide_share=guided, noise=noise)
+    actor = Actor(
+        env,
+        ladder=np.zeros(LANES),
+        epsilon_steps=1,
+        seed=3,
+        guide=Guide(env, share=guided, seed=np.random.SeedSequence(3, spawn_key=(0,))) if guided else None,
+        noise=noise,
+    )
     if actor.guide is not None and knows_ways:
         actor.guide.ways = {(0, start): np.full(length, RIGHT_B) for start in starts_of(TASK)}
     return actor
@@ -148,11 +155,11 @@ def test_noise_does_not_disturb_a_guide() -> None:
 
 def test_a_guide_needs_a_stage_and_true_starts() -> None:
     with pytest.raises(ConfigError, match=r"must be 0 with --stage game, got 0\.5"):
-        RunConfig(guide=0.5, stage="game")
+        RunConfig.of(guide=0.5, stage="game")
     with pytest.raises(ConfigError, match=r"must be 0 with --start-states and --sticky-actions, got 0\.5"):
-        RunConfig(guide=0.5, start_states=0.25)
+        RunConfig.of(guide=0.5, start_states=0.25)
     with pytest.raises(ConfigError, match=r"must be 0 with --start-states and --sticky-actions, got 0\.5"):
-        RunConfig(guide=0.5, sticky_actions=0.25)
+        RunConfig.of(guide=0.5, sticky_actions=0.25)
 
 
 def test_a_run_searches_its_ways_and_evaluates_without_guide(tmp_path: Path) -> None:

@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 
 from engine.config.run_config import RunConfig
 from engine.config.stages import STAGES, stages_of
-from engine.envs.factory import make_task
 from engine.envs.mario import MarioLanes
 from engine.errors import UserError
+from engine.games.mario.lanes_of import make_task
+from engine.games.mario.options import options_of
 from engine.runtime.stored_arrays import LARGEST_COUNT, check_numbers, restore_generator, stored_array
 from engine.runtime.threads import thread_budget
 from engine.search.plan_search import PLANS, PlanSearch
@@ -27,6 +28,7 @@ from engine.search.ways import start_of, ways_to_flag
 
 Ways = Mapping[tuple[int, int], NDArray[np.int64]]
 """Actions [steps] to the flag for each stage, an index of `STAGES`, and each of its starts (`start_of`)."""
+Search = Callable[..., Ways]
 
 _REPORT_EVERY_S = 20.0
 """Between two lines of the log that tell how far a search is."""
@@ -41,16 +43,24 @@ class Guide:
         env: the lanes.
         share: of the episodes that are guided.
         seed: of the choice of these episodes, and of how far each is guided.
+        search: finds the ways; see `search_ways`.
     """
 
-    def __init__(self, env: MarioLanes, *, share: float, seed: int | np.random.SeedSequence) -> None:
+    def __init__(
+        self, env: MarioLanes, *, share: float, seed: int | np.random.SeedSequence, search: Search | None = None
+    ) -> None:
         self.ways: Ways = {}
         """Episodes that begin at other starts are not guided."""
-        self._env, self._share = env, share
+        self._env, self._share, self._search = env, share, search
         self._random = np.random.default_rng(seed)
         self._played = np.zeros(env.lanes, np.int64)  # [lanes], environment steps of the episode
         self._until = np.full(env.lanes, -1, np.int64)  # [lanes], the first that is the agent's; -1: not drawn yet
         self._starts = np.zeros((env.lanes, 2), np.int64)  # [lanes, 2], stage and start of the episode
+
+    def find_ways(self, *, stopped: Callable[[], bool], log: Callable[[str], object]) -> None:
+        """Search the ways, unless `load_state` has restored them."""
+        if self._search is not None and not self.ways:
+            self.ways = self._search(stopped=stopped, log=log)
 
     @property
     def guided(self) -> NDArray[np.bool_]:
@@ -123,8 +133,8 @@ class Guide:
 
 def search_ways(config: RunConfig, *, stopped: Callable[[], bool], log: Callable[[str], object]) -> Ways:
     """Ways for all stages of a run; none if `stopped`. Raises `UserError` if a stage seems to have none."""
-    task = make_task(config)
-    rom = None if config.rom is None else Path(config.rom)
+    options, task = options_of(config), make_task(config)
+    rom = None if options.rom is None else Path(options.rom)
     search = PlanSearch(task, seed=0, threads=thread_budget(PLANS).lane_threads, rom=rom)
     found: dict[tuple[int, int], NDArray[np.int64]] = {}
     next_report = time.monotonic() + _REPORT_EVERY_S
@@ -137,7 +147,7 @@ def search_ways(config: RunConfig, *, stopped: Callable[[], bool], log: Callable
 
     search.on_progress = report
     try:
-        for stage in stages_of(config.stage):
+        for stage in stages_of(options.stage):
             log(f"searching ways to the flag of {stage} for --guide; this may take some minutes")
             ways = ways_to_flag(stage, task, search, rom=rom, stopped=stopped)
             if stopped():

@@ -1,0 +1,227 @@
+"""The contract between the program and a game, and the registry of games.
+
+A game is a package with a descriptor, a subclass of `Game`. Everything that differs between games is asked of the
+descriptor; nothing else in the program knows a game by its name. A descriptor imports neither torch nor numba: what
+needs them is imported when lanes are made.
+"""
+
+from __future__ import annotations
+
+import importlib
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cache
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from engine.config.conditions import Conditions
+from engine.config.fields import FieldSpec
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+    from torch import nn
+
+    from engine.config.following import Following
+    from engine.config.run_config import RunConfig
+    from engine.envs.curricula import Curriculum
+    from engine.envs.vec_env import Lanes
+    from engine.games.mario.guide import Guide
+
+
+@dataclass(frozen=True, kw_only=True)
+class GameOptions:
+    """Options that only one game has: a frozen dataclass of `engine.config.fields.option` fields."""
+
+
+@dataclass(frozen=True)
+class Spec:
+    """The properties of a game that replay and networks depend on."""
+
+    frame_shape: tuple[int, ...]
+    """(height, width) of a screen, or (planes, height, width) of a board."""
+    actions: int
+    stack: int
+    """Frames per observation."""
+    hold: int
+    """Maximum number of environment steps for which a random action is held during exploration."""
+    masked: bool
+    """Whether some actions may be illegal."""
+
+    @property
+    def mask_actions(self) -> int:
+        """Length of a mask of legal actions; 0 if all actions are always legal."""
+        return self.actions if self.masked else 0
+
+
+class Game(ABC):
+    """What the program asks of a game."""
+
+    name: ClassVar[str]
+    """As `--game` takes it."""
+    options: ClassVar[type[GameOptions]]
+    tasks: ClassVar[str]
+    """The option that tells what is played, a stage or a board. Its value is part of a run's name."""
+    task_options: ClassVar[tuple[str, ...]]
+    """Options that decide what is learned: observations, actions, rewards and ends."""
+    network_options: ClassVar[tuple[str, ...]]
+    """Options that decide which network fits a run: a resumed one has those of its checkpoint."""
+    networks: ClassVar[tuple[str, ...]]
+    """Networks that fit the game, of `engine.agents.networks.NETWORKS`."""
+    policy_options: ClassVar[tuple[str, ...]]
+    """Options that a policy file stores, because it can't be played without them."""
+    of_earlier_policies: ClassVar[Mapping[str, Any]] = {}
+    """Those that policy files of earlier versions lack, and what they were."""
+    state_options: ClassVar[tuple[str, ...]] = ()
+    """Further options on which the state of a game that is stored in a checkpoint depends."""
+    of_policy: ClassVar[tuple[str, ...]] = ()
+    """Options that have the values of the `--initial-policy`, if there is one, unless they are given."""
+    evaluation_options: ClassVar[tuple[str, ...]] = ()
+    """Options besides the task's that decide what an evaluation's score means."""
+    sample_bytes: ClassVar[int]
+    """Memory of an update per sample and byte of an observation, for the largest network."""
+
+    @abstractmethod
+    def spec(self, config: RunConfig) -> Spec:
+        """The `Spec` of the run's lanes, from the options alone."""
+
+    @abstractmethod
+    def action_names(self, config: RunConfig) -> list[str]:
+        """A name for each action, in the order of the agent's Q-values."""
+
+    @abstractmethod
+    def network(self, config: RunConfig) -> str:
+        """The run's network, one of `engine.agents.networks.NETWORKS`."""
+
+    @abstractmethod
+    def tasks_of(self, value: str) -> tuple[str, ...]:
+        """The tasks that a value of the option `tasks` names."""
+
+    def learned_apart(self, value: str) -> tuple[str, ...]:
+        """The values of the option `tasks` under which the parts of a policy were learned that were distilled into
+        one."""
+        return (value,)
+
+    def spec_for_all(self, specs: Sequence[Spec]) -> Spec:
+        """The `Spec` of a policy that plays what was learned with these."""
+        return specs[0]
+
+    def defaults(self) -> Mapping[str, Any]:
+        """Defaults of options that all games have, where they differ from those of `RunConfig`."""
+        return {}
+
+    def check(self, config: RunConfig) -> None:
+        """Raise `ConfigError` for the first option that can't hold together with the others."""
+
+    def check_files(self, config: RunConfig) -> None:
+        """Raise `UserError` if a file that an option names can't be used. Called before a run starts."""
+
+    def files(self, config: RunConfig) -> dict[str, bytes]:
+        """The contents of files that options name, by option: actors on other machines are sent them. Raises
+        `UserError` if one can't be read."""
+        return {}
+
+    def starts_slowly(self, config: RunConfig) -> bool:
+        """Whether each lane takes up to a second to begin an episode, and nothing has to be compiled for it."""
+        return False
+
+    def faster(self, config: RunConfig) -> Mapping[str, Any]:
+        """Options with which the same lanes step much faster, for `mario-tui profile`."""
+        return {}
+
+    def follow(self, following: Following) -> None:
+        """Let defaults make room for the game's options that were given."""
+
+    @abstractmethod
+    def make_lanes(
+        self,
+        config: RunConfig,
+        lanes: int,
+        *,
+        threads: int,
+        seed: int,
+        device: torch.device | None = None,
+        once: bool = False,
+    ) -> Lanes:
+        """Lanes of a run. Only this and `lanes_of_policy` may import torch, numba or a console.
+
+        Args:
+            config: options of the run.
+            lanes: number of games.
+            threads: threads that may step them.
+            seed: seed of all random decisions.
+            device: where frames of games that are computed in tensors stay; None for the CPU, with frames as arrays.
+            once: for evaluations: each lane plays under the evaluation's conditions, one episode if the game has no
+                reason to play on, and several tasks are distributed over the lanes.
+        """
+
+    @abstractmethod
+    def lanes_of_policy(
+        self, metadata: Mapping[str, Any], lanes: int, *, threads: int, seed: int, **others: Any
+    ) -> Lanes:
+        """Lanes for playing a policy, from its metadata. `others`: further choices that
+        the game offers."""
+
+    def also_described(self, config: RunConfig) -> dict[str, Any]:
+        """What a policy file says of its task besides `policy_options`, or in other words than they."""
+        return {}
+
+    def prepare_network(self, config: RunConfig, network: nn.Module) -> None:
+        """Tell a new network of the run what it has to know besides observations."""
+
+    def options_of_policy(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
+        """The options that a run has if it begins with the weights of this policy, unless others are given. Values of a
+        file from elsewhere may be invalid."""
+        return {}
+
+    def policy_must_have(self, config: RunConfig) -> Mapping[str, Any]:
+        """Fields of a policy's metadata, and what they must be so that its weights fit the run. Of a list of `actions`
+        it may have some."""
+        return {"frame_shape": list(self.spec(config).frame_shape)}
+
+    def describe_conditions(self, config: RunConfig) -> dict[str, Any]:
+        """The conditions of evaluations that a policy file stores beside its score; empty if they can't vary."""
+        return {}
+
+    def make_curriculum(self, config: RunConfig, begin: int) -> Curriculum | None:
+        """The curriculum of a run, which begins when the run has played `begin` environment steps; None if it has
+        none."""
+        return None
+
+    def make_guide(self, config: RunConfig, lanes: Lanes, seed: np.random.SeedSequence) -> Guide | None:
+        """What begins some of the lanes' episodes with actions that are not the agent's; None if nothing does."""
+        return None
+
+    def eval_conditions(self, config: RunConfig) -> Conditions:
+        """The conditions of a run's evaluations."""
+        return Conditions(noop_max=0)
+
+
+def network_of(metadata: Mapping[str, Any]) -> str:
+    """The network that a policy's metadata names."""
+    return str(metadata["network"]).removeprefix("dueling-")
+
+
+def games() -> tuple[str, ...]:
+    """The names of all games."""
+    return tuple(_places())
+
+
+@cache
+def game_of(name: str) -> Game:
+    """The descriptor of a game, one of `games()`; imported now."""
+    module, _, attribute = _places()[name].partition(":")
+    game: Game = getattr(importlib.import_module(module), attribute)()
+    return game
+
+
+@cache
+def own_options(name: str) -> Mapping[str, FieldSpec]:
+    """The options that a game has besides those of all games, by name."""
+    return {spec.name: spec for spec in fields(game_of(name).options)}
+
+
+@cache
+def _places() -> Mapping[str, str]:
+    places: Mapping[str, str] = importlib.import_module("engine.games").BUILT_IN
+    return places

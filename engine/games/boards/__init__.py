@@ -1,0 +1,1 @@
+"""What games on boards of cells have in common."""

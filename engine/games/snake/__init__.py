@@ -1,0 +1,1 @@
+"""Snake on boards of any size."""

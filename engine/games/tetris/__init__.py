@@ -1,0 +1,1 @@
+"""Tetris, a placement per step."""

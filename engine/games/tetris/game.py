@@ -1,0 +1,111 @@
+"""Tetris: what its options mean for a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from engine.config.fields import ConfigError
+from engine.config.game import Spec, network_of
+from engine.config.run_config import RunConfig
+from engine.games.boards.board_game import BoardGame, size_of
+from engine.games.tetris.options import TetrisOptions, options_of
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+    from engine.envs.curricula import Curriculum
+    from engine.envs.vec_env import Lanes
+
+_ROTATIONS = 4
+_PLANES = 4
+
+
+class Tetris(BoardGame):
+    """See `engine.config.game`."""
+
+    name = "tetris"
+    options = TetrisOptions
+    task_options = ("reward", "board", "pieces", "next_piece", "max_pieces", "curriculum")
+    network_options = ("board", "next_piece", "afterstates")
+    networks = ("columns", "afterstates")
+    policy_options = ("board", "reward", "pieces", "max_pieces", "next_piece")
+    of_earlier_policies = {"max_pieces": 400, "next_piece": False}
+    limits = ((4, 12), (4, 26))
+
+    def own_defaults(self) -> Mapping[str, Any]:
+        return {
+            "gamma": 0.97,
+            "learning_rate": 1e-3,
+            "policy_tau": 0.0005,
+            "epsilon": 0.005,  # a wrong placement costs several lines
+            "epsilon_steps": 5_000,
+            "burnin": 2_000,
+            "eval_episodes": 30,
+        }
+
+    def spec(self, config: RunConfig) -> Spec:
+        options = options_of(config)
+        width, height = size_of(options.board)
+        return Spec((_PLANES + options.next_piece, height, width), _ROTATIONS * width, stack=1, hold=1, masked=True)
+
+    def action_names(self, config: RunConfig) -> list[str]:
+        width, _ = size_of(options_of(config).board)
+        return [f"{90 * turn}° col {column}" for turn in range(_ROTATIONS) for column in range(1, width + 1)]
+
+    def network(self, config: RunConfig) -> str:
+        return "afterstates" if options_of(config).afterstates else "columns"
+
+    def make_lanes(
+        self,
+        config: RunConfig,
+        lanes: int,
+        *,
+        threads: int,
+        seed: int,
+        device: torch.device | None = None,
+        once: bool = False,
+    ) -> Lanes:
+        from engine.games.tetris import lanes_of
+
+        of_shaping: dict[str, Any] = {} if once else {"gamma": config.gamma}
+        return lanes_of.make(
+            lanes, seed=seed, device=device, **{name: config.value(name) for name in self.policy_options}, **of_shaping
+        )
+
+    def lanes_of_policy(
+        self, metadata: Mapping[str, Any], lanes: int, *, threads: int, seed: int, **others: Any
+    ) -> Lanes:
+        from engine.games.tetris import lanes_of
+
+        return lanes_of.make(lanes, seed=seed, **{name: metadata[name] for name in self.policy_options})
+
+    def options_of_policy(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            "board": metadata["board"],
+            "afterstates": network_of(metadata) == "afterstates",
+            "next_piece": metadata.get("next_piece", False),
+        }
+
+    def prepare_network(self, config: RunConfig, network: nn.Module) -> None:
+        from engine.agents.afterstates import AfterstateQNetwork
+        from engine.games.tetris import lanes_of
+
+        if isinstance(network, AfterstateQNetwork):
+            network.set_rewards(lanes_of.scaled_gains(config), config.gamma, lanes_of.scaled_costs(config))
+
+    def make_curriculum(self, config: RunConfig, begin: int) -> Curriculum | None:
+        from engine.envs.curricula import RewardCurriculum
+
+        options = options_of(config)
+        return RewardCurriculum(options.curriculum_steps, begin) if options.curriculum else None
+
+    def check(self, config: RunConfig) -> None:
+        super().check(config)
+        if config.advantage_learning:
+            raise ConfigError(
+                "advantage_learning",
+                "must be 0 with --game tetris, whose illegal actions have no values, "
+                f"got {config.advantage_learning:g}",
+            )
