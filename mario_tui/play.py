@@ -19,7 +19,7 @@ from textual.screen import Screen
 from textual.widgets import Static
 
 from engine.config import joypad
-from engine.config.stages import STAGES
+from engine.config.game import game_of
 from engine.errors import UserError
 from engine.protocol.commands import Pause, Resume
 from engine.protocol.framing import pack
@@ -29,7 +29,6 @@ from engine.runtime.text import printable
 from mario_tui.data import themes
 from mario_tui.data.format import duration
 from mario_tui.data.keys import bindings, keys_in
-from mario_tui.data.person_keys import PERSON_KEYS
 from mario_tui.data.play_text import Results, facts
 from mario_tui.data.settings import load_settings
 from mario_tui.film import RECORDING_TIMEOUT_S, film_text, is_recorded, start_game
@@ -70,7 +69,7 @@ class PlayApp(SafeApp[None]):
         settings = load_settings()[0]
         super().__init__(graphics_setting=settings.graphics)
         self._title, self._arguments, self._human, self._hold_s = title, arguments, human, hold_s
-        self._game_name = game
+        self._keys, self._stages = game_of(game).person_keys, game_of(game).stages
         self._frame: Frame | None = None
         self._state: Playing | None = None
         self._results = self._results_shown = Results()
@@ -89,7 +88,7 @@ class PlayApp(SafeApp[None]):
         for theme in themes.load_themes()[0]:
             self.register_theme(theme)
         self.theme = settings.theme if settings.theme in self.available_themes else themes.DEFAULT
-        self._keymap = _free_keys(settings.keys, PERSON_KEYS[game].buttons) if human else dict(settings.keys)
+        self._keymap = _free_keys(settings.keys, self._keys.buttons) if human else dict(settings.keys)
 
     def compose(self) -> ComposeResult:
         self._game = GameView(bytes_per_s=_HUMAN_BYTES_PER_S if self._human else BYTES_PER_S)
@@ -97,7 +96,7 @@ class PlayApp(SafeApp[None]):
         yield self._game
         yield Static("starting", id="state")
         yield Static("", id="memory")
-        yield Static(PERSON_KEYS[self._game_name].line() if self._human else "first episode", id="episodes")
+        yield Static(self._keys.line() if self._human else "first episode", id="episodes")
         yield KeyFooter()
 
     def on_mount(self) -> None:
@@ -111,9 +110,9 @@ class PlayApp(SafeApp[None]):
     # ------------------------------------------------------------------------------------------ keys
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Stages are Mario's."""
+        """Not every game has stages."""
         if action in ("previous_stage", "next_stage", "previous_world", "next_world"):
-            return self._game_name == "mario"
+            return bool(self._stages)
         return super().check_action(action, parameters)
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
@@ -123,10 +122,10 @@ class PlayApp(SafeApp[None]):
                 yield SystemCommand(key.label, key.help, getattr(self, f"action_{key.action}"))
 
     def on_key(self, event: Key) -> None:
-        button = PERSON_KEYS[self._game_name].buttons.get(event.key.lower())
+        button = self._keys.buttons.get(event.key.lower())
         if not self._human or button is None or len(self.screen_stack) > 1:
             return
-        if self._game_name != "mario":
+        if not self._keys.held:
             self._send(Press(buttons=button))
         elif self._paused:
             self._next_step |= button
@@ -176,7 +175,7 @@ class PlayApp(SafeApp[None]):
         if self._human:
             self._pause(True)
         if not isinstance(self.screen, HelpScreen):
-            own = PERSON_KEYS[self._game_name].help if self._human else {}
+            own = self._keys.help if self._human else {}
             self.push_screen(HelpScreen("play", self._keymap, own))
 
     def action_leave(self) -> None:
@@ -203,9 +202,10 @@ class PlayApp(SafeApp[None]):
         if self._frame is None:
             return  # the engine has not started the first
         stage = self._stage  # or, of several, the one that is on the screen
-        if stage not in STAGES:
+        if stage not in self._stages:
             stage = f"{self._frame.info['world']}-{self._frame.info['stage']}"
-        self._stage = STAGES[(STAGES.index(stage) + by) % len(STAGES)] if stage in STAGES else STAGES[0]
+        stages = self._stages
+        self._stage = stages[(stages.index(stage) + by) % len(stages)] if stage in stages else stages[0]
         self._send(Begin(episode=self._episode, stage=self._stage))
 
     def _send(self, command: PlayCommand) -> None:

@@ -54,6 +54,30 @@ class Spec:
         return self.actions if self.masked else 0
 
 
+@dataclass(frozen=True)
+class Preset:
+    """A named set of options by field name, and what they are, in a few words."""
+
+    help: str
+    options: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class PersonKeys:
+    """The keys of a person's own game in `mario-tui play --human`."""
+
+    buttons: Mapping[str, int]
+    """Textual's names of keys, and their joypad bits."""
+    help: Mapping[str, str]
+    """What groups of keys do."""
+    held: bool = False
+    """Whether the game looks in each of its frames which buttons are held; otherwise each press counts once."""
+
+    def line(self) -> str:
+        """The help in one line."""
+        return "   ".join(f"{keys}: {action}" for keys, action in self.help.items())
+
+
 class Game(ABC):
     """What the program asks of a game."""
 
@@ -78,6 +102,11 @@ class Game(ABC):
     """Options that have the values of the `--initial-policy`, if there is one, unless they are given."""
     evaluation_options: ClassVar[tuple[str, ...]] = ()
     """Options besides the task's that decide what an evaluation's score means."""
+    presets: ClassVar[Mapping[str, Preset]] = {}
+    """Named sets of options, by their names."""
+    person_keys: ClassVar[PersonKeys]
+    stages: ClassVar[tuple[str, ...]] = ()
+    """Names of the places at which episodes can begin, in order, if `mario-tui play` may step through them."""
     sample_bytes: ClassVar[int]
     """Memory of an update per sample and byte of an observation, for the largest network."""
 

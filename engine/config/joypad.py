@@ -11,6 +11,12 @@ RIGHT, LEFT, DOWN, UP, START, SELECT, B, A = 0x80, 0x40, 0x20, 0x10, 0x08, 0x04,
 
 _BUTTONS = {"noop": 0, "right": RIGHT, "left": LEFT, "down": DOWN, "up": UP, "A": A, "B": B}
 
+MOVE_KEYS = {
+    "left": LEFT, "right": RIGHT, "up": UP, "down": DOWN,
+    "a": LEFT, "d": RIGHT, "w": UP, "s": DOWN,
+}  # fmt: skip
+"""Keys of a keyboard, by Textual's names, that a person moves with."""
+
 # The action sets of gym-super-mario-bros 7.4, in the same order.
 _RIGHT_ONLY = ("noop", "right", "right+A", "right+B", "right+A+B")
 _SIMPLE = (*_RIGHT_ONLY, "A", "left")

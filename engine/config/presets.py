@@ -5,20 +5,11 @@ The configuration file and the command line override a preset.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from engine.config.fields import must_be_one_of
+from engine.config.game import Preset, game_of, games
 from engine.errors import UserError
-
-
-@dataclass(frozen=True)
-class Preset:
-    """A set of options by field name, and what they are, in a few words."""
-
-    help: str
-    options: dict[str, Any]
-
 
 PRESETS: dict[str, Preset] = {
     "parallel-classic": Preset(
@@ -90,41 +81,10 @@ PRESETS: dict[str, Preset] = {
             "advantage_learning": 0.0,
         },
     ),
-    "tetris-10x20": Preset(
-        "1,288 lines a game after 15 minutes", {"game": "tetris", "runner": "parallel", "steps": 4_000_000}
-    ),
-    "tetris-7x14": Preset(
-        "from board and piece, without afterstates",
-        {
-            "game": "tetris",
-            "board": "7x14",
-            "runner": "single",
-            "afterstates": False,
-            "reward": "lines",
-            "max_pieces": 400,
-            "parallel_envs": 64,
-            "buffer_size": 400_000,
-            "replay_ratio": 4.0,
-            "batch_size": 256,
-            "learning_rate": 5e-4,
-            "learning_rate_schedule": "constant",
-            "sync_every": 250,
-            "tau": 1.0,
-            "policy_tau": 0.0,
-            "double_q": True,
-            "prioritized_replay": True,
-            "epsilon": 0.4,
-            "epsilon_steps": 100_000,
-            "burnin": 5_000,
-            "steps": 2_000_000,
-        },
-    ),
-    "snake-12x12": Preset(
-        "fills 75 of 100 boards after an hour", {"game": "snake", "runner": "single", "steps": 6_000_000}
-    ),
+    **{name: preset for game in games() for name, preset in game_of(game).presets.items()},
 }
 """`parallel-classic` and `apex-classic` are the defaults of earlier Mario trainers with those architectures. Those of
-Tetris and Snake are how the policies of these names were trained (docs/policies.md)."""
+a game are how its policies of these names were trained (docs/policies.md)."""
 
 
 def preset(name: str) -> dict[str, Any]:

@@ -15,6 +15,8 @@ from engine.config.game import Game, Spec, game_of, games
 from engine.config.reading import make_config
 from engine.runs.run import Count, Score, Seconds
 
+_MOST_PARTS = 32
+"""Boards from whose policies one may have been distilled."""
 _Side = Annotated[int, msgspec.Meta(ge=1, le=2**12)]
 
 
@@ -65,9 +67,9 @@ def checked(said: Any) -> dict[str, Any]:
 
 def _spec(game: Game, said: Mapping[str, Any]) -> Spec:
     """The `Spec` of the policy's task. Raises `ConfigError` if a run can't have this task."""
-    options = {name: said[name] for name in game.policy_options}
+    tasks = said[game.tasks]
+    if not isinstance(tasks, str) or len(learned := game.learned_apart(tasks)) > _MOST_PARTS:
+        raise ConfigError(game.tasks, f"must be text that names at most {_MOST_PARTS}, got {tasks!r}")
+    options = {name: said[name] for name in game.policy_options if name != game.tasks}
     options |= {name: ",".join(value) for name, value in options.items() if isinstance(value, list)}
-    if not isinstance(tasks := options.pop(game.tasks), str):
-        raise ConfigError(game.tasks, f"must be text, got {tasks!r}")
-    learned = game.learned_apart(tasks)
     return game.spec_for_all([make_config({"game": game.name, game.tasks: each, **options}).spec for each in learned])

@@ -18,7 +18,7 @@ from engine.config.fields import FieldSpec, bound, option, read_number
 from engine.config.game import game_of, own_options
 from engine.config.presets import PRESETS
 from engine.config.reading import as_given, make_config
-from engine.config.run_config import AUTO, ConfigError, RunConfig, belongs, flag, options_of_all
+from engine.config.run_config import AUTO, ConfigError, RunConfig, belongs, flag, options_of_all, specs_of
 from engine.monitoring.memory_budget import available_bytes, estimate_bytes
 from engine.runs.initial_policy import options_of_policy
 from engine.runs.registry import name_error
@@ -98,7 +98,8 @@ class Form:
         if name in _SELECTORS:  # which decide what is parsed
             below: dict[str, Any] = {**(self._base or {}), **(PRESETS[preset].options if preset else {})}
             return str(below.get(name, SPECS[name].default))
-        value = self._without(name, preset).value(name)
+        config = self._without(name, preset)
+        value = config.value(name) if name in specs_of(config.game) else SPECS[name].default
         if value is None:
             return ""
         if isinstance(value, bool):

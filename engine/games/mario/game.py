@@ -12,10 +12,10 @@ import msgspec
 from engine.config.conditions import Conditions
 from engine.config.fields import ConfigError
 from engine.config.following import Following
-from engine.config.game import Game, Spec, network_of
-from engine.config.joypad import action_names, why_invalid
+from engine.config.game import Game, PersonKeys, Spec, network_of
+from engine.config.joypad import MOVE_KEYS, SELECT, START, A, B, action_names, why_invalid
 from engine.config.run_config import RunConfig
-from engine.config.stages import WHOLE_GAME, stages_of
+from engine.config.stages import STAGES, WHOLE_GAME, stages_of
 from engine.errors import UserError
 from engine.games.mario.options import MarioOptions, options_of
 
@@ -47,6 +47,12 @@ class Mario(Game):
     of_earlier_policies = {"swim_strokes": False, "reward": "progress"}
     state_options = ("emulator",)
     evaluation_options = ("noop_max", "eval_noop_min", "eval_noop_max", "eval_epsilon", "eval_sticky_actions")
+    person_keys = PersonKeys(
+        {**MOVE_KEYS, "z": B, "x": A, "o": B, "p": A, "enter": START, "tab": SELECT},
+        {"arrows or WASD": "move", "x or p": "jump (A)", "z or o": "run, fire (B)", "enter": "start"},
+        held=True,
+    )
+    stages = STAGES
     sample_bytes = 30
 
     def defaults(self) -> Mapping[str, Any]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from engine.config.game import Spec, network_of
+from engine.config.game import PersonKeys, Preset, Spec, network_of
+from engine.config.joypad import MOVE_KEYS
 from engine.config.run_config import RunConfig
 from engine.games.boards.board_game import BoardGame, size_of
 from engine.games.snake.options import SnakeOptions, options_of
@@ -28,6 +29,12 @@ class Snake(BoardGame):
     network_options = ("board", "paths")
     networks = ("grid", "paths")
     policy_options = ("board", "reward", "death_penalty")
+    presets = {
+        "snake-12x12": Preset(
+            "fills 75 of 100 boards after an hour", {"game": "snake", "runner": "single", "steps": 6_000_000}
+        ),
+    }
+    person_keys = PersonKeys(MOVE_KEYS, {"arrows or WASD": "steer"})
     limits = ((3, 30), (3, 30))
 
     def own_defaults(self) -> Mapping[str, Any]:

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from engine.config.fields import ConfigError
-from engine.config.game import Spec, network_of
+from engine.config.game import PersonKeys, Preset, Spec, network_of
+from engine.config.joypad import MOVE_KEYS, SELECT, START, A, B
 from engine.config.run_config import RunConfig
 from engine.games.boards.board_game import BoardGame, size_of
 from engine.games.tetris.options import TetrisOptions, options_of
@@ -32,6 +33,41 @@ class Tetris(BoardGame):
     networks = ("columns", "afterstates")
     policy_options = ("board", "reward", "pieces", "max_pieces", "next_piece")
     of_earlier_policies = {"max_pieces": 400, "next_piece": False}
+    presets = {
+        "tetris-10x20": Preset(
+            "1,288 lines a game after 15 minutes", {"game": "tetris", "runner": "parallel", "steps": 4_000_000}
+        ),
+        "tetris-7x14": Preset(
+            "from board and piece, without afterstates",
+            {
+                "game": "tetris",
+                "board": "7x14",
+                "runner": "single",
+                "afterstates": False,
+                "reward": "lines",
+                "max_pieces": 400,
+                "parallel_envs": 64,
+                "buffer_size": 400_000,
+                "replay_ratio": 4.0,
+                "batch_size": 256,
+                "learning_rate": 5e-4,
+                "learning_rate_schedule": "constant",
+                "sync_every": 250,
+                "tau": 1.0,
+                "policy_tau": 0.0,
+                "double_q": True,
+                "prioritized_replay": True,
+                "epsilon": 0.4,
+                "epsilon_steps": 100_000,
+                "burnin": 5_000,
+                "steps": 2_000_000,
+            },
+        ),
+    }
+    person_keys = PersonKeys(  # the buttons of `engine.commands.play_tetris`
+        {**MOVE_KEYS, "x": A, "z": B, "space": START, "c": SELECT},
+        {"arrows or WASD": "move", "up or x": "turn", "z": "turn back", "space": "drop", "c": "hold"},
+    )
     limits = ((4, 12), (4, 26))
 
     def own_defaults(self) -> Mapping[str, Any]:

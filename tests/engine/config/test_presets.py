@@ -42,7 +42,7 @@ SINGLE, TWO, THREE = (" or ".join(f"--runner {name}" for name in names) for name
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        ("--preset apex", "--preset must be one of parallel-classic, apex-classic, apex-paper, tetris-10x20, "),
+        ("--preset apex", "--preset must be one of parallel-classic, apex-classic, apex-paper, snake-12x12, "),
         ("--runner single --num-actors 3", "--num-actors is not an option of single; it needs --runner apex"),
         ("--runner ddp --num-actors 3", "--num-actors is not an option of ddp; it needs --runner apex"),
         ("--num-processes 3", f"--num-processes is not an option of single; it needs {TWO}"),
