@@ -8,6 +8,7 @@ saves a pass over the frames, and uint8 values are exact in every float dtype.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -45,7 +46,6 @@ def _grid(channels: int) -> nn.Sequential:
 
 
 TORSOS: dict[str, Callable[[int], nn.Sequential]] = {"nature": _nature, "small": _small, "grid": _grid}
-NETWORKS = (*TORSOS, "columns", "afterstates", "paths")
 _PIECE_PLANE, _BOX = 2, 4  # the plane in which Tetris shows the piece, and the side of its box
 
 
@@ -124,15 +124,19 @@ def _planes(obs: Tensor) -> Tensor:
     return (obs if obs.is_floating_point() else obs.float()).flatten(1, -3)
 
 
+NETWORKS: dict[str, Callable[[int, tuple[int, ...], int], nn.Module]] = {
+    **{name: partial(DuelingQNetwork, torso=name) for name in TORSOS},
+    "columns": ColumnsQNetwork,
+    "afterstates": lambda stack, frame_shape, actions: AfterstateQNetwork(frame_shape),
+    "paths": lambda stack, frame_shape, actions: PathsQNetwork(frame_shape),
+}
+"""Makes each network from the frames in an observation, the shape of a frame and the number of actions. The games that
+it fits have its name among their `networks` (`engine.config.game.Game`)."""
+
+
 def make_network(name: str, stack: int, frame_shape: tuple[int, ...], actions: int) -> nn.Module:
     """Build a network by its name, one of `NETWORKS`."""
-    if name == "columns":
-        return ColumnsQNetwork(stack, frame_shape, actions)
-    if name == "afterstates":
-        return AfterstateQNetwork(frame_shape)
-    if name == "paths":
-        return PathsQNetwork(frame_shape)
-    return DuelingQNetwork(stack, frame_shape, actions, name)
+    return NETWORKS[name](stack, frame_shape, actions)
 
 
 def make_networks(config: RunConfig, spec: Spec) -> tuple[nn.Module, nn.Module]:

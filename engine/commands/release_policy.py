@@ -145,7 +145,7 @@ def source_of(given: Path, name: str | None) -> tuple[Path, str, str, float]:
 
 def _distill_command(said: dict[str, Any]) -> str:
     """The command of a distilled policy with this metadata; its actions are named if a stage was a teacher."""
-    options = {"network": said["network"].partition("-")[2], "seed": said["seed"], **said.get("options", {})}
+    options = {"network": said["network"], "seed": said["seed"], **said.get("options", {})}
     if any(teacher in STAGES for teacher in said["teachers"]):
         chosen = tuple(said["actions"])
         sets = (name for name, actions in ACTION_SETS.items() if actions == chosen)

@@ -226,11 +226,6 @@ class Game(ABC):
         return Conditions(noop_max=0)
 
 
-def network_of(metadata: Mapping[str, Any]) -> str:
-    """The network that a policy's metadata names."""
-    return str(metadata["network"]).removeprefix("dueling-")
-
-
 def games() -> tuple[str, ...]:
     """The names of all games."""
     return tuple(_places())

@@ -135,7 +135,7 @@ def describe_student(teachers: Sequence[Teacher | SearchTeacher], network: str |
         else ("reward", "pieces", "death_penalty")
     )
     return {
-        "network": f"dueling-{network}",
+        "network": network,
         "stack": first["stack"],
         "frame_shape": [*shapes[0][:-2], *(max(shape[axis] for shape in shapes) for axis in (-2, -1))],
         "outputs": first["outputs"],

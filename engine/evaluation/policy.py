@@ -28,7 +28,7 @@ def load_policy(path: Path) -> nn.Module:
     have.
     """
     metadata = checkpoints.policy_metadata(path)
-    name = metadata["network"].removeprefix("dueling-")
+    name = metadata["network"]
     network = make_network(name, metadata["stack"], tuple(metadata["frame_shape"]), metadata["outputs"])
     try:
         network.load_state_dict(policy_weights(path))

@@ -292,7 +292,7 @@ class Learner:
         """The safetensors header that makes a policy file playable without its run, with the score if there is one."""
         policy = {
             "version": __version__,
-            "network": f"dueling-{self._config.network_name}",
+            "network": self._config.network_name,
             "stack": self._spec.stack,
             "frame_shape": self._spec.frame_shape,
             "outputs": self._spec.actions,

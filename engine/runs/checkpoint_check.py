@@ -59,7 +59,7 @@ def _check_policy(path: Path, config: RunConfig) -> None:
     said = check_policy(path)
     wanted = {
         "game": config.game,
-        "network": f"dueling-{config.network_name}",
+        "network": config.network_name,
         "frame_shape": list(config.spec.frame_shape),
         "stack": config.spec.stack,
     }

@@ -73,10 +73,10 @@ def _find(policy: str, config: RunConfig) -> Path:
 def _must_be(config: RunConfig) -> Iterator[tuple[str, Any]]:
     """Fields of the metadata, and what they must be."""
     yield "game", config.game
-    yield "network", f"dueling-{config.network_name}"
+    yield "network", config.network_name
     yield "stack", config.spec.stack
     yield from config.game_info.policy_must_have(config).items()
 
 
 def _words(value: Any) -> str:
-    return ",".join(str(part) for part in value) if isinstance(value, list) else str(value).removeprefix("dueling-")
+    return ",".join(str(part) for part in value) if isinstance(value, list) else str(value)

@@ -47,10 +47,10 @@ def checked(said: Any) -> dict[str, Any]:
     if policy.game not in games():
         raise ValueError(f"game {must_be_one_of(games(), policy.game)}")
     game = game_of(policy.game)
-    networks = [f"dueling-{name}" for name in game.networks]
-    if policy.network not in networks:
-        raise ValueError(f"network {must_be_one_of(networks, policy.network)}")
-    complete = {**game.of_earlier_policies, **said}
+    network = policy.network.removeprefix("dueling-")  # of earlier versions
+    if network not in game.networks:
+        raise ValueError(f"network {must_be_one_of(game.networks, network)}")
+    complete = {**game.of_earlier_policies, **said, "network": network}
     missing = [name for name in game.policy_options if complete.get(name) is None]
     if missing:
         raise ValueError(f"{missing[0]} is missing")

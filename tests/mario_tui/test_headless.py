@@ -458,7 +458,7 @@ def test_episodes_end_a_run_with_a_name_and_plain_lines_where_there_is_no_termin
         (("distill", "mario-1-1", "tetris-7x14"), "tetris-7x14: game must be mario or snake, got tetris"),
         (
             ("distill", "mario-1-1", "--initial-policy", "mario-six-stages"),
-            "--initial-policy: network must be dueling-nature as in the student, got dueling-small in mario-six-stages",
+            "--initial-policy: network must be nature as in the student, got small in mario-six-stages",
         ),
         (("eval", "snake-12x12", "--stage", "1-2"), "--stage can't be combined with a policy for snake"),
         (

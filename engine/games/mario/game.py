@@ -12,7 +12,7 @@ import msgspec
 from engine.config.conditions import Conditions
 from engine.config.fields import ConfigError
 from engine.config.following import Following
-from engine.config.game import Game, PersonKeys, Spec, network_of
+from engine.config.game import Game, PersonKeys, Spec
 from engine.config.joypad import MOVE_KEYS, SELECT, START, A, B, action_names, why_invalid
 from engine.config.run_config import RunConfig
 from engine.config.stages import STAGES, WHOLE_GAME, stages_of
@@ -162,7 +162,7 @@ class Mario(Game):
         return {"actions": self.action_names(config)}
 
     def options_of_policy(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
-        options = {name: metadata.get(name) for name in self.of_policy} | {"network": network_of(metadata)}
+        options = {name: metadata.get(name) for name in self.of_policy} | {"network": metadata["network"]}
         actions = metadata.get("actions")
         usual = action_names(MarioOptions.actions)
         if isinstance(actions, list) and not all(action in usual for action in actions):  # a run may have more actions

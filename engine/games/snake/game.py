@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from engine.config.game import PersonKeys, Preset, Spec, network_of
+from engine.config.game import PersonKeys, Preset, Spec
 from engine.config.joypad import MOVE_KEYS
 from engine.config.run_config import RunConfig
 from engine.games.boards.board_game import BoardGame, size_of
@@ -89,7 +89,7 @@ class Snake(BoardGame):
         return lanes_of.make(lanes, seed=seed, frame_size=shape and tuple(shape[-2:]), **_stored(metadata))
 
     def options_of_policy(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
-        return {"board": metadata["board"], "paths": network_of(metadata) == "paths"}
+        return {"board": metadata["board"], "paths": metadata["network"] == "paths"}
 
 
 def _stored(options: Mapping[str, Any]) -> dict[str, Any]:

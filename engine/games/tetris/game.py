@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from engine.config.fields import ConfigError
-from engine.config.game import PersonKeys, Preset, Spec, network_of
+from engine.config.game import PersonKeys, Preset, Spec
 from engine.config.joypad import MOVE_KEYS, SELECT, START, A, B
 from engine.config.run_config import RunConfig
 from engine.games.boards.board_game import BoardGame, size_of
@@ -120,7 +120,7 @@ class Tetris(BoardGame):
     def options_of_policy(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
         return {
             "board": metadata["board"],
-            "afterstates": network_of(metadata) == "afterstates",
+            "afterstates": metadata["network"] == "afterstates",
             "next_piece": metadata.get("next_piece", False),
         }
 

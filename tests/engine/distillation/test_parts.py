@@ -78,7 +78,7 @@ def test_a_stage_is_seen_as_the_policies_see_theirs(tmp_path: Path) -> None:
 def test_a_student_has_the_tasks_of_all_its_teachers(tmp_path: Path) -> None:
     teachers = load_teachers([MARIO, str(altered("mario-1-2", tmp_path, stage="1-2, 4-1"))])
     said = describe_student(teachers, "nature")
-    assert (said["stage"], said["network"], said["outputs"]) == ("1-1,1-2,4-1", "dueling-nature", 5)
+    assert (said["stage"], said["network"], said["outputs"]) == ("1-1,1-2,4-1", "nature", 5)
     assert said["teachers"] == ["mario-1-1", "mario-1-2-altered.safetensors"]
 
 

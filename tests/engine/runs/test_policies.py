@@ -57,7 +57,7 @@ def test_what_a_card_says_of_a_distilled_policy(tmp_path: Path) -> None:
     decisive = "--noop-max 30 --steps 400 --eval-every 400 --eval-episodes 1"
     assert (name, command) == ("both", f"mario-tui distill mario-1-1 mario-1-4 --network small --seed 0 {decisive}")
     assert 0 < minutes < 60
-    searched = {"teachers": ["7-4"], "network": "dueling-small", "seed": 1, "actions": list(ACTION_SETS["simple"])}
+    searched = {"teachers": ["7-4"], "network": "small", "seed": 1, "actions": list(ACTION_SETS["simple"])}
     assert _distill_command(searched) == "mario-tui distill 7-4 --network small --seed 1 --actions simple"
 
 
