@@ -130,7 +130,7 @@ def _distill(options: argparse.Namespace, stopped: threading.Event, send: Callab
         Distilled(
             policy=str(options.into) if kept is not None or not replaces else None,
             game=student["game"],
-            network=student["network"].partition("-")[2],
+            network=student["network"],
             env_steps=distiller.env_steps,
             updates=distiller.student.updates,
             seconds=distiller.seconds,

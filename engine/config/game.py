@@ -94,6 +94,8 @@ class Game(ABC):
     """Networks that fit the game, of `engine.agents.networks.NETWORKS`."""
     policy_options: ClassVar[tuple[str, ...]]
     """Options that a policy file stores, because it can't be played without them."""
+    of_earlier_runs: ClassVar[dict[str, Any]] = {}
+    """Values of options in runs that are older than the options, where they differ from the defaults."""
     of_earlier_policies: ClassVar[Mapping[str, Any]] = {}
     """Those that policy files of earlier versions lack, and what they were."""
     state_options: ClassVar[tuple[str, ...]] = ()

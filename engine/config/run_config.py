@@ -371,8 +371,8 @@ TUNABLE_BOUNDS: dict[str, tuple[float, float]] = {
 
 @cache
 def specs_of(game: str) -> Mapping[str, FieldSpec]:
-    """The options of a game by name, in the order in which people see them: in each group the game's own come first,
-    but after `game` itself."""
+    """The options of a game by name, in the order in which people see them: in each group the game's own follow the
+    first of those that all games have, such as `game`."""
     return dict(_ordered(own_options(game)))
 
 
@@ -388,10 +388,9 @@ def options_of_all() -> Mapping[str, FieldSpec]:
 def _ordered(own: Mapping[str, FieldSpec]) -> Iterator[tuple[str, FieldSpec]]:
     for group in dict.fromkeys((*GROUPS, *(str(spec.metadata["group"]) for spec in own.values()))):
         common = [(name, spec) for name, spec in COMMON.items() if spec.metadata["group"] == group]
-        head = 1 if common and common[0][0] == "game" else 0
-        yield from common[:head]
+        yield from common[:1]
         yield from ((name, spec) for name, spec in own.items() if spec.metadata["group"] == group)
-        yield from common[head:]
+        yield from common[1:]
 
 
 def belongs(name: str, game: str, runner: str) -> bool:

@@ -77,7 +77,7 @@ class Distiller:
         rom: Path | None = None,
     ) -> None:
         torch.manual_seed(seed)
-        name = student["network"].partition("-")[2]
+        name = student["network"]
         shape = tuple(student["frame_shape"])
         network = make_network(name, student["stack"], shape, student["outputs"])
         learn_threads = thread_budget(1, BATCH_SIZE).learn_threads

@@ -22,8 +22,10 @@ import psutil
 
 from engine.config.defaults import defaults
 from engine.config.fields import LARGEST
+from engine.config.game import game_of, games
 from engine.config.reading import load_toml, make_config
 from engine.config.run_config import RunConfig
+from engine.config.runners import RUNNERS
 from engine.errors import UserError
 from engine.protocol.messages import State
 from engine.runtime.files import open_regular, write_atomically
@@ -270,8 +272,10 @@ def read_config(path: Path) -> RunConfig:
     default, with which the run's weights may not fit.
     """
     options = load_toml(path)
-    usual = defaults(options.get("game", RunConfig.game), options.get("runner", RunConfig.runner))
-    newer = {name: getattr(RunConfig, name) for name in usual if name not in options}
+    game, runner = (options.get(kind, getattr(RunConfig, kind)) for kind in ("game", "runner"))
+    newer: dict[str, object] = {}
+    if game in games() and runner in tuple(RUNNERS):  # otherwise `make_config` tells
+        newer = {name: getattr(RunConfig, name) for name in defaults(game, runner)} | game_of(game).of_earlier_runs
     return make_config({**newer, **options}, str(path))
 
 

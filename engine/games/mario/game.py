@@ -44,6 +44,7 @@ class Mario(Game):
     network_options = ("actions", "observation", "network")
     networks = ("nature", "small")
     policy_options = ("stage", "reward", "emulator", "actions", "observation", "frame_skip", "swim_strokes")
+    of_earlier_runs = {"observation": "50x60"}
     of_earlier_policies = {"swim_strokes": False, "reward": "progress"}
     state_options = ("emulator",)
     evaluation_options = ("noop_max", "eval_noop_min", "eval_noop_max", "eval_epsilon", "eval_sticky_actions")

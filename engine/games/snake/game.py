@@ -35,6 +35,7 @@ class Snake(BoardGame):
         ),
     }
     person_keys = PersonKeys(MOVE_KEYS, {"arrows or WASD": "steer"})
+    of_earlier_runs = {"paths": False, "late_starts": 0.0, "death_penalty": 0.0, "step_penalty": 0.0}
     limits = ((3, 30), (3, 30))
 
     def own_defaults(self) -> Mapping[str, Any]:

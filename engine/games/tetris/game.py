@@ -32,6 +32,7 @@ class Tetris(BoardGame):
     network_options = ("board", "next_piece", "afterstates")
     networks = ("columns", "afterstates")
     policy_options = ("board", "reward", "pieces", "max_pieces", "next_piece")
+    of_earlier_runs = {"afterstates": False, "max_pieces": 400}
     of_earlier_policies = {"max_pieces": 400, "next_piece": False}
     presets = {
         "tetris-10x20": Preset(

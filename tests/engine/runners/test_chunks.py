@@ -101,7 +101,7 @@ def test_a_replay_filled_by_chunks_equals_one_filled_step_by_step(game: str) -> 
 
 def test_an_actor_plays_what_it_is_ordered_and_keeps_its_weights_until_newer_ones_come() -> None:
     config = dataclasses.replace(config_of("snake"), pull_every=1)
-    actor = RemoteActor(config.options(), CHOICES.state(), 0, 0, 0, None)
+    actor = RemoteActor(config.options(), CHOICES.state(), 0, 0, 0, {})
     actor.build()
     spec = player(config).actor.env.spec
     size = sum(parameter.numel() for parameter in player(config).network.parameters())

@@ -156,22 +156,23 @@ async def test_what_is_typed_after_a_change_of_group_goes_to_the_group_that_is_s
     app = MarioApp(run_dir=str(tmp_path / "runs"))
     async with app.run_test(size=(80, 24)) as pilot:
         screen = await form_of(pilot)
-        await pilot.press("f3")
-        await focused(pilot, "name")
-        seed = screen.query_one("#edit-seed", Input)
+        for first in ("name", "reward", "initial_policy"):
+            await pilot.press("f3")
+            await focused(pilot, first)
+        gamma = screen.query_one("#edit-gamma", Input)
         for built in (False, True):
-            seed.focus()
+            gamma.focus()
             await pilot.pause()
-            type_at_once(app, "f3", *"12x", "ctrl+r")  # to Environment, whose first field is the reward
-            reward = await until(pilot, lambda: list(screen.query("#edit-reward").results(Input)), "the group")
-            await until(pilot, lambda reward=reward: reward[0].value == "12x", f"the value, built: {built}")
-            await until(pilot, lambda: "Not started: --reward must be one of" in shown(screen, "#about"), "why")
+            type_at_once(app, "f3", *"12x", "ctrl+r")  # to Exploration, whose first field is epsilon
+            epsilon = await until(pilot, lambda: list(screen.query("#edit-epsilon").results(Input)), "the group")
+            await until(pilot, lambda epsilon=epsilon: epsilon[0].value == "12x", f"the value, built: {built}")
+            await until(pilot, lambda: "Not started: --epsilon must be between" in shown(screen, "#about"), "why")
             assert app.screen is screen
-            assert app.focused is reward[0]
-            assert (seed.value, screen.form.typed("seed")) == ("", "")
-            reward[0].value = ""
+            assert app.focused is epsilon[0]
+            assert (gamma.value, screen.form.typed("gamma")) == ("", "")
+            epsilon[0].value = ""
             await pilot.press("f2")
-            await focused(pilot, "name")
+            await focused(pilot, "initial_policy")
     assert not (tmp_path / "runs").exists()
 
 
