@@ -7,27 +7,28 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import importlib
 import io
 import os
 import sys
 
 from engine.errors import UserError
 from engine.runtime.text import LOOK_ALIKE, printable, printable_stream
-from mario_tui.commands import attach, completion, distill, evaluate, export, home, play, profile, runs, serve, train
 from mario_tui.commands.options import did_you_mean
 from mario_tui.terminal.output import NO_SPACE, discard_unwritable, nowhere
 
 COMMANDS = {
-    "attach": attach.run,
-    "runs": runs.run,
-    "eval": evaluate.run,
-    "distill": distill.run,
-    "play": play.run,
-    "profile": profile.run,
-    "export": export.run,
-    "serve": serve.run,
-    "completion": completion.run,
+    "attach": "attach",
+    "runs": "runs",
+    "eval": "evaluate",
+    "distill": "distill",
+    "play": "play",
+    "profile": "profile",
+    "export": "export",
+    "serve": "serve",
+    "completion": "completion",
 }
+"""The module of each command in `mario_tui.commands`, imported only if it is run."""
 
 _OTHER_WORDS = {
     "train": "mario-tui --game mario",
@@ -83,9 +84,13 @@ def main() -> None:
 def run(arguments: list[str]) -> int:
     """Run the command and return its exit status. Without a command, any option but those of home starts a run."""
     if arguments and arguments[0] in COMMANDS:
-        return COMMANDS[arguments[0]](arguments[1:])
+        command = importlib.import_module(f"mario_tui.commands.{COMMANDS[arguments[0]]}")
+        status: int = command.run(arguments[1:])
+        return status
     if arguments and not arguments[0].startswith("-"):
         raise UserError(_unknown(arguments[0]))
+    from mario_tui.commands import home, train
+
     _, others = home.home_parser().parse_known_args(arguments)
     return train.run(arguments) if others else home.run(arguments)
 
