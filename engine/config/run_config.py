@@ -268,8 +268,7 @@ class RunConfig:
         """Options by name, those of the game among them. Raises `ConfigError`, and `TypeError` for an unknown name."""
         game = values.get("game", cls.game)
         check(COMMON["game"], game)
-        own = {name: value for name, value in values.items() if name not in COMMON}
-        common = {name: value for name, value in values.items() if name in COMMON}
+        common, own = _divided(values)
         return cls(**common, game_options=game_of(game).options(**own))
 
     def value(self, name: str) -> Any:
@@ -278,8 +277,7 @@ class RunConfig:
 
     def changed(self, **values: Any) -> Self:
         """These options with some of them replaced, by name. Raises `ConfigError`."""
-        own = {name: value for name, value in values.items() if name not in COMMON}
-        common = {name: value for name, value in values.items() if name in COMMON}
+        common, own = _divided(values)
         return replace(self, **common, game_options=replace(self.game_options, **own))
 
     @property
@@ -367,6 +365,12 @@ TUNABLE_BOUNDS: dict[str, tuple[float, float]] = {
     "epsilon_scale": (0.0, 10.0),
 }
 """Accepted range of each setting that can be changed during a run. `epsilon_scale` multiplies every lane's epsilon."""
+
+
+def _divided(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The values of options that all games have, and those of the game's own."""
+    common = {name: value for name, value in values.items() if name in COMMON}
+    return common, {name: value for name, value in values.items() if name not in COMMON}
 
 
 @cache
