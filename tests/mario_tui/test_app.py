@@ -107,7 +107,7 @@ async def test_a_run_from_home_detach_and_attach_with_history(tmp_path: Path, mo
         await pilot.pause()
         app.screen.query_one("#edit-parallel_envs", Input).value = "2"
         await pilot.press("ctrl+r")
-        dashboard = await until(pilot, lambda: isinstance(app.screen, DashboardScreen) and app.screen, "the dashboard")
+        dashboard = await shown_as(pilot, DashboardScreen)
         assert isinstance(dashboard, DashboardScreen)
         await until(pilot, lambda: len(dashboard.feed.snapshot().points) > 2, "points for the charts")
         run, seen = dashboard.run, [point.env_steps for point in dashboard.feed.snapshot().points]

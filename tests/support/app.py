@@ -96,9 +96,9 @@ def table_of(app: MarioApp) -> RunsTable:
 
 
 async def shown_as(pilot: Pilot[Any], kind: type[Screen[Any]]) -> Any:
-    """The screen, as soon as it is of this kind: some are shown once their data are read."""
+    """The screen, as soon as it is of this kind and has its widgets: some are shown once their data are read."""
     app: Any = pilot.app
-    await until(pilot, lambda: isinstance(app.screen, kind), kind.__name__)
+    await until(pilot, lambda: isinstance(app.screen, kind) and app.screen.is_mounted, kind.__name__)
     return app.screen
 
 

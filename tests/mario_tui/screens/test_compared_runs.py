@@ -76,7 +76,7 @@ async def test_a_run_that_was_deleted_is_a_notice(tmp_path: Path) -> None:
     (run, _) = folder_of_runs(tmp_path, one="finished", two="finished")
     app = MarioApp(open_run=run, run_dir=str(tmp_path))
     async with app.run_test(size=(80, 24)) as pilot:
-        await until(pilot, lambda: isinstance(app.screen, DashboardScreen), "the dashboard")
+        await shown_as(pilot, DashboardScreen)
         shutil.rmtree(run.path)
         await pilot.press("c")
         await until(pilot, lambda: "one: not a run of mario-tui" in said(app), "the notice")

@@ -19,7 +19,7 @@ from mario_tui.screens.actor import ActorScreen
 from mario_tui.screens.home import HomeScreen
 from mario_tui.screens.tune import TuneScreen
 from mario_tui.widgets.panels.game import GameView
-from tests.support.app import app_is_there, opened, said, text, until
+from tests.support.app import app_is_there, opened, said, shown_as, text, until
 from tests.support.source import serving
 
 
@@ -193,7 +193,7 @@ async def test_actors_are_ordered_by_key_and_by_mouse_and_open(served: Run) -> N
         await pilot.press("escape")
         assert app_is_there(dashboard)
         await pilot.click(actors, offset=(3, 4), times=2)
-        await until(pilot, lambda: isinstance(pilot.app.screen, ActorScreen), "the lane that was clicked twice")
+        await shown_as(pilot, ActorScreen)
 
 
 # ---------------------------------------------------------------------------------------------- commands

@@ -25,7 +25,7 @@ from mario_tui.screens.dialogs import ConfirmScreen, HelpScreen, TextScreen
 from mario_tui.screens.home import HomeScreen
 from mario_tui.screens.new_run import NewRunScreen
 from mario_tui.widgets.runs_table import RunsTable
-from tests.support.app import folder_of_runs, hold, names, said, start, table_of, type_at_once, until
+from tests.support.app import folder_of_runs, hold, names, said, shown_as, start, table_of, type_at_once, until
 from tests.support.program import PATIENCE_S, kill_hosts
 
 
@@ -317,10 +317,10 @@ async def test_nothing_is_drawn_of_a_screen_under_another(tmp_path: Path, monkey
     async with app.run_test(size=(120, 40)) as pilot:
         home = app.screen
         await pilot.press("question_mark")
-        await until(pilot, lambda: isinstance(app.screen, HelpScreen), "help")
+        await shown_as(pilot, HelpScreen)
         assert home.is_current  # around the dialog
         await pilot.press("escape", "enter")
-        await until(pilot, lambda: isinstance(app.screen, DashboardScreen), "the dashboard")
+        await shown_as(pilot, DashboardScreen)
         dashboard: Any = app.screen
         await until(pilot, lambda: dashboard.shown.points, "the recording")
         assert not home.is_current

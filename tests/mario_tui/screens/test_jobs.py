@@ -22,7 +22,7 @@ from mario_tui.screens.dialogs import HelpScreen
 from mario_tui.screens.home import HomeScreen
 from mario_tui.screens.job import Job
 from mario_tui.screens.new_run import NewRunScreen
-from tests.support.app import folder_of_runs, names, table_of, type_at_once, until
+from tests.support.app import folder_of_runs, names, shown_as, table_of, type_at_once, until
 
 _HUGE = 2**36
 """Bytes that no machine reads within a test."""
@@ -73,7 +73,7 @@ async def test_resuming_from_the_form_leaves_it_free(tmp_path: Path) -> None:
         await until(pilot, lambda: form.job is None, "its end")
         assert app.screen is form
         await pilot.press("escape")
-        await until(pilot, lambda: isinstance(app.screen, HomeScreen), "home")
+        await shown_as(pilot, HomeScreen)
 
 
 async def test_home_handles_keys_before_it_has_read_the_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,13 +90,13 @@ async def test_home_handles_keys_before_it_has_read_the_runs(tmp_path: Path, mon
         async with super(MarioApp, app).run_test(size=(80, 24)) as pilot:  # does not wait for the runs
             assert "Reading the runs" in str(app.screen.query_one("#hint").render())
             await pilot.press("question_mark")
-            await until(pilot, lambda: isinstance(app.screen, HelpScreen), "help")
+            await shown_as(pilot, HelpScreen)
             await pilot.press("escape", "down", "space", "n")  # the first of these waits for the runs, so all do
-            await until(pilot, lambda: isinstance(app.screen, HomeScreen), "home")
+            await shown_as(pilot, HomeScreen)
             may_read.set()
-            await until(pilot, lambda: isinstance(app.screen, NewRunScreen), "the form")
+            await shown_as(pilot, NewRunScreen)
             await pilot.press("escape")
-            await until(pilot, lambda: isinstance(app.screen, HomeScreen), "home again")
+            await shown_as(pilot, HomeScreen)
             assert [Path(key).name for key in table_of(app).marked] == ["b"]
             assert names(app) == ["a", "b"]
     finally:
@@ -108,7 +108,7 @@ async def test_a_comparison_of_many_runs_draws_chart_by_chart(tmp_path: Path) ->
     app = MarioApp(run_dir=str(tmp_path))
     async with app.run_test(size=(120, 40)) as pilot:
         type_at_once(app, "A", "c", "M", "M")  # also what is typed ahead reaches the comparison
-        await until(pilot, lambda: isinstance(app.screen, CompareScreen), "the comparison")
+        await shown_as(pilot, CompareScreen)
         screen: Any = app.screen
         charts = screen.plots()
         await until(pilot, lambda: all(followed.seen.hello for followed in screen._followed), "the recordings")

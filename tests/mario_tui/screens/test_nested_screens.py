@@ -14,7 +14,7 @@ from mario_tui.data.program import program
 from mario_tui.screens.compare import CompareScreen
 from mario_tui.screens.dashboard import DashboardScreen
 from mario_tui.screens.home import HomeScreen
-from tests.support.app import folder_of_runs, until
+from tests.support.app import folder_of_runs, shown_as, until
 from tests.support.source import serving
 
 
@@ -22,9 +22,9 @@ async def to_the_other_dashboard(pilot: Pilot[Any], run: Run) -> None:
     """From a dashboard through its comparison to the dashboard of another run."""
     app = pilot.app
     await pilot.press("c")
-    await until(pilot, lambda: isinstance(app.screen, CompareScreen), "the comparison")
+    await shown_as(pilot, CompareScreen)
     await pilot.press("down", "enter")
-    await until(pilot, lambda: isinstance(app.screen, DashboardScreen), "the other dashboard")
+    await shown_as(pilot, DashboardScreen)
     assert app.screen.run.path == run.path  # type: ignore[attr-defined]
 
 
@@ -38,12 +38,12 @@ async def test_h_goes_to_the_list_of_runs_from_any_depth_and_escape_one_screen_b
         await pilot.press("enter")
         assert isinstance(app.screen, DashboardScreen)
         await pilot.press("h")
-        await until(pilot, lambda: isinstance(app.screen, HomeScreen), "home")
+        await shown_as(pilot, HomeScreen)
         app.open_dashboard(first)
         await pilot.press("c")
-        await until(pilot, lambda: isinstance(app.screen, CompareScreen), "the comparison")
+        await shown_as(pilot, CompareScreen)
         await pilot.press("h")
-        await until(pilot, lambda: isinstance(app.screen, HomeScreen), "home")
+        await shown_as(pilot, HomeScreen)
         assert sum(isinstance(screen, HomeScreen) for screen in app.screen_stack) == 1
 
 
@@ -59,7 +59,7 @@ async def test_q_after_a_visit_to_another_run_says_that_the_run_keeps_running(
             await pilot.press("escape", "escape")
             assert isinstance(app.screen, DashboardScreen)
             await pilot.press("c")
-            await until(pilot, lambda: isinstance(app.screen, CompareScreen), "the comparison")
+            await shown_as(pilot, CompareScreen)
             await pilot.press("q")
         assert app._print_outcome() == 0
     assert f"{run.name} keeps running. Reattach with: {program()} attach {run.name}" in capsys.readouterr().out

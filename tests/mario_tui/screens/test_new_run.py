@@ -17,7 +17,7 @@ from mario_tui.data.form import SPECS
 from mario_tui.screens.home import HomeScreen
 from mario_tui.screens.new_run import NewRunScreen
 from mario_tui.widgets.field_row import Choice, FieldRow, TextField
-from tests.support.app import type_at_once, until
+from tests.support.app import shown_as, type_at_once, until
 from tests.support.form import focus, focused, form_of, shown
 
 
@@ -57,7 +57,7 @@ async def test_the_form_shows_every_option_of_the_game_and_what_is_wrong(tmp_pat
         assert (row.editor.value, screen.form.text("game")) == ("", "mario")
         assert screen.form.command() == f"mario-tui --run-dir={tmp_path / 'runs'}"
         await pilot.press("f2", "f3", "escape")
-        await until(pilot, lambda: isinstance(app.screen, HomeScreen), "home")
+        await shown_as(pilot, HomeScreen)
     assert not (tmp_path / "runs").exists()
 
 
@@ -113,7 +113,7 @@ async def test_the_ends_of_the_form_meet(tmp_path: Path) -> None:
             await pilot.press("tab")
             assert focus(app) == expected
         await pilot.press("shift+tab", "enter")
-        await until(pilot, lambda: isinstance(app.screen, HomeScreen), "home")
+        await shown_as(pilot, HomeScreen)
 
 
 async def test_arrows_and_help_of_a_field(tmp_path: Path) -> None:
@@ -198,7 +198,7 @@ async def test_what_is_typed_after_enter_goes_to_the_next_field(tmp_path: Path) 
     app = MarioApp(run_dir=str(tmp_path / "runs"))
     async with app.run_test(size=(80, 24)) as pilot:
         type_at_once(app, "n", "down", "f3", *"one", "enter", "enter", *"1-2", "enter", "down", *"x.nes")
-        await until(pilot, lambda: isinstance(app.screen, NewRunScreen), "the form")
+        await shown_as(pilot, NewRunScreen)
         screen = app.screen
         assert isinstance(screen, NewRunScreen)
         await until(pilot, lambda: "--rom=x.nes" in shown(screen, "#command"), "all of it")

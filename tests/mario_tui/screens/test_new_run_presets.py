@@ -13,7 +13,7 @@ from mario_tui.app import MarioApp
 from mario_tui.screens.dashboard import DashboardScreen
 from mario_tui.widgets.field_row import Choice
 from mario_tui.widgets.preset_row import PresetList
-from tests.support.app import folder_of_runs, type_at_once, until
+from tests.support.app import folder_of_runs, shown_as, type_at_once, until
 from tests.support.form import focus, focused, form_of, shown
 
 
@@ -66,7 +66,7 @@ async def test_the_name_is_validated_while_it_is_typed_and_is_the_runs(tmp_path:
         assert "--name=first2" in shown(screen, "#command")
         screen.query_one("#edit-steps", Input).value = "1000"
         await pilot.press("ctrl+r")
-        await until(pilot, lambda: isinstance(app.screen, DashboardScreen), "the dashboard")
+        await shown_as(pilot, DashboardScreen)
         dashboard: Any = app.screen
         await until(pilot, lambda: dashboard.feed.snapshot().end, "the end")
     assert (tmp_path / "runs" / "first2" / "config.toml").is_file()
