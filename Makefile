@@ -23,7 +23,7 @@ test-long: $(LONG_INSTALLED) test-oldest  ## the tests that take minutes
 
 test-oldest: $(OLDEST_INSTALLED)  ## learning, with the oldest packages that pyproject.toml accepts (downloads some 3 GB)
 	@$(OLDEST)/bin/python -m pytest -p no:cacheprovider tests/engine/agents tests/engine/buffers tests/engine/runners \
-		tests/engine/host tests/engine/envs/test_mario.py tests/engine/envs/test_mario_reference.py $(ARGS)
+		tests/engine/host tests/engine/games/mario/test_lanes.py tests/engine/games/mario/test_reference.py $(ARGS)
 
 gpu: $(DEV_INSTALLED)  ## on a machine with a CUDA GPU: its tests, then its tables; results in gpu-results/
 	@status=0; $(BIN)/python -m pytest -m gpu -n 0 $(ARGS) || status=$$?; \

@@ -17,8 +17,10 @@ from typing import Any
 import numpy as np
 import psutil
 
+from engine.emulators.view import VIEWS
 from engine.envs.frame_stack import FrameStack
-from engine.envs.mario import VIEWS, MarioLanes, MarioTask
+from engine.games.mario.lanes import MarioLanes
+from engine.games.mario.task import MarioTask
 
 OURS, NES_PY = "ours", "nes-py through our protocol"
 PACKAGE, RETRO, CYNES = "gym-super-mario-bros 7.4", "stable-retro 1.0.0", "cynes 0.1"

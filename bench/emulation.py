@@ -28,14 +28,16 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.contestants import CORES, NES_PY, OURS, PACKAGE, RETRO, WHOLE_SCREEN, Contestant, line_up
-from engine.envs.mario.lanes import make_emulator
+from engine.games.mario.lanes import make_emulator
 from engine.runtime.processor import processor_name
 
 WIDTH = 132
 FIRST_CALL = """
 import time; start = time.perf_counter()
 import numpy as np
-from engine.envs.mario import VIEWS, MarioLanes, MarioTask
+from engine.emulators.view import VIEWS
+from engine.games.mario.lanes import MarioLanes
+from engine.games.mario.task import MarioTask
 imported = time.perf_counter()
 def begin(lanes):
     env = MarioLanes(MarioTask(view=VIEWS["84x84"]), lanes)

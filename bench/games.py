@@ -28,8 +28,8 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from engine.envs.boards.snake import SnakeLanes
-from engine.envs.boards.tetris import PRESETS, TetrisLanes
+from engine.games.snake.rules import SnakeLanes
+from engine.games.tetris.rules import PRESETS, TetrisLanes
 
 GAMES = ("Snake-v1", "Tetris-v0")
 BATCHES = (64, 256, 4096)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from bench.mario_package import mario_env
 from engine.config.joypad import RIGHT, A, B, action_buttons
-from engine.envs.emulators.cartridge import installed_mario
+from engine.emulators.cartridge import installed_mario
 from engine.envs.frame_stack import STACK
 
 SIDE, SKIP = 84, 4

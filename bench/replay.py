@@ -30,7 +30,7 @@ from rich.table import Table
 
 from bench.turns import Contestant, machine, machine_line, not_installed, take_turns, times
 from engine.buffers import Batch, FrameStorage, PrioritizedSampler
-from engine.envs.vec_env import PlayedStep
+from engine.envs.lanes import PlayedStep
 
 OURS, CPPRB, TIANSHOU, SB3 = "ours", "cpprb 11", "tianshou 2", "Stable-Baselines3"
 NEEDED = {

@@ -33,7 +33,7 @@ from torch.nn import functional as F
 from bench.mario_package import mario_env
 from engine.agents import DuelingQNetwork
 from engine.config.joypad import action_buttons
-from engine.envs.emulators.view import VIEWS
+from engine.emulators.view import VIEWS
 from engine.envs.frame_stack import STACK
 from engine.games.mario.options import MarioOptions
 

@@ -33,7 +33,7 @@ from torch.nn import functional as F
 from bench.turns import Contestant, machine, machine_line, not_installed, take_turns, times
 from engine.agents import DoubleDQN
 from engine.buffers import Batch, FrameStorage, UniformSampler
-from engine.envs.vec_env import PlayedStep
+from engine.envs.lanes import PlayedStep
 from engine.runtime.devices import Precision
 from engine.runtime.processor import has_native_bf16
 from engine.runtime.threads import keep_freed_memory

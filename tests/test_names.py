@@ -49,5 +49,5 @@ def test_a_runner_is_named_in_its_table_and_in_presets() -> None:
 @pytest.mark.parametrize("name", games())
 def test_a_game_names_networks_that_there_are(name: str) -> None:
     game = game_of(name)
-    assert game.name == name and set(game.networks) <= NETWORKS.keys()
+    assert game.name == name and set(game.networks) <= NETWORKS.keys() | game.own_networks.keys()
     assert game.network(RunConfig(game=name)) in game.networks

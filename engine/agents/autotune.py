@@ -17,7 +17,7 @@ from engine.agents.precision_cache import remembered
 from engine.buffers import Batch
 from engine.buffers.device.storage import Array, TensorBatch
 from engine.config.run_config import AUTO, RunConfig
-from engine.envs.vec_env import Spec
+from engine.envs.lanes import Spec
 from engine.runs.checkpoint_state import Choices
 from engine.runtime.cuda_graph import WARM_UP, GraphedCall
 from engine.runtime.devices import Precision, gpu_precision, is_out_of_memory, release_memory, synchronise

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from engine.agents.adam import SLOTS, Adam
-from engine.agents.afterstates import AfterstateQNetwork, set_gamma
+from engine.agents.afterstates import Afterstates, set_gamma
 from engine.buffers import Batch
 from engine.buffers.device.storage import Array, TensorBatch
 from engine.runtime.devices import Precision, is_out_of_memory, release_memory
@@ -70,10 +70,9 @@ def q_of_actions(network: nn.Module, obs: Tensor, actions: Tensor) -> tuple[Tens
     """Q-values [images, batch] of one action int64 [batch] per observation, and the action gaps [batch]: how much less
     they are than those of the best action, legal or not.
 
-    `AfterstateQNetwork` gives two images, the board and its mirror image, and a single 0 for the gaps; other networks
-    give one image.
+    `Afterstates` may give several images, and give a single 0 for the gaps; other networks give one image.
     """
-    if isinstance(network, AfterstateQNetwork):
+    if isinstance(network, Afterstates):
         return network.of_actions(obs, actions), obs.new_zeros(())
     every_q: Tensor = network(obs)
     q = every_q.gather(1, actions[:, None]).squeeze(1)

@@ -1,4 +1,4 @@
-"""Dueling Q-networks for stacked frames of games and boards.
+"""Dueling Q-networks for stacked frames of any game, and the table of networks.
 
 All take observations [batch, stack, (planes,) height, width] with values 0 to 255, as uint8 or any float dtype, and
 return Q-values float32 [batch, actions]. Observations are not divided by 255; the weights of the first layer are. That
@@ -7,18 +7,18 @@ saves a pass over the frames, and uint8 values are exact in every float dtype.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import importlib
+from collections.abc import Callable, Mapping
 from functools import partial
+from types import MappingProxyType
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from engine.agents.afterstates import AfterstateQNetwork
-from engine.agents.dueling import dueling, in_float32, stream, through
-from engine.agents.paths import PathsQNetwork
+from engine.agents.dueling import dueling, stream, through
 from engine.config.run_config import RunConfig
-from engine.envs.vec_env import Spec
+from engine.envs.lanes import Spec
 
 
 def _nature(channels: int, filters: tuple[int, int, int] = (32, 64, 64)) -> nn.Sequential:
@@ -46,7 +46,6 @@ def _grid(channels: int) -> nn.Sequential:
 
 
 TORSOS: dict[str, Callable[[int], nn.Sequential]] = {"nature": _nature, "small": _small, "grid": _grid}
-_PIECE_PLANE, _BOX = 2, 4  # the plane in which Tetris shows the piece, and the side of its box
 
 
 class DuelingQNetwork(nn.Module):
@@ -75,74 +74,39 @@ class DuelingQNetwork(nn.Module):
         """See the module's docstring."""
         first = self.features[0]
         assert isinstance(first, nn.Conv2d)
-        x = F.conv2d(_planes(obs), first.weight / 255, first.bias, first.stride, first.padding)
+        x = F.conv2d(as_planes(obs), first.weight / 255, first.bias, first.stride, first.padding)
         features = self.features[1:](x).flatten(1)
         return dueling(through(self.value, features), through(self.advantage, features))
 
 
-class ColumnsQNetwork(nn.Module):
-    """For Tetris: shares weights between columns, because a piece fits one column as well as another.
-
-    The first layer sees whole columns with two neighbours on either side. The piece, which the board shows in its
-    corner, is added to the features of every column, so the advantage of a rotation and a column is computed in that
-    column.
-
-    Args:
-        stack: 1.
-        frame_shape: (planes, height, width) of `engine.envs.boards.tetris`.
-        actions: 4 * width.
-        hidden: number of channels, and width of the value stream.
-    """
-
-    def __init__(self, stack: int, frame_shape: tuple[int, ...], actions: int, hidden: int = 128) -> None:
-        super().__init__()
-        planes, height, width = frame_shape
-        self._width = width
-        self.columns = nn.Conv2d(stack * planes, hidden, (height, 5), padding=(0, 2))
-        self.piece = nn.Linear(_BOX * _BOX, hidden)
-        self.mix = nn.Sequential(
-            nn.ReLU(inplace=True), nn.Conv1d(hidden, hidden, 5, padding=2),
-            nn.ReLU(inplace=True), nn.Conv1d(hidden, hidden, 5, padding=2),
-            nn.ReLU(inplace=True),
-        )  # fmt: skip
-        self.advantage = nn.Conv1d(hidden, actions // width, 1)
-        self.value = nn.Sequential(nn.Linear(hidden * width, hidden), nn.ReLU(inplace=True), nn.Linear(hidden, 1))
-
-    def forward(self, obs: Tensor) -> Tensor:
-        """See the module's docstring."""
-        x = _planes(obs)
-        piece = F.linear(x[:, _PIECE_PLANE, :_BOX, :_BOX].flatten(1), self.piece.weight / 255, self.piece.bias)
-        columns = self.columns
-        x = F.conv2d(x, columns.weight / 255, columns.bias, padding=columns.padding).squeeze(2) + piece[:, :, None]
-        features = self.mix(x)  # [batch, hidden, width]
-        value = through(self.value, features.flatten(1))
-        return dueling(value, in_float32(self.advantage, features).flatten(1))
-
-
-def _planes(obs: Tensor) -> Tensor:
+def as_planes(obs: Tensor) -> Tensor:
     """Observations as floats [batch, stack * planes, height, width]."""
     return (obs if obs.is_floating_point() else obs.float()).flatten(1, -3)
 
 
 NETWORKS: dict[str, Callable[[int, tuple[int, ...], int], nn.Module]] = {
-    **{name: partial(DuelingQNetwork, torso=name) for name in TORSOS},
-    "columns": ColumnsQNetwork,
-    "afterstates": lambda stack, frame_shape, actions: AfterstateQNetwork(frame_shape),
-    "paths": lambda stack, frame_shape, actions: PathsQNetwork(frame_shape),
+    name: partial(DuelingQNetwork, torso=name) for name in TORSOS
 }
 """Makes each network from the frames in an observation, the shape of a frame and the number of actions. The games that
-it fits have its name among their `networks` (`engine.config.game.Game`)."""
+it fits have its name among their `networks` (`engine.config.game.Game`); they may bring others."""
 
 
-def make_network(name: str, stack: int, frame_shape: tuple[int, ...], actions: int) -> nn.Module:
-    """Build a network by its name, one of `NETWORKS`."""
+def make_network(
+    name: str, stack: int, frame_shape: tuple[int, ...], actions: int, *, own: Mapping[str, str] = MappingProxyType({})
+) -> nn.Module:
+    """Build a network by its name, one of `NETWORKS` or of a game's `own` (`engine.config.game.Game.own_networks`)."""
+    if name in own:
+        module, _, attribute = own[name].partition(":")
+        network: nn.Module = getattr(importlib.import_module(module), attribute)(stack, frame_shape, actions)
+        return network
     return NETWORKS[name](stack, frame_shape, actions)
 
 
 def make_networks(config: RunConfig, spec: Spec) -> tuple[nn.Module, nn.Module]:
     """Build the online and the target network of a run."""
-    name = config.network_name
-    online, target = (make_network(name, spec.stack, spec.frame_shape, spec.actions) for _ in range(2))
+    game = config.game_info
+    shape = (spec.stack, spec.frame_shape, spec.actions)
+    online, target = (make_network(config.network_name, *shape, own=game.own_networks) for _ in range(2))
     for network in (online, target):
-        config.game_info.prepare_network(config, network)
+        game.prepare_network(config, network)
     return online, target

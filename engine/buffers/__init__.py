@@ -10,7 +10,7 @@ from engine.buffers.replay import PrioritizedReplayBuffer, Replay, ReplayBuffer
 from engine.buffers.sampling import NothingToSample, PrioritizedSampler, Sample, Sampler, UniformSampler
 from engine.buffers.sum_tree import SumTree
 from engine.buffers.survey import Survey
-from engine.envs.vec_env import PlayedStep
+from engine.envs.lanes import PlayedStep
 
 __all__ = [
     "Batch",

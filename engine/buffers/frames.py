@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from engine.buffers.memory import HostMemory, Layout, MappedMemory, Memory
 from engine.buffers.stored import NO_ACTION, check_entries
-from engine.envs.vec_env import PlayedStep
+from engine.envs.lanes import PlayedStep
 from engine.runtime.fence import fence
 from engine.runtime.intrinsics import prefetch
 from engine.runtime.jit import helper, kernel

@@ -27,7 +27,7 @@ from engine.buffers.sampling import PrioritizedSampler, Sample, Sampler, Uniform
 from engine.buffers.saved_arrays import Column
 from engine.buffers.stored import checked_state
 from engine.buffers.survey import Survey
-from engine.envs.vec_env import PlayedStep
+from engine.envs.lanes import PlayedStep
 
 _C = TypeVar("_C", bound=Column)
 

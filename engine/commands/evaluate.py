@@ -21,10 +21,10 @@ import torch
 from engine.config.tasks import tasks_of
 from engine.envs.episode import EpisodeRecord
 from engine.envs.factory import lanes_of_policy
-from engine.envs.mario import MarioLanes
 from engine.evaluation.episodes import play_episodes
 from engine.evaluation.policy import greedy_act, load_policy
 from engine.evaluation.statistics import mean_interval, score_of, wilson
+from engine.games.mario.lanes import MarioLanes
 from engine.protocol.failures import describe
 from engine.protocol.framing import pack
 from engine.protocol.message import Message

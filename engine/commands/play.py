@@ -30,7 +30,7 @@ from engine.commands.play_mario import mario_of_person, mario_of_policy
 from engine.commands.recorder import PICTURES_PER_S, Recording, Video
 from engine.config.conditions import Conditions
 from engine.config.reading import make_config
-from engine.envs.emulators.protocol import SCREEN_SHAPE
+from engine.emulators.protocol import SCREEN_SHAPE
 from engine.envs.episode import EpisodeRecord
 from engine.envs.factory import describe_task
 from engine.errors import UserError

@@ -22,11 +22,11 @@ from engine.commands.recorder import PICTURES_PER_S
 from engine.config import joypad
 from engine.config.reading import make_config
 from engine.config.tasks import tasks_of
-from engine.envs.boards.lanes import BoardLanes
-from engine.envs.boards.snake import SnakeLanes
 from engine.envs.episode import EpisodeRecord, ended_episodes
 from engine.envs.factory import lanes_of_policy
 from engine.evaluation.policy import load_policy
+from engine.games.boards.lanes import BoardLanes
+from engine.games.snake.rules import SnakeLanes
 from engine.protocol.messages import Thought
 
 _STEPS_PER_S = {"snake": 8.0, "tetris": 2.5}

@@ -15,10 +15,11 @@ from engine.config.conditions import Conditions
 from engine.config.joypad import action_buttons
 from engine.envs.episode import EpisodeRecord, ended_episodes
 from engine.envs.frame_stack import FrameStack
-from engine.envs.mario import MarioLanes, MarioTask
-from engine.envs.mario.rules import INFO_NAMES, first_buttons, read_info
 from engine.evaluation.policy import load_policy
-from engine.games.mario.lanes_of import task_of_policy
+from engine.games.mario.factory import task_of_policy
+from engine.games.mario.lanes import MarioLanes
+from engine.games.mario.rules import INFO_NAMES, first_buttons, read_info
+from engine.games.mario.task import MarioTask
 
 _FRAMES_PER_S = 60.0988  # NTSC
 

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from engine.commands.recorder import PICTURES_PER_S
 from engine.config import joypad
-from engine.envs.boards.drops import Drop, entry, landing, landings, moved, turned
-from engine.envs.boards.lanes import BoardLanes
-from engine.envs.boards.tetris import PIECES, TetrisLanes
-from engine.envs.boards.viewers import TetrisViewer
+from engine.games.boards.lanes import BoardLanes
+from engine.games.tetris.drops import Drop, entry, landing, landings, moved, turned
+from engine.games.tetris.rules import PIECES, TetrisLanes
+from engine.games.tetris.viewer import TetrisViewer
 
 HARD_DROP, HOLD = joypad.START, joypad.SELECT
 CLOCKWISE, COUNTER_CLOCKWISE = (joypad.A, joypad.UP), (joypad.B,)

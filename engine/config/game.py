@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from engine.config.following import Following
     from engine.config.run_config import RunConfig
     from engine.envs.curricula import Curriculum
-    from engine.envs.vec_env import Lanes
+    from engine.envs.lanes import Lanes
     from engine.games.mario.guide import Guide
 
 
@@ -91,7 +91,10 @@ class Game(ABC):
     network_options: ClassVar[tuple[str, ...]]
     """Options that decide which network fits a run: a resumed one has those of its checkpoint."""
     networks: ClassVar[tuple[str, ...]]
-    """Networks that fit the game, of `engine.agents.networks.NETWORKS`."""
+    """Networks that fit the game, of `engine.agents.networks.NETWORKS` and `own_networks`."""
+    own_networks: ClassVar[Mapping[str, str]] = {}
+    """Networks that the game brings: what makes each, as `module:name`, from the frames in an observation, the shape of
+    a frame and the number of actions."""
     policy_options: ClassVar[tuple[str, ...]]
     """Options that a policy file stores, because it can't be played without them."""
     of_earlier_runs: ClassVar[dict[str, Any]] = {}
@@ -122,7 +125,7 @@ class Game(ABC):
 
     @abstractmethod
     def network(self, config: RunConfig) -> str:
-        """The run's network, one of `engine.agents.networks.NETWORKS`."""
+        """The run's network, one of `networks`."""
 
     @abstractmethod
     def tasks_of(self, value: str) -> tuple[str, ...]:

@@ -317,7 +317,7 @@ class RunConfig:
 
     @property
     def network_name(self) -> str:
-        """The network, one of `engine.agents.networks.NETWORKS`."""
+        """The network, one of those that fit the game."""
         return self.game_info.network(self)
 
     @property

@@ -17,19 +17,20 @@ import torch
 from numpy.typing import NDArray
 
 from engine.agents.networks import make_network
+from engine.config.game import game_of
 from engine.distillation.searched_task import SearchedTask
 from engine.distillation.student import Student
 from engine.distillation.tasks import CONDITIONS, LANES, Evaluations, Task, TaughtTask
 from engine.distillation.teachers import SearchTeacher, Teacher
-from engine.envs.vec_env import Frames
+from engine.envs.lanes import Frames
 from engine.errors import UserError
 from engine.evaluation.policy import Act, greedy_act
 from engine.evaluation.statistics import score_of
-from engine.games.mario.lanes_of import task_of_policy
+from engine.games.mario.factory import task_of_policy
+from engine.games.mario.search.plan_search import PLANS, PlanSearch
 from engine.protocol.results import DistillationProgress, StudentEvaluation
 from engine.runtime.processor import has_native_bf16
 from engine.runtime.threads import thread_budget
-from engine.search.plan_search import PLANS, PlanSearch
 
 BATCH_SIZE = 128
 LEARNING_RATE = 5e-4
@@ -77,9 +78,9 @@ class Distiller:
         rom: Path | None = None,
     ) -> None:
         torch.manual_seed(seed)
-        name = student["network"]
         shape = tuple(student["frame_shape"])
-        network = make_network(name, student["stack"], shape, student["outputs"])
+        own = game_of(student["game"]).own_networks
+        network = make_network(student["network"], student["stack"], shape, student["outputs"], own=own)
         learn_threads = thread_budget(1, BATCH_SIZE).learn_threads
         self.student = Student(
             network,

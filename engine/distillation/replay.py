@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.buffers.replay import ReplayBuffer
-from engine.envs.vec_env import PlayedStep, Spec
+from engine.envs.lanes import PlayedStep, Spec
 
 
 class LabelledReplay:

@@ -25,13 +25,15 @@ from engine.distillation.student import Student
 from engine.distillation.tasks import Evaluations
 from engine.envs.episode import EpisodeRecord
 from engine.envs.frame_stack import FrameStack
-from engine.envs.mario import LaneState, MarioLanes, MarioTask, rules
-from engine.envs.vec_env import PlayedStep, VectorStep
+from engine.envs.lanes import PlayedStep, VectorStep
 from engine.errors import UserError
 from engine.evaluation.episodes import play_episodes
 from engine.evaluation.policy import Act
-from engine.search.plan_search import STUCK_STEPS, PlanSearch, Way
-from engine.search.ways import way_to_flag
+from engine.games.mario import rules
+from engine.games.mario.lanes import LaneState, MarioLanes
+from engine.games.mario.search.plan_search import STUCK_STEPS, PlanSearch, Way
+from engine.games.mario.search.ways import way_to_flag
+from engine.games.mario.task import MarioTask
 
 REPLAY_RATIO = 24.0
 """States learned per environment step. Steps are dear here, because of the search."""

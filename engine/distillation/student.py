@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from engine.agents.adam import Adam
 from engine.agents.double_dqn import MAX_GRADIENT_NORM, as_input, autocast, in_layout_of
-from engine.envs.vec_env import Frames
+from engine.envs.lanes import Frames
 from engine.runtime.devices import Precision
 
 TEMPERATURE = 0.1

@@ -22,7 +22,7 @@ from engine.distillation.student import Student
 from engine.distillation.teachers import Teacher
 from engine.envs.episode import EpisodeRecord
 from engine.envs.factory import lanes_of_policy
-from engine.envs.vec_env import Frames, Lanes, VectorStep
+from engine.envs.lanes import Frames, Lanes, VectorStep
 from engine.evaluation.episodes import play_episodes
 from engine.evaluation.policy import Act
 from engine.runners.actor import Actor

@@ -19,11 +19,11 @@ from engine.config.stages import STAGES, WHOLE_GAME
 from engine.config.tasks import tasks_of
 from engine.envs.factory import describe_task
 from engine.envs.frame_stack import STACK
-from engine.envs.vec_env import Frames
+from engine.envs.lanes import Frames
 from engine.errors import UserError
 from engine.evaluation.policy import load_policy
+from engine.games.mario.factory import make_task
 from engine.games.mario.game import Mario
-from engine.games.mario.lanes_of import make_task
 from engine.games.mario.options import MarioOptions
 from engine.runs.checkpoints import policy_metadata
 from engine.runs.origin import origin_of

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.config.stages import STAGES
-from engine.envs.mario.rules import TIME
-from engine.envs.vec_env import VectorStep
+from engine.envs.lanes import VectorStep
+from engine.games.mario.rules import TIME
 from engine.protocol.messages import Episode
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.config.game import game_of
 from engine.config.run_config import RunConfig
-from engine.envs.vec_env import Lanes
+from engine.envs.lanes import Lanes
 
 if TYPE_CHECKING:
     import torch

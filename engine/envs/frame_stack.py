@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.envs.vec_env import Frames
+from engine.envs.lanes import Frames
 
 STACK = 4
 """Frames per observation (Mnih et al. 2015)."""

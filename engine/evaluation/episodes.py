@@ -9,7 +9,7 @@ import numpy as np
 from engine.agents.exploration import random_actions
 from engine.envs.episode import EpisodeRecord, ended_episodes
 from engine.envs.frame_stack import FrameStack
-from engine.envs.vec_env import Lanes
+from engine.envs.lanes import Lanes
 from engine.evaluation.policy import Act
 
 

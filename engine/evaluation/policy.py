@@ -13,7 +13,8 @@ from torch import nn
 from engine.agents import make_network
 from engine.agents.double_dqn import greedy
 from engine.agents.policy_weights import policy_weights
-from engine.envs.vec_env import Frames
+from engine.config.game import game_of
+from engine.envs.lanes import Frames
 from engine.runs import checkpoints
 
 Act = Callable[[Frames, NDArray[np.bool_] | None], NDArray[np.int64]]
@@ -28,8 +29,8 @@ def load_policy(path: Path) -> nn.Module:
     have.
     """
     metadata = checkpoints.policy_metadata(path)
-    name = metadata["network"]
-    network = make_network(name, metadata["stack"], tuple(metadata["frame_shape"]), metadata["outputs"])
+    shape = (metadata["stack"], tuple(metadata["frame_shape"]), metadata["outputs"])
+    network = make_network(metadata["network"], *shape, own=game_of(metadata["game"]).own_networks)
     try:
         network.load_state_dict(policy_weights(path))
     except RuntimeError as error:  # of another network than it says

@@ -23,7 +23,7 @@ import msgspec
 
 from engine.config.run_config import RunConfig
 from engine.config.torchrun import torchrun_rank
-from engine.envs.emulators.protocol import SCREEN_SHAPE
+from engine.emulators.protocol import SCREEN_SHAPE
 from engine.host import host_events
 from engine.host.address import socket_path
 from engine.host.checkpoint_keeper import CheckpointKeeper

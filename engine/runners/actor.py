@@ -18,7 +18,7 @@ from engine.agents.exploration import annealed, hold_starts, random_actions
 from engine.config.stages import STAGES
 from engine.envs.episode import EpisodeRecord, ended_episodes
 from engine.envs.frame_stack import FrameStack
-from engine.envs.vec_env import Frames, Lanes, VectorStep
+from engine.envs.lanes import Frames, Lanes, VectorStep
 from engine.protocol.messages import Thought
 from engine.runtime.stopwatch import stopwatch
 from engine.runtime.stored_arrays import check_numbers, restore_generator, stored_array

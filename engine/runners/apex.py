@@ -20,7 +20,7 @@ from engine.agents import Losses
 from engine.buffers import NothingToSample, ReplayBuffer
 from engine.config.ray_cluster import prepare
 from engine.config.run_config import RunConfig
-from engine.envs.vec_env import Spec
+from engine.envs.lanes import Spec
 from engine.runners.actor_learner import apply_tuning, budget
 from engine.runners.coordinator import Coordinator, curriculum_level_at, env_steps_of
 from engine.runners.frame_mailbox import FrameMailbox

@@ -20,7 +20,7 @@ from engine.buffers.frames import InitialPriorities
 from engine.config.run_config import RunConfig
 from engine.envs.episode import EpisodeRecord
 from engine.envs.factory import make_lanes
-from engine.envs.vec_env import Frames, PlayedStep
+from engine.envs.lanes import Frames, PlayedStep
 from engine.runners.actor import Actor
 from engine.runners.actor_learner import epsilons_of_member
 from engine.runners.rehearsal import rehearse_acting

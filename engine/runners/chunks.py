@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.buffers.frames import InitialPriorities
-from engine.envs.emulators.protocol import SCREEN_SHAPE
+from engine.emulators.protocol import SCREEN_SHAPE
 from engine.envs.episode import EpisodeRecord
-from engine.envs.vec_env import PlayedStep, Spec
+from engine.envs.lanes import PlayedStep, Spec
 from engine.protocol.message import bounded
 from engine.protocol.messages import Thought
 from engine.runners.apex_actor import Played

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from engine.config.run_config import RunConfig
 from engine.envs.factory import describe_evaluation, describe_task, make_lanes
-from engine.envs.vec_env import Frames, Lanes
+from engine.envs.lanes import Frames, Lanes
 from engine.evaluation.episodes import play_episodes
 from engine.protocol.messages import Evaluation
 from engine.runners.host_link import HostLink

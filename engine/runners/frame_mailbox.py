@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.envs.emulators.protocol import SCREEN_SHAPE
+from engine.emulators.protocol import SCREEN_SHAPE
 from engine.protocol.message import bounded
 from engine.protocol.messages import Thought
 from engine.runtime.fence import fence

@@ -30,7 +30,7 @@ from engine.buffers.saved_arrays import mapped_arrays, save_arrays
 from engine.config.run_config import RunConfig
 from engine.config.torchrun import is_first_here
 from engine.envs.factory import describe_evaluation, describe_task
-from engine.envs.vec_env import Frames, PlayedStep, Spec
+from engine.envs.lanes import Frames, PlayedStep, Spec
 from engine.monitoring.memory_budget import check_memory
 from engine.protocol.commands import Tunable
 from engine.protocol.failures import HopelessError

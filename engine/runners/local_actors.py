@@ -12,7 +12,7 @@ from torch import nn
 from engine.agents.weights import SharedWeights, parameter_count
 from engine.buffers import ReplayBuffer, SharedMemory
 from engine.config.run_config import RunConfig
-from engine.envs.vec_env import Spec
+from engine.envs.lanes import Spec
 from engine.runners.actor_learner import FIRST_S, show_screen, step_s
 from engine.runners.apex_actor import ApexActor
 from engine.runners.frame_mailbox import FrameMailbox

@@ -28,7 +28,7 @@ from engine.buffers.frames import FrameStorage
 from engine.buffers.memory import HostMemory
 from engine.config.ray_folder import take_folder
 from engine.config.run_config import RunConfig
-from engine.envs.vec_env import Spec
+from engine.envs.lanes import Spec
 from engine.errors import UserError
 from engine.protocol.failures import HopelessError
 from engine.protocol.machine import Machine, decode_machine

@@ -17,7 +17,7 @@ from engine.agents.networks import make_networks
 from engine.buffers import PrioritizedReplayBuffer, ReplayBuffer
 from engine.config.run_config import RunConfig
 from engine.envs.factory import make_lanes
-from engine.envs.vec_env import PlayedStep, Spec
+from engine.envs.lanes import PlayedStep, Spec
 from engine.runners.replay_factory import device_of_boards
 from engine.runtime.code_cache import is_cold
 

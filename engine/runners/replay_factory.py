@@ -14,7 +14,7 @@ from engine.buffers import FrameStorage, MappedMemory, PrioritizedReplayBuffer, 
 from engine.buffers.device.replay import DeviceReplayBuffer
 from engine.buffers.memory import Memory
 from engine.config.run_config import RunConfig
-from engine.envs.vec_env import Spec
+from engine.envs.lanes import Spec
 from engine.errors import UserError
 from engine.monitoring.memory_budget import DeviceMemory, fits_device
 from engine.runtime.devices import is_out_of_memory, release_memory

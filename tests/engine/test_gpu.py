@@ -19,7 +19,7 @@ from engine.buffers import PrioritizedReplayBuffer
 from engine.buffers.device.replay import DeviceReplayBuffer
 from engine.config.reading import make_config
 from engine.envs.factory import make_lanes
-from engine.envs.vec_env import PlayedStep
+from engine.envs.lanes import PlayedStep
 from engine.monitoring.machine import SystemSampler
 from engine.runners.device_update import DeviceUpdate
 from engine.runtime.devices import Precision

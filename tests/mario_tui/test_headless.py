@@ -23,7 +23,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
 from tensorboard.compat.proto.event_pb2 import SessionLog
 
-from engine.envs.emulators.cartridge import installed_mario
+from engine.emulators.cartridge import installed_mario
 from engine.host.client import HostClient, HostGone
 from engine.protocol.commands import Checkpoint, Save, Stop
 from engine.protocol.framing import pack

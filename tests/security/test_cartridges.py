@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine.envs.emulators.cartridge import installed_mario
-from engine.envs.mario import rules
-from engine.envs.mario.lanes import MarioLanes, stage_starts
-from engine.envs.mario.task import MarioTask
+from engine.emulators.cartridge import installed_mario
 from engine.errors import UserError
+from engine.games.mario import rules
+from engine.games.mario.lanes import MarioLanes, stage_starts
+from engine.games.mario.task import MarioTask
 from tests.support.nes.homebrew import cartridge_file
 from tests.support.program import run_program
 

@@ -23,8 +23,9 @@ import numpy as np
 import pytest
 
 from engine.config.reading import make_config
-from engine.envs.emulators.cartridge import installed_mario
-from engine.envs.mario import MarioTask
+from engine.emulators.cartridge import installed_mario
+from engine.games.mario.search.way_cache import WayCache
+from engine.games.mario.task import MarioTask
 from engine.monitoring.tensorboard import ScalarWriter
 from engine.protocol.messages import Hello, Progress
 from engine.runs import checkpoints, policies
@@ -32,7 +33,6 @@ from engine.runs.annotation import make_annotation, write_annotation
 from engine.runs.recording import read_recording
 from engine.runs.registry import create_run
 from engine.runs.run import Run
-from engine.search.way_cache import WayCache
 from tests.support import damage
 from tests.support.app import RECORDING, recorded_run
 from tests.support.damage import JSON, MESSAGES, TENSORS, TOML, Form

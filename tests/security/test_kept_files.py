@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from engine.agents.precision_cache import remembered
-from engine.envs.mario import MarioTask
-from engine.search.way_cache import WayCache
+from engine.games.mario.search.way_cache import WayCache
+from engine.games.mario.task import MarioTask
 from mario_tui.data.colours import colours_of
 from mario_tui.screens.remembered import Remembered, recall, remember
 

@@ -12,13 +12,13 @@ import pytest
 from engine.agents.policy_weights import policy_weights
 from engine.config.ray_cluster import _token
 from engine.config.reading import load_toml
-from engine.envs.emulators.cartridge import installed_mario, load_cartridge
-from engine.envs.mario import MarioTask
+from engine.emulators.cartridge import installed_mario, load_cartridge
 from engine.errors import UserError
+from engine.games.mario.search.way_cache import WayCache
+from engine.games.mario.task import MarioTask
 from engine.runs.checkpoints import policy_metadata
 from engine.runtime.files import read_bounded
 from engine.runtime.home import program_folder
-from engine.search.way_cache import WayCache
 from mario_tui.data.colours import _load as load_colours
 from mario_tui.data.event_files import problem_of
 from mario_tui.data.settings import SettingsError, load_settings, remember_theme, settings_path

@@ -12,7 +12,7 @@ import torch
 
 from engine.config.reading import make_config
 from engine.config.run_config import RunConfig
-from engine.envs.vec_env import Spec
+from engine.envs.lanes import Spec
 from engine.runners.coordinator import env_steps_of
 from engine.runners.learner import Learner
 from engine.runs import checkpoints

@@ -114,7 +114,8 @@ def read_cartridge(folder: Path) -> Iterator[Outcome]:
     """On the native console alone: nes-py never returns from a program that has instructions which it doesn't know."""
     import numpy as np
 
-    from engine.envs.mario import MarioLanes, MarioTask
+    from engine.games.mario.lanes import MarioLanes
+    from engine.games.mario.task import MarioTask
 
     def play() -> None:
         lanes = MarioLanes(MarioTask(), 1, rom=folder / "game.nes")
@@ -252,8 +253,8 @@ def read_colours(folder: Path) -> Iterator[Outcome]:
 
 
 def read_way(folder: Path) -> Iterator[Outcome]:
-    from engine.envs.mario import MarioTask
-    from engine.search.way_cache import WayCache
+    from engine.games.mario.search.way_cache import WayCache
+    from engine.games.mario.task import MarioTask
 
     os.environ["XDG_CACHE_HOME"] = str(folder)
     yield call("way", WayCache("1-1", MarioTask(), 0).load)

@@ -23,19 +23,19 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from engine.agents.afterstates import AfterstateQNetwork
 from engine.agents.double_dqn import q_of_actions
 from engine.buffers import MappedMemory, PrioritizedReplayBuffer, Replay, ReplayBuffer
 from engine.buffers.device.replay import DeviceReplayBuffer
 from engine.config.reading import make_config
-from engine.envs.boards.tetris import TetrisLanes
-from engine.envs.emulators.nes import STATE_WORDS
-from engine.envs.emulators.nes.console import _HEADER
+from engine.emulators.nes import STATE_WORDS
+from engine.emulators.nes.console import _HEADER
 from engine.envs.factory import make_lanes
-from engine.envs.vec_env import Frames, PlayedStep
+from engine.envs.lanes import Frames, PlayedStep
 from engine.errors import UserError
+from engine.games.mario.search.ways import start_of
+from engine.games.tetris.network import AfterstateQNetwork
+from engine.games.tetris.rules import TetrisLanes
 from engine.runners.actor import Actor
-from engine.search.ways import start_of
 
 Arrays = dict[str, NDArray[Any]]
 REFUSALS = (KeyError, TypeError, ValueError, UserError)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from engine.config.run_config import RunConfig
-from engine.envs.vec_env import Spec, VectorStep
+from engine.envs.lanes import Spec, VectorStep
 from engine.runners.learner import Learner
 
 CONFIG = RunConfig(parallel_envs=2, batch_size=8, burnin=40, buffer_size=400, n_step=2, sync_every=10, replay_ratio=4)

@@ -23,7 +23,8 @@ import msgspec
 import numpy as np
 
 from engine.config.run_config import RunConfig
-from engine.envs.mario import MarioLanes, MarioTask
+from engine.games.mario.lanes import MarioLanes
+from engine.games.mario.task import MarioTask
 from engine.host.address import socket_path
 from engine.host.event_server import EventServer
 from engine.host.run_state import RunState

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine.envs.vec_env import PlayedStep
+from engine.envs.lanes import PlayedStep
 
 _ITEM = 8
 """Bytes to which every field is aligned."""

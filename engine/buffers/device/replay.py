@@ -22,7 +22,7 @@ from engine.buffers.sampling import EPSILON, NothingToSample
 from engine.buffers.saved_arrays import Column
 from engine.buffers.stored import checked_state
 from engine.buffers.survey import Survey, places, survey
-from engine.envs.vec_env import PlayedStep
+from engine.envs.lanes import PlayedStep
 from engine.runtime.cuda_graph import GraphedCall
 
 

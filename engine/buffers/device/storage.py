@@ -19,7 +19,7 @@ from engine.buffers.device.packed_step import PackedStep
 from engine.buffers.frames import ACTION_LIMIT, check_actions, check_frames
 from engine.buffers.saved_arrays import Column
 from engine.buffers.stored import NO_ACTION
-from engine.envs.vec_env import PlayedStep
+from engine.envs.lanes import PlayedStep
 
 _CONTINUES, _TERMINATED, _TRUNCATED = 0, 1, 2
 Array = NDArray[Any] | Tensor

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import torch
 
     from engine.envs.curricula import Curriculum
-    from engine.envs.vec_env import Lanes
+    from engine.envs.lanes import Lanes
     from engine.games.mario.guide import Guide
 
 _CURRICULUM_STAGES = "1-1,1-2,1-3,1-4"
@@ -100,7 +100,7 @@ class Mario(Game):
     def check_files(self, config: RunConfig) -> None:
         rom = options_of(config).rom
         if rom is not None:
-            from engine.envs.emulators.cartridge import load_cartridge  # imports NumPy only if needed
+            from engine.emulators.cartridge import load_cartridge  # imports NumPy only if needed
 
             try:
                 load_cartridge(rom)
@@ -108,7 +108,7 @@ class Mario(Game):
                 raise UserError(f"--rom: {error}") from None
 
     def files(self, config: RunConfig) -> dict[str, bytes]:
-        from engine.envs.emulators.cartridge import read_cartridge
+        from engine.emulators.cartridge import read_cartridge
 
         rom = options_of(config).rom
         return {} if rom is None else {"rom": read_cartridge(Path(rom))}
@@ -148,16 +148,16 @@ class Mario(Game):
         device: torch.device | None = None,
         once: bool = False,
     ) -> Lanes:
-        from engine.games.mario import lanes_of
+        from engine.games.mario import factory
 
-        return lanes_of.of_run(config, lanes, threads=threads, seed=seed, once=once)
+        return factory.of_run(config, lanes, threads=threads, seed=seed, once=once)
 
     def lanes_of_policy(
         self, metadata: Mapping[str, Any], lanes: int, *, threads: int, seed: int, **others: Any
     ) -> Lanes:
-        from engine.games.mario import lanes_of
+        from engine.games.mario import factory
 
-        return lanes_of.of_policy(metadata, lanes, threads=threads, seed=seed, **others)
+        return factory.of_policy(metadata, lanes, threads=threads, seed=seed, **others)
 
     def also_described(self, config: RunConfig) -> dict[str, Any]:
         return {"actions": self.action_names(config)}
@@ -190,8 +190,8 @@ class Mario(Game):
         share = options_of(config).guide
         if not share:
             return None
-        from engine.envs.mario import MarioLanes
         from engine.games.mario.guide import Guide, search_ways
+        from engine.games.mario.lanes import MarioLanes
 
         assert isinstance(lanes, MarioLanes)
         return Guide(lanes, share=share, seed=seed, search=partial(search_ways, config))

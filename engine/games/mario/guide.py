@@ -17,14 +17,14 @@ from numpy.typing import NDArray
 
 from engine.config.run_config import RunConfig
 from engine.config.stages import STAGES, stages_of
-from engine.envs.mario import MarioLanes
 from engine.errors import UserError
-from engine.games.mario.lanes_of import make_task
+from engine.games.mario.factory import make_task
+from engine.games.mario.lanes import MarioLanes
 from engine.games.mario.options import options_of
+from engine.games.mario.search.plan_search import PLANS, PlanSearch
+from engine.games.mario.search.ways import start_of, ways_to_flag
 from engine.runtime.stored_arrays import LARGEST_COUNT, check_numbers, restore_generator, stored_array
 from engine.runtime.threads import thread_budget
-from engine.search.plan_search import PLANS, PlanSearch
-from engine.search.ways import start_of, ways_to_flag
 
 Ways = Mapping[tuple[int, int], NDArray[np.int64]]
 """Actions [steps] to the flag for each stage, an index of `STAGES`, and each of its starts (`start_of`)."""

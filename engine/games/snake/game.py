@@ -14,7 +14,7 @@ from engine.games.snake.options import SnakeOptions, options_of
 if TYPE_CHECKING:
     import torch
 
-    from engine.envs.vec_env import Lanes
+    from engine.envs.lanes import Lanes
 
 _MOVES = ("up", "right", "down", "left")
 _PLANES = 5
@@ -28,6 +28,7 @@ class Snake(BoardGame):
     task_options = ("reward", "board", "death_penalty", "step_penalty")
     network_options = ("board", "paths")
     networks = ("grid", "paths")
+    own_networks = {"paths": "engine.games.snake.network:make_paths"}
     policy_options = ("board", "reward", "death_penalty")
     presets = {
         "snake-12x12": Preset(
@@ -73,21 +74,21 @@ class Snake(BoardGame):
         device: torch.device | None = None,
         once: bool = False,
     ) -> Lanes:
-        from engine.games.snake import lanes_of
+        from engine.games.snake import factory
 
         options = options_of(config)
         in_training: dict[str, Any] = (
             {} if once else {"late_starts": options.late_starts, "step_penalty": options.step_penalty}
         )
-        return lanes_of.make(lanes, seed=seed, device=device, **_stored(vars(options)), **in_training)
+        return factory.make(lanes, seed=seed, device=device, **_stored(vars(options)), **in_training)
 
     def lanes_of_policy(
         self, metadata: Mapping[str, Any], lanes: int, *, threads: int, seed: int, **others: Any
     ) -> Lanes:
-        from engine.games.snake import lanes_of
+        from engine.games.snake import factory
 
         shape = metadata.get("frame_shape")
-        return lanes_of.make(lanes, seed=seed, frame_size=shape and tuple(shape[-2:]), **_stored(metadata))
+        return factory.make(lanes, seed=seed, frame_size=shape and tuple(shape[-2:]), **_stored(metadata))
 
     def options_of_policy(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
         return {"board": metadata["board"], "paths": metadata["network"] == "paths"}

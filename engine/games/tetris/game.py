@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from engine.envs.curricula import Curriculum
-    from engine.envs.vec_env import Lanes
+    from engine.envs.lanes import Lanes
 
 _ROTATIONS = 4
 _PLANES = 4
@@ -31,6 +31,10 @@ class Tetris(BoardGame):
     task_options = ("reward", "board", "pieces", "next_piece", "max_pieces", "curriculum")
     network_options = ("board", "next_piece", "afterstates")
     networks = ("columns", "afterstates")
+    own_networks = {
+        "columns": "engine.games.tetris.network:ColumnsQNetwork",
+        "afterstates": "engine.games.tetris.network:make_afterstates",
+    }
     policy_options = ("board", "reward", "pieces", "max_pieces", "next_piece")
     of_earlier_runs = {"afterstates": False, "max_pieces": 400}
     of_earlier_policies = {"max_pieces": 400, "next_piece": False}
@@ -104,19 +108,19 @@ class Tetris(BoardGame):
         device: torch.device | None = None,
         once: bool = False,
     ) -> Lanes:
-        from engine.games.tetris import lanes_of
+        from engine.games.tetris import factory
 
         of_shaping: dict[str, Any] = {} if once else {"gamma": config.gamma}
-        return lanes_of.make(
+        return factory.make(
             lanes, seed=seed, device=device, **{name: config.value(name) for name in self.policy_options}, **of_shaping
         )
 
     def lanes_of_policy(
         self, metadata: Mapping[str, Any], lanes: int, *, threads: int, seed: int, **others: Any
     ) -> Lanes:
-        from engine.games.tetris import lanes_of
+        from engine.games.tetris import factory
 
-        return lanes_of.make(lanes, seed=seed, **{name: metadata[name] for name in self.policy_options})
+        return factory.make(lanes, seed=seed, **{name: metadata[name] for name in self.policy_options})
 
     def options_of_policy(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
         return {
@@ -126,11 +130,11 @@ class Tetris(BoardGame):
         }
 
     def prepare_network(self, config: RunConfig, network: nn.Module) -> None:
-        from engine.agents.afterstates import AfterstateQNetwork
-        from engine.games.tetris import lanes_of
+        from engine.games.tetris import factory
+        from engine.games.tetris.network import AfterstateQNetwork
 
         if isinstance(network, AfterstateQNetwork):
-            network.set_rewards(lanes_of.scaled_gains(config), config.gamma, lanes_of.scaled_costs(config))
+            network.set_rewards(factory.scaled_gains(config), config.gamma, factory.scaled_costs(config))
 
     def make_curriculum(self, config: RunConfig, begin: int) -> Curriculum | None:
         from engine.envs.curricula import RewardCurriculum

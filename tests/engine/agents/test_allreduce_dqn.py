@@ -86,6 +86,7 @@ def _rank(rank: int, folder: Path) -> None:
     dist.destroy_process_group()
 
 
+@pytest.mark.long
 def test_ranks_with_half_a_batch_each_equal_one_process_also_where_one_of_them_runs_out_of_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from engine.agents import DoubleDQN, DuelingQNetwork, double_dqn
 from engine.agents.exploration import annealed, epsilon_ladder, random_actions
-from engine.agents.networks import ColumnsQNetwork
 from engine.buffers import Batch
+from engine.games.tetris.network import ColumnsQNetwork
 from tests.support.agent import Table
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -14,7 +14,7 @@ from engine.buffers import FrameStorage, NothingToSample, PrioritizedReplayBuffe
 from engine.buffers.device.replay import DeviceReplayBuffer
 from engine.buffers.device.storage import DeviceStorage, TensorBatch
 from engine.buffers.device.sum_tree import DeviceSumTree
-from engine.envs.vec_env import PlayedStep
+from engine.envs.lanes import PlayedStep
 
 CPU = torch.device("cpu")
 OPTIONS = {"frame_shape": (2, 3), "stack": 3, "gamma": 0.9, "mask_actions": 4}

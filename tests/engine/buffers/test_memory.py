@@ -25,7 +25,7 @@ from engine.buffers import (
     SharedMemory,
 )
 from engine.buffers.frames import NO_ACTION
-from engine.envs.vec_env import PlayedStep
+from engine.envs.lanes import PlayedStep
 from engine.errors import UserError
 from tests.support.program import private_disk
 

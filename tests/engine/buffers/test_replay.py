@@ -15,7 +15,7 @@ from engine.buffers import FrameStorage, NothingToSample, PrioritizedSampler, Sa
 from engine.buffers.device.storage import DeviceStorage
 from engine.buffers.frames import InitialPriorities
 from engine.buffers.sampling import Sample, of_one_batch
-from engine.envs.vec_env import PlayedStep
+from engine.envs.lanes import PlayedStep
 
 GAMMA, STACK = 0.9, 3
 

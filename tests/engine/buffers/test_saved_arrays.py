@@ -18,7 +18,7 @@ from engine.buffers import MappedMemory, PrioritizedReplayBuffer, Replay, Replay
 from engine.buffers import saved_arrays as saved
 from engine.buffers.device.replay import DeviceReplayBuffer
 from engine.buffers.saved_arrays import mapped_arrays, save_arrays
-from engine.envs.vec_env import PlayedStep
+from engine.envs.lanes import PlayedStep
 
 LANES, CAPACITY, SHAPE = 2, 60, (256, 256)
 PIECE_BYTES = 2**20  # 16 entries

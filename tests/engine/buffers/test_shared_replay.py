@@ -22,7 +22,7 @@ from engine.buffers import (
     Sample,
     SharedMemory,
 )
-from engine.envs.vec_env import PlayedStep
+from engine.envs.lanes import PlayedStep
 from tests.support.program import child, wait_until
 
 GAMMA = 0.9

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from engine.buffers import MappedMemory, PrioritizedReplayBuffer, Replay, ReplayBuffer
 from engine.buffers.device.replay import DeviceReplayBuffer
-from engine.envs.vec_env import PlayedStep
+from engine.envs.lanes import PlayedStep
 from engine.errors import UserError
 
 LANES, ACTIONS = 2, 3

@@ -14,7 +14,7 @@ from engine.buffers import FrameStorage, HostMemory, MappedMemory, PrioritizedRe
 from engine.buffers.device.replay import DeviceReplayBuffer, TensorSample
 from engine.buffers.sampling import EPSILON
 from engine.buffers.survey import SURVEYED
-from engine.envs.vec_env import PlayedStep
+from engine.envs.lanes import PlayedStep
 from engine.runners.stats.replay import BINS, ReplayStats, summarise
 
 LANES, ALPHA = 3, 0.6

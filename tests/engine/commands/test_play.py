@@ -20,10 +20,11 @@ from engine.commands.play_mario import MarioGame, MarioPerson, MarioPolicy, mari
 from engine.config import joypad
 from engine.config.conditions import Conditions
 from engine.envs.factory import lanes_of_policy
-from engine.envs.mario import MarioLanes, MarioTask
 from engine.errors import UserError
 from engine.evaluation.episodes import play_episodes
 from engine.evaluation.policy import greedy_act, load_policy
+from engine.games.mario.lanes import MarioLanes
+from engine.games.mario.task import MarioTask
 from engine.protocol.commands import Pause, Resume
 from engine.protocol.framing import decode_play, pack, read_message
 from engine.protocol.messages import Episode, Frame

@@ -13,10 +13,10 @@ from engine.commands.play_board import BoardGame
 from engine.commands.play_tetris import HARD_DROP, HOLD, TetrisPerson, seconds_per_row
 from engine.config import joypad
 from engine.config.reading import make_config
-from engine.envs.boards.drops import UPRIGHT, Drop, landings, turned
-from engine.envs.boards.snake import SnakeLanes
-from engine.envs.boards.tetris import TetrisLanes
 from engine.envs.factory import describe_task
+from engine.games.snake.rules import SnakeLanes
+from engine.games.tetris.drops import UPRIGHT, Drop, landings, turned
+from engine.games.tetris.rules import TetrisLanes
 
 I, T = 0, 4  # noqa: E741
 TICKS_OF_A_ROW = 30  # on level 1

@@ -78,6 +78,7 @@ def test_one_network_learns_two_boards_within_a_minute(tmp_path: Path) -> None:
         assert task["mean_score"] > 2.5
 
 
+@pytest.mark.long
 def test_a_student_may_begin_with_a_policy(tmp_path: Path) -> None:
     """It clears the stage before it has learned anything."""
     begin = ("--network", "small", "--initial-policy", "mario-1-1", "--steps", "80", "--eval-every", "80")

@@ -13,10 +13,10 @@ from engine.agents import DuelingQNetwork
 from engine.distillation.replay import LabelledReplay
 from engine.distillation.student import TEMPERATURE, Student, distillation_loss
 from engine.distillation.teachers import check_initial, describe_student, load_teachers
-from engine.envs.boards.snake import SnakeLanes
 from engine.envs.factory import lanes_of_policy
-from engine.envs.vec_env import PlayedStep, Spec
+from engine.envs.lanes import PlayedStep, Spec
 from engine.errors import UserError
+from engine.games.snake.rules import SnakeLanes
 from engine.runs import policies
 from tests.support.policy_files import altered
 

@@ -16,9 +16,11 @@ from engine.distillation.searched_task import SearchedTask
 from engine.distillation.student import Student
 from engine.distillation.tasks import Evaluations
 from engine.distillation.teachers import describe_student, load_teachers
-from engine.envs.mario import MarioLanes, MarioTask, rules
+from engine.games.mario import rules
+from engine.games.mario.lanes import MarioLanes
+from engine.games.mario.search.plan_search import STUCK_STEPS, PlanSearch, Way
+from engine.games.mario.task import MarioTask
 from engine.runs.checkpoints import policy_metadata
-from engine.search.plan_search import STUCK_STEPS, PlanSearch, Way
 from tests.support.games.mario import RIGHT_B
 from tests.support.program import json_lines, run_program
 

@@ -17,13 +17,14 @@ from safetensors.numpy import load_file
 
 from engine.agents.networks import make_networks
 from engine.config.reading import make_config
-from engine.envs.boards.tetris import TetrisLanes
+from engine.config.stages import STAGES
 from engine.envs.curricula import RewardCurriculum, StageCurriculum, report, shaping, stage_slots
 from engine.envs.factory import make_lanes
-from engine.envs.mario import STAGES, MarioLanes, MarioTask
-from engine.envs.mario.lanes import stage_starts
-from engine.envs.mario.reference_stepper import ReferenceStepper
-from engine.envs.mario.rules import START
+from engine.games.mario.lanes import MarioLanes, stage_starts
+from engine.games.mario.reference_stepper import ReferenceStepper
+from engine.games.mario.rules import START
+from engine.games.mario.task import MarioTask
+from engine.games.tetris.rules import TetrisLanes
 from engine.protocol import framing, messages
 from engine.protocol.messages import Episode, Evaluation, Phase
 from engine.runners.evaluator import episodes_of

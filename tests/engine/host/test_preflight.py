@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from engine.config.reading import make_config
-from engine.envs.emulators.cartridge import installed_mario
+from engine.emulators.cartridge import installed_mario
 from engine.errors import UserError
 from engine.host import preflight
 from engine.host.client import HostProcess

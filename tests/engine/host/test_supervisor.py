@@ -26,7 +26,7 @@ import pytest
 
 from engine.config.reading import make_config
 from engine.config.run_config import RunConfig
-from engine.envs.emulators.protocol import SCREEN_SHAPE
+from engine.emulators.protocol import SCREEN_SHAPE
 from engine.errors import UserError
 from engine.host import client as client_module
 from engine.host import host_events, runner_process

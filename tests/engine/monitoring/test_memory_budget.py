@@ -13,8 +13,9 @@ import torch
 
 from engine.buffers.device.replay import DeviceReplayBuffer
 from engine.config.reading import make_config
-from engine.envs.mario import MarioLanes, MarioTask
 from engine.errors import UserError
+from engine.games.mario.lanes import MarioLanes
+from engine.games.mario.task import MarioTask
 from engine.monitoring.memory_budget import DeviceMemory, available_bytes, fits_device, is_low
 from engine.runners.replay_factory import on_one_gpu
 from engine.runtime.threads import available_cores

@@ -12,8 +12,8 @@ from safetensors.numpy import load_file
 
 from engine.agents.exploration import epsilon_ladder
 from engine.config.reading import make_config
-from engine.envs.boards.snake import SnakeLanes
 from engine.envs.factory import make_lanes
+from engine.games.snake.rules import SnakeLanes
 from engine.runners.actor import Actor
 from engine.runs.checkpoints import POLICY_FILE
 from tests.support.program import json_lines, run_program

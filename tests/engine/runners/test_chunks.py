@@ -16,8 +16,8 @@ import pytest
 from engine.buffers.memory import HostMemory
 from engine.config.reading import make_config
 from engine.config.run_config import RunConfig
-from engine.envs.emulators.protocol import SCREEN_SHAPE
-from engine.envs.vec_env import Spec
+from engine.emulators.protocol import SCREEN_SHAPE
+from engine.envs.lanes import Spec
 from engine.protocol.messages import Thought
 from engine.runners.apex_actor import ApexActor
 from engine.runners.chunks import Chunk, ChunkError, ChunkReader, ChunkWriter, Orders, encode_orders
@@ -160,6 +160,7 @@ def test_what_is_no_chunk_of_the_run_is_refused() -> None:
         decode(chunk_with(data, frames=[bomb, *good.frames[1:]]))
 
 
+@pytest.mark.long
 def test_edited_bytes_are_refused_or_have_the_shapes_of_the_run() -> None:
     config = config_of("snake")
     spec, data = played(config, 8)

@@ -17,7 +17,8 @@ from engine.agents import DoubleDQN
 from engine.agents.networks import NETWORKS, make_network
 from engine.buffers import NothingToSample, ReplayBuffer
 from engine.buffers.device.replay import DeviceReplayBuffer
-from engine.envs.vec_env import PlayedStep
+from engine.config.game import game_of, games
+from engine.envs.lanes import PlayedStep
 from engine.runners.device_update import DeviceUpdate
 from engine.runners.learner import Learner
 from engine.runtime.devices import Precision
@@ -35,7 +36,8 @@ SHAPES: dict[str, tuple[int, tuple[int, ...], int]] = {
     "paths": (1, (5, 9, 9), 0),
 }
 """Stack, shape of a frame, and number of actions in masks."""
-NEVER_WAITING = [network for network in NETWORKS if network != "afterstates"]
+OWN = {name: place for game in games() for name, place in game_of(game).own_networks.items()}
+NEVER_WAITING = [network for network in SHAPES if network != "afterstates"]
 """On CPUs, where these tests run, afterstates are computed for legal placements only, whose number has to be known."""
 
 
@@ -44,7 +46,7 @@ def build(
 ) -> tuple[DoubleDQN, DeviceReplayBuffer]:
     stack, shape, masked = SHAPES[network]
     torch.manual_seed(0)
-    networks = [make_network(network, stack, shape, masked or 4) for _ in range(2)]
+    networks = [make_network(network, stack, shape, masked or 4, own=OWN) for _ in range(2)]
     agent = DoubleDQN(*networks, device=device, learning_rate=1e-3, precision=precision, **options)
     replay = DeviceReplayBuffer(
         LANES, 40, shape, stack=stack, n_step=3, mask_actions=masked, beta_annealing=0.01, device=device
@@ -114,7 +116,7 @@ def test_nothing_waits_for_the_device(network: str, precision: Precision) -> Non
         update()
 
 
-@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("network", SHAPES)
 def test_no_device_is_mixed(network: str, monkeypatch: pytest.MonkeyPatch) -> None:
     agent, replay = build(network, META, accumulate=2)
     update = updates_of(agent, replay)
@@ -221,3 +223,7 @@ def test_a_replay_that_does_not_fit_on_the_gpu_after_all_is_stored_on_the_host(
     feed(learner, 40, seed=0)
     assert learner.updates > 0
     learner.close()
+
+
+def test_every_network_is_tried_here() -> None:
+    assert SHAPES.keys() == NETWORKS.keys() | OWN.keys()

@@ -11,7 +11,7 @@ import pytest
 from engine.config.reading import make_config
 from engine.config.run_config import RunConfig
 from engine.envs.factory import make_lanes
-from engine.envs.mario import MarioLanes
+from engine.games.mario.lanes import MarioLanes
 from engine.protocol.commands import Evaluate, Pause, Stop
 from engine.protocol.messages import Beat, Done, Evaluation
 from engine.runners.evaluator import Evaluator, score_of

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 
-from engine.agents.afterstates import AfterstateQNetwork
 from engine.agents.autotune import still_valid
 from engine.buffers import Batch, NothingToSample, ReplayBuffer
 from engine.buffers.device.replay import DeviceReplayBuffer
@@ -18,7 +17,8 @@ from engine.config.reading import make_config
 from engine.config.run_config import AUTO
 from engine.envs.factory import make_lanes
 from engine.errors import UserError
-from engine.games.tetris.lanes_of import scaled_gains
+from engine.games.tetris.factory import scaled_gains
+from engine.games.tetris.network import AfterstateQNetwork
 from engine.runners.learner import DivergedError
 from engine.runners.stats.counters import Counters
 from engine.runs.checkpoint_state import KeptCounters

@@ -22,8 +22,8 @@ from engine.agents.weights import SharedWeights, parameter_count
 from engine.buffers import FrameStorage, PrioritizedSampler, SharedMemory
 from engine.buffers.sampling import EPSILON
 from engine.config.reading import make_config
-from engine.envs.boards.lanes import BoardLanes
-from engine.envs.vec_env import PlayedStep
+from engine.envs.lanes import PlayedStep
+from engine.games.boards.lanes import BoardLanes
 from engine.runners.apex_actor import ApexActor
 from engine.runs.checkpoint_state import Choices
 from tests.support.agent import agent_of, batch_of

@@ -12,11 +12,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
-ENVS = "tests/engine/envs"
 PLAYED = (
-    f"{ENVS}/test_mario.py::test_compiled_and_reference_steppers_are_equal",
-    f"{ENVS}/nes/test_ppu.py::test_random_register_accesses_equal_nes_py[1-horizontal]",
-    f"{ENVS}/test_compiled_boards.py",
+    "tests/engine/games/mario/test_lanes.py::test_compiled_and_reference_steppers_are_equal",
+    "tests/engine/emulators/nes/test_ppu.py::test_random_register_accesses_equal_nes_py[1-horizontal]",
+    "tests/engine/games/boards/test_kernels.py",
     "tests/engine/buffers/test_replay.py::test_priorities_cover_exactly_what_can_be_sampled",
 )
 DAMAGED = 10_000

@@ -39,6 +39,7 @@ def in_sight(dashboard: Any) -> set[str]:
 # ---------------------------------------------------------------------------------------------- panels
 
 
+@pytest.mark.long
 async def test_a_digit_chooses_a_panel_and_z_gives_it_the_screen(served: Run) -> None:
     app = MarioApp(open_run=served)
     async with app.run_test(size=(120, 40)) as pilot:

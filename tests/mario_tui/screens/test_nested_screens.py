@@ -47,6 +47,7 @@ async def test_h_goes_to_the_list_of_runs_from_any_depth_and_escape_one_screen_b
         assert sum(isinstance(screen, HomeScreen) for screen in app.screen_stack) == 1
 
 
+@pytest.mark.long
 async def test_q_after_a_visit_to_another_run_says_that_the_run_keeps_running(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -21,6 +21,7 @@ from tests.support.app import shown_as, type_at_once, until
 from tests.support.form import focus, focused, form_of, shown
 
 
+@pytest.mark.long
 async def test_the_form_shows_every_option_of_the_game_and_what_is_wrong(tmp_path: Path) -> None:
     app = MarioApp(run_dir=str(tmp_path / "runs"))
     async with app.run_test(size=(120, 40)) as pilot:

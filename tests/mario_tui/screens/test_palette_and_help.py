@@ -36,6 +36,7 @@ async def screens(app: MarioApp, pilot: Pilot[Any]) -> dict[Place, Any]:
     return found
 
 
+@pytest.mark.long
 async def test_help_palette_and_bindings_agree(tmp_path: Path) -> None:
     folder_of_runs(tmp_path, one="finished")
     app = MarioApp(run_dir=str(tmp_path))

@@ -8,6 +8,7 @@ import signal
 from pathlib import Path
 
 import psutil
+import pytest
 
 from tests.support.program import Terminal, wait_until
 
@@ -28,6 +29,7 @@ def settled(terminal: Terminal) -> None:
     wait_until(rests, "a program that rests", patience_s=60)
 
 
+@pytest.mark.long
 def test_quick_zooms_across_the_least_size_leave_a_program_that_rests_and_obeys(tmp_path: Path) -> None:
     terminal = Terminal(cwd=tmp_path, columns=120, rows=40)
     terminal.wait_for("No runs yet")

@@ -7,6 +7,7 @@ import select
 from pathlib import Path
 
 import psutil
+import pytest
 
 from engine.host.client import HostClient
 from engine.protocol.messages import Progress
@@ -37,6 +38,7 @@ def test_a_reader_that_stops_gets_the_newest_and_no_backlog(tmp_path: Path) -> N
         assert terminal.wait() == 0
 
 
+@pytest.mark.long
 def test_keys_work_on_a_slow_link_and_fewer_pictures_are_asked_for(tmp_path: Path) -> None:
     with serving(tmp_path, "--rate", "100", "--lanes", "16", "--history", "100000"):
         terminal = Terminal("attach", cwd=tmp_path)

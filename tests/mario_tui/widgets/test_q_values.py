@@ -10,7 +10,7 @@ import torch
 
 from engine.agents.exploration import epsilon_ladder
 from engine.config.reading import make_config
-from engine.envs.emulators.protocol import SCREEN_SHAPE
+from engine.emulators.protocol import SCREEN_SHAPE
 from engine.envs.factory import make_lanes
 from engine.protocol.messages import Thought
 from engine.runners.actor import Actor

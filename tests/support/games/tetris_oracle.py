@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.envs.boards.tetris import LINE_REWARDS, PIECES
+from engine.games.tetris.rules import LINE_REWARDS, PIECES
 
 BOXES = np.array([[[[c == "#" for c in row] for row in box.split("|")] for box in turns] for turns in PIECES])
 

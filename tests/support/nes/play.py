@@ -5,8 +5,8 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.envs.emulators.nes import NesBatch, load_cartridge
-from engine.envs.emulators.view import VIEWS
+from engine.emulators.nes import NesBatch, load_cartridge
+from engine.emulators.view import VIEWS
 from tests.support.nes.reference import NesPy
 
 START = 0x08

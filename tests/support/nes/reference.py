@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from engine.envs.emulators.cartridge import installed_mario
-from engine.envs.emulators.nes_py import power_on
+from engine.emulators.cartridge import installed_mario
+from engine.emulators.nes_py import power_on
 
 needs_nes_py_8 = pytest.mark.skipif(
     sys.version_info >= (3, 13),

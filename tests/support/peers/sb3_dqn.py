@@ -11,7 +11,7 @@ import sys
 import gymnasium
 from stable_baselines3 import DQN
 
-import engine.envs.gymnasium_api.mario  # noqa: F401  # registers the ids
+import engine.games.gymnasium_api.mario  # noqa: F401  # registers the ids
 
 
 def main(steps: int) -> None:

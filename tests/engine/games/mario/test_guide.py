@@ -10,11 +10,13 @@ import torch
 from numpy.typing import NDArray
 
 from engine.config.run_config import ConfigError, RunConfig
-from engine.envs.mario import MarioLanes, MarioTask, rules
-from engine.envs.vec_env import Frames
+from engine.envs.lanes import Frames
+from engine.games.mario import rules
 from engine.games.mario.guide import WAY, Guide
+from engine.games.mario.lanes import MarioLanes
+from engine.games.mario.search.ways import starts_of
+from engine.games.mario.task import MarioTask
 from engine.runners.actor import Actor
-from engine.search.ways import starts_of
 from tests.support.games.mario import RIGHT_B
 from tests.support.program import json_lines, run_program
 
@@ -162,6 +164,7 @@ def test_a_guide_needs_a_stage_and_true_starts() -> None:
         RunConfig.of(guide=0.5, sticky_actions=0.25)
 
 
+@pytest.mark.long
 def test_a_run_searches_its_ways_and_evaluates_without_guide(tmp_path: Path) -> None:
     options = ("--guide", "0.9", "--action-noise", "0.1", "--noop-max", "1", "--parallel-envs", "8", "--steps", "1200",
                "--burnin", "1000", "--eval-every", "600", "--eval-episodes", "2")  # fmt: skip

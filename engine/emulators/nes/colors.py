@@ -1,0 +1,30 @@
+"""nes-py's palette of 64 colours. A policy trained with another palette would not work on nes-py."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.emulators.view import WEIGHTS, Brightness
+
+COLORS: NDArray[np.int64] = np.array(
+    [
+        0x7C7C7C, 0x0000FC, 0x0000BC, 0x4428BC, 0x940084, 0xA80020, 0xA81000, 0x881400,
+        0x503000, 0x007800, 0x006800, 0x005800, 0x004058, 0x000000, 0x000000, 0x000000,
+        0xBCBCBC, 0x0078F8, 0x0058F8, 0x6844FC, 0xD800CC, 0xE40058, 0xF83800, 0xE45C10,
+        0xAC7C00, 0x00B800, 0x00A800, 0x00A844, 0x008888, 0x000000, 0x000000, 0x000000,
+        0xF8F8F8, 0x3CBCFC, 0x6888FC, 0x9878F8, 0xF878F8, 0xF85898, 0xF87858, 0xFCA044,
+        0xF8B800, 0xB8F818, 0x58D854, 0x58F898, 0x00E8D8, 0x787878, 0x000000, 0x000000,
+        0xFCFCFC, 0xA4E4FC, 0xB8B8F8, 0xD8B8F8, 0xF8B8F8, 0xF8A4C0, 0xF0D0B0, 0xFCE0A8,
+        0xF8D878, 0xD8F878, 0xB8F8B8, 0xB8F8D8, 0x00FCFC, 0xF8D8F8, 0x000000, 0x000000,
+    ],
+    np.int64,
+)  # fmt: skip
+"""0x00RRGGBB."""
+
+BLACK = 0x0F
+
+RGB: NDArray[np.uint8] = np.stack([COLORS >> 16, COLORS >> 8 & 0xFF, COLORS & 0xFF], axis=1).astype(np.uint8)
+
+BRIGHTNESS: dict[Brightness, NDArray[np.int64]] = {
+    name: RGB.astype(np.int64) @ np.array(weights) for name, weights in WEIGHTS.items()
+}
+"""Brightness in thousandths, 0 to 255,000, int64 [64]."""

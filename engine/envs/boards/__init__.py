@@ -1,1 +1,0 @@
-"""Batched Snake and Tetris, on any torch device."""

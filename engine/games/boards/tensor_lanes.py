@@ -1,0 +1,133 @@
+"""Common parts of the batched board games: the result of a step, and state.
+
+A step never waits for the device: no Python branch depends on a tensor's value, and all shapes are fixed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from engine.errors import UserError
+from engine.games.boards.step_arrays import StepArrays
+from engine.runtime.stored_arrays import check_numbers, stored_array
+
+
+@dataclass(frozen=True)
+class TensorStep:
+    """The result of one environment step of all lanes; later steps do not overwrite its tensors.
+
+    If an episode ended, `frames` and `masks` are the first observation of the next episode, and `final_frames` and
+    `final_masks` the last one of the ended episode; otherwise both are equal. All other fields refer to the episode
+    that ended.
+    """
+
+    frames: Tensor  # uint8 [lanes, planes, height, width]
+    final_frames: Tensor  # uint8 [lanes, planes, height, width]
+    rewards: Tensor  # float32 [lanes], including shaping
+    terminated: Tensor  # bool [lanes], the episode ended in a terminal state: no bootstrapping
+    truncated: Tensor  # bool [lanes], the episode was cut off by a limit: bootstrap from `final_frames`
+    masks: Tensor  # bool [lanes, actions], legal actions in `frames`
+    final_masks: Tensor  # bool [lanes, actions], legal actions in `final_frames`
+    returns: Tensor  # float32 [lanes], sum of the episode's rewards so far, before any shaping
+    lengths: Tensor  # int64 [lanes], environment steps of the episode so far
+    score: Tensor  # int64 [lanes], fruits or lines of the episode so far
+    from_start: Tensor  # bool [lanes], the episode began at the start of the game, not late in one
+
+
+class TensorLanes:
+    """Base class of the batched board games: random numbers, and saving and loading of state.
+
+    compiled: whether steps are compiled; otherwise they are made of tensor operations. Both give the same bits.
+    state_names: names, without the leading underscore, of the attributes on which the next steps depend. They are
+    overwritten in place.
+    state_ranges: the smallest and largest number that each of the state can hold, but for booleans.
+    """
+
+    state_names: tuple[str, ...]
+    state_ranges: dict[str, tuple[float, float]]
+    _masks: Tensor
+
+    def __init__(self, lanes: int, device: torch.device | str, seed: int, compiled: bool | None) -> None:
+        check_range("lanes", lanes, 1, 2**20)
+        self.lanes, self.device = lanes, torch.device(device)
+        self.compiled = self.device.type == "cpu" if compiled is None else compiled
+        if self.compiled and self.device.type != "cpu":
+            raise UserError(f"compiled must be None or False on device {self.device}, got True")
+        self._random = torch.Generator(self.device).manual_seed(seed)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Called for a copy, whose kernel has to work on the tensors of the copy."""
+        vars(self).update(state)
+        self._bind()
+
+    def _bind(self) -> None:
+        """If steps are compiled, make the arguments of the kernel: options, and arrays in the memory of the state."""
+        raise NotImplementedError
+
+    @property
+    def masks(self) -> Tensor:
+        """Legal actions in the latest observations, bool [lanes, actions]."""
+        return self._masks.clone()
+
+    @property
+    def generators(self) -> tuple[torch.Generator, ...]:
+        """The random generators that a step uses."""
+        return (self._random,)
+
+    def reseed(self, seed: int) -> None:
+        """Seed all random decisions from now on."""
+        self._random.manual_seed(seed)
+
+    def state(self) -> dict[str, Tensor]:
+        """A copy of everything that the next steps depend on."""
+        return {name: getattr(self, f"_{name}").clone() for name in self.state_names} | {
+            "random": self._random.get_state()
+        }
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        """Load the `state()` of the same number of lanes with the same options.
+
+        The state of the random numbers is loaded only if it is from the same kind of device; otherwise it is unchanged.
+
+        Raises `ValueError`, before anything is changed, for what no game can have: compiled code indexes with these
+        numbers unchecked.
+        """
+        arrays = {name: tensor.cpu().numpy() for name, tensor in state.items()}
+        for name in self.state_names:
+            own = getattr(self, f"_{name}")
+            array = stored_array(arrays, name, tuple(own.shape), str(own.dtype).removeprefix("torch."))
+            if name in self.state_ranges:
+                check_numbers(name, array, *self.state_ranges[name])
+        random = torch.from_numpy(stored_array(arrays, "random", (None,), np.uint8))
+        if random.shape == self._random.get_state().shape:
+            try:
+                self._random.set_state(random)
+            except RuntimeError as error:
+                raise ValueError(f"random: {str(error).splitlines()[0]}") from None
+        for name in self.state_names:
+            getattr(self, f"_{name}").copy_(state[name])
+
+    def _draw(self, numbers: int) -> Tensor:
+        """Random float32 [lanes, numbers] in [0, 1)."""
+        return torch.rand((self.lanes, numbers), generator=self._random, device=self.device)
+
+    def _constant(self, values: Sequence[object], dtype: torch.dtype | None = None) -> Tensor:
+        return torch.tensor(values, dtype=dtype, device=self.device)
+
+
+def as_step(arrays: StepArrays, frame_shape: tuple[int, int, int]) -> TensorStep:
+    """The result of a compiled step; shares memory with its arrays."""
+    frames, final_frames, *others = map(torch.from_numpy, arrays)
+    return TensorStep(frames.view(-1, *frame_shape), final_frames.view(-1, *frame_shape), *others)
+
+
+def check_range(option: str, value: int, low: int, high: int) -> None:
+    """Raise `UserError` if an option is out of its range."""
+    if not isinstance(value, int | np.integer) or not low <= value <= high:
+        raise UserError(f"{option} must be an integer between {low} and {high}, got {value!r}")

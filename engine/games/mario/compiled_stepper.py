@@ -1,0 +1,335 @@
+"""Steps lanes on the native console: one compiled call for an environment step of many lanes, including new episodes.
+
+Does exactly the same as `reference_stepper` does in Python. The picture is drawn during the frame that is expected to
+be the last of a step; if the step ends elsewhere (death, skipped scene), its last frame is run again with drawing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.emulators.nes import (
+    CANVAS_SIZE,
+    DRAW,
+    DRAW_NOTHING,
+    MEMORY_BYTES,
+    ROM,
+    STATE_WORDS,
+    NesBatch,
+    draw_rows,
+    frame_function,
+    remember,
+)
+from engine.emulators.view import reduce_screen
+from engine.games.mario import rules
+from engine.games.mario.reference_stepper import all_starts, sticky_threshold
+from engine.games.mario.stepper import Outcome
+from engine.games.mario.task import MarioTask
+from engine.runtime.compiler import bind_last, helper, kernel
+from engine.runtime.stopwatch import stopwatch
+
+# Indices of the kernel's options in one int64 array
+_FRAME_SKIP, _STROKES, _STALL_STEPS, _NOOP_MIN, _STARTS, _STICKY = range(6)
+_WHOLE_GAME, _ENDS_AT_LOOPS, _RESTART, _DRAW = range(6, 10)
+_CHUNKS_PER_THREAD = 4
+"""Lanes are divided so finely because some take longer, such as those that begin an episode."""
+
+
+class CompiledStepper:
+    """`engine.games.mario.stepper.Stepper` for the native console. Threads step chunks of lanes, each thread
+    the next one as soon as it is ready."""
+
+    def __init__(
+        self,
+        console: NesBatch,
+        task: MarioTask,
+        book: NDArray[np.int64],
+        starts: Sequence[bytes],
+        restart: bool,
+        draws: bool = True,
+    ) -> None:
+        self._console, self._book = console, book
+        self._options = np.array(
+            [
+                task.frame_skip,
+                task.swim_strokes,
+                task.stall_steps,
+                task.noop_min,
+                task.starts,
+                sticky_threshold(task.sticky),
+                task.whole_game,
+                task.ends_at_loops,
+                restart,
+                draw_rows(DRAW[task.view.brightness], task.view.top, task.view.bottom) if draws else DRAW_NOTHING,
+            ],
+            np.int64,
+        )
+        self._spans = task.view.spans()
+        self._start_states = np.empty((len(starts), STATE_WORDS), np.int64)
+        self._start_memories = np.empty((len(starts), MEMORY_BYTES), np.uint8)
+        for index, start in enumerate(starts):
+            self.set_start(index, start)
+        self.start_choices = all_starts(console.lanes, len(starts))
+        threads = min(console.threads, console.lanes)
+        chunks = min(_CHUNKS_PER_THREAD * threads, console.lanes) if threads > 1 else 1
+        self._chunks = list(pairwise(np.linspace(0, console.lanes, chunks + 1).astype(int).tolist()))
+        self._scratch = [
+            (
+                np.zeros(CANVAS_SIZE, np.uint16),
+                np.zeros(STATE_WORDS, np.int64),
+                np.zeros(MEMORY_BYTES, np.uint8),
+            )
+            for _ in range(threads)
+        ]
+        self._open()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name not in ("_pool", "_kernels")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Called for a copy, whose kernels have to work on the arrays of the copy."""
+        vars(self).update(state)
+        self._open()
+
+    def _open(self) -> None:
+        """Start the threads."""
+        others = len(self._scratch) - 1
+        self._pool = ThreadPoolExecutor(others, "lanes") if others else None
+        self._bind()
+
+    def reset(self, frames: NDArray[np.uint8], which: NDArray[np.bool_]) -> None:
+        ints = np.empty((self._console.lanes, 10), np.int64)
+        wanted = which.astype(np.uint8)
+        self._play(wanted, wanted, frames, frames, ints, ints, ints, only_begin=True)
+
+    def step(self, buttons: NDArray[np.uint8], outcome: Outcome) -> None:
+        o = outcome
+        self._play(buttons, o.held, o.frames, o.final_frames, o.ended, o.episode, o.info, only_begin=False)
+
+    def set_start(self, start: int, state: bytes) -> None:
+        words, memory, _, _ = self._console.read(state)
+        if start == len(self._start_states):
+            more = max(64, start)
+            self._start_states = np.concatenate((self._start_states, np.zeros((more, STATE_WORDS), np.int64)))
+            self._start_memories = np.concatenate((self._start_memories, np.zeros((more, MEMORY_BYTES), np.uint8)))
+            self._bind()
+        self._start_states[start], self._start_memories[start] = words, memory
+
+    def _bind(self) -> None:
+        """Fix the arguments of the kernel that stay the same from step to step, for each thread."""
+        console = self._console
+        self._kernels = [
+            bind_last(
+                play_lanes,
+                console.frame_address,
+                self._book,
+                console.state,
+                console.memory,
+                console.last_state,
+                console.last_memory,
+                self._options,
+                console.rom,
+                self._start_states,
+                self._start_memories,
+                self._spans,
+                scratch,
+            )
+            for scratch in self._scratch
+        ]
+
+    def _play(
+        self,
+        buttons: NDArray[np.uint8],
+        held: NDArray[np.uint8],
+        frames: NDArray[np.uint8],
+        final_frames: NDArray[np.uint8],
+        ended: NDArray[np.int64],
+        episode: NDArray[np.int64],
+        info: NDArray[np.int64],
+        *,
+        only_begin: bool,
+    ) -> None:
+        lanes = self._console.lanes
+        arguments = (
+            only_begin,
+            buttons,
+            held,
+            frames.reshape(lanes, -1),
+            final_frames.reshape(lanes, -1),
+            ended,
+            episode,
+            info,
+            self.start_choices,
+        )
+
+        chunks = iter(self._chunks)  # of all threads: each takes the next one when it is ready
+
+        def play(kernel: Callable[..., int]) -> None:
+            with stopwatch("emulate"):
+                for first, last in chunks:
+                    kernel(*arguments, first, last)
+
+        others = [] if self._pool is None else [self._pool.submit(play, kernel) for kernel in self._kernels[1:]]
+        try:
+            play(self._kernels[0])
+        finally:  # Ctrl-C must not leave a thread behind that still writes
+            if others:
+                with stopwatch.wait("emulate"):
+                    for other in others:
+                        if not other.cancel():  # on a busy machine it may not even have begun
+                            other.result()
+
+
+@helper
+def _next_draw(book: Any) -> Any:
+    count = book[rules.DRAWS]
+    book[rules.DRAWS] = count + 1
+    return rules.draw(book[rules.STREAM], count)
+
+
+@helper
+def _run(
+    run_frame: Any,
+    state: Any,
+    memory: Any,
+    last_state: Any,
+    last_memory: Any,
+    book: Any,
+    canvas: Any,
+    rom: Any,
+    held: Any,
+    kind: Any,
+) -> None:
+    """Run one frame; save the state before it, so that it can be run again."""
+    remember(state, memory, last_state, last_memory)
+    run_frame(state, memory, canvas, rom, held, kind)
+    book[rules.FRAMES] += 1
+
+
+@helper
+def _restart(
+    run_frame: Any, book: Any, state: Any, memory: Any, last_state: Any, last_memory: Any, out: Any, options: Any,
+    rom: Any, start_states: Any, start_memories: Any, start_choices: Any, spans: Any, canvas: Any,
+) -> None:  # fmt: skip
+    """Begin an episode: load a start state, run `noop_min` to `noop_max` no-op frames and one that draws the screen."""
+    start = start_choices[_next_draw(book) % start_choices.shape[0]]
+    frames = 1 + options[_NOOP_MIN] + _next_draw(book) % options[_STARTS]
+    book[rules.START] = start
+    for i in range(STATE_WORDS):
+        state[i] = start_states[start, i]
+    for i in range(MEMORY_BYTES):
+        memory[i] = start_memories[start, i]
+    for frame in range(frames):
+        kind = options[_DRAW] if frame == frames - 1 else np.int64(DRAW_NOTHING)
+        _run(run_frame, state, memory, last_state, last_memory, book, canvas, rom, np.int64(0), kind)
+    reduce_screen(canvas, spans[0], spans[1], out)
+    rules.begin_episode(memory, book)
+
+
+@helper
+def _skip_scenes(
+    run_frame: Any,
+    book: Any,
+    state: Any,
+    memory: Any,
+    last_state: Any,
+    last_memory: Any,
+    options: Any,
+    rom: Any,
+    canvas: Any,
+) -> Any:
+    """Run the frames in which the player has no control; returns their number."""
+    book[rules.PHASE] = 0
+    for frames in range(rules.MAX_SCENE_FRAMES):
+        wanted = rules.next_scene(memory, book, options[_WHOLE_GAME] != 0)
+        if wanted & rules.POKE_DEAD:
+            memory[rules.PLAYER_STATE] = 6
+        if wanted & rules.POKE_AREA_TIMER:
+            memory[rules.AREA_TIMER] = 1
+        if wanted & rules.POKE_PRELEVEL_TIMER:
+            memory[rules.PRELEVEL_TIMER] = 0
+        if not wanted & rules.RUN_FRAME:
+            return frames
+        _run(run_frame, state, memory, last_state, last_memory, book, canvas, rom, np.int64(0), np.int64(DRAW_NOTHING))
+    return rules.MAX_SCENE_FRAMES
+
+
+@kernel(
+    "int64, uint8[1], uint8[1], uint8[2], uint8[2], int64[2], int64[2], int64[2], int64[2], int64, int64, int64, "
+    f"int64[2], int64[2], uint8[2], int64[2], uint8[2], int64[1], {ROM}, int64[2], uint8[2], (int64[2], int64[2]), "
+    "(uint16[1], int64[1], uint8[1])"
+)
+def play_lanes(
+    only_begin: Any, buttons: Any, held_buttons: Any, frames: Any, final_frames: Any, ended: Any, episode: Any,
+    infos: Any, start_choices: Any, first: Any, last: Any, frame_address: Any, books: Any, states: Any, memories: Any,
+    last_states: Any, last_memories: Any, options: Any, rom: Any, start_states: Any, start_memories: Any, spans: Any,
+    scratch: Any,
+) -> None:  # fmt: skip
+    """One environment step of lanes first..last-1; or, with `only_begin`, a new episode where `buttons` is not 0.
+
+    Arrays have a row for each lane. `scratch` belongs to the calling thread.
+    """
+    run_frame = frame_function(frame_address)
+    canvas, again_state, again_memory = scratch
+    whole_game = options[_WHOLE_GAME] != 0
+    for lane in range(first, last):
+        if only_begin and not buttons[lane]:
+            continue
+        book, state, memory = books[lane], states[lane], memories[lane]
+        last_state, last_memory = last_states[lane], last_memories[lane]
+        rules.begin_step(book)
+        if only_begin:
+            _restart(
+                run_frame, book, state, memory, last_state, last_memory, frames[lane], options, rom, start_states,
+                start_memories, start_choices[lane], spans, canvas,
+            )  # fmt: skip
+            continue
+        held = np.int64(buttons[lane])
+        if options[_STICKY] and _next_draw(book) < options[_STICKY]:
+            held = book[rules.BUTTONS]
+        book[rules.BUTTONS] = held_buttons[lane] = held
+        drawn = False
+        last_buttons = held
+        for frame in range(options[_FRAME_SKIP]):
+            drawn = frame == options[_FRAME_SKIP] - 1
+            last_buttons = rules.first_buttons(memory, held, options[_STROKES]) if frame == 0 else held
+            _run(
+                run_frame, state, memory, last_state, last_memory, book, canvas, rom, last_buttons,
+                options[_DRAW] if drawn else np.int64(DRAW_NOTHING),
+            )  # fmt: skip
+            rules.observe(memory, book, whole_game, options[_ENDS_AT_LOOPS] != 0)
+            if drawn or book[rules.DONE]:
+                rules.read_info(memory, infos[lane])
+            if book[rules.DONE]:
+                break
+            if _skip_scenes(run_frame, book, state, memory, last_state, last_memory, options, rom, canvas) > 0:
+                drawn = False
+                last_buttons = np.int64(0)
+        if not drawn:  # run the last frame again, on copies of the state before it
+            for i in range(STATE_WORDS):
+                again_state[i] = last_state[i]
+            for i in range(MEMORY_BYTES):
+                again_memory[i] = last_memory[i]
+            run_frame(again_state, again_memory, canvas, rom, last_buttons, options[_DRAW])
+        rules.finish_step(book)
+        reduce_screen(canvas, spans[0], spans[1], frames[lane])
+        truncated = options[_STALL_STEPS] > 0 and book[rules.STALLED] >= options[_STALL_STEPS] and not book[rules.DONE]
+        ended[lane, 0] = book[rules.DONE]
+        ended[lane, 1] = truncated
+        episode[lane, 0] = book[rules.RETURN]
+        episode[lane, 1] = book[rules.LENGTH]
+        episode[lane, 2] = book[rules.FURTHEST]
+        if book[rules.DONE] or truncated:
+            for i in range(frames.shape[1]):
+                final_frames[lane, i] = frames[lane, i]
+            if options[_RESTART]:
+                _restart(
+                    run_frame, book, state, memory, last_state, last_memory, frames[lane], options, rom, start_states,
+                    start_memories, start_choices[lane], spans, canvas,
+                )  # fmt: skip

@@ -1,0 +1,116 @@
+"""Makes Mario's lanes from a run's options or from a policy's metadata. Imports the console and, through it, numba."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from engine.config.run_config import RunConfig
+from engine.emulators.view import VIEWS
+from engine.games.mario.lanes import MarioLanes
+from engine.games.mario.options import options_of
+from engine.games.mario.task import STALL_STEPS, MarioTask
+
+
+def of_run(config: RunConfig, lanes: int, *, threads: int, seed: int, once: bool) -> MarioLanes:
+    """The lanes of a run, or with `once` of its evaluations; see `engine.config.game.Game.make_lanes`."""
+    options = options_of(config)
+    task = make_eval_task(config) if once else make_task(config)
+    ends_at_loops = options.reward == "progress" and not once and not task.whole_game
+    return MarioLanes(
+        dataclasses.replace(task, ends_at_loops=ends_at_loops),
+        lanes,
+        emulator=options.emulator,
+        threads=threads,
+        seed=seed,
+        restart=not once,
+        stage_per_lane=once,
+        rom=None if options.rom is None else Path(options.rom),
+        start_states=0.0 if once else options.start_states,
+    )
+
+
+def of_policy(
+    metadata: Mapping[str, Any],
+    lanes: int,
+    *,
+    threads: int,
+    seed: int,
+    stage: str | None = None,
+    emulator: str | None = None,
+    noop_min: int = 0,
+    noop_max: int = 0,
+    sticky: float = 0.0,
+    restart: bool = True,
+    rom: Path | None = None,
+) -> MarioLanes:
+    """Lanes for playing a policy, from its metadata, which `stage` and `emulator` override.
+
+    Without `restart`, they play one episode; after that they take hardly any time.
+    """
+    task = task_of_policy(
+        metadata, stage=stage or metadata["stage"], noop_min=noop_min, noop_max=noop_max, sticky=sticky
+    )
+    return MarioLanes(
+        task,
+        lanes,
+        emulator=emulator or metadata["emulator"],
+        threads=threads,
+        seed=seed,
+        restart=restart,
+        stage_per_lane=True,
+        rom=rom,
+    )
+
+
+def make_task(config: RunConfig) -> MarioTask:
+    """The Mario task that a run trains on."""
+    options = options_of(config)
+    return MarioTask(
+        stage=options.stage,
+        reward=options.reward,
+        actions=options.actions,
+        frame_skip=options.frame_skip,
+        swim_strokes=options.swim_strokes,
+        sticky=options.sticky_actions,
+        noop_max=options.noop_max,
+        view=VIEWS[options.observation],
+    )
+
+
+def make_eval_task(config: RunConfig) -> MarioTask:
+    """The Mario task on which a run is evaluated."""
+    conditions = config.eval_conditions
+    return dataclasses.replace(
+        make_task(config),
+        sticky=conditions.sticky_actions,
+        noop_min=conditions.noop_min,
+        noop_max=conditions.noop_max,
+    )
+
+
+def task_of_policy(
+    metadata: Mapping[str, Any],
+    *,
+    stage: str,
+    noop_max: int,
+    noop_min: int = 0,
+    sticky: float = 0.0,
+    frame_by_frame: bool = False,
+) -> MarioTask:
+    """The task for playing a policy, from its metadata. With `frame_by_frame`, a step is one frame: the caller has to
+    repeat actions, sticky ones too, and to release A in the first frame of a stroke."""
+    skip, stall = (1, STALL_STEPS * metadata["frame_skip"]) if frame_by_frame else (metadata["frame_skip"], STALL_STEPS)
+    return MarioTask(
+        stage=stage,
+        actions=",".join(metadata["actions"]),
+        frame_skip=skip,
+        swim_strokes=not frame_by_frame and metadata["swim_strokes"],
+        stall_steps=stall,
+        sticky=sticky,
+        noop_min=noop_min,
+        noop_max=noop_max,
+        view=VIEWS[metadata["observation"]],
+    )

@@ -1,0 +1,380 @@
+"""Batched Super Mario Bros on the native console or on nes-py.
+
+Both consoles use the same rules and the same random decisions, so a seed and a sequence of actions give the same games
+on either. A new episode starts from a saved state, automatically or on request.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.config.fields import must_be_one_of
+from engine.config.joypad import RIGHT, START, A, action_buttons
+from engine.emulators.cartridge import installed_mario
+from engine.emulators.nes import NesBatch, load_cartridge
+from engine.emulators.nes_py import NesPyEmulator
+from engine.emulators.protocol import Emulator
+from engine.envs.curricula import stage_slots
+from engine.envs.frame_stack import STACK
+from engine.envs.lanes import Spec, VectorStep
+from engine.errors import UserError
+from engine.games.mario import rules
+from engine.games.mario.compiled_stepper import CompiledStepper
+from engine.games.mario.reference_stepper import ReferenceStepper
+from engine.games.mario.start_states import StartStates
+from engine.games.mario.stepper import Outcome, Stepper
+from engine.games.mario.task import MarioTask
+from engine.protocol.messages import Thought
+from engine.runtime.stored_arrays import LARGEST_COUNT, check_numbers, stored_array
+
+EMULATORS = ("native", "nes-py")
+CLEAR_BONUS = 3.0
+PROGRESS_SCALE = 15.0
+_STAGES = np.full((256, 256), -1)
+"""The stage, an index of `STAGES`, of each world and stage in RAM."""
+_STAGES[:8, :4] = np.arange(32).reshape(8, 4)
+_NOOP_DRAW = 1
+"""Index of the random number that sets the number of no-ops in a new lane's first episode."""
+_MAX_START_FRAMES = 5000
+"""Frames from power-on within which the game must have begun. Super Mario Bros needs about 200; others may never."""
+_STANDS_FRAMES, _WALKS_FRAMES, _WALKED = 30, 60, 16
+"""How a game is recognised: Mario stands still for so many frames and then walks for so many, by at least so many
+pixels. In Super Mario Bros it is 81 pixels on land and 60 under water."""
+_MAX_HOLD = 8
+"""Maximum number of environment steps for which a random action is held. Held buttons explore a platform game better
+than single random presses: a full jump needs A for half a second."""
+
+
+@dataclass(frozen=True)
+class LaneState:
+    """One lane between two steps, for `MarioLanes.load_lane`."""
+
+    console: bytes
+    book: NDArray[np.int64]  # [BOOK_WORDS]
+
+
+class MarioLanes:
+    """Many games of Super Mario Bros, stepped together; see `engine.envs.lanes.Lanes`.
+
+    Args:
+        task: stages, reward, actions and other options of the game.
+        lanes: number of games.
+        emulator: `native` or `nes-py`.
+        threads: number of threads that step lanes; results do not depend on it.
+        seed: seed of all random decisions.
+        restart: whether a lane whose episode ended begins the next one within the step. Otherwise its console stays at
+            the last frame until `reset`.
+        stage_per_lane: with several stages, whether each lane always plays the same one, so that an evaluation covers
+            all stages evenly. Otherwise each episode draws its stage.
+        rom: cartridge file; None for the one in gym-super-mario-bros.
+        start_states: share of episodes, 0 to 0.5, that begin at states which earlier ones reached. Only with `native`,
+            whose states are small.
+        draws: whether frames are drawn. Without, `native` takes half the time, and frames are undefined.
+
+    Raises `UserError` if the cartridge is missing or can't be used.
+    """
+
+    def __init__(
+        self,
+        task: MarioTask,
+        lanes: int,
+        *,
+        emulator: str = "native",
+        threads: int = 1,
+        seed: int = 0,
+        restart: bool = True,
+        stage_per_lane: bool = False,
+        rom: Path | None = None,
+        start_states: float = 0.0,
+        draws: bool = True,
+    ) -> None:
+        self.task = task
+        self.lanes = lanes
+        self.frame_shape = task.view.shape
+        self.actions = len(task.action_names)
+        self.emulator: Emulator = make_emulator(emulator, lanes, threads, rom)
+        self.book = np.zeros((lanes, rules.BOOK_WORDS), np.int64)
+        self.book[:, rules.STREAM] = [rules.stream(seed, lane) for lane in range(lanes)]
+        self._buttons = np.array(action_buttons(task.actions), np.uint8)
+        starts = stage_starts(emulator, task.stages, whole_game=task.whole_game, rom=rom)
+        self._true_starts = len(starts)
+        self._stepper: Stepper = (
+            CompiledStepper(self.emulator, task, self.book, starts, restart, draws)
+            if isinstance(self.emulator, NesBatch)
+            else ReferenceStepper(self.emulator, task, self.book, starts, restart)
+        )
+        self._own_starts = (
+            StartStates(self.emulator, self._stepper, first=len(starts), share=start_states, seed=seed)
+            if start_states and isinstance(self.emulator, NesBatch)
+            else None
+        )
+        self._level = math.nan
+        if stage_per_lane:
+            spread = np.linspace(0, len(starts), min(lanes, len(starts)), endpoint=False).astype(np.int64)
+            self._stepper.start_choices = np.resize(spread, (lanes, 1))
+
+    @property
+    def spec(self) -> Spec:
+        return Spec(self.frame_shape, self.actions, stack=STACK, hold=_MAX_HOLD, masked=False)
+
+    @property
+    def masks(self) -> None:
+        return None
+
+    @property
+    def stages(self) -> NDArray[np.int64]:
+        """The stage of each lane [lanes], as an index of `STAGES`; -1 in glitched worlds outside 1-1 to 8-4."""
+        ram = self.emulator.ram
+        return _STAGES[ram[:, rules.WORLD], ram[:, rules.STAGE]]
+
+    def stage_of(self, lane: int) -> str:
+        """The stage at which the episodes of a lane begin, with `stage_per_lane`."""
+        return self.task.stages[int(self._stepper.start_choices[lane, 0])]
+
+    def reset(self, which: NDArray[np.bool_] | None = None) -> NDArray[np.uint8]:
+        """Begin an episode in the lanes where `which` (bool [lanes], None for all) is set.
+
+        Returns their first frames, uint8 [lanes, height, width]; those of other lanes are undefined. Raises
+        `ValueError` for a wrong shape or dtype.
+        """
+        chosen = np.ones(self.lanes, np.bool_) if which is None else which
+        if chosen.shape != (self.lanes,) or chosen.dtype != np.bool_:
+            raise ValueError(f"which must be bool ({self.lanes},), got {chosen.dtype} {chosen.shape}")
+        frames = np.empty((self.lanes, *self.frame_shape), np.uint8)
+        self._stepper.reset(frames, chosen)
+        self._mark(frames, self.book[:, rules.BUTTONS])
+        return frames
+
+    def reseed(self, lane: int, seed: int) -> None:
+        """Seed a lane: its next random decisions will be those of lane 0 of new lanes with that seed."""
+        self.book[lane, rules.STREAM] = rules.stream(seed, 0)
+        self.book[lane, rules.DRAWS] = 0
+
+    def spread_starts(self) -> None:
+        """Let the first episode of the n-th lane of each stage begin with `noop_min` + n no-op frames, up to `noop_max`
+        and then from the beginning. Fewer lanes than starts are spread evenly over them, each stage's between those of
+        the others.
+
+        A deterministic policy always plays the same episode from the same start, so this covers all its episodes.
+        """
+        starts, stage_of_lane = self.task.starts, self._stepper.start_choices[:, 0]
+        stages = np.unique(stage_of_lane).tolist()
+        for place, stage in enumerate(stages):
+            lanes = np.flatnonzero(stage_of_lane == stage).tolist()
+            for nth, lane in enumerate(lanes):
+                shift = nth * len(stages) + place  # in parts of the distance between two lanes of a stage
+                extra = shift * max(starts, len(lanes)) // (len(lanes) * len(stages)) % starts
+                stream = int(self.book[lane, rules.STREAM])
+                while rules.draw(stream, _NOOP_DRAW) % starts != extra:
+                    stream = rules.stream(stream, lane)
+                self.book[lane, rules.STREAM] = stream
+
+    def step(self, actions: NDArray[np.int64]) -> VectorStep:
+        """One environment step with action indices [lanes]. Raises `ValueError` for another number of them."""
+        return self.step_buttons(self._buttons[actions])
+
+    def step_buttons(self, buttons: NDArray[np.uint8]) -> VectorStep:
+        """One environment step with joypad bytes [lanes], independent of the action set.
+
+        Raises `ValueError` for another number of them.
+        """
+        if buttons.shape != (self.lanes,):
+            raise ValueError(f"expected an action for each of {self.lanes} lanes, got the shape {buttons.shape}")
+        shape = (self.lanes, *self.frame_shape)
+        outcome = Outcome(
+            frames=np.empty(shape, np.uint8),
+            final_frames=np.empty(shape, np.uint8),
+            ended=np.empty((self.lanes, 2), np.int64),
+            held=np.empty(self.lanes, np.uint8),
+            episode=np.empty((self.lanes, 3), np.int64),
+            info=np.empty((self.lanes, len(rules.INFO_NAMES)), np.int64),
+        )
+        stages = self.stages  # before the step: one that reaches a flag may end in the next stage
+        from_start = self.book[:, rules.START] < self._true_starts
+        self._stepper.step(buttons, outcome)
+        self._mark(outcome.frames, self.book[:, rules.BUTTONS])
+        self._mark(outcome.final_frames, outcome.held)
+        clears = self.book[:, rules.CLEARED] != 0
+        if self._own_starts is not None:
+            terminated = outcome.ended[:, 0] != 0
+            self._own_starts.observe(terminated | (outcome.ended[:, 1] != 0), terminated & ~clears)
+        return VectorStep(
+            frames=outcome.frames,
+            final_frames=outcome.final_frames,
+            rewards=self._rewards(clears),
+            terminated=outcome.ended[:, 0] != 0,
+            truncated=outcome.ended[:, 1] != 0,
+            returns=outcome.episode[:, 0],
+            lengths=outcome.episode[:, 1],
+            scores=outcome.info[:, rules.SCORE],
+            furthest=outcome.episode[:, 2],
+            clears=clears,
+            info=outcome.info,
+            stages=stages,
+            from_start=from_start,
+            emulated=int(self.book[:, rules.FRAMES].sum()),
+        )
+
+    def set_curriculum_level(self, level: float) -> None:
+        """With several stages: let the next episodes begin at the stages of a curriculum's level."""
+        if level != self._level:
+            self._level = level
+            if self._own_starts is not None:
+                self._own_starts.set_true_starts(stage_slots(level))
+            else:
+                self._stepper.start_choices = np.tile(stage_slots(level), (self.lanes, 1))
+
+    def screen(self, lane: int, thought: Thought | None = None) -> NDArray[np.uint8]:
+        """The console's last frame in RGB, uint8 [240, 256, 3]."""
+        return self.emulator.screen(lane)
+
+    def facts(self, lane: int) -> dict[str, int]:
+        return {}
+
+    def rewind(self) -> None:
+        self.book[:, rules.DRAWS] = 0
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """`book` [lanes, BOOK_WORDS], the concatenated bytes of all consoles' saved states, and where each ends."""
+        consoles = [self.emulator.save(lane) for lane in range(self.lanes)]
+        return {
+            "book": self.book.copy(),
+            "consoles": np.frombuffer(b"".join(consoles), np.uint8),
+            "console_ends": np.cumsum([len(console) for console in consoles]),
+            **({} if self._own_starts is None else self._own_starts.state()),
+        }
+
+    def load_state(self, state: dict[str, NDArray[Any]]) -> None:
+        """See `Lanes.load_state`. Raises `ValueError` for what no games of these lanes can have."""
+        book = stored_array(state, "book", (self.lanes, None), np.int64)
+        check_numbers("book", book, -LARGEST_COUNT, LARGEST_COUNT)
+        check_numbers("buttons", book[:, rules.BUTTONS : rules.BUTTONS + 1], 0, 0xFF)
+        consoles = stored_array(state, "consoles", (None,), np.uint8)
+        ends = stored_array(state, "console_ends", (self.lanes,), np.int64)
+        check_numbers("console_ends", ends, 0, consoles.size)
+        self.book[:, : book.shape[1]] = book  # earlier versions had fewer columns
+        if self._own_starts is not None and "start_places" in state:  # the option may be new
+            self._own_starts.load_state(state)
+        for lane, (begin, end) in enumerate(pairwise([0, *ends.tolist()])):
+            self.emulator.load(lane, consoles[begin:end].tobytes())
+
+    def lane_state(self, lane: int) -> LaneState:
+        """The state of one lane, between steps."""
+        return LaneState(self.emulator.save(lane), self.book[lane].copy())
+
+    def load_lane(self, lane: int, state: LaneState) -> None:
+        """Continue in a lane from the state of any lane with the same kind of console and cartridge."""
+        self.emulator.load(lane, state.console)
+        self.book[lane] = state.book
+
+    def close(self) -> None:
+        self.emulator.close()
+
+    def _mark(self, frames: NDArray[np.uint8], buttons: NDArray[Any]) -> None:
+        """Draw the view's mark in the corner of frames where joypad bytes [lanes] include A, clear it elsewhere."""
+        if side := self.task.view.mark:
+            frames[:, :side, :side] = np.where(buttons & A, 255, 0)[:, None, None]
+
+    def _rewards(self, clears: NDArray[np.bool_]) -> NDArray[np.float32]:
+        if self.task.reward == "classic":
+            return self.book[:, rules.STEP_CLASSIC].astype(np.float32)
+        scaled = self.book[:, rules.STEP_PROGRESS] / PROGRESS_SCALE
+        progress = np.minimum(np.maximum(scaled, -1.0), 1.0)  # for one lane a third of the time of np.clip
+        return (progress + CLEAR_BONUS * clears).astype(np.float32)
+
+
+def make_emulator(name: str, lanes: int, threads: int, rom: Path | None = None) -> Emulator:
+    """A console with a cartridge. Raises `UserError` if there is no such emulator (a policy names it, and may be
+    foreign), or if the cartridge is missing or not supported."""
+    if name == "native":
+        return NesBatch(lanes, load_cartridge(rom), threads)
+    if name == "nes-py":
+        return NesPyEmulator(lanes, threads, rom)
+    raise UserError(f"emulator {must_be_one_of(EMULATORS, name)}")
+
+
+def stage_starts(emulator: str, stages: Sequence[str], *, whole_game: bool, rom: Path | None = None) -> list[bytes]:
+    """Saved states at the first frame of each stage, for any lane of that emulator."""
+    return [_start_state(emulator, None if whole_game else stage, rom) for stage in stages]
+
+
+@functools.cache
+def _start_state(emulator: str, stage: str | None, rom: Path | None) -> bytes:
+    """Run from power-on to the first frame of a stage (None: of the game), like gym-super-mario-bros 7.4.
+
+    Raises `UserError` if the game does not begin, or not like Super Mario Bros.
+    """
+    console = make_emulator(emulator, 1, 1, rom)
+    world, number = (int(part) for part in (stage or "1-1").split("-"))
+    area = number + 1 if world in (1, 2, 4, 7) and number >= 2 else number  # these worlds have an extra first area
+    ram = console.ram[0]
+
+    frames = itertools.count()
+
+    def refuse(reason: str) -> UserError:
+        return UserError(f"--rom: {rom or installed_mario()}: {reason}; accepted: a cartridge of Super Mario Bros")
+
+    def press(buttons: int) -> None:
+        if next(frames) == _MAX_START_FRAMES:
+            raise refuse(f"the game has not begun after {_MAX_START_FRAMES:,} frames")
+        console.step(np.array([buttons], np.uint8))
+
+    press(START)
+    press(0)
+    while rules.clock(ram) == 0:
+        press(START)
+        if stage is not None:
+            for address, value in ((rules.WORLD, world - 1), (rules.STAGE, number - 1), (rules.AREA, area - 1)):
+                console.poke(0, address, value)
+        press(0)
+        console.poke(0, rules.PRELEVEL_TIMER, 0)
+    last = rules.clock(ram)
+    while rules.clock(ram) >= last:
+        last = rules.clock(ram)
+        press(START)
+        press(0)
+    state = console.save(0)
+    if rom is not None and (reason := _why_not_mario(console, None if stage is None else (world - 1, number - 1))):
+        raise refuse(f"the game does not play like Super Mario Bros, because {reason}")
+    console.close()
+    return state
+
+
+def _why_not_mario(console: Emulator, stage: tuple[int, int] | None) -> str:
+    """What a game does otherwise than Super Mario Bros at the start of a stage (world and number, from 0; None for any
+    one); empty if nothing. The rules read addresses that hold anything in other games, also values that look right.
+    """
+    ram = console.ram[0]
+
+    def hold(buttons: int, frames: int) -> list[int]:
+        """x after each frame."""
+        path = []
+        for _ in range(frames):
+            console.step(np.array([buttons], np.uint8))
+            path.append(int(rules.where(console.ram)[2][0]))
+        return path
+
+    if stage not in (None, (int(ram[rules.WORLD]), int(ram[rules.STAGE]))):
+        return f"its world and stage (${rules.WORLD:04X}, ${rules.STAGE:04X}) are not those that were chosen"
+    time, stood = rules.clock(ram), hold(0, _STANDS_FRAMES)
+    if not rules.stands(console.ram)[0]:
+        return f"no Mario stands there (${rules.PLAYER_STATE:04X})"
+    if len(set(stood)) > 1:
+        return "Mario's x ($006D, $0086) changes while no button is held"
+    walked = hold(RIGHT, _WALKS_FRAMES)
+    steps = np.diff(walked)
+    if walked[-1] - stood[-1] < _WALKED or steps.min() < 0 or steps.max() > rules.FASTEST:
+        return "Mario's x ($006D, $0086) does not grow pixel by pixel while right is held"
+    if ram[rules.CLOCK : rules.CLOCK + 3].max() > 9 or not 0 < time - rules.clock(ram) < _WALKS_FRAMES:
+        return f"its clock (${rules.CLOCK:04X}) does not count down"
+    return ""

@@ -1,0 +1,106 @@
+"""Options of the Super Mario Bros environment: stages, actions, reward, and how episodes begin and end."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from numbers import Integral, Real
+
+import numpy as np
+
+from engine.config.joypad import action_buttons, action_names
+from engine.config.stages import WHOLE_GAME, stages_of
+from engine.emulators.view import VIEWS, View
+from engine.errors import UserError
+
+REWARDS = ("progress", "classic")
+STALL_STEPS = 300
+_KINDS: dict[str, tuple[type | tuple[type, ...], str]] = {
+    "str": (str, "a string"),
+    "int": (Integral, "an integer"),
+    "float": (Real, "a number"),
+    "bool": ((bool, np.bool_), "a bool"),
+    "View": (View, "a View"),
+}
+"""For each type of an option: what is accepted, which is more than its annotation says, and how errors call it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MarioTask:
+    """Options of the environment. Raises `UserError` on construction if a value is not accepted.
+
+    Args:
+        stage: `1-1` to `8-4`: one stage; an episode ends with death or flag. `1-1,1-2`: one of these in each episode.
+            `random`: any stage in each episode. `game`: the whole game with three lives; an episode ends with the last
+            one.
+        reward: `classic` is the reward of gym-super-mario-bros 7.4, summed over the frames of the step. `progress` is
+            the one that agents learn best from: increase of the furthest x + clock ticks (negative) - 25 for death,
+            clipped to +-15 and divided by 15, + 3 for the flag. The furthest x is counted for each area of a stage, so
+            nothing is paid twice where a pipe or a maze leads back.
+        actions: `right-only`, `simple`, `complex`, or a list of button combinations such as `noop,right,right+A`.
+        frame_skip: number of frames for which an action is held.
+        swim_strokes: whether A is released in the first frame of a step under water. Mario swims up only when A is
+            pressed; so every step with A is a stroke.
+        sticky: probability that the last action is repeated instead (Machado et al. 2018: 0.25).
+        noop_min, noop_max: an episode begins with a random number of no-op frames in this range (Mnih et al. 2015: 0 to
+            30).
+        stall_steps: number of environment steps without a new furthest x after which an episode is truncated; 0 for
+            never.
+        ends_at_loops: whether an episode ends like death where the mazes of 4-4, 7-4 and 8-4 move Mario back, which
+            the screen does not show. For training; not with `game`.
+        view: crop and size of the agent's frames.
+    """
+
+    stage: str = "1-1"
+    reward: str = "progress"
+    actions: str = "right-only"
+    frame_skip: int = 4
+    swim_strokes: bool = False
+    sticky: float = 0.0
+    noop_min: int = 0
+    noop_max: int = 30
+    stall_steps: int = STALL_STEPS
+    ends_at_loops: bool = False
+    view: View = VIEWS["50x60-red"]
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            kind, words = _KINDS[str(field.type)]
+            if not isinstance(given := getattr(self, field.name), kind):
+                raise UserError(f"{field.name} must be {words} such as {field.default!r}, got {given!r}")
+        try:
+            stages_of(self.stage)
+        except UserError as error:
+            raise UserError(f"stage: {error}") from None
+        if self.reward not in REWARDS:
+            raise UserError(f"reward must be one of {', '.join(REWARDS)}, got {self.reward!r}")
+        if not 1 <= self.frame_skip <= 60:
+            raise UserError(f"frame_skip must be between 1 and 60, got {self.frame_skip}")
+        if self.swim_strokes and self.frame_skip < 2:
+            raise UserError(f"frame_skip must be at least 2 with swim_strokes, got {self.frame_skip}")
+        if not 0 <= self.sticky < 1:
+            raise UserError(f"sticky must be at least 0 and less than 1, got {self.sticky}")
+        for name in ("noop_min", "stall_steps"):
+            if getattr(self, name) < 0:
+                raise UserError(f"{name} must be at least 0, got {getattr(self, name)}")
+        if self.noop_max < self.noop_min:
+            raise UserError(f"noop_max must be at least noop_min ({self.noop_min}), got {self.noop_max}")
+        action_buttons(self.actions)  # raises `UserError` for unknown names
+
+    @property
+    def starts(self) -> int:
+        """Numbers of no-op frames with which an episode of a stage can begin."""
+        return self.noop_max - self.noop_min + 1
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """Stages at which an episode can begin."""
+        return stages_of(self.stage)
+
+    @property
+    def whole_game(self) -> bool:
+        return self.stage == WHOLE_GAME
+
+    @property
+    def action_names(self) -> tuple[str, ...]:
+        return action_names(self.actions)

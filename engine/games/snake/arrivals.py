@@ -1,0 +1,102 @@
+"""When a snake could reach each cell, for each of its next moves.
+
+A cell of the body is free again once the body has left it: the k-th cell from the tail after k moves, one later if the
+next move eats. So a breadth-first search from the cell of the next move, in the order of time, finds how early the
+snake can be where, and whether it would cut itself off. Detours that wait until the body has left are not searched.
+
+The search is compiled on CPUs. On other devices it is made of tensor operations whose shapes do not depend on data.
+Both find the same.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from engine.games.snake.rules import MOVES, neighbours
+from engine.runtime.jit import kernel
+
+_BODY, _HEAD, _FRUIT, _ORDER = 0, 1, 3, 4  # planes of an observation
+
+
+class Arrivals(torch.nn.Module):
+    """The search on boards of one size.
+
+    Called with observations uint8 [batch, 5, height, width] of `SnakeLanes`, it returns int32 [batch, 4, cells]: the
+    number of the move with which the head first arrives if it takes this direction now; 0 for never.
+    """
+
+    beside: Tensor
+
+    def __init__(self, height: int, width: int) -> None:
+        super().__init__()
+        self.register_buffer("beside", neighbours(height, width).int(), persistent=False)
+
+    def forward(self, frames: Tensor) -> Tensor:
+        frames = frames.flatten(2)
+        if frames.device.type != "cpu":
+            return arrivals(frames, self.beside)
+        found = torch.empty((len(frames), len(MOVES), frames.shape[2]), dtype=torch.int32)
+        search(frames.contiguous().numpy(), self.beside.numpy(), found.numpy())
+        return found
+
+
+@kernel
+def search(frames: NDArray[np.uint8], beside: NDArray[np.int32], found: NDArray[np.int32]) -> None:
+    """Write the arrivals of frames [batch, 5, cells] to `found`. beside: of `neighbours`."""
+    cells = frames.shape[2]
+    queue = np.empty(cells, np.int32)
+    leaves = np.empty(cells, np.int32)  # number of moves after which the body has left a cell
+    for game in range(len(frames)):
+        length, head = 0, 0
+        for cell in range(cells):
+            length += frames[game, _ORDER, cell] > 0
+            if frames[game, _HEAD, cell] > 0:
+                head = cell
+        for cell in range(cells):
+            leaves[cell] = np.int32(frames[game, _ORDER, cell]) * length // 255
+            if frames[game, _BODY, cell] > 0 and leaves[cell] == 0:
+                leaves[cell] = 2 * cells  # outside of a small board in a large frame
+        for move in range(found.shape[1]):
+            times = found[game, move]
+            times[:] = 0
+            first = beside[head, move]
+            if first == cells or leaves[first] > 1:
+                continue
+            later = 1 if frames[game, _FRUIT, first] > 0 else 0
+            times[first] = 1
+            queue[0] = first
+            done, known = 0, 1
+            while done < known:
+                cell = queue[done]
+                done += 1
+                now = times[cell] + 1
+                for direction in range(found.shape[1]):
+                    onward = beside[cell, direction]
+                    if onward == cells or times[onward] > 0:
+                        continue
+                    if leaves[onward] == 0 or leaves[onward] + later <= now:
+                        times[onward] = now
+                        queue[known] = onward
+                        known += 1
+
+
+def arrivals(frames: Tensor, beside: Tensor) -> Tensor:
+    """The arrivals int32 [batch, 4, cells] of frames uint8 [batch, 5, cells], by tensor operations."""
+    cells, beside = frames.shape[2], beside.long()
+    order = frames[:, _ORDER].int()
+    leaves = order * (order > 0).sum(1, keepdim=True) // 255
+    leaves = torch.where((frames[:, _BODY] > 0) & (leaves == 0), 2 * cells, leaves)
+    head = frames[:, _HEAD].argmax(1)
+    first = torch.nn.functional.one_hot(beside[head], cells + 1)[:, :, :cells] > 0  # [batch, 4, cells]
+    now = first & (leaves <= 1)[:, None]
+    eats = (now & (frames[:, _FRUIT] > 0)[:, None]).any(2, keepdim=True)
+    left = torch.where(leaves == 0, 0, leaves)[:, None] + (eats & (leaves > 0)[:, None])
+    times = now.int()
+    for time in range(2, cells + 1):
+        around = torch.nn.functional.pad(now, (0, 1))[:, :, beside].any(3)
+        now = around & (times == 0) & (left <= time)
+        times = times + now * time
+    return times.int()

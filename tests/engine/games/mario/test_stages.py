@@ -1,0 +1,148 @@
+"""The stages on which episodes are played, from the console's memory to the table of stages."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+import torch
+
+from engine.config.stages import STAGES
+from engine.envs.episode import EpisodeRecord
+from engine.evaluation.policy import load_policy
+from engine.games.mario.factory import task_of_policy
+from engine.games.mario.lanes import MarioLanes
+from engine.games.mario.task import MarioTask
+from engine.protocol.messages import Evaluation, Hello, Lanes, StageRecord
+from engine.runners.actor import Actor
+from engine.runners.shared_state import SharedState
+from engine.runners.stats.lanes import LaneStats
+from engine.runs import checkpoints, policies
+from engine.runs.checkpoint_state import KeptLane, KeptStage
+from mario_tui.data.feed import Snapshot
+from mario_tui.widgets.panels.evaluations import EvaluationsPanel
+
+
+@pytest.mark.parametrize("emulator", ["native", pytest.param("nes-py", marks=pytest.mark.long)])
+def test_lanes_report_the_stage_at_the_begin_of_a_step(emulator: str) -> None:
+    lanes = 8 if emulator == "native" else 2
+    env = MarioLanes(MarioTask(stage="random", noop_max=0), lanes, emulator=emulator, seed=1)
+    env.reset()
+    seen = set()
+    for _ in range(40):
+        step = env.step(np.full(lanes, 3))
+        told = [STAGES.index(f"{world}-{stage}") for world, stage in zip(*_named(step.info), strict=True)]
+        assert step.stages.tolist() == told
+        seen |= set(told)
+    assert len(seen) >= lanes - 2
+    env.close()
+
+
+def _named(info: Any) -> tuple[list[int], list[int]]:
+    from engine.games.mario.rules import INFO_STAGE, INFO_WORLD
+
+    return info[:, INFO_WORLD].tolist(), info[:, INFO_STAGE].tolist()
+
+
+@pytest.mark.long
+def test_an_episode_of_the_whole_game_reports_the_flags_it_reached() -> None:
+    path = policies.path_of("mario-1-1")
+    assert path is not None
+    said, network = checkpoints.policy_metadata(path), load_policy(path)
+    env = MarioLanes(task_of_policy(said, stage="game", noop_max=30), 4)
+    actor = Actor(env, ladder=np.zeros(4), epsilon_steps=1, seed=0)
+
+    def policy(obs: Any) -> torch.Tensor:
+        with torch.no_grad():
+            return network(torch.from_numpy(obs))
+
+    seen: set[str] = set()
+    while "1-2" not in seen:  # the policy has learned 1-1 alone
+        _, episodes = actor.finish(actor.begin(actor.choose(policy, 1)))
+        for episode in episodes:
+            assert episode.cleared_stages == list(STAGES[: episode.stage])
+            seen.add(STAGES[episode.stage])
+    actor.close()
+
+
+def test_shared_state_carries_every_stage() -> None:
+    shared_state = SharedState(1)
+    every = EpisodeRecord(0, 1.5, 2, 3, True, 4, 31, 2**32 - 1, 7)
+    shared_state.record(0, 8, 32, [every])
+    assert list(shared_state.new_episodes()) == [(0, every)]
+    assert every.cleared_stages == list(STAGES)
+
+
+def test_records_of_stages_are_saved_in_a_checkpoint_and_restored() -> None:
+    board = LaneStats(1, 2)
+    first, second = 1 << 0, 1 << 1
+    for number in range(150):  # the whole game: ever more of them come to 1-2, few clear it
+        cleared = (first if number >= 50 else 0) | (second if number % 50 == 49 and number > 50 else 0)
+        ended_in = 2 if cleared & second else 1 if cleared else 0
+        board.record_episode(0, EpisodeRecord(number % 2, 1.0, 1, 1, False, 0, ended_in, cleared), 10 * number)
+    one, two, three = board.stages()
+    assert one == StageRecord(stage="1-1", episodes=150, clears=100, recent=100, recent_clears=100, first_clear=500)
+    assert two == StageRecord(stage="1-2", episodes=100, clears=2, recent=100, recent_clears=2, first_clear=990)
+    assert (three.stage, three.episodes, three.clears, three.first_clear) == ("1-3", 2, 0, None)
+    again = LaneStats(1, 2)
+    stages = msgspec.json.decode(json.dumps(board.stages_state()), type=dict[str, KeptStage])
+    again.load_state([KeptLane(**lane) for lane in board.state()], stages)
+    assert again.stages() == board.stages()
+    again.record_episode(0, EpisodeRecord(0, 1.0, 1, 1, False, 0, 0, 0), 2000)
+    assert again.stages()[0].recent_clears == 99
+
+
+def test_games_without_stages_have_no_records() -> None:
+    board = LaneStats(1, 1)
+    board.record_episode(0, EpisodeRecord(0, 1.0, 1, 0, False, 3, -1, 0), 10)
+    assert board.stages() == []
+
+
+class Panel(EvaluationsPanel):
+    """A panel without a screen."""
+
+    rows = 8
+
+    @property
+    def body(self) -> tuple[int, int]:
+        return 50, self.rows
+
+
+def snapshot(records: list[StageRecord], evaluations: int) -> Snapshot:
+    hello = Hello(
+        protocol=2, run="r", path="r", game="mario", stage="random", runner="single", pid=1, steps=1, render=False,
+        points=[], events=[],
+    )  # fmt: skip
+    found = Evaluation(env_steps=5, episodes=20, clears=1, mean_return=1.0, mean_x_pos=2.0, best=True, seconds=1.0)
+    return Snapshot(hello=hello, lanes=Lanes(lanes=[], stages=records), others=(found,) * evaluations)
+
+
+def record(index: int, clears: int) -> StageRecord:
+    first = 12_300 if clears else None
+    return StageRecord(
+        stage=STAGES[index], episodes=200, clears=clears, recent=100, recent_clears=clears, first_clear=first
+    )
+
+
+def test_every_stage_has_its_line_if_there_is_room() -> None:
+    panel = Panel()
+    panel.rows = 40
+    shown = panel.compose_text(snapshot([record(index, index) for index in range(32)], 2), 50).plain.splitlines()
+    assert shown[0] == "random stages: 31 of 32 stages cleared"
+    assert [line[:3] for line in shown[1:33]] == list(STAGES)
+    assert shown[1].endswith("0 of last 100 not cleared")
+    assert shown[32].endswith("31 of last 100 first at 12.3k")
+    assert "at step" in shown[33]
+    assert max(map(len, shown)) <= 50
+
+
+def test_the_best_stages_are_shown_if_there_is_no_room_for_all() -> None:
+    panel = Panel()
+    shown = panel.compose_text(snapshot([record(index, index) for index in range(32)], 9), 50).plain.splitlines()
+    assert len(shown) == panel.rows
+    assert Counter(line[:3] for line in shown)["8-4"] == 1
+    assert "31 more" in "\n".join(shown) or "30 more" in "\n".join(shown)

@@ -1,0 +1,194 @@
+"""Episodes that begin at states which earlier ones reached."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from engine.config.run_config import ConfigError, RunConfig
+from engine.envs.episode import ended_episodes
+from engine.envs.factory import make_lanes
+from engine.envs.lanes import VectorStep
+from engine.games.mario import rules
+from engine.games.mario.lanes import MarioLanes, stage_starts
+from engine.games.mario.reference_stepper import ReferenceStepper
+from engine.games.mario.start_states import StartStates, place_of
+from engine.games.mario.task import MarioTask
+
+TASK = MarioTask(stage="1-1", stall_steps=60, noop_max=4)
+
+
+def lanes(share: float = 0.5, seed: int = 4, count: int = 8, task: MarioTask = TASK) -> MarioLanes:
+    return MarioLanes(task, count, seed=seed, start_states=share)
+
+
+def walk(env: MarioLanes, steps: int, seed: int = 0) -> Iterator[VectorStep]:
+    """Held random actions, mostly to the right."""
+    random = np.random.default_rng(seed)
+    for step in range(steps):
+        if step % 5 == 0:
+            actions = random.choice([1, 2, 3, 4], env.lanes, p=[0.2, 0.2, 0.2, 0.4])
+        yield env.step(actions)
+
+
+def play(env: MarioLanes, steps: int) -> None:
+    for _ in walk(env, steps):
+        pass
+
+
+def starts(env: MarioLanes) -> NDArray[np.int64]:
+    return env.book[:, rules.START]
+
+
+def test_half_of_the_episodes_begin_where_earlier_ones_were_and_half_at_the_start() -> None:
+    env, begun, begun_at = lanes(), [0, 0], set[int]()
+    env.reset()
+    assert (starts(env) == 0).all()
+    for step in walk(env, 700):
+        assert step.from_start.dtype == np.bool_
+        ended = step.terminated | step.truncated
+        for lane in np.flatnonzero(ended).tolist():
+            begun[int(starts(env)[lane] > 0)] += 1
+            begun_at.add(int(env.book[lane, rules.LAST_X]) // 64)
+            assert env.book[lane, rules.BEST_X] == env.book[lane, rules.LAST_X]  # the way so far is not paid
+    assert min(begun) > 0.25 * sum(begun)
+    assert len(begun_at) > 4
+
+
+def test_episodes_from_stored_states_are_not_counted() -> None:
+    env = lanes()
+    env.reset()
+    counted = left_out = 0
+    before = starts(env).copy()
+    for step in walk(env, 500):
+        ended = step.terminated | step.truncated
+        records = {record.lane for record in ended_episodes(step)}
+        assert records == set(np.flatnonzero(ended & (before == 0)).tolist())
+        counted, left_out = counted + len(records), left_out + int(ended.sum()) - len(records)
+        before = starts(env).copy()
+    assert counted > 0 and left_out > 0
+
+
+def test_compiled_and_reference_steppers_begin_at_the_same_states() -> None:
+    one, other = lanes(count=4), lanes(count=4)
+    stepper = ReferenceStepper(
+        other.emulator, TASK, other.book, stage_starts("native", TASK.stages, whole_game=False), restart=True
+    )
+    other._stepper = stepper
+    other._own_starts = StartStates(other.emulator, stepper, first=1, share=0.5, seed=4)
+    assert np.array_equal(one.reset(), other.reset())
+    from_stored = 0
+    for first, second in zip(walk(one, 350), walk(other, 350), strict=True):
+        for name in ("frames", "rewards", "terminated", "truncated", "from_start"):
+            assert np.array_equal(getattr(first, name), getattr(second, name)), name
+        from_stored += int((~first.from_start).sum())
+    assert from_stored > 0
+
+
+def test_saved_lanes_continue_with_the_same_states() -> None:
+    env = lanes()
+    env.reset()
+    play(env, 400)
+    saved = env.state()
+    again = lanes()
+    again.reset()
+    play(again, 33)
+    again.load_state(saved)
+    from_stored = 0
+    for first, second in zip(walk(env, 200, 1), walk(again, 200, 1), strict=True):
+        assert np.array_equal(first.frames, second.frames)
+        assert np.array_equal(first.from_start, second.from_start)
+        from_stored += int((~first.from_start).sum())
+    assert from_stored > 0
+    assert {name: array.tobytes() for name, array in env.state().items()} == {
+        name: array.tobytes() for name, array in again.state().items()
+    }
+
+
+def test_states_before_places_where_many_die_are_drawn_more_often() -> None:
+    env = lanes()
+    env.reset()
+    play(env, 400)
+    own = env._own_starts
+    assert own is not None
+    places = own._places.keys
+    hard = sorted(places)[len(places) // 2]
+    own._deaths[:], own._died = hard, own._deaths.size
+    weights = dict(zip(places, own._weights().tolist(), strict=True))
+    before = [place for place in places if hard - 5 <= place <= hard]
+    assert min(weights[place] for place in before) > 100 * max(weights[p] for p in places if p not in before)
+
+
+def damaged(name: str, state: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    array = state[name].copy()
+    match name:
+        case "start_states" | "start_candidates":
+            array[5000] ^= 1
+        case "start_places":
+            array[1] = array[0]
+        case "start_choices":
+            array[0] = 10_000
+        case "start_counts":
+            array[1] = -1
+        case "start_lanes":
+            array[0, 2] = 99
+        case "start_deaths":
+            array = array[:1]
+    return {**state, name: array}
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("start_states", "checksum differs"),
+        ("start_candidates", "checksum differs"),
+        ("start_places", "start states are damaged"),
+        ("start_choices", "start_choices must be between 0 and"),
+        ("start_counts", "start_counts must be between 0 and"),
+        ("start_lanes", "ages of candidates must be between 0 and"),
+        ("start_deaths", "start_deaths has the shape"),
+    ],
+)
+def test_damaged_states_are_refused(name: str, reason: str) -> None:
+    env = lanes()
+    env.reset()
+    play(env, 300)
+    with pytest.raises(ValueError, match=reason):
+        lanes().load_state(damaged(name, env.state()))
+
+
+def test_places_tell_stages_areas_and_parts_of_the_way_apart() -> None:
+    ram = np.zeros((5, 2048), np.uint8)
+    ram[1, 0x86], ram[2, 0x6D], ram[3, 0xE8], ram[4, rules.STAGE] = 64, 1, 1, 1
+    places = place_of(ram)
+    assert (places[1:3] - places[0]).tolist() == [1, 4]
+    assert len(set(places.tolist())) == 5
+
+
+def test_a_curriculum_and_evaluations_begin_at_the_true_starts() -> None:
+    config = RunConfig.of(stage="1-1,1-4", curriculum=True, start_states=0.5)
+    env = make_lanes(config, 8, threads=1, seed=1)
+    assert isinstance(env, MarioLanes)
+    env.set_curriculum_level(0.0)
+    env.reset()
+    assert (starts(env) == 0).all()
+    play(env, 500)
+    env.set_curriculum_level(1.0)
+    seen = set[int]()
+    for _ in walk(env, 500):
+        seen |= set(starts(env).tolist())
+    assert {0, 1} < seen
+    evaluation = make_lanes(config, 8, threads=1, seed=1, once=True)
+    assert isinstance(evaluation, MarioLanes)
+    assert evaluation._own_starts is None
+
+
+@pytest.mark.parametrize("options", [{"emulator": "nes-py"}, {"stage": "game"}])
+def test_they_are_refused_where_they_can_not_work(options: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match="must be 0 with --emulator nes-py") as caught:
+        RunConfig.of(start_states=0.5, **options)  # type: ignore[arg-type]
+    assert caught.value.field == "start_states"
