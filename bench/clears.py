@@ -97,7 +97,7 @@ def plain(minutes: float) -> str:
     env = make_lanes(RunConfig(), 31, threads=1, seed=1)
     env.spread_starts()
     played = play_episodes(env, greedy_act(program.network), 31)
-    clears, mean = sum(each.flag for each in played), sum(each.episode_return for each in played) / 31
+    clears, mean = sum(each.success for each in played), sum(each.episode_return for each in played) / 31
     env.close()
     program.close()
     return f"plain loop: {rate:,.0f} environment steps/s, greedy return {mean:,.0f}, clears {clears}/31"

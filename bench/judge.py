@@ -66,7 +66,7 @@ class Task:
         lanes = make_lanes(config, SCORED_GAMES, threads=1, seed=self.seed + 1, once=True)
         played = play_episodes(lanes, lambda obs, masks: act(obs[:, 0], masks), SCORED_GAMES)
         lanes.close()
-        return float(np.mean([episode.score for episode in played]))
+        return float(np.mean([episode.results[0] for episode in played]))
 
 
 class Judge:

@@ -6,16 +6,16 @@ import signal
 import sys
 from collections.abc import Sequence
 from types import FrameType
-from typing import Any
-
-import msgspec
 
 from engine.errors import UserError
 from engine.protocol.framing import decode_distillation
+from engine.protocol.json_lines import as_fields
 from engine.protocol.messages import Failed
+from engine.protocol.outcome import Outcome
 from engine.protocol.results import DistillationProgress, Distilled, StudentEvaluation, TaskScore
 from engine.runtime.text import json_line, printable
 from mario_tui.data.format import counted, duration
+from mario_tui.data.outcome_text import is_cleared, judged_label, judged_value, outcome_of
 from mario_tui.engine_command import EngineCommand
 from mario_tui.evaluate import task_lines
 from mario_tui.terminal.progress_bar import progress_bar
@@ -28,6 +28,7 @@ def distill(arguments: Sequence[str], game: str, steps: int, minutes: float | No
 
     Ctrl-C or SIGTERM ends it in order; a second Ctrl-C at once. `steps` and `minutes` are its limits.
     """
+    outcome = outcome_of(game)
     command = EngineCommand("distill", *arguments, decode=decode_distillation, leave_s=_EXIT_TIMEOUT_S)
 
     def end(number: int, frame: FrameType | None) -> None:
@@ -44,7 +45,7 @@ def distill(arguments: Sequence[str], game: str, steps: int, minutes: float | No
                     done = max(report.env_steps / steps, report.seconds / (60 * minutes) if minutes else 0.0)
                     show(done, report.searching or f"distilling, agreement {report.agreement:.0%}")
                 case StudentEvaluation():
-                    _print(_as_json("evaluation", report) if as_json else _evaluation(report, game))
+                    _print(_as_json("evaluation", report, outcome) if as_json else _evaluation(report, outcome))
                 case Failed(usage=True):
                     raise UserError(report.reason)
                 case Failed():
@@ -56,7 +57,7 @@ def distill(arguments: Sequence[str], game: str, steps: int, minutes: float | No
         else:
             print(f"mario-tui: {command.crash_reason()}", file=sys.stderr)
             return 1
-    _print(_as_json("summary", result) if as_json else _result(result))
+    _print(_as_json("summary", result, outcome) if as_json else _result(result, outcome))
     return 0
 
 
@@ -64,27 +65,31 @@ def _print(text: str) -> None:
     print(text, flush=True)
 
 
-def _as_json(kind: str, content: msgspec.Struct) -> str:
-    fields: dict[str, Any] = msgspec.structs.asdict(content)
+def _as_json(kind: str, content: StudentEvaluation | Distilled, outcome: Outcome) -> str:
+    fields = as_fields(content, outcome)
+    if isinstance(content, Distilled) and content.evaluation is not None:
+        fields["evaluation"] = as_fields(content.evaluation, outcome)
     return json_line({"event": kind, **fields})
 
 
-def _evaluation(e: StudentEvaluation, game: str) -> str:
+def _evaluation(e: StudentEvaluation, outcome: Outcome) -> str:
     """An evaluation, in one line."""
-    tasks = ", ".join(f"{task.task} {_short(task, game)}" for task in e.tasks)
-    return printable(f"{_judged(e, game)} ({tasks}){', best so far' if e.best else ''}")
+    tasks = ", ".join(f"{task.task} {_short(task, outcome)}" for task in e.tasks)
+    return printable(f"{_judged(e, outcome)} ({tasks}){', best so far' if e.best else ''}")
 
 
-def _judged(e: StudentEvaluation, game: str) -> str:
-    how = f"{e.clear_rate:.0%} cleared" if game == "mario" else f"mean score {e.mean_score:.1f}"
+def _judged(e: StudentEvaluation, outcome: Outcome) -> str:
+    value, label = judged_value(outcome, e.clear_rate, e.mean_return, e.results), judged_label(outcome)
+    how = f"{value:.0%} {label}" if is_cleared(outcome) else f"mean {label} {value:.1f}"
     return f"{counted(e.env_steps, 'step')}: {how}"
 
 
-def _short(task: TaskScore, game: str) -> str:
-    return f"{100 * task.clears / task.episodes:.0f}" if game == "mario" else f"{task.mean_score:.1f}"
+def _short(task: TaskScore, outcome: Outcome) -> str:
+    value = judged_value(outcome, task.clears / task.episodes, task.mean_return, task.results)
+    return f"{100 * value:.0f}" if is_cleared(outcome) else f"{value:.1f}"
 
 
-def _result(r: Distilled) -> str:
+def _result(r: Distilled, outcome: Outcome) -> str:
     """The student that was kept, in a few lines."""
     if r.policy is None:
         return "stopped before the first evaluation: the earlier file was not replaced"
@@ -92,7 +97,7 @@ def _result(r: Distilled) -> str:
     if r.evaluation is None:
         lines.append("stopped before the first evaluation: the student as it was")
     else:
-        lines.append(f"best at {_judged(r.evaluation, r.game)}")
-        lines += task_lines(r.evaluation.tasks, r.game)
+        lines.append(f"best at {_judged(r.evaluation, outcome)}")
+        lines += task_lines(r.evaluation.tasks, outcome)
     lines.append(f"{counted(r.env_steps, 'environment step')}, {counted(r.updates, 'update')}, {duration(r.seconds)}")
     return "\n".join(map(printable, lines))

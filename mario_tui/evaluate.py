@@ -6,15 +6,16 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import msgspec
-
 from engine.errors import UserError
 from engine.protocol.framing import decode_evaluation
+from engine.protocol.json_lines import as_fields
 from engine.protocol.messages import Episode, Failed
+from engine.protocol.outcome import Outcome
 from engine.protocol.results import Evaluated, TaskScore
 from engine.runs.origin import origin_of
 from engine.runtime.text import json_line, printable
 from mario_tui.data.format import counted
+from mario_tui.data.outcome_text import is_cleared, judged, judged_label
 from mario_tui.engine_command import EngineCommand
 from mario_tui.terminal.progress_bar import progress_bar
 
@@ -43,24 +44,17 @@ def evaluate(policy: Path, episodes: int, options: Sequence[str], *, as_json: bo
 
 
 def _as_json(result: Evaluated) -> str:
-    return json_line(msgspec.structs.asdict(result))
+    return json_line(as_fields(result, result.outcome))
 
 
 def as_text(r: Evaluated) -> str:
     """The result, in a few lines."""
-    return "\n".join([_judged(r), _result(r), *task_lines(r.tasks, r.game)])
+    return "\n".join([_judged(r), _result(r), *task_lines(r.tasks, r.outcome)])
 
 
-def task_lines(tasks: Sequence[TaskScore], game: str) -> list[str]:
-    """A line for each stage or board."""
-    return [printable(f"  {task.task:5} {_score(task, game)}") for task in tasks]
-
-
-def _score(task: TaskScore, game: str) -> str:
-    if game == "mario":
-        return f"{task.clears}/{task.episodes} clears, mean return {task.mean_return:,.1f}"
-    filled = f", {counted(task.clears, 'board')} filled" if task.clears else ""
-    return f"{counted(task.episodes, 'game')}, mean score {task.mean_score:,.2f}{filled}"
+def task_lines(tasks: Sequence[TaskScore], outcome: Outcome) -> list[str]:
+    """A line for each task, such as a stage or a board."""
+    return [printable(f"  {task.task:5} {judged(outcome, task)}") for task in tasks]
 
 
 def _judged(r: Evaluated) -> str:
@@ -76,21 +70,24 @@ def _judged(r: Evaluated) -> str:
 
 
 def _result(r: Evaluated) -> str:
-    if r.game != "mario":
-        share = f"{r.clear_rate:.0%}, 95 % interval {r.clear_rate_low:.0%} to {r.clear_rate_high:.0%}"
-        filled = f"{counted(r.clears, 'board')} filled ({share})\n" if r.game == "snake" else ""
-        within = f" (95 % interval {r.mean_score_low:,.2f} to {r.mean_score_high:,.2f})" if r.episodes > 1 else ""
-        return (
-            f"{r.game}: {counted(r.episodes, 'game')}, mean score {r.mean_score:,.2f}{within}\n"
-            f"{filled}"
-            f"mean return {r.mean_return:,.2f}, length {r.mean_length:,.0f} environment steps\n"
-            f"epsilon {r.epsilon:g}, seed {r.seed}, {r.seconds:.0f} s"
-        )
-    return (
-        f"stage {r.stage} on {r.emulator}: {r.clears}/{r.episodes} clears "
-        f"({r.clear_rate:.0%}, 95 % interval {r.clear_rate_low:.0%} to {r.clear_rate_high:.0%})\n"
-        f"mean return {r.mean_return:,.1f}, x {r.mean_x_pos:,.0f}, time left {r.mean_time_left:.0f}, "
-        f"score {r.mean_score:,.0f}, length {r.mean_length:,.0f} environment steps\n"
-        f"{r.noop_min} to {r.noop_max} no-op frames, epsilon {r.epsilon:g}, sticky actions {r.sticky_actions:g}, "
-        f"seed {r.seed}, {r.seconds:.0f} s"
+    outcome = r.outcome
+    rate = f"({r.clear_rate:.0%}, 95 % interval {r.clear_rate_low:.0%} to {r.clear_rate_high:.0%})"
+    if is_cleared(outcome):
+        lines = [f"{r.clears}/{r.episodes} clears {rate}"]
+    else:
+        mean = r.results.get(outcome.judged_by)
+        value = r.mean_return if mean is None else mean.mean
+        within = f" (95 % interval {mean.low:,.2f} to {mean.high:,.2f})" if mean is not None and r.episodes > 1 else ""
+        lines = [f"{counted(r.episodes, 'game')}, mean {judged_label(outcome)} {value:,.2f}{within}"]
+        if outcome.goal is not None:
+            lines.append(f"{counted(r.clears, outcome.goal.label)} {rate}")
+    lines[0] = f"{f'stage {r.stage} on {r.emulator}' if r.emulator else r.game}: {lines[0]}"
+    others = [each for each in outcome.results if each.name != outcome.judged_by]
+    means = [f"{each.label} {r.results[each.name].mean:,.0f}" for each in others]
+    lines.append(
+        ", ".join((f"mean return {r.mean_return:,.1f}", *means, f"length {r.mean_length:,.0f} environment steps"))
     )
+    starts = f"{r.noop_min} to {r.noop_max} no-op frames, " if r.emulator else ""
+    sticky = f"sticky actions {r.sticky_actions:g}, " if r.emulator else ""
+    lines.append(f"{starts}epsilon {r.epsilon:g}, {sticky}seed {r.seed}, {r.seconds:.0f} s")
+    return "\n".join(lines)

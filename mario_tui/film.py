@@ -10,9 +10,11 @@ from types import FrameType
 from engine.errors import UserError
 from engine.protocol.framing import decode_play
 from engine.protocol.messages import Episode, Failed
-from engine.protocol.play import Filmed, PlayReport
+from engine.protocol.outcome import Outcome
+from engine.protocol.play import Filmed, Playing, PlayReport
 from engine.runtime.text import printable
-from mario_tui.data.format import counted, reached
+from mario_tui.data.format import counted
+from mario_tui.data.outcome_text import is_cleared, reached
 from mario_tui.engine_command import EngineCommand
 
 RECORDING_TIMEOUT_S = 30.0
@@ -32,6 +34,7 @@ def record(arguments: Sequence[str]) -> int:
     Ctrl-C finishes the file before its end.
     """
     episode: Episode | None = None
+    outcome = Outcome()
     interrupted = False
     with start_game(*arguments, "--episodes=1", "--unpaced") as game:
 
@@ -51,8 +54,9 @@ def record(arguments: Sequence[str]) -> int:
                     return 1
                 case Episode():
                     episode = report
-                    flag = f", {'flag' if report.flag else 'no flag'}" if report.x_pos else ""
-                    print(f"return {report.episode_return:.0f}, {reached(report.x_pos, report.score)}{flag}")
+                    print(_episode_text(episode, outcome))
+                case Playing():
+                    outcome = report.outcome
                 case Filmed():
                     print(film_text(report), file=sys.stderr)
                 case _:
@@ -62,6 +66,14 @@ def record(arguments: Sequence[str]) -> int:
         if episode is None:
             print(f"mario-tui: {game.crash_reason()}", file=sys.stderr)
     return 0 if episode is not None else 1
+
+
+def _episode_text(episode: Episode, outcome: Outcome) -> str:
+    """`return 2530, x 3161, flag`."""
+    parts = [f"return {episode.episode_return:.0f}", reached(outcome, episode.results)]
+    if is_cleared(outcome) and outcome.goal is not None:
+        parts.append(outcome.goal.label if episode.success else f"no {outcome.goal.label}")
+    return ", ".join(filter(None, parts))
 
 
 def is_recorded(arguments: Sequence[str]) -> bool:

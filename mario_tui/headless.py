@@ -33,6 +33,7 @@ from engine.config.torchrun import torchrun_rank
 from engine.errors import UserError
 from engine.host.client import HostClient, HostGone, HostProcess, InvalidMessage
 from engine.protocol.commands import Stop
+from engine.protocol.json_lines import as_fields
 from engine.protocol.messages import (
     Changed,
     Episode,
@@ -48,11 +49,13 @@ from engine.protocol.messages import (
     Saved,
     Summary,
 )
+from engine.protocol.outcome import Outcome
 from engine.runs.recording import read_recording
 from engine.runs.run import SILENCE_S, Run
 from engine.runtime.text import json_line, printable
-from mario_tui.data.format import counted, duration, judged, number, reached
+from mario_tui.data.format import counted, duration, number
 from mario_tui.data.missed import Received
+from mario_tui.data.outcome_text import is_cleared, judged, reached
 from mario_tui.launch import Plan, busy_warning
 from mario_tui.terminal.output import NO_SPACE, discard_output, discard_unwritable
 from mario_tui.terminal.safe_console import SafeConsole
@@ -304,11 +307,13 @@ class _JSONLines:
     """One JSON object per line; the last one tells how the run ended."""
 
     def __init__(self) -> None:
-        self._next = 0.0
+        self._next, self._outcome = 0.0, Outcome()
 
     def show(self, event: Event | Gap) -> None:
         content = event.summary if isinstance(event, Finished) else event
         match content:
+            case Hello():
+                self._outcome = content.outcome
             case Progress() if time.monotonic() < self._next:
                 return
             case Progress():
@@ -320,7 +325,8 @@ class _JSONLines:
                 pass
         if type(content) in JSON_EVENTS:
             kind, left_out = JSON_EVENTS[type(content)]
-            fields = {name: value for name, value in msgspec.structs.asdict(content).items() if name not in left_out}
+            known = as_fields(content, self._outcome)
+            fields = {name: value for name, value in known.items() if name not in left_out}
             fields = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in fields.items()}
             print(json_line({"event": kind, **fields}), flush=True)
 
@@ -331,17 +337,18 @@ class _Plain:
     """A progress line every ten seconds and a line per notable event, for logs and pipes."""
 
     def __init__(self) -> None:
-        self._next = 0.0
+        self._next, self._outcome = 0.0, Outcome()
 
     def show(self, event: Event | Gap) -> None:
         match event:
             case Hello():
+                self._outcome = event.outcome
                 print(printable(f"run {event.path}"), flush=True)
             case Progress() if time.monotonic() >= self._next and event.env_steps:
                 self._next = time.monotonic() + _PLAIN_EVERY_S
                 print(_progress_line(event), flush=True)
             case _:
-                for line in _lines(event):
+                for line in _lines(event, self._outcome):
                     print(line, flush=True)
 
     def close(self) -> None: ...
@@ -351,7 +358,7 @@ class _Rich:
     """A progress bar, with a line above it per notable event."""
 
     def __init__(self) -> None:
-        self._console = SafeConsole()
+        self._console, self._outcome = SafeConsole(), Outcome()
         self._bars = Bars(
             TextColumn("{task.description}"),
             BarColumn(bar_width=None),
@@ -367,6 +374,7 @@ class _Rich:
     def show(self, event: Event | Gap) -> None:
         match event:
             case Hello():
+                self._outcome = event.outcome
                 self._console.print(Text.assemble("run ", (printable(event.path), "bold")))
                 self._bars.start()
                 self._bars.update(self._task, total=event.steps)
@@ -378,10 +386,10 @@ class _Rich:
                     completed=event.env_steps,
                     rest=f"{rest}  loss {number(event.loss)}  updates {event.updates:,}",
                 )
-            case Episode(flag=False):
+            case Episode(success=False):
                 pass  # too many to print
             case _:
-                for line in _lines(event):
+                for line in _lines(event, self._outcome):
                     self._console.print(line, highlight=False, markup=False)
 
     def close(self) -> None:
@@ -403,15 +411,15 @@ def _progress_line(p: Progress) -> str:
     )
 
 
-def _lines(event: Any) -> list[str]:
+def _lines(event: Any, outcome: Outcome) -> list[str]:
     """The lines to print for an event."""
     if isinstance(event, Finished):
         return [printable(_summary(event.summary)), printable(f"checkpoint {event.summary.checkpoint}")]
-    line = _line(event)
+    line = _line(event, outcome)
     return [] if line is None else [printable(line)]
 
 
-def _line(event: Any) -> str | None:
+def _line(event: Any, outcome: Outcome) -> str | None:
     match event:
         case Ready():
             return f"ready: {event.device}, {event.precision}, {counted(event.lane_threads, 'lane thread')}"
@@ -419,8 +427,8 @@ def _line(event: Any) -> str | None:
             return f"{event.kind} at {event.env_steps:,}: {event.path}"
         case Evaluation():
             best = ", best so far" if event.best else ""
-            far = f", {reached(event.mean_x_pos, 0)}" if event.mean_x_pos else ""
-            return f"evaluation at {event.env_steps:,}: {judged(event)}{far}{best}"
+            far = reached(outcome, event.results) if is_cleared(outcome) else ""
+            return f"evaluation at {event.env_steps:,}: {', '.join(filter(None, (judged(outcome, event), far)))}{best}"
         case Phase():
             return f"phase {event.phase} of {event.phases} at {event.env_steps:,}: {event.name}"
         case Changed():
@@ -430,8 +438,9 @@ def _line(event: Any) -> str | None:
         case Gap():
             missing = ", ".join(counted(count, kind) for kind, count in event.missing.items())
             return f"warning: this output was read too slowly; missing: {missing}"
-        case Episode(flag=True):
-            return f"flag! episode {event.episode:,}, lane {event.lane}, return {event.episode_return:.0f}"
+        case Episode(success=True):
+            goal = "goal" if outcome.goal is None else outcome.goal.label
+            return f"{goal}! episode {event.episode:,}, lane {event.lane}, return {event.episode_return:.0f}"
         case _:
             return None
 

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from rich.text import Text
@@ -252,6 +253,7 @@ class PlayApp(SafeApp[None]):
                     self._frame = report
                 case Playing():
                     self._state = report
+                    self._results = replace(self._results, outcome=report.outcome)
                 case Episode():
                     self._results = self._results.added(report)
                 case Log():

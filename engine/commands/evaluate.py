@@ -9,15 +9,16 @@ from __future__ import annotations
 import argparse
 import itertools
 import os
+import statistics
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
+from engine.config.game import game_of
 from engine.config.tasks import tasks_of
 from engine.envs.episode import EpisodeRecord
 from engine.envs.factory import lanes_of_policy
@@ -28,7 +29,7 @@ from engine.games.mario.lanes import MarioLanes
 from engine.protocol.failures import describe
 from engine.protocol.framing import pack
 from engine.protocol.message import Message
-from engine.protocol.results import Evaluated, EvaluationReport
+from engine.protocol.results import Evaluated, EvaluationReport, Mean
 from engine.runs import checkpoints
 from engine.runs.origin import origin_of
 from engine.runtime.parent import end_with_stdin, killed_with_parent
@@ -67,10 +68,11 @@ def main() -> int:
 def _evaluate(options: argparse.Namespace, send: Callable[[EvaluationReport], None]) -> None:
     started = time.monotonic()
     metadata, origin = checkpoints.policy_metadata(options.policy), origin_of(options.policy)
+    outcome = game_of(metadata["game"]).outcome
     act, numbers = greedy_act(load_policy(options.policy)), itertools.count(1)
 
     def report_episode(episode: EpisodeRecord, env_steps: int) -> None:
-        send(episode.message(env_steps=env_steps, episode=next(numbers), epsilon=options.epsilon))
+        send(episode.message(outcome, env_steps=env_steps, episode=next(numbers), epsilon=options.epsilon))
 
     by_task: dict[str, list[EpisodeRecord]] = {}
     for part, episodes in _parts(metadata, options.episodes):
@@ -98,13 +100,8 @@ def _evaluate(options: argparse.Namespace, send: Callable[[EvaluationReport], No
             by_task.setdefault(task, []).append(episode)
     by_task = dict(sorted(by_task.items(), key=lambda item: (len(item[0]), item[0])))  # 5x5 before 10x10
     played = [episode for group in by_task.values() for episode in group]
-    clears = sum(episode.flag for episode in played)
+    clears = sum(episode.success for episode in played)
     low, high = wilson(clears, len(played))
-    mean_score, *score_interval = mean_interval([episode.score for episode in played])
-
-    def mean(name: str) -> float:
-        return float(np.mean([getattr(episode, name) for episode in played]))
-
     send(
         Evaluated(
             policy=str(options.policy),
@@ -114,6 +111,7 @@ def _evaluate(options: argparse.Namespace, send: Callable[[EvaluationReport], No
             trained_env_steps=origin.env_steps,
             trained_updates=origin.updates,
             game=metadata["game"],
+            outcome=outcome,
             stage=options.stage or metadata.get("stage", ""),
             emulator=options.emulator or metadata.get("emulator", ""),
             episodes=len(played),
@@ -126,15 +124,14 @@ def _evaluate(options: argparse.Namespace, send: Callable[[EvaluationReport], No
             clear_rate=clears / len(played),
             clear_rate_low=low,
             clear_rate_high=high,
-            mean_return=mean("episode_return"),
-            mean_x_pos=mean("x_pos"),
-            mean_length=mean("length"),
-            mean_time_left=mean("time_left"),
-            mean_score=mean_score,
-            mean_score_low=score_interval[0],
-            mean_score_high=score_interval[1],
+            mean_return=statistics.fmean(episode.episode_return for episode in played),
+            mean_length=statistics.fmean(episode.length for episode in played),
+            results={
+                result.name: Mean(*mean_interval([episode.results[index] for episode in played]))
+                for index, result in enumerate(outcome.results)
+            },
             seconds=time.monotonic() - started,
-            tasks=[score_of(task, group) for task, group in by_task.items()] if len(by_task) > 1 else [],
+            tasks=[score_of(task, outcome, group) for task, group in by_task.items()] if len(by_task) > 1 else [],
         )
     )
 

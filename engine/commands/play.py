@@ -36,6 +36,7 @@ from engine.envs.factory import describe_task
 from engine.errors import UserError
 from engine.protocol.failures import describe
 from engine.protocol.messages import Frame, Log, Thought
+from engine.protocol.outcome import Outcome
 from engine.protocol.play import Begin, Playing, PlayReport
 from engine.runs import checkpoints
 from engine.runtime.parent import continued_with_parent, killed_with_parent
@@ -54,6 +55,8 @@ class Game(Protocol):
     """Ticks between two pictures of a video."""
     stage: str
     """Mario's stage option; empty in other games."""
+    outcome: Outcome
+    """Of its episodes."""
     actions: list[str]
     """Names of the actions in `thought`."""
 
@@ -127,7 +130,9 @@ class Session:
             if episode is not None:
                 ended, over = ended + 1, True
                 self._played += episode.length
-                self._send(episode.message(env_steps=self._played, episode=self._episode, epsilon=self._epsilon))
+                self._send(
+                    episode.message(game.outcome, env_steps=self._played, episode=self._episode, epsilon=self._epsilon)
+                )
                 if ended == episodes:
                     return
             single = single and not (game.idle or (game.may_pause and game.steps > steps))
@@ -166,6 +171,7 @@ class Session:
             seed=(self._seed + self._episode - 1) % _SEEDS,
             steps=game.steps,
             filmed=None if self._video is None else self._video.pictures,
+            outcome=game.outcome,
             actions=game.actions,
         )
         if state != self._told:

@@ -20,6 +20,7 @@ from engine.agents.exploration import random_actions
 from engine.commands.play_tetris import TetrisPerson
 from engine.commands.recorder import PICTURES_PER_S
 from engine.config import joypad
+from engine.config.game import game_of
 from engine.config.reading import make_config
 from engine.config.tasks import tasks_of
 from engine.envs.episode import EpisodeRecord, ended_episodes
@@ -156,6 +157,7 @@ class BoardGame:
     ) -> None:
         self._metadata, self._presses, self._epsilon = metadata, presses, epsilon
         self._network = None if policy is None else load_policy(policy)
+        self.outcome = game_of(metadata["game"]).outcome
         self._ticks_per_step = PICTURES_PER_S / _STEPS_PER_S[metadata["game"]]
 
     def begin(self, episode: int, seed: int, stage: str | None) -> None:

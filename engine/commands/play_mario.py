@@ -17,6 +17,7 @@ from engine.envs.episode import EpisodeRecord, ended_episodes
 from engine.envs.frame_stack import FrameStack
 from engine.evaluation.policy import load_policy
 from engine.games.mario.factory import task_of_policy
+from engine.games.mario.game import Mario
 from engine.games.mario.lanes import MarioLanes
 from engine.games.mario.rules import INFO_NAMES, first_buttons, read_info
 from engine.games.mario.task import MarioTask
@@ -84,6 +85,7 @@ class MarioGame:
 
     ticks_per_s, ticks_per_picture = _FRAMES_PER_S, 2
     idle = False
+    outcome = Mario.outcome
 
     def __init__(self, make_lanes: Callable[[str], MarioLanes], stage: str, player: _Player) -> None:
         self._make_lanes, self._player = make_lanes, player

@@ -25,9 +25,11 @@ from safetensors.torch import load_file, save_file
 from engine import __version__
 from engine.config.command_line import command_line
 from engine.config.conditions import Conditions
+from engine.config.game import game_of
 from engine.config.joypad import ACTION_SETS
 from engine.config.run_config import RunConfig
 from engine.config.stages import STAGES, stages_of
+from engine.envs.episode import mean_results
 from engine.envs.factory import lanes_of_policy
 from engine.errors import UserError
 from engine.evaluation.episodes import play_episodes
@@ -114,15 +116,17 @@ def _rate(policy: Path, console: str, conditions: Conditions) -> policies.Rate:
         played = play_episodes(env, act, episodes, epsilon=conditions.epsilon, seed=_SEED)
     finally:
         env.close()
+    outcome = game_of(metadata["game"]).outcome
     stages = stages_of(metadata["stage"]) if "stage" in metadata else ()
     return policies.Rate(
         **msgspec.structs.asdict(conditions),
         console=console,
         episodes=episodes,
-        clears=sum(episode.flag for episode in played),
-        mean_score=sum(episode.score for episode in played) / episodes,
+        clears=sum(episode.success for episode in played),
+        mean_score=outcome.named(mean_results(played))["score"],
         clears_by_stage={
-            stage: sum(episode.flag and episode.stage_name == stage for episode in played) for stage in stages
+            stage: sum(episode.success and episode.task_name(outcome) == stage for episode in played)
+            for stage in stages
         }
         if len(stages) > 1 and console == "native"
         else {},

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from engine.config.conditions import Conditions
 from engine.config.fields import FieldSpec
+from engine.protocol.outcome import Outcome
 
 if TYPE_CHECKING:
     import numpy as np
@@ -112,6 +113,8 @@ class Game(ABC):
     person_keys: ClassVar[PersonKeys]
     stages: ClassVar[tuple[str, ...]] = ()
     """Names of the places at which episodes can begin, in order, if `mario-tui play` may step through them."""
+    outcome: ClassVar[Outcome] = Outcome()
+    """What its episodes yield besides return and length."""
     sample_bytes: ClassVar[int]
     """Memory of an update per sample and byte of an observation, for the largest network."""
 

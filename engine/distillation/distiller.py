@@ -79,8 +79,9 @@ class Distiller:
     ) -> None:
         torch.manual_seed(seed)
         shape = tuple(student["frame_shape"])
-        own = game_of(student["game"]).own_networks
-        network = make_network(student["network"], student["stack"], shape, student["outputs"], own=own)
+        game = game_of(student["game"])
+        self.outcome = game.outcome
+        network = make_network(student["network"], student["stack"], shape, student["outputs"], own=game.own_networks)
         learn_threads = thread_budget(1, BATCH_SIZE).learn_threads
         self.student = Student(
             network,
@@ -210,7 +211,7 @@ class Distiller:
         self, act: Act, episodes: int, best: tuple[float, ...]
     ) -> tuple[StudentEvaluation, tuple[float, ...]]:
         """Play greedy episodes of every task with the student's average (`act`). Returns also the score to compare."""
-        tasks = [score_of(task.name, task.evaluate(act, episodes)) for task in self.tasks]
+        tasks = [score_of(task.name, self.outcome, task.evaluate(act, episodes)) for task in self.tasks]
         clear_rate = sum(task.clears for task in tasks) / (episodes * len(tasks))
         mean_return = sum(task.mean_return for task in tasks) / len(tasks)
         score = clear_rate, mean_return
@@ -221,7 +222,7 @@ class Distiller:
             agreement=self._agreement,
             clear_rate=clear_rate,
             mean_return=mean_return,
-            mean_score=sum(task.mean_score for task in tasks) / len(tasks),
+            results={name: sum(task.results[name] for task in tasks) / len(tasks) for name in tasks[0].results},
             tasks=tasks,
             best=score > best,
         )

@@ -185,7 +185,7 @@ class SearchedTask:
         for number, lane in enumerate(self._lanes):
             lane.gained += float(self._env.book[number, rules.STEP_PROGRESS])
             lane.moments[-1].reward = float(step.rewards[number])
-            if step.clears[number]:
+            if step.success[number]:
                 while lane.moments:
                     self._store(number, lane)
                 self._lanes[number] = self._new_game(number)
@@ -202,7 +202,7 @@ class SearchedTask:
         those from which the student fails."""
         self._every_start.rewind()
         from_each = play_episodes(self._every_start, act, self._every_start.lanes)
-        self._hard = [episode.lane for episode in from_each if not episode.flag]
+        self._hard = [episode.lane for episode in from_each if not episode.success]
         return self._evaluations.play(act, episodes)
 
     def close(self) -> None:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.config.stages import STAGES
 from engine.envs.lanes import VectorStep
-from engine.games.mario.rules import TIME
 from engine.protocol.messages import Episode
+from engine.protocol.outcome import MAX_RESULTS, Outcome
 
 
 @dataclass(frozen=True)
@@ -25,40 +24,45 @@ class EpisodeRecord:
     """As people count it; in Mario the sum of gym-super-mario-bros 7.4 rewards."""
     length: int
     """Environment steps."""
-    x_pos: int
-    """Furthest x position in Mario; 0 in other games."""
-    flag: bool
-    """Whether it ended at a flag, or with a full board in Snake."""
-    score: int
-    """Mario's points, fruits of Snake, lines of Tetris."""
-    stage: int
-    """Index in `STAGES` of Mario's stage in which it ended; -1 in other games."""
-    cleared: int = 0
-    """Mario's stages whose flag it reached: bit i stands for `STAGES[i]`."""
-    time_left: int = 0
-    """Of Mario's clock; 0 in other games."""
+    success: bool
+    """Whether it ended by reaching the game's goal."""
+    task: int
+    """Index in `Outcome.tasks` of the task in which it ended; -1 without any."""
+    cleared: int
+    """Tasks in which it reached the goal: bit i stands for the i-th of `Outcome.tasks`."""
+    results: tuple[float, ...]
+    """In the order of `Outcome.results`."""
+
+    NUMBERS: ClassVar[int] = 7 + MAX_RESULTS
+    """Length of `numbers`."""
+
+    def numbers(self) -> list[float]:
+        """The record as numbers: the fields, and the results after their count."""
+        unused = [0.0] * (MAX_RESULTS - len(self.results))
+        fields = (self.lane, self.episode_return, self.length, self.success, self.task, self.cleared)
+        return [*map(float, fields), float(len(self.results)), *self.results, *unused]
 
     @classmethod
     def from_numbers(cls, numbers: Sequence[float]) -> Self:
-        """The record whose `dataclasses.astuple` is `numbers`."""
-        lane, episode_return, length, x_pos, flag, score, stage, cleared, time_left = numbers
-        whole = (int(each) for each in (score, stage, cleared, time_left))
-        return cls(int(lane), episode_return, int(length), int(x_pos), bool(flag), *whole)
+        """The record whose `numbers` these are."""
+        lane, episode_return, length, success, task, cleared, count, *results = numbers
+        return cls(
+            int(lane), episode_return, int(length), bool(success), int(task), int(cleared), tuple(results[: int(count)])
+        )
 
-    @property
-    def stage_name(self) -> str:
-        """Mario's stage in which it ended; empty in other games."""
-        return "" if self.stage < 0 else STAGES[self.stage]
+    def task_name(self, outcome: Outcome) -> str:
+        """The task in which it ended; empty without any."""
+        return "" if self.task < 0 else outcome.tasks[self.task]
 
-    @property
-    def cleared_stages(self) -> list[str]:
-        """Stages whose flag it reached, in the game's order."""
-        return [name for index, name in enumerate(STAGES) if self.cleared >> index & 1]
+    def cleared_tasks(self, outcome: Outcome) -> list[str]:
+        """Tasks in which it reached the goal, in the game's order."""
+        return [name for index, name in enumerate(outcome.tasks) if self.cleared >> index & 1]
 
-    def message(self, *, actor: int = 0, env_steps: int, episode: int, epsilon: float) -> Episode:
+    def message(self, outcome: Outcome, *, actor: int = 0, env_steps: int, episode: int, epsilon: float) -> Episode:
         """The event for clients.
 
         Args:
+            outcome: of the game.
             actor: process that played it.
             env_steps: of the run, or of the evaluation, when it ended.
             episode: its number, from 1.
@@ -71,33 +75,35 @@ class EpisodeRecord:
             episode=episode,
             episode_return=self.episode_return,
             length=self.length,
-            x_pos=self.x_pos,
-            flag=self.flag,
-            score=self.score,
-            stage=self.stage_name,
-            cleared=self.cleared_stages,
+            success=self.success,
             epsilon=epsilon,
+            results=self.results,
+            task=self.task_name(outcome),
+            cleared=self.cleared_tasks(outcome),
         )
 
 
 def ended_episodes(step: VectorStep, cleared: NDArray[np.int64] | None = None) -> list[EpisodeRecord]:
     """The episodes that ended in a step, by lane. Those that began at stored states are left out, because their returns
-    and clears can't be compared with others.
+    and results can't be compared with others.
 
     Args:
-        cleared: [lanes], stages cleared in the current episode, one bit each, where the caller keeps them.
+        cleared: [lanes], tasks in which the current episode reached the goal, one bit each; None if nobody asks.
     """
     return [
         EpisodeRecord(
             lane=lane,
             episode_return=float(step.returns[lane]),
             length=int(step.lengths[lane]),
-            x_pos=int(step.furthest[lane]),
-            flag=bool(step.clears[lane]),
-            score=int(step.scores[lane]),
-            stage=int(step.stages[lane]),
+            success=bool(step.success[lane]),
+            task=int(step.tasks[lane]),
             cleared=0 if cleared is None else int(cleared[lane]),
-            time_left=int(step.info[lane, TIME]) if step.info.size else 0,
+            results=tuple(step.results[lane].tolist()),
         )
         for lane in np.flatnonzero((step.terminated | step.truncated) & step.from_start).tolist()
     ]
+
+
+def mean_results(played: Sequence[EpisodeRecord]) -> tuple[float, ...]:
+    """The mean of each result over episodes, in the order that the game declares."""
+    return tuple(np.mean([episode.results for episode in played], axis=0).tolist())

@@ -34,13 +34,11 @@ class VectorStep:
     truncated: NDArray[np.bool_]  # [lanes], the episode was cut off by a limit: bootstrap from `final_frames`
     returns: NDArray[Any]  # [lanes], return of the episode so far, for people: not scaled or shaped
     lengths: NDArray[np.int64]  # [lanes], environment steps of the episode so far
-    scores: NDArray[np.int64]  # [lanes], score of the episode so far: Mario's points, fruits of Snake, lines of Tetris
-    furthest: NDArray[np.int64]  # [lanes], Mario's furthest x position of the episode; 0 for other games
-    clears: NDArray[np.bool_]  # [lanes], whether a flag was reached, or a board of Snake filled, in this step
-    info: NDArray[np.int64]  # [lanes, columns], columns as in `rules.INFO_NAMES` for Mario, none for other games
+    results: NDArray[np.float64]  # [lanes, results], of the episode so far, in the order that the game declares
+    success: NDArray[np.bool_]  # [lanes], whether the game's goal was reached in this step
     from_start: NDArray[np.bool_]  # [lanes], whether the episode began at a start of the game, not at a stored state
-    stages: NDArray[np.int64]  # [lanes], stage at the beginning of the step: 0 is 1-1, 31 is 8-4; -1 for other games
-    emulated: int  # frames of all lanes together, including skipped scenes and new starts; 0 without a console
+    tasks: NDArray[np.int64]  # [lanes], task at the beginning of the step, an index of `Outcome.tasks`; -1 without any
+    game_frames: int  # of all lanes together, including skipped scenes and new starts; 0 if steps are the game's frames
     masks: NDArray[np.bool_] | None = None  # [lanes, actions], legal in `frames`; None if all are always legal
     final_masks: NDArray[np.bool_] | None = None  # the same for `final_frames`
 

@@ -6,7 +6,8 @@ import math
 import statistics
 from collections.abc import Sequence
 
-from engine.envs.episode import EpisodeRecord
+from engine.envs.episode import EpisodeRecord, mean_results
+from engine.protocol.outcome import Outcome
 from engine.protocol.results import TaskScore
 from engine.runtime.students_t import half_width
 
@@ -21,14 +22,14 @@ def wilson(successes: int, trials: int) -> tuple[float, float]:
     return low, high
 
 
-def score_of(task: str, played: Sequence[EpisodeRecord]) -> TaskScore:
-    """The score of the episodes of one stage or board."""
+def score_of(task: str, outcome: Outcome, played: Sequence[EpisodeRecord]) -> TaskScore:
+    """The score of the episodes of one task of a game with this outcome."""
     return TaskScore(
         task=task,
         episodes=len(played),
-        clears=sum(episode.flag for episode in played),
+        clears=sum(episode.success for episode in played),
         mean_return=statistics.fmean(episode.episode_return for episode in played),
-        mean_score=statistics.fmean(episode.score for episode in played),
+        results=outcome.named(mean_results(played)),
     )
 
 

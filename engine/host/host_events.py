@@ -10,6 +10,7 @@ import msgspec
 from engine.config.run_config import RunConfig
 from engine.host.run_state import RunState
 from engine.protocol.messages import PROTOCOL, Evaluation, Event, Hello, Point, Progress, Summary
+from engine.protocol.outcome import Outcome
 from engine.runs.run import BestEvaluation, Run
 
 
@@ -29,6 +30,7 @@ def hello(run: Run, config: RunConfig, state: RunState) -> Hello:
         points_stride=state.points.stride,
         published=dict(state.published),
         events=list(state.events),
+        outcome=config.game_info.outcome,
         actions=config.game_info.action_names(config),
     )
 
@@ -59,11 +61,12 @@ def point(p: Progress) -> Point:
     )
 
 
-def recorded(best: Evaluation | None) -> BestEvaluation | None:
-    """The best evaluation as the run's record has it; None if there is none, or its figures are not finite."""
-    if best is None or not (math.isfinite(best.mean_return) and math.isfinite(best.mean_score)):
+def recorded(best: Evaluation | None, outcome: Outcome) -> BestEvaluation | None:
+    """The best evaluation, of a game with this outcome, as the run's record has it; None if there is none, or its
+    figures are not finite."""
+    if best is None or not all(map(math.isfinite, (best.mean_return, *best.results))):
         return None
-    return BestEvaluation(best.env_steps, best.episodes, best.clears, best.mean_return, best.mean_score)
+    return BestEvaluation(best.env_steps, best.episodes, best.clears, best.mean_return, outcome.named(best.results))
 
 
 def summary(p: Progress, run: str, reason: str, checkpoint: str | None) -> Summary:

@@ -14,9 +14,9 @@ from engine.host import host_events
 from engine.host.file_writer import FileWriter
 from engine.host.run_state import Points, RunState
 from engine.protocol.framing import pack
-from engine.protocol.messages import Evaluation, Event, Failed, Finished, Hello, Progress
+from engine.protocol.messages import Event, Failed, Finished, Hello, Progress
 from engine.runs.recording import read_known
-from engine.runs.run import Run, RunRecord, machine_name
+from engine.runs.run import BestEvaluation, Run, RunRecord, machine_name
 
 _HISTORY_EVERY_S = 30.0
 
@@ -62,7 +62,7 @@ class RunFiles:
         """Whether the files could be written the last time."""
         return self._files.works
 
-    def write_record(self, progress: Progress | None, checkpoint: str | None, best: Evaluation | None) -> None:
+    def write_record(self, progress: Progress | None, checkpoint: str | None, best: BestEvaluation | None) -> None:
         """Write the record, with the figures of `progress` if there are new ones, the path of the checkpoint, and the
         best evaluation."""
         record = self.record
@@ -71,7 +71,7 @@ class RunFiles:
             record.env_steps, record.episodes = progress.env_steps, progress.episodes
             record.wall_s = progress.wall_s
             record.mean_return = progress.mean_return if math.isfinite(progress.mean_return) else None
-        record.checkpoint, record.best = checkpoint, host_events.recorded(best)
+        record.checkpoint, record.best = checkpoint, best
         self._files.write(self._run.record_path, record.encode())
 
     @property

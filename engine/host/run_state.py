@@ -98,7 +98,7 @@ class EventHistory:
     def append(self, event: Noted) -> None:
         self.added += 1
         numbered = (self.added, event)
-        if isinstance(event, Episode) and (self._cleared or not event.flag):
+        if isinstance(event, Episode) and (self._cleared or not event.success):
             self._episodes.append(numbered)
             return
         self.changes += 1

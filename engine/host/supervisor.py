@@ -123,7 +123,9 @@ class Host:
         if self._checkpoints.newest is not None:
             problem = self._files.restore_history(self._state, self._checkpoints.read_env_steps())
             self._notes += [("warning", problem)] if problem else []
-        self._scalars = ScalarWriter(self._files.folder, complain=lambda text: self._log("warning", text))
+        self._scalars = ScalarWriter(
+            self._files.folder, self._config.game_info.outcome, complain=lambda text: self._log("warning", text)
+        )
         if self._checkpoints.newest is None or self._checkpoints.env_steps >= 0:
             self._scalars.restart(max(0, self._checkpoints.env_steps))
         self._runner.start(self._checkpoints.newest)
@@ -429,7 +431,8 @@ class Host:
                 self._server.put(Frame(index=seen, height=height, width=width, rgb=rgb, thought=thought))
 
     def _write_record(self, progress: Progress | None = None) -> None:
-        self._files.write_record(progress, self._checkpoints.newest_path, self._state.best)
+        best = host_events.recorded(self._state.best, self._config.game_info.outcome)
+        self._files.write_record(progress, self._checkpoints.newest_path, best)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

@@ -24,6 +24,7 @@ from tensorboard.summary.writer.event_file_writer import _AsyncWriter
 from tensorboard.summary.writer.record_writer import RecordWriter
 
 from engine.protocol.messages import Episode, Evaluation, Progress
+from engine.protocol.outcome import Outcome, mean_keys
 from engine.runtime.files import new_file
 
 EPISODE_POINTS = 4096
@@ -59,14 +60,14 @@ def _event_file(folder: Path) -> Any:
 
 
 class ScalarWriter:
-    """Writes one event file in the run's folder, in a separate thread.
+    """Writes one event file in the run's folder, in a separate thread. `outcome`: of the game.
 
     If the file can't be written (the disk may be full), `complain` is called once with a message and later scalars are
     dropped until `reopen`: the file may end in a partial record, beyond which no reader continues.
     """
 
-    def __init__(self, folder: Path, complain: Callable[[str], None]) -> None:
-        self._complain = complain
+    def __init__(self, folder: Path, outcome: Outcome, complain: Callable[[str], None]) -> None:
+        self._outcome, self._complain = outcome, complain
         self._writer: Any = None
         self._sums: dict[str, float] = {}  # over the episodes of the next point
         self._summed = self._summed_to = 0  # number of those episodes; environment steps at the last one
@@ -117,10 +118,10 @@ class ScalarWriter:
         scalars = {
             "charts/episodic_return": e.episode_return,
             "charts/episodic_length": e.length,
-            "charts/episodic_score": e.score,
-            "charts/episodic_x_pos": e.x_pos,
-            "charts/episodic_clear": float(e.flag),
+            **{f"charts/episodic_{name}": value for name, value in self._outcome.named(e.results).items()},
         }
+        if self._outcome.goal is not None:
+            scalars["charts/episodic_clear"] = float(e.success)
         self._sums = {tag: self._sums.get(tag, 0.0) + value for tag, value in scalars.items()}
         self._summed, self._summed_to = self._summed + 1, e.env_steps
         if self._summed < self._each:
@@ -131,15 +132,13 @@ class ScalarWriter:
             self._points, self._each = 0, 2 * self._each
 
     def evaluation(self, e: Evaluation) -> None:
-        self._add(
-            e.env_steps,
-            {
-                "eval/clear_rate": e.clears / e.episodes,
-                "eval/mean_return": e.mean_return,
-                "eval/mean_x_pos": e.mean_x_pos,
-                "eval/mean_score": e.mean_score,
-            },
-        )
+        scalars = {
+            f"eval/{key}": value
+            for key, value in mean_keys({"return": e.mean_return, **self._outcome.named(e.results)}).items()
+        }
+        if self._outcome.goal is not None:
+            scalars["eval/clear_rate"] = e.clears / e.episodes
+        self._add(e.env_steps, scalars)
 
     def close(self) -> None:
         """Write what is left, but don't wait longer than `_CLOSE_S` for the disk."""

@@ -16,8 +16,9 @@ import msgspec
 from engine.protocol.commands import Tunable
 from engine.protocol.machine import Machine, System
 from engine.protocol.message import Message
+from engine.protocol.outcome import Outcome
 
-PROTOCOL = 3
+PROTOCOL = 4
 """Version of these messages; a client refuses a host with another version."""
 
 _MAX_LENGTH = 2**12
@@ -86,28 +87,27 @@ class Lane(msgspec.Struct, frozen=True):
     last_return: float
     mean_return: float  # over the last 20 episodes
     best_return: float
-    best_x: int  # Mario only; 0 in other games
-    clears: int
+    clears: int  # episodes that reached the goal
     returns: list[float]  # the last 20, oldest first
-    best_score: int = 0
+    best_results: tuple[float, ...] = ()  # the largest of each, in the order of `Hello.outcome`
 
 
-class StageRecord(msgspec.Struct, frozen=True):
-    """Statistics of one of Mario's stages, over all lanes and all sessions of the run."""
+class TaskRecord(msgspec.Struct, frozen=True):
+    """Statistics of one of several tasks, such as a stage, over all lanes and all sessions of the run."""
 
-    stage: str
-    episodes: int  # that reached the stage
-    clears: int  # of these, how many reached its flag
+    task: str
+    episodes: int  # that reached the task
+    clears: int  # of these, how many reached its goal
     recent: int  # the latest episodes that reached it, at most 100
     recent_clears: int
     first_clear: int | None  # environment steps of the run at the first clear
 
 
 class Lanes(Message, frozen=True):
-    """Every lane, for the actors panel; and every stage that was played, in the game's order."""
+    """Every lane, for the actors panel; and every task that was played, in the game's order."""
 
     lanes: list[Lane]
-    stages: list[StageRecord] = []
+    tasks: list[TaskRecord] = []
 
 
 class Member(msgspec.Struct, frozen=True):
@@ -230,12 +230,11 @@ class Episode(Message, frozen=True):
     episode: int  # number within the run, from 1
     episode_return: float  # Mario: sum of gym-super-mario-bros 7.4 rewards
     length: int  # environment steps
-    x_pos: int  # furthest x position; 0 in other games
-    flag: bool
+    success: bool  # it ended by reaching the game's goal
     epsilon: float
-    score: int = 0  # Mario's points, fruits of Snake, lines of Tetris
-    stage: str = ""  # Mario's stage in which it ended
-    cleared: list[str] = []  # stages whose flag it reached
+    results: tuple[float, ...] = ()  # in the order of `Hello.outcome`
+    task: str = ""  # in which it ended, such as a stage
+    cleared: list[str] = []  # tasks in which it reached the goal
 
 
 class Point(Message, frozen=True):
@@ -266,10 +265,9 @@ class Evaluation(Message, frozen=True):
     episodes: int
     clears: int
     mean_return: float
-    mean_x_pos: float
     best: bool
     seconds: float
-    mean_score: float = 0.0
+    results: tuple[float, ...] = ()  # means, in the order of `Hello.outcome`
 
 
 class Changed(Message, frozen=True):
@@ -361,6 +359,7 @@ class Hello(Message, frozen=True):
     render: bool  # the run was started with --render
     points: list[Point]
     events: list[Noted]
+    outcome: Outcome = Outcome()  # of the game's episodes
     actions: list[str] = []  # names, in the order of the Q-values
     points_stride: int = 1  # samples for each of `points`
     published: dict[str, int] = {}  # events of each class of `Noted` since the host started, without the end

@@ -9,6 +9,7 @@ import msgspec
 from engine.protocol.commands import Pause, Resume
 from engine.protocol.message import Message
 from engine.protocol.messages import Episode, Failed, Frame, Log
+from engine.protocol.outcome import Outcome
 
 
 class Press(Message, frozen=True):
@@ -44,11 +45,12 @@ class Playing(Message, frozen=True):
 
     paused: bool
     speed: float  # 1 is normal
-    stage: str  # Mario's option, such as 1-2 or random; empty in other games
+    stage: str  # option, such as 1-2 or random; empty in games without stages
     episode: int  # number of the current one, from 1
     seed: int  # of that episode: `--seed` plays it again
     steps: int  # environment steps of that episode
     filmed: int | None  # pictures in the video so far; None without a video
+    outcome: Outcome = Outcome()  # of the game's episodes
     actions: list[str] = []  # names of the actions in the frames' thoughts
 
 

@@ -8,6 +8,7 @@ import msgspec
 
 from engine.protocol.message import Message
 from engine.protocol.messages import Episode, Failed, Log
+from engine.protocol.outcome import Outcome
 
 
 class TaskScore(msgspec.Struct, frozen=True):
@@ -15,9 +16,17 @@ class TaskScore(msgspec.Struct, frozen=True):
 
     task: str  # the stage or board
     episodes: int
-    clears: int  # boards that were filled in Snake; 0 in Tetris
+    clears: int  # that reached the game's goal
     mean_return: float
-    mean_score: float
+    results: dict[str, float]  # means, by name
+
+
+class Mean(msgspec.Struct, frozen=True):
+    """A mean over episodes, and its 95 % interval (normal)."""
+
+    mean: float
+    low: float
+    high: float
 
 
 class Evaluated(Message, frozen=True):
@@ -30,6 +39,7 @@ class Evaluated(Message, frozen=True):
     trained_env_steps: int | None
     trained_updates: int | None
     game: str
+    outcome: Outcome  # of the game's episodes
     stage: str  # stage and emulator: Mario's; empty in other games
     emulator: str
     episodes: int
@@ -42,13 +52,9 @@ class Evaluated(Message, frozen=True):
     clear_rate: float
     clear_rate_low: float  # 95 % interval (Wilson)
     clear_rate_high: float
-    mean_return: float  # gym-super-mario-bros 7.4 rewards
-    mean_x_pos: float
+    mean_return: float
     mean_length: float  # environment steps
-    mean_time_left: float  # on the game's clock
-    mean_score: float
-    mean_score_low: float  # 95 % interval (normal)
-    mean_score_high: float
+    results: dict[str, Mean]  # by name
     seconds: float
     tasks: list[TaskScore] = []  # of a policy for several stages or boards
 
@@ -73,7 +79,7 @@ class StudentEvaluation(Message, frozen=True):
     agreement: float
     clear_rate: float  # the mean over all tasks, as the next two
     mean_return: float
-    mean_score: float
+    results: dict[str, float]
     tasks: list[TaskScore]
     best: bool  # so far; the student was written to the file
 

@@ -15,11 +15,11 @@ from torch import Tensor
 
 from engine.agents.double_dqn import mask_illegal
 from engine.agents.exploration import annealed, hold_starts, random_actions
-from engine.config.stages import STAGES
 from engine.envs.episode import EpisodeRecord, ended_episodes
 from engine.envs.frame_stack import FrameStack
 from engine.envs.lanes import Frames, Lanes, VectorStep
 from engine.protocol.messages import Thought
+from engine.protocol.outcome import MAX_TASKS
 from engine.runtime.stopwatch import stopwatch
 from engine.runtime.stored_arrays import check_numbers, restore_generator, stored_array
 
@@ -81,7 +81,7 @@ class Actor:
         self._random = np.random.default_rng(seed)
         self._held = np.zeros(env.lanes, np.int64)  # [lanes], the random action being held
         self._hold_left = np.zeros(env.lanes, np.int64)  # [lanes], environment steps left to hold it
-        self._cleared = np.zeros(env.lanes, np.int64)  # [lanes], stages cleared in this episode, one bit each
+        self._cleared = np.zeros(env.lanes, np.int64)  # [lanes], tasks cleared in this episode, one bit each
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="actor")
         self.frames = env.reset()  # uint8 [lanes, *frame_shape]
         self.masks = env.masks
@@ -140,8 +140,8 @@ class Actor:
         if self.guide is not None:
             step = dataclasses.replace(step, from_start=step.from_start & ~self.guide.guided)
             self.guide.end(ended)
-        if step.clears.any():
-            self._cleared |= np.where(step.clears & (step.stages >= 0), 1 << step.stages.clip(0), 0)
+        if step.success.any():
+            self._cleared |= np.where(step.success & (step.tasks >= 0), 1 << step.tasks.clip(0), 0)
         episodes = ended_episodes(step, self._cleared)
         self._cleared[ended] = 0
         return step, episodes
@@ -174,7 +174,7 @@ class Actor:
             stored_array(arrays, name, own.shape, own.dtype)
         check_numbers("held", arrays["held"], 0, self.env.spec.actions - 1)
         check_numbers("hold_left", arrays["hold_left"], 0, self.env.spec.hold)
-        check_numbers("cleared", arrays["cleared"], 0, (1 << len(STAGES)) - 1)
+        check_numbers("cleared", arrays["cleared"], 0, (1 << MAX_TASKS) - 1)
         restore_generator(self._random, state["explore"])
         self.env.load_state({name[4:]: array for name, array in arrays.items() if name.startswith("env.")})
         if self.guide is not None:

@@ -153,7 +153,7 @@ class ActorLearner:
         losses = (learn or learner.learn)()
         step, ended = actor.finish(pending)
         learner.insert(step.played(frames, actions, masks))
-        shared_state.record(self._index, actor.env.lanes, step.emulated, ended)
+        shared_state.record(self._index, actor.env.lanes, step.game_frames, ended)
         shared_state.publish_times(self._index)
         return losses
 

@@ -102,7 +102,7 @@ class ApexActor:
         q_values = actor.decision.q_values.numpy()
         with stopwatch("insert"):
             priorities = self._errors.step(q_values, actions, step.rewards, step.terminated, step.truncated)
-        return Played(step.played(frames, actions, masks), priorities, step.emulated, episodes)
+        return Played(step.played(frames, actions, masks), priorities, step.game_frames, episodes)
 
     def close(self) -> None:
         self.actor.close()

@@ -23,6 +23,7 @@ from engine.envs.episode import EpisodeRecord
 from engine.envs.lanes import PlayedStep, Spec
 from engine.protocol.message import bounded
 from engine.protocol.messages import Thought
+from engine.protocol.outcome import Outcome
 from engine.runners.apex_actor import Played
 from engine.runtime.stopwatch import stopwatch
 from engine.runtime.stored_arrays import LARGEST_FLOAT, LARGEST_REWARD, check_numbers
@@ -32,7 +33,6 @@ MAX_STEPS = 4096
 _LEVEL = 1  # of zlib: higher ones cost several times as much and save little
 _MAX_FRAMES = 100_000
 """Most emulated frames for one step of a lane: on nes-py an episode may begin with a long replay of inputs."""
-_EPISODE_NUMBERS = len(dataclasses.fields(EpisodeRecord))
 T = TypeVar("T", PlayedStep, InitialPriorities)
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
@@ -69,7 +69,7 @@ class Chunk(msgspec.Struct, frozen=True, array_like=True):
     priority_ages: bytes  # uint8
     td_errors: bytes  # float32
     emulated: _Count  # frames
-    episodes: list[tuple[float, ...]]
+    episodes: list[list[float]]
     updates: _Count  # in the weights that it was played with
     times: list[float]  # `Stopwatch.row`
     waited: float  # seconds since the actor's start that it has waited for orders
@@ -138,9 +138,7 @@ class ChunkWriter:
                 priority_ages=np.concatenate([each.ages for each in priorities]).astype(np.uint8).tobytes(),
                 td_errors=np.concatenate([each.td_errors for each in priorities]).astype("<f4").tobytes(),
                 emulated=sum(each.frames for each in played),
-                episodes=[
-                    tuple(map(float, dataclasses.astuple(episode))) for each in played for episode in each.episodes
-                ],
+                episodes=[episode.numbers() for each in played for episode in each.episodes],
                 updates=updates,
                 times=times,
                 waited=waited,
@@ -155,13 +153,14 @@ class ChunkReader:
     """Decodes and checks the chunks of a run.
 
     Args:
+        spec, outcome: of the game.
         lanes: of each actor.
         n_step: of the return, the largest age of a priority.
         times: length of a stopwatch's row.
     """
 
-    def __init__(self, spec: Spec, lanes: int, n_step: int, times: int) -> None:
-        self._spec, self._lanes, self._n_step, self._times = spec, lanes, n_step, times
+    def __init__(self, spec: Spec, outcome: Outcome, lanes: int, n_step: int, times: int) -> None:
+        self._spec, self._outcome, self._lanes, self._n_step, self._times = spec, outcome, lanes, n_step, times
 
     def decode(self, data: bytes, steps: int, screen: bool = False) -> CheckedChunk:
         """The chunk of `steps` steps, with a picture if one was ordered.
@@ -242,11 +241,13 @@ class ChunkReader:
             raise ValueError("what the agent saw does not have the shape of the run")
 
     def _episode(self, numbers: Sequence[float]) -> EpisodeRecord:
-        if len(numbers) != _EPISODE_NUMBERS or not all(abs(number) < 2**53 for number in numbers):
-            raise ValueError(f"an episode must be {_EPISODE_NUMBERS} finite numbers")
+        if len(numbers) != EpisodeRecord.NUMBERS or not all(abs(number) < 2**53 for number in numbers):
+            raise ValueError(f"an episode must be {EpisodeRecord.NUMBERS} finite numbers")
         episode = EpisodeRecord.from_numbers(numbers)
         check_numbers("the lane of an episode", np.array([episode.lane]), 0, self._lanes - 1)
-        check_numbers("the stage of an episode", np.array([episode.stage]), -1, 31)
+        check_numbers("the task of an episode", np.array([episode.task]), -1, len(self._outcome.tasks) - 1)
+        if len(episode.results) != len(self._outcome.results):
+            raise ValueError(f"an episode must have {len(self._outcome.results)} results, got {len(episode.results)}")
         return episode
 
 

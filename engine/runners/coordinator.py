@@ -95,12 +95,12 @@ class Coordinator:
         self._before = self.counters.env_steps, self.counters.frames  # of earlier sessions
         self._time_splits = TimeSplits(config.runner, shared_state)
         self._replay_stats = ReplayStats(learner.replay)
-        self._lane_stats = LaneStats(shared_state.members, config.parallel_envs)
+        self._lane_stats = LaneStats(config.game_info.outcome, shared_state.members, config.parallel_envs)
         before = {} if resume_from is None else changed(config, resume_from, *config.task_options)
         if before:
             self.counters.forget_returns()
             link.log(_on_another_task(before))
-        self._lane_stats.load_state([] if before else extra.records, extra.stages)
+        self._lane_stats.load_state([] if before else extra.records, extra.tasks)
         self._ladder = epsilon_ladder(shared_state.members * config.parallel_envs, config.epsilon)
         self._curriculum = _curriculum_at(config, extra)
         self._phase = 0 if self._curriculum is None else int(self._curriculum.level)
@@ -214,16 +214,17 @@ class Coordinator:
         )
         shared_state.publish(counters.env_steps, self._learner.updates, self._learner.replay.beta)
         ended = list(shared_state.new_episodes())
-        epsilons = self._epsilons() if ended else None
+        epsilons, outcome = self._epsilons() if ended else None, self._config.game_info.outcome
         for member, episode in ended:
             assert epsilons is not None
             place = member * self._config.parallel_envs + episode.lane
             counters.record_episode(episode.episode_return)
             self._lane_stats.record_episode(member, episode, counters.env_steps)
             if self._curriculum is not None and self._judged[place]:
-                self._curriculum.record_episode(episode.stage_name, episode.flag)
+                self._curriculum.record_episode(episode.task_name(outcome), episode.success)
             self._link.send(
                 episode.message(
+                    outcome,
                     actor=member,
                     env_steps=counters.env_steps,
                     episode=counters.episodes,
@@ -267,7 +268,7 @@ class Coordinator:
             )
         )
         lanes = self._lane_stats.lanes(epsilons)
-        self._link.send(Lanes(lanes=lanes, stages=self._lane_stats.stages()))
+        self._link.send(Lanes(lanes=lanes, tasks=self._lane_stats.tasks()))
         self._link.send(self._time_splits())
         if self._curriculum is not None:
             self._link.send(report(self._curriculum))
@@ -389,7 +390,7 @@ class Coordinator:
         extra = {
             "counters": self.counters.state(),
             "records": self._lane_stats.state(),
-            "stages": self._lane_stats.stages_state(),
+            "stages": self._lane_stats.tasks_state(),
             "play": play,
             "tuned": {name: value for name in _KEPT if (value := self._shared_state.tuned(name)) is not None},
             "evaluation_due": self.counters.env_steps >= self._next_evaluation,

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.config.run_config import RunConfig
+from engine.envs.episode import mean_results
 from engine.envs.factory import describe_evaluation, describe_task, make_lanes
 from engine.envs.lanes import Frames, Lanes
 from engine.evaluation.episodes import play_episodes
@@ -60,7 +61,7 @@ class Evaluator:
             )
         except _StopWaits:
             return None
-        clears = sum(episode.flag for episode in played)
+        clears = sum(episode.success for episode in played)
         mean_return = sum(episode.episode_return for episode in played) / episodes
         score = (clears / episodes, mean_return)
         is_best = score >= self._best and self._keep(counters.env_steps, score)
@@ -70,8 +71,7 @@ class Evaluator:
                 episodes=episodes,
                 clears=clears,
                 mean_return=mean_return,
-                mean_x_pos=sum(episode.x_pos for episode in played) / episodes,
-                mean_score=sum(episode.score for episode in played) / episodes,
+                results=mean_results(played),
                 best=is_best,
                 seconds=time.monotonic() - started,
             )

@@ -12,7 +12,6 @@ from __future__ import annotations
 import multiprocessing
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import astuple, fields
 from typing import get_args
 
 import numpy as np
@@ -51,7 +50,7 @@ class SharedState:
             "waited": ((members,), np.float64),  # seconds spent waiting for others
             "times": ((members, len(stopwatch.row())), np.float64),  # `Stopwatch.row`
             "trace": ((1,), np.float64),  # CLOCK_MONOTONIC until which stages are recorded
-            "episodes": ((members, _CAPACITY, len(fields(EpisodeRecord))), np.float64),
+            "episodes": ((members, _CAPACITY, EpisodeRecord.NUMBERS), np.float64),
         }
         arrays = (memory or HostMemory()).arrays(layout)
         self._order, self._screen_fps, self._tuned = arrays["order"], arrays["screen_fps"], arrays["tuned"]
@@ -242,7 +241,7 @@ class SharedState:
         """Record steps played, which the replay must hold by now, and episodes that ended."""
         counts = self.counts[member]
         for episode in episodes:
-            self._add_episode(member, astuple(episode))
+            self._add_episode(member, episode.numbers())
         counts[1] += frames
         fence()
         counts[0] += env_steps

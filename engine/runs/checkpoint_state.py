@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from engine.config.run_config import TUNABLE_BOUNDS
-from engine.config.stages import STAGES
+from engine.protocol.outcome import MAX_RESULTS, MAX_TASKS
 from engine.runs.checkpoints import CheckpointError
 from engine.runs.run import Score
 from engine.runtime.files import read_bounded
@@ -103,14 +103,22 @@ class KeptLane(msgspec.Struct):
 
     episodes: Total
     best: _Best
-    best_x: Total
-    best_score: Total
     clears: Total
     returns: Annotated[list[Score], msgspec.Meta(max_length=SHOWN_RETURNS)]
+    best_results: Annotated[dict[str, Score], msgspec.Meta(max_length=MAX_RESULTS)] = {}
+    best_x: Total = 0
+    """This and the next one: in checkpoints of versions in which games did not declare their results."""
+    best_score: Total = 0
+
+    def fields(self) -> dict[str, Any]:
+        """The fields of this version."""
+        earlier = {"x_pos": float(self.best_x), "score": float(self.best_score)}
+        best = self.best_results or {name: value for name, value in earlier.items() if value}
+        return {"episodes": self.episodes, "best": self.best, "clears": self.clears, "best_results": best}
 
 
-class KeptStage(msgspec.Struct):
-    """Statistics of a stage; `first_clear` in environment steps of the run."""
+class KeptTask(msgspec.Struct):
+    """Statistics of a task, such as a stage; `first_clear` in environment steps of the run."""
 
     episodes: Total
     clears: Total
@@ -119,11 +127,11 @@ class KeptStage(msgspec.Struct):
 
 
 class KeptCurriculum(msgspec.Struct, omit_defaults=True):
-    """Of a curriculum of stages `joined` and `recent` (whether the newest episodes at each reached the flag); of one of
+    """Of a curriculum of stages `joined` and `recent` (whether the newest episodes at each reached the goal); of one of
     rewards `begin`, in environment steps."""
 
     begin: Total | None = None
-    joined: Annotated[list[str], msgspec.Meta(max_length=len(STAGES))] | None = None
+    joined: Annotated[list[str], msgspec.Meta(max_length=MAX_TASKS)] | None = None
     recent: dict[str, Annotated[list[bool], msgspec.Meta(max_length=2**20)]] | None = None
 
 
@@ -147,7 +155,9 @@ class Extra(msgspec.Struct):
 
     counters: KeptCounters = msgspec.field(default_factory=KeptCounters)
     records: Annotated[list[KeptLane], msgspec.Meta(max_length=2**16)] = []
-    stages: dict[str, KeptStage] = {}
+    tasks: Annotated[dict[str, KeptTask], msgspec.Meta(max_length=MAX_TASKS)] = msgspec.field(
+        name="stages", default_factory=dict
+    )
     play: KeptPlay = msgspec.field(default_factory=KeptPlay)
     tuned: dict[KeptTunable, float] = {}
     evaluation_due: bool = False
@@ -156,9 +166,6 @@ class Extra(msgspec.Struct):
     curriculum: KeptCurriculum | None = None
 
     def __post_init__(self) -> None:
-        unknown = self.stages.keys() - set(STAGES)
-        if unknown:
-            raise ValueError(f"there is no stage {min(unknown)!r}")
         for name, value in self.tuned.items():
             low, high = TUNABLE_BOUNDS[name]
             low = 0.0 if name == "learning_rate" else low  # a schedule lowers it below what a user may set

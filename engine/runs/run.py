@@ -50,14 +50,22 @@ Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e15)]
 Score = Annotated[float, msgspec.Meta(ge=-1e15, le=1e15)]
 
 
-class BestEvaluation(msgspec.Struct, frozen=True):
+class BestEvaluation(msgspec.Struct, frozen=True, omit_defaults=True):
     """The evaluation of the run's best policy."""
 
     env_steps: Count
     episodes: Count
     clears: Count
     mean_return: Score
-    mean_score: Score
+    results: dict[str, Score] = {}
+    """Means, by name."""
+    mean_score: Score | None = None
+    """In records of versions in which games did not declare their results."""
+
+    @property
+    def means(self) -> dict[str, float]:
+        """The means of results, by name, of any version."""
+        return self.results if self.mean_score is None else {"score": self.mean_score}
 
 
 class RunRecord(msgspec.Struct, kw_only=True):

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from engine.errors import UserError
+from engine.protocol.outcome import mean_keys
 from engine.runs.annotation import read_annotation
 from engine.runs.registry import list_records
 from engine.runs.run import Run, RunRecord
@@ -67,11 +68,14 @@ def run(arguments: list[str]) -> int:
 
 def record_as_dict(run: Run, record: RunRecord) -> dict[str, Any]:
     """The record, the run's path, its options (null if they can't be read) and its annotation, for `--json`."""
-    options = None
+    fields, options = msgspec.to_builtins(record), None
+    if record.best is not None:
+        fields["best"].pop("results", None)
+        fields["best"] |= mean_keys(record.best.means)
     with contextlib.suppress(UserError):
         options = run.config().options()
     return {
-        **msgspec.to_builtins(record),
+        **fields,
         "path": str(run.path),
         "options": options,
         **msgspec.to_builtins(read_annotation(run)),

@@ -29,6 +29,7 @@ from engine.protocol.messages import (
     Ready,
     TimeSplits,
 )
+from engine.protocol.outcome import Outcome
 from engine.runs.recording import read_recording
 from engine.runs.run import SILENCE_S, Run
 from mario_tui.data.standing import Standing, end_state
@@ -62,6 +63,11 @@ class Snapshot:
     """Seconds for which the host has not been heard from, from `SILENCE_S` on."""
     problem: str = ""
     """Why neither a host nor a recording could be read, or why the connection was given up."""
+
+    @property
+    def outcome(self) -> Outcome:
+        """What the episodes of the run's game yield."""
+        return Outcome() if self.hello is None else self.hello.outcome
 
     @property
     def standing(self) -> Standing | None:

@@ -6,8 +6,6 @@ import math
 import time
 from collections.abc import Sequence
 
-from engine.protocol.messages import Evaluation
-
 
 def number(value: float | None) -> str:
     """About three significant digits, in scientific notation far from 1; a dash for None, NaN and infinity."""
@@ -81,25 +79,17 @@ def whole(value: float) -> str:
     return f"{value:.0f}" if _is_finite(value) and abs(value) < 1e9 else number(value)
 
 
+def number_or_whole(value: float) -> str:
+    """A whole number without decimals; another one as `number`."""
+    return number(value) if value % 1 else whole(value)
+
+
 def _is_finite(value: float) -> bool:
     """Whether the value is finite as a float."""
     try:
         return math.isfinite(value)
     except OverflowError:  # an integer too large for a float
         return False
-
-
-def reached(x_pos: float, score: float) -> str:
-    """Result of an episode: x in Mario, where it is never 0; the score in other games."""
-    return f"x {whole(x_pos)}" if x_pos else f"score {number(score) if score % 1 else whole(score)}"
-
-
-def judged(evaluation: Evaluation) -> str:
-    """Result of an evaluation, in a few words."""
-    if evaluation.mean_x_pos:
-        return f"{evaluation.clears}/{evaluation.episodes} cleared, return {whole(evaluation.mean_return)}"
-    filled = f", {counted(evaluation.clears, 'board')} filled" if evaluation.clears else ""
-    return f"{counted(evaluation.episodes, 'game')}, mean score {number(evaluation.mean_score)}{filled}"
 
 
 def duration(seconds: float | None) -> str:

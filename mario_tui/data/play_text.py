@@ -2,60 +2,73 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from engine.protocol.messages import Episode
-from mario_tui.data.format import counted, number
+from engine.protocol.outcome import Outcome
+from mario_tui.data.format import counted, number, number_or_whole
+from mario_tui.data.outcome_text import is_cleared
 
 _STATUS = ("small", "tall", "fireball")  # of Mario; `status` is an index
 
 
 @dataclass(frozen=True)
 class Results:
-    """Totals of all episodes: a game may run for days."""
+    """Totals of all episodes: a game may run for days. `outcome`: of its episodes."""
 
+    outcome: Outcome = field(default_factory=Outcome)
     episodes: int = 0
     clears: int = 0
     total_return: float = 0.0
-    total_score: int = 0
-    best_score: int = 0
-    furthest: int = 0
+    total: float = 0.0
+    """Of what is shown of an episode: its first result, or its return, as `best`."""
+    best: float = -math.inf
     last: Episode | None = None
 
     def added(self, episode: Episode) -> Results:
         """The results with one more episode."""
-        return Results(
-            self.episodes + 1,
-            self.clears + episode.flag,
-            self.total_return + episode.episode_return,
-            self.total_score + episode.score,
-            max(self.best_score, episode.score) if self.episodes else episode.score,
-            max(self.furthest, episode.x_pos),
-            episode,
+        shown = self._shown(episode)
+        return replace(
+            self,
+            episodes=self.episodes + 1,
+            clears=self.clears + episode.success,
+            total_return=self.total_return + episode.episode_return,
+            total=self.total + shown,
+            best=max(self.best, shown),
+            last=episode,
         )
+
+    def _shown(self, episode: Episode) -> float:
+        return episode.results[0] if episode.results else episode.episode_return
+
+    @property
+    def _label(self) -> str:
+        return self.outcome.results[0].label if self.outcome.results else "return"
 
     def line(self) -> str:
         """The results and the last episode, in one line; empty without any."""
         if self.last is None:
             return ""
-        if not self.last.x_pos:
-            return f"{self._games()}; last: {self.last.score}"
-        how = "flag" if self.last.flag else "died or stuck"
-        return f"{self.clears} of {self.episodes} cleared; last: {how} at x {self.last.x_pos}"
+        last = number_or_whole(self._shown(self.last))
+        if not is_cleared(self.outcome):
+            return f"{self._games()}; last: {last}"
+        how = "died or stuck" if self.outcome.goal is None or not self.last.success else self.outcome.goal.label
+        return f"{self.clears} of {self.episodes} cleared; last: {how} at {self._label} {last}"
 
     def summary(self) -> str:
         """All results, in one line; empty without any."""
         if self.last is None:
             return ""
-        if not self.last.x_pos:
+        if not is_cleared(self.outcome):
             return self._games()
         mean = number(self.total_return / self.episodes)
-        return f"{self.clears} of {self.episodes:,} cleared, mean return {mean}, furthest x {self.furthest:,}"
+        return f"{self.clears} of {self.episodes:,} cleared, mean return {mean}, best {self._label} {self.best:,.0f}"
 
     def _games(self) -> str:
-        mean = self.total_score / self.episodes
-        return f"{counted(self.episodes, 'game')}, mean score {mean:.1f}, best {self.best_score}"
+        mean = self.total / self.episodes
+        return f"{counted(self.episodes, 'game')}, mean {self._label} {mean:.1f}, best {number_or_whole(self.best)}"
 
 
 def facts(info: Mapping[str, int]) -> str:

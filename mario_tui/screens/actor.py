@@ -11,7 +11,9 @@ from textual.containers import VerticalScroll
 from textual.widgets import Static
 
 from engine.protocol.messages import Episode, Lane
-from mario_tui.data.format import counted, number, reached, short
+from engine.protocol.outcome import Outcome
+from mario_tui.data.format import counted, number, short
+from mario_tui.data.outcome_text import goals, reached
 from mario_tui.screens.base import Modal
 from mario_tui.widgets.base.panel import sparkline
 
@@ -19,13 +21,16 @@ _TICK_S = 0.5
 
 
 class ActorScreen(Modal[None]):
-    """`lane` returns the lane's newest statistics, `episodes` its last episodes, oldest first."""
+    """`lane` returns the lane's newest statistics, `episodes` its last episodes, oldest first, `outcome` says what they
+    yield."""
 
     BINDINGS = [Binding("escape,q,enter", "dismiss", "Close")]
 
-    def __init__(self, lane: Callable[[], Lane | None], episodes: Callable[[], Sequence[Episode]]) -> None:
+    def __init__(
+        self, lane: Callable[[], Lane | None], episodes: Callable[[], Sequence[Episode]], outcome: Outcome
+    ) -> None:
         super().__init__()
-        self._lane, self._episodes = lane, episodes
+        self._lane, self._episodes, self._outcome = lane, episodes, outcome
         self._shown = Text()
 
     def compose(self) -> ComposeResult:
@@ -41,21 +46,21 @@ class ActorScreen(Modal[None]):
         if lane is None:
             return
         self.query_one(VerticalScroll).border_title = f"Actor {lane.actor}, lane {lane.lane}"
-        text = describe(lane, self._episodes())
+        text = describe(lane, self._episodes(), self._outcome)
         if text != self._shown:
             self._shown = text
             self.query_one("#actor", Static).update(text)
 
 
-def describe(lane: Lane, episodes: Sequence[Episode]) -> Text:
+def describe(lane: Lane, episodes: Sequence[Episode], outcome: Outcome) -> Text:
     """The text of the dialog."""
     text = Text(no_wrap=True, overflow="ellipsis")
     text.append(f"{counted(lane.episodes, 'episode')}, epsilon {lane.epsilon:.3f}")
-    cleared = counted(lane.clears, "flag" if lane.best_x else "full board")
-    text.append(f", {cleared}\n" if lane.clears else "\n")
+    text.append(f"{goals(outcome, lane.clears)}\n")
     for name, value in (("last", lane.last_return), ("mean of 20", lane.mean_return), ("best", lane.best_return)):
         text.append(f"{name} ", style="dim").append(f"{number(value)}   ", style="bold")
-    text.append(f"best {reached(lane.best_x, lane.best_score)}\n\n")
+    best = reached(outcome, lane.best_results)
+    text.append(f"best {best}\n\n" if best else "\n\n")
     if lane.returns:
         text.append(sparkline(lane.returns, 20), style="cyan")
         text.append(
@@ -68,8 +73,8 @@ def describe(lane: Lane, episodes: Sequence[Episode]) -> Text:
     for episode in reversed(episodes):
         text.append(
             f"\n{short(episode.env_steps):>8} {episode.episode:>8,} {episode.episode_return:>8.0f} {episode.length:>6}"
-            f" {episode.epsilon:>8.3f}  {reached(episode.x_pos, episode.score)}"
+            f" {episode.epsilon:>8.3f}  {reached(outcome, episode.results)}"
         )
-        if episode.flag:
-            text.append("  ⚑ flag", style="bold yellow")
+        if episode.success and outcome.goal is not None:
+            text.append(f"  ⚑ {outcome.goal.label}", style="bold yellow")
     return text

@@ -15,8 +15,8 @@ from engine.protocol.commands import Render
 from engine.protocol.messages import Evaluation, Failed, Finished, Hello, Lane
 from engine.runs.run import ACTIVE, Run
 from mario_tui.data.feed import Feed, Snapshot
-from mario_tui.data.format import judged
 from mario_tui.data.keys import bindings
+from mario_tui.data.outcome_text import judged
 from mario_tui.data.standing import Standing, is_complete, standing
 from mario_tui.screens.actor import ActorScreen
 from mario_tui.screens.panel_grid import DIGITS
@@ -239,7 +239,7 @@ class DashboardScreen(RunControl):
         """Let the user know of an evaluation that was better than all before."""
         best, self._best = self._best, self.curves.best
         if self._best is not None and self._best is not best and before.hello is not None and self.is_live():
-            self.mario.alert(f"{self.run.name}: best evaluation so far: {judged(self._best)}")
+            self.mario.alert(f"{self.run.name}: best evaluation so far: {judged(before.outcome, self._best)}")
 
     def _announce_end(self, snapshot: Snapshot) -> None:
         """Notify once how the run ended, or that its host is gone."""
@@ -349,7 +349,7 @@ class DashboardScreen(RunControl):
             lanes = self.feed.snapshot().lanes
             return next((lane for lane in lanes.lanes if (lane.actor, lane.lane) == place), None) if lanes else None
 
-        self.app.push_screen(ActorScreen(newest, lambda: self.feed.episodes_of(*place)))
+        self.app.push_screen(ActorScreen(newest, lambda: self.feed.episodes_of(*place), self.shown.outcome))
 
     def action_filter(self) -> None:
         """Filter the log."""

@@ -16,11 +16,13 @@ from engine.config.tasks import rounded_up
 from engine.errors import UserError
 from engine.protocol.framing import decode_evaluation
 from engine.protocol.messages import Episode, Failed
+from engine.protocol.outcome import Outcome
 from engine.protocol.results import Evaluated, EvaluationReport
 from engine.runs.checkpoints import policy_metadata
 from engine.runs.origin import origin_of
 from engine.runtime.text import printable
-from mario_tui.data.format import counted, reached
+from mario_tui.data.format import counted
+from mario_tui.data.outcome_text import outcome_of, reached
 from mario_tui.engine_command import EngineCommand
 from mario_tui.evaluate import as_text
 from mario_tui.screens.base import Modal
@@ -37,9 +39,10 @@ class EvaluationScreen(Modal[None]):
     def __init__(self, policy: Path) -> None:
         super().__init__()
         self._policy = policy
-        self._episodes = _EPISODES
+        self._episodes, self._outcome = _EPISODES, Outcome()
         with contextlib.suppress(UserError):  # it has just been replaced; the result will tell
-            self._episodes = rounded_up(_EPISODES, policy_metadata(policy))
+            metadata = policy_metadata(policy)
+            self._episodes, self._outcome = rounded_up(_EPISODES, metadata), outcome_of(metadata["game"])
         self._played: list[Episode] = []
         self._result: Evaluated | Failed | None = None
 
@@ -88,5 +91,6 @@ class EvaluationScreen(Modal[None]):
         text = Text(f"{len(self._played)} of {counted(self._episodes, 'episode')} played")
         if self._played:
             last = self._played[-1]
-            text.append(f"; last: return {last.episode_return:.0f}, {reached(last.x_pos, last.score)}", style="dim")
+            parts = [f"return {last.episode_return:.0f}", reached(self._outcome, last.results)]
+            text.append(f"; last: {', '.join(filter(None, parts))}", style="dim")
         return text

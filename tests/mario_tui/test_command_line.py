@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from textual.widgets import Static
 
+from engine.config.game import game_of
 from engine.config.reading import make_config
 from engine.config.run_config import RunConfig
 from engine.errors import UserError
@@ -227,11 +228,11 @@ def test_the_list_has_fractions_the_best_evaluation_and_the_options(
     for step, score, best in ((1000, 0.25, True), (2000, 3.5, True), (3000, 1.0, False)):
         state.apply(
             Evaluation(
-                env_steps=step, episodes=30, clears=1, mean_return=score, mean_x_pos=0, best=best, seconds=1,
-                mean_score=2.0,
+                env_steps=step, episodes=30, clears=1, mean_return=score, best=best, seconds=1,
+                results=(2.0,),
             )
         )  # fmt: skip
-    record.best = recorded(state.best)
+    record.best = recorded(state.best, game_of("snake").outcome)
     made.write_record(record)
     run(["runs"])
     head, row = (line.split() for line in capsys.readouterr().out.splitlines())

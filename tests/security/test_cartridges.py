@@ -80,4 +80,4 @@ def test_a_player_who_never_gets_control_ends_the_wait(emulator: str) -> None:
         lanes.emulator.poke(0, 0x400 + offset, byte)
     lanes.emulator.poke(0, rules.PLAYER_STATE, 2)
     step = lanes.step(np.zeros(1, np.int64))
-    assert step.emulated >= 4
+    assert step.game_frames >= 4

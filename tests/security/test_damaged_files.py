@@ -28,6 +28,7 @@ from engine.games.mario.search.way_cache import WayCache
 from engine.games.mario.task import MarioTask
 from engine.monitoring.tensorboard import ScalarWriter
 from engine.protocol.messages import Hello, Progress
+from engine.protocol.outcome import Outcome
 from engine.runs import checkpoints, policies
 from engine.runs.annotation import make_annotation, write_annotation
 from engine.runs.recording import read_recording
@@ -52,7 +53,7 @@ class Kind:
 
 def _event_file(folder: Path) -> Path:
     """As a host writes it."""
-    writer = ScalarWriter(folder, print)
+    writer = ScalarWriter(folder, Outcome(), print)
     progress = next(event for event in read_recording(RECORDING) if isinstance(event, Progress))
     for step in range(20):
         writer.progress(msgspec.structs.replace(progress, env_steps=step))

@@ -16,10 +16,12 @@ from tensorboard.compat.proto.tensor_pb2 import TensorProto
 from tensorboard.compat.proto.tensor_shape_pb2 import TensorShapeProto
 from textual.widgets import Static
 
+from engine.config.game import game_of, games
 from engine.protocol.messages import Evaluation
 from mario_tui.app import MarioApp
 from mario_tui.data import format as written
 from mario_tui.data.event_files import EventFolder, event_files, files, folder, problem_of, scan
+from mario_tui.data.outcome_text import judged, reached
 from mario_tui.widgets.charts.comparison import Comparison, Series, reach_of
 from mario_tui.widgets.charts.view import AXES, ChartView
 from tests.support.app import until
@@ -187,11 +189,13 @@ def test_every_number_has_a_short_text(value: float) -> None:
         assert 0 < len(text) <= 14
     assert len(written.fitting(value, 7)) <= 7
     assert len(written.moment(value)) <= 11
-    assert len(written.reached(value, value)) <= 20
-    found = Evaluation(
-        env_steps=1, episodes=1, clears=1, mean_return=value, mean_x_pos=1, best=False, seconds=1, mean_score=value
-    )
-    assert len(written.judged(found)) <= 50
+    for game in games():
+        outcome = game_of(game).outcome
+        assert len(reached(outcome, [value])) <= 20
+        found = Evaluation(
+            env_steps=1, episodes=1, clears=1, mean_return=value, best=False, seconds=1, results=(value,)
+        )
+        assert len(judged(outcome, found)) <= 52
 
 
 NASTY = [

@@ -87,7 +87,7 @@ class Source:
                 self.view.apply(
                     Evaluation(
                         env_steps=int(self.history * share), episodes=20, clears=index % 20, best=index % 512 == 0,
-                        mean_return=900 + index / 4, mean_x_pos=1500.0, seconds=9.0,
+                        mean_return=900 + index / 4, results=(1500.0,), seconds=9.0,
                     )
                 )  # fmt: skip
                 self.view.apply(Saved(kind="checkpoint", path=f"step-{index}", env_steps=int(self.history * share)))
@@ -121,8 +121,8 @@ class Source:
         elif isinstance(command, Evaluate):
             self._tell(
                 Evaluation(
-                    env_steps=self._steps, episodes=20, clears=20, best=True, mean_return=2000.0, mean_x_pos=3161.0,
-                    seconds=1.0,
+                    env_steps=self._steps, episodes=20, clears=20, best=True, mean_return=2000.0, seconds=1.0,
+                    results=(3161.0,),
                 )
             )  # fmt: skip
 
@@ -143,7 +143,7 @@ class Source:
                 lane = self._ended % self.lanes
                 self._tell(
                     msgspec.structs.replace(
-                        next(self._episodes), lane=lane, env_steps=self._steps, episode=self._ended, flag=lane == 3
+                        next(self._episodes), lane=lane, env_steps=self._steps, episode=self._ended, success=lane == 3
                     )
                 )
 

@@ -77,9 +77,7 @@ class BoardLanes:
         self._viewers = Viewers(new_viewer)
         self._actions = torch.zeros(self.lanes, dtype=torch.int64, device=board.device)
         self._step_board = self._new_call()
-        self._zeros = np.zeros(self.lanes, np.int64)
-        self._nowhere = np.full(self.lanes, -1, np.int64)
-        self._info = np.zeros((self.lanes, 0), np.int64)
+        self._no_task = np.full(self.lanes, -1, np.int64)
 
     @property
     def masks(self) -> NDArray[np.bool_] | None:
@@ -105,13 +103,11 @@ class BoardLanes:
             truncated=truncated > 0,
             returns=returns,
             lengths=lengths.astype(np.int64),
-            scores=scores.astype(np.int64),
-            furthest=self._zeros,
-            clears=(terminated > 0) & (scores == self._full_score) & (scores > 0),
-            info=self._info,
+            results=scores.astype(np.float64)[:, None],
+            success=(terminated > 0) & (scores == self._full_score) & (scores > 0),
             from_start=from_start > 0,
-            stages=self._nowhere,
-            emulated=0,
+            tasks=self._no_task,
+            game_frames=0,
             masks=masks[0] if self._masked else None,
             final_masks=masks[1] if self._masked else None,
         )

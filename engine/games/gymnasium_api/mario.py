@@ -28,10 +28,9 @@ from engine.config.stages import RANDOM_STAGES, STAGES, WHOLE_GAME
 from engine.emulators.protocol import SCREEN_SHAPE
 from engine.emulators.view import VIEWS
 from engine.envs.frame_stack import STACK
-from engine.envs.lanes import VectorStep
 from engine.errors import UserError
 from engine.games.mario import rules
-from engine.games.mario.lanes import EMULATORS, MarioLanes
+from engine.games.mario.lanes import EMULATORS, MarioLanes, MarioStep
 from engine.games.mario.task import MarioTask
 
 NAMESPACE = "mario_tui"
@@ -266,7 +265,7 @@ class _Games:
         else:
             self.observations[which] = frames[which][:, None]
 
-    def step(self, actions: NDArray[np.int64]) -> VectorStep:
+    def step(self, actions: NDArray[np.int64]) -> MarioStep:
         """One step of all games with `actions` int64 [games]. Raises `ValueError` for invalid actions."""
         lanes = self._open_lanes()
         if actions.shape != (lanes.lanes,) or actions.min() < 0 or actions.max() >= lanes.actions:

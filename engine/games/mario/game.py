@@ -18,6 +18,7 @@ from engine.config.run_config import RunConfig
 from engine.config.stages import STAGES, WHOLE_GAME, stages_of
 from engine.errors import UserError
 from engine.games.mario.options import MarioOptions, options_of
+from engine.protocol.outcome import Goal, Outcome, Result
 
 if TYPE_CHECKING:
     import numpy as np
@@ -54,6 +55,13 @@ class Mario(Game):
         held=True,
     )
     stages = STAGES
+    outcome = Outcome(
+        results=(Result("x_pos", "x"), Result("score", "score"), Result("time_left", "time left")),
+        goal=Goal("flag", "flag"),
+        judged_by="goal",
+        task="stage",
+        tasks=STAGES,
+    )
     sample_bytes = 30
 
     def defaults(self) -> Mapping[str, Any]:

@@ -63,6 +63,13 @@ class LaneState:
     book: NDArray[np.int64]  # [BOOK_WORDS]
 
 
+@dataclass(frozen=True, kw_only=True)
+class MarioStep(VectorStep):
+    """A step with what gym-super-mario-bros tells of it."""
+
+    info: NDArray[np.int64]  # [lanes, 10], columns as in `rules.INFO_NAMES`
+
+
 class MarioLanes:
     """Many games of Super Mario Bros, stepped together; see `engine.envs.lanes.Lanes`.
 
@@ -179,11 +186,11 @@ class MarioLanes:
                     stream = rules.stream(stream, lane)
                 self.book[lane, rules.STREAM] = stream
 
-    def step(self, actions: NDArray[np.int64]) -> VectorStep:
+    def step(self, actions: NDArray[np.int64]) -> MarioStep:
         """One environment step with action indices [lanes]. Raises `ValueError` for another number of them."""
         return self.step_buttons(self._buttons[actions])
 
-    def step_buttons(self, buttons: NDArray[np.uint8]) -> VectorStep:
+    def step_buttons(self, buttons: NDArray[np.uint8]) -> MarioStep:
         """One environment step with joypad bytes [lanes], independent of the action set.
 
         Raises `ValueError` for another number of them.
@@ -208,7 +215,7 @@ class MarioLanes:
         if self._own_starts is not None:
             terminated = outcome.ended[:, 0] != 0
             self._own_starts.observe(terminated | (outcome.ended[:, 1] != 0), terminated & ~clears)
-        return VectorStep(
+        return MarioStep(
             frames=outcome.frames,
             final_frames=outcome.final_frames,
             rewards=self._rewards(clears),
@@ -216,13 +223,14 @@ class MarioLanes:
             truncated=outcome.ended[:, 1] != 0,
             returns=outcome.episode[:, 0],
             lengths=outcome.episode[:, 1],
-            scores=outcome.info[:, rules.SCORE],
-            furthest=outcome.episode[:, 2],
-            clears=clears,
-            info=outcome.info,
-            stages=stages,
+            results=np.stack(
+                (outcome.episode[:, 2], outcome.info[:, rules.SCORE], outcome.info[:, rules.TIME]), 1, dtype=np.float64
+            ),
+            success=clears,
+            tasks=stages,
             from_start=from_start,
-            emulated=int(self.book[:, rules.FRAMES].sum()),
+            game_frames=int(self.book[:, rules.FRAMES].sum()),
+            info=outcome.info,
         )
 
     def set_curriculum_level(self, level: float) -> None:

@@ -10,6 +10,7 @@ from engine.config.joypad import MOVE_KEYS
 from engine.config.run_config import RunConfig
 from engine.games.boards.board_game import BoardGame, size_of
 from engine.games.snake.options import SnakeOptions, options_of
+from engine.protocol.outcome import Goal, Outcome, Result
 
 if TYPE_CHECKING:
     import torch
@@ -28,6 +29,7 @@ class Snake(BoardGame):
     task_options = ("reward", "board", "death_penalty", "step_penalty")
     network_options = ("board", "paths")
     networks = ("grid", "paths")
+    outcome = Outcome((Result("score", "score"),), Goal("flag", "full board"), judged_by="score")
     own_networks = {"paths": "engine.games.snake.network:make_paths"}
     policy_options = ("board", "reward", "death_penalty")
     presets = {

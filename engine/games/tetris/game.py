@@ -11,6 +11,7 @@ from engine.config.joypad import MOVE_KEYS, SELECT, START, A, B
 from engine.config.run_config import RunConfig
 from engine.games.boards.board_game import BoardGame, size_of
 from engine.games.tetris.options import TetrisOptions, options_of
+from engine.protocol.outcome import Outcome, Result
 
 if TYPE_CHECKING:
     import torch
@@ -31,6 +32,7 @@ class Tetris(BoardGame):
     task_options = ("reward", "board", "pieces", "next_piece", "max_pieces", "curriculum")
     network_options = ("board", "next_piece", "afterstates")
     networks = ("columns", "afterstates")
+    outcome = Outcome((Result("score", "score"),), judged_by="score")
     own_networks = {
         "columns": "engine.games.tetris.network:ColumnsQNetwork",
         "afterstates": "engine.games.tetris.network:make_afterstates",

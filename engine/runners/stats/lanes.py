@@ -1,4 +1,4 @@
-"""Statistics of every lane and every stage, for the tables of actors and stages."""
+"""Statistics of every lane and every task, for the tables of actors and tasks."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from msgspec.structs import asdict
 from numpy.typing import NDArray
 
 from engine.envs.episode import EpisodeRecord
-from engine.protocol.messages import Lane, StageRecord
-from engine.runs.checkpoint_state import RECENT, SHOWN_RETURNS, KeptLane, KeptStage
+from engine.protocol.messages import Lane, TaskRecord
+from engine.protocol.outcome import Outcome
+from engine.runs.checkpoint_state import RECENT, SHOWN_RETURNS, KeptLane, KeptTask
 
 
 @dataclass
 class _Record:
     episodes: int = 0
     best: float = float("-inf")
-    best_x: int = 0
-    best_score: int = 0
     clears: int = 0
+    best_results: dict[str, float] = field(default_factory=dict)
     returns: deque[float] = field(default_factory=lambda: deque(maxlen=SHOWN_RETURNS))
 
 
 @dataclass
-class _Stage:
+class _Task:
     episodes: int = 0
     clears: int = 0
     first_clear: int | None = None  # environment steps of the run
@@ -43,12 +43,12 @@ class _Stage:
 
 
 class LaneStats:
-    """Statistics of `members` processes with `lanes` lanes each."""
+    """Statistics of `members` processes with `lanes` lanes each. `outcome`: of the game."""
 
-    def __init__(self, members: int, lanes: int) -> None:
-        self._lanes = lanes
+    def __init__(self, outcome: Outcome, members: int, lanes: int) -> None:
+        self._outcome, self._lanes = outcome, lanes
         self._records = [_Record() for _ in range(members * lanes)]
-        self._stages: dict[str, _Stage] = {}
+        self._tasks: dict[str, _Task] = {}
 
     def record_episode(self, member: int, episode: EpisodeRecord, env_steps: int) -> None:
         """Record an episode that ended when the run was at `env_steps`."""
@@ -56,13 +56,13 @@ class LaneStats:
         record.episodes += 1
         record.returns.append(episode.episode_return)
         record.best = max(record.best, episode.episode_return)
-        record.best_x = max(record.best_x, episode.x_pos)
-        record.best_score = max(record.best_score, episode.score)
-        record.clears += episode.flag
-        cleared = episode.cleared_stages
-        ended_in = [episode.stage_name] if episode.stage_name else []
-        for stage in {*cleared, *ended_in}:
-            self._stages.setdefault(stage, _Stage()).record(stage in cleared, env_steps)
+        record.clears += episode.success
+        for result, value in zip(self._outcome.results, episode.results, strict=True):
+            record.best_results[result.name] = max(record.best_results.get(result.name, value), value)
+        cleared = episode.cleared_tasks(self._outcome)
+        ended_in = [episode.task_name(self._outcome)] if episode.task >= 0 else []
+        for task in {*cleared, *ended_in}:
+            self._tasks.setdefault(task, _Task()).record(task in cleared, env_steps)
 
     def lanes(self, epsilons: NDArray[np.float64]) -> list[Lane]:
         """Every lane with its epsilon [members x lanes]."""
@@ -75,40 +75,40 @@ class LaneStats:
                 last_return=record.returns[-1] if record.returns else math.nan,
                 mean_return=sum(record.returns) / len(record.returns) if record.returns else math.nan,
                 best_return=record.best if record.returns else math.nan,
-                best_x=record.best_x,
-                best_score=record.best_score,
+                best_results=tuple(record.best_results.get(result.name, 0.0) for result in self._outcome.results),
                 clears=record.clears,
                 returns=list(record.returns),
             )
             for place, record in enumerate(self._records)
         ]
 
-    def stages(self) -> list[StageRecord]:
-        """Every stage that was played, in the game's order."""
+    def tasks(self) -> list[TaskRecord]:
+        """Every task that was played, in the game's order."""
         return [
-            StageRecord(
-                stage=name,
-                episodes=stage.episodes,
-                clears=stage.clears,
-                recent=len(stage.recent),
-                recent_clears=sum(stage.recent),
-                first_clear=stage.first_clear,
+            TaskRecord(
+                task=name,
+                episodes=task.episodes,
+                clears=task.clears,
+                recent=len(task.recent),
+                recent_clears=sum(task.recent),
+                first_clear=task.first_clear,
             )
-            for name, stage in sorted(self._stages.items())
+            for name in self._outcome.tasks
+            if (task := self._tasks.get(name)) is not None
         ]
 
     def state(self) -> list[dict[str, Any]]:
         """State of the lanes, for a checkpoint."""
         return [{**vars(record), "returns": list(record.returns)} for record in self._records]
 
-    def stages_state(self) -> dict[str, dict[str, Any]]:
-        """State of the stages, for a checkpoint."""
-        return {name: {**vars(stage), "recent": list(stage.recent)} for name, stage in self._stages.items()}
+    def tasks_state(self) -> dict[str, dict[str, Any]]:
+        """State of the tasks, for a checkpoint."""
+        return {name: {**vars(task), "recent": list(task.recent)} for name, task in self._tasks.items()}
 
-    def load_state(self, state: Sequence[KeptLane], stages: Mapping[str, KeptStage]) -> None:
-        """Restore a `state` and a `stages_state`. If the number of lanes differs, the lanes start empty."""
-        for name, held in stages.items():
-            self._stages[name] = _Stage(**{**asdict(held), "recent": deque(held.recent, maxlen=RECENT)})
+    def load_state(self, state: Sequence[KeptLane], tasks: Mapping[str, KeptTask]) -> None:
+        """Restore a `state` and a `tasks_state`. If the number of lanes differs, the lanes start empty."""
+        for name, held in tasks.items():
+            self._tasks[name] = _Task(**{**asdict(held), "recent": deque(held.recent, maxlen=RECENT)})
         if len(state) == len(self._records):
             for record, kept in zip(self._records, state, strict=True):
-                vars(record).update(asdict(kept), returns=deque(kept.returns, maxlen=SHOWN_RETURNS))
+                vars(record).update(kept.fields(), returns=deque(kept.returns, maxlen=SHOWN_RETURNS))

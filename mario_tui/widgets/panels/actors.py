@@ -46,8 +46,8 @@ COLUMNS = (
     Column("mean", "mean", 5, lambda lane: lane.mean_return, lambda lane: _mean(lane.mean_return), "bold"),
     Column("best", "best", 5, lambda lane: lane.best_return, lambda lane: _whole(lane.best_return), "green"),
     Column("epsilon", "eps", 5, lambda lane: lane.epsilon, lambda lane: f"{lane.epsilon:.3f}", "dim", rising=True),
-    Column("far", "best x", 6, lambda lane: lane.best_x or lane.best_score,
-           lambda lane: str(lane.best_x or lane.best_score)),
+    Column("far", "", 6, lambda lane: lane.best_results[0] if lane.best_results else math.nan,
+           lambda lane: _whole(lane.best_results[0]) if lane.best_results else ""),
     Column("clears", "flags", 5, lambda lane: lane.clears,
            lambda lane: f"⚑{lane.clears}" if lane.clears else "–", "yellow"),
     Column("episodes", "games", 6, lambda lane: lane.episodes, lambda lane: f"{lane.episodes}", "dim"),
@@ -95,7 +95,7 @@ class ActorsPanel(ListPanel):
         width = self.body[0] or 40
         lanes = self._snapshot.lanes.lanes if self._snapshot.lanes is not None else []
         wanted = ["lane", "last", "mean", "best", "epsilon"]
-        if width >= 46:
+        if width >= 46 and self._snapshot.outcome.results:
             wanted.append("far")
         if width >= 60 and any(lane.clears for lane in lanes):
             wanted.append("clears")
@@ -119,22 +119,26 @@ class ActorsPanel(ListPanel):
             return
         shown, index = self.rows_to_draw(max(1, height - 1)), self.index
         columns = self._columns()
-        console = any(lane.best_x for lane in self._rows)
-        lines = [self._head(columns, falling, console)]
+        lines = [self._head(columns, falling)]
         spark = width - sum(column.width + 1 for column in columns)
         for row in shown:
             lines.append(self._row(self._rows[row], columns, spark, row == index and self.has_focus))
         text = Text("\n", no_wrap=True).join(lines)
         self.paint(self.text_lines(text, width), note=self.position(shown))
 
-    def _head(self, columns: list[Column], falling: bool, console: bool) -> Text:
+    def _head(self, columns: list[Column], falling: bool) -> Text:
         text = Text(style="bold")
         for column in columns:
-            title = column.title if column.name != "far" or console else "score"
+            title = self._title_of_best() if column.name == "far" else column.title
             if column.name == self.sort:
                 title = f"{title[: column.width - 1]}{'▼' if falling else '▲'}"
             text.append(f"{title:<{column.width}} " if column.name == "lane" else f"{title:>{column.width}} ")
         return text.append("recent")
+
+    def _title_of_best(self) -> str:
+        """Of the first result: `best x`, or without the first word if there is no room for it."""
+        label = self._snapshot.outcome.results[0].label
+        return f"best {label}" if len(label) == 1 else label[:6]
 
     def _row(self, lane: Lane, columns: list[Column], spark: int, here: bool) -> Text:
         text = Text()

@@ -1,4 +1,4 @@
-"""Performance of the policy: clear rates of stages during training, first clears, and greedy evaluations."""
+"""Performance of the policy: clear rates of tasks during training, first clears, and greedy evaluations."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from engine.protocol.messages import Episode, Evaluation, StageRecord
+from engine.protocol.messages import Episode, Evaluation, TaskRecord
+from engine.protocol.outcome import Outcome
 from mario_tui.data.feed import Snapshot
 from mario_tui.data.format import counted, distinct, number, short
+from mario_tui.data.outcome_text import is_cleared, judged_label, judged_value, reached
 from mario_tui.widgets.base.braille import Canvas
 from mario_tui.widgets.base.panel import Panel, bar
 from mario_tui.widgets.charts.run_curves import best_of
@@ -18,11 +20,10 @@ from mario_tui.widgets.charts.ticks import round_ticks, tick_labels
 _RECENT = 100
 _ROWS_WITH_CHART = 22
 _LABEL = 9
-_SEVERAL = {"game": "whole game", "random": "random stages"}
 
 
 class EvaluationsPanel(Panel):
-    """Clear rates of Mario's stages, then the evaluations, newest first."""
+    """Clear rates of the tasks, where games are to be cleared, then the evaluations, newest first."""
 
     def __init__(self, evaluate_key: str = "") -> None:
         """`evaluate_key`: the key that starts an evaluation; empty if none can be started."""
@@ -32,24 +33,25 @@ class EvaluationsPanel(Panel):
     def compose_text(self, snapshot: Snapshot, width: int) -> Text:
         text = Text(no_wrap=True, overflow="ellipsis")
         hello = snapshot.hello
-        if hello is not None and hello.game == "mario":
-            if hello.stage in _SEVERAL:
-                self._stages(text, snapshot, hello.stage, width)
+        outcome = snapshot.outcome
+        if hello is not None and is_cleared(outcome):
+            if outcome.tasks and hello.stage not in outcome.tasks:
+                self._several(text, snapshot, hello.stage, width)
             else:
-                self._stage(text, snapshot, hello.stage, width)
+                self._one(text, snapshot, hello.stage, width)
         evaluations = [event for event in snapshot.others if isinstance(event, Evaluation)]
         if not evaluations:
             hint = f"; press {self._evaluate_key} to run one" if self._evaluate_key and snapshot.live else ""
             return text.append(f"no evaluation yet{hint}", style="dim")
         best = best_of(evaluations)
-        is_mario = any(event.mean_x_pos for event in evaluations)
         if self.has_class("-alone") and self.body[1] >= _ROWS_WITH_CHART:
-            _chart(text, evaluations, width, self.body[1] // 2)
-        text.append(f"{'at step':>8} {'games':>5} {'cleared' if is_mario else 'score':>8} {'return':>8}", style="bold")
+            _chart(text, evaluations, outcome, width, self.body[1] // 2)
+        text.append(f"{'at step':>8} {'games':>5} {judged_label(outcome):>8} {'return':>8}", style="bold")
         room = max(1, self.body[1] - text.plain.count("\n") - 1)
         newest = evaluations[::-1][:room]
         for event, step in zip(newest, distinct([event.env_steps for event in newest]), strict=True):
-            done = f"{event.clears / max(1, event.episodes):.0%}" if is_mario else number(event.mean_score)
+            value = _judged(event, outcome)
+            done = f"{value:.0%}" if is_cleared(outcome) else number(value)
             text.append(f"\n{step:>8} {event.episodes:>5} {done:>8} {number(event.mean_return):>8}")
             if event is best:
                 text.append(" ★ best", style="yellow")
@@ -59,15 +61,15 @@ class EvaluationsPanel(Panel):
         count = sum(isinstance(event, Evaluation) for event in self._snapshot.others)
         return counted(count, "evaluation") if count > 1 else ""
 
-    def _stage(self, text: Text, snapshot: Snapshot, stage: str, width: int) -> None:
+    def _one(self, text: Text, snapshot: Snapshot, stage: str, width: int) -> None:
         recent = [event for event in snapshot.events if isinstance(event, Episode)][-_RECENT:]
-        flags = sum(event.flag for event in recent)
+        flags = sum(event.success for event in recent)
         clears = sum(lane.clears for lane in snapshot.lanes.lanes) if snapshot.lanes is not None else 0
         room = max(4, min(16, width - len(stage) - 26))
         text.append(f"{stage} ", style="bold")
         text.append(bar(flags / max(1, len(recent)), room), style="green")
         text.append(f" {flags} of last {len(recent)} cleared\n")
-        first = next((event for event in snapshot.others if isinstance(event, Episode) and event.flag), None)
+        first = next((event for event in snapshot.others if isinstance(event, Episode) and event.success), None)
         if first is not None:
             lane = f"{first.actor}.{first.lane}"
             text.append(
@@ -75,19 +77,21 @@ class EvaluationsPanel(Panel):
                 + (f"; {clears:,} in total\n" if clears else "\n")
             )
         else:
-            furthest = max((lane.best_x for lane in snapshot.lanes.lanes), default=0) if snapshot.lanes else 0
-            text.append(f"not cleared yet; furthest x {furthest:,}\n" if furthest else "not cleared yet\n")
+            lanes = snapshot.lanes.lanes if snapshot.lanes is not None else []
+            best = reached(snapshot.outcome, max((lane.best_results for lane in lanes), default=()))
+            text.append(f"not cleared yet; best {best}\n" if best else "not cleared yet\n")
 
-    def _stages(self, text: Text, snapshot: Snapshot, mode: str, width: int) -> None:
-        """One line per stage played; those with the highest clear rates if there is no room for all."""
-        records = snapshot.lanes.stages if snapshot.lanes is not None else []
+    def _several(self, text: Text, snapshot: Snapshot, mode: str, width: int) -> None:
+        """One line per task played; those with the highest clear rates if there is no room for all."""
+        records = snapshot.lanes.tasks if snapshot.lanes is not None else []
         cleared = sum(record.clears > 0 for record in records)
-        text.append(f"{_SEVERAL[mode]}: ", style="bold").append(f"{cleared} of {len(records)} stages cleared\n")
+        played = f"{cleared} of {counted(len(records), snapshot.outcome.task)} cleared\n"
+        text.append(f"{mode}: ", style="bold").append(played)
         evaluations = sum(isinstance(event, Evaluation) for event in snapshot.others)
         room = max(2, self.body[1] - 2 - min(evaluations + 1, self.body[1] // 2))
         shown = records if len(records) <= room else sorted(records, key=_rank)[: room - 1]
         for record in shown:
-            text.append(f"{record.stage} ", style="bold")
+            text.append(f"{record.task} ", style="bold")
             text.append(bar(_share(record), max(4, min(16, width - 35))), style="green")
             text.append(f" {record.recent_clears:>3} of last {record.recent:<3} ")
             first = record.first_clear
@@ -96,20 +100,24 @@ class EvaluationsPanel(Panel):
             text.append(f"{len(records) - len(shown)} more\n", style="dim")
 
 
-def _share(record: StageRecord) -> float:
+def _share(record: TaskRecord) -> float:
     return record.recent_clears / max(1, record.recent)
 
 
-def _rank(record: StageRecord) -> tuple[float, bool]:
+def _rank(record: TaskRecord) -> tuple[float, bool]:
     return -_share(record), record.first_clear is None
 
 
-def _chart(text: Text, evaluations: Sequence[Evaluation], width: int, rows: int) -> None:
-    """Append a chart of the clear rate in percent, or of the mean score, over environment steps."""
-    is_mario = any(event.mean_x_pos for event in evaluations)
-    done = [100 * event.clears / max(1, event.episodes) if is_mario else event.mean_score for event in evaluations]
+def _judged(event: Evaluation, outcome: Outcome) -> float:
+    return judged_value(outcome, event.clears / max(1, event.episodes), event.mean_return, outcome.named(event.results))
+
+
+def _chart(text: Text, evaluations: Sequence[Evaluation], outcome: Outcome, width: int, rows: int) -> None:
+    """Append a chart of what evaluations are judged by, a clear rate in percent, over environment steps."""
+    in_percent = is_cleared(outcome)
+    done = [_judged(event, outcome) * (100 if in_percent else 1) for event in evaluations]
     finite = [value for value in done if math.isfinite(value)] or [0.0]
-    low, high = (0.0, 100.0) if is_mario else (min(finite), max(finite))
+    low, high = (0.0, 100.0) if in_percent else (min(finite), max(finite))
     if low == high:
         low, high = low - 1, high + 1
     steps = [float(event.env_steps) for event in evaluations]
@@ -120,7 +128,7 @@ def _chart(text: Text, evaluations: Sequence[Evaluation], width: int, rows: int)
         canvas.glyph(x, y, "★" if event is best else "◆", 1)
     ticks = round_ticks(low, high, max(2, rows // 3))
     labels = {canvas.row(y): label for y, label in zip(ticks, tick_labels(ticks, _LABEL - 3), strict=True)}
-    text.append("games cleared, %\n" if is_mario else "mean score\n", style="bold")
+    text.append("games cleared, %\n" if in_percent else f"mean {judged_label(outcome)}\n", style="bold")
     for row in range(rows):
         text.append(f"{labels.get(row, ''):>{_LABEL - 1}} ", style="dim")
         for piece, ink in canvas.runs(row):

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from rich.text import Text
 
 from engine.protocol.messages import Changed, Episode, Evaluation, Failed, Finished, Log, Noted, Phase, Ready, Saved
+from engine.protocol.outcome import Outcome
 from engine.runtime.text import printable
 from mario_tui.data.feed import Snapshot
-from mario_tui.data.format import counted, judged, reached, short, whole
+from mario_tui.data.format import counted, short, whole
+from mario_tui.data.outcome_text import judged, reached
 from mario_tui.data.standing import is_complete
 from mario_tui.widgets.base.movable_lines import MovableLines
 from mario_tui.widgets.base.panel import Panel
@@ -47,7 +49,7 @@ class LogPanel(Panel, MovableLines):
             return Text(text, style="dim")
         last = len(chosen) if self._top is None else 1 + _place(chosen, self._top)
         shown = chosen[max(0, last - room) : max(last, min(room, len(chosen)))]
-        return Text("\n", no_wrap=True, overflow="ellipsis").join(describe(event) for event in shown)
+        return Text("\n", no_wrap=True, overflow="ellipsis").join(describe(event, snapshot.outcome) for event in shown)
 
     def _hold(self, found: Sequence[Noted]) -> None:
         """Scrolled back, stay at the same event. If the bounded log has lost it, go on to the next newer one that is
@@ -72,7 +74,7 @@ class LogPanel(Panel, MovableLines):
         for event in reversed(snapshot.events):
             if len(chosen) >= room:
                 break
-            if isinstance(event, Episode) and not event.flag:
+            if isinstance(event, Episode) and not event.success:
                 episodes_left -= 1
                 if episodes_left < 0:
                     continue
@@ -83,7 +85,7 @@ class LogPanel(Panel, MovableLines):
         return [
             event
             for event in snapshot.events
-            if not self._words or all(word in describe(event).plain.lower() for word in self._words)
+            if not self._words or all(word in describe(event, snapshot.outcome).plain.lower() for word in self._words)
         ]
 
     def action_move(self, lines: int) -> None:
@@ -105,8 +107,8 @@ def _place(events: Sequence[Noted], wanted: Noted) -> int:
     return next((at for at, event in enumerate(events) if event is wanted), len(events) - 1)
 
 
-def describe(event: Noted) -> Text:
-    """One line for an event."""
+def describe(event: Noted, outcome: Outcome) -> Text:
+    """One line for an event of a game with this outcome."""
     match event:
         case Ready():
             return Text(
@@ -114,15 +116,14 @@ def describe(event: Noted) -> Text:
             )
         case Episode():
             text = Text(f"{short(event.env_steps):>6}  lane {event.actor}.{event.lane}: return ")
-            text.append(
-                f"{whole(event.episode_return)}, {reached(event.x_pos, event.score)}, {counted(event.length, 'step')}"
-            )
-            if event.flag:
-                text.append("  ⚑ flag!", style="bold yellow")
+            parts = [whole(event.episode_return), reached(outcome, event.results), counted(event.length, "step")]
+            text.append(", ".join(filter(None, parts)))
+            if event.success and outcome.goal is not None:
+                text.append(f"  ⚑ {outcome.goal.label}!", style="bold yellow")
             return text
         case Evaluation():
             best = ", best so far" if event.best else ""
-            return Text(f"{short(event.env_steps):>6}  evaluation: {judged(event)}{best}", style="bold")
+            return Text(f"{short(event.env_steps):>6}  evaluation: {judged(outcome, event)}{best}", style="bold")
         case Changed():
             change = f"{event.name.replace('_', ' ')}: {event.before:g} → {event.value:g}"
             return Text(f"{short(event.env_steps):>6}  {change}", style="magenta")

@@ -75,7 +75,7 @@ def test_lanes_that_draw_nothing_play_the_same_games() -> None:
     for _ in range(150):
         actions = random.integers(0, drawn.actions, 8)
         expected, step = drawn.step(actions), blind.step(actions)
-        for name in ("rewards", "terminated", "truncated", "returns", "furthest", "info"):
+        for name in ("rewards", "terminated", "truncated", "returns", "results", "info"):
             np.testing.assert_array_equal(getattr(step, name), getattr(expected, name))
 
 

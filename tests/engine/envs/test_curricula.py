@@ -187,7 +187,7 @@ def test_episodes_begin_at_the_stages_of_the_level(emulator: str) -> None:
         assert np.allclose(counts, [0.25, 0.25, 0.5], atol=0.08)  # four standard deviations
     step = env.step(np.zeros(lanes, np.int64))
     names = [("1-1", "4-2", "8-3")[start] for start in env.book[:, START]]
-    assert [STAGES[stage] for stage in step.stages] == names
+    assert [STAGES[stage] for stage in step.tasks] == names
     env.close()
 
 

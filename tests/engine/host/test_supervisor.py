@@ -41,6 +41,7 @@ from engine.monitoring.tensorboard import ScalarWriter
 from engine.protocol import framing, messages
 from engine.protocol.commands import Checkpoint, Evaluate, Pause, Render, Resume, Set, Stop
 from engine.protocol.messages import Frame, Log, Point, Progress, Ready, Saved, Thought
+from engine.protocol.outcome import Outcome
 from engine.runners.frame_mailbox import FrameMailbox
 from engine.runners.host_link import HostLink
 from engine.runners.message_queue import CommandQueue, ReportQueue
@@ -403,7 +404,7 @@ async def test_what_fails_every_second_keeps_nothing_else_from_being_done(
     run = create_run(make_config({"game": "snake", "run_dir": str(tmp_path)}))
     host = Host(run, None, foreground=False)
     host._files.begin(1000)
-    host._scalars = ScalarWriter(run.path, complain=print)
+    host._scalars = ScalarWriter(run.path, Outcome(), complain=print)
     await host._listen()
     host._publish(next(event for event in read_recording(RECORDING) if isinstance(event, Progress)))
     assert host._state.progress is not None

@@ -123,7 +123,7 @@ def test_random_decisions_are_the_same_in_every_evaluation(tmp_path: Path) -> No
         reports = [queue.get()]
         while queue.poll():
             reports.append(queue.get())
-        found = [(each.mean_return, each.mean_x_pos) for each in of_kind(Evaluation, reports)]
+        found = [(each.mean_return, each.results[0]) for each in of_kind(Evaluation, reports)]
         assert len(found) == 3 and len(set(found)) == 1
         results.append(found[0])
     assert len(set(results)) == 3

@@ -161,7 +161,7 @@ def test_any_other_exception_in_the_pools_thread_ends_the_run_with_its_reason() 
 def test_no_episode_is_missed_where_many_end_between_two_looks() -> None:
     shared_state = SharedState(2)
     for number in range(5_000):
-        shared_state.record(1, 1, 4, [EpisodeRecord(0, 0.0, number, 0, False, 0, -1, 0)])
+        shared_state.record(1, 1, 4, [EpisodeRecord(0, 0.0, number, False, -1, 0, (0.0,))])
     assert [(member, episode.length) for member, episode in shared_state.new_episodes()] == [
         (1, each) for each in range(5_000)
     ]

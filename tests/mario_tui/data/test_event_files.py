@@ -21,6 +21,7 @@ from tensorboard.summary.writer.event_file_writer import EventFileWriter
 from tensorboard.summary.writer.record_writer import RecordWriter
 from textual.widgets import Static
 
+from engine.config.game import game_of
 from engine.errors import UserError
 from engine.monitoring import tensorboard
 from engine.monitoring.tensorboard import EPISODE_POINTS, ScalarWriter
@@ -37,6 +38,8 @@ from mario_tui.widgets.charts.comparison import Comparison
 from tests.support.app import until
 from tests.support.event_files import read, restart, scalar, write_sessions
 from tests.support.program import PATIENCE_S, FinishedRun, Terminal, run_program, wait_until
+
+MARIO = game_of("mario").outcome
 
 
 def write(folder: Path, values: dict[str, list[float]], first: int = 0) -> EventFileWriter:
@@ -113,12 +116,12 @@ def test_only_what_is_new_is_read_and_half_a_record_waits(tmp_path: Path) -> Non
 def test_a_run_writes_means_of_more_and_more_episodes(tmp_path: Path) -> None:
     """However many end: twice as many episodes take `EPISODE_POINTS` points more, not twice as many."""
     told: list[str] = []
-    scalars, total = ScalarWriter(tmp_path, told.append), 17 * EPISODE_POINTS
+    scalars, total = ScalarWriter(tmp_path, MARIO, told.append), 17 * EPISODE_POINTS
     for episode in range(1, total + 1):
         scalars.episode(
             Episode(
                 actor=0, lane=0, env_steps=10 * episode, episode=episode, episode_return=float(episode), length=10,
-                x_pos=0, flag=episode % 4 == 0, epsilon=0.1,
+                success=episode % 4 == 0, epsilon=0.1,
             )
         )  # fmt: skip
     scalars.close()
@@ -139,11 +142,11 @@ def test_a_run_writes_means_of_more_and_more_episodes(tmp_path: Path) -> None:
 
 
 def test_episodes_that_wait_for_their_point_are_written_at_the_end(tmp_path: Path) -> None:
-    scalars = ScalarWriter(tmp_path, print)
+    scalars = ScalarWriter(tmp_path, MARIO, print)
     for episode in range(1, EPISODE_POINTS + 2):
         scalars.episode(
             Episode(
-                actor=0, lane=0, env_steps=episode, episode=episode, episode_return=0.0, length=1, x_pos=0, flag=False,
+                actor=0, lane=0, env_steps=episode, episode=episode, episode_return=0.0, length=1, success=False,
                 epsilon=0.1,
             )
         )  # fmt: skip
@@ -323,7 +326,7 @@ def test_a_run_that_is_resumed_has_one_curve_in_tensorboard(tmp_path: Path) -> N
         for step in steps:
             scalars.evaluation(
                 Evaluation(
-                    env_steps=step, episodes=1, clears=0, mean_return=step + 0.5, mean_x_pos=0.0, best=False,
+                    env_steps=step, episodes=1, clears=0, mean_return=step + 0.5, best=False,
                     seconds=1.0,
                 )
             )  # fmt: skip
@@ -332,18 +335,18 @@ def test_a_run_that_is_resumed_has_one_curve_in_tensorboard(tmp_path: Path) -> N
         for step in steps:
             scalars.episode(
                 Episode(
-                    actor=0, lane=0, env_steps=step, episode=1, episode_return=step, length=1, x_pos=0, flag=False,
+                    actor=0, lane=0, env_steps=step, episode=1, episode_return=step, length=1, success=False,
                     epsilon=0.1,
                 )
             )  # fmt: skip
 
-    first = ScalarWriter(tmp_path, print)
+    first = ScalarWriter(tmp_path, MARIO, print)
     evaluate(first, 100, 200, 300)
     finish(first, *range(1, EPISODE_POINTS + 2))  # the last one waits for its point
     first.restart(200)
     evaluate(first, 250, 350)
     first.close()
-    second = ScalarWriter(tmp_path, print)
+    second = ScalarWriter(tmp_path, MARIO, print)
     second.restart(250)
     evaluate(second, 400)
     second.close()
@@ -498,7 +501,7 @@ def test_a_disk_that_does_not_answer_stops_nobody(tmp_path: Path, monkeypatch: p
         for step in range(1000):
             scalars.evaluation(
                 Evaluation(
-                    env_steps=step, episodes=2, clears=1, mean_return=0.0, mean_x_pos=0.0, best=False, seconds=1.0,
+                    env_steps=step, episodes=2, clears=1, mean_return=0.0, best=False, seconds=1.0,
                 )
             )  # fmt: skip
         scalars.close()
@@ -507,7 +510,7 @@ def test_a_disk_that_does_not_answer_stops_nobody(tmp_path: Path, monkeypatch: p
         (file,) = tmp_path.iterdir()
         return [step for tag, step, _, _ in scalars_in(file) if tag == "eval/clear_rate"]
 
-    scalars = ScalarWriter(tmp_path, print)
+    scalars = ScalarWriter(tmp_path, MARIO, print)
     monkeypatch.setattr(RecordWriter, "write", write_when_the_disk_answers)
     monkeypatch.setattr(tensorboard, "_CLOSE_S", 0.1)
     host = threading.Thread(target=write_points, daemon=True)

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import tracemalloc
 
+from engine.config.game import game_of
 from engine.protocol.messages import Episode
 from mario_tui.data.play_text import Results, facts
 
 
-def game(score: int, x_pos: int = 0, flag: bool = False) -> Episode:
+def game(score: int, *results: float, success: bool = False) -> Episode:
     return Episode(
-        actor=0, lane=0, env_steps=10, episode=1, episode_return=float(score), length=10, x_pos=x_pos, flag=flag,
-        epsilon=0.0, score=score,
+        actor=0, lane=0, env_steps=10, episode=1, episode_return=float(score), length=10, success=success,
+        epsilon=0.0, results=results,
     )  # fmt: skip
 
 
 def test_results_of_many_games_take_no_room() -> None:
-    results = Results()
+    results = Results(game_of("tetris").outcome)
     tracemalloc.start()
     for number in range(20_000):
-        results = results.added(game(number % 10))
+        results = results.added(game(number % 10, number % 10))
     size, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert size < 20_000
@@ -28,9 +29,9 @@ def test_results_of_many_games_take_no_room() -> None:
 
 
 def test_results_of_mario_count_clears() -> None:
-    results = Results().added(game(300, x_pos=700)).added(game(3000, x_pos=3161, flag=True))
+    results = Results(game_of("mario").outcome).added(game(300, 700)).added(game(3000, 3161, success=True))
     assert results.line() == "1 of 2 cleared; last: flag at x 3161"
-    assert results.summary() == "1 of 2 cleared, mean return 1,650, furthest x 3,161"
+    assert results.summary() == "1 of 2 cleared, mean return 1,650, best x 3,161"
     assert Results().line() == Results().summary() == ""
 
 

@@ -75,7 +75,7 @@ async def test_a_dashboard_that_a_living_host_has_dropped_connects_again(tmp_pat
 
 def episode(number: int) -> Episode:
     return Episode(
-        actor=0, lane=0, env_steps=number, episode=number, episode_return=number, length=1, x_pos=1, flag=False,
+        actor=0, lane=0, env_steps=number, episode=number, episode_return=number, length=1, success=False,
         epsilon=0,
     )  # fmt: skip
 
@@ -105,8 +105,6 @@ async def test_a_log_that_is_scrolled_back_stays_at_what_is_left_of_it() -> None
         assert newest().startswith("49 ")
         assert "older lines" in str(log.render()).splitlines()[0]
         state.events = type(state.events)()
-        state.apply(
-            Evaluation(env_steps=7, episodes=1, clears=0, mean_return=1.0, mean_x_pos=0.0, best=True, seconds=1.0)
-        )
+        state.apply(Evaluation(env_steps=7, episodes=1, clears=0, mean_return=1.0, best=True, seconds=1.0))
         assert "evaluation" in newest()
         assert "older lines" not in str(log.render()).splitlines()[0]

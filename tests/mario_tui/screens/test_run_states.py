@@ -127,9 +127,7 @@ async def test_what_is_no_message_is_told_once_in_one_line(name: str, tmp_path: 
 
 async def test_only_the_present_best_is_marked(tmp_path: Path) -> None:
     evaluations = [
-        Evaluation(
-            env_steps=step, episodes=20, clears=0, mean_return=float(step), mean_x_pos=9.0, best=best, seconds=1.0
-        )
+        Evaluation(env_steps=step, episodes=20, clears=0, mean_return=float(step), best=best, seconds=1.0)
         for step, best in ((100, True), (200, True), (300, False))
     ]
     curves = Curves((), evaluations)

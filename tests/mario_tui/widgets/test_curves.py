@@ -37,16 +37,13 @@ def episode(number: int, *, lane: int = 0, flag: bool = False) -> Episode:
         episode=number,
         episode_return=1.0,
         length=1,
-        x_pos=1,
-        flag=flag,
+        success=flag,
         epsilon=0,
     )
 
 
 def evaluation(env_steps: int, best: bool = False) -> Evaluation:
-    return Evaluation(
-        env_steps=env_steps, episodes=1, clears=0, mean_return=1.0, mean_x_pos=0.0, best=best, seconds=1.0
-    )
+    return Evaluation(env_steps=env_steps, episodes=1, clears=0, mean_return=1.0, best=best, seconds=1.0)
 
 
 # ---------------------------------------------------------------------------------------------- windows

@@ -92,7 +92,7 @@ class Archive:
         for moment in range(1, _STEPS + 1):
             step = env.step(plans[:, moment - 1])
             gains += np.where(over, 0, env.book[:, rules.STEP_PROGRESS])
-            cleared = step.clears & step.terminated & ~over
+            cleared = step.success & step.terminated & ~over
             if cleared.any():
                 lane = int(cleared.argmax())
                 return np.array(begun[lane].actions() + plans[lane, :moment].tolist())

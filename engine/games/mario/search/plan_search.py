@@ -148,7 +148,7 @@ class PlanSearch:
             step = self._alone.step(np.array([action]))
             gained += float(self._alone.book[0, rules.STEP_PROGRESS])
             if step.terminated[0] or step.truncated[0]:
-                return states, bool(step.clears[0])
+                return states, bool(step.success[0])
         return states, False
 
     def variants(

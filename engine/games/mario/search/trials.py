@@ -49,7 +49,7 @@ class Trials:
             step = self.env.step(actions[:, moment])
             gains += np.where(over, 0, self.env.book[:, rules.STEP_PROGRESS])
             ends = (step.terminated | step.truncated) & ~over
-            clears |= ends & step.clears
+            clears |= ends & step.success
             lengths[ends] = moment + 1
             over |= ends
             if over.all():

@@ -53,11 +53,11 @@ def test_frames_stay_on_the_device_and_all_else_equals_the_boards_own_results(ga
         actions = random.integers(0, board.actions, LANES)
         step, expected = ours.step(actions), board.step(torch.from_numpy(actions))
         assert torch.equal(step.frames, expected.frames) and torch.equal(step.final_frames, expected.final_frames)
-        for name, theirs in (("terminated", "terminated"), ("truncated", "truncated"), ("returns", "returns"),
-                             ("lengths", "lengths"), ("scores", "score")):  # fmt: skip
-            tensor = getattr(expected, theirs)
+        for name in ("terminated", "truncated", "returns", "lengths"):
+            tensor = getattr(expected, name)
             np.testing.assert_array_equal(getattr(step, name), tensor.numpy())
             assert getattr(step, name).dtype == tensor.numpy().dtype
+        np.testing.assert_array_equal(step.results[:, 0], expected.score.numpy())
         scale, penalty = (1.0, 0.01) if game == "snake" else (0.1, 0.0)
         np.testing.assert_allclose(step.rewards, scale * expected.rewards.numpy() - penalty, atol=1e-6)
         if game == "tetris":
@@ -111,7 +111,7 @@ def test_a_board_of_snake_that_is_filled_is_cleared_and_a_crash_is_not(goes_roun
         return route.flatten()[heads] if goes_round else np.zeros(len(obs), np.int64)
 
     for episode in play_episodes(lanes, act, 2 * LANES):
-        assert (episode.flag, episode.score == 11) == (goes_round, goes_round)
+        assert (episode.success, episode.results == (11.0,)) == (goes_round, goes_round)
 
 
 def test_only_lanes_whose_episode_counts_are_asked_for_actions() -> None:

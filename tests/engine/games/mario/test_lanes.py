@@ -19,7 +19,7 @@ from engine.games.mario.rules import BUTTONS, INFO_NAMES, WORLD, draw, stream
 from engine.games.mario.task import MarioTask
 from tests.support.games.mario import RIGHT_B
 
-ARRAYS = ("frames", "rewards", "terminated", "truncated", "returns", "lengths", "furthest", "clears", "info")
+ARRAYS = ("frames", "rewards", "terminated", "truncated", "returns", "lengths", "results", "success", "info")
 
 # ---------------------------------------------------------------------------------- the same on every console
 
@@ -40,7 +40,7 @@ def assert_equal_play(one: MarioLanes, other: MarioLanes, steps: int) -> int:
         if step % 3 == 0:
             actions = random.integers(0, one.actions, one.lanes)
         first, second = one.step(actions), other.step(actions)
-        for name in (*ARRAYS, "emulated"):
+        for name in (*ARRAYS, "game_frames"):
             assert np.array_equal(getattr(first, name), getattr(second, name)), (step, name)
         over = first.terminated | first.truncated
         assert np.array_equal(first.final_frames[over], second.final_frames[over])
@@ -188,8 +188,8 @@ def clear_by_search(env: MarioLanes, random: np.random.Generator) -> tuple[Vecto
             left = np.where(left == 0, random.integers(1, 9, env.lanes), left) - 1
             step = env.step(held)
             alive &= ~(step.terminated | step.truncated)
-            if step.clears.any():
-                return step, int(np.flatnonzero(step.clears)[0])
+            if step.success.any():
+                return step, int(np.flatnonzero(step.success)[0])
         xs = np.where(alive, step.info[:, INFO_NAMES.index("x_pos")], -1)
         best = int(xs.argmax())
         if xs[best] > start_x + 24:
@@ -223,7 +223,7 @@ def test_the_game_ends_with_the_last_world(emulator: str) -> None:
     env.emulator.poke(0, WORLD, 7)
     env.emulator.poke(0, 0x0770, 2)  # the mode after Bowser
     step = env.step(np.array([0]))
-    assert step.terminated[0] and step.clears[0]
+    assert step.terminated[0] and step.success[0]
     assert env.step(np.array([0])).info[0, INFO_NAMES.index("world")] == 1
 
 

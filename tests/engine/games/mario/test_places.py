@@ -76,7 +76,7 @@ def test_in_training_a_maze_that_moves_mario_back_ends_the_episode_like_death(st
         for name in ("frames", "rewards", "terminated", "truncated", "returns", "lengths", "furthest"):
             assert np.array_equal(getattr(first, name), getattr(second, name)), name
         assert np.array_equal(one.book[:, rules.BEST_X], other.book[:, rules.BEST_X])
-        looped = first.terminated & ~first.clears & (first.rewards == -1) & (x_of(one) > 0)
+        looped = first.terminated & ~first.success & (first.rewards == -1) & (x_of(one) > 0)
         loops += int((looped & (one.book[:, rules.STEP_CLASSIC] > -15)).sum())  # the classic reward knows no maze
         if loops >= 2:
             return

@@ -33,7 +33,7 @@ def running(steps: int) -> Way:
 def clears(task: MarioTask, start: LaneState, actions: np.ndarray) -> bool:
     env = MarioLanes(task, 1, restart=False)
     env.load_lane(0, start)
-    return any(bool(env.step(np.array([action])).clears[0]) for action in actions)
+    return any(bool(env.step(np.array([action])).success[0]) for action in actions)
 
 
 def test_every_number_of_no_ops_is_a_start_of_its_own() -> None:

@@ -1,0 +1,59 @@
+"""What the episodes of a game yield besides return and length, as the game declares it.
+
+Tables, charts, log lines, TensorBoard tags and the keys of JSON lines follow from the declaration. It travels once, in
+the greeting of a connection, and is stored with a run's recording, so that numbers keep their names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated
+
+import msgspec
+
+MAX_RESULTS = 8
+"""Results that a game may declare."""
+MAX_TASKS = 52
+"""Tasks that a game may tell apart: each is a bit of a number that is stored as a float."""
+_Name = Annotated[str, msgspec.Meta(max_length=40)]
+
+
+class Result(msgspec.Struct, frozen=True):
+    """A number that every episode yields; more is better."""
+
+    name: _Name
+    """In JSON lines, TensorBoard tags and files: `x_pos`."""
+    label: _Name
+    """Stands before the number: `x`."""
+
+
+class Goal(msgspec.Struct, frozen=True):
+    """What an episode may reach, once or more often."""
+
+    name: _Name
+    """In JSON lines: `flag`."""
+    label: _Name
+    """For people, as a noun that has a plural in s: `flag`."""
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What the episodes of a game yield."""
+
+    results: Annotated[tuple[Result, ...], msgspec.Meta(max_length=MAX_RESULTS)] = ()
+    """The first stands for an episode where there is room for one number."""
+    goal: Goal | None = None
+    judged_by: _Name = "return"
+    """What evaluations are judged by, for people: `goal`, `return`, or the name of a result."""
+    task: _Name = ""
+    """What a task is called in JSON lines, if episodes tell in which of several they ended: `stage`."""
+    tasks: Annotated[tuple[_Name, ...], msgspec.Meta(max_length=MAX_TASKS)] = ()
+    """The names of these tasks, in the game's order."""
+
+    def named(self, values: Sequence[float]) -> dict[str, float]:
+        """Values of results by name, in the order of `results`."""
+        return {result.name: value for result, value in zip(self.results, values, strict=False)}
+
+
+def mean_keys(means: Mapping[str, float]) -> dict[str, float]:
+    """The means of results by the keys that they have in JSON lines."""
+    return {f"mean_{name}": value for name, value in means.items()}
