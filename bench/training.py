@@ -32,9 +32,9 @@ from torch.nn import functional as F
 
 from bench.mario_package import mario_env
 from engine.agents import DuelingQNetwork
-from engine.config.joypad import action_buttons
 from engine.emulators.view import VIEWS
 from engine.envs.frame_stack import STACK
+from engine.games.mario.actions import action_buttons
 from engine.games.mario.options import MarioOptions
 
 PROGRAM = str(Path(sys.executable).with_name("mario-tui"))

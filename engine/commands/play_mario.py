@@ -12,10 +12,10 @@ import torch
 from numpy.typing import NDArray
 
 from engine.config.conditions import Conditions
-from engine.config.joypad import action_buttons
 from engine.envs.episode import EpisodeRecord, ended_episodes
 from engine.envs.frame_stack import FrameStack
 from engine.evaluation.policy import load_policy
+from engine.games.mario.actions import action_buttons
 from engine.games.mario.factory import task_of_policy
 from engine.games.mario.game import Mario
 from engine.games.mario.lanes import MarioLanes

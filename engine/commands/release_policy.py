@@ -26,7 +26,6 @@ from engine import __version__
 from engine.config.command_line import command_line
 from engine.config.conditions import Conditions
 from engine.config.game import game_of
-from engine.config.joypad import ACTION_SETS
 from engine.config.run_config import RunConfig
 from engine.config.stages import STAGES, stages_of
 from engine.envs.episode import mean_results
@@ -35,6 +34,7 @@ from engine.errors import UserError
 from engine.evaluation.episodes import play_episodes
 from engine.evaluation.leaderboard import BOARDS, MARIO, episodes_of, leaderboard
 from engine.evaluation.policy import greedy_act, load_policy
+from engine.games.mario.actions import ACTION_SETS
 from engine.protocol.messages import Hello
 from engine.runs import policies
 from engine.runs.checkpoints import find_policy, policy_metadata

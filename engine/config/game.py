@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from engine.config.following import Following
     from engine.config.run_config import RunConfig
     from engine.envs.curricula import Curriculum
+    from engine.envs.guide import Guide
     from engine.envs.lanes import Lanes
-    from engine.games.mario.guide import Guide
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,6 +210,10 @@ class Game(ABC):
         """The options that a run has if it begins with the weights of this policy, unless others are given. Values of a
         file from elsewhere may be invalid."""
         return {}
+
+    def most_similar_action(self, action: str, known: Sequence[str]) -> str | None:
+        """The action of a policy with whose weights a new action of a run begins; None for the mean of all."""
+        return None
 
     def policy_must_have(self, config: RunConfig) -> Mapping[str, Any]:
         """Fields of a policy's metadata, and what they must be so that its weights fit the run. Of a list of `actions`

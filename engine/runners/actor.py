@@ -24,7 +24,7 @@ from engine.runtime.stopwatch import stopwatch
 from engine.runtime.stored_arrays import check_numbers, restore_generator, stored_array
 
 if TYPE_CHECKING:
-    from engine.games.mario.guide import Guide
+    from engine.envs.guide import Guide
 
 Policy = Callable[[Frames], Tensor]
 """Q-values [lanes, actions] of observations uint8 [lanes, stack, *frame_shape]."""

@@ -400,7 +400,10 @@ def _initial_weights(config: RunConfig) -> dict[str, torch.Tensor]:
     policy = fitting_policy(config)
     weights = policy_weights(policy)
     actions = checkpoints.policy_metadata(policy).get("actions")
-    return weights if actions is None else for_actions(weights, actions, config.game_info.action_names(config))
+    game = config.game_info
+    if actions is None:
+        return weights
+    return for_actions(weights, actions, game.action_names(config), game.most_similar_action)
 
 
 def _on_host(frames: Frames) -> NDArray[np.uint8]:

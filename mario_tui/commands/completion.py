@@ -16,11 +16,11 @@ from pathlib import Path
 from string import Template
 
 from engine.config.game import games
-from engine.config.joypad import ACTION_SETS
 from engine.config.presets import PRESETS
 from engine.config.run_config import RunConfig, options_of_all
 from engine.config.runners import RUNNERS
 from engine.config.stages import RANDOM_STAGES, STAGES, WHOLE_GAME
+from engine.games.mario.actions import ACTION_SETS
 from engine.runs import policies
 from mario_tui.commands import attach, distill, evaluate, export, play, profile, runs, serve, train
 from mario_tui.commands.options import Parser

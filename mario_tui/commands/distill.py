@@ -9,9 +9,9 @@ from pathlib import Path
 
 from engine.config.conditions import Conditions
 from engine.config.fields import must_be_within
-from engine.config.joypad import why_invalid
 from engine.config.stages import STAGES
 from engine.errors import UserError
+from engine.games.mario.actions import why_invalid
 from engine.games.mario.options import MarioOptions
 from mario_tui.commands.options import Parser, add_run_dir, existing, whole
 from mario_tui.launch import expanded

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,10 +13,11 @@ from engine.config.conditions import Conditions
 from engine.config.fields import ConfigError
 from engine.config.following import Following
 from engine.config.game import Game, PersonKeys, Spec
-from engine.config.joypad import MOVE_KEYS, SELECT, START, A, B, action_names, why_invalid
+from engine.config.joypad import MOVE_KEYS, SELECT, START, A, B
 from engine.config.run_config import RunConfig
 from engine.config.stages import STAGES, WHOLE_GAME, stages_of
 from engine.errors import UserError
+from engine.games.mario.actions import action_names, most_similar, why_invalid
 from engine.games.mario.options import MarioOptions, options_of
 from engine.protocol.outcome import Goal, Outcome, Result
 
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
     import torch
 
     from engine.envs.curricula import Curriculum
+    from engine.envs.guide import Guide
     from engine.envs.lanes import Lanes
-    from engine.games.mario.guide import Guide
 
 _CURRICULUM_STAGES = "1-1,1-2,1-3,1-4"
 STACK = 4
@@ -178,6 +179,9 @@ class Mario(Game):
             options["actions"] = ",".join(str(action) for action in actions)
         return options
 
+    def most_similar_action(self, action: str, known: Sequence[str]) -> str:
+        return most_similar(action, known)
+
     def policy_must_have(self, config: RunConfig) -> Mapping[str, Any]:
         return {"actions": self.action_names(config), "observation": options_of(config).observation}
 
@@ -198,11 +202,11 @@ class Mario(Game):
         share = options_of(config).guide
         if not share:
             return None
-        from engine.games.mario.guide import Guide, search_ways
+        from engine.games.mario.guide import WayGuide, search_ways
         from engine.games.mario.lanes import MarioLanes
 
         assert isinstance(lanes, MarioLanes)
-        return Guide(lanes, share=share, seed=seed, search=partial(search_ways, config))
+        return WayGuide(lanes, share=share, seed=seed, search=partial(search_ways, config))
 
     def eval_conditions(self, config: RunConfig) -> Conditions:
         options = options_of(config)

@@ -36,8 +36,8 @@ WAY = "way_from"
 """In checkpoints. Those of earlier versions have `way`, with other numbers for starts; they are searched again."""
 
 
-class Guide:
-    """Chooses the actions of guided lanes.
+class WayGuide:
+    """Follows ways to the flag; see `engine.envs.guide`.
 
     Args:
         env: the lanes.

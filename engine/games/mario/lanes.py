@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.config.fields import must_be_one_of
-from engine.config.joypad import RIGHT, START, A, action_buttons
+from engine.config.joypad import RIGHT, START, A
 from engine.emulators.cartridge import installed_mario
 from engine.emulators.nes import NesBatch, load_cartridge
 from engine.emulators.nes_py import NesPyEmulator
@@ -29,6 +29,7 @@ from engine.envs.frame_stack import STACK
 from engine.envs.lanes import Spec, VectorStep
 from engine.errors import UserError
 from engine.games.mario import rules
+from engine.games.mario.actions import action_buttons
 from engine.games.mario.compiled_stepper import CompiledStepper
 from engine.games.mario.reference_stepper import ReferenceStepper
 from engine.games.mario.start_states import StartStates

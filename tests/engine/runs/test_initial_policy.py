@@ -13,10 +13,10 @@ import torch
 from safetensors.numpy import load_file
 
 from engine.config.command_line import add_arguments, command_line, given
-from engine.config.joypad import action_names
 from engine.config.reading import make_config
 from engine.config.run_config import ConfigError
 from engine.evaluation.policy import load_policy
+from engine.games.mario.actions import action_names
 from engine.runs import policies
 from engine.runs.checkpoints import POLICY_FILE
 from engine.runs.initial_policy import fitting_policy, options_of_policy, with_located_policy

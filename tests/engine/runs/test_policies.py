@@ -15,11 +15,11 @@ from safetensors.numpy import load_file, save_file
 
 from engine.commands.release_policy import _distill_command, source_of
 from engine.config.conditions import Conditions
-from engine.config.joypad import ACTION_SETS
 from engine.errors import UserError
 from engine.evaluation.leaderboard import BOARDS, MARIO, episodes_of, leaderboard
 from engine.evaluation.policy import load_policy
 from engine.evaluation.statistics import mean_interval
+from engine.games.mario.actions import ACTION_SETS
 from engine.runs import policies
 from engine.runs.checkpoints import POLICY_FORMAT, CheckpointError, policy_metadata
 from tests.support.program import json_lines, run_program

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.config.joypad import ACTION_SETS
+from engine.games.mario.actions import ACTION_SETS
 
 RIGHT_B = ACTION_SETS["right-only"].index("right+B")
 """Runs to the right."""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from engine.config.run_config import ConfigError, RunConfig
 from engine.envs.lanes import Frames
 from engine.games.mario import rules
-from engine.games.mario.guide import WAY, Guide
+from engine.games.mario.guide import WAY, WayGuide
 from engine.games.mario.lanes import MarioLanes
 from engine.games.mario.search.ways import starts_of
 from engine.games.mario.task import MarioTask
@@ -33,7 +33,7 @@ def new_actor(*, guided: float = 0.0, noise: float = 0.0, length: int = 30, know
         ladder=np.zeros(LANES),
         epsilon_steps=1,
         seed=3,
-        guide=Guide(env, share=guided, seed=np.random.SeedSequence(3, spawn_key=(0,))) if guided else None,
+        guide=WayGuide(env, share=guided, seed=np.random.SeedSequence(3, spawn_key=(0,))) if guided else None,
         noise=noise,
     )
     if actor.guide is not None and knows_ways:
@@ -118,7 +118,7 @@ def test_episodes_of_a_checkpoint_without_a_guide_are_the_agents() -> None:
 
 def test_a_damaged_way_is_refused() -> None:
     env = MarioLanes(TASK, LANES)
-    guide = Guide(env, share=0.5, seed=0)
+    guide = WayGuide(env, share=0.5, seed=0)
     numbers, arrays = guide.state()
     with pytest.raises(ValueError, match=rf"{WAY}\.0\.7 must be between 0 and"):
         guide.load_state(numbers, {**arrays, f"{WAY}.0.7": np.array([1, 99])})
@@ -126,7 +126,7 @@ def test_a_damaged_way_is_refused() -> None:
 
 def test_ways_of_earlier_versions_are_not_restored() -> None:
     """They are for other numbers of starts, and would never be followed."""
-    guide = Guide(MarioLanes(TASK, LANES), share=0.5, seed=0)
+    guide = WayGuide(MarioLanes(TASK, LANES), share=0.5, seed=0)
     numbers, arrays = guide.state()
     guide.load_state(numbers, {**arrays, "way.0.7": np.array([1, 1]), f"{WAY}.0.8": np.array([1])})
     assert list(guide.ways) == [(0, 8)]

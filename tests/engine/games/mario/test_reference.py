@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.config.joypad import action_buttons
+from engine.games.mario.actions import action_buttons
 from engine.games.mario.lanes import MarioLanes
 from engine.games.mario.rules import INFO_NAMES, STATUS_NAMES
 from engine.games.mario.task import MarioTask

@@ -1,0 +1,56 @@
+"""Action sets of Super Mario Bros. Imports nothing heavy, because the command line uses it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from engine.config.joypad import DOWN, LEFT, RIGHT, UP, A, B
+from engine.errors import UserError
+
+_BUTTONS = {"noop": 0, "right": RIGHT, "left": LEFT, "down": DOWN, "up": UP, "A": A, "B": B}
+
+# The action sets of gym-super-mario-bros 7.4, in the same order.
+_RIGHT_ONLY = ("noop", "right", "right+A", "right+B", "right+A+B")
+_SIMPLE = (*_RIGHT_ONLY, "A", "left")
+_COMPLEX = (*_SIMPLE, "left+A", "left+B", "left+A+B", "down", "up")
+ACTION_SETS = {"right-only": _RIGHT_ONLY, "simple": _SIMPLE, "complex": _COMPLEX}
+
+
+def action_names(actions: str) -> tuple[str, ...]:
+    """Names of the actions in a set, or in a comma-separated list."""
+    return ACTION_SETS.get(actions) or tuple(name.strip() for name in actions.split(","))
+
+
+def action_buttons(actions: str) -> tuple[int, ...]:
+    """The joypad byte of each action. Raises `UserError` naming the first unknown combination of buttons."""
+    if reason := why_invalid(actions):
+        raise UserError(f"actions {reason}")
+    return tuple(_byte(name) for name in action_names(actions))
+
+
+def most_similar(action: str, others: Sequence[str]) -> str:
+    """The one of some actions that holds most of the same buttons. A, which makes Mario jump, counts most."""
+    held = _byte(action)
+
+    def difference(other: str) -> tuple[int, int]:
+        differing = held ^ _byte(other)
+        return differing & A, differing.bit_count()
+
+    return min(others, key=difference)
+
+
+def _byte(action: str) -> int:
+    """The joypad byte of an action."""
+    byte = 0
+    for button in action.split("+"):
+        byte |= _BUTTONS[button]
+    return byte
+
+
+def why_invalid(actions: str) -> str:
+    """What is wrong with an option value for actions (`must be ..., got ...`); empty if nothing is."""
+    for name in action_names(actions):
+        if not all(button in _BUTTONS for button in name.split("+")):
+            sets, buttons = ", ".join(ACTION_SETS), ", ".join(_BUTTONS)
+            return f"must be one of {sets}, or a list such as noop,right,right+A of {buttons}, got {name!r}"
+    return ""
