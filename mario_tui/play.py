@@ -20,7 +20,7 @@ from textual.screen import Screen
 from textual.widgets import Static
 
 from engine.config import joypad
-from engine.config.game import game_of
+from engine.config.game import PersonKeys, game_of
 from engine.errors import UserError
 from engine.protocol.commands import Pause, Resume
 from engine.protocol.framing import pack
@@ -45,7 +45,6 @@ _BUTTON_NAMES = {
     "A": joypad.A, "B": joypad.B, "start": joypad.START, "select": joypad.SELECT,
 }  # fmt: skip
 _SLOWEST, _FASTEST = 1 / 8, 8.0
-_STAGES_OF_WORLD = 4
 _PICTURES_PER_S = 30  # of a video
 _HUMAN_BYTES_PER_S = 160 * 1024
 """Of images; a person needs more of them per second to play. Half blocks take as much."""
@@ -70,7 +69,8 @@ class PlayApp(SafeApp[None]):
         settings = load_settings()[0]
         super().__init__(graphics_setting=settings.graphics)
         self._title, self._arguments, self._human, self._hold_s = title, arguments, human, hold_s
-        self._keys, self._stages = game_of(game).person_keys, game_of(game).stages
+        self._info = game_of(game)
+        self._keys = self._info.person_keys if human and self._info.person_keys is not None else PersonKeys({}, {})
         self._frame: Frame | None = None
         self._state: Playing | None = None
         self._results = self._results_shown = Results()
@@ -111,9 +111,11 @@ class PlayApp(SafeApp[None]):
     # ------------------------------------------------------------------------------------------ keys
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Not every game has stages."""
-        if action in ("previous_stage", "next_stage", "previous_world", "next_world"):
-            return bool(self._stages)
+        """Not every game has stages, or worlds."""
+        if action in ("previous_stage", "next_stage"):
+            return bool(self._info.stages)
+        if action in ("previous_world", "next_world"):
+            return self._info.stages_of_world > 1
         return super().check_action(action, parameters)
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
@@ -166,10 +168,10 @@ class PlayApp(SafeApp[None]):
         self._go(1)
 
     def action_previous_world(self) -> None:
-        self._go(-_STAGES_OF_WORLD)
+        self._go(-self._info.stages_of_world)
 
     def action_next_world(self) -> None:
-        self._go(_STAGES_OF_WORLD)
+        self._go(self._info.stages_of_world)
 
     def action_help(self) -> None:
         """Show the help. A person's game waits for them."""
@@ -200,12 +202,10 @@ class PlayApp(SafeApp[None]):
 
     def _go(self, by: int) -> None:
         """Play the stage that is `by` after the current one; the first follows the last."""
-        if self._frame is None:
+        if self._state is None:
             return  # the engine has not started the first
-        stage = self._stage  # or, of several, the one that is on the screen
-        if stage not in self._stages:
-            stage = f"{self._frame.info['world']}-{self._frame.info['stage']}"
-        stages = self._stages
+        stages = self._info.stages
+        stage = self._stage if self._stage in stages else self._state.place
         self._stage = stages[(stages.index(stage) + by) % len(stages)] if stage in stages else stages[0]
         self._send(Begin(episode=self._episode, stage=self._stage))
 

@@ -1,7 +1,7 @@
 """The process behind `mario-tui distill`: teaches one student network what several policies play.
 
 `python -m engine.commands.distill TEACHER ... --into FILE` writes packed messages to its standard output: progress,
-evaluations, and at its end `Distilled` or `Failed`. A teacher is a policy file, or a stage that is taught by a search.
+evaluations, and at its end `Distilled` or `Failed`. A teacher is a policy file, or a task that is taught by a search.
 Each student that is the best so far replaces FILE. When standard input closes it
 stops; if nothing was evaluated by then, it writes the student as it is.
 """
@@ -26,10 +26,11 @@ from safetensors import torch as safetensors
 from engine import __version__
 from engine.agents.policy_weights import policy_weights
 from engine.commands.evaluate import take_stdout
+from engine.config.command_line import own_values
+from engine.config.game import game_of, own_options
 from engine.distillation.distiller import Budget, Distiller
 from engine.distillation.tasks import CONDITIONS
-from engine.distillation.teachers import check_initial, describe_student, load_teachers
-from engine.games.mario.options import MarioOptions
+from engine.distillation.teachers import check_initial, describe_student, distillation_of, load_teachers
 from engine.protocol.failures import describe
 from engine.protocol.results import DistillationReport, Distilled, StudentEvaluation
 from engine.runs.checkpoints import POLICY_FORMAT
@@ -37,8 +38,8 @@ from engine.runtime.files import new_file
 from engine.runtime.parent import end_with_stdin, killed_with_parent
 from engine.runtime.threads import thread_budget
 
-_DECISIVE = ("noop_max", "steps", "eval_every", "eval_episodes")
-"""Options on which the student depends, for the policy's metadata; the first is Mario's alone. Teachers, network and
+_DECISIVE = ("steps", "eval_every", "eval_episodes")
+"""Options on which the student depends, for the policy's metadata, besides those of the game. Teachers, network and
 seed have fields of their own."""
 _LEAVE_S = 60.0
 """Time to write the student after standard input has closed."""
@@ -49,17 +50,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="engine.commands.distill")
     parser.add_argument("teachers", nargs="+")
     parser.add_argument("--into", type=Path, required=True)
-    parser.add_argument("--network")
-    parser.add_argument("--actions", default=MarioOptions.actions)
-    parser.add_argument("--noop-max", type=int, default=CONDITIONS.noop_max)
+    parser.add_argument("--game", required=True)
+    parser.add_argument("--searched-by")
     parser.add_argument("--initial-policy", type=Path)
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--minutes", type=float, default=math.inf)
     parser.add_argument("--eval-every", type=int, required=True)
     parser.add_argument("--eval-episodes", type=int, required=True)
     parser.add_argument("--seed", type=int, required=True)
-    parser.add_argument("--rom", type=Path)
-    options = parser.parse_args()
+    options, others = parser.parse_known_args()
     for number in (signal.SIGINT, signal.SIGTERM):  # they are for the front end, which closes standard input
         signal.signal(number, signal.SIG_IGN)
     killed_with_parent()
@@ -67,7 +66,7 @@ def main() -> int:
     end_with_stdin(on_close=stopped.set, timeout_s=_LEAVE_S)
     send = take_stdout()
     try:
-        _distill(options, stopped, send)
+        _distill(options, others, stopped, send)
     except BrokenPipeError:
         os._exit(0)  # the reader has gone; flushing at exit would fail again
     except Exception as error:
@@ -76,20 +75,28 @@ def main() -> int:
     return 0
 
 
-def _distill(options: argparse.Namespace, stopped: threading.Event, send: Callable[[DistillationReport], None]) -> None:
-    teachers = load_teachers(options.teachers, options.actions)
+def _distill(
+    options: argparse.Namespace,
+    others: list[str],
+    stopped: threading.Event,
+    send: Callable[[DistillationReport], None],
+) -> None:
+    game = game_of(options.game)
+    distillation = distillation_of(game.name)
+    own = own_values(others, game.name, distillation.options)
+    for_search = {name: own.pop(name) for name in distillation.search_options if name in own}
+    teachers = load_teachers(options.teachers, options.searched_by, for_search)
     threads = thread_budget(1)
     torch.set_num_threads(threads.torch_threads)
-    student = describe_student(teachers, options.network)
+    student = describe_student(teachers, own.pop("network", None))
     if options.initial_policy is not None:
         check_initial(options.initial_policy, student)
     distiller = Distiller(
         teachers,
         student,
-        noop_max=options.noop_max,
         seed=options.seed,
         threads=threads.lane_threads,
-        rom=options.rom,
+        options=own,
     )
     if options.initial_policy is not None:
         distiller.student.load(policy_weights(options.initial_policy))
@@ -106,11 +113,11 @@ def _distill(options: argparse.Namespace, stopped: threading.Event, send: Callab
     def save() -> None:
         counts = {"env_steps": distiller.env_steps, "updates": distiller.student.updates, "seed": options.seed}
         said = {"version": __version__, **student, **counts, "minutes": round(distiller.seconds / 60, 2)}
-        decisive = _DECISIVE if student["game"] == "mario" else _DECISIVE[1:]
-        said["options"] = {name: getattr(options, name) for name in decisive}
+        told = {name: own.get(name, own_options(game.name)[name].default) for name in distillation.told}
+        said["options"] = told | {name: getattr(options, name) for name in _DECISIVE}
         if kept is not None:
             said["score"] = [kept.clear_rate, kept.mean_return]
-            if student["game"] == "mario":
+            if len(game.conditions) > 1:
                 said["evaluation"] = msgspec.structs.asdict(CONDITIONS)
         _save(distiller.student.average, said, options.into)
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from engine.config.command_line import own_values
 from engine.config.game import game_of
 from engine.config.tasks import tasks_of
 from engine.envs.episode import EpisodeRecord
@@ -25,7 +26,6 @@ from engine.envs.factory import lanes_of_policy
 from engine.evaluation.episodes import play_episodes
 from engine.evaluation.policy import greedy_act, load_policy
 from engine.evaluation.statistics import mean_interval, score_of, wilson
-from engine.games.mario.lanes import MarioLanes
 from engine.protocol.failures import describe
 from engine.protocol.framing import pack
 from engine.protocol.message import Message
@@ -48,15 +48,12 @@ def main() -> int:
     parser.add_argument("--noop-max", type=int, required=True)
     parser.add_argument("--sticky-actions", type=float, default=0.0)
     parser.add_argument("--seed", type=int, required=True)
-    parser.add_argument("--stage")
-    parser.add_argument("--emulator")
-    parser.add_argument("--rom", type=Path)
-    options = parser.parse_args()
+    options, others = parser.parse_known_args()
     killed_with_parent()
     end_with_stdin()
     send = take_stdout()
     try:
-        _evaluate(options, send)
+        _evaluate(options, others, send)
     except BrokenPipeError:
         os._exit(0)  # the reader has gone; flushing at exit would fail again
     except Exception as error:
@@ -65,10 +62,11 @@ def main() -> int:
     return 0
 
 
-def _evaluate(options: argparse.Namespace, send: Callable[[EvaluationReport], None]) -> None:
+def _evaluate(options: argparse.Namespace, others: list[str], send: Callable[[EvaluationReport], None]) -> None:
     started = time.monotonic()
     metadata, origin = checkpoints.policy_metadata(options.policy), origin_of(options.policy)
-    outcome = game_of(metadata["game"]).outcome
+    game = game_of(metadata["game"])
+    outcome, own = game.outcome, own_values(others, game.name, game.played_options)
     act, numbers = greedy_act(load_policy(options.policy)), itertools.count(1)
 
     def report_episode(episode: EpisodeRecord, env_steps: int) -> None:
@@ -76,8 +74,8 @@ def _evaluate(options: argparse.Namespace, send: Callable[[EvaluationReport], No
 
     by_task: dict[str, list[EpisodeRecord]] = {}
     for part, episodes in _parts(metadata, options.episodes):
-        stages = len(tasks_of(part, options.stage))
-        lanes = min(MAX_LANES // stages * stages, episodes)  # the lanes take turns at the stages: equally many for each
+        tasks = len(tasks_of(part, own.get(game.tasks)))
+        lanes = min(MAX_LANES // tasks * tasks, episodes)  # the lanes take turns at the tasks: equally many for each
         threads = thread_budget(lanes)
         torch.set_num_threads(threads.torch_threads)
         env = lanes_of_policy(
@@ -85,19 +83,16 @@ def _evaluate(options: argparse.Namespace, send: Callable[[EvaluationReport], No
             lanes,
             threads=threads.lane_threads,
             seed=options.seed,
-            stage=options.stage,
-            emulator=options.emulator,
             noop_min=options.noop_min,
             noop_max=options.noop_max,
             sticky=options.sticky_actions,
             restart=episodes > lanes,
-            rom=options.rom,
+            **own,
         )
         for episode in play_episodes(
             env, act, episodes, epsilon=options.epsilon, seed=options.seed, on_episode=report_episode
         ):
-            task = env.stage_of(episode.lane) if isinstance(env, MarioLanes) else part["board"]
-            by_task.setdefault(task, []).append(episode)
+            by_task.setdefault(env.task_of(episode.lane), []).append(episode)
     by_task = dict(sorted(by_task.items(), key=lambda item: (len(item[0]), item[0])))  # 5x5 before 10x10
     played = [episode for group in by_task.values() for episode in group]
     clears = sum(episode.success for episode in played)
@@ -112,8 +107,8 @@ def _evaluate(options: argparse.Namespace, send: Callable[[EvaluationReport], No
             trained_updates=origin.updates,
             game=metadata["game"],
             outcome=outcome,
-            stage=options.stage or metadata.get("stage", ""),
-            emulator=options.emulator or metadata.get("emulator", ""),
+            stage=own.get("stage") or metadata.get("stage", ""),
+            emulator=own.get("emulator") or metadata.get("emulator", ""),
             episodes=len(played),
             epsilon=options.epsilon,
             noop_min=options.noop_min,
@@ -137,12 +132,11 @@ def _evaluate(options: argparse.Namespace, send: Callable[[EvaluationReport], No
 
 
 def _parts(metadata: dict[str, Any], episodes: int) -> list[tuple[dict[str, Any], int]]:
-    """The metadata and the number of episodes for each board of a policy; all stages of Mario are one part."""
-    if metadata["game"] == "mario":
-        return [(metadata, episodes)]
-    boards = tasks_of(metadata)
-    each, more = divmod(episodes, len(boards))
-    parts = [({**metadata, "board": board}, each + (number < more)) for number, board in enumerate(boards)]
+    """The metadata and the number of episodes for each part of a policy whose parts were learned apart."""
+    game = game_of(metadata["game"])
+    values = game.learned_apart(metadata[game.tasks])
+    each, more = divmod(episodes, len(values))
+    parts = [({**metadata, game.tasks: value}, each + (number < more)) for number, value in enumerate(values)]
     return [part for part in parts if part[1]]
 
 

@@ -18,25 +18,22 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from engine.commands.controls import Controls
 from engine.commands.evaluate import take_stdout
-from engine.commands.play_mario import mario_of_person, mario_of_policy
-from engine.commands.recorder import PICTURES_PER_S, Recording, Video
+from engine.commands.recorder import Recording, Video
+from engine.config.command_line import own_values
 from engine.config.conditions import Conditions
-from engine.config.reading import make_config
+from engine.config.game import game_of
+from engine.config.run_config import RunConfig
 from engine.emulators.protocol import SCREEN_SHAPE
-from engine.envs.episode import EpisodeRecord
-from engine.envs.factory import describe_task
+from engine.envs.played_game import PICTURES_PER_S, PlayedGame
 from engine.errors import UserError
+from engine.evaluation.stepped_game import game_of_policy
 from engine.protocol.failures import describe
-from engine.protocol.messages import Frame, Log, Thought
-from engine.protocol.outcome import Outcome
+from engine.protocol.messages import Frame, Log
 from engine.protocol.play import Begin, Playing, PlayReport
 from engine.runs import checkpoints
 from engine.runtime.parent import continued_with_parent, killed_with_parent
@@ -47,57 +44,12 @@ _SHOW_EVERY_S = 0.9 / PICTURES_PER_S
 _SEEDS = 2**32
 
 
-class Game(Protocol):
-    """A game that is played tick by tick, with an episode that has begun."""
-
-    ticks_per_s: float
-    ticks_per_picture: int
-    """Ticks between two pictures of a video."""
-    stage: str
-    """Mario's stage option; empty in other games."""
-    outcome: Outcome
-    """Of its episodes."""
-    actions: list[str]
-    """Names of the actions in `thought`."""
-
-    @property
-    def steps(self) -> int:
-        """Environment steps of the episode, including one under way."""
-
-    @property
-    def may_pause(self) -> bool:
-        """Whether no environment step is under way."""
-
-    @property
-    def idle(self) -> bool:
-        """Whether the next environment step waits for the person."""
-
-    def begin(self, episode: int, seed: int, stage: str | None) -> None:
-        """Begin an episode, in another stage if one is given. Raises `UserError`, and goes on, if it can't be played.
-
-        Several stages or boards follow one another: the number of the episode, from 1, decides. The same number and
-        seed give the same episode, if the same actions are taken.
-        """
-
-    def tick(self) -> EpisodeRecord | None:
-        """Play on by one tick. Returns the episode if it ended; then `begin` follows."""
-
-    def picture(self) -> NDArray[np.uint8]:
-        """The screen, RGB uint8 [240, 256, 3]."""
-
-    def info(self) -> dict[str, int]:
-        """Values to show beside the picture."""
-
-    def thought(self) -> Thought | None:
-        """What a policy is about to do, if that is shown."""
-
-
 class Session:
     """Plays a game under the person's controls, and shows and films it."""
 
     def __init__(
         self,
-        game: Game,
+        game: PlayedGame,
         controls: Controls,
         send: Callable[[PlayReport], None],
         *,
@@ -167,6 +119,7 @@ class Session:
             paused=controls.paused,
             speed=controls.speed,
             stage=game.stage,
+            place=game.place,
             episode=self._episode,
             seed=(self._seed + self._episode - 1) % _SEEDS,
             steps=game.steps,
@@ -186,7 +139,7 @@ class Session:
 
 def main() -> int:
     """See the module's docstring. Returns the exit status."""
-    options = _options()
+    options, others = _options()
     send = take_stdout()
     torch.set_num_threads(1)  # more would wait for each other: there is one game
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the front end, which closes standard input
@@ -200,7 +153,7 @@ def main() -> int:
         try:
             recording = None if options.record is None else Recording(options.record)
             session = Session(
-                _game(options, controls),
+                _game(options, others, controls),
                 controls,
                 send,
                 seed=options.seed,
@@ -221,7 +174,8 @@ def main() -> int:
     return 0
 
 
-def _options() -> argparse.Namespace:
+def _options() -> tuple[argparse.Namespace, list[str]]:
+    """The options of all games, and the other arguments."""
     parser = argparse.ArgumentParser(prog="engine.commands.play")
     parser.add_argument("policy", type=Path, nargs="?")
     parser.add_argument("--epsilon", type=float, default=0.0)
@@ -229,36 +183,28 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--noop-max", type=int, default=0)
     parser.add_argument("--sticky-actions", type=float, default=0.0)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--game", default="mario")
-    parser.add_argument("--board")
-    parser.add_argument("--stage")
-    parser.add_argument("--emulator")
-    parser.add_argument("--rom", type=Path)
+    parser.add_argument("--game", default=RunConfig.game)
     parser.add_argument("--episodes", type=int)
     parser.add_argument("--record", type=Path)
     parser.add_argument("--unpaced", action="store_true")
-    return parser.parse_args()
+    return parser.parse_known_args()
 
 
-def _game(options: argparse.Namespace, controls: Controls) -> Game:
-    metadata = {} if options.policy is None else checkpoints.policy_metadata(options.policy)
-    game = metadata.get("game", options.game)
-    mario = {"stage": options.stage, "emulator": options.emulator, "rom": options.rom}
-    if game != "mario":
-        from engine.commands.play_board import BoardGame
-
-        if options.policy is None:
-            metadata = describe_task(make_config({"game": game, **({"board": options.board} if options.board else {})}))
-        return BoardGame(metadata, options.policy, controls.presses, epsilon=options.epsilon)
+def _game(options: argparse.Namespace, others: list[str], controls: Controls) -> PlayedGame:
     if options.policy is None:
-        return mario_of_person(lambda: controls.buttons, **mario)
+        game = game_of(options.game)
+        return game.game_of_person(controls, **own_values(others, game.name, game.person_options))
+    metadata = checkpoints.policy_metadata(options.policy)
+    game = game_of(metadata["game"])
     conditions = Conditions(
         noop_min=options.noop_min,
         noop_max=options.noop_max,
         epsilon=options.epsilon,
         sticky_actions=options.sticky_actions,
     )
-    return mario_of_policy(options.policy, metadata, conditions, **mario)
+    own = own_values(others, game.name, game.played_options)
+    played = game.game_of_policy(options.policy, metadata, conditions, **own)
+    return game_of_policy(options.policy, metadata, conditions.epsilon) if played is None else played
 
 
 if __name__ == "__main__":

@@ -14,11 +14,10 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from engine.envs.played_game import PICTURES_PER_S
 from engine.errors import UserError
 from engine.protocol.play import Filmed
 from engine.runtime.files import new_file
-
-PICTURES_PER_S = 30
 
 
 class Video(Protocol):

@@ -3,8 +3,8 @@
     python -m engine.commands.release_policy RUN
     python -m engine.commands.release_policy DISTILLED.safetensors --name NAME
 
-The weights are stored as float16 unless the policy plays worse with them. `--judge` plays Mario's policies again and
-rewrites their cards. `--table` only prints the tables of `docs/policies.md`.
+The weights are stored as float16 unless the policy plays worse with them. `--judge` plays policies again whose games
+have several conditions, and rewrites their cards. `--table` only prints the tables of `docs/policies.md`.
 """
 
 from __future__ import annotations
@@ -27,14 +27,12 @@ from engine.config.command_line import command_line
 from engine.config.conditions import Conditions
 from engine.config.game import game_of
 from engine.config.run_config import RunConfig
-from engine.config.stages import STAGES, stages_of
 from engine.envs.episode import mean_results
 from engine.envs.factory import lanes_of_policy
 from engine.errors import UserError
 from engine.evaluation.episodes import play_episodes
-from engine.evaluation.leaderboard import BOARDS, MARIO, episodes_of, leaderboard
+from engine.evaluation.leaderboard import EPISODES, episodes_of, leaderboard
 from engine.evaluation.policy import greedy_act, load_policy
-from engine.games.mario.actions import ACTION_SETS
 from engine.protocol.messages import Hello
 from engine.runs import policies
 from engine.runs.checkpoints import find_policy, policy_metadata
@@ -53,14 +51,14 @@ def ship(policy: Path, into: Path, name: str, command: str, minutes: float) -> p
     metadata = policy_metadata(policy)
     target = into / f"{name}.safetensors"
     into.mkdir(parents=True, exist_ok=True)
-    is_mario = metadata["game"] == "mario"
-    first, *others = MARIO.values() if is_mario else [BOARDS]
+    game = game_of(metadata["game"])
+    first, *others = game.judged.values()
     whole = _rate(policy, *first)
     header = _header(policy)
     save_file({key: tensor.half() for key, tensor in load_file(policy).items()}, target, header)
     half = _rate(target, *first)
     dtype = "float16"
-    worse = half.clears < whole.clears if is_mario else half.mean_score < _LEAST_SHARE * whole.mean_score
+    worse = half.clears < whole.clears if game.stages else half.mean_score < _LEAST_SHARE * whole.mean_score
     if worse:
         save_file(load_file(policy), target, header)
         half, dtype = whole, "float32"
@@ -68,7 +66,7 @@ def ship(policy: Path, into: Path, name: str, command: str, minutes: float) -> p
     card = policies.Card(
         name=name,
         game=metadata["game"],
-        stage=metadata.get("stage") or metadata["board"],
+        stage=metadata[game.tasks],
         command=command,
         seed=metadata["seed"],
         env_steps=metadata["env_steps"],
@@ -84,12 +82,13 @@ def ship(policy: Path, into: Path, name: str, command: str, minutes: float) -> p
 
 
 def judge(folder: Path) -> None:
-    """Play Mario's policies in a folder again, under all conditions, and rewrite their cards."""
+    """Play the policies in a folder again whose games have several conditions, and rewrite their cards."""
     for card in policies.cards(folder):
-        if card.game != "mario":
+        columns = game_of(card.game).judged
+        if len(columns) == 1:
             continue
         rates = []
-        for name, judged in MARIO.items():
+        for name, judged in columns.items():
             rates.append(_rate(folder / f"{card.name}.safetensors", *judged))
             print(f"{card.name}: {name}: {rates[-1].clears} of {rates[-1].episodes}", file=sys.stderr, flush=True)
         policies.write_card(msgspec.structs.replace(card, rates=rates), folder)
@@ -97,7 +96,9 @@ def judge(folder: Path) -> None:
 
 def _rate(policy: Path, console: str, conditions: Conditions) -> policies.Rate:
     metadata = policy_metadata(policy)
-    episodes = episodes_of(console, metadata.get("stage"))
+    game = game_of(metadata["game"])
+    tasks = game.tasks_of(metadata[game.tasks])
+    episodes = episodes_of(game, console, metadata[game.tasks])
     threads = thread_budget(episodes)
     torch.set_num_threads(threads.torch_threads)
     env = lanes_of_policy(
@@ -116,8 +117,7 @@ def _rate(policy: Path, console: str, conditions: Conditions) -> policies.Rate:
         played = play_episodes(env, act, episodes, epsilon=conditions.epsilon, seed=_SEED)
     finally:
         env.close()
-    outcome = game_of(metadata["game"]).outcome
-    stages = stages_of(metadata["stage"]) if "stage" in metadata else ()
+    outcome = game.outcome
     return policies.Rate(
         **msgspec.structs.asdict(conditions),
         console=console,
@@ -125,10 +125,9 @@ def _rate(policy: Path, console: str, conditions: Conditions) -> policies.Rate:
         clears=sum(episode.success for episode in played),
         mean_score=outcome.named(mean_results(played))["score"],
         clears_by_stage={
-            stage: sum(episode.success and episode.task_name(outcome) == stage for episode in played)
-            for stage in stages
+            task: sum(episode.success and episode.task_name(outcome) == task for episode in played) for task in tasks
         }
-        if len(stages) > 1 and console == "native"
+        if episodes == len(tasks) * EPISODES > EPISODES
         else {},
     )
 
@@ -148,12 +147,11 @@ def source_of(given: Path, name: str | None) -> tuple[Path, str, str, float]:
 
 
 def _distill_command(said: dict[str, Any]) -> str:
-    """The command of a distilled policy with this metadata; its actions are named if a stage was a teacher."""
+    """The command of a distilled policy with this metadata; what a search was told is named if one was a teacher."""
     options = {"network": said["network"], "seed": said["seed"], **said.get("options", {})}
-    if any(teacher in STAGES for teacher in said["teachers"]):
-        chosen = tuple(said["actions"])
-        sets = (name for name, actions in ACTION_SETS.items() if actions == chosen)
-        options["actions"] = next(sets, ",".join(chosen))
+    game = game_of(said["game"])
+    if game.distillation is not None and set(said["teachers"]) & set(game.distillation.searched):
+        options |= game.search_options_of(said)
     named = (f"--{name.replace('_', '-')} {value}" for name, value in options.items())
     return " ".join(("mario-tui distill", *said["teachers"], *named))
 
@@ -174,7 +172,9 @@ def main() -> int:
     parser.add_argument("run", nargs="?", type=Path, help="a run's folder, or a distilled policy")
     parser.add_argument("--name", help="default: the game and its stage or board")
     parser.add_argument("--into", type=Path, default=policies.folder(), help="default: the package's folder")
-    parser.add_argument("--judge", action="store_true", help="play Mario's policies again and rewrite their cards")
+    parser.add_argument(
+        "--judge", action="store_true", help="play policies again under all conditions, and rewrite their cards"
+    )
     parser.add_argument("--table", action="store_true", help="only print the tables")
     options = parser.parse_args()
     try:

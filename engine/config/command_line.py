@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import shlex
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from engine.config.defaults import defaults
-from engine.config.fields import FieldSpec, flag, is_int, is_text, read_number
+from engine.config.fields import FieldSpec, check, coerce, flag, is_int, is_text, read_number
 from engine.config.game import own_options
 from engine.config.reading import ALIASES, make_config
 from engine.config.run_config import COMMON, RunConfig, belongs, options_of_all
@@ -26,25 +27,55 @@ def add_arguments(parser: argparse.ArgumentParser, game: str = RunConfig.game, r
         default = defaults(game, runner).get(spec.name, spec.default)
         default = "none" if default is None else default
         help = meta["help"]
-        kwargs: dict[str, Any] = {"dest": spec.name, "default": argparse.SUPPRESS}
         if isinstance(spec.default, bool):
-            state = "on" if default else "off"
-            kwargs |= {"action": argparse.BooleanOptionalAction, "help": f"{help} (default: {state})"}
-        else:
-            kwargs |= {
-                "type": str if is_text(spec) else read_number,
-                "metavar": meta["metavar"] or "|".join(meta["choices"] or ()) or _unit(spec),
-                "help": f"{help} (default: {default})",
-            }
-        if not belongs(spec.name, game, runner):
-            kwargs["help"] = argparse.SUPPRESS
-        groups[meta["group"]].add_argument(flag(spec.name), **kwargs)
+            default = "on" if default else "off"
+        add_option(
+            groups[meta["group"]],
+            spec,
+            f"{help} (default: {default})" if belongs(spec.name, game, runner) else argparse.SUPPRESS,
+        )
     for name, (option_name, value) in ALIASES.items():
         groups[COMMON[option_name].metadata["group"]].add_argument(
             flag(name), dest=option_name, action="store_const", const=value, default=argparse.SUPPRESS,
             help=f"earlier name of {flag(option_name)} {value}" if belongs(option_name, game, runner)
             else argparse.SUPPRESS,
         )  # fmt: skip
+
+
+def add_option(parser: argparse._ActionsContainer, spec: FieldSpec, help: str, *, metavar: str | None = None) -> None:
+    """Add the flag of an option, whose value is checked later. It appears in the parsed namespace if it was given."""
+    kwargs: dict[str, Any] = {"dest": spec.name, "default": argparse.SUPPRESS, "help": help}
+    if isinstance(spec.default, bool):
+        kwargs["action"] = argparse.BooleanOptionalAction
+    else:
+        kwargs["type"] = str if is_text(spec) else read_number
+        kwargs["metavar"] = (
+            metavar or spec.metadata["metavar"] or "|".join(spec.metadata["choices"] or ()) or _unit(spec)
+        )
+    parser.add_argument(flag(spec.name), **kwargs)
+
+
+def as_arguments(options: Mapping[str, Any]) -> list[str]:
+    """Values of options as command-line arguments."""
+    arguments = []
+    for name, value in options.items():
+        if isinstance(value, bool):
+            arguments.append(flag(name) if value else flag(name).replace("--", "--no-", 1))
+        else:
+            arguments.append(f"{flag(name)}={value}")
+    return arguments
+
+
+def own_values(arguments: Sequence[str], game: str, names: Iterable[str]) -> dict[str, Any]:
+    """The values that arguments give some of a game's own options. Raises `ConfigError`."""
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    specs = own_options(game)
+    for name in names:
+        add_option(parser, specs[name], "")
+    values = {name: coerce(specs[name], value) for name, value in vars(parser.parse_args(arguments)).items()}
+    for name, value in values.items():
+        check(specs[name], value)
+    return values
 
 
 def given(namespace: argparse.Namespace) -> dict[str, Any]:

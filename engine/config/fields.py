@@ -32,9 +32,12 @@ def option(
     low: float | None = None,
     high: float | None = None,
     metavar: str | None = None,
+    usual: tuple[str, ...] | None = None,
 ) -> Any:
-    """A dataclass field with the metadata that the command line, the form and the validation read."""
+    """A dataclass field with the metadata that the command line, the form and the validation read. Where not only
+    `choices` are accepted, `usual` values can be completed."""
     meta = {"group": group, "help": help, "choices": choices, "low": low, "high": high, "metavar": metavar}
+    meta["usual"] = usual
     return dataclasses.field(default=default, metadata=meta)
 
 

@@ -10,24 +10,29 @@ from __future__ import annotations
 import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from engine.config.conditions import Conditions
 from engine.config.fields import FieldSpec
+from engine.errors import UserError
 from engine.protocol.outcome import Outcome
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import numpy as np
     import torch
     from torch import nn
 
     from engine.config.following import Following
     from engine.config.run_config import RunConfig
+    from engine.distillation.search import Search
     from engine.envs.curricula import Curriculum
     from engine.envs.guide import Guide
     from engine.envs.lanes import Lanes
+    from engine.envs.played_game import PersonControls, PlayedGame
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +69,39 @@ class Preset:
 
 
 @dataclass(frozen=True)
+class CommandOption:
+    """How a command other than training takes one of a game's own options."""
+
+    help: str
+    metavar: str | None = None
+    """None: as in training."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Distillation:
+    """How `mario-tui distill` makes one policy from several of a game."""
+
+    network: str
+    """Of the student, unless another is given."""
+    lanes: int
+    """Of each task."""
+    must_agree: tuple[str, ...] = ()
+    """Fields of the metadata in which all teachers must agree."""
+    copied: tuple[str, ...] = ()
+    """Fields of the metadata that the student has from its first teacher."""
+    searched: tuple[str, ...] = ()
+    """Tasks that can be given instead of a policy: `Game.make_search` teaches them."""
+    untaught: tuple[str, ...] = ()
+    """Values of the option `tasks` whose policies can't be teachers."""
+    options: Mapping[str, CommandOption] = field(default_factory=dict)
+    """Options of the game that the command takes. `network` is the student's; others go to `Game.lanes_of_policy`."""
+    search_options: tuple[str, ...] = ()
+    """Those that go to `Game.described_for_search` instead."""
+    told: tuple[str, ...] = ()
+    """Those that the student's metadata tells among what it depends on."""
+
+
+@dataclass(frozen=True)
 class PersonKeys:
     """The keys of a person's own game in `mario-tui play --human`."""
 
@@ -73,6 +111,8 @@ class PersonKeys:
     """What groups of keys do."""
     held: bool = False
     """Whether the game looks in each of its frames which buttons are held; otherwise each press counts once."""
+    brief: str = ""
+    """The keys besides those that move, for `--help`."""
 
     def line(self) -> str:
         """The help in one line."""
@@ -110,11 +150,27 @@ class Game(ABC):
     """Options besides the task's that decide what an evaluation's score means."""
     presets: ClassVar[Mapping[str, Preset]] = {}
     """Named sets of options, by their names."""
-    person_keys: ClassVar[PersonKeys]
+    conditions: ClassVar[tuple[str, ...]] = ("epsilon",)
+    """Fields of `Conditions` that evaluations and `mario-tui play` can vary."""
+    played_options: ClassVar[Mapping[str, CommandOption]] = {}
+    """Options that `mario-tui eval` and `play` take instead of those that a policy was trained with."""
+    person_options: ClassVar[Mapping[str, CommandOption]] = {}
+    """Options that `mario-tui play` takes without a policy."""
+    person_keys: ClassVar[PersonKeys | None] = None
+    """The keys of `game_of_person`; None if no person plays it."""
+    steps_per_s: ClassVar[float] = 10.0
+    """Environment steps of a game that somebody watches, unless the game has a time of its own."""
     stages: ClassVar[tuple[str, ...]] = ()
     """Names of the places at which episodes can begin, in order, if `mario-tui play` may step through them."""
     outcome: ClassVar[Outcome] = Outcome()
     """What its episodes yield besides return and length."""
+    judged: ClassVar[Mapping[str, tuple[str, Conditions]]] = {"": ("", Conditions(noop_max=0))}
+    """Emulator (empty: none) and conditions under which policies that come with the package are judged, by the column
+    of their table."""
+    stages_of_world: ClassVar[int] = 1
+    """Stages that are a world together."""
+    distillation: ClassVar[Distillation | None] = None
+    """None if policies of the game can't be distilled."""
     sample_bytes: ClassVar[int]
     """Memory of an update per sample and byte of an observation, for the largest network."""
 
@@ -198,6 +254,38 @@ class Game(ABC):
     ) -> Lanes:
         """Lanes for playing a policy, from its metadata. `others`: further choices that
         the game offers."""
+
+    def game_of_policy(
+        self, policy: Path, metadata: Mapping[str, Any], conditions: Conditions, **others: Any
+    ) -> PlayedGame | None:
+        """The game of a policy for `mario-tui play`, with the `played_options` that were given; None if it is played
+        step by step, as any game can be."""
+        return None
+
+    def game_of_person(self, controls: PersonControls, **others: Any) -> PlayedGame:
+        """The game of a person, with the `person_options` that were given. Only games with `person_keys` have one."""
+        raise UserError(f"{self.name} can't be played by a person")
+
+    def described_for_search(self, task: str, like: Mapping[str, Any], **others: Any) -> dict[str, Any]:
+        """The metadata of a teacher that is a search, for one of the tasks in `Distillation.searched`, with the
+        `search_options` that were given. It sees what the policy with the metadata `like` sees, if that is not
+        empty."""
+        raise NotImplementedError
+
+    def search_options_of(self, metadata: Mapping[str, Any]) -> dict[str, str]:
+        """The `search_options` of a student with this metadata."""
+        return {}
+
+    def make_search(self, student: Mapping[str, Any], *, seed: int, threads: int, **others: Any) -> Search:
+        """What teaches tasks without a policy.
+
+        Args:
+            student: its metadata.
+            seed: seed of the search.
+            threads: threads that step the lanes of a task.
+            others: those of `Distillation.options` that are for lanes.
+        """
+        raise NotImplementedError
 
     def also_described(self, config: RunConfig) -> dict[str, Any]:
         """What a policy file says of its task besides `policy_options`, or in other words than they."""

@@ -73,7 +73,12 @@ class RunConfig:
     steps: int = option(2_000_000, "run", "total environment steps (rounded up to a multiple of the lane count)", low=1)
     episodes: int | None = option(None, "run", "also stop after this many episodes", low=1)
     seed: int = option(0, "run", "random seed", low=0, high=2**32 - 1)
-    device: str = option("auto", "run", "auto, cpu, mps, cuda or cuda:N; auto prefers CUDA, then MPS, then CPU")
+    device: str = option(
+        "auto",
+        "run",
+        "auto, cpu, mps, cuda or cuda:N; auto prefers CUDA, then MPS, then CPU",
+        usual=("auto", "cpu", "cuda", "mps"),
+    )
     threads: int | None = option(
         None,
         "run",

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from engine.config.game import game_of
+from engine.config.reading import make_config
+from engine.config.run_config import RunConfig
 
 
 def tasks_of(metadata: Mapping[str, Any], task: str | None = None) -> tuple[str, ...]:
@@ -14,6 +16,15 @@ def tasks_of(metadata: Mapping[str, Any], task: str | None = None) -> tuple[str,
     for several boards. `task` replaces its own."""
     game = game_of(metadata["game"])
     return game.tasks_of(task or metadata[game.tasks])
+
+
+def config_of_policy(metadata: Mapping[str, Any]) -> RunConfig:
+    """Options of a run that plays the task of the policy with this metadata, which has one. Raises `ConfigError` if a
+    run can't have it."""
+    game = game_of(metadata["game"])
+    known = {name: metadata[name] for name in game.policy_options}
+    lists = {name: ",".join(value) for name, value in known.items() if isinstance(value, list)}
+    return make_config({"game": game.name, **known, **lists})
 
 
 def rounded_up(episodes: int, metadata: Mapping[str, Any], task: str | None = None) -> int:

@@ -7,9 +7,8 @@ lead (DAgger, Ross et al. 2011, arXiv:1011.0686). At the beginning the teachers 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,16 +17,13 @@ from numpy.typing import NDArray
 
 from engine.agents.networks import make_network
 from engine.config.game import game_of
-from engine.distillation.searched_task import SearchedTask
+from engine.distillation.search import Search, SearchedTask
 from engine.distillation.student import Student
-from engine.distillation.tasks import CONDITIONS, LANES, Evaluations, Task, TaughtTask
-from engine.distillation.teachers import SearchTeacher, Teacher
+from engine.distillation.tasks import Evaluations, Task, TaughtTask
+from engine.distillation.teachers import SearchTeacher, Teacher, distillation_of
 from engine.envs.lanes import Frames
-from engine.errors import UserError
 from engine.evaluation.policy import Act, greedy_act
 from engine.evaluation.statistics import score_of
-from engine.games.mario.factory import task_of_policy
-from engine.games.mario.search.plan_search import PLANS, PlanSearch
 from engine.protocol.results import DistillationProgress, StudentEvaluation
 from engine.runtime.processor import has_native_bf16
 from engine.runtime.threads import thread_budget
@@ -61,10 +57,9 @@ class Distiller:
     Args:
         teachers: from `load_teachers`.
         student: metadata of the student; see `describe_student`.
-        noop_max: maximum number of no-op frames at which Mario's training episodes begin.
         seed: seed of all random decisions.
         threads: threads that step the lanes of a task. Learning and searching use all cores.
-        rom: cartridge file; None for the one in gym-super-mario-bros.
+        options: those of the game's `Distillation.options` that are for lanes.
     """
 
     def __init__(
@@ -72,10 +67,9 @@ class Distiller:
         teachers: Sequence[Teacher | SearchTeacher],
         student: dict[str, Any],
         *,
-        noop_max: int = CONDITIONS.noop_max,
         seed: int,
         threads: int,
-        rom: Path | None = None,
+        options: Mapping[str, Any] = {},
     ) -> None:
         torch.manual_seed(seed)
         shape = tuple(student["frame_shape"])
@@ -89,8 +83,11 @@ class Distiller:
             threads=learn_threads,
             precision="bfloat16" if has_native_bf16() else "float32",
         )
-        self._noop_max, self._seed, self._threads, self._rom = noop_max, seed, threads, rom
-        self._search: PlanSearch | None = None
+        self._threads, self._options = threads, options
+        self._search: Search | None = None
+        if any(isinstance(teacher, SearchTeacher) for teacher in teachers):
+            self._search = game.make_search(student, seed=seed, threads=threads, **options)
+        self._searched: list[SearchedTask] = []
         pairs = [(task, teacher) for teacher in teachers for task in teacher.tasks]
         capacity = max(_CAPACITY // len(pairs), _TASK_CAPACITY)
         self.tasks: list[Task] = [
@@ -108,25 +105,17 @@ class Distiller:
     def _task(
         self, name: str, teacher: Teacher | SearchTeacher, student: dict[str, Any], *, capacity: int, seed: int
     ) -> Task:
+        evaluations = Evaluations(name, student, threads=self._threads, options=self._options)
+        lanes = distillation_of(student["game"]).lanes
         if isinstance(teacher, Teacher):
             return TaughtTask(
-                name, teacher, student, noop_max=self._noop_max, capacity=capacity, seed=seed, threads=self._threads,
-                rom=self._rom,
+                name, teacher, student, evaluations, lanes=lanes, capacity=capacity, seed=seed, threads=self._threads,
+                options=self._options,
             )  # fmt: skip
-        task = task_of_policy(student, stage=name, noop_max=self._noop_max)
-        if self._search is None:
-            self._search = PlanSearch(task, seed=self._seed, threads=thread_budget(PLANS).lane_threads, rom=self._rom)
-        return SearchedTask(
-            name,
-            task,
-            self._search,
-            lanes=LANES["mario"],
-            capacity=capacity,
-            seed=seed,
-            threads=self._threads,
-            rom=self._rom,
-            evaluations=Evaluations(name, student, threads=self._threads, rom=self._rom),
-        )
+        assert self._search is not None
+        task = self._search.task(name, lanes=lanes, capacity=capacity, seed=seed, evaluations=evaluations)
+        self._searched.append(task)
+        return task
 
     def learn(
         self,
@@ -138,8 +127,7 @@ class Distiller:
         """Learn until the budget is used up or `stopped`. Each evaluation that is the best so far says so; the
         student's average is then what was evaluated. The last evaluation follows the last step.
 
-        Searches for ways to the flag get half of the seconds, and then use the best ones so far. Raises `UserError` if
-        a stage has none.
+        Searches get half of the seconds, and then use what is best so far. Raises `UserError` if one finds nothing.
         """
 
         def act(obs: Frames, masks: NDArray[np.bool_] | None) -> NDArray[np.int64]:
@@ -147,19 +135,17 @@ class Distiller:
                 raise _Stopped
             return greedy(obs, masks)
 
-        def stopped_or_after(seconds: float) -> Callable[[], bool]:
-            return lambda: stopped() or self.seconds >= seconds
+        def after(seconds: float) -> Callable[[], bool]:
+            return lambda: self.seconds >= seconds
 
         def show_search(text: str) -> None:
             self._searching = text
             on_progress(self.progress())
 
         greedy = greedy_act(self.student.average)
-        searched = [task for task in self.tasks if isinstance(task, SearchedTask)]
-        for number, task in enumerate(searched, 1):
-            limit = stopped_or_after(budget.seconds / 2 * number / len(searched))
-            if not task.prepare(limit, show_search) and not stopped():
-                raise UserError(f"{task.name}: no way to the flag was found within half of --minutes")
+        for number, task in enumerate(self._searched, 1):
+            late = after(budget.seconds / 2 * number / len(self._searched))
+            task.prepare(stopped=stopped, late=late, on_progress=show_search)
         self._searching = ""
         best: tuple[float, ...] = ()
         next_report = 0.0

@@ -1,13 +1,12 @@
 """The tasks of a distillation: lanes in which the student acts, and somebody who labels what it sees.
 
-In a `TaughtTask` that is another policy, in an `engine.distillation.searched_task.SearchedTask` a search.
+In a `TaughtTask` that is another policy, in an `engine.distillation.search.SearchedTask` a search.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from concurrent.futures import Future
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,6 +16,7 @@ from torch import Tensor
 
 from engine.agents.exploration import epsilon_ladder
 from engine.config.conditions import Conditions
+from engine.config.game import game_of
 from engine.distillation.replay import LabelledReplay
 from engine.distillation.student import Student
 from engine.distillation.teachers import Teacher
@@ -27,8 +27,6 @@ from engine.evaluation.episodes import play_episodes
 from engine.evaluation.policy import Act
 from engine.runners.actor import Actor
 
-LANES = {"mario": 8, "snake": 32}
-"""Of each task. A step of boards takes about as long for one lane as for 32."""
 CONDITIONS = Conditions()
 """Of evaluations; training episodes begin in the same way."""
 REPLAY_RATIO = 6.0
@@ -73,19 +71,20 @@ class Evaluations:
     Args:
         name: the stage or the board.
         student: metadata of the student; see `describe_student`.
-        threads: threads that step Mario's lanes.
-        rom: cartridge file; None for the one in gym-super-mario-bros.
+        threads: threads that step the lanes.
+        options: of the lanes; see `Distiller`.
     """
 
-    def __init__(self, name: str, student: Mapping[str, Any], *, threads: int, rom: Path | None) -> None:
-        self._name, self._student, self._threads, self._rom = name, student, threads, rom
+    def __init__(self, name: str, student: Mapping[str, Any], *, threads: int, options: Mapping[str, Any] = {}) -> None:
+        self._name, self._student, self._threads = name, student, threads
+        self._options = {**options, "noop_max": CONDITIONS.noop_max}
         self._lanes: Lanes | None = None
 
     def play(self, act: Act, episodes: int) -> list[EpisodeRecord]:
         if self._lanes is None:
             self._lanes = task_lanes(
                 self._name, self._student, episodes, seed=_EVALUATION_SEED, threads=self._threads, restart=False,
-                rom=self._rom,
+                **self._options,
             )  # fmt: skip
             self._lanes.spread_starts()
         self._lanes.rewind()
@@ -103,11 +102,12 @@ class TaughtTask:
         name: the stage or the board.
         teacher: labels the states.
         student: metadata of the student; see `describe_student`.
-        noop_max: maximum number of no-op frames at the beginning of training episodes of Mario.
+        evaluations: plays the student's episodes.
+        lanes: games that are played at once.
         capacity: environment steps that the replay holds.
         seed: seed of the games and of exploration.
-        threads: threads that step Mario's lanes.
-        rom: cartridge file; None for the one in gym-super-mario-bros.
+        threads: threads that step the lanes.
+        options: of the lanes; see `Distiller`.
     """
 
     replay_ratio = REPLAY_RATIO
@@ -117,18 +117,19 @@ class TaughtTask:
         name: str,
         teacher: Teacher,
         student: Mapping[str, Any],
+        evaluations: Evaluations,
         *,
-        noop_max: int = CONDITIONS.noop_max,
+        lanes: int,
         capacity: int,
         seed: int,
         threads: int,
-        rom: Path | None = None,
+        options: Mapping[str, Any] = {},
     ) -> None:
-        self.name, self.teacher = name, teacher
-        self._evaluations = Evaluations(name, student, threads=threads, rom=rom)
+        self.name, self.teacher, self._evaluations = name, teacher, evaluations
         env = task_lanes(
-            name, student, LANES[student["game"]], noop_max=noop_max, seed=seed, threads=threads, restart=True, rom=rom
-        )
+            name, student, lanes, seed=seed, threads=threads, restart=True,
+            **{"noop_max": CONDITIONS.noop_max, **options},
+        )  # fmt: skip
         self.replay = LabelledReplay(env.lanes, capacity // env.lanes, env.spec)
         self._actor = Actor(env, ladder=epsilon_ladder(env.lanes, _EPSILON), epsilon_steps=1, seed=seed)
         self._labels = torch.empty(0)
@@ -175,14 +176,11 @@ def task_lanes(
     student: Mapping[str, Any],
     lanes: int,
     *,
-    noop_max: int = CONDITIONS.noop_max,
     seed: int,
     threads: int,
     restart: bool,
-    rom: Path | None,
+    **options: Any,
 ) -> Lanes:
     """Lanes of a stage or a board that show what the student sees."""
-    where = "stage" if student["game"] == "mario" else "board"
-    return lanes_of_policy(
-        {**student, where: name}, lanes, threads=threads, seed=seed, noop_max=noop_max, restart=restart, rom=rom
-    )
+    task = {game_of(student["game"]).tasks: name}
+    return lanes_of_policy({**student, **task}, lanes, threads=threads, seed=seed, restart=restart, **options)

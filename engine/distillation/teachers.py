@@ -1,5 +1,5 @@
-"""The teachers of a distillation, and the tasks that they teach. A teacher is a policy or a search in the emulator; all
-must agree in what they see and do.
+"""The teachers of a distillation, and the tasks that they teach. A teacher is a policy, or a search that the game
+brings; all must agree in what they see and do.
 
 A task is one stage of Mario, or one board of Snake. Boards of different sizes share the frame of the largest.
 """
@@ -14,29 +14,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from engine.config.run_config import RunConfig
-from engine.config.stages import STAGES, WHOLE_GAME
+from engine.config.game import Distillation, game_of, games
 from engine.config.tasks import tasks_of
-from engine.envs.factory import describe_task
-from engine.envs.frame_stack import STACK
 from engine.envs.lanes import Frames
 from engine.errors import UserError
 from engine.evaluation.policy import load_policy
-from engine.games.mario.factory import make_task
-from engine.games.mario.game import Mario
-from engine.games.mario.options import MarioOptions
 from engine.runs.checkpoints import policy_metadata
 from engine.runs.origin import origin_of
-
-_MUST_AGREE: dict[str, tuple[str, ...]] = {
-    "mario": ("actions", "observation", "frame_skip", "swim_strokes"),
-    "snake": (),
-}
-"""Fields of the metadata in which the teachers of a game must agree. Its keys are the games that can be distilled."""
-
-_NETWORKS = {"mario": "nature", "snake": "grid"}
-"""The networks of students by default. To clear 96 % of 600 episodes of six stages, `nature` needed 120,000 environment
-steps (11 minutes) and `small` 340,000 (26 minutes)."""
 
 
 @dataclass(frozen=True)
@@ -63,9 +47,9 @@ class Teacher:
 
 @dataclass(frozen=True)
 class SearchTeacher:
-    """A stage that is taught by a search instead of a policy."""
+    """A task that is taught by a search instead of a policy."""
 
-    name: str  # the stage
+    name: str  # the task
     metadata: dict[str, Any]
 
     @property
@@ -73,20 +57,30 @@ class SearchTeacher:
         return (self.name,)
 
 
-def load_teachers(names: Sequence[str], actions: str = MarioOptions.actions) -> list[Teacher | SearchTeacher]:
-    """The teachers in these policy files; where a name is a stage, a search with these actions. Raises `UserError`
-    naming the policy and the field if they don't fit together."""
+def load_teachers(
+    names: Sequence[str], searched_by: str | None = None, options: Mapping[str, Any] = {}
+) -> list[Teacher | SearchTeacher]:
+    """The teachers in these policy files. Raises `UserError` naming policy and field if they don't fit together.
+
+    searched_by: the game whose `Distillation.searched` tasks some of the names may be; None if all are policies.
+    options: those of the game's `Distillation.search_options` that were given.
+    """
     first: tuple[str, dict[str, Any]] | None = None
     owners: dict[str, str] = {}
-    like = next((policy_metadata(Path(name)) for name in names if name not in STAGES), {})
+    game = None if searched_by is None else game_of(searched_by)
+    searched = game.distillation.searched if game is not None and game.distillation is not None else ()
+    like = next((policy_metadata(Path(name)) for name in names if name not in searched), {})
     teachers = list[Teacher | SearchTeacher]()
     for given in names:
-        is_stage, path = given in STAGES, Path(given)
-        name = given if is_stage else origin_of(path).name
-        metadata = _of_stage(given, actions, like) if is_stage else policy_metadata(path)
+        path = None if given in searched else Path(given)
+        if path is None:
+            assert game is not None
+            name, metadata = given, game.described_for_search(given, like, **options)
+        else:
+            name, metadata = origin_of(path).name, policy_metadata(path)
         first = first or (name, metadata)
         _check(name, metadata, *first)
-        teacher = SearchTeacher(name, metadata) if is_stage else Teacher(name, metadata, load_policy(path))
+        teacher = SearchTeacher(name, metadata) if path is None else Teacher(name, metadata, load_policy(path))
         for task in teacher.tasks:
             if task in owners:
                 raise UserError(f"{name}: {task} must have one teacher, got {owners[task]} before")
@@ -95,25 +89,27 @@ def load_teachers(names: Sequence[str], actions: str = MarioOptions.actions) -> 
     return teachers
 
 
-def _of_stage(stage: str, actions: str, like: Mapping[str, Any]) -> dict[str, Any]:
-    """The metadata of a teacher that is no policy, with these actions; it sees and swims like the policy with the
-    metadata `like`, or, if that is empty, like most policies of the package."""
-    known = {name: like[name] for name in ("observation", "frame_skip", "swim_strokes") if name in like}
-    config = RunConfig.of(game=Mario.name, stage=stage, actions=actions, **{"observation": "50x60", **known})
-    task = make_task(config)
-    shapes = {"stack": STACK, "frame_shape": list(task.view.shape), "outputs": len(task.action_names)}
-    return describe_task(config) | shapes
+def distillation_of(game: str) -> Distillation:
+    """How policies of a game are distilled. Raises `UserError` if they can't be."""
+    distillation = game_of(game).distillation
+    if distillation is None:
+        can = " or ".join(each for each in games() if game_of(each).distillation is not None)
+        raise UserError(f"game must be {can}, got {game}")
+    return distillation
 
 
 def _check(name: str, metadata: dict[str, Any], first_name: str, first: dict[str, Any]) -> None:
-    if metadata["game"] not in _MUST_AGREE:
-        raise UserError(f"{name}: game must be {' or '.join(_MUST_AGREE)}, got {metadata['game']}")
-    for field in ("game", *_MUST_AGREE[first["game"]]):
+    try:
+        distillation = distillation_of(metadata["game"])
+    except UserError as error:
+        raise UserError(f"{name}: {error}") from None
+    for field in ("game", *distillation_of(first["game"]).must_agree):
         wanted, found = first.get(field), metadata.get(field)
         if found != wanted:
             raise UserError(f"{name}: {field} must be {_words(wanted)} as in {first_name}, got {_words(found)}")
-    if metadata.get("stage") == WHOLE_GAME:
-        raise UserError(f"{name}: stage must be one or more stages, got {WHOLE_GAME}")
+    tasks = game_of(metadata["game"]).tasks
+    if metadata[tasks] in distillation.untaught:
+        raise UserError(f"{name}: {tasks} must be one or more {tasks}s, got {metadata[tasks]}")
 
 
 def _words(value: Any) -> str:
@@ -123,25 +119,20 @@ def _words(value: Any) -> str:
 def describe_student(teachers: Sequence[Teacher | SearchTeacher], network: str | None = None) -> dict[str, Any]:
     """The metadata of a student: its tasks are those of all teachers, in order, and its frame holds the largest board.
 
-    network: name of its network, one of `engine.agents.networks.NETWORKS` that fits the game; None for the default.
+    network: name of its network, one that fits the game; None for the default.
     """
     first = teachers[0].metadata
-    network = network or _NETWORKS[first["game"]]
+    distillation = distillation_of(first["game"])
     tasks = ",".join(task for teacher in teachers for task in teacher.tasks)
     shapes = [teacher.metadata["frame_shape"] for teacher in teachers]
-    copied = (
-        ("emulator", "actions", "observation", "frame_skip", "swim_strokes")
-        if first["game"] == "mario"
-        else ("reward", "pieces", "death_penalty")
-    )
     return {
-        "network": network,
+        "network": network or distillation.network,
         "stack": first["stack"],
         "frame_shape": [*shapes[0][:-2], *(max(shape[axis] for shape in shapes) for axis in (-2, -1))],
         "outputs": first["outputs"],
         "game": first["game"],
-        "stage" if first["game"] == "mario" else "board": tasks,
-        **{name: first[name] for name in copied},
+        game_of(first["game"]).tasks: tasks,
+        **{name: first[name] for name in distillation.copied},
         "teachers": [teacher.name for teacher in teachers],
     }
 

@@ -99,6 +99,9 @@ class Lanes(Protocol):
     def facts(self, lane: int) -> dict[str, int]:
         """Values of a board game to show beside the picture, such as its lines."""
 
+    def task_of(self, lane: int) -> str:
+        """The task of a policy at which the lane's episodes begin, in lanes that play a policy."""
+
     def spread_starts(self) -> None:
         """Give the lanes as many different starts as the game allows. Call before the first `reset`."""
 

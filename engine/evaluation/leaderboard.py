@@ -2,59 +2,66 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from engine.config.conditions import Conditions
-from engine.config.stages import stages_of
+from engine.config.game import Game, game_of, games
 from engine.evaluation.statistics import wilson
 from engine.runs.policies import Card, cards
 
 EPISODES = 100
-MARIO = {
-    "0 to 30 no-ops": ("native", Conditions()),
-    "31 to 120 no-ops": ("native", Conditions(noop_min=31, noop_max=120)),
-    "epsilon 0.01": ("native", Conditions(epsilon=0.01)),
-    "sticky actions 0.25": ("native", Conditions(sticky_actions=0.25)),
-    "epsilon 0.05": ("native", Conditions(epsilon=0.05)),
-    "on nes-py": ("nes-py", Conditions()),
-}
-"""Columns of Mario's table: console and conditions. The first ones are those under which training chooses its best
-policy by default; each other column differs from them in one point."""
-MARIO_STARTS = ("0 to 30 no-ops", "31 to 120 no-ops")
-"""Columns of the table of the stages of policies for several."""
-BOARDS = ("", Conditions(noop_max=0))
-"""Console and conditions on cards of board games, which have neither consoles nor no-ops."""
+_STARTS = 2
+"""Columns of the table of tasks: the first of the conditions, which differ in the starts alone."""
 
 
-def episodes_of(console: str, stage: str | None) -> int:
-    """Episodes on a card: 100 of a board (`stage` None) or of each stage; 100 in all on nes-py, which is slow."""
-    return EPISODES * (len(stages_of(stage)) if stage is not None and console == "native" else 1)
+def episodes_of(game: Game, emulator: str, task: str) -> int:
+    """Episodes on a card: 100 for each task under the first of the game's emulators; 100 in all on others, which are
+    slow."""
+    first, _ = next(iter(game.judged.values()))
+    return EPISODES * (len(game.tasks_of(task)) if game.stages and emulator == first else 1)
 
 
 def leaderboard(where: Path | None = None) -> str:
     """Markdown tables of all policies in a folder (default: the package's): how they play, how they were trained."""
     known = cards(where)
-    mario = [[card.name, *(_clears(card, *judged) for judged in MARIO.values())] for card in known if _is_mario(card)]
-    boards = [[card.name, f"{card.rates[0].mean_score:.1f}", _filled(card)] for card in known if not _is_mario(card)]
-    stages = [row for card in known for row in _by_stage(card)]
-    training = [[card.name, f"`{card.command}`", _effort(card)] for card in known]
-    tables = (
-        _table(["policy", *MARIO], mario),
-        _table(["policy for several stages", "stage", *MARIO_STARTS], stages),
-        _table(["policy", f"mean score of {EPISODES} greedy games", "boards filled"], boards),
-        _table(["policy", "trained with", "steps, minutes"], training),
-    )
+    tables = [
+        table
+        for name in games()
+        if (own := [card for card in known if card.game == name])
+        for table in (_clear_tables(game_of(name), own) if game_of(name).outcome.judged_by == "goal" else ())
+    ]
+    scored = [card for card in known if game_of(card.game).outcome.judged_by != "goal"]
+    tables += [
+        _table(
+            ["policy", f"mean score of {EPISODES} greedy games", "goals reached"],
+            [[card.name, f"{card.rates[0].mean_score:.1f}", _goals(card)] for card in scored],
+        ),
+        _table(["policy", "trained with", "steps, minutes"], [[c.name, f"`{c.command}`", _effort(c)] for c in known]),
+    ]
     return "\n\n".join(table for table in tables if table)
+
+
+def _clear_tables(game: Game, of_game: Sequence[Card]) -> tuple[str, str]:
+    """The clear rates of a game's policies, and those of the tasks of policies for several. The first conditions are
+    those under which training chooses its best policy by default; each other column differs from them in one point."""
+    starts = list(game.judged)[:_STARTS]
+    return (
+        _table(
+            ["policy", *game.judged],
+            [[card.name, *(_clears(card, *judged) for judged in game.judged.values())] for card in of_game],
+        ),
+        _table(
+            [f"policy for several {game.tasks}s", game.tasks, *starts],
+            [row for card in of_game for row in _by_task(card, [game.judged[column] for column in starts])],
+        ),
+    )
 
 
 def _effort(card: Card) -> str:
     """`0.60M, 8`: environment steps and minutes; with another digit if there are few."""
     steps = f"{card.env_steps / 1e6:.{2 if card.env_steps >= 10_000 else 3}f}M"
     return f"{steps}, {card.minutes:.{0 if card.minutes >= 2 else 1}f}"
-
-
-def _is_mario(card: Card) -> bool:
-    return card.game == "mario"
 
 
 def _clears(card: Card, console: str, conditions: Conditions) -> str:
@@ -66,9 +73,9 @@ def _clears(card: Card, console: str, conditions: Conditions) -> str:
     return f"{share:.0f} ({low:.0f} to {high:.0f})"
 
 
-def _by_stage(card: Card) -> list[list[str]]:
-    """Rows for the stages of a policy for several: percentages of clears."""
-    rates = [card.rate(*MARIO[column]) for column in MARIO_STARTS]
+def _by_task(card: Card, judged: Sequence[tuple[str, Conditions]]) -> list[list[str]]:
+    """Rows for the tasks of a policy for several: percentages of clears."""
+    rates = [card.rate(*each) for each in judged]
     known = [rate for rate in rates if rate is not None and rate.clears_by_stage]
     return [
         [
@@ -80,8 +87,8 @@ def _by_stage(card: Card) -> list[list[str]]:
     ]
 
 
-def _filled(card: Card) -> str:
-    return str(card.rates[0].clears) if card.game == "snake" else "–"
+def _goals(card: Card) -> str:
+    return "–" if game_of(card.game).outcome.goal is None else str(card.rates[0].clears)
 
 
 def _table(head: list[str], rows: list[list[str]]) -> str:

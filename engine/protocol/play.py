@@ -31,10 +31,10 @@ class Step(Message, frozen=True):
 
 
 class Begin(Message, frozen=True):
-    """Begin an episode, in another of Mario's stages if one is given."""
+    """Begin an episode, in another of the game's stages if one is given."""
 
     episode: Annotated[int, msgspec.Meta(ge=1, le=2**32)]
-    stage: Annotated[str, msgspec.Meta(pattern="^[1-8]-[1-4]$")] | None = None
+    stage: Annotated[str, msgspec.Meta(max_length=40)] | None = None
 
 
 PlayCommand = Pause | Resume | Step | Speed | Press | Begin
@@ -45,12 +45,13 @@ class Playing(Message, frozen=True):
 
     paused: bool
     speed: float  # 1 is normal
-    stage: str  # option, such as 1-2 or random; empty in games without stages
+    stage: str  # the option's value, such as 1-2 or random; empty in games without stages
     episode: int  # number of the current one, from 1
     seed: int  # of that episode: `--seed` plays it again
     steps: int  # environment steps of that episode
     filmed: int | None  # pictures in the video so far; None without a video
     outcome: Outcome = Outcome()  # of the game's episodes
+    place: str = ""  # the stage on the screen: one of the game's, also where `stage` names several
     actions: list[str] = []  # names of the actions in the frames' thoughts
 
 

@@ -12,7 +12,7 @@ import msgspec
 from engine.config.conditions import Conditions
 from engine.config.fields import ConfigError, must_be_one_of
 from engine.config.game import Game, Spec, game_of, games
-from engine.config.reading import make_config
+from engine.config.tasks import config_of_policy
 from engine.runs.run import Count, Score, Seconds
 
 _MOST_PARTS = 32
@@ -70,6 +70,4 @@ def _spec(game: Game, said: Mapping[str, Any]) -> Spec:
     tasks = said[game.tasks]
     if not isinstance(tasks, str) or len(learned := game.learned_apart(tasks)) > _MOST_PARTS:
         raise ConfigError(game.tasks, f"must be text that names at most {_MOST_PARTS}, got {tasks!r}")
-    options = {name: said[name] for name in game.policy_options if name != game.tasks}
-    options |= {name: ",".join(value) for name, value in options.items() if isinstance(value, list)}
-    return game.spec_for_all([make_config({"game": game.name, game.tasks: each, **options}).spec for each in learned])
+    return game.spec_for_all([config_of_policy({**said, game.tasks: each}).spec for each in learned])

@@ -19,8 +19,6 @@ from engine.config.game import games
 from engine.config.presets import PRESETS
 from engine.config.run_config import RunConfig, options_of_all
 from engine.config.runners import RUNNERS
-from engine.config.stages import RANDOM_STAGES, STAGES, WHOLE_GAME
-from engine.games.mario.actions import ACTION_SETS
 from engine.runs import policies
 from mario_tui.commands import attach, distill, evaluate, export, play, profile, runs, serve, train
 from mario_tui.commands.options import Parser
@@ -32,14 +30,15 @@ _PLACES = {
     "zsh": "_mario-tui in a folder of $fpath",
     "fish": "~/.config/fish/completions/mario-tui.fish",
 }
-_CHOICES = {name: spec.metadata["choices"] for name, spec in options_of_all().items()} | {
+_CHOICES = {
     "preset": tuple(PRESETS),
-    "stage": (*STAGES, WHOLE_GAME, RANDOM_STAGES),
-    "device": ("auto", "cpu", "cuda", "mps"),
-    "actions": tuple(ACTION_SETS),
+    **{name: spec.metadata["choices"] or spec.metadata["usual"] for name, spec in options_of_all().items()},
 }
 """Values of options, by the name of the option."""
-_FILES = ("config", "initial_policy", "into", "output", "record", "report_file", "rom", "trace")
+_FILES = (
+    *("config", "initial_policy", "into", "output", "record", "report_file", "trace"),
+    *(name for name, spec in options_of_all().items() if spec.metadata["metavar"] == "FILE"),
+)
 _FOLDERS = ("run_dir",)
 
 # Names are compared and never expanded: a folder may be called `$(anything)`.

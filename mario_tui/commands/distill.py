@@ -7,12 +7,11 @@ import math
 import os
 from pathlib import Path
 
-from engine.config.conditions import Conditions
-from engine.config.fields import must_be_within
-from engine.config.stages import STAGES
+from engine.config.command_line import as_arguments
+from engine.config.fields import flag, must_be_within
+from engine.config.game import CommandOption, Distillation, game_of, games
 from engine.errors import UserError
-from engine.games.mario.actions import why_invalid
-from engine.games.mario.options import MarioOptions
+from mario_tui.commands.game_options import add_game_options, given_options, of_all
 from mario_tui.commands.options import Parser, add_run_dir, existing, whole
 from mario_tui.launch import expanded
 
@@ -40,21 +39,7 @@ def distill_parser() -> argparse.ArgumentParser:
         help=f"policy file to write (default: distilled{_SUFFIX})",
     )  # fmt: skip
     parser.add_argument("--force", action="store_true", help="overwrite FILE if it exists")
-    parser.add_argument(
-        "--network", choices=("small", "nature"),
-        help="Mario's network, as in training; small takes 0.7 times as long per update, but needs more of them "
-        "(default: nature)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--actions", type=_actions, metavar="SET",
-        help="actions of Mario's stages without a policy, as in training: right-only, simple, complex, or a list "
-        f"(default: {MarioOptions.actions})",
-    )  # fmt: skip
-    parser.add_argument(
-        "--noop-max", type=whole("--noop-max", 0, 255), metavar="N",
-        help="maximum number of no-op frames at the start of Mario's training episodes; evaluations keep "
-        f"{Conditions().noop_max} (default: {Conditions().noop_max})",
-    )  # fmt: skip
+    add_game_options(parser, _options_of_all())
     parser.add_argument(
         "--initial-policy", metavar="POLICY", help="begin with the weights of this policy (default: random weights)"
     )
@@ -78,9 +63,6 @@ def distill_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--seed", type=whole("--seed", 0, 2**32 - 1), default=0, metavar="N", help="random seed (default: 0)"
     )
-    parser.add_argument(
-        "--rom", type=expanded, metavar="FILE", help="cartridge file, iNES (default: the one in gym-super-mario-bros)"
-    )
     parser.add_argument("--json", action="store_true", help="print JSON lines: each evaluation, then a summary")
     add_run_dir(parser)
     return parser
@@ -89,25 +71,34 @@ def distill_parser() -> argparse.ArgumentParser:
 def run(arguments: list[str]) -> int:
     options = distill_parser().parse_args(arguments)
     from engine.runs.checkpoints import find_policy, policy_metadata
+    from engine.runs.origin import origin_of
 
+    searched = {task: game for game in games() for task in _distillation(game).searched}
     teachers = [
-        name if name in STAGES else str(find_policy(name, existing(options.run_dir))) for name in options.checkpoint
+        name if name in searched else str(find_policy(name, existing(options.run_dir))) for name in options.checkpoint
     ]
-    game = "mario" if teachers[0] in STAGES else policy_metadata(Path(teachers[0]))["game"]
-    for name in ("network", "actions", "noop_max", "rom"):
-        if game != "mario" and getattr(options, name) is not None:
-            raise UserError(f"--{name.replace('_', '-')} can't be combined with policies for {game}")
-    if options.actions is not None and not any(name in STAGES for name in teachers):
-        raise UserError("--actions needs a stage; policies keep their own")
+    first = teachers[0]
+    game = searched.get(first) or str(policy_metadata(Path(first))["game"])
+    of_game = _distillation(game)
+    for name in _options_of_all():
+        if name not in of_game.options and hasattr(options, name):
+            raise UserError(f"{flag(name)} can't be combined with policies for {game}")
+    if game_of(game).distillation is None:
+        can = " or ".join(each for each in games() if game_of(each).distillation is not None)
+        raise UserError(f"{origin_of(Path(first)).name}: game must be {can}, got {game}")
+    searches = [searched[name] for name in teachers if name in searched]
+    for name in of_game.search_options:
+        if hasattr(options, name) and not searches:
+            raise UserError(f"{flag(name)} needs a {game_of(game).tasks}; policies keep their own")
     into = _target(options.into, force=options.force)
-    for_engine = [*teachers, f"--into={into}"]
-    for name in ("network", "actions", "noop_max", "steps", "minutes", "eval_every", "eval_episodes", "seed"):
-        if getattr(options, name) is not None:
-            for_engine.append(f"--{name.replace('_', '-')}={getattr(options, name)}")
+    limits = {name: getattr(options, name) for name in ("steps", "minutes", "eval_every", "eval_episodes", "seed")}
+    own = given_options(vars(options), of_game.options, game)
+    given = {"into": into, "game": game, **own, **{name: value for name, value in limits.items() if value is not None}}
+    if searches:
+        given["searched_by"] = searches[0]
     if options.initial_policy is not None:
-        for_engine.append(f"--initial-policy={find_policy(options.initial_policy, existing(options.run_dir))}")
-    if options.rom is not None:
-        for_engine.append(f"--rom={options.rom.resolve()}")
+        given["initial_policy"] = find_policy(options.initial_policy, existing(options.run_dir))
+    for_engine = [*teachers, *as_arguments(given)]
     from mario_tui.distill import distill
 
     return distill(for_engine, game, options.steps, options.minutes, as_json=options.json)
@@ -125,10 +116,13 @@ def _target(path: Path, *, force: bool) -> Path:
     return path.absolute()
 
 
-def _actions(text: str) -> str:
-    if reason := why_invalid(text):
-        raise UserError(f"--actions {reason}")
-    return text
+def _distillation(game: str) -> Distillation:
+    """How policies of a game are distilled; without options and searches if they can't be."""
+    return game_of(game).distillation or Distillation(network="", lanes=0)
+
+
+def _options_of_all() -> dict[str, CommandOption]:
+    return of_all(lambda game: _distillation(game.name).options)
 
 
 def _minutes(text: str) -> float:

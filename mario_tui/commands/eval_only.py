@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 
-from engine.config.command_line import given
+from engine.config.command_line import as_arguments, given
 from engine.config.fields import ConfigError, flag
 from engine.config.reading import make_config
 from engine.config.run_config import RunConfig
 from engine.config.tasks import rounded_up
 from engine.errors import UserError
+from mario_tui.commands.game_options import given_options
 from mario_tui.launch import asked_options
 
 _CONDITIONS = ("epsilon", "noop_min", "noop_max", "sticky_actions")
-_OF_POLICY = ("stage", "emulator", "rom")
-"""Options that replace what the policy was trained on, if they are given."""
-_USED = {"game", "noop_max", "run_dir", "seed", "eval_episodes", *_OF_POLICY, *(f"eval_{name}" for name in _CONDITIONS)}
+_USED = {"game", "noop_max", "run_dir", "seed", "eval_episodes", *(f"eval_{name}" for name in _CONDITIONS)}
 
 
 def run(options: argparse.Namespace) -> int:
@@ -43,11 +41,10 @@ def run(options: argparse.Namespace) -> int:
         raise ConfigError("game", f"must be {metadata['game']}, as in {policy}, got {asked['game']}")
     config = make_config({**asked, "game": metadata["game"]})
     for name in given(options):
-        if name not in _USED:
+        if name not in _USED and name not in config.game_info.played_options:
             print(f"mario-tui: {flag(name)} has no effect with --eval-only", file=sys.stderr)
-    for_engine = [f"{flag(name)}={getattr(config.eval_conditions, name)}" for name in _CONDITIONS]
-    for_engine.append(f"--seed={config.seed}")
-    for_engine += [f"{flag(name)}={Path(asked[name]).resolve() if name == 'rom' else asked[name]}"
-                   for name in _OF_POLICY if asked.get(name) is not None]  # fmt: skip
-    episodes = rounded_up(config.eval_episodes, metadata, asked.get("stage"))
+    conditions = {name: getattr(config.eval_conditions, name) for name in _CONDITIONS}
+    own = given_options(asked, config.game_info.played_options, config.game)
+    episodes = rounded_up(config.eval_episodes, metadata, own.get(config.game_info.tasks))
+    for_engine = as_arguments({**conditions, "seed": config.seed, **own})
     return evaluate(policy, episodes, for_engine, as_json=options.log_format == "json")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from engine.config.game import game_of
 from engine.config.tasks import rounded_up
 from mario_tui.commands.options import Parser, existing, whole
 from mario_tui.commands.policy_options import add_policy, check_policy, engine_arguments
@@ -24,8 +25,9 @@ def run(arguments: list[str]) -> int:
     from engine.runs.checkpoints import find_policy, policy_metadata
     from mario_tui.evaluate import evaluate
 
-    for_engine = engine_arguments(options)
     policy = find_policy(options.checkpoint, existing(options.run_dir))
-    check_policy(policy, options)
-    episodes = rounded_up(options.episodes, policy_metadata(policy), options.stage)
+    game = game_of(check_policy(policy, options))
+    for_engine = engine_arguments(options, game.name, game.played_options)
+    task = getattr(options, game.tasks, None)
+    episodes = rounded_up(options.episodes, policy_metadata(policy), task)
     return evaluate(policy, episodes, for_engine, as_json=options.json)

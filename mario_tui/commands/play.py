@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 from engine.config.fields import flag
-from engine.config.game import games
-from engine.config.reading import make_config
+from engine.config.game import CommandOption, game_of, games
 from engine.config.run_config import RunConfig
 from engine.errors import UserError
 from engine.runs import policies
+from mario_tui.commands.game_options import add_game_options, of_all, played_options
 from mario_tui.commands.options import Parser, existing, need_terminal, whole
 from mario_tui.commands.policy_options import add_policy, check_policy, conditions_given, engine_arguments
 
@@ -20,13 +21,14 @@ _HOLD_MS = 250
 
 def play_parser() -> argparse.ArgumentParser:
     parser = Parser(prog="mario-tui play", description="Watch a policy play in real time, or play yourself.")
+    played_by_people = [keys for keys in (game_of(game).person_keys for game in games()) if keys is not None]
     parser.add_argument(
         "--human",
         action="store_true",
-        help="play yourself: arrows or WASD; in Mario x jumps, z runs; in Tetris space drops, c holds",
+        help="; ".join(("play yourself: arrows or WASD", *(keys.brief for keys in played_by_people if keys.brief))),
     )
-    parser.add_argument("--game", choices=games(), help="game to play without CHECKPOINT (default: mario)")
-    parser.add_argument("--board", metavar="WxH", help="board size of Snake or Tetris, without CHECKPOINT")
+    parser.add_argument("--game", choices=games(), help=f"game to play without CHECKPOINT (default: {RunConfig.game})")
+    add_game_options(parser, _without_policy())
     parser.add_argument("--hold", type=whole("--hold", 20, 2000), metavar="MS",
                         help=f"with --human: how long a key press counts as held (default: {_HOLD_MS})")  # fmt: skip
     parser.add_argument(
@@ -45,23 +47,22 @@ def run(arguments: list[str]) -> int:
         raise UserError(f"--record: {options.record} exists already; --force overwrites it")
     if options.human and options.checkpoint is not None:
         raise UserError("CHECKPOINT can't be combined with --human")
-    for name in ("game", "board"):
-        if options.checkpoint is not None and getattr(options, name) is not None:
-            raise UserError(f"--{name} can't be combined with CHECKPOINT, which determines the {name}")
-    game = options.game or RunConfig.game
-    title = game
-    if options.board is not None and game == "mario":
-        raise UserError("--board needs --game snake or --game tetris")
+    for name in ("game", *_without_policy()):
+        if options.checkpoint is not None and getattr(options, name, None) is not None:
+            raise UserError(f"{flag(name)} can't be combined with CHECKPOINT, which determines the {name}")
+    game = game_of(options.game or RunConfig.game)
+    title = game.name
+    for name in _without_policy():
+        if hasattr(options, name) and name not in game.person_options:
+            having = (each for each in games() if name in game_of(each).person_options)
+            raise UserError(f"{flag(name)} needs {' or '.join(f'--game {each}' for each in having)}")
     if options.human:
+        if game.person_keys is None:
+            raise UserError(f"--human can't be combined with --game {game.name}, which only policies can play")
         for name in conditions_given(options):
             raise UserError(f"{flag(name)} can't be combined with --human; it is for policies")
-        for_engine = _engine_arguments(options)
-        task = {name: getattr(options, name) for name in ("board", "stage", "emulator")}
-        task |= {"game": game, "rom": None if options.rom is None else str(options.rom)}
-        make_config({name: value for name, value in task.items() if value is not None})  # validates
-        for_engine.append(f"--game={game}")
-        if options.board is not None:
-            for_engine.append(f"--board={options.board}")
+        names = (*_without_policy(), *played_options())
+        for_engine = [f"--game={game.name}", *_engine_arguments(options, game.name, names)]
     else:
         if options.hold is not None:
             raise UserError("--hold needs --human")
@@ -69,11 +70,11 @@ def run(arguments: list[str]) -> int:
         from engine.runs.origin import origin_of
 
         if options.checkpoint is None:
-            policy = policies.of_task(game, options.board or (options.stage if game == "mario" else None))
+            policy = policies.of_task(game.name, getattr(options, game.tasks, None))
         else:
             policy = find_policy(options.checkpoint, existing(options.run_dir))
-        game = check_policy(policy, options)
-        for_engine = [str(policy), *_engine_arguments(options)]
+        game = game_of(check_policy(policy, options))
+        for_engine = [str(policy), *_engine_arguments(options, game.name, game.played_options)]
         title = origin_of(policy).name
         if options.record is not None and not sys.stdout.isatty():
             from mario_tui.film import record
@@ -83,9 +84,14 @@ def run(arguments: list[str]) -> int:
     from mario_tui.play import PlayApp
 
     hold_s = (options.hold or _HOLD_MS) / 1000
-    return PlayApp(title, for_engine, human=options.human, game=game, hold_s=hold_s).run_in_terminal()
+    return PlayApp(title, for_engine, human=options.human, game=game.name, hold_s=hold_s).run_in_terminal()
 
 
-def _engine_arguments(options: argparse.Namespace) -> list[str]:
+def _without_policy() -> dict[str, CommandOption]:
+    """Options that a policy determines."""
+    return {name: how for name, how in of_all(lambda game: game.person_options).items() if name not in played_options()}
+
+
+def _engine_arguments(options: argparse.Namespace, game: str, names: Iterable[str]) -> list[str]:
     recorded = [] if options.record is None else [f"--record={options.record.resolve()}"]
-    return engine_arguments(options) + recorded
+    return engine_arguments(options, game, names) + recorded

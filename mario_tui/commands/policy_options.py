@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from engine.config.command_line import as_arguments
 from engine.config.fields import ConfigError, flag, must_be_within, read_number
-from engine.config.reading import make_config
+from engine.config.game import game_of
 from engine.errors import UserError
+from mario_tui.commands.game_options import add_game_options, given_options, played_options
 from mario_tui.commands.options import add_run_dir, whole
-from mario_tui.launch import expanded
 
 _CONDITIONS: dict[str, float] = {"epsilon": 0.0, "sticky_actions": 0.0, "noop_min": 0, "noop_max": 30}
 """The options that make a game harder for its policy, with their defaults."""
@@ -50,18 +51,13 @@ def add_policy(parser: argparse.ArgumentParser, optional: bool = False) -> None:
     parser.add_argument(
         "--seed", type=whole("--seed", 0, 2**32 - 1), default=0, metavar="N", help="random seed (default: 0)"
     )
-    parser.add_argument("--stage", metavar="NAME", help="play this stage instead of the one it was trained on")
-    parser.add_argument(
-        "--emulator", metavar="native|nes-py", help="use this emulator instead of the one it was trained on"
-    )
-    parser.add_argument(
-        "--rom", type=expanded, metavar="FILE", help="cartridge file, iNES (default: the one in gym-super-mario-bros)"
-    )
+    add_game_options(parser, played_options())
     add_run_dir(parser)
 
 
-def engine_arguments(options: argparse.Namespace) -> list[str]:
-    """The options, as arguments of the engine's command. Raises `ConfigError`."""
+def engine_arguments(options: argparse.Namespace, game: str, names: Iterable[str]) -> list[str]:
+    """The conditions, the seed, and those `names` of the game's options that were given, as arguments of the engine's
+    command. Raises `ConfigError`."""
     given = {name: getattr(options, name) for name in conditions_given(options)}
     usual = _CONDITIONS | {"noop_max": max(_CONDITIONS["noop_max"], given.get("noop_min", 0))}
     conditions = usual | given
@@ -69,15 +65,7 @@ def engine_arguments(options: argparse.Namespace) -> list[str]:
         raise ConfigError(
             "noop_min", f"must be at most --noop-max ({conditions['noop_max']}), got {conditions['noop_min']}"
         )
-    arguments = [f"{flag(name)}={value}" for name, value in {**conditions, "seed": options.seed}.items()]
-    for name in ("stage", "emulator"):
-        value = getattr(options, name)
-        if value is not None:
-            make_config({name: value})  # validates
-            arguments.append(f"--{name}={value}")
-    if options.rom is not None:
-        arguments.append(f"--rom={options.rom.resolve()}")  # the engine checks the file
-    return arguments
+    return as_arguments({**conditions, "seed": options.seed, **given_options(vars(options), names, game)})
 
 
 def conditions_given(options: argparse.Namespace) -> list[str]:
@@ -86,14 +74,15 @@ def conditions_given(options: argparse.Namespace) -> list[str]:
 
 
 def check_policy(policy: Path, options: argparse.Namespace) -> str:
-    """The game of a policy. Raises `UserError` for Mario's options if it is another one."""
+    """The game of a policy. Raises `UserError` for options and conditions that it does not have."""
     from engine.runs.checkpoints import policy_metadata
 
-    game = policy_metadata(policy)["game"]
-    for name in ("stage", "emulator", "rom", "noop_min", "noop_max", "sticky_actions"):
-        if game != "mario" and getattr(options, name) is not None:
-            raise UserError(f"{flag(name)} can't be combined with a policy for {game}")
-    return str(game)
+    game = game_of(policy_metadata(policy)["game"])
+    for name in (*played_options(), *_CONDITIONS):
+        known = name in game.played_options or name in game.conditions
+        if not known and getattr(options, name, None) is not None:
+            raise UserError(f"{flag(name)} can't be combined with a policy for {game.name}")
+    return game.name
 
 
 def _share(name: str, high: float) -> Callable[[str], float]:

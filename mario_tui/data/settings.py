@@ -16,6 +16,7 @@ from typing import Any
 from textual.keys import Keys, _character_to_key
 
 from engine.config.fields import must_be_one_of
+from engine.config.run_config import RunConfig
 from engine.errors import UserError
 from engine.runtime.files import write_atomically
 from engine.runtime.home import program_folder
@@ -23,7 +24,8 @@ from engine.runtime.toml_file import parsed_toml, toml_text
 from mario_tui.data.keys import KEYS, PLACES
 from mario_tui.terminal.graphics import GRAPHICS
 
-DEFAULT_THEME = "mario"
+DEFAULT_THEME = RunConfig.game
+"""The theme that is named like the default game."""
 GAME_FPS = (1, 15)
 """Minimum and maximum frame rate of the game view, in frames per second."""
 _ACCEPTED = ("theme", "game_fps", "graphics", "notifications", "keys")

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from engine.config.fields import ConfigError
-from engine.config.game import Game, Spec
+from engine.config.game import CommandOption, Game, Spec
 from engine.config.run_config import RunConfig
 
 BOARD_HELP = "board size in cells, width x height"
@@ -17,6 +17,7 @@ class BoardGame(Game):
     """A game with an option `board`. A policy may have been distilled from several for boards of different sizes."""
 
     tasks = "board"
+    person_options = {"board": CommandOption("board size of Snake or Tetris, without CHECKPOINT", "WxH")}
     sample_bytes = 220
     limits: ClassVar[tuple[tuple[int, int], tuple[int, int]]]
     """Smallest and largest width, then height, in cells."""

@@ -149,6 +149,11 @@ class BoardLanes:
     def facts(self, lane: int) -> dict[str, int]:
         return self._viewers[lane].facts()
 
+    def task_of(self, lane: int) -> str:
+        """The board, as width x height."""
+        _, height, width = self.board.frame_shape
+        return f"{width}x{height}"
+
     def spread_starts(self) -> None:
         pass  # all boards draw different random numbers anyway
 

@@ -145,7 +145,7 @@ class MarioLanes:
         ram = self.emulator.ram
         return _STAGES[ram[:, rules.WORLD], ram[:, rules.STAGE]]
 
-    def stage_of(self, lane: int) -> str:
+    def task_of(self, lane: int) -> str:
         """The stage at which the episodes of a lane begin, with `stage_per_lane`."""
         return self.task.stages[int(self._stepper.start_choices[lane, 0])]
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from engine.config.fields import option
 from engine.config.game import GameOptions
 from engine.config.run_config import RunConfig
+from engine.config.stages import RANDOM_STAGES, STAGES, WHOLE_GAME
+from engine.games.mario.actions import ACTION_SETS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,6 +20,7 @@ class MarioOptions(GameOptions):
         "run",
         "1-1 to 8-4; several (1-1,1-2): each episode plays one of them; random: any stage; game: the whole game with "
         "three lives",
+        usual=(*STAGES, WHOLE_GAME, RANDOM_STAGES),
     )
     emulator: str = option("native", "run", "NES emulator", choices=("native", "nes-py"))
     rom: str | None = option(
@@ -42,7 +45,10 @@ class MarioOptions(GameOptions):
         high=10_000,
     )
     actions: str = option(
-        "right-only", "environment", "right-only, simple, complex, or a list such as noop,right,right+A"
+        "right-only",
+        "environment",
+        "right-only, simple, complex, or a list such as noop,right,right+A",
+        usual=tuple(ACTION_SETS),
     )
     observation: str = option(
         "50x60-red",  # table

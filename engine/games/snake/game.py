@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from engine.config.game import PersonKeys, Preset, Spec
+from engine.config.game import Distillation, PersonKeys, Preset, Spec
 from engine.config.joypad import MOVE_KEYS
 from engine.config.run_config import RunConfig
 from engine.games.boards.board_game import BoardGame, size_of
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import torch
 
     from engine.envs.lanes import Lanes
+    from engine.envs.played_game import PersonControls, PlayedGame
 
 _MOVES = ("up", "right", "down", "left")
 _PLANES = 5
@@ -38,6 +39,8 @@ class Snake(BoardGame):
         ),
     }
     person_keys = PersonKeys(MOVE_KEYS, {"arrows or WASD": "steer"})
+    steps_per_s = 8.0
+    distillation = Distillation(network="grid", lanes=32, copied=("reward", "death_penalty"))  # 32 take as long as one
     of_earlier_runs = {"paths": False, "late_starts": 0.0, "death_penalty": 0.0, "step_penalty": 0.0}
     limits = ((3, 30), (3, 30))
 
@@ -91,6 +94,12 @@ class Snake(BoardGame):
 
         shape = metadata.get("frame_shape")
         return factory.make(lanes, seed=seed, frame_size=shape and tuple(shape[-2:]), **_stored(metadata))
+
+    def game_of_person(self, controls: PersonControls, **others: Any) -> PlayedGame:
+        from engine.games.boards.person import game_of_person
+        from engine.games.snake.person import SnakePerson
+
+        return game_of_person(self, SnakePerson, controls, **others)
 
     def options_of_policy(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
         return {"board": metadata["board"], "paths": metadata["network"] == "paths"}

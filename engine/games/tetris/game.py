@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from engine.config.conditions import Conditions
 from engine.config.fields import ConfigError
 from engine.config.game import PersonKeys, Preset, Spec
 from engine.config.joypad import MOVE_KEYS, SELECT, START, A, B
@@ -14,11 +15,14 @@ from engine.games.tetris.options import TetrisOptions, options_of
 from engine.protocol.outcome import Outcome, Result
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import torch
     from torch import nn
 
     from engine.envs.curricula import Curriculum
     from engine.envs.lanes import Lanes
+    from engine.envs.played_game import PersonControls, PlayedGame
 
 _ROTATIONS = 4
 _PLANES = 4
@@ -71,9 +75,11 @@ class Tetris(BoardGame):
             },
         ),
     }
-    person_keys = PersonKeys(  # the buttons of `engine.commands.play_tetris`
+    steps_per_s = 2.5
+    person_keys = PersonKeys(  # the buttons of `engine.games.tetris.person`
         {**MOVE_KEYS, "x": A, "z": B, "space": START, "c": SELECT},
         {"arrows or WASD": "move", "up or x": "turn", "z": "turn back", "space": "drop", "c": "hold"},
+        brief="in Tetris space drops, c holds",
     )
     limits = ((4, 12), (4, 26))
 
@@ -123,6 +129,20 @@ class Tetris(BoardGame):
         from engine.games.tetris import factory
 
         return factory.make(lanes, seed=seed, **{name: metadata[name] for name in self.policy_options})
+
+    def game_of_policy(
+        self, policy: Path, metadata: Mapping[str, Any], conditions: Conditions, **others: Any
+    ) -> PlayedGame:
+        from engine.evaluation.stepped_game import game_of_policy
+        from engine.games.tetris.falling import FallingPolicy
+
+        return game_of_policy(policy, metadata, conditions.epsilon, player=FallingPolicy)
+
+    def game_of_person(self, controls: PersonControls, **others: Any) -> PlayedGame:
+        from engine.games.boards.person import game_of_person
+        from engine.games.tetris.person import TetrisPerson
+
+        return game_of_person(self, TetrisPerson, controls, **{"next_piece": True, **others})
 
     def options_of_policy(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
         return {

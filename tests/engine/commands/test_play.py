@@ -15,15 +15,15 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from engine.commands.play_board import BoardGame
-from engine.commands.play_mario import MarioGame, MarioPerson, MarioPolicy, mario_of_policy
 from engine.config import joypad
 from engine.config.conditions import Conditions
 from engine.envs.factory import lanes_of_policy
 from engine.errors import UserError
 from engine.evaluation.episodes import play_episodes
 from engine.evaluation.policy import greedy_act, load_policy
+from engine.evaluation.stepped_game import game_of_policy
 from engine.games.mario.lanes import MarioLanes
+from engine.games.mario.played_game import MarioGame, MarioPerson, MarioPolicy, mario_of_policy
 from engine.games.mario.task import MarioTask
 from engine.protocol.commands import Pause, Resume
 from engine.protocol.framing import decode_play, pack, read_message
@@ -153,9 +153,7 @@ def test_a_policys_game_obeys_every_command(tmp_path: Path) -> None:
 
         state, fifth = game.begin(5)
         assert state.seed == 4
-        with_that_seed = mario_of_policy(
-            Path(MARIO), policy_metadata(Path(MARIO)), Conditions(), stage=None, emulator=None, rom=None
-        )
+        with_that_seed = mario_of_policy(Path(MARIO), policy_metadata(Path(MARIO)), Conditions())
         with_that_seed.begin(5, 4, None)
         assert fifth.rgb == with_that_seed.picture().tobytes() != first.rgb
 
@@ -181,7 +179,7 @@ def test_frame_by_frame_a_policy_swims_as_in_an_evaluation(swim_strokes: bool, t
     policy = altered("mario-1-1", tmp_path, stage="2-2", swim_strokes=swim_strokes)
     metadata = policy_metadata(policy)
     (evaluated,) = play_episodes(lanes_of_policy(metadata, 1, threads=1, seed=0), greedy_act(load_policy(policy)), 1)
-    game = mario_of_policy(policy, metadata, Conditions(noop_max=0), stage=None, emulator=None, rom=None)
+    game = mario_of_policy(policy, metadata, Conditions(noop_max=0))
     game.begin(1, 0, None)
     while (played := game.tick()) is None:
         pass
@@ -296,13 +294,13 @@ def test_stages_and_boards_follow_one_another(tmp_path: Path) -> None:
     game = MarioGame(lanes, "1-1, 1-2,4-1", MarioPerson(lambda: joypad.RIGHT))
     for episode, stage in ((1, "1-1"), (2, "1-2"), (2, "1-2"), (3, "4-1"), (4, "1-1")):
         game.begin(episode, 0, None)
-        assert game.stage == f"{game.info()['world']}-{game.info()['stage']}" == stage
+        assert game.stage == game.place == f"{game.info()['world']}-{game.info()['stage']}" == stage
     for episode in (5, 6):
         game.begin(episode, 0, "4-1" if episode == 5 else None)  # the chosen stage stays
         assert game.stage == "4-1"
 
     several = altered("snake-12x12", tmp_path, board="5x4,12x12")
-    boards = BoardGame(policy_metadata(several), several, list, epsilon=0)
+    boards = game_of_policy(several, policy_metadata(several), epsilon=0)
     pictures = []
     for episode in (1, 2, 3):
         boards.begin(episode, 0, None)

@@ -46,28 +46,28 @@ def test_teachers_that_do_not_fit_together_are_named(changes: dict[str, Any], co
 
 
 def test_a_stage_can_be_a_teacher_among_policies() -> None:
-    teachers = load_teachers([MARIO, "1-3"])
+    teachers = load_teachers([MARIO, "1-3"], "mario")
     said = describe_student(teachers, "nature")
     assert (said["stage"], said["teachers"]) == ("1-1,1-3", ["mario-1-1", "1-3"])
-    (simple,) = load_teachers(["1-3"], "simple")
+    (simple,) = load_teachers(["1-3"], "mario", {"actions": "simple"})
     assert len(simple.metadata["actions"]) == simple.metadata["outputs"] == 7
     with pytest.raises(UserError, match=r"^1-3: actions must be noop.* as in mario-1-1, got "):
-        load_teachers([MARIO, "1-3"], "simple")
+        load_teachers([MARIO, "1-3"], "mario", {"actions": "simple"})
     with pytest.raises(UserError, match=r"^snake-12x12: game must be mario as in 1-3, got snake$"):
-        load_teachers(["1-3", SNAKE])
+        load_teachers(["1-3", SNAKE], "mario")
     with pytest.raises(UserError, match=r"^snake-12x12: game must be mario as in mario-1-1, got snake$"):
         load_teachers([MARIO, SNAKE])
     with pytest.raises(UserError, match=r"^tetris-7x14: game must be mario or snake, got tetris$"):
         load_teachers([MARIO, str(policies.path_of("tetris-7x14"))])
     with pytest.raises(UserError, match=r"^1-1: 1-1 must have one teacher, got mario-1-1 before$"):
-        load_teachers([MARIO, "1-1"])
+        load_teachers([MARIO, "1-1"], "mario")
 
 
 def test_a_stage_is_seen_as_the_policies_see_theirs(tmp_path: Path) -> None:
     swimmer = altered("mario-1-1", tmp_path, observation="50x60-red", swim_strokes=True)
-    assert load_teachers(["1-3"])[0].metadata["observation"] == "50x60"
+    assert load_teachers(["1-3"], "mario")[0].metadata["observation"] == "50x60"
     for names in ((str(swimmer), "1-3"), ("1-3", str(swimmer))):
-        said = describe_student(load_teachers(names), "small")
+        said = describe_student(load_teachers(names, "mario"), "small")
         assert (said["observation"], said["swim_strokes"]) == ("50x60-red", True)
     told = r"^--initial-policy: observation must be 50x60-red as in the student, got 50x60 in mario-1-1$"
     with pytest.raises(UserError, match=told):

@@ -15,8 +15,9 @@ from safetensors.numpy import load_file, save_file
 
 from engine.commands.release_policy import _distill_command, source_of
 from engine.config.conditions import Conditions
+from engine.config.game import game_of
 from engine.errors import UserError
-from engine.evaluation.leaderboard import BOARDS, MARIO, episodes_of, leaderboard
+from engine.evaluation.leaderboard import episodes_of, leaderboard
 from engine.evaluation.policy import load_policy
 from engine.evaluation.statistics import mean_interval
 from engine.games.mario.actions import ACTION_SETS
@@ -57,7 +58,8 @@ def test_what_a_card_says_of_a_distilled_policy(tmp_path: Path) -> None:
     decisive = "--noop-max 30 --steps 400 --eval-every 400 --eval-episodes 1"
     assert (name, command) == ("both", f"mario-tui distill mario-1-1 mario-1-4 --network small --seed 0 {decisive}")
     assert 0 < minutes < 60
-    searched = {"teachers": ["7-4"], "network": "small", "seed": 1, "actions": list(ACTION_SETS["simple"])}
+    searched = {"game": "mario", "teachers": ["7-4"], "network": "small", "seed": 1}
+    searched["actions"] = list(ACTION_SETS["simple"])
     assert _distill_command(searched) == "mario-tui distill 7-4 --network small --seed 1 --actions simple"
 
 
@@ -86,8 +88,7 @@ def test_a_stage_is_played_by_a_policy_for_it_alone_or_else_by_one_for_several()
 
 def test_every_rate_of_mario_was_measured_and_the_page_holds_the_tables() -> None:
     for card in policies.cards():
-        judged = MARIO.values() if card.game == "mario" else [BOARDS]
-        rates = [card.rate(*each) for each in judged]
+        rates = [card.rate(*each) for each in game_of(card.game).judged.values()]
         assert rates == card.rates
         for rate in card.rates:
             assert rate.episodes == episodes_of(rate.console, card.stage if card.game == "mario" else None)

@@ -396,12 +396,12 @@ def test_spread_starts_cover_all_numbers_of_no_ops_of_every_stage(lanes: int, ex
     env = MarioLanes(MarioTask(stage="1-1,1-2", noop_max=5), lanes, seed=3, stage_per_lane=True)
     none = MarioLanes(MarioTask(stage="1-1,1-2", noop_max=0), 2, stage_per_lane=True)
     none.reset()
-    begins = {none.stage_of(lane): int(none.emulator.ram[lane, 0x09]) for lane in range(2)}
+    begins = {none.task_of(lane): int(none.emulator.ram[lane, 0x09]) for lane in range(2)}
     env.spread_starts()
     env.reset()
     found: dict[str, list[int]] = {stage: [] for stage in begins}
     for lane in range(lanes):
-        stage = env.stage_of(lane)
+        stage = env.task_of(lane)
         found[stage].append(int(env.emulator.ram[lane, 0x09]) - begins[stage])
     assert {stage: sorted(each) for stage, each in found.items()} == expected
     for each in (env, none):

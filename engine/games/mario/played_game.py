@@ -1,4 +1,4 @@
-"""Super Mario Bros for `mario-tui play`, frame by frame, played by a policy or a person; called by `play`."""
+"""Super Mario Bros for `mario-tui play`, frame by frame, played by a policy or a person."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ import torch
 from numpy.typing import NDArray
 
 from engine.config.conditions import Conditions
+from engine.config.game import game_of
 from engine.envs.episode import EpisodeRecord, ended_episodes
 from engine.envs.frame_stack import FrameStack
+from engine.envs.played_game import PersonControls
 from engine.evaluation.policy import load_policy
 from engine.games.mario.actions import action_buttons
 from engine.games.mario.factory import task_of_policy
-from engine.games.mario.game import Mario
 from engine.games.mario.lanes import MarioLanes
-from engine.games.mario.rules import INFO_NAMES, first_buttons, read_info
+from engine.games.mario.options import MarioOptions
+from engine.games.mario.rules import INFO_NAMES, INFO_STAGE, INFO_WORLD, first_buttons, read_info
 from engine.games.mario.task import MarioTask
 
 _FRAMES_PER_S = 60.0988  # NTSC
@@ -81,14 +83,14 @@ class MarioPerson:
 
 
 class MarioGame:
-    """A game on one console; see `engine.commands.play.Game`. A tick is a frame."""
+    """A game on one console; see `engine.envs.played_game`. A tick is a frame."""
 
     ticks_per_s, ticks_per_picture = _FRAMES_PER_S, 2
     idle = False
-    outcome = Mario.outcome
 
     def __init__(self, make_lanes: Callable[[str], MarioLanes], stage: str, player: _Player) -> None:
         self._make_lanes, self._player = make_lanes, player
+        self.outcome = game_of("mario").outcome
         self.actions: list[str] = []
         self._tour = [part.strip() for part in stage.split(",")]
         self.stage, self._lanes = self._tour[0], make_lanes(self._tour[0])
@@ -97,6 +99,10 @@ class MarioGame:
     @property
     def steps(self) -> int:
         return -(-self._ticks // self._player.hold)
+
+    @property
+    def place(self) -> str:
+        return f"{self._info[INFO_WORLD]}-{self._info[INFO_STAGE]}"
 
     @property
     def may_pause(self) -> bool:
@@ -140,32 +146,41 @@ class MarioGame:
 
     def thought(self) -> None: ...
 
+    def close(self) -> None:
+        self._lanes.close()
+
 
 def mario_of_policy(
     policy: Path,
     metadata: Mapping[str, Any],
     conditions: Conditions,
     *,
-    stage: str | None,
-    emulator: str | None,
-    rom: Path | None,
+    stage: str | None = None,
+    emulator: str | None = None,
+    rom: str | None = None,
 ) -> MarioGame:
     """The game of a policy; `stage` and `emulator` override those of its metadata."""
 
     def make_lanes(stage: str) -> MarioLanes:
         noops = {"noop_min": conditions.noop_min, "noop_max": conditions.noop_max}
         task = task_of_policy(metadata, stage=stage, **noops, frame_by_frame=True)
-        return MarioLanes(task, 1, emulator=emulator or metadata["emulator"], restart=False, rom=rom)
+        return MarioLanes(task, 1, emulator=emulator or metadata["emulator"], restart=False, rom=_path(rom))
 
     player = MarioPolicy(policy, metadata, conditions.epsilon, conditions.sticky_actions)
     return MarioGame(make_lanes, stage or metadata["stage"], player)
 
 
-def mario_of_person(held: Callable[[], int], *, stage: str | None, emulator: str | None, rom: Path | None) -> MarioGame:
+def mario_of_person(
+    controls: PersonControls, *, stage: str | None = None, emulator: str | None = None, rom: str | None = None
+) -> MarioGame:
     """The game of a person, who can also play `random` and the whole game, and whose episodes are never truncated."""
 
     def make_lanes(stage: str) -> MarioLanes:
         task = MarioTask(stage=stage, frame_skip=1, noop_max=0, stall_steps=0)
-        return MarioLanes(task, 1, emulator=emulator or "native", restart=False, rom=rom)
+        return MarioLanes(task, 1, emulator=emulator or MarioOptions.emulator, restart=False, rom=_path(rom))
 
-    return MarioGame(make_lanes, stage or MarioTask.stage, MarioPerson(held))
+    return MarioGame(make_lanes, stage or MarioTask.stage, MarioPerson(lambda: controls.buttons))
+
+
+def _path(rom: str | None) -> Path | None:
+    return None if rom is None else Path(rom)

@@ -9,13 +9,13 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from engine.commands.play_board import BoardGame
-from engine.commands.play_tetris import HARD_DROP, HOLD, TetrisPerson, seconds_per_row
 from engine.config import joypad
-from engine.config.reading import make_config
-from engine.envs.factory import describe_task
+from engine.config.game import game_of
+from engine.evaluation.stepped_game import SteppedGame
+from engine.games.boards.lanes import Board, BoardLanes
 from engine.games.snake.rules import SnakeLanes
 from engine.games.tetris.drops import UPRIGHT, Drop, landings, turned
+from engine.games.tetris.person import HARD_DROP, HOLD, TetrisPerson, seconds_per_row
 from engine.games.tetris.rules import TetrisLanes
 
 I, T = 0, 4  # noqa: E741
@@ -24,19 +24,22 @@ PATIENCE_TICKS = 2000
 
 
 class Table:
-    """A person's game; `press` is one tick with these buttons."""
+    """A person's game, whose controls it is; `press` is one tick with these buttons."""
+
+    buttons = 0
 
     def __init__(self, game: str = "tetris", **options: object) -> None:
         self._presses: list[int] = []
-        metadata = describe_task(make_config({"game": game, **options}))
-        self.game = BoardGame(metadata, None, self._taken, epsilon=0)
+        played = game_of(game).game_of_person(self, **options)
+        assert isinstance(played, SteppedGame)
+        self.game = played
         self.ended = False
         self.begin()
 
     def begin(self, episode: int = 1) -> None:
         self.game.begin(episode, 3, None)
 
-    def _taken(self) -> list[int]:
+    def presses(self) -> list[int]:
         taken, self._presses = self._presses, []
         return taken
 
@@ -64,9 +67,14 @@ class Table:
 
     @property
     def tetris(self) -> TetrisLanes:
-        games = self.game._lanes.board
+        games = self.board
         assert isinstance(games, TetrisLanes)
         return games
+
+    @property
+    def board(self) -> Board:
+        assert isinstance(self.game._lanes, BoardLanes)
+        return self.game._lanes.board
 
     def arrange(self, columns: list[int], piece: int, lines: int = 0) -> None:
         """Go on from this board, whose columns are given as bits without the floor."""
@@ -220,7 +228,7 @@ def test_a_game_played_to_its_end_begins_anew() -> None:
 
 def test_a_snake_waits_for_the_first_key_and_goes_on() -> None:
     table = Table("snake", board="12x12")
-    games = table.game._lanes.board
+    games = table.board
     assert isinstance(games, SnakeLanes)
     table.press(joypad.A)  # means nothing here
     start = games.path(0)
@@ -238,7 +246,7 @@ def test_a_snake_does_not_turn_back_into_its_neck() -> None:
     for episode in range(1, 200):
         table.ended = False
         table.begin(episode)
-        board = table.game._lanes.board
+        board = table.board
         assert isinstance(board, SnakeLanes)
         while not table.ended:
             before = board.path(0)

@@ -10,8 +10,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from engine.commands.recorder import PICTURES_PER_S
 from engine.config import joypad
+from engine.envs.lanes import Frames, Lanes
+from engine.envs.played_game import PICTURES_PER_S
 from engine.games.boards.lanes import BoardLanes
 from engine.games.tetris.drops import Drop, entry, landing, landings, moved, turned
 from engine.games.tetris.rules import PIECES, TetrisLanes
@@ -27,11 +28,12 @@ _LOCK_TICKS = PICTURES_PER_S // 2
 
 
 class TetrisPerson:
-    """A person playing Tetris; see `play_board`."""
+    """A person playing Tetris; see `engine.evaluation.stepped_game.Player`."""
 
     paced = False
 
-    def __init__(self, lanes: BoardLanes, seed: int) -> None:
+    def __init__(self, lanes: Lanes, seed: int) -> None:
+        assert isinstance(lanes, BoardLanes)
         games, viewer = lanes.board, lanes.viewer(0)
         assert isinstance(games, TetrisLanes) and isinstance(viewer, TetrisViewer)
         self._games, self._viewer = games, viewer
@@ -50,7 +52,7 @@ class TetrisPerson:
         """The falling piece."""
         return self._drop
 
-    def observe(self, frames: NDArray[np.uint8]) -> None:
+    def observe(self, obs: Frames) -> None:
         lines = self._games.lines(0)
         self._points += _POINTS[lines - self._lines] * self.level
         self._lines = lines

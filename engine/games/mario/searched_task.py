@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,16 +25,20 @@ from engine.distillation.replay import LabelledReplay
 from engine.distillation.student import Student
 from engine.distillation.tasks import Evaluations
 from engine.envs.episode import EpisodeRecord
-from engine.envs.frame_stack import FrameStack
+from engine.envs.factory import describe_task
+from engine.envs.frame_stack import STACK, FrameStack
 from engine.envs.lanes import PlayedStep, VectorStep
 from engine.errors import UserError
 from engine.evaluation.episodes import play_episodes
 from engine.evaluation.policy import Act
 from engine.games.mario import rules
+from engine.games.mario.factory import make_task, task_of_policy
 from engine.games.mario.lanes import LaneState, MarioLanes
-from engine.games.mario.search.plan_search import STUCK_STEPS, PlanSearch, Way
+from engine.games.mario.options import MarioOptions
+from engine.games.mario.search.plan_search import PLANS, STUCK_STEPS, PlanSearch, Way
 from engine.games.mario.search.ways import way_to_flag
 from engine.games.mario.task import MarioTask
+from engine.runtime.threads import thread_budget
 
 REPLAY_RATIO = 24.0
 """States learned per environment step. Steps are dear here, because of the search."""
@@ -94,8 +99,63 @@ class _Lane:
     """Environment steps without random actions, so that the student shows what it would have done."""
 
 
+def described(stage: str, seen: Mapping[str, Any], *, actions: str = MarioOptions.actions) -> dict[str, Any]:
+    """The metadata of a search as the teacher of a stage, with these actions. `seen`: how it sees and swims, where that
+    differs from most policies of the package."""
+    config = RunConfig.of(game="mario", stage=stage, actions=actions, **{"observation": "50x60", **seen})
+    task = make_task(config)
+    shapes = {"stack": STACK, "frame_shape": list(task.view.shape), "outputs": len(task.action_names)}
+    return describe_task(config) | shapes
+
+
+class StageSearch:
+    """Teaches stages of a student; see `engine.distillation.search`.
+
+    Args:
+        student: its metadata.
+        seed: seed of the search.
+        threads: threads that step the lanes of a task.
+        noop_max: maximum number of no-op frames at which training episodes begin.
+        rom: cartridge file; None for the one in gym-super-mario-bros.
+    """
+
+    def __init__(
+        self,
+        student: Mapping[str, Any],
+        *,
+        seed: int,
+        threads: int,
+        noop_max: int = MarioOptions.noop_max,
+        rom: str | None = None,
+    ) -> None:
+        self._student, self._noop_max, self._threads = student, noop_max, threads
+        self._seed, self._rom = seed, None if rom is None else Path(rom)
+        self._search: PlanSearch | None = None
+
+    def task(self, name: str, *, lanes: int, capacity: int, seed: int, evaluations: Evaluations) -> SearchedTask:
+        task = task_of_policy(self._student, stage=name, noop_max=self._noop_max)
+        if self._search is None:
+            threads = thread_budget(PLANS).lane_threads
+            self._search = PlanSearch(task, seed=self._seed, threads=threads, rom=self._rom)
+        return SearchedTask(
+            name,
+            task,
+            self._search,
+            lanes=lanes,
+            capacity=capacity,
+            seed=seed,
+            threads=self._threads,
+            rom=self._rom,
+            evaluations=evaluations,
+        )
+
+    def close(self) -> None:
+        if self._search is not None:
+            self._search.close()
+
+
 class SearchedTask:
-    """A stage whose expert is a search; see `engine.distillation.tasks.Task`.
+    """A stage whose expert is a search; see `engine.distillation.search`.
 
     Args:
         name: the stage.
@@ -146,18 +206,23 @@ class SearchedTask:
         self._led = lanes
         self._pending: Future[VectorStep]
 
-    def prepare(self, stopped: Callable[[], bool], on_progress: Callable[[str], object]) -> bool:
-        """Before the first step: search a way to the flag, if none is in the user's cache. Returns whether one was
-        found before the search was stopped. `on_progress` is told how far the search is. Raises `UserError` if there
-        seems to be no way."""
+    def prepare(
+        self, *, stopped: Callable[[], bool], late: Callable[[], bool], on_progress: Callable[[str], object]
+    ) -> None:
+        """Search a way to the flag, if none is in the user's cache."""
+
+        def ended() -> bool:
+            return stopped() or late()
+
         self._search.on_progress = lambda text: on_progress(f"{self.name}: {text}")
         try:
-            way = way_to_flag(self.name, self._training, self._search, rom=self._rom, stopped=stopped)
+            way = way_to_flag(self.name, self._training, self._search, rom=self._rom, stopped=ended)
         except UserError as error:
             raise UserError(f"{error}; a policy can be the teacher instead") from None
         if way is not None:
             self._follow(way)
-        return way is not None
+        elif not stopped():
+            raise UserError(f"{self.name}: no way to the flag was found within half of --minutes")
 
     def _follow(self, way: Way) -> None:
         """Begin with a way."""

@@ -12,13 +12,13 @@ import pytest
 import torch
 
 from engine.agents.networks import make_network
-from engine.distillation.searched_task import SearchedTask
 from engine.distillation.student import Student
 from engine.distillation.tasks import Evaluations
 from engine.distillation.teachers import describe_student, load_teachers
 from engine.games.mario import rules
 from engine.games.mario.lanes import MarioLanes
 from engine.games.mario.search.plan_search import STUCK_STEPS, PlanSearch, Way
+from engine.games.mario.searched_task import SearchedTask
 from engine.games.mario.task import MarioTask
 from engine.runs.checkpoints import policy_metadata
 from tests.support.games.mario import RIGHT_B
@@ -38,8 +38,8 @@ def running(env: MarioLanes, steps: int) -> Way:
 @contextlib.contextmanager
 def searched_task(task: MarioTask, lanes: int, capacity: int) -> Iterator[SearchedTask]:
     """World 1-1 with a way that only runs, instead of the minute that a search takes."""
-    (teacher,) = load_teachers(["1-1"])
-    evaluations = Evaluations("1-1", describe_student([teacher], "small"), threads=1, rom=None)
+    (teacher,) = load_teachers(["1-1"], "mario")
+    evaluations = Evaluations("1-1", describe_student([teacher], "small"), threads=1)
     search = PlanSearch(task, seed=0, threads=1)
     searched = SearchedTask(
         "1-1", task, search, lanes=lanes, capacity=capacity, seed=0, threads=1, rom=None, evaluations=evaluations

@@ -1,0 +1,196 @@
+"""Any game for `mario-tui play`: its lanes, step by step at an even pace, played by a policy or a person."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from engine.agents.double_dqn import greedy, mask_illegal
+from engine.agents.exploration import random_actions
+from engine.config.game import game_of
+from engine.config.tasks import config_of_policy, tasks_of
+from engine.envs.episode import EpisodeRecord, ended_episodes
+from engine.envs.factory import lanes_of_policy
+from engine.envs.frame_stack import FrameStack
+from engine.envs.lanes import Frames, Lanes
+from engine.envs.played_game import PICTURES_PER_S
+from engine.evaluation.policy import load_policy
+from engine.protocol.messages import Thought
+
+
+class Player(Protocol):
+    """Chooses the actions in an episode of one game: a policy or a person."""
+
+    paced: bool
+    """Whether the game moves on at a fixed pace, instead of waiting for an action."""
+
+    def observe(self, obs: Frames) -> None:
+        """Begin a step with observations uint8 [1, stack, *frame_shape]."""
+
+    def on_tick(self, presses: list[int]) -> None:
+        """Process the buttons pressed since the last tick."""
+
+    def action(self) -> int | None:
+        """The action of this step; None if there is none yet."""
+
+    def picture(self, progress: float) -> NDArray[np.uint8]:
+        """The screen, RGB uint8 [240, 256, 3]. progress: the part of a paced step's time that has passed."""
+
+    def facts(self) -> dict[str, int]:
+        """Values of the game to show beside the picture."""
+
+    def thought(self) -> Thought | None:
+        """The decision of a policy."""
+
+
+class PolicyPlayer:
+    """Plays with a policy's network: greedy, or with probability `epsilon` a random legal action."""
+
+    paced = True
+
+    def __init__(self, network: nn.Module, lanes: Lanes, epsilon: float, seed: int) -> None:
+        self._network, self._lanes = network, lanes
+        self._epsilon, self._random = epsilon, np.random.default_rng(seed)
+
+    @torch.no_grad()
+    def observe(self, obs: Frames) -> None:
+        masks = self._lanes.masks
+        q_values = self._network(torch.from_numpy(obs))
+        at_random = self._random.random() < self._epsilon
+        if at_random:
+            action = random_actions(self._random, 1, self._lanes.spec.actions, masks)[0]
+        else:
+            action = greedy(q_values, masks)[0]
+        self._thought = Thought(
+            q_values=mask_illegal(q_values, masks)[0].tolist(),
+            action=int(action),
+            random=at_random,
+            shape=(0, 0, 0, 0),
+            seen=b"",
+        )
+
+    def on_tick(self, presses: list[int]) -> None: ...
+
+    def action(self) -> int:
+        return self._thought.action
+
+    def picture(self, progress: float) -> NDArray[np.uint8]:
+        return self._lanes.screen(0, self._thought)
+
+    def facts(self) -> dict[str, int]:
+        return self._lanes.facts(0)
+
+    def thought(self) -> Thought:
+        return self._thought
+
+
+class SteppedGame:
+    """A game on one lane; see `engine.envs.played_game`. A tick is a picture.
+
+    Args:
+        metadata: metadata of a policy, or those that a policy for this game would have.
+        new_player: makes the player of an episode, from its lanes and seed.
+        steps_per_s: the pace.
+        presses: returns the buttons that the person has pressed since the last call, in order; None if a policy plays.
+    """
+
+    ticks_per_s, ticks_per_picture = float(PICTURES_PER_S), 1
+    may_pause = True
+
+    def __init__(
+        self,
+        metadata: Mapping[str, Any],
+        new_player: Callable[[Lanes, int], Player],
+        *,
+        steps_per_s: float,
+        presses: Callable[[], list[int]] | None = None,
+    ) -> None:
+        self._metadata, self._new_player, self._presses = metadata, new_player, presses
+        self._game = game_of(metadata["game"])
+        self.outcome = self._game.outcome
+        self._ticks_per_step = PICTURES_PER_S / steps_per_s
+        self._tour = tasks_of(metadata)
+        self._lanes: Lanes | None = None
+        self.stage = ""
+
+    @property
+    def place(self) -> str:
+        return self.stage
+
+    def begin(self, episode: int, seed: int, stage: str | None) -> None:
+        tour = self._tour if stage is None else (stage,)
+        task = tour[(episode - 1) % len(tour)]
+        metadata = {**self._metadata, self._game.tasks: task}
+        lanes = lanes_of_policy(metadata, 1, threads=1, seed=seed)
+        self.close()
+        self._lanes, self._tour = lanes, tour
+        self.stage = task if self._game.stages else ""
+        self.actions = self._game.action_names(config_of_policy(metadata))
+        self._stack = FrameStack(lanes.reset(), lanes.spec.stack)
+        self._player = self._new_player(lanes, seed)
+        self._player.observe(self._stack.obs)
+        self._clock, self._due = 0, self._ticks_per_step if self._presses is None else 0.0
+        self.steps, self.idle = 0, False
+        self._pressed()  # those of the last episode
+        self._show(0.0)
+
+    def _pressed(self) -> list[int]:
+        return [] if self._presses is None else self._presses()
+
+    def tick(self) -> EpisodeRecord | None:
+        assert self._lanes is not None
+        self._clock += 1
+        player = self._player
+        player.on_tick(self._pressed())
+        if not player.paced or self._clock >= self._due:
+            action = player.action()
+            self.idle = action is None
+            if action is not None:
+                self._due = max(self._due, self._clock - 1) + self._ticks_per_step
+                step = self._lanes.step(np.array([action]))
+                self.steps += 1
+                for episode in ended_episodes(step):
+                    return episode  # the lanes show the next one already; the picture stays
+                self._stack.push(step.frames, np.zeros(1, np.bool_))
+                player.observe(self._stack.obs)
+        self._show(1 - (self._due - self._clock) / self._ticks_per_step)
+        return None
+
+    def _show(self, progress: float) -> None:
+        player = self._player
+        self._picture, self._facts, self._thought = player.picture(progress), player.facts(), player.thought()
+
+    def picture(self) -> NDArray[np.uint8]:
+        return self._picture
+
+    def info(self) -> dict[str, int]:
+        return self._facts
+
+    def thought(self) -> Thought | None:
+        return self._thought
+
+    def close(self) -> None:
+        if self._lanes is not None:
+            self._lanes.close()
+
+
+def game_of_policy(
+    policy: Path,
+    metadata: Mapping[str, Any],
+    epsilon: float,
+    *,
+    player: Callable[[nn.Module, Lanes, float, int], Player] = PolicyPlayer,
+) -> SteppedGame:
+    """The game of a policy, from its file and its metadata."""
+    network = load_policy(policy)
+    return SteppedGame(
+        metadata,
+        lambda lanes, seed: player(network, lanes, epsilon, seed),
+        steps_per_s=game_of(metadata["game"]).steps_per_s,
+    )
