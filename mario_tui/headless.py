@@ -7,7 +7,6 @@ second Ctrl-C ends the run at once, even if the host does not respond. SIGHUP is
 from __future__ import annotations
 
 import contextlib
-import math
 import signal
 import sys
 import threading
@@ -16,7 +15,6 @@ from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import Any, Protocol
 
-import msgspec
 from rich.progress import (
     BarColumn,
     TaskProgressColumn,
@@ -33,7 +31,7 @@ from engine.config.torchrun import torchrun_rank
 from engine.errors import UserError
 from engine.host.client import HostClient, HostGone, HostProcess, InvalidMessage
 from engine.protocol.commands import Stop
-from engine.protocol.json_lines import as_fields
+from engine.protocol.json_events import JSON_EVENTS, Gap, line_of
 from engine.protocol.messages import (
     Changed,
     Episode,
@@ -52,7 +50,7 @@ from engine.protocol.messages import (
 from engine.protocol.outcome import Outcome
 from engine.runs.recording import read_recording
 from engine.runs.run import SILENCE_S, Run
-from engine.runtime.text import json_line, printable
+from engine.runtime.text import printable
 from mario_tui.data.format import counted, duration, number
 from mario_tui.data.missed import Received
 from mario_tui.data.outcome_text import is_cleared, judged, reached
@@ -66,12 +64,6 @@ _RECONNECT_EVERY_S = 0.1
 _WATCH_EVERY_S = 0.5
 _KILL_AFTER_S = 10.0
 """A host that was told to end at once, or that never answered, is killed after this time."""
-
-
-class Gap(msgspec.Struct, frozen=True):
-    """Events are missing from the output, because its reader was too slow: how many of each kind."""
-
-    missing: dict[str, int]
 
 
 class Display(Protocol):
@@ -286,19 +278,6 @@ class _Stopper:
                 return
 
 
-JSON_EVENTS: dict[type[msgspec.Struct], tuple[str, tuple[str, ...]]] = {
-    Progress: ("progress", ("replay",)),
-    Episode: ("episode", ()),
-    Evaluation: ("evaluation", ()),
-    Phase: ("phase", ()),
-    Changed: ("change", ()),
-    Saved: ("checkpoint", ()),
-    Log: ("warning", ()),
-    Gap: ("gap", ()),
-    Summary: ("summary", ()),
-    Failed: ("failed", ("traceback", "usage", "final")),
-}
-"""The events of `--log-format json`, and the fields that they leave out."""
 _KINDS = {kind.__name__: name for kind, (name, _) in JSON_EVENTS.items()} | {Log.__name__: "log"}
 """Names of events in a `gap`: log lines are not only warnings."""
 
@@ -310,25 +289,20 @@ class _JSONLines:
         self._next, self._outcome = 0.0, Outcome()
 
     def show(self, event: Event | Gap) -> None:
-        content = event.summary if isinstance(event, Finished) else event
-        match content:
+        match event:
             case Hello():
-                self._outcome = content.outcome
+                self._outcome = event.outcome
             case Progress() if time.monotonic() < self._next:
                 return
             case Progress():
                 self._next = time.monotonic() + _JSON_EVERY_S
             case Log(level="info"):
-                _say(content.text)
+                _say(event.text)
                 return
             case _:
                 pass
-        if type(content) in JSON_EVENTS:
-            kind, left_out = JSON_EVENTS[type(content)]
-            known = as_fields(content, self._outcome)
-            fields = {name: value for name, value in known.items() if name not in left_out}
-            fields = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in fields.items()}
-            print(json_line({"event": kind, **fields}), flush=True)
+        if (line := line_of(event, self._outcome)) is not None:
+            print(line, flush=True)
 
     def close(self) -> None: ...
 

@@ -16,13 +16,14 @@ from engine.config.presets import preset
 from engine.config.reading import as_given, followed, load_toml, make_config
 from engine.config.run_config import ConfigError, RunConfig, belongs
 from engine.config.runners import RUNNERS
+from engine.config.sinks import JSON_LINES, sink_names
 from engine.config.torchrun import TorchrunRank, torchrun_rank
 from engine.errors import UserError
 from engine.host.client import HostProcess
 from engine.host.preflight import check_start
 from engine.runs.checkpoints import Progress, committed, find_source, read_manifest
 from engine.runs.initial_policy import options_of_policy, with_located_policy
-from engine.runs.registry import create_run, delete_run, list_records, name_error
+from engine.runs.registry import create_run, delete_run, list_records, name_error, was_created_here
 from engine.runs.run import CONFIG_FILE, Run, read_config
 from engine.runtime.threads import available_cores
 
@@ -217,6 +218,9 @@ def _plan(asked: Mapping[str, Any], resume: str | None, progress: Progress = lam
         belongs("ray", kept.game, runner) and kept.ray not in ("none", "local") and "ray" not in asked
     ):  # the folder may be foreign
         raise ConfigError("ray", f"must be given again to resume; the run used {kept.ray}; none: on this machine")
+    foreign = set(sink_names(kept.sinks)) - {JSON_LINES}
+    if foreign and "sinks" not in asked and not was_created_here(source.path.parent):  # it would run somebody's choice
+        raise ConfigError("sinks", f"must be given again to resume; the run used {kept.sinks}; none: only TensorBoard")
     options = kept.options()
     beneath = carried_over(options, before.game, runner)
     values = {**carried_over(as_given(options), before.game, runner), **asked}

@@ -288,7 +288,7 @@ class PlayApp(SafeApp[None]):
         self._game.show(frame)
         self._set_line("state", _state_text(state, self._next_step))
         self._set_line("memory", Text(facts(frame.info)))
-        if self._results is not self._results_shown:
+        if self._results.episodes != self._results_shown.episodes:
             self._results_shown = self._results
             self._set_line("episodes", Text(self._results_shown.line()))
 

@@ -9,9 +9,12 @@ from urllib.parse import unquote
 import pytest
 
 from engine.config.fields import flag
+from engine.config.game import game_of, games
 from engine.config.reading import ALIASES
 from engine.config.run_config import options_of_all
-from mario_tui.headless import JSON_EVENTS
+from engine.protocol.json_events import JSON_EVENTS
+from engine.protocol.json_lines import as_fields
+from engine.protocol.messages import Episode
 from tests.support.key_tables import with_key_tables
 
 ROOT = Path(__file__).parent.parent
@@ -129,9 +132,25 @@ def test_key_tables_agree_with_the_bindings() -> None:
     assert with_key_tables(page) == page, "run python -m tests.support.key_tables"
 
 
+OF_GAMES = {"success", "results", "task", "cleared"}
+"""Fields whose names in JSON lines are the game's."""
+
+
 def test_the_json_lines_have_the_fields_that_the_page_lists() -> None:
     rows = re.findall(r"^\| `(\w+)` \| [^|]+ \| (`.*`) \|$", (DOCS / "headless.md").read_text("utf-8"), re.MULTILINE)
     assert {event: SPAN.findall(fields) for event, fields in rows} == {
-        event: [field for field in content.__struct_fields__ if field not in left_out]
+        event: [field for field in content.__struct_fields__ if field not in {*left_out, *OF_GAMES}]
         for content, (event, left_out) in JSON_EVENTS.items()
     }
+
+
+@pytest.mark.parametrize("game", games())
+def test_the_page_lists_what_each_game_adds_to_an_episode(game: str) -> None:
+    outcome = game_of(game).outcome
+    results = tuple(0.0 for _ in outcome.results)
+    episode = Episode(
+        actor=0, lane=0, env_steps=1, episode=1, episode_return=0, length=1, success=False, epsilon=0, results=results
+    )
+    (listed,) = re.findall(rf"^\| {game} \| (`.*) \|$", (DOCS / "headless.md").read_text("utf-8"), re.MULTILINE)
+    own = as_fields(episode, outcome).keys() - ({*Episode.__struct_fields__} - OF_GAMES)
+    assert own == {*SPAN.findall(listed)}

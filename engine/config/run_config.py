@@ -255,6 +255,13 @@ class RunConfig:
         high=1000,
     )
     keep: int = option(3, "output", "checkpoints kept; older ones are removed", low=1, high=1000)
+    sinks: str = option(
+        NONE,
+        "output",
+        "where metrics go besides TensorBoard, separated by commas: json-lines (metrics.jsonl in the run's folder) and "
+        "the sinks of installed packages; none: nowhere else",
+        metavar="NAMES",
+    )
     run_dir: str = option("checkpoints", "output", "folder that holds the runs", metavar="DIR")
     game_options: GameOptions = field(default_factory=GameOptions)
     """Of the class that the game's descriptor names. Without them, the game's defaults."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import time
 
 import msgspec
 
@@ -11,6 +12,7 @@ from engine.config.run_config import RunConfig
 from engine.host.run_state import RunState
 from engine.protocol.messages import PROTOCOL, Evaluation, Event, Hello, Point, Progress, Summary
 from engine.protocol.outcome import Outcome
+from engine.protocol.sinks import Begin
 from engine.runs.run import BestEvaluation, Run
 
 
@@ -32,6 +34,21 @@ def hello(run: Run, config: RunConfig, state: RunState) -> Hello:
         events=list(state.events),
         outcome=config.game_info.outcome,
         actions=config.game_info.action_names(config),
+    )
+
+
+def begin(run: Run, config: RunConfig) -> Begin:
+    """What sinks are told of the run first."""
+    return Begin(
+        at=time.time(),
+        run=run.name,
+        path=str(run.path),
+        game=config.game,
+        task=config.task,
+        runner=config.runner,
+        steps=config.steps,
+        outcome=config.game_info.outcome,
+        options=config.options(),
     )
 
 

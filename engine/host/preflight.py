@@ -1,4 +1,5 @@
-"""Checks before a run gets a folder: device, files of the game, memory, disk space, and whether a Ray cluster answers.
+"""Checks before a run gets a folder: device, files of the game, memory, disk space, whether a Ray cluster answers, and
+whether its sinks are installed.
 
 Imports without torch. What only the runner can find out, it reports before its first step; the host then removes the
 folder again.
@@ -15,6 +16,7 @@ from pathlib import Path
 
 from engine.config.ray_cluster import check_cluster
 from engine.config.run_config import RunConfig, belongs
+from engine.config.sinks import check_sinks, sink_names
 from engine.config.torchrun import torchrun_rank
 from engine.errors import UserError
 from engine.monitoring.memory_budget import check_memory, mapped_bytes
@@ -25,6 +27,7 @@ def check_start(config: RunConfig, *, new: bool = True) -> None:
     """Raises `UserError` if the run can't work on this machine. `new`: its files are not written yet."""
     _check_device(config.device)
     _check_threads(config.threads)
+    check_sinks(sink_names(config.sinks))
     if config.on_ray:
         check_cluster(config.ray)
     config.game_info.check_files(config)

@@ -33,7 +33,6 @@ from engine.host.run_state import RunState
 from engine.host.runner_process import RunnerProcess
 from engine.monitoring.machine import SystemSampler
 from engine.monitoring.memory_budget import available_bytes, is_low
-from engine.monitoring.tensorboard import ScalarWriter
 from engine.protocol.commands import Command, Pause, Stop
 from engine.protocol.messages import (
     Changed,
@@ -58,9 +57,11 @@ from engine.protocol.messages import (
     TimeSplits,
     Written,
 )
+from engine.protocol.sinks import Restart
 from engine.runs import checkpoints
 from engine.runs.run import Run
 from engine.runtime.text import printable
+from engine.sinks.dispatcher import Dispatcher, sinks_of
 
 log = logging.getLogger("host")
 
@@ -85,6 +86,7 @@ class Host:
         self._runner = RunnerProcess(run.path, self._config)
         self._checkpoints = CheckpointKeeper(run, self._config.keep, resume_from)
         self._state = RunState()
+        self._sinks = Dispatcher(sinks_of(self._config.sinks, self._files.folder), log=self._log)
         self._server = EventServer(
             hello=lambda: host_events.hello(run, self._config, self._state),
             current=lambda: host_events.current(self._state),
@@ -123,17 +125,15 @@ class Host:
         if self._checkpoints.newest is not None:
             problem = self._files.restore_history(self._state, self._checkpoints.read_env_steps())
             self._notes += [("warning", problem)] if problem else []
-        self._scalars = ScalarWriter(
-            self._files.folder, self._config.game_info.outcome, complain=lambda text: self._log("warning", text)
-        )
+        self._sinks.begin(host_events.begin(self._run, self._config))
         if self._checkpoints.newest is None or self._checkpoints.env_steps >= 0:
-            self._scalars.restart(max(0, self._checkpoints.env_steps))
+            self._sinks.put(Restart(env_steps=max(0, self._checkpoints.env_steps)))
         self._runner.start(self._checkpoints.newest)
         try:
             end = await self._until_the_end()
         finally:
             self._runner.kill()  # still alive only after an exception; this process would wait for it at exit
-            self._scalars.close()
+            self._sinks.close()
         return 0 if isinstance(end, Finished) else 1
 
     async def _until_the_end(self) -> Finished | Failed:
@@ -187,7 +187,7 @@ class Host:
         if self._state.progress is not None:  # steps since the checkpoint are lost
             self._publish(host_events.back_at(self._state.progress, env_steps))
         self._state.rewind(env_steps)
-        self._scalars.restart(env_steps)
+        self._sinks.put(Restart(env_steps=env_steps))
         self._server.resend_history()
         self._log("warning", f"{reason}; restarting from {where} ({self._restarts} of {self._config.restarts})")
         self._runner.start(newest)
@@ -253,11 +253,8 @@ class Host:
                 self._log("info", f"training on {report.device} in {report.precision}")
                 while self._notes:
                     self._log(*self._notes.pop(0))
-            case Episode():
-                self._scalars.episode(report)
-                self._publish(report)
-            case Evaluation():
-                self._scalars.evaluation(report)
+            case Episode() | Evaluation():
+                self._sinks.put(report)
                 self._publish(report)
             case Written():
                 await self._commit(report)
@@ -302,6 +299,7 @@ class Host:
         log.info("%s: %s", record.state, record.reason)
         if self._done is not None and progress is not None:  # where the run ended, which `_tick` leaves out
             self._add_point(progress)
+        self._sinks.put(end)
         self._state.apply(end)
         if progress is not None:
             self._publish(msgspec.structs.replace(progress, state=record.state, remaining_s=None))
@@ -340,7 +338,7 @@ class Host:
     # ------------------------------------------------------------------------------------------ by the clock
 
     async def _tick(self) -> None:
-        """Once a second: sample the machine, add a chart point, write TensorBoard and the record. What fails is tried
+        """Once a second: sample the machine, add a chart point, write metrics and the record. What fails is tried
         again the next time (free file descriptors may be back), and keeps nothing else from being done."""
         failing = set[str]()
         try:
@@ -351,7 +349,7 @@ class Host:
                     ("watch the machine", self._sample),
                     ("watch the memory", self._watch_memory),
                     ("watch the run's folder", self._watch_folder),
-                    ("write scalars for TensorBoard", self._retry_scalars),
+                    ("write metrics", lambda: self._sinks.look(retry=self._files.work)),
                     ("record the progress", self._record),
                 ):
                     try:
@@ -381,15 +379,10 @@ class Host:
         if self._files.history_is_due:
             self._files.save_history(self._config, self._state)
 
-    def _retry_scalars(self) -> None:
-        """Write scalars again once the disk takes other files again."""
-        if self._files.work and self._scalars.reopen():
-            self._log("info", "scalars are written for TensorBoard again")
-
     def _add_point(self, progress: Progress) -> None:
-        """Add a point to the charts and to TensorBoard."""
+        """Add a point to the charts and to the sinks."""
         self._publish(host_events.point(progress))
-        self._scalars.progress(progress)
+        self._sinks.put(progress)
 
     async def _listen_again(self) -> None:
         """Replace a lost socket: $XDG_RUNTIME_DIR is removed at logout, and temporary folders are cleaned."""

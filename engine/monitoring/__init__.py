@@ -1,5 +1,5 @@
-"""Measurements of a run: the machine it runs on (`machine`), its memory (`memory_budget`), TensorBoard event files
-(`tensorboard`), and how its processes spend their time (`time_split`).
+"""Measurements of a run: the machine it runs on (`machine`), its memory (`memory_budget`), and how its processes spend
+their time (`time_split`).
 """
 
 from engine.monitoring.time_split import split

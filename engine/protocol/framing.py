@@ -16,6 +16,7 @@ from engine.protocol.message import Message, bounded
 from engine.protocol.messages import Event, Report
 from engine.protocol.play import PlayCommand, PlayReport
 from engine.protocol.results import DistillationReport, EvaluationReport, ProfileReport
+from engine.protocol.sinks import SinkEvent
 
 M = TypeVar("M")
 
@@ -38,6 +39,7 @@ decode_play = bounded(msgspec.msgpack.Decoder(PlayReport).decode)
 decode_play_command = bounded(msgspec.msgpack.Decoder(PlayCommand).decode)
 decode_profile = bounded(msgspec.msgpack.Decoder(ProfileReport).decode)
 decode_report = bounded(msgspec.msgpack.Decoder(Report).decode)
+decode_sink_event = bounded(msgspec.msgpack.Decoder(SinkEvent).decode)
 
 
 def encode(message: Message) -> bytes:

@@ -154,6 +154,11 @@ def find_run(name: str, run_dir: str | Path | None = None) -> Run:
     raise UserError(f"{name}: no such run{where}; accepted: a run's name or path, or latest (newest: {known})")
 
 
+def was_created_here(path: Path) -> bool:
+    """Whether this user's program has created the run of this folder: the registry, which lies outside, says so."""
+    return (_registry() / path_digest(utf8_path(path))).is_file()
+
+
 def _registry() -> Path:
     return program_folder("STATE") / "runs"
 

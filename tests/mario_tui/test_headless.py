@@ -382,7 +382,10 @@ def test_a_full_disk_is_told_and_only_the_missing_final_checkpoint_is_a_failure(
         with HostClient(run) as client:
             client.send(Save())
             warnings = ""
-            while not ("no more scalars" in warnings and "the policy could not be saved" in warnings):
+            while not (
+                "no more metrics are written for TensorBoard" in warnings
+                and "the policy could not be saved" in warnings
+            ):
                 warnings += read_event(process, "warning")["text"]
         with HostClient(run) as client:
             next_event(client, Point)  # the rest of the host goes on

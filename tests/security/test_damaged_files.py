@@ -26,9 +26,7 @@ from engine.config.reading import make_config
 from engine.emulators.cartridge import installed_mario
 from engine.games.mario.search.way_cache import WayCache
 from engine.games.mario.task import MarioTask
-from engine.monitoring.tensorboard import ScalarWriter
 from engine.protocol.messages import Hello, Progress
-from engine.protocol.outcome import Outcome
 from engine.runs import checkpoints, policies
 from engine.runs.annotation import make_annotation, write_annotation
 from engine.runs.recording import read_recording
@@ -41,6 +39,7 @@ from tests.support.damaged_reader import LONGEST, SHOWN
 from tests.support.in_process import checkpoint_of, train
 from tests.support.program import PATIENCE_S, run_program
 from tests.support.real_checkpoint import add_checkpoint
+from tests.support.sinks import tensorboard
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ class Kind:
 
 def _event_file(folder: Path) -> Path:
     """As a host writes it."""
-    writer = ScalarWriter(folder, Outcome(), print)
+    writer = tensorboard(folder)
     progress = next(event for event in read_recording(RECORDING) if isinstance(event, Progress))
     for step in range(20):
         writer.progress(msgspec.structs.replace(progress, env_steps=step))

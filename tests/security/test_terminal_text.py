@@ -29,6 +29,7 @@ from engine.protocol import failures
 from engine.protocol.framing import pack
 from engine.protocol.messages import PROTOCOL, Failed, Finished, Hello, Log, Phase, Saved
 from engine.protocol.messages import Summary as RunSummary
+from engine.protocol.outcome import Outcome
 from engine.runners import process
 from engine.runners.message_queue import ReportQueue
 from engine.runs.recording import read_recording
@@ -269,8 +270,8 @@ def test_the_dashboard_and_home_are_harmless(hostile_run: Run) -> None:
 
 def test_a_line_of_the_log_panel_is_one_line() -> None:
     for event in events():
-        assert WRITTEN_OUT in describe(event).plain
-        assert not UNSAFE.search(describe(event).plain)
+        assert WRITTEN_OUT in describe(event, Outcome()).plain
+        assert not UNSAFE.search(describe(event, Outcome()).plain)
 
 
 def test_charts_of_event_files_are_harmless(tmp_path: Path) -> None:

@@ -29,13 +29,11 @@ def feed(learner: Learner, steps: int, seed: int, reward: float = 1.0) -> None:
             truncated=~ended & (random.random(2) < 0.1),
             returns=none,
             lengths=none,
-            scores=none,
-            furthest=none,
-            clears=ended,
-            info=np.zeros((2, 10), np.int64),
+            results=np.zeros((2, 1)),
+            success=ended,
             from_start=none == 0,
-            stages=none - 1,
-            emulated=8,
+            tasks=none - 1,
+            game_frames=8,
         )
         learner.insert(step.played(frames, random.integers(0, 5, 2), None))
         learner.learn()

@@ -28,6 +28,7 @@ TEXTS: dict[str, tuple[str, ...]] = {
     "ray": ("local",),
     "rom": ("game.nes",),
     "run_dir": ("runs",),
+    "sinks": ("json-lines",),
 }
 """Values of the options that are text without choices."""
 

@@ -211,6 +211,19 @@ def test_a_cluster_is_named_again_on_resume(tmp_path: Path) -> None:
     assert make_plan({"runner": "single"}, resume=str(run.path)).config.ray == "none"
 
 
+def test_a_run_from_elsewhere_chooses_no_sink_of_an_installed_package(tmp_path: Path) -> None:
+    run = create_run(
+        make_config({"game": "snake", "amp": False, "sinks": "json-lines,upload", "run_dir": str(tmp_path)})
+    )
+    add_checkpoint(run, 8)
+    assert make_plan({}, resume=str(run.path)).config.sinks == "json-lines,upload"
+    elsewhere = tmp_path / "elsewhere"
+    run.path.rename(elsewhere)
+    with pytest.raises(UserError, match="--sinks must be given again to resume; the run used json-lines,upload"):
+        make_plan({}, resume=str(elsewhere))
+    assert make_plan({"sinks": "upload"}, resume=str(elsewhere)).config.sinks == "upload"
+
+
 def test_a_run_from_before_an_option_does_not_take_its_games_default(tmp_path: Path) -> None:
     file = tmp_path / "config.toml"
     file.write_text('game = "mario"\n')

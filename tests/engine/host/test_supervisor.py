@@ -37,11 +37,9 @@ from engine.host.run_state import MAX_POINTS, RunState
 from engine.host.runner_process import RunnerProcess
 from engine.host.supervisor import Host
 from engine.monitoring.machine import SystemSampler
-from engine.monitoring.tensorboard import ScalarWriter
 from engine.protocol import framing, messages
 from engine.protocol.commands import Checkpoint, Evaluate, Pause, Render, Resume, Set, Stop
 from engine.protocol.messages import Frame, Log, Point, Progress, Ready, Saved, Thought
-from engine.protocol.outcome import Outcome
 from engine.runners.frame_mailbox import FrameMailbox
 from engine.runners.host_link import HostLink
 from engine.runners.message_queue import CommandQueue, ReportQueue
@@ -404,7 +402,6 @@ async def test_what_fails_every_second_keeps_nothing_else_from_being_done(
     run = create_run(make_config({"game": "snake", "run_dir": str(tmp_path)}))
     host = Host(run, None, foreground=False)
     host._files.begin(1000)
-    host._scalars = ScalarWriter(run.path, Outcome(), complain=print)
     await host._listen()
     host._publish(next(event for event in read_recording(RECORDING) if isinstance(event, Progress)))
     assert host._state.progress is not None
@@ -415,7 +412,7 @@ async def test_what_fails_every_second_keeps_nothing_else_from_being_done(
             await asyncio.sleep(0.02)
     ticking.cancel()
     await host._server.close()
-    host._scalars.close()
+    host._sinks.close()
     assert caplog.text.count("can't watch the machine: the sensor is broken") == 1
 
 

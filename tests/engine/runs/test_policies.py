@@ -91,7 +91,7 @@ def test_every_rate_of_mario_was_measured_and_the_page_holds_the_tables() -> Non
         rates = [card.rate(*each) for each in game_of(card.game).judged.values()]
         assert rates == card.rates
         for rate in card.rates:
-            assert rate.episodes == episodes_of(rate.console, card.stage if card.game == "mario" else None)
+            assert rate.episodes == episodes_of(game_of(card.game), rate.console, card.stage)
     page = (Path(__file__).parents[3] / "docs" / "policies.md").read_text(encoding="utf-8")
     assert f"\n\n{leaderboard()}\n\n" in page
 

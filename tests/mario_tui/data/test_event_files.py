@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import gzip
 import itertools
@@ -21,11 +22,11 @@ from tensorboard.summary.writer.event_file_writer import EventFileWriter
 from tensorboard.summary.writer.record_writer import RecordWriter
 from textual.widgets import Static
 
-from engine.config.game import game_of
 from engine.errors import UserError
-from engine.monitoring import tensorboard
-from engine.monitoring.tensorboard import EPISODE_POINTS, ScalarWriter
 from engine.protocol.messages import Episode, Evaluation
+from engine.sinks import tensorboard as sink
+from engine.sinks.tensorboard import TensorBoard
+from engine.sinks.thinning import EPISODE_POINTS
 from mario_tui.app import MarioApp
 from mario_tui.cli import run
 from mario_tui.commands.attach import foreign_events
@@ -38,8 +39,7 @@ from mario_tui.widgets.charts.comparison import Comparison
 from tests.support.app import until
 from tests.support.event_files import read, restart, scalar, write_sessions
 from tests.support.program import PATIENCE_S, FinishedRun, Terminal, run_program, wait_until
-
-MARIO = game_of("mario").outcome
+from tests.support.sinks import tensorboard
 
 
 def write(folder: Path, values: dict[str, list[float]], first: int = 0) -> EventFileWriter:
@@ -115,8 +115,7 @@ def test_only_what_is_new_is_read_and_half_a_record_waits(tmp_path: Path) -> Non
 
 def test_a_run_writes_means_of_more_and_more_episodes(tmp_path: Path) -> None:
     """However many end: twice as many episodes take `EPISODE_POINTS` points more, not twice as many."""
-    told: list[str] = []
-    scalars, total = ScalarWriter(tmp_path, MARIO, told.append), 17 * EPISODE_POINTS
+    scalars, total = tensorboard(tmp_path), 17 * EPISODE_POINTS
     for episode in range(1, total + 1):
         scalars.episode(
             Episode(
@@ -125,7 +124,6 @@ def test_a_run_writes_means_of_more_and_more_episodes(tmp_path: Path) -> None:
             )
         )  # fmt: skip
     scalars.close()
-    assert not told
     (file,) = tmp_path.iterdir()
     assert file.stat().st_size < 200 * (4 * EPISODE_POINTS + EPISODE_POINTS // 4)
     scalars_read = list(scalars_in(file))
@@ -142,7 +140,7 @@ def test_a_run_writes_means_of_more_and_more_episodes(tmp_path: Path) -> None:
 
 
 def test_episodes_that_wait_for_their_point_are_written_at_the_end(tmp_path: Path) -> None:
-    scalars = ScalarWriter(tmp_path, MARIO, print)
+    scalars = tensorboard(tmp_path)
     for episode in range(1, EPISODE_POINTS + 2):
         scalars.episode(
             Episode(
@@ -322,7 +320,7 @@ def test_points_that_a_restart_has_discarded_are_dropped(
 def test_a_run_that_is_resumed_has_one_curve_in_tensorboard(tmp_path: Path) -> None:
     """What was written after the checkpoint is discarded, whether the host or only its runner was lost."""
 
-    def evaluate(scalars: ScalarWriter, *steps: int) -> None:
+    def evaluate(scalars: TensorBoard, *steps: int) -> None:
         for step in steps:
             scalars.evaluation(
                 Evaluation(
@@ -331,7 +329,7 @@ def test_a_run_that_is_resumed_has_one_curve_in_tensorboard(tmp_path: Path) -> N
                 )
             )  # fmt: skip
 
-    def finish(scalars: ScalarWriter, *steps: int) -> None:
+    def finish(scalars: TensorBoard, *steps: int) -> None:
         for step in steps:
             scalars.episode(
                 Episode(
@@ -340,13 +338,13 @@ def test_a_run_that_is_resumed_has_one_curve_in_tensorboard(tmp_path: Path) -> N
                 )
             )  # fmt: skip
 
-    first = ScalarWriter(tmp_path, MARIO, print)
+    first = tensorboard(tmp_path)
     evaluate(first, 100, 200, 300)
     finish(first, *range(1, EPISODE_POINTS + 2))  # the last one waits for its point
     first.restart(200)
     evaluate(first, 250, 350)
     first.close()
-    second = ScalarWriter(tmp_path, MARIO, print)
+    second = tensorboard(tmp_path)
     second.restart(250)
     evaluate(second, 400)
     second.close()
@@ -504,15 +502,16 @@ def test_a_disk_that_does_not_answer_stops_nobody(tmp_path: Path, monkeypatch: p
                     env_steps=step, episodes=2, clears=1, mean_return=0.0, best=False, seconds=1.0,
                 )
             )  # fmt: skip
-        scalars.close()
+        with contextlib.suppress(TimeoutError):
+            scalars.close()
 
     def written() -> list[int]:
         (file,) = tmp_path.iterdir()
         return [step for tag, step, _, _ in scalars_in(file) if tag == "eval/clear_rate"]
 
-    scalars = ScalarWriter(tmp_path, MARIO, print)
     monkeypatch.setattr(RecordWriter, "write", write_when_the_disk_answers)
-    monkeypatch.setattr(tensorboard, "_CLOSE_S", 0.1)
+    monkeypatch.setattr(sink, "_CLOSE_S", 0.1)
+    scalars = tensorboard(tmp_path)
     host = threading.Thread(target=write_points, daemon=True)
     host.start()
     host.join(PATIENCE_S)

@@ -73,7 +73,7 @@ def test_in_training_a_maze_that_moves_mario_back_ends_the_episode_like_death(st
     loops = 0
     for actions, _ in zip(walk(one), walk(other), strict=True):
         first, second = one.step(actions), other.step(actions)
-        for name in ("frames", "rewards", "terminated", "truncated", "returns", "lengths", "furthest"):
+        for name in ("frames", "rewards", "terminated", "truncated", "returns", "lengths", "results"):
             assert np.array_equal(getattr(first, name), getattr(second, name)), name
         assert np.array_equal(one.book[:, rules.BEST_X], other.book[:, rules.BEST_X])
         looped = first.terminated & ~first.success & (first.rewards == -1) & (x_of(one) > 0)
