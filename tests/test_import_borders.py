@@ -27,6 +27,8 @@ ROOT = Path(__file__).parent.parent
         ("mario_tui.headless", ("torch", "numba", "textual", "numpy")),
         ("mario_tui.cli", ("torch", "numba", "textual", "rich", "numpy")),
         ("engine.host", ("torch", "numba", "textual", "mario_tui")),
+        ("engine.host.supervisor", ("torch", "numba", "textual", "mario_tui")),
+        ("engine.sinks.process", ("torch", "numba", "textual", "mario_tui", "numpy")),
         ("engine.host.client", ("torch", "numba", "textual", "mario_tui", "numpy")),
         ("engine.runners.single", ("textual", "mario_tui", "gym", "nes_py")),
         ("engine.runners.apex", ("textual", "mario_tui", "gym", "nes_py", "ray")),

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding
-from textual.containers import VerticalScroll
+from textual.containers import ScrollableContainer
 from textual.widgets import Static
 
 from engine.runtime.text import printable
@@ -42,7 +42,7 @@ class EventContentsScreen(Modal[None]):
         self._events = events
 
     def compose(self) -> ComposeResult:
-        with VerticalScroll(classes="dialog") as dialog:
+        with ScrollableContainer(classes="dialog") as dialog:
             dialog.border_title = "Besides scalars"
             if table := hyperparameters(self._events):
                 yield Static(Text("Hyper-parameters", style="bold"))
@@ -58,23 +58,25 @@ class EventContentsScreen(Modal[None]):
 
 
 def hyperparameters(events: EventFolder) -> Table | None:
-    """A row for each of the first sessions, with its hyper-parameters and the newest finite value of each metric; None
-    without sessions."""
+    """A row for each of the first sessions: the newest finite value of each metric, and the hyper-parameters, first
+    those in which sessions differ; None without sessions."""
     sessions = _with_parameters(events)
     if not sessions:
         return None
-    names = list(dict.fromkeys(name for session in sessions.values() for name in session.parameters))
+    names = dict.fromkeys(name for session in sessions.values() for name in session.parameters)
+    different = {name for name in names if len({session.parameters.get(name) for session in sessions.values()}) > 1}
+    ordered = sorted(names, key=lambda name: name not in different)
     metrics = {inside: _metrics(events, inside, session) for inside, session in sessions.items()}
     tags = list(dict.fromkeys(tag for values in metrics.values() for tag in values))
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     for head in ("session", "status"):
         table.add_column(head)
-    for head in (*names, *tags):
-        table.add_column(Text(printable(head)), justify="right")
+    for head in (*tags, *ordered):
+        table.add_column(Text(printable(head)), justify="right", no_wrap=True)
     for inside in islice(sorted(sessions, key=natural), _MOST_SESSIONS):
         session = sessions[inside]
-        values = [_value(session.parameters.get(name)) for name in names]
-        values += [number(metrics[inside].get(tag)) for tag in tags]
+        values = [number(metrics[inside].get(tag)) for tag in tags]
+        values += [_value(session.parameters.get(name)) for name in ordered]
         table.add_row(Text(printable(inside)), session.status, *(Text(value) for value in values))
     return table
 

@@ -35,6 +35,9 @@ SOURCE = """
 import json, os, sys, threading
 from engine.sinks import Sink
 
+with open("imported.txt", "a") as file:
+    file.write(f"{os.getpid()}\\n")
+
 class Good(Sink):
     def begin(self, run):
         self.file = open("good.txt", "a")
@@ -87,7 +90,6 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "packages"
     folder.mkdir()
     monkeypatch.setenv("PYTHONPATH", str(folder))
-    monkeypatch.syspath_prepend(str(folder))
     return folder
 
 
@@ -117,6 +119,9 @@ def test_a_run_writes_to_its_sinks_and_outlives_those_that_fail(package: Path, t
     shown = next(event for event in events if event["event"] == "progress")
     progress = [line for line in metrics if line["event"] == "progress"]
     assert progress[-1]["env_steps"] == summary["env_steps"] and progress[-1].keys() == shown.keys()
+
+    importers = (run.path / "imported.txt").read_text().split()
+    assert len(set(importers)) == 3 and str(run.record().pid) not in importers
 
     noted = json_lines((run.path / "good.txt").read_text())
     assert noted[:2] == [["begin", run.config().learning_rate], ["restart", 0]]
@@ -164,6 +169,7 @@ def test_a_sink_that_never_reads_is_dropped_from_told_once_and_killed(
     package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install(package, SOURCE, lingering="Lingering")
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(foreign, "END_S", 0.5)
     monkeypatch.setattr(queued_writer, "MOST", 100)
     said: list[Any] = []

@@ -43,14 +43,20 @@ async def test_hyperparameters_and_other_kinds_are_one_key_away(tmp_path: Path) 
         assert "first" in others and "\x1b" not in others
         table = hyperparameters(screen.events)
         assert table is not None
-        assert [str(column.header) for column in table.columns] == ["session", "status", "lr", "net", "noisy", "score"]
+        assert [str(column.header) for column in table.columns] == ["session", "status", "score", "lr", "net", "noisy"]
         rows = list(zip(*([str(cell) for cell in column.cells] for column in table.columns), strict=True))
         assert rows == [
-            ("one", "success", "0.100", "one[/b]", "1.00", "10.0"),
-            ("two", "success", "0.010", "two[/b]", "1.00", "1.00"),
+            ("one", "success", "10.0", "0.100", "one[/b]", "1.00"),
+            ("two", "success", "1.00", "0.010", "two[/b]", "1.00"),
         ]
         await pilot.press("escape")
         assert app.screen is screen
+        screen.events.sessions["one"].parameters |= {f"option_{number}": number for number in range(70)}
+        await pilot.press("i")
+        await until(pilot, lambda: app.screen.query_one(".dialog").max_scroll_x > 0, "room to scroll")
+        shown = app.screen.query_one("#hyperparameters", Static)
+        assert shown.size.width > 70 * len("option_1") and shown.size.height == 3  # however many there are
+        await pilot.press("escape")
         for number in range(250):
             screen.events.sessions[f"more{number}"] = Session({"lr": 0.5})
         await pilot.press("i")
