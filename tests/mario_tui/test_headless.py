@@ -437,7 +437,7 @@ def test_episodes_end_a_run_with_a_name_and_plain_lines_where_there_is_no_termin
         (("--no-ui", "--stepps", "3"), "unrecognized arguments: --stepps 3"),
         (("--no-ui", "--rom", "/etc/hostname"), "--rom: /etc/hostname: not an iNES file"),
         (("--no-ui", "--actions", "fly"), "--actions must be one of right-only, simple"),
-        (("eval", "latest", "--stage", "0-1"), "--stage must be 1-1 to 8-4, game, random"),
+        (("eval", "mario-1-1", "--stage", "0-1"), "--stage must be 1-1 to 8-4, game, random"),
         (("--no-ui", "--steps", "-1"), "--steps must be a whole number of at least 1, got -1"),
         (("--no-ui", "--stage", "1-1,0-1", "--curriculum"), "--stage must be 1-1 to 8-4, game, random"),
         (("--no-ui", "--resume", "nothing"), "--resume: nothing: no such run"),
