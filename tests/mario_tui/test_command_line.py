@@ -327,3 +327,12 @@ def test_an_evaluation_plays_every_stage_equally_often(
 def test_closed_streams_are_no_error(tmp_path: Path) -> None:
     done = subprocess.run(["sh", "-c", f"{PROGRAM[0]} runs >&- 2>&-"], cwd=tmp_path, timeout=PATIENCE_S)
     assert done.returncode == 0
+
+
+def test_what_a_game_leaves_out_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    snake = type(game_of("snake"))
+    monkeypatch.setattr(snake, "person_keys", None)
+    monkeypatch.setattr(snake, "distillation", None)
+    said = refused("play", "--human", "--game", "snake")
+    assert said == "--human can't be combined with --game snake, which only policies can play"
+    assert refused("distill", "snake-12x12") == "snake-12x12: game must be mario, got snake"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 import torch
 
 from engine.agents import DuelingQNetwork
+from engine.config.game import game_of
 from engine.distillation.replay import LabelledReplay
 from engine.distillation.student import TEMPERATURE, Student, distillation_loss
 from engine.distillation.teachers import check_initial, describe_student, load_teachers
@@ -80,6 +82,15 @@ def test_a_student_has_the_tasks_of_all_its_teachers(tmp_path: Path) -> None:
     said = describe_student(teachers, "nature")
     assert (said["stage"], said["network"], said["outputs"]) == ("1-1,1-2,4-1", "nature", 5)
     assert said["teachers"] == ["mario-1-1", "mario-1-2-altered.safetensors"]
+
+
+def test_a_student_has_what_the_policies_of_its_game_have_today() -> None:
+    """The policy of the package also says what policies of Snake said in earlier versions."""
+    (teacher,) = load_teachers([SNAKE])
+    kept = (*game_of("snake").policy_options, "game", "stack", "frame_shape", "outputs")
+    newer = dataclasses.replace(teacher, metadata={name: teacher.metadata[name] for name in kept})
+    said = describe_student([newer])
+    assert (said["board"], said["network"], said["death_penalty"]) == ("12x12", "grid", 3.0)
 
 
 def test_a_small_board_lies_in_the_corner_of_the_frame_and_is_played_as_without_it() -> None:
