@@ -26,7 +26,7 @@ from engine.commands.evaluate import take_stdout
 from engine.commands.recorder import Recording, Video
 from engine.config.command_line import own_values
 from engine.config.conditions import Conditions
-from engine.config.game import game_of
+from engine.config.game import game_of, import_plugins
 from engine.config.run_config import RunConfig
 from engine.emulators.protocol import SCREEN_SHAPE
 from engine.envs.played_game import PICTURES_PER_S, PlayedGame
@@ -141,6 +141,7 @@ def main() -> int:
     """See the module's docstring. Returns the exit status."""
     options, others = _options()
     send = take_stdout()
+    import_plugins()
     torch.set_num_threads(1)  # more would wait for each other: there is one game
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the front end, which closes standard input
     if options.record is None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from engine.errors import UserError
@@ -28,7 +28,7 @@ def option(
     group: str,
     help: str,
     *,
-    choices: tuple[str, ...] | None = None,
+    choices: Sequence[str] | None = None,
     low: float | None = None,
     high: float | None = None,
     metavar: str | None = None,

@@ -5,13 +5,14 @@ The configuration file and the command line override a preset.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from engine.config.fields import must_be_one_of
-from engine.config.game import Preset, game_of, games
+from engine.config.game import Preset, described, games
 from engine.errors import UserError
 
-PRESETS: dict[str, Preset] = {
+_OF_ALL: dict[str, Preset] = {
     "parallel-classic": Preset(
         "an earlier trainer, 4 workers",
         {
@@ -81,14 +82,21 @@ PRESETS: dict[str, Preset] = {
             "advantage_learning": 0.0,
         },
     ),
-    **{name: preset for game in games() for name, preset in game_of(game).presets.items()},
 }
-"""`parallel-classic` and `apex-classic` are the defaults of earlier Mario trainers with those architectures. Those of
-a game are how its policies of these names were trained (docs/policies.md)."""
+"""`parallel-classic` and `apex-classic` are the defaults of earlier Mario trainers with those architectures."""
+
+
+@cache
+def presets() -> dict[str, Preset]:
+    """All presets by name. Those of a game are how its policies of these names were trained (docs/policies.md)."""
+    known = dict(_OF_ALL)
+    for game in games():
+        known |= {name: preset for name, preset in described(game).presets.items() if name not in known}
+    return known
 
 
 def preset(name: str) -> dict[str, Any]:
     """The options of a preset. Raises `UserError` if the name is unknown."""
-    if name not in PRESETS:
-        raise UserError(f"--preset {must_be_one_of(PRESETS, name)}")
-    return dict(PRESETS[name].options)
+    if name not in presets():
+        raise UserError(f"--preset {must_be_one_of(presets(), name)}")
+    return dict(presets()[name].options)

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from engine.config.defaults import usual
-from engine.config.fields import ConfigError, check, coerce
+from engine.config.fields import ConfigError, check, coerce, must_be_one_of
 from engine.config.following import Following
-from engine.config.game import games, own_options
+from engine.config.game import GAMES, games, own_options
 from engine.config.run_config import COMMON, RunConfig, options_of_all, specs_of
 from engine.config.runners import RUNNERS, runners_with
 from engine.errors import UserError
@@ -25,7 +25,7 @@ _KINDS: dict[str, Callable[[], tuple[str, ...]]] = {"game": games, "runner": lam
 def load_toml(path: Path) -> dict[str, Any]:
     """Options from a TOML file, not yet validated.
 
-    Raises `UserError` naming the file, and the accepted keys if one is unknown.
+    Raises `UserError` naming the file, and the accepted keys if one is unknown, or the games if its own is.
     """
     try:
         values = read_toml(path)
@@ -33,6 +33,9 @@ def load_toml(path: Path) -> dict[str, Any]:
         raise UserError(f"{path}: can't be read ({error.strerror or error})") from None
     except ValueError as error:
         raise UserError(f"{path}: not valid TOML: {error}") from None
+    game = values.get("game", RunConfig.game)
+    if isinstance(game, str) and game not in GAMES:  # before its options, which are unknown then
+        raise UserError(f"{path}: game {must_be_one_of(GAMES, game)}, which is not installed")
     return _known(values, str(path))
 
 

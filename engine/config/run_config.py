@@ -19,7 +19,7 @@ import tomli_w
 from engine.config.conditions import Conditions
 from engine.config.constraints import check_together
 from engine.config.fields import AUTO, GROUPS, NONE, ConfigError, FieldSpec, check, flag, option
-from engine.config.game import Game, GameOptions, Spec, game_of, games, own_options
+from engine.config.game import GAMES, Game, GameOptions, Spec, game_of, games, import_plugins, own_options
 from engine.config.runners import RUNNERS, RunnerInfo, runners_with
 
 __all__ = [
@@ -47,7 +47,7 @@ class RunConfig:
         "mario",
         "run",
         "game to train on; it decides which other options there are, and their defaults",
-        choices=games(),
+        choices=GAMES,
     )
     runner: str = option(
         next(iter(RUNNERS)),
@@ -292,6 +292,14 @@ class RunConfig:
         common, own = _divided(values)
         return replace(self, **common, game_options=replace(self.game_options, **own))
 
+    def __reduce__(self) -> Any:
+        """Options travel by name, and only to processes that play or learn, which import the game."""
+        return _received, (self.values(),)
+
+    def values(self) -> dict[str, Any]:
+        """All options by name, whether they are set and apply or not."""
+        return {name: self.value(name) for name in specs_of(self.game)}
+
     @property
     def game_info(self) -> Game:
         return game_of(self.game)
@@ -377,6 +385,11 @@ TUNABLE_BOUNDS: dict[str, tuple[float, float]] = {
     "epsilon_scale": (0.0, 10.0),
 }
 """Accepted range of each setting that can be changed during a run. `epsilon_scale` multiplies every lane's epsilon."""
+
+
+def _received(values: Mapping[str, Any]) -> RunConfig:
+    import_plugins()
+    return RunConfig.of(**values)
 
 
 def _divided(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -20,6 +20,7 @@ from torch.distributed import Store  # type: ignore[attr-defined]
 from engine import __version__
 from engine.agents import Losses
 from engine.agents.allreduce_dqn import AllreduceDQN
+from engine.config.game import import_plugins
 from engine.config.reading import make_config
 from engine.config.run_config import RunConfig
 from engine.config.torchrun import torchrun_rank
@@ -149,6 +150,7 @@ def join_ranks(
 ) -> Rank:
     """Build rank `index` > 0, and wait until all ranks have formed a group. Raises `UserError` if this machine differs
     too much from rank 0's."""
+    import_plugins()
     config = of_rank(make_config(job.options), index)
     if not rendezvous.shares_state:
         _check_machine(run, job, resolve_device(config.device).type)

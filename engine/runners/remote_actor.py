@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from torch.nn.utils import vector_to_parameters
 
 import engine
+from engine.config.game import import_plugins
 from engine.config.reading import make_config
 from engine.protocol.message import bounded
 from engine.runners.apex_actor import ApexActor
@@ -70,6 +71,7 @@ class RemoteActor:
         settled = Choices(**self._choices)
         if not has_native_bf16():  # unlike the learner's processor, perhaps
             settled = dataclasses.replace(settled, precision="float32")
+        import_plugins()
         self._config = config = make_config(self._options)
         with tempfile.TemporaryDirectory() as folder:
             here = config.changed(**_written(self._files, Path(folder)))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.config.fields import check
-from engine.config.game import game_of, games
+from engine.config.game import GAMES, game_of
 from engine.config.run_config import ConfigError, RunConfig, specs_of
 from engine.runs import policies
 from engine.runs.checkpoints import CheckpointError, find_policy, policy_metadata
@@ -26,7 +26,7 @@ def options_of_policy(asked: Mapping[str, Any]) -> dict[str, Any]:
     except CheckpointError:
         return {}  # `with_located_policy` tells why
     game = said["game"]
-    if game not in games() or asked.get("game", game) != game:
+    if game not in GAMES or asked.get("game", game) != game:
         return {}
     valid: dict[str, Any] = {"game": game}
     for name, value in game_of(game).options_of_policy(said).items():

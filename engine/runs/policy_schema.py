@@ -11,7 +11,7 @@ import msgspec
 
 from engine.config.conditions import Conditions
 from engine.config.fields import ConfigError, must_be_one_of
-from engine.config.game import Game, Spec, game_of, games
+from engine.config.game import GAMES, Game, Spec, game_of
 from engine.config.tasks import config_of_policy
 from engine.runs.run import Count, Score, Seconds
 
@@ -44,8 +44,8 @@ class _Metadata(msgspec.Struct):
 def checked(said: Any) -> dict[str, Any]:
     """The metadata of a policy, with what those of earlier versions lack. Raises `ValueError` saying what is wrong."""
     policy = msgspec.convert(said, _Metadata)
-    if policy.game not in games():
-        raise ValueError(f"game {must_be_one_of(games(), policy.game)}")
+    if policy.game not in GAMES:
+        raise ValueError(f"game {must_be_one_of(GAMES, policy.game)}")
     game = game_of(policy.game)
     network = policy.network.removeprefix("dueling-")  # of earlier versions
     if network not in game.networks:

@@ -16,7 +16,7 @@ from pathlib import Path
 from string import Template
 
 from engine.config.game import games
-from engine.config.presets import PRESETS
+from engine.config.presets import presets
 from engine.config.run_config import RunConfig, options_of_all
 from engine.config.runners import RUNNERS
 from engine.runs import policies
@@ -31,8 +31,10 @@ _PLACES = {
     "fish": "~/.config/fish/completions/mario-tui.fish",
 }
 _CHOICES = {
-    "preset": tuple(PRESETS),
-    **{name: spec.metadata["choices"] or spec.metadata["usual"] for name, spec in options_of_all().items()},
+    "preset": tuple(presets()),
+    **{
+        name: tuple(spec.metadata["choices"] or spec.metadata["usual"] or ()) for name, spec in options_of_all().items()
+    },
 }
 """Values of options, by the name of the option."""
 _FILES = (

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from engine.config.command_line import add_arguments
-from engine.config.game import games
+from engine.config.game import GAMES
 from engine.config.run_config import RunConfig
 from engine.config.runners import RUNNERS
 from engine.errors import UserError
@@ -55,7 +55,7 @@ def profile_parser(game: str = RunConfig.game, runner: str = RunConfig.runner) -
 
 
 def run(arguments: list[str]) -> int:
-    game, runner = chosen(arguments, "--game", games()), chosen(arguments, "--runner", RUNNERS)
+    game, runner = chosen(arguments, "--game", GAMES), chosen(arguments, "--runner", RUNNERS)
     options = profile_parser(game, runner).parse_args(arguments)
     from mario_tui.profile import profile
 

@@ -12,8 +12,8 @@ from typing import Any
 from engine import __version__
 from engine.config.command_line import add_arguments, given
 from engine.config.fields import flag
-from engine.config.game import games
-from engine.config.presets import PRESETS
+from engine.config.game import GAMES
+from engine.config.presets import presets
 from engine.config.run_config import RunConfig
 from engine.config.runners import RUNNERS
 from engine.config.torchrun import torchrun_rank
@@ -92,7 +92,7 @@ def training_parser(game: str = RunConfig.game, runner: str = RunConfig.runner) 
         "--preset",
         metavar="NAME",
         help="start from a known setup; file and flags override it: "
-        + "; ".join(f"{name} ({preset.help})" for name, preset in PRESETS.items()),
+        + "; ".join(f"{name} ({preset.help})" for name, preset in presets().items()),
     )
     add_read_only(parser)
     add_arguments(parser, game, runner)
@@ -100,7 +100,7 @@ def training_parser(game: str = RunConfig.game, runner: str = RunConfig.runner) 
 
 
 def run(arguments: list[str]) -> int:
-    game, runner = chosen(arguments, "--game", games()), chosen(arguments, "--runner", RUNNERS)
+    game, runner = chosen(arguments, "--game", GAMES), chosen(arguments, "--runner", RUNNERS)
     options = training_parser(game, runner).parse_args(arguments)
     if options.eval_only:
         return eval_only.run(options)

@@ -10,13 +10,14 @@ import argparse
 import contextlib
 import shlex
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 from engine.config.command_line import add_arguments, given
 from engine.config.defaults import carried_over
 from engine.config.fields import FieldSpec, bound, option, read_number
 from engine.config.game import game_of, own_options
-from engine.config.presets import PRESETS
+from engine.config.presets import presets
 from engine.config.reading import as_given, make_config
 from engine.config.run_config import AUTO, ConfigError, RunConfig, belongs, flag, options_of_all, specs_of
 from engine.monitoring.memory_budget import available_bytes, estimate_bytes
@@ -36,7 +37,7 @@ ROWS: dict[str, FieldSpec] = {
         NO_PRESET,
         "preset",
         "start from a known setup",
-        choices=(NO_PRESET, *PRESETS),
+        choices=(NO_PRESET, *presets()),
     ),
     NAME: option(None, "run", "name of the new run"),
     **SPECS,
@@ -55,8 +56,6 @@ class Form:
         self._texts: dict[str, str] = {}
         self._known: dict[tuple[str | None, str], RunConfig] = {}
         """Configurations without a typed option, for its default; until another one is typed."""
-        self._parser = argparse.ArgumentParser(allow_abbrev=False, add_help=False)
-        add_arguments(self._parser)
 
     def set(self, name: str, text: str) -> None:
         """Set a field; empty text or the default clears it."""
@@ -96,10 +95,10 @@ class Form:
 
     def _default(self, name: str, preset: str | None) -> str:
         if name in _SELECTORS:  # which decide what is parsed
-            below: dict[str, Any] = {**(self._base or {}), **(PRESETS[preset].options if preset else {})}
+            below: dict[str, Any] = {**(self._base or {}), **(presets()[preset].options if preset else {})}
             return str(below.get(name, SPECS[name].default))
         config = self._without(name, preset)
-        value = config.value(name) if name in specs_of(config.game) else SPECS[name].default
+        value = config.value(name) if name in specs_of(config.game) else self.spec(name).default
         if value is None:
             return ""
         if isinstance(value, bool):
@@ -134,7 +133,7 @@ class Form:
     def choices(self, name: str) -> tuple[str, ...]:
         """The values of a field that has only some; empty for others."""
         spec = self.spec(name)
-        return ("on", "off") if isinstance(spec.default, bool) else spec.metadata["choices"] or ()
+        return ("on", "off") if isinstance(spec.default, bool) else tuple(spec.metadata["choices"] or ())
 
     def accepted(self, name: str) -> str:
         """The accepted range of a field; empty if it has none."""
@@ -148,7 +147,7 @@ class Form:
 
     def presets(self) -> dict[str, str]:
         """What each preset is, and what it trains for how long, in a line."""
-        helps = {name: preset.help for name, preset in PRESETS.items()}
+        helps = {name: preset.help for name, preset in presets().items()}
         none = "the defaults" if self._base is None else "the run's own options"
         return {name: f"{help} · {self._trains(name)}" for name, help in {NO_PRESET: none, **helps}.items()}
 
@@ -164,7 +163,7 @@ class Form:
 
     def preset_sets(self) -> str:
         """The options that the chosen preset sets."""
-        options = {} if self.preset is None else PRESETS[self.preset].options
+        options = {} if self.preset is None else presets()[self.preset].options
         return ", ".join(f"{flag(name)} {str(value).lower()}" for name, value in options.items())
 
     def offered(self, name: str) -> bool:
@@ -183,7 +182,7 @@ class Form:
 
     def values(self) -> dict[str, Any]:
         """Typed values of available options, by field, parsed as on the command line."""
-        return given(self._parser.parse_args(self._options()))
+        return given(_parser(self.text("game")).parse_args(self._options()))
 
     def command(self) -> str:
         """The command that starts the same run."""
@@ -229,7 +228,7 @@ class Form:
         return f"{parts}: TOO MUCH" if total > free else parts
 
     def _config(self, values: Mapping[str, Any], preset: str | None) -> RunConfig:
-        chosen = {**(PRESETS[preset].options if preset else {}), **values}
+        chosen = {**(presets()[preset].options if preset else {}), **values}
         if self._base is None:
             return make_config(chosen, beneath=options_of_policy(chosen))
         game, runner = (chosen.get(name, self._base[name]) for name in _SELECTORS)
@@ -242,9 +241,17 @@ class Form:
 
     def _argument(self, name: str) -> str:
         text = self._texts[name]
-        if isinstance(SPECS[name].default, bool):
+        if isinstance(self.spec(name).default, bool):
             return flag(name) if text == "on" else flag(name).replace("--", "--no-", 1)
         return f"{flag(name)}={text}"
+
+
+@cache
+def _parser(game: str) -> argparse.ArgumentParser:
+    """Parses typed values as the command line does for a game."""
+    parser = argparse.ArgumentParser(allow_abbrev=False, add_help=False)
+    add_arguments(parser, game)
+    return parser
 
 
 def _grouped(text: str) -> str:

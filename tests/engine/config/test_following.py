@@ -15,7 +15,7 @@ from engine.config import constraints
 from engine.config.command_line import command_line, given
 from engine.config.fields import FieldSpec, is_int
 from engine.config.game import game_of, games
-from engine.config.presets import PRESETS, preset
+from engine.config.presets import preset, presets
 from engine.config.reading import followed, make_config
 from engine.config.run_config import ConfigError, belongs, specs_of
 from engine.config.runners import RUNNERS
@@ -145,7 +145,7 @@ def test_lines_say_what_follows_what() -> None:
     assert followed({"sync_every": 1000, "tau": 1}) == followed({"n_step": 3}) == []
 
 
-@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("name", presets())
 def test_no_preset_needs_a_default_to_follow(name: str) -> None:
     assert followed(preset(name)) == []
 

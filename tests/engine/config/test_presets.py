@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from engine.config.game import games
-from engine.config.presets import PRESETS, preset
+from engine.config.presets import preset, presets
 from engine.config.reading import make_config
 from engine.config.run_config import RunConfig
 from engine.errors import UserError
@@ -18,7 +18,7 @@ from mario_tui.launch import make_plan
 from tests.support.program import run_program
 
 
-@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("name", presets())
 def test_a_preset_makes_a_run_and_gives_way_to_file_and_flags(name: str, tmp_path: Path) -> None:
     config = make_plan({}, preset_name=name).config
     for field, value in preset(name).items():
@@ -27,11 +27,11 @@ def test_a_preset_makes_a_run_and_gives_way_to_file_and_flags(name: str, tmp_pat
     file.write_text(f'runner = "{config.runner}"\nbatch_size = 128\nsync_every = 77\n')
     config = make_plan({"sync_every": 78, "seed": 5}, config_file=file, preset_name=name).config
     assert (config.batch_size, config.sync_every, config.seed) == (128, 78, 5)
-    assert config.save_every == PRESETS[name].options.get("save_every", RunConfig.save_every)
+    assert config.save_every == presets()[name].options.get("save_every", RunConfig.save_every)
 
 
 def test_every_game_has_a_preset() -> None:
-    assert {preset(name).get("game", RunConfig.game) for name in PRESETS} == set(games())
+    assert {preset(name).get("game", RunConfig.game) for name in presets()} == set(games())
 
 
 SINGLE, TWO, THREE = (" or ".join(f"--runner {name}" for name in names) for names in (

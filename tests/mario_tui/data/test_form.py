@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from engine.config.game import games
-from engine.config.presets import PRESETS
+from engine.config.presets import presets
 from engine.config.reading import make_config
 from engine.config.run_config import ConfigError, RunConfig, belongs, flag, options_of_all, specs_of
 from engine.config.run_name import ACCEPTED
@@ -72,13 +72,13 @@ def test_what_is_typed_is_read_as_on_the_command_line() -> None:
     assert form.config().steps == RunConfig.steps
 
 
-@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("name", presets())
 def test_a_preset_lies_under_what_is_typed(name: str) -> None:
     form = Form()
     form.set("preset", name)
     assert form.config() == make_plan({}, preset_name=name).config
     assert form.command() == f"mario-tui --preset={name}"
-    for option, value in PRESETS[name].options.items():
+    for option, value in presets()[name].options.items():
         assert form.text(option) == (("on" if value else "off") if isinstance(value, bool) else str(value))
     form.set("batch_size", "32")
     assert form.config() == make_plan({"batch_size": 32}, preset_name=name).config

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from textual.widgets import Input
 
-from engine.config.presets import PRESETS
+from engine.config.presets import presets
 from mario_tui.app import MarioApp
 from mario_tui.screens.dashboard import DashboardScreen
 from mario_tui.widgets.field_row import Choice
@@ -22,14 +22,14 @@ async def test_a_preset_is_chosen_with_arrows_and_its_values_are_the_defaults_of
     async with app.run_test(size=(80, 24)) as pilot:
         screen = await form_of(pilot)
         assert screen.form.preset is None
-        for name in PRESETS:
+        for name in presets():
             await pilot.press("down")
             await until(pilot, lambda name=name: screen.form.preset == name, name)
-            await until(pilot, lambda name=name: PRESETS[name].help in shown(screen, "#about"), "its line")
+            await until(pilot, lambda name=name: presets()[name].help in shown(screen, "#about"), "its line")
             assert "--runner" in shown(screen, "#row-preset .about")
         await pilot.press("down")
         assert focus(app) == "start"
-        await pilot.press("up", *["up"] * list(reversed(PRESETS)).index("apex-classic"), "f3")  # back to the last one
+        await pilot.press("up", *["up"] * list(reversed(presets())).index("apex-classic"), "f3")  # back to the last one
         await focused(pilot, "name")
         assert screen.form.preset == "apex-classic"
         assert screen.query_one("#edit-runner", Choice).value == "apex"
@@ -38,7 +38,7 @@ async def test_a_preset_is_chosen_with_arrows_and_its_values_are_the_defaults_of
         await until(pilot, lambda: screen.form.preset is None, "no preset")
         assert screen.query_one("#edit-parallel_envs", Input).placeholder == "32"
         await pilot.press("end")
-        await until(pilot, lambda: screen.form.preset == list(PRESETS)[-1], "the last one")
+        await until(pilot, lambda: screen.form.preset == list(presets())[-1], "the last one")
         await pilot.press("f4")
         assert screen.form.preset is None
         assert screen.query_one(PresetList).value == "none"

@@ -1,0 +1,49 @@
+"""Installs packages with games into a folder, as pip would, without a network."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tomllib
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parent / "plugin_game"
+IMPORTED_BY = "imported-by.txt"
+_TRACE = """
+import sys
+from pathlib import Path
+with Path(__file__).parent.with_name("imported-by.txt").open("a") as file:
+    file.write(" ".join(sys.orig_argv) + "\\n")
+"""
+
+
+def install_catch(folder: Path) -> None:
+    """Install `plugin_game`. Each process that imports it adds its command line to `IMPORTED_BY` in the folder."""
+    shutil.copytree(SOURCE / "plugin_catch", folder / "plugin_catch")
+    with (folder / "plugin_catch" / "__init__.py").open("a") as file:
+        file.write(_TRACE)
+    project = tomllib.loads((SOURCE / "pyproject.toml").read_text())["project"]
+    add_metadata(folder, project["name"], project["entry-points"]["mario_tui.games"], project["version"])
+
+
+def add_metadata(folder: Path, package: str, entry_points: dict[str, str], version: str = "1.0") -> None:
+    """What pip writes for a package with these games."""
+    metadata = folder / f"{package.replace('-', '_')}-{version}.dist-info"
+    metadata.mkdir(parents=True)
+    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: {version}\n")
+    lines = [f"{name} = {place}\n" for name, place in entry_points.items()]
+    (metadata / "entry_points.txt").write_text(f"[mario_tui.games]\n{''.join(lines)}")
+
+
+def put_on_path(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For the processes that a test starts."""
+    before = os.environ.get("PYTHONPATH")
+    monkeypatch.setenv("PYTHONPATH", str(folder) if not before else f"{folder}{os.pathsep}{before}")
+
+
+def importers(folder: Path) -> list[str]:
+    """The command lines of the processes that have imported the package."""
+    file = folder / IMPORTED_BY
+    return file.read_text().splitlines() if file.exists() else []
