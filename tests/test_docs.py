@@ -111,6 +111,15 @@ def test_make_targets_exist(page: Path) -> None:
     assert {name for text in code(page) for name in re.findall(r"\bmake ([a-z-]+)", text)} <= targets
 
 
+def test_the_page_on_plugins_shows_the_game_that_is_tested() -> None:
+    shown = {
+        block.strip("`").partition("\n")[2].strip() for block in FENCE.findall((DOCS / "plugins.md").read_text("utf-8"))
+    }
+    folder = ROOT / "tests" / "support" / "plugin_game"
+    files = ("pyproject.toml", *(f"plugin_catch/{name}.py" for name in ("game", "lanes", "network")))
+    assert {(folder / name).read_text("utf-8").strip() for name in files} <= shown
+
+
 def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 150
 

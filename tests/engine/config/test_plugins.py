@@ -171,7 +171,7 @@ def test_every_runner_resumes_it_with_other_options_of_its_own(runner: str, catc
     run_program(*options, cwd=tmp_path)
     run = the_run(tmp_path)
     run_program("--resume", run.name, "--steps", "4000", "--balls", "7", "--no-ui", cwd=tmp_path)
-    assert run.record().env_steps >= 4000 and run.config().value("balls") == 7
+    assert run.record().env_steps >= 4000 and "balls = 7\n" in (run.path / "config.toml").read_text()
     changed = run_program("--resume", run.name, "--steps", "6000", "--board", "4x4", "--no-ui", cwd=tmp_path, check=2)
     assert "--board must be 5x6, as in the checkpoint" in changed.stderr
 
