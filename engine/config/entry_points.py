@@ -18,7 +18,7 @@ from pathlib import Path
 from engine.runtime.text import printable
 
 _GROUP = "mario_tui.games"
-_NAME = re.compile("[a-z0-9-]+")
+_NAME = re.compile("[a-z0-9][a-z0-9-]*")
 
 
 @dataclass(frozen=True)

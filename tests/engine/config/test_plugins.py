@@ -190,7 +190,7 @@ async def main():
         screen = await form_of(pilot)
         tabs = screen.query_one(TabbedContent)
         tabs.active = "group-run"
-        await until(pilot, lambda: screen.query("#edit-game"), "the games")
+        await focused(pilot, "name")
         screen.query_one("#edit-game", Choice).value = "catch"
         await until(pilot, lambda: screen.form.text("game") == "catch", "catch")
         tabs.active = "group-environment"
