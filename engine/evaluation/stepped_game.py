@@ -13,13 +13,14 @@ from torch import nn
 
 from engine.agents.double_dqn import greedy, mask_illegal
 from engine.agents.exploration import random_actions
-from engine.config.game import game_of
+from engine.config.game import Game, game_of
+from engine.config.reading import make_config
 from engine.config.tasks import config_of_policy, tasks_of
 from engine.envs.episode import EpisodeRecord, ended_episodes
-from engine.envs.factory import lanes_of_policy
+from engine.envs.factory import describe_task, lanes_of_policy
 from engine.envs.frame_stack import FrameStack
 from engine.envs.lanes import Frames, Lanes
-from engine.envs.played_game import PICTURES_PER_S
+from engine.envs.played_game import PICTURES_PER_S, PersonControls
 from engine.evaluation.policy import load_policy
 from engine.protocol.messages import Thought
 
@@ -88,6 +89,25 @@ class PolicyPlayer:
 
     def thought(self) -> Thought:
         return self._thought
+
+
+class PersonPlayer:
+    """A person, who sees the lane's picture. Subclasses say what buttons do, by `on_tick` and `action`."""
+
+    paced = True
+
+    def __init__(self, lanes: Lanes, seed: int) -> None:
+        self._lanes = lanes
+
+    def observe(self, obs: Frames) -> None: ...
+
+    def picture(self, progress: float) -> NDArray[np.uint8]:
+        return self._lanes.screen(0)
+
+    def facts(self) -> dict[str, int]:
+        return self._lanes.facts(0)
+
+    def thought(self) -> None: ...
 
 
 class SteppedGame:
@@ -194,3 +214,11 @@ def game_of_policy(
         lambda lanes, seed: player(network, lanes, epsilon, seed),
         steps_per_s=game_of(metadata["game"]).steps_per_s,
     )
+
+
+def game_of_person(
+    game: Game, new_player: Callable[[Lanes, int], Player], controls: PersonControls, **options: Any
+) -> SteppedGame:
+    """The game of a person, with these options of the game."""
+    metadata = describe_task(make_config({"game": game.name, **options}))
+    return SteppedGame(metadata, new_player, steps_per_s=game.steps_per_s, presses=controls.presses)

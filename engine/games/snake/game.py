@@ -96,7 +96,7 @@ class Snake(BoardGame):
         return factory.make(lanes, seed=seed, frame_size=shape and tuple(shape[-2:]), **_stored(metadata))
 
     def game_of_person(self, controls: PersonControls, **others: Any) -> PlayedGame:
-        from engine.games.boards.person import game_of_person
+        from engine.evaluation.stepped_game import game_of_person
         from engine.games.snake.person import SnakePerson
 
         return game_of_person(self, SnakePerson, controls, **others)

@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
-
 from engine.config import joypad
-from engine.envs.lanes import Frames, Lanes
+from engine.envs.lanes import Lanes
+from engine.evaluation.stepped_game import PersonPlayer
 from engine.games.boards.lanes import BoardLanes
 from engine.games.snake.rules import SnakeLanes
 
 _MOVES = {joypad.UP: 0, joypad.RIGHT: 1, joypad.DOWN: 2, joypad.LEFT: 3}
 
 
-class SnakePerson:
+class SnakePerson(PersonPlayer):
     """A person playing Snake: it moves in the direction that was pressed last, but never back into its neck."""
 
-    paced = True
-
     def __init__(self, lanes: Lanes, seed: int) -> None:
-        assert isinstance(lanes, BoardLanes)
-        self._lanes = lanes
+        super().__init__(lanes, seed)
         self._direction: int | None = None
-
-    def observe(self, obs: Frames) -> None: ...
 
     def on_tick(self, presses: list[int]) -> None:
         for button in presses:
@@ -33,6 +26,7 @@ class SnakePerson:
 
     def _back(self) -> int | None:
         """The direction in which the neck lies; None while there is none."""
+        assert isinstance(self._lanes, BoardLanes)
         board = self._lanes.board
         assert isinstance(board, SnakeLanes)
         path, width = board.path(0), board.frame_shape[-1]
@@ -40,11 +34,3 @@ class SnakePerson:
 
     def action(self) -> int | None:
         return self._direction
-
-    def picture(self, progress: float) -> NDArray[np.uint8]:
-        return self._lanes.screen(0)
-
-    def facts(self) -> dict[str, int]:
-        return self._lanes.facts(0)
-
-    def thought(self) -> None: ...

@@ -139,7 +139,7 @@ class Tetris(BoardGame):
         return game_of_policy(policy, metadata, conditions.epsilon, player=FallingPolicy)
 
     def game_of_person(self, controls: PersonControls, **others: Any) -> PlayedGame:
-        from engine.games.boards.person import game_of_person
+        from engine.evaluation.stepped_game import game_of_person
         from engine.games.tetris.person import TetrisPerson
 
         return game_of_person(self, TetrisPerson, controls, **{"next_piece": True, **others})

@@ -11,6 +11,9 @@ from engine.config.following import Following
 from engine.config.game import Game, GameOptions, PersonKeys, Preset, Spec
 from engine.config.joypad import LEFT, RIGHT
 from engine.config.run_config import RunConfig
+from engine.envs.played_game import PersonControls, PlayedGame
+from engine.evaluation.stepped_game import game_of_person
+from engine.protocol.outcome import Goal, Outcome, Result
 from plugin_catch.lanes import ACTIONS, CatchLanes
 
 
@@ -31,10 +34,12 @@ class Catch(Game):
     networks = ("grid", "mlp")
     own_networks = {"mlp": "plugin_catch.network:make_mlp"}
     policy_options = ("board", "paddle", "balls")
+    outcome = Outcome((Result("caught", "caught"),), Goal("complete", "complete game"), judged_by="caught")
     presets = {"catch-wide": Preset("a wide board", {"game": "catch", "board": "9x9", "steps": 20_000})}
     person_keys = PersonKeys(
         {"left": LEFT, "a": LEFT, "right": RIGHT, "d": RIGHT}, {"arrows or A and D": "move the paddle"}
     )
+    steps_per_s = 4.0
     sample_bytes = 200
 
     def defaults(self) -> Mapping[str, Any]:
@@ -74,6 +79,11 @@ class Catch(Game):
     def lanes_of_policy(self, metadata: Mapping[str, Any], lanes: int, *, seed: int, **_: Any) -> CatchLanes:
         width, height = _size(metadata["board"])
         return CatchLanes(lanes, width, height, paddle=metadata["paddle"], balls=metadata["balls"], seed=seed)
+
+    def game_of_person(self, controls: PersonControls, **others: Any) -> PlayedGame:
+        from plugin_catch.person import CatchPerson
+
+        return game_of_person(self, CatchPerson, controls, **others)
 
 
 def _size(board: str) -> tuple[int, int]:

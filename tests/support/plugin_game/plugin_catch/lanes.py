@@ -37,25 +37,22 @@ class CatchLanes:
         missed = landed & ~caught
         self._caught = self._caught + caught
         done = self._caught == self._balls
-        scores, lengths, final_frames = self._caught, self._length, self._frames()
+        total, lengths, final_frames = self._caught, self._length, self._frames()
         self._drop(caught)
         self._begin(missed | done)
-        nothing = np.zeros(self.lanes, np.int64)
         return VectorStep(
             frames=self._frames(),
             final_frames=final_frames,
             rewards=caught.astype(np.float32),
             terminated=missed,
             truncated=done,
-            returns=scores.astype(np.float32),
+            returns=total.astype(np.float32),
             lengths=lengths,
-            scores=scores,
-            furthest=nothing,
-            clears=done,
-            info=np.zeros((self.lanes, 0), np.int64),
+            results=total[:, None].astype(float),
+            success=done,
             from_start=np.ones(self.lanes, bool),
-            stages=nothing - 1,
-            emulated=0,
+            tasks=np.full(self.lanes, -1),
+            game_frames=0,
         )
 
     def _begin(self, which: np.ndarray) -> None:
@@ -99,6 +96,9 @@ class CatchLanes:
 
     def rewind(self) -> None:
         self._drawn = 0
+
+    def task_of(self, lane: int) -> str:
+        return f"{self._width}x{self._height}"
 
     def set_curriculum_level(self, level: float) -> None: ...
     def spread_starts(self) -> None: ...
