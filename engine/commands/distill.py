@@ -47,7 +47,7 @@ _LEAVE_S = 60.0
 
 def main() -> int:
     """See the module's docstring."""
-    parser = argparse.ArgumentParser(prog="engine.commands.distill")
+    parser = argparse.ArgumentParser(prog="engine.commands.distill", allow_abbrev=False)
     parser.add_argument("teachers", nargs="+")
     parser.add_argument("--into", type=Path, required=True)
     parser.add_argument("--game", required=True)

@@ -176,8 +176,8 @@ def main() -> int:
 
 
 def _options() -> tuple[argparse.Namespace, list[str]]:
-    """The options of all games, and the other arguments."""
-    parser = argparse.ArgumentParser(prog="engine.commands.play")
+    """The options of all games, and the other arguments: a game's own, as `--name=value`."""
+    parser = argparse.ArgumentParser(prog="engine.commands.play", allow_abbrev=False)
     parser.add_argument("policy", type=Path, nargs="?")
     parser.add_argument("--epsilon", type=float, default=0.0)
     parser.add_argument("--noop-min", type=int, default=0)

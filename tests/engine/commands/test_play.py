@@ -228,14 +228,14 @@ def test_a_video_has_the_games_time_whatever_the_speed_was(tmp_path: Path) -> No
 
 
 def test_without_a_picture_there_is_no_video(tmp_path: Path) -> None:
-    with playing("--record", "film.gif", "--rom", "none.nes", cwd=tmp_path) as game:
+    with playing("--record", "film.gif", "--rom=none.nes", cwd=tmp_path) as game:
         assert game.process.wait(PATIENCE_S) == 1
     assert not (tmp_path / "film.gif").exists()
 
 
 @pytest.mark.long
 def test_a_person_steps_frame_by_frame_with_the_buttons_of_each_step(tmp_path: Path) -> None:
-    with playing("--stage", "1-2", cwd=tmp_path) as game:
+    with playing("--stage=1-2", cwd=tmp_path) as game:
         wait_until(lambda: game.frame, "a picture")
         _, frame = game.pause()
         game.send(Press(buttons=joypad.LEFT))  # held, but not in the steps
