@@ -134,7 +134,7 @@ def test_it_trains_resumes_and_is_evaluated_and_only_processes_that_play_import_
 ) -> None:
     put_on_path(trained.site, monkeypatch)
     (evaluation,) = (event for event in trained.events if event["event"] == "evaluation")
-    assert evaluation["mean_return"] > 5 and evaluation["mean_score"] == evaluation["mean_return"]
+    assert evaluation["mean_return"] > 5 and evaluation["mean_caught"] == evaluation["mean_return"]
     folder, name = trained.run.path.parents[1], trained.run.name
     resumed = run_program("--resume", name, "--steps", "3000", "--no-ui", "--log-format", "json", cwd=folder)
     assert json_lines(resumed.stdout)[-1]["env_steps"] >= 3000
@@ -299,5 +299,6 @@ def test_every_method_of_the_contract_is_answered_or_only_for_processes_that_pla
     methods = {name for name, member in vars(Game).items() if callable(member)}
     assert methods - plugins.COMPUTED.keys() == {
         "defaults", "files", "starts_slowly", "make_lanes", "lanes_of_policy", "also_described", "prepare_network",
-        "describe_conditions", "make_curriculum", "make_guide",
+        "describe_conditions", "make_curriculum", "make_guide", "most_similar_action", "game_of_person",
+        "game_of_policy", "described_for_search", "make_search", "search_options_of",
     }  # fmt: skip
