@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from engine.config.following import Following
     from engine.config.run_config import RunConfig
     from engine.distillation.search import Search
-    from engine.envs.curricula import Curriculum
+    from engine.envs.curriculum import Curriculum
     from engine.envs.guide import Guide
     from engine.envs.lanes import Lanes
     from engine.envs.played_game import PersonControls, PlayedGame

@@ -91,7 +91,7 @@ class Lanes(Protocol):
         """One environment step with action indices [lanes]."""
 
     def set_curriculum_level(self, level: float) -> None:
-        """Apply a curriculum's level from the next step on; see `engine.envs.curricula`."""
+        """Apply a curriculum's level from the next step on; see `engine.envs.curriculum`."""
 
     def screen(self, lane: int, thought: Thought | None = None) -> NDArray[np.uint8]:
         """A picture for people, uint8 [240, 256, 3]. Tetris draws the agent's decision, if it is given."""

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from engine.agents import Losses
 from engine.agents.exploration import annealed, epsilon_ladder, random_share
 from engine.config.run_config import TUNABLE_BOUNDS, RunConfig, flag
-from engine.envs.curricula import Curriculum, report
+from engine.envs.curriculum import Curriculum, report
 from engine.protocol.commands import (
     Checkpoint,
     Command,

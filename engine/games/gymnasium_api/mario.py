@@ -24,13 +24,13 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from engine.config.stages import RANDOM_STAGES, STAGES, WHOLE_GAME
 from engine.emulators.protocol import SCREEN_SHAPE
 from engine.emulators.view import VIEWS
 from engine.envs.frame_stack import STACK
 from engine.errors import UserError
 from engine.games.mario import rules
 from engine.games.mario.lanes import EMULATORS, MarioLanes, MarioStep
+from engine.games.mario.stages import RANDOM_STAGES, STAGES, WHOLE_GAME
 from engine.games.mario.task import MarioTask
 
 NAMESPACE = "mario_tui"

@@ -15,10 +15,10 @@ from engine.config.following import Following
 from engine.config.game import CommandOption, Distillation, Game, PersonKeys, Spec
 from engine.config.joypad import MOVE_KEYS, SELECT, START, A, B
 from engine.config.run_config import RunConfig
-from engine.config.stages import STAGES, WHOLE_GAME, stages_of
 from engine.errors import UserError
 from engine.games.mario.actions import ACTION_SETS, action_names, most_similar, why_invalid
 from engine.games.mario.options import MarioOptions, options_of
+from engine.games.mario.stages import STAGES, WHOLE_GAME, stages_of
 from engine.protocol.outcome import Goal, Outcome, Result
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import torch
 
     from engine.distillation.search import Search
-    from engine.envs.curricula import Curriculum
+    from engine.envs.curriculum import Curriculum
     from engine.envs.guide import Guide
     from engine.envs.lanes import Lanes
     from engine.envs.played_game import PersonControls, PlayedGame
@@ -262,7 +262,7 @@ class Mario(Game):
         return msgspec.structs.asdict(self.eval_conditions(config))
 
     def make_curriculum(self, config: RunConfig, begin: int) -> Curriculum | None:
-        from engine.envs.curricula import StageCurriculum
+        from engine.games.mario.curriculum import StageCurriculum
 
         options = options_of(config)
         if not options.curriculum:

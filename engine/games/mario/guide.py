@@ -16,13 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.config.run_config import RunConfig
-from engine.config.stages import STAGES, stages_of
 from engine.errors import UserError
 from engine.games.mario.factory import make_task
 from engine.games.mario.lanes import MarioLanes
 from engine.games.mario.options import options_of
 from engine.games.mario.search.plan_search import PLANS, PlanSearch
 from engine.games.mario.search.ways import start_of, ways_to_flag
+from engine.games.mario.stages import STAGES, stages_of
 from engine.runtime.stored_arrays import LARGEST_COUNT, check_numbers, restore_generator, stored_array
 from engine.runtime.threads import thread_budget
 

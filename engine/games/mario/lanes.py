@@ -24,13 +24,13 @@ from engine.emulators.cartridge import installed_mario
 from engine.emulators.nes import NesBatch, load_cartridge
 from engine.emulators.nes_py import NesPyEmulator
 from engine.emulators.protocol import Emulator
-from engine.envs.curricula import stage_slots
 from engine.envs.frame_stack import STACK
 from engine.envs.lanes import Spec, VectorStep
 from engine.errors import UserError
 from engine.games.mario import rules
 from engine.games.mario.actions import action_buttons
 from engine.games.mario.compiled_stepper import CompiledStepper
+from engine.games.mario.curriculum import stage_slots
 from engine.games.mario.reference_stepper import ReferenceStepper
 from engine.games.mario.start_states import StartStates
 from engine.games.mario.stepper import Outcome, Stepper

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from engine.config.fields import option
 from engine.config.game import GameOptions
 from engine.config.run_config import RunConfig
-from engine.config.stages import RANDOM_STAGES, STAGES, WHOLE_GAME
 from engine.games.mario.actions import ACTION_SETS
+from engine.games.mario.stages import RANDOM_STAGES, STAGES, WHOLE_GAME
 
 
 @dataclass(frozen=True, kw_only=True)

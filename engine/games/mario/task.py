@@ -8,10 +8,10 @@ from numbers import Integral, Real
 
 import numpy as np
 
-from engine.config.stages import WHOLE_GAME, stages_of
 from engine.emulators.view import VIEWS, View
 from engine.errors import UserError
 from engine.games.mario.actions import action_buttons, action_names
+from engine.games.mario.stages import WHOLE_GAME, stages_of
 
 REWARDS = ("progress", "classic")
 STALL_STEPS = 300

@@ -7,9 +7,9 @@ from functools import partial
 import torch
 
 from engine.config.run_config import RunConfig
-from engine.envs.curricula import FINAL_SHAPING, shaping
 from engine.games.boards.board_game import size_of
 from engine.games.boards.lanes import BoardLanes
+from engine.games.tetris.curriculum import FINAL_SHAPING, shaping
 from engine.games.tetris.options import options_of
 from engine.games.tetris.rules import TetrisLanes, gains
 from engine.games.tetris.viewer import TetrisViewer

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from engine.envs.curricula import Curriculum
+    from engine.envs.curriculum import Curriculum
     from engine.envs.lanes import Lanes
     from engine.envs.played_game import PersonControls, PlayedGame
 
@@ -159,7 +159,7 @@ class Tetris(BoardGame):
             network.set_rewards(factory.scaled_gains(config), config.gamma, factory.scaled_costs(config))
 
     def make_curriculum(self, config: RunConfig, begin: int) -> Curriculum | None:
-        from engine.envs.curricula import RewardCurriculum
+        from engine.games.tetris.curriculum import RewardCurriculum
 
         options = options_of(config)
         return RewardCurriculum(options.curriculum_steps, begin) if options.curriculum else None

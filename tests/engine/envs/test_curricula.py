@@ -17,13 +17,15 @@ from safetensors.numpy import load_file
 
 from engine.agents.networks import make_networks
 from engine.config.reading import make_config
-from engine.config.stages import STAGES
-from engine.envs.curricula import RewardCurriculum, StageCurriculum, report, shaping, stage_slots
+from engine.envs.curriculum import report
 from engine.envs.factory import make_lanes
+from engine.games.mario.curriculum import StageCurriculum, stage_slots
 from engine.games.mario.lanes import MarioLanes, stage_starts
 from engine.games.mario.reference_stepper import ReferenceStepper
 from engine.games.mario.rules import START
+from engine.games.mario.stages import STAGES
 from engine.games.mario.task import MarioTask
+from engine.games.tetris.curriculum import RewardCurriculum, shaping
 from engine.games.tetris.rules import TetrisLanes
 from engine.protocol import framing, messages
 from engine.protocol.messages import Episode, Evaluation, Phase

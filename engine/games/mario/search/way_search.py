@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.config.stages import STAGES
 from engine.games.mario.lanes import LaneState
 from engine.games.mario.search.archive import Archive
 from engine.games.mario.search.plan_search import PLANS, PlanSearch, Way
+from engine.games.mario.stages import STAGES
 
 _STILL_STEPS = (8, 20)
 """Environment steps without progress that are a mistake. 20 is tried where 8 are not enough to find a good way."""

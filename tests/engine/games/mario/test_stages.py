@@ -12,11 +12,11 @@ import pytest
 import torch
 
 from engine.config.game import game_of
-from engine.config.stages import STAGES
 from engine.envs.episode import EpisodeRecord
 from engine.evaluation.policy import load_policy
 from engine.games.mario.factory import task_of_policy
 from engine.games.mario.lanes import MarioLanes
+from engine.games.mario.stages import STAGES
 from engine.games.mario.task import MarioTask
 from engine.protocol.messages import PROTOCOL, Evaluation, Hello, Lanes, TaskRecord
 from engine.runners.actor import Actor
