@@ -287,7 +287,7 @@ class PlayApp(SafeApp[None]):
         self._game.names = state.actions
         self._game.show(frame)
         self._set_line("state", _state_text(state, self._next_step))
-        self._set_line("memory", Text(facts(frame.info)))
+        self._set_line("memory", Text(printable(facts(frame.facts))))
         if self._results.episodes != self._results_shown.episodes:
             self._results_shown = self._results
             self._set_line("episodes", Text(self._results_shown.line()))

@@ -133,8 +133,8 @@ class Session:
         if self._ticks != self._shown:
             self._shown, self._shown_at = self._ticks, time.monotonic()
             height, width, _ = SCREEN_SHAPE
-            rgb, info, thought = game.picture().tobytes(), game.info(), game.thought()
-            self._send(Frame(index=self._ticks, height=height, width=width, rgb=rgb, info=info, thought=thought))
+            rgb, facts, thought = game.picture().tobytes(), game.facts(), game.thought()
+            self._send(Frame(index=self._ticks, height=height, width=width, rgb=rgb, facts=facts, thought=thought))
 
 
 def main() -> int:

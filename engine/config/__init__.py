@@ -1,1 +1,1 @@
-"""Configuration of a run: options, presets, the command line, Mario's stages and action sets."""
+"""Configuration of a run: options, presets, the command line, and the contract of games."""

@@ -68,8 +68,8 @@ class PlayedGame(Protocol):
     def picture(self) -> NDArray[np.uint8]:
         """The screen, RGB uint8 [240, 256, 3]."""
 
-    def info(self) -> dict[str, int]:
-        """Values to show beside the picture."""
+    def facts(self) -> dict[str, int | str]:
+        """Values to show beside the picture, by name; the name may be empty."""
 
     def thought(self) -> Thought | None:
         """What a policy is about to do, if that is shown."""

@@ -189,8 +189,8 @@ class SteppedGame:
     def picture(self) -> NDArray[np.uint8]:
         return self._picture
 
-    def info(self) -> dict[str, int]:
-        return self._facts
+    def facts(self) -> dict[str, int | str]:
+        return dict(self._facts)
 
     def thought(self) -> Thought | None:
         return self._thought

@@ -78,7 +78,7 @@ class ReplayContents(msgspec.Struct, frozen=True):
 
 
 class Lane(msgspec.Struct, frozen=True):
-    """Statistics of one lane. Mario's returns are sums of gym-super-mario-bros 7.4 rewards."""
+    """Statistics of one lane."""
 
     actor: int
     lane: int
@@ -196,14 +196,14 @@ class Thought(msgspec.Struct, frozen=True):
 
 
 class Frame(Message, frozen=True):
-    """A frame of the rank-0 game: `rgb` holds height x width x 3 bytes, row by row. `play` adds values of the game:
-    Mario's are coins, life, score, stage, time, world, x_pos, y_pos ..."""
+    """A frame of the rank-0 game: `rgb` holds height x width x 3 bytes, row by row. `play` adds values of the game, by
+    name, which may be empty."""
 
     index: int
     height: int
     width: int
     rgb: bytes
-    info: dict[str, int] = {}
+    facts: dict[str, int | str] = {}
     thought: Thought | None = None  # for the action taken in this frame
 
     def __post_init__(self) -> None:
@@ -228,7 +228,7 @@ class Episode(Message, frozen=True):
     lane: int
     env_steps: int  # of the run, at the episode's end
     episode: int  # number within the run, from 1
-    episode_return: float  # Mario: sum of gym-super-mario-bros 7.4 rewards
+    episode_return: float  # as people count it: not scaled or shaped
     length: int  # environment steps
     success: bool  # it ended by reaching the game's goal
     epsilon: float
@@ -285,7 +285,7 @@ class Phase(Message, frozen=True):
     env_steps: int
     phase: int  # from 1
     phases: int
-    name: str  # for Mario, the stage that was unlocked
+    name: str  # such as the stage that was unlocked
 
 
 class Saved(Message, frozen=True):

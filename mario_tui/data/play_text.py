@@ -11,8 +11,6 @@ from engine.protocol.outcome import Outcome
 from mario_tui.data.format import counted, number, number_or_whole
 from mario_tui.data.outcome_text import is_cleared
 
-_STATUS = ("small", "tall", "fireball")  # of Mario; `status` is an index
-
 
 @dataclass(frozen=True)
 class Results:
@@ -71,12 +69,6 @@ class Results:
         return f"{counted(self.episodes, 'game')}, mean {self._label} {mean:.1f}, best {number_or_whole(self.best)}"
 
 
-def facts(info: Mapping[str, int]) -> str:
-    """The values of a frame, in one line; those of Mario in words that players use."""
-    if "x_pos" not in info:
-        return "  ".join(f"{name} {value}" for name, value in info.items())
-    lives = (info["life"] + 1) % 256  # the console counts those in reserve, and -1 is none
-    return (
-        f"world {info['world']}-{info['stage']}  x {info['x_pos']}  y {info['y_pos']}  time {info['time']}  "
-        f"score {info['score']}  coins {info['coins']}  lives {lives}  {_STATUS[min(info['status'], 2)]}"
-    )
+def facts(shown: Mapping[str, int | str]) -> str:
+    """The values of a frame, in one line."""
+    return "  ".join(f"{name} {value}".strip() for name, value in shown.items())

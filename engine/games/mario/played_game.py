@@ -25,6 +25,7 @@ from engine.games.mario.rules import INFO_NAMES, INFO_STAGE, INFO_WORLD, first_b
 from engine.games.mario.task import MarioTask
 
 _FRAMES_PER_S = 60.0988  # NTSC
+_STATUS = ("small", "tall", "fireball")  # `status` is an index
 
 
 class _Player(Protocol):
@@ -80,6 +81,20 @@ class MarioPerson:
 
     def buttons(self, obs: NDArray[np.uint8]) -> int:
         return self._held()
+
+
+def facts(info: Mapping[str, int]) -> dict[str, int | str]:
+    """What gym-super-mario-bros tells of a game, in words that players use."""
+    return {
+        "world": f"{info['world']}-{info['stage']}",
+        "x": info["x_pos"],
+        "y": info["y_pos"],
+        "time": info["time"],
+        "score": info["score"],
+        "coins": info["coins"],
+        "lives": (info["life"] + 1) % 256,  # the console counts those in reserve, and -1 is none
+        "": _STATUS[min(info["status"], 2)],
+    }
 
 
 class MarioGame:
@@ -141,8 +156,8 @@ class MarioGame:
     def picture(self) -> NDArray[np.uint8]:
         return self._lanes.screen(0)
 
-    def info(self) -> dict[str, int]:
-        return dict(zip(INFO_NAMES, self._info.tolist(), strict=True))
+    def facts(self) -> dict[str, int | str]:
+        return facts(dict(zip(INFO_NAMES, self._info.tolist(), strict=True)))
 
     def thought(self) -> None: ...
 

@@ -132,7 +132,7 @@ def playing(*arguments: str, cwd: Path) -> Iterator[Player]:
 
 
 def stage_of(frame: Frame) -> str:
-    return f"{frame.info['world']}-{frame.info['stage']}"
+    return str(frame.facts["world"])
 
 
 def test_a_policys_game_obeys_every_command(tmp_path: Path) -> None:
@@ -242,7 +242,7 @@ def test_a_person_steps_frame_by_frame_with_the_buttons_of_each_step(tmp_path: P
         for _ in range(20):
             before, (_, frame) = frame, game.step(joypad.RIGHT)
             assert frame.index == before.index + 1
-        assert stage_of(frame) == "1-2" and frame.info["x_pos"] > 42
+        assert stage_of(frame) == "1-2" and int(frame.facts["x"]) > 42
 
 
 @pytest.mark.parametrize("policy", [SNAKE, pytest.param(TETRIS, marks=pytest.mark.long)])
@@ -294,7 +294,7 @@ def test_stages_and_boards_follow_one_another(tmp_path: Path) -> None:
     game = MarioGame(lanes, "1-1, 1-2,4-1", MarioPerson(lambda: joypad.RIGHT))
     for episode, stage in ((1, "1-1"), (2, "1-2"), (2, "1-2"), (3, "4-1"), (4, "1-1")):
         game.begin(episode, 0, None)
-        assert game.stage == game.place == f"{game.info()['world']}-{game.info()['stage']}" == stage
+        assert game.stage == game.place == game.facts()["world"] == stage
     for episode in (5, 6):
         game.begin(episode, 0, "4-1" if episode == 5 else None)  # the chosen stage stays
         assert game.stage == "4-1"
@@ -325,6 +325,6 @@ def test_a_game_goes_on_if_another_stage_cannot_be_played() -> None:
         game.tick()
     with pytest.raises(UserError):
         game.begin(1, 0, "8-4")
-    before = game.info()["x_pos"]
+    before = game.facts()["x"]
     game.tick()
-    assert game.stage == "1-1" and game.info()["x_pos"] > before
+    assert game.stage == "1-1" and game.facts()["x"] > before

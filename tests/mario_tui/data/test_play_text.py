@@ -5,6 +5,7 @@ from __future__ import annotations
 import tracemalloc
 
 from engine.config.game import game_of
+from engine.games.mario.played_game import facts as of_mario
 from engine.protocol.messages import Episode
 from mario_tui.data.play_text import Results, facts
 
@@ -38,7 +39,9 @@ def test_results_of_mario_count_clears() -> None:
 def test_values_of_mario_are_in_players_words() -> None:
     info = {"coins": 3, "flag_get": 0, "life": 2, "score": 400, "stage": 4, "status": 1, "time": 321, "world": 8}
     info |= {"x_pos": 40, "y_pos": 79}
-    assert facts(info) == "world 8-4  x 40  y 79  time 321  score 400  coins 3  lives 3  tall"
+    assert facts(of_mario(info)) == "world 8-4  x 40  y 79  time 321  score 400  coins 3  lives 3  tall"
     assert facts({"lines": 3, "height": 7}) == "lines 3  height 7"
-    widest = facts({**info, "score": 999_950, "x_pos": 3161, "y_pos": 176, "life": 9, "coins": 99, "status": 2})
+    widest = facts(
+        of_mario({**info, "score": 999_950, "x_pos": 3161, "y_pos": 176, "life": 9, "coins": 99, "status": 2})
+    )
     assert len(widest) <= 78  # a terminal of 80 columns shows all of it

@@ -116,14 +116,14 @@ def test_a_hard_drop_and_a_soft_drop_place_the_piece_where_its_ghost_is() -> Non
     bottom = 19 - table.drop.row - max(y for _, y in table.drop._replace(row=0).cells)
     table.press(HARD_DROP, joypad.RIGHT)
     assert table.game.steps == 1 and table.filled()[:, 0].any() and table.filled()[19].any()
-    assert table.game.info()["points"] == 2 * bottom
+    assert table.game.facts()["points"] == 2 * bottom
     middle = table.drop.column
     table.press()
     assert table.drop.column == middle + 1  # a key after the drop is for the next piece
     for _ in range(20):
         if table.game.steps == 1:
             table.press(joypad.DOWN)
-    assert table.game.steps == 2 and table.game.info()["points"] > 2 * bottom
+    assert table.game.steps == 2 and table.game.facts()["points"] > 2 * bottom
     assert table.filled().sum() == 8
 
 
@@ -210,7 +210,7 @@ def test_lines_raise_points_and_level_and_pieces_fall_faster() -> None:
     table = Table(board="4x20")
     table.arrange([1 << 19, 1 << 19, 1 << 19, 0], I, lines=9)
     table.press(joypad.UP, *[joypad.RIGHT] * 3, HARD_DROP)
-    info = table.game.info()
+    info = table.game.facts()
     assert (info["lines"], info["level"], info["height"]) == (10, 2, 3)
     assert info["points"] == 2 * 16 + 100
     speeds = [seconds_per_row(level) for level in range(1, 21)]
@@ -223,7 +223,7 @@ def test_a_game_played_to_its_end_begins_anew() -> None:
         table.press(HARD_DROP)
     steps = table.game.steps
     table.begin(2)
-    assert steps > 1 and table.game.steps == 0 and not table.filled().any() and table.game.info()["points"] == 0
+    assert steps > 1 and table.game.steps == 0 and not table.filled().any() and table.game.facts()["points"] == 0
 
 
 def test_a_snake_waits_for_the_first_key_and_goes_on() -> None:
