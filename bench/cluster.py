@@ -24,7 +24,7 @@ import psutil
 from rich.console import Console
 from rich.table import Table
 
-from engine.config.game import games
+from engine.config.games import games
 from engine.config.reading import make_config
 from engine.host.client import HostProcess
 from engine.protocol.commands import Stop

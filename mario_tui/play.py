@@ -20,7 +20,8 @@ from textual.screen import Screen
 from textual.widgets import Static
 
 from engine.config import joypad
-from engine.config.game import PersonKeys, game_of
+from engine.config.game import PersonKeys
+from engine.config.games import game_of
 from engine.errors import UserError
 from engine.protocol.commands import Pause, Resume
 from engine.protocol.framing import pack

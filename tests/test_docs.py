@@ -9,7 +9,7 @@ from urllib.parse import unquote
 import pytest
 
 from engine.config.fields import flag
-from engine.config.game import game_of, games
+from engine.config.games import game_of, games
 from engine.config.reading import ALIASES
 from engine.config.run_config import options_of_all
 from engine.protocol.json_events import JSON_EVENTS

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from engine.agents.networks import NETWORKS
-from engine.config.game import game_of, games
+from engine.config.games import game_of, games
 from engine.config.run_config import RunConfig
 from engine.config.runners import RUNNERS
 

@@ -27,7 +27,7 @@ from engine import __version__
 from engine.agents.policy_weights import policy_weights
 from engine.commands.evaluate import take_stdout
 from engine.config.command_line import own_values
-from engine.config.game import game_of, own_options
+from engine.config.games import game_of, own_options
 from engine.distillation.distiller import Budget, Distiller
 from engine.distillation.tasks import CONDITIONS
 from engine.distillation.teachers import check_initial, describe_student, distillation_of, load_teachers

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from engine.config.command_line import own_values
-from engine.config.game import game_of, import_plugins
+from engine.config.games import game_of, import_plugins
 from engine.config.tasks import tasks_of
 from engine.envs.episode import EpisodeRecord
 from engine.envs.factory import lanes_of_policy

@@ -26,7 +26,7 @@ from engine.commands.evaluate import take_stdout
 from engine.commands.recorder import Recording, Video
 from engine.config.command_line import own_values
 from engine.config.conditions import Conditions
-from engine.config.game import game_of, import_plugins
+from engine.config.games import game_of, import_plugins
 from engine.config.run_config import RunConfig
 from engine.emulators.protocol import SCREEN_SHAPE
 from engine.envs.played_game import PICTURES_PER_S, PlayedGame

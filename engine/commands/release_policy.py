@@ -25,7 +25,7 @@ from safetensors.torch import load_file, save_file
 from engine import __version__
 from engine.config.command_line import command_line
 from engine.config.conditions import Conditions
-from engine.config.game import game_of
+from engine.config.games import game_of
 from engine.config.run_config import RunConfig
 from engine.envs.episode import mean_results
 from engine.envs.factory import lanes_of_policy

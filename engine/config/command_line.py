@@ -9,7 +9,7 @@ from typing import Any
 
 from engine.config.defaults import defaults
 from engine.config.fields import FieldSpec, check, coerce, flag, is_int, is_text, read_number
-from engine.config.game import own_options
+from engine.config.games import own_options
 from engine.config.reading import ALIASES, make_config
 from engine.config.run_config import COMMON, RunConfig, belongs, options_of_all
 

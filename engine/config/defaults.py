@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from engine.config.game import game_of
+from engine.config.games import game_of
 from engine.config.run_config import RunConfig, belongs, specs_of
 from engine.config.runners import RUNNERS
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from engine.config.constraints import SLOWEST_TARGET, SPARE_STEPS
 from engine.config.fields import AUTO, NONE, flag
-from engine.config.game import game_of
+from engine.config.games import game_of
 from engine.config.run_config import specs_of
 from engine.config.runners import RUNNERS
 

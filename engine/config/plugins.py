@@ -178,7 +178,7 @@ def _make(plugin: Plugin, process: _Process, said: Description) -> Game:
 
 
 def _only_imported(self: Game, *_: Any, **__: Any) -> Any:
-    raise RuntimeError(f"{self.name} is only described in this process; see engine.config.game.import_plugins")
+    raise RuntimeError(f"{self.name} is only described in this process; see engine.config.games.import_plugins")
 
 
 def _options(name: str, options: Sequence[OptionData]) -> type[GameOptions]:

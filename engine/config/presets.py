@@ -9,7 +9,8 @@ from functools import cache
 from typing import Any
 
 from engine.config.fields import must_be_one_of
-from engine.config.game import Preset, described, games
+from engine.config.game import Preset
+from engine.config.games import described, games
 from engine.errors import UserError
 
 _OF_ALL: dict[str, Preset] = {

@@ -10,7 +10,7 @@ from typing import Any
 from engine.config.defaults import usual
 from engine.config.fields import ConfigError, check, coerce, must_be_one_of
 from engine.config.following import Following
-from engine.config.game import GAMES, games, own_options
+from engine.config.games import GAMES, games, own_options
 from engine.config.run_config import COMMON, RunConfig, options_of_all, specs_of
 from engine.config.runners import RUNNERS, runners_with
 from engine.errors import UserError

@@ -19,7 +19,8 @@ import tomli_w
 from engine.config.conditions import Conditions
 from engine.config.constraints import check_together
 from engine.config.fields import AUTO, GROUPS, NONE, ConfigError, FieldSpec, check, flag, option
-from engine.config.game import GAMES, Game, GameOptions, Spec, game_of, games, import_plugins, own_options
+from engine.config.game import Game, GameOptions, Spec
+from engine.config.games import GAMES, game_of, games, import_plugins, own_options
 from engine.config.runners import RUNNERS, RunnerInfo, runners_with
 
 __all__ = [

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from engine.config.game import game_of
+from engine.config.games import game_of
 from engine.config.reading import make_config
 from engine.config.run_config import RunConfig
 

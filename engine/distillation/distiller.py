@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from engine.agents.networks import make_network
-from engine.config.game import game_of
+from engine.config.games import game_of
 from engine.distillation.search import Search, SearchedTask
 from engine.distillation.student import Student
 from engine.distillation.tasks import Evaluations, Task, TaughtTask

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from engine.agents.exploration import epsilon_ladder
 from engine.config.conditions import Conditions
-from engine.config.game import game_of
+from engine.config.games import game_of
 from engine.distillation.replay import LabelledReplay
 from engine.distillation.student import Student
 from engine.distillation.teachers import Teacher

@@ -14,7 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from engine.config.game import Distillation, game_of, games
+from engine.config.game import Distillation
+from engine.config.games import game_of, games
 from engine.config.tasks import tasks_of
 from engine.envs.lanes import Frames
 from engine.errors import UserError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from engine.config.game import game_of
+from engine.config.games import game_of
 from engine.config.run_config import RunConfig
 from engine.envs.lanes import Lanes
 

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from engine.config.conditions import Conditions
-from engine.config.game import Game, game_of, games
+from engine.config.game import Game
+from engine.config.games import game_of, games
 from engine.evaluation.statistics import wilson
 from engine.runs.policies import Card, cards
 

@@ -13,7 +13,7 @@ from torch import nn
 from engine.agents import make_network
 from engine.agents.double_dqn import greedy
 from engine.agents.policy_weights import policy_weights
-from engine.config.game import game_of
+from engine.config.games import game_of
 from engine.envs.lanes import Frames
 from engine.runs import checkpoints
 

@@ -13,7 +13,8 @@ from torch import nn
 
 from engine.agents.double_dqn import greedy, mask_illegal
 from engine.agents.exploration import random_actions
-from engine.config.game import Game, game_of
+from engine.config.game import Game
+from engine.config.games import game_of
 from engine.config.reading import make_config
 from engine.config.tasks import config_of_policy, tasks_of
 from engine.envs.episode import EpisodeRecord, ended_episodes

@@ -18,7 +18,8 @@ import msgspec
 from engine.config.entry_points import installed
 from engine.config.fields import GROUPS, ConfigError, FieldSpec, check, is_text
 from engine.config.following import Following
-from engine.config.game import Game, Spec, game_of, import_plugins, own_options
+from engine.config.game import Game, Spec
+from engine.config.games import game_of, import_plugins, own_options
 from engine.config.plugins import (
     COMPUTED,
     DATA,

@@ -20,7 +20,7 @@ from torch.distributed import Store  # type: ignore[attr-defined]
 from engine import __version__
 from engine.agents import Losses
 from engine.agents.allreduce_dqn import AllreduceDQN
-from engine.config.game import import_plugins
+from engine.config.games import import_plugins
 from engine.config.reading import make_config
 from engine.config.run_config import RunConfig
 from engine.config.torchrun import torchrun_rank

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch.nn.utils import vector_to_parameters
 
 import engine
-from engine.config.game import import_plugins
+from engine.config.games import import_plugins
 from engine.config.reading import make_config
 from engine.protocol.message import bounded
 from engine.runners.apex_actor import ApexActor

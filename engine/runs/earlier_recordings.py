@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from engine.config.game import game_of, games
+from engine.config.games import game_of, games
 from engine.protocol.message import bounded
 from engine.protocol.messages import PROTOCOL, Event, Noted
 from engine.protocol.outcome import Outcome

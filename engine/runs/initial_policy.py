@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.config.fields import check
-from engine.config.game import GAMES, game_of
+from engine.config.games import GAMES, game_of
 from engine.config.run_config import ConfigError, RunConfig, specs_of
 from engine.runs import policies
 from engine.runs.checkpoints import CheckpointError, find_policy, policy_metadata

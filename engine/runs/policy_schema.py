@@ -11,7 +11,8 @@ import msgspec
 
 from engine.config.conditions import Conditions
 from engine.config.fields import ConfigError, must_be_one_of
-from engine.config.game import GAMES, Game, Spec, game_of
+from engine.config.game import Game, Spec
+from engine.config.games import GAMES, game_of
 from engine.config.tasks import config_of_policy
 from engine.runs.run import Count, Score, Seconds
 

@@ -22,7 +22,7 @@ import psutil
 
 from engine.config.defaults import defaults
 from engine.config.fields import LARGEST
-from engine.config.game import GAMES, game_of
+from engine.config.games import GAMES, game_of
 from engine.config.reading import load_toml, make_config
 from engine.config.run_config import RunConfig
 from engine.config.runners import RUNNERS

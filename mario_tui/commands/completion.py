@@ -15,7 +15,7 @@ from itertools import product
 from pathlib import Path
 from string import Template
 
-from engine.config.game import games
+from engine.config.games import games
 from engine.config.presets import presets
 from engine.config.run_config import RunConfig, options_of_all
 from engine.config.runners import RUNNERS

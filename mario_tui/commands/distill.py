@@ -9,7 +9,8 @@ from pathlib import Path
 
 from engine.config.command_line import as_arguments
 from engine.config.fields import flag, must_be_within
-from engine.config.game import CommandOption, Distillation, game_of, games
+from engine.config.game import CommandOption, Distillation
+from engine.config.games import game_of, games
 from engine.errors import UserError
 from mario_tui.commands.game_options import add_game_options, given_options, of_all
 from mario_tui.commands.options import Parser, add_run_dir, existing, whole

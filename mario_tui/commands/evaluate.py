@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from engine.config.game import game_of
+from engine.config.games import game_of
 from engine.config.tasks import rounded_up
 from mario_tui.commands.options import Parser, existing, whole
 from mario_tui.commands.policy_options import add_policy, check_policy, engine_arguments

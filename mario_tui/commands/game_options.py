@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from engine.config.command_line import add_option
-from engine.config.game import CommandOption, Game, game_of, games
+from engine.config.game import CommandOption, Game
+from engine.config.games import game_of, games
 from engine.config.reading import make_config
 from engine.config.run_config import options_of_all
 from mario_tui.launch import expanded

@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from engine.config.fields import flag
-from engine.config.game import CommandOption, game_of, games
+from engine.config.game import CommandOption
+from engine.config.games import game_of, games
 from engine.config.run_config import RunConfig
 from engine.errors import UserError
 from engine.runs import policies

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from engine.config.command_line import as_arguments
 from engine.config.fields import ConfigError, flag, must_be_within, read_number
-from engine.config.game import game_of
+from engine.config.games import game_of
 from engine.errors import UserError
 from mario_tui.commands.game_options import add_game_options, given_options, played_options
 from mario_tui.commands.options import add_run_dir, whole

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from engine.config.command_line import add_arguments
-from engine.config.game import GAMES
+from engine.config.games import GAMES
 from engine.config.run_config import RunConfig
 from engine.config.runners import RUNNERS
 from engine.errors import UserError

@@ -12,7 +12,7 @@ from typing import Any
 from engine import __version__
 from engine.config.command_line import add_arguments, given
 from engine.config.fields import flag
-from engine.config.game import GAMES
+from engine.config.games import GAMES
 from engine.config.presets import presets
 from engine.config.run_config import RunConfig
 from engine.config.runners import RUNNERS

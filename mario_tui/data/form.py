@@ -16,7 +16,7 @@ from typing import Any
 from engine.config.command_line import add_arguments, given
 from engine.config.defaults import carried_over
 from engine.config.fields import FieldSpec, bound, option, read_number
-from engine.config.game import game_of, own_options
+from engine.config.games import game_of, own_options
 from engine.config.presets import presets
 from engine.config.reading import as_given, make_config
 from engine.config.run_config import AUTO, ConfigError, RunConfig, belongs, flag, options_of_all, specs_of

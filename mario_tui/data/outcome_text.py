@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from engine.config.game import game_of, games
+from engine.config.games import game_of, games
 from engine.protocol.messages import Evaluation
 from engine.protocol.outcome import Outcome
 from engine.protocol.results import TaskScore

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from textual.widgets import Static
 
-from engine.config.game import game_of
+from engine.config.games import game_of
 from engine.config.reading import make_config
 from engine.config.run_config import RunConfig
 from engine.errors import UserError

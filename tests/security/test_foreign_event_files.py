@@ -16,7 +16,7 @@ from tensorboard.compat.proto.tensor_pb2 import TensorProto
 from tensorboard.compat.proto.tensor_shape_pb2 import TensorShapeProto
 from textual.widgets import Static
 
-from engine.config.game import game_of, games
+from engine.config.games import game_of, games
 from engine.protocol.messages import Evaluation
 from mario_tui.app import MarioApp
 from mario_tui.data import format as written

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from engine.config.conditions import Conditions
-from engine.config.game import game_of
+from engine.config.games import game_of
 from engine.envs.episode import EpisodeRecord, ended_episodes
 from engine.envs.frame_stack import FrameStack
 from engine.envs.played_game import PersonControls

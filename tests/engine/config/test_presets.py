@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from engine.config.game import games
+from engine.config.games import games
 from engine.config.presets import preset, presets
 from engine.config.reading import make_config
 from engine.config.run_config import RunConfig

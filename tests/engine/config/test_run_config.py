@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from engine.config.command_line import command_line, given
-from engine.config.game import games
+from engine.config.games import games
 from engine.config.reading import make_config
 from engine.config.run_config import AUTO, ConfigError, RunConfig, options_of_all
 from engine.config.runners import RUNNERS

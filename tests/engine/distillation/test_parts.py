@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from engine.agents import DuelingQNetwork
-from engine.config.game import game_of
+from engine.config.games import game_of
 from engine.distillation.replay import LabelledReplay
 from engine.distillation.student import TEMPERATURE, Student, distillation_loss
 from engine.distillation.teachers import check_initial, describe_student, load_teachers

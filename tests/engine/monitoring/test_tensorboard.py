@@ -14,7 +14,7 @@ from tensorboard.plugins.hparams import metadata
 from tensorboard.plugins.hparams.api_pb2 import STATUS_FAILURE, STATUS_SUCCESS, Experiment
 from tensorboard.plugins.hparams.backend_context import Context
 
-from engine.config.game import game_of
+from engine.config.games import game_of
 from engine.config.reading import make_config
 from engine.protocol.messages import Evaluation, Failed
 from engine.runs.run import CONFIG_FILE, read_config

@@ -17,7 +17,7 @@ from engine.agents import DoubleDQN
 from engine.agents.networks import NETWORKS, make_network
 from engine.buffers import NothingToSample, ReplayBuffer
 from engine.buffers.device.replay import DeviceReplayBuffer
-from engine.config.game import game_of, games
+from engine.config.games import game_of, games
 from engine.envs.lanes import PlayedStep
 from engine.runners.device_update import DeviceUpdate
 from engine.runners.learner import Learner

@@ -15,7 +15,7 @@ from safetensors.numpy import load_file, save_file
 
 from engine.commands.release_policy import _distill_command, source_of
 from engine.config.conditions import Conditions
-from engine.config.game import game_of
+from engine.config.games import game_of
 from engine.errors import UserError
 from engine.evaluation.leaderboard import episodes_of, leaderboard
 from engine.evaluation.policy import load_policy

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.config.game import game_of
+from engine.config.games import game_of
 from engine.protocol.messages import Evaluation
 from engine.protocol.outcome import Outcome
 from mario_tui.data.outcome_text import judged, reached

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 
-from engine.config.game import game_of
+from engine.config.games import game_of
 from engine.games.mario.played_game import facts as of_mario
 from engine.protocol.messages import Episode
 from mario_tui.data.play_text import Results, facts

@@ -9,7 +9,7 @@ import pytest
 from textual.events import Paste
 from textual.widgets import Button, Input, Static, TabbedContent
 
-from engine.config.game import games
+from engine.config.games import games
 from engine.config.reading import make_config
 from engine.config.run_config import belongs
 from mario_tui.app import MarioApp

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from engine.config import joypad
-from engine.config.game import game_of
+from engine.config.games import game_of
 from engine.evaluation.stepped_game import SteppedGame
 from engine.games.boards.lanes import Board, BoardLanes
 from engine.games.snake.rules import SnakeLanes

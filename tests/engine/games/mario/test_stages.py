@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from engine.config.game import game_of
+from engine.config.games import game_of
 from engine.envs.episode import EpisodeRecord
 from engine.evaluation.policy import load_policy
 from engine.games.mario.factory import task_of_policy
