@@ -33,6 +33,7 @@ from engine.config.plugins import (
 from engine.config.reading import ALIASES, make_config
 from engine.config.run_config import COMMON, RunConfig
 from engine.errors import UserError
+from engine.protocol.json_lines import keys_twice
 
 RESERVED = frozenset(
     {
@@ -120,6 +121,8 @@ def _description(game: Game) -> Description:
             msgspec.convert(value, DATA[name])
         except msgspec.ValidationError as error:
             raise ValueError(f"{name}: {error}") from None
+    if twice := keys_twice(game.outcome):
+        raise ValueError(f"outcome: JSON lines have a key {twice[0]} already")
     own = [name for name in COMPUTED if getattr(type(game), name) is not getattr(Game, name)]
     return Description([_option(spec) for spec in options.values()], data, dict(game.defaults()), own)
 

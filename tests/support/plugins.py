@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from engine.config import game
+from engine.config.entry_points import installed
+from engine.config.game import own_options
+from engine.config.presets import presets
+from engine.config.run_config import options_of_all, specs_of
 
 SOURCE = Path(__file__).parent / "plugin_game"
 IMPORTED_BY = "imported-by.txt"
@@ -47,3 +56,23 @@ def importers(folder: Path) -> list[str]:
     """The command lines of the processes that have imported the package."""
     file = folder / IMPORTED_BY
     return file.read_text().splitlines() if file.exists() else []
+
+
+@contextlib.contextmanager
+def catch_here(folder: Path) -> Iterator[None]:
+    """Catch is installed in a folder and imported by this process, which has forgotten it afterwards."""
+    install_catch(folder)
+    caches = (installed, own_options, specs_of, options_of_all, presets)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(folder)
+        patch.setattr(game, "_imports_plugins", True)
+        for cached in caches:
+            cached.cache_clear()
+        try:
+            yield
+        finally:
+            for name in [name for name in sys.modules if name.partition(".")[0] == "plugin_catch"]:
+                del sys.modules[name]
+            game._imported.pop("catch", None)
+            for cached in caches:
+                cached.cache_clear()

@@ -57,6 +57,7 @@ BROKEN = {
     "no-task": (edited("no-task", 'tasks = "board"', ""), "it has no tasks"),
     "no-option": (edited("no-option", '"balls"', '"bells"'), "it has no option bells"),
     "bad-default": (edited("bad-default", '"burnin": 500', '"burnin": 0'), "--burnin must be a whole number"),
+    "bad-name": (edited("bad-name", 'Result("caught"', 'Result("length"'), "JSON lines have a key length already"),
     "bad-data": (edited("bad-data", "sample_bytes = 200", 'sample_bytes = "few"'), "sample_bytes: Expected `int`"),
 }
 

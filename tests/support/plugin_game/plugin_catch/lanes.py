@@ -88,11 +88,11 @@ class CatchLanes:
 
     def state(self) -> dict[str, Any]:
         games = np.stack([self._row, self._column, self._at, self._caught, self._length])
-        return {"games": games, "drawn": np.array([self._drawn])}
+        return {"games": games, "random": np.array([self._seed, self._drawn])}
 
     def load_state(self, state: dict[str, Any]) -> None:
         self._row, self._column, self._at, self._caught, self._length = state["games"].copy()
-        self._drawn = int(state["drawn"][0])
+        self._seed, self._drawn = state["random"].tolist()
 
     def rewind(self) -> None:
         self._drawn = 0

@@ -1,0 +1,278 @@
+"""What holds for every game, one of an installed package too: its lanes, its options, its networks, its memory.
+
+Games are played with random legal actions, each held for a while where the game's `Spec` says so.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import json
+import tracemalloc
+from collections.abc import Iterator
+from typing import Any, NamedTuple, get_type_hints
+
+import msgspec
+import numpy as np
+import pytest
+import torch
+
+from engine.agents.exploration import random_actions
+from engine.agents.networks import make_network, make_networks
+from engine.config.conditions import Conditions
+from engine.config.fields import GROUPS, check, is_text
+from engine.config.game import Game, game_of, games, own_options
+from engine.config.reading import make_config
+from engine.config.run_config import COMMON
+from engine.config.tasks import config_of_policy
+from engine.envs.factory import describe_task, lanes_of_policy, make_lanes
+from engine.envs.frame_stack import FrameStack
+from engine.envs.lanes import Lanes, VectorStep
+from engine.monitoring.memory_budget import estimate_bytes
+from engine.protocol.json_lines import keys_twice
+from engine.protocol.messages import Thought
+from engine.protocol.outcome import Outcome
+from engine.runners.replay_factory import make_replay
+from tests.support.plugins import catch_here
+
+LANES = 6
+STEPS = 200
+"""Some episodes of every game end before."""
+PLAIN: dict[str, dict[str, Any]] = {
+    "snake": {"death_penalty": 0.0, "step_penalty": 0.0}, "tetris": {"reward": "lines"}, "catch": {},
+}  # fmt: skip
+"""Options of games with which rewards are parts of the return, scaled at most."""
+
+
+@pytest.fixture(scope="module", params=[*games(), "catch"])
+def game(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Game]:
+    if request.param != "catch":
+        yield game_of(request.param)
+        return
+    with catch_here(tmp_path_factory.mktemp("site")):
+        yield game_of("catch")
+
+
+def new_lanes(game: Game, *, seed: int = 1, once: bool = False, **options: Any) -> Lanes:
+    return make_lanes(make_config({"game": game.name, **options}), LANES, threads=1, seed=seed, once=once)
+
+
+def played(lanes: Lanes, steps: int, seed: int = 0) -> Iterator[VectorStep]:
+    random, actions = np.random.default_rng(seed), np.zeros(0, np.int64)
+    for step in range(steps):
+        masks = lanes.masks
+        if masks is not None or step % lanes.spec.hold == 0:
+            actions = random_actions(random, lanes.lanes, lanes.spec.actions, masks)
+        yield lanes.step(actions)
+
+
+class Begun(NamedTuple):
+    lanes: Lanes
+    frames: Any
+
+
+def begun(lanes: Lanes) -> Begun:
+    return Begun(lanes, lanes.reset())
+
+
+def equal(one: VectorStep, other: VectorStep) -> bool:
+    """Whether two steps are alike; final frames only where they are defined."""
+    over = one.terminated | one.truncated
+    return all(
+        np.array_equal(first[over], second[over]) if name.startswith("final_") and first is not None
+        else np.array_equal(first, second)
+        for name, first, second in (
+            (each.name, getattr(one, each.name), getattr(other, each.name)) for each in dataclasses.fields(VectorStep)
+        )
+    )  # fmt: skip
+
+
+def test_steps_are_what_the_spec_says(game: Game) -> None:
+    config, lanes = make_config({"game": game.name}), new_lanes(game)
+    spec = game.spec(config)
+    assert lanes.spec == spec and lanes.lanes == LANES
+    names = game.action_names(config)
+    assert len(names) == len(set(names)) == spec.actions
+    shapes: dict[str, tuple[tuple[int, ...], type[np.generic]]] = {
+        **dict.fromkeys(("frames", "final_frames"), ((LANES, *spec.frame_shape), np.uint8)),
+        **dict.fromkeys(("terminated", "truncated", "success", "from_start"), ((LANES,), np.bool_)),
+        **dict.fromkeys(("lengths", "tasks"), ((LANES,), np.int64)),
+        "rewards": ((LANES,), np.float32),
+        "results": ((LANES, len(game.outcome.results)), np.float64),
+        **(dict.fromkeys(("masks", "final_masks"), ((LANES, spec.actions), np.bool_)) if spec.masked else {}),
+    }
+    frames = lanes.reset()
+    assert (frames.shape, frames.dtype) == shapes["frames"]
+    for step in played(lanes, 20):
+        assert {name: (getattr(step, name).shape, getattr(step, name).dtype) for name in shapes} == shapes
+        assert step.returns.shape == (LANES,) and step.game_frames >= 0
+        if spec.masked:
+            assert np.array_equal(step.masks, lanes.masks) and step.masks is not None and step.masks.any(1).all()
+        else:
+            assert lanes.masks is step.masks is step.final_masks is None
+
+
+def test_episodes_end_in_one_way_and_the_next_begin_in_the_same_step(game: Game) -> None:
+    lanes = new_lanes(game)
+    lanes.reset()
+    lengths, ended, outcome = np.zeros(LANES, np.int64), 0, game.outcome
+    for step in played(lanes, STEPS):
+        over = step.terminated | step.truncated
+        assert not (step.terminated & step.truncated).any()
+        assert np.array_equal(step.lengths, lengths + 1)
+        lengths = np.where(over, 0, step.lengths)
+        assert np.isfinite(step.results).all() and np.isfinite(step.returns).all() and np.isfinite(step.rewards).all()
+        assert outcome.goal is not None or not step.success.any()
+        assert ((step.tasks >= 0) & (step.tasks < len(outcome.tasks)) if outcome.tasks else step.tasks == -1).all()
+        ended += int(over.sum())
+    assert ended > 1
+
+
+@pytest.mark.parametrize("game", PLAIN, indirect=True)
+def test_returns_are_sums_of_rewards_which_may_be_scaled(game: Game) -> None:
+    lanes = new_lanes(game, **PLAIN[game.name])
+    lanes.reset()
+    sums, ratios = np.zeros(LANES), []
+    for step in played(lanes, STEPS):
+        sums += step.rewards
+        over = step.terminated | step.truncated
+        told = step.from_start & (step.returns != 0)
+        assert (sums[step.from_start & (step.returns == 0)] == 0).all()
+        ratios += (sums[told] / step.returns[told]).tolist()
+        sums[over] = 0
+    assert ratios == pytest.approx([ratios[0]] * len(ratios), rel=1e-5) and len(ratios) > LANES
+
+
+def test_a_seed_and_actions_decide_everything(game: Game) -> None:
+    first, second, other = (begun(new_lanes(game, seed=seed)) for seed in (1, 1, 2))
+    assert np.array_equal(first.frames, second.frames)
+    steps = list(played(first.lanes, STEPS))
+    copies = copy.deepcopy(steps)
+    assert all(map(equal, steps, played(second.lanes, STEPS)))
+    assert not all(map(equal, steps, played(other.lanes, STEPS)))
+    assert all(map(equal, steps, copies))  # later steps have not overwritten them
+
+
+def test_a_state_continues_in_other_lanes_as_where_it_is_from(game: Game) -> None:
+    lanes, fresh = new_lanes(game), new_lanes(game, seed=7)
+    lanes.reset()
+    for _ in played(lanes, 50):
+        pass
+    state = {name: array.copy() for name, array in lanes.state().items()}
+    expected = list(played(lanes, STEPS, seed=1))
+    fresh.reset()
+    for again in (fresh, lanes):
+        again.load_state(state)
+        assert all(np.array_equal(array, state[name]) for name, array in again.state().items())
+        assert all(map(equal, expected, played(again, STEPS, seed=1)))
+
+
+@pytest.mark.parametrize("once", [False, True])
+def test_rewound_lanes_play_their_first_episodes_again(once: bool, game: Game) -> None:
+    lanes = new_lanes(game, once=once)
+    lanes.spread_starts()
+    runs = []
+    for _ in range(2):
+        first = lanes.reset()
+        runs.append((first.copy(), list(played(lanes, 60))))
+        lanes.rewind()
+    assert np.array_equal(runs[0][0], runs[1][0])
+    assert all(map(equal, runs[0][1], runs[1][1]))
+
+
+def test_a_lane_has_a_picture_and_facts(game: Game) -> None:
+    lanes = new_lanes(game)
+    lanes.reset()
+    for _ in played(lanes, 5):
+        for lane in (0, LANES - 1):
+            picture, facts = lanes.screen(lane), lanes.facts(lane)
+            assert (picture.shape, picture.dtype) == ((240, 256, 3), np.uint8)
+            assert len(np.unique(picture.reshape(-1, 3), axis=0)) > 2  # something is drawn
+            assert msgspec.convert(facts, get_type_hints(Thought, include_extras=True)["facts"]) == facts
+
+
+def test_a_policys_lanes_are_made_from_what_its_file_tells(game: Game) -> None:
+    config = make_config({"game": game.name})
+    metadata = json.loads(json.dumps(describe_task(config)))
+    lanes = lanes_of_policy(metadata, LANES, threads=1, seed=1)
+    assert lanes.spec == config.spec == config_of_policy(metadata).spec
+    tasks = game.tasks_of(config.value(game.tasks))
+    assert {lanes.task_of(lane) for lane in range(LANES)} == set(tasks)
+    lanes.reset()
+    assert sum(int((step.terminated | step.truncated).sum()) for step in played(lanes, STEPS)) > 0
+
+
+def test_results_have_names_that_programs_can_read(game: Game) -> None:
+    outcome = game.outcome
+    named = [result.name for result in outcome.results]
+    if outcome.goal is not None:
+        named.append(outcome.goal.name)
+    if outcome.tasks:
+        named.append(outcome.task)
+    assert all(name.isidentifier() for name in named)
+    assert not keys_twice(outcome)
+    assert msgspec.json.decode(msgspec.json.encode(outcome), type=Outcome) == outcome  # within the bounds of a greeting
+    assert outcome.judged_by in {"return", *(result.name for result in outcome.results)} | (
+        {"goal"} if outcome.goal is not None else set()
+    )
+
+
+def test_every_option_has_help_a_group_and_bounds(game: Game) -> None:
+    for name, spec in own_options(game.name).items():
+        meta = spec.metadata
+        assert meta["help"] and meta["group"] in GROUPS and name not in COMMON, name
+        check(spec, spec.default)
+        if not isinstance(spec.default, bool) and not is_text(spec):
+            assert meta["low"] is not None, name
+        if meta["choices"]:
+            assert spec.default in meta["choices"], name
+
+
+def test_options_that_the_game_names_are_there(game: Game) -> None:
+    own, known = own_options(game.name), {**COMMON, **own_options(game.name)}
+    assert game.tasks in own
+    named = {
+        *game.task_options, *game.network_options, *game.policy_options, *game.state_options, *game.evaluation_options,
+        *game.played_options, *game.person_options, *game.defaults(), *game.of_earlier_runs, *game.of_earlier_policies,
+    }  # fmt: skip
+    if game.distillation is not None:
+        named |= {*game.distillation.options, *game.distillation.search_options}
+    assert named <= known.keys()
+    assert {*game.conditions} <= {*Conditions.__struct_fields__}
+
+
+def test_presets_make_runs(game: Game) -> None:
+    for name, preset in game.presets.items():
+        config = make_config(preset.options)
+        assert config.game == game.name and preset.help, name
+        assert {option: config.value(option) for option in preset.options} == preset.options, name
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_every_network_values_every_action(game: Game) -> None:
+    config = make_config({"game": game.name})
+    assert config.network_name in game.networks and game.own_networks.keys() <= {*game.networks}
+    spec, lanes = config.spec, new_lanes(game)
+    obs = torch.from_numpy(FrameStack(lanes.reset(), spec.stack).obs)
+    for name in game.networks:
+        network = make_network(name, spec.stack, spec.frame_shape, spec.actions, own=game.own_networks)
+        with torch.no_grad():
+            values = network(obs)
+        assert (values.dtype, values.shape) == (torch.float32, (LANES, spec.actions)), name
+        assert values.isfinite().all(), name
+    with torch.no_grad():
+        values, of_target = (network(obs) for network in make_networks(config, spec))
+    assert values.shape == of_target.shape == (LANES, spec.actions)
+
+
+@pytest.mark.parametrize("prioritized", [False, True])
+def test_the_estimate_of_a_replays_memory_is_what_it_takes(prioritized: bool, game: Game) -> None:
+    options = {"game": game.name, "buffer_size": 40_000, "parallel_envs": LANES, "prioritized_replay": prioritized}
+    config = make_config(options)
+    make_replay(config, config.spec, None, None)  # compiles
+    tracemalloc.start()
+    replay = make_replay(config, config.spec, None, None)
+    taken = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert replay.capacity >= 40_000
+    assert taken * 0.99 < estimate_bytes(config)[1] < taken * 1.25
