@@ -6,10 +6,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
-from engine.agents.networks import NETWORKS
-from engine.config.games import game_of, games
+from engine.config.games import games
 from engine.config.run_config import RunConfig
 from engine.config.runners import RUNNERS
 
@@ -65,10 +62,3 @@ def test_a_runner_is_named_in_its_table_and_in_presets() -> None:
         "engine/config/presets.py", "engine/config/runners.py", "engine/games/snake/game.py",
         "engine/games/tetris/game.py",
     }  # fmt: skip
-
-
-@pytest.mark.parametrize("name", games())
-def test_a_game_names_networks_that_there_are(name: str) -> None:
-    game = game_of(name)
-    assert game.name == name and set(game.networks) <= NETWORKS.keys() | game.own_networks.keys()
-    assert game.network(RunConfig(game=name)) in game.networks

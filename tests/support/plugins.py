@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from engine.config import game
+from engine.config import game, plugins
 from engine.config.entry_points import installed
-from engine.config.game import own_options
+from engine.config.games import own_options
 from engine.config.presets import presets
 from engine.config.run_config import options_of_all, specs_of
 
@@ -59,13 +59,17 @@ def importers(folder: Path) -> list[str]:
 
 
 @contextlib.contextmanager
-def catch_here(folder: Path) -> Iterator[None]:
-    """Catch is installed in a folder and imported by this process, which has forgotten it afterwards."""
+def catch_here(folder: Path, *, imported: bool) -> Iterator[None]:
+    """Catch is installed in a folder for this process, which has forgotten it afterwards, and for those that it starts.
+
+    `imported`: whether this process imports it, as those that play do, or has it described, as terminal and host do.
+    """
     install_catch(folder)
     caches = (installed, own_options, specs_of, options_of_all, presets)
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(folder)
-        patch.setattr(game, "_imports_plugins", True)
+        put_on_path(folder, patch)
+        patch.setattr(game, "_imports_plugins", imported)
         for cached in caches:
             cached.cache_clear()
         try:
@@ -74,5 +78,6 @@ def catch_here(folder: Path) -> Iterator[None]:
             for name in [name for name in sys.modules if name.partition(".")[0] == "plugin_catch"]:
                 del sys.modules[name]
             game._imported.pop("catch", None)
+            plugins._descriptors.pop("catch", None)
             for cached in caches:
                 cached.cache_clear()

@@ -21,7 +21,8 @@ from engine.agents.exploration import random_actions
 from engine.agents.networks import make_network, make_networks
 from engine.config.conditions import Conditions
 from engine.config.fields import GROUPS, check, is_text
-from engine.config.game import Game, game_of, games, own_options
+from engine.config.game import Game
+from engine.config.games import game_of, games, own_options
 from engine.config.reading import make_config
 from engine.config.run_config import COMMON
 from engine.config.tasks import config_of_policy
@@ -32,6 +33,7 @@ from engine.monitoring.memory_budget import estimate_bytes
 from engine.protocol.json_lines import keys_twice
 from engine.protocol.messages import Thought
 from engine.protocol.outcome import Outcome
+from engine.runners.actor import Actor
 from engine.runners.replay_factory import make_replay
 from tests.support.plugins import catch_here
 
@@ -49,7 +51,7 @@ def game(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     if request.param != "catch":
         yield game_of(request.param)
         return
-    with catch_here(tmp_path_factory.mktemp("site")):
+    with catch_here(tmp_path_factory.mktemp("site"), imported=True):
         yield game_of("catch")
 
 
@@ -167,6 +169,16 @@ def test_a_state_continues_in_other_lanes_as_where_it_is_from(game: Game) -> Non
         assert all(map(equal, expected, played(again, STEPS, seed=1)))
 
 
+def test_a_lane_does_not_depend_on_what_others_play(game: Game) -> None:
+    one, other = (begun(new_lanes(game)).lanes for _ in range(2))
+    random, spec = np.random.default_rng(0), one.spec
+    for _ in range(STEPS):
+        actions, elsewhere = (random_actions(random, LANES, spec.actions, lanes.masks) for lanes in (one, other))
+        elsewhere[2] = actions[2]
+        ours, theirs = one.step(actions), other.step(elsewhere)
+        assert np.array_equal(ours.frames[2], theirs.frames[2]) and ours.rewards[2] == theirs.rewards[2]
+
+
 @pytest.mark.parametrize("once", [False, True])
 def test_rewound_lanes_play_their_first_episodes_again(once: bool, game: Game) -> None:
     lanes = new_lanes(game, once=once)
@@ -178,6 +190,24 @@ def test_rewound_lanes_play_their_first_episodes_again(once: bool, game: Game) -
         lanes.rewind()
     assert np.array_equal(runs[0][0], runs[1][0])
     assert all(map(equal, runs[0][1], runs[1][1]))
+
+
+def test_an_actor_plays_legal_actions_and_tells_every_episode(game: Game) -> None:
+    lanes = new_lanes(game)
+    actor = Actor(lanes, ladder=np.ones(LANES), epsilon_steps=1, seed=0)
+    told = ended = 0
+    for _ in range(STEPS):
+        masks = actor.masks
+        actions = actor.choose(lambda obs: torch.zeros(len(obs), lanes.spec.actions), env_steps=1)
+        assert masks is None or masks[np.arange(LANES), actions].all()
+        step, episodes = actor.finish(actor.begin(actions))
+        over = (step.terminated | step.truncated) & step.from_start
+        assert [episode.lane for episode in episodes] == np.flatnonzero(over).tolist()
+        for episode in episodes:
+            assert episode.results == tuple(step.results[episode.lane]) and episode.length == step.lengths[episode.lane]
+        told, ended = told + len(episodes), ended + int(over.sum())
+    actor.close()
+    assert told == ended > 0
 
 
 def test_a_lane_has_a_picture_and_facts(game: Game) -> None:

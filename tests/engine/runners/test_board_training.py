@@ -10,11 +10,7 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 
-from engine.agents.exploration import epsilon_ladder
-from engine.config.reading import make_config
-from engine.envs.factory import make_lanes
 from engine.games.snake.rules import SnakeLanes
-from engine.runners.actor import Actor
 from engine.runs.checkpoints import POLICY_FILE
 from tests.support.program import json_lines, run_program
 
@@ -49,40 +45,6 @@ def test_small_boards_are_learned(
     assert evaluation["best"] and evaluation["mean_score"] > reached
     film = run_program("play", str(run / "best.safetensors"), "--record", "one.gif", cwd=tmp_path)
     assert "score" in film.stdout and (tmp_path / "one.gif").stat().st_size > 1000
-
-
-@pytest.mark.parametrize("game", ["snake", "tetris"])
-def test_lanes_of_a_board_game_are_the_trainers(game: str) -> None:
-    config = make_config({"game": game, "parallel_envs": 6})
-    env = make_lanes(config, 6, threads=1, seed=3)
-    actor = Actor(env, ladder=epsilon_ladder(env.lanes, 0.4), epsilon_steps=100, seed=0)
-    ended = 0
-    for step_number in range(120):
-        masks = actor.masks
-        actions = actor.choose(lambda obs: torch.zeros(6, env.spec.actions), 0)  # epsilon is 1: random legal ones
-        if masks is not None:
-            assert masks[np.arange(6), actions].all()
-        step, episodes = actor.finish(actor.begin(actions))
-        ended += len(episodes)
-        assert step.frames.shape == (6, *env.spec.frame_shape)
-        over = step.terminated | step.truncated
-        assert (step.frames[~over] == step.final_frames[~over]).all()
-        for episode in episodes:
-            assert episode.length <= step_number + 1 and episode.results[0] >= 0
-    assert ended > 10
-    first, again = env.screen(0), env.screen(0)
-    assert first.shape == (240, 256, 3) and (first == again).all() and len(np.unique(first)) > 3
-
-
-def test_evaluations_begin_from_the_same_boards() -> None:
-    env = make_lanes(make_config({"game": "tetris"}), 4, threads=1, seed=9)
-    env.rewind()
-    first = env.reset()
-    for _ in range(5):
-        assert env.masks is not None
-        env.step(env.masks.argmax(1))
-    env.rewind()
-    assert (env.reset() == first).all()
 
 
 @pytest.mark.long

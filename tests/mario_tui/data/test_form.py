@@ -196,10 +196,9 @@ def test_an_option_of_another_runner_is_not_offered() -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        {"game": "mario"},
         {"game": "mario", "observation": "84x84"},
         {"game": "snake", "board": "8x5"},
-        {"game": "tetris"},
+        {"game": "tetris", "next_piece": True},
     ],
 )
 def test_the_estimate_knows_what_the_game_shows(options: dict[str, Any]) -> None:

@@ -1,8 +1,7 @@
-"""Batched Snake compared with a plain model of one game and with Jumanji; seeds and saved states."""
+"""Batched Snake compared with a plain model of one game and with Jumanji."""
 
 from __future__ import annotations
 
-from dataclasses import fields
 from importlib.util import find_spec
 from typing import Any
 
@@ -11,7 +10,6 @@ import pytest
 import torch
 
 from engine.errors import UserError
-from engine.games.boards.tensor_lanes import TensorStep
 from engine.games.snake.rules import SnakeLanes
 from tests.support.games.players import towards_fruit
 from tests.support.games.snake_oracle import Cell, SnakeOracle
@@ -23,25 +21,6 @@ def cell(plane: np.ndarray) -> Cell:
     """The only cell that is set in a plane."""
     ((row, column),) = np.argwhere(plane)
     return int(row), int(column)
-
-
-def play(lanes: SnakeLanes, steps: int, seed: int = 0) -> list[TensorStep]:
-    """Play random actions, mostly legal and often greedy, from the current state of the lanes."""
-    rng, frames, found = np.random.default_rng(seed), None, []
-    for _ in range(steps):
-        if frames is None:
-            actions = rng.integers(0, 4, lanes.lanes)
-        else:
-            actions = towards_fruit(rng, frames.numpy(), lanes.masks.numpy(), 0.02)
-        found.append(lanes.step(torch.from_numpy(actions)))
-        frames = found[-1].frames
-    return found
-
-
-def assert_equal_steps(ours: list[TensorStep], theirs: list[TensorStep]) -> None:
-    for one, other in zip(ours, theirs, strict=True):
-        for field in fields(one):
-            assert torch.equal(getattr(one, field.name), getattr(other, field.name)), field.name
 
 
 @pytest.mark.parametrize(
@@ -115,43 +94,6 @@ def test_next_fruit_is_equally_likely_on_every_free_cell() -> None:
     rank = (free.cumsum(1) * planes[:, 3].flatten(1)).sum(1)  # 1 to 7 of the seven free cells
     shares = torch.bincount(rank, minlength=8)[1:] / len(rank)
     assert (shares - 1 / 7).abs().max() < 5 * (1 / 7 / len(rank)) ** 0.5
-
-
-def test_a_seed_makes_games_repeatable_and_another_one_different() -> None:
-    one, same, other = (play(SnakeLanes(16, seed=seed), 100) for seed in (7, 7, 8))
-    assert_equal_steps(one, same)
-    assert not torch.equal(one[0].frames, other[0].frames)
-
-
-def test_a_saved_state_continues_exactly() -> None:
-    lanes, other = SnakeLanes(16, height=5, width=5, seed=1), SnakeLanes(16, height=5, width=5, seed=2)
-    play(lanes, 150)
-    saved = lanes.state()
-    went_on = play(lanes, 150, seed=1)
-    other.load_state(saved)
-    assert_equal_steps(went_on, play(other, 150, seed=1))
-    lanes.load_state(saved)
-    assert_equal_steps(went_on, play(lanes, 150, seed=1))
-
-
-def test_lanes_are_independent() -> None:
-    one, other = SnakeLanes(8, seed=3), SnakeLanes(8, seed=3)
-    rng = np.random.default_rng(0)
-    for _ in range(200):
-        actions = torch.from_numpy(rng.integers(0, 4, 8))
-        elsewhere = torch.from_numpy(rng.integers(0, 4, 8))
-        elsewhere[4] = actions[4]
-        ours, theirs = one.step(actions), other.step(elsewhere)
-        assert torch.equal(ours.frames[4], theirs.frames[4])
-        assert torch.equal(ours.masks[4], theirs.masks[4])
-
-
-def test_results_of_a_step_are_not_overwritten() -> None:
-    lanes = SnakeLanes(4)
-    step = lanes.step(torch.zeros(4, dtype=torch.int64))
-    kept = {field.name: getattr(step, field.name).clone() for field in fields(step)}
-    play(lanes, 50)
-    assert all(torch.equal(getattr(step, name), value) for name, value in kept.items())
 
 
 @pytest.mark.parametrize("wrong", [{"height": 1}, {"width": 31}, {"time_limit": 0}, {"lanes": 0}])
