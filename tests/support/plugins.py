@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.config import game, plugins
+from engine.config import games, plugins
 from engine.config.entry_points import installed
 from engine.config.games import own_options
 from engine.config.presets import presets
@@ -69,7 +69,7 @@ def catch_here(folder: Path, *, imported: bool) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(folder)
         put_on_path(folder, patch)
-        patch.setattr(game, "_imports_plugins", imported)
+        patch.setattr(games, "_imports_plugins", imported)
         for cached in caches:
             cached.cache_clear()
         try:
@@ -77,7 +77,7 @@ def catch_here(folder: Path, *, imported: bool) -> Iterator[None]:
         finally:
             for name in [name for name in sys.modules if name.partition(".")[0] == "plugin_catch"]:
                 del sys.modules[name]
-            game._imported.pop("catch", None)
+            games._imported.pop("catch", None)
             plugins._descriptors.pop("catch", None)
             for cached in caches:
                 cached.cache_clear()
