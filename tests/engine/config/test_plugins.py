@@ -217,6 +217,7 @@ def test_the_form_offers_and_checks_its_options_without_importing_it(catch: Path
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.long
 def test_a_broken_package_costs_one_line_and_nothing_else(catch: Path, own_cache: Path, tmp_path: Path) -> None:
     for name, (source, _) in BROKEN.items():
         module(catch, name, source)

@@ -22,6 +22,7 @@ QUICK = ("--no-ui", "--game", "snake", "--no-amp", "--parallel-envs", "32", "--b
          "--epsilon-steps", "6000", "--seed", "1", "--steps", "14000", "--eval-every", "14000")  # fmt: skip
 
 
+@pytest.mark.long
 def test_a_student_of_two_stages_comes_to_agree_with_its_teachers(one_thread: None) -> None:
     teachers = load_teachers([str(policies.folder() / f"mario-{stage}.safetensors") for stage in ("1-1", "1-4")])
     distiller = Distiller(teachers, describe_student(teachers, "small"), seed=0, threads=1)

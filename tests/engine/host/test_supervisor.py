@@ -61,6 +61,7 @@ from tests.support.program import (
 )
 
 
+@pytest.mark.long
 def test_many_clients_one_run(tmp_path: Path) -> None:
     with headless("--steps", "100000000", "--burnin", "200", cwd=tmp_path) as process:
         read_event(process, "progress", state="running")

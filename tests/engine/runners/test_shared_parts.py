@@ -163,6 +163,7 @@ def _publish(memory: SharedMemory) -> None:
         weights.publish(network, number)
 
 
+@pytest.mark.long
 def test_weights_are_pulled_whole_and_a_killed_writer_leaves_the_last_ones() -> None:
     network, memory = network_of(0), SharedMemory()
     readers = [SharedWeights(parameter_count(network), memory) for _ in range(2)]

@@ -153,6 +153,7 @@ async def test_a_change_of_group_by_key_or_mouse_leads_to_its_first_field(tmp_pa
             await focused(pilot, name)
 
 
+@pytest.mark.long
 async def test_what_is_typed_after_a_change_of_group_goes_to_the_group_that_is_shown(tmp_path: Path) -> None:
     app = MarioApp(run_dir=str(tmp_path / "runs"))
     async with app.run_test(size=(80, 24)) as pilot:
