@@ -1,4 +1,4 @@
-"""The trainer on Snake and Tetris: it learns, evaluates, films, and its policies know what they were trained on."""
+"""The trainer on Snake and Tetris: it learns, on the host and on the device that it learns on."""
 
 from __future__ import annotations
 
@@ -43,8 +43,6 @@ def test_small_boards_are_learned(
     assert results["1"]["mean_score_high"] < chance
     (evaluation,) = [event for event in events if event["event"] == "evaluation"]
     assert evaluation["best"] and evaluation["mean_score"] > reached
-    film = run_program("play", str(run / "best.safetensors"), "--record", "one.gif", cwd=tmp_path)
-    assert "score" in film.stdout and (tmp_path / "one.gif").stat().st_size > 1000
 
 
 @pytest.mark.long
