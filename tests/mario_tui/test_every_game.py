@@ -17,6 +17,7 @@ from PIL import Image
 from engine.config.game import Game
 from engine.config.games import game_of, games
 from engine.config.reading import make_config
+from engine.config.run_config import RunConfig
 from engine.config.runners import RUNNERS
 from engine.monitoring.memory_budget import estimate_bytes
 from engine.protocol.messages import Episode, Evaluation
@@ -43,7 +44,13 @@ SHORT = ("--burnin", "200", "--batch-size", "32", "--parallel-envs", "8", "--buf
          "--no-amp", "--eval-every", "400", "--eval-episodes", "2")  # fmt: skip
 
 
-@pytest.fixture(params=[*games(), "catch"])
+IN_SHORT = (RunConfig.game, "catch")
+"""Games that the short tests try; the long ones try all."""
+
+
+@pytest.fixture(
+    params=[name if name in IN_SHORT else pytest.param(name, marks=pytest.mark.long) for name in (*games(), "catch")]
+)
 def game(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Game]:
     if request.param != "catch":
         yield game_of(request.param)
