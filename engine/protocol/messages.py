@@ -152,7 +152,7 @@ class Split(msgspec.Struct, frozen=True):
     cpu: dict[str, float]  # mean number of cores used
 
 
-class TimeSplits(Message, frozen=True, tag="Stages"):
+class TimeSplits(Message, frozen=True):
     """Where the time of a run's processes went since the last report, coordinator first."""
 
     processes: list[Split]

@@ -63,6 +63,8 @@ def _renewed(said: Any, outcome: Outcome) -> Any:
             if isinstance(stages, list):
                 stages = [{**each, "task": each.get("stage")} if isinstance(each, dict) else each for each in stages]
             return {**said, "lanes": lanes, "tasks": stages}
+        case "Stages":
+            return {**said, "type": "TimeSplits"}
         case _:
             return said
 

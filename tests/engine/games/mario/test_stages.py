@@ -151,3 +151,12 @@ def test_the_best_stages_are_shown_if_there_is_no_room_for_all() -> None:
     assert len(shown) == panel.rows
     assert Counter(line[:3] for line in shown)["8-4"] == 1
     assert "31 more" in "\n".join(shown) or "30 more" in "\n".join(shown)
+
+
+def test_the_best_of_a_lane_in_a_checkpoint_of_an_earlier_version_is_kept() -> None:
+    said = '{"episodes": 3, "best": 900.5, "best_x": 1204, "best_score": 400, "clears": 1, "returns": [900.5]}'
+    board = LaneStats(OUTCOME, 1, 1)
+    board.load_state([msgspec.json.decode(said, type=KeptLane)], {})
+    (lane,) = board.lanes(np.zeros(1))
+    assert (lane.episodes, lane.best_return, lane.clears) == (3, 900.5, 1)
+    assert OUTCOME.named(lane.best_results) == {"x_pos": 1204, "score": 400, "time_left": 0}
