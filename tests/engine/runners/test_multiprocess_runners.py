@@ -97,9 +97,8 @@ def test_a_run_goes_on_under_another_runner(before: str, tmp_path: Path) -> None
     assert second["extra"]["counters"]["episodes"] > first["extra"]["counters"]["episodes"]
 
 
-@pytest.mark.parametrize(
-    "runner", [*(pytest.param(name, marks=pytest.mark.long) for name in ("parallel", "ddp", "ray")), "apex"]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("runner", ["parallel", "ddp", "ray", "apex"])
 def test_commands_mean_the_same_in_every_runner(runner: str, tmp_path: Path) -> None:
     with headless(*ENDLESS, *RUNNERS.get(runner, RAY), cwd=tmp_path) as process:
         read_event(process, "progress", state="running")
