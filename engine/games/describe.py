@@ -8,6 +8,7 @@ nobody has asked for a while. It ends as well if the package hangs.
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 from collections.abc import Collection, Mapping
@@ -16,7 +17,7 @@ from typing import Any, BinaryIO
 import msgspec
 
 from engine.config.entry_points import installed
-from engine.config.fields import GROUPS, ConfigError, FieldSpec, check, is_text
+from engine.config.fields import GROUPS, ConfigError, FieldSpec, check, is_text, must_be_one_of
 from engine.config.following import Following
 from engine.config.game import Game, Spec
 from engine.config.games import game_of, import_plugins, own_options
@@ -33,7 +34,8 @@ from engine.config.plugins import (
 from engine.config.reading import ALIASES, make_config
 from engine.config.run_config import COMMON, RunConfig
 from engine.errors import UserError
-from engine.protocol.json_lines import keys_twice
+from engine.protocol.messages import Episode
+from engine.protocol.outcome import Outcome
 
 RESERVED = frozenset(
     {
@@ -43,6 +45,11 @@ RESERVED = frozenset(
 )  # fmt: skip
 """Flags of commands that take the options of a run."""
 _OPTIONAL = ("person_keys",)
+_KEY = re.compile("[a-z][a-z0-9_]*")
+_TAKEN = {"event", *Episode.__struct_fields__, "return", "clear"} - {"results", "success", "task"}
+"""Names that stand in JSON lines or TensorBoard tags for something else: a result `return` would be `mean_return`."""
+_MOST_PIXELS = 2**12
+"""Most planes, rows, columns and actions that a policy file may have."""
 
 
 class _Asked(Following):
@@ -108,12 +115,16 @@ def _description(game: Game) -> Description:
     for name in (game.tasks, *game.task_options, *game.network_options, *game.policy_options):
         if name not in options and name not in COMMON:
             raise ValueError(f"it has no option {name}")
+    if not is_text(options.get(game.tasks) or COMMON[game.tasks]):
+        raise ValueError(f"its option {game.tasks} must be text, because it names what is played")
     for values in ({}, *(preset.options for preset in game.presets.values())):
         config = make_config({"game": game.name, **values})
         if (network := game.network(config)) not in game.networks:
             raise ValueError(f"its network {network!r} is none of its networks")
-        if len(game.action_names(config)) != game.spec(config).actions:
+        if len(_told(game, "action_names", config)) != _checked(_told(game, "spec", config)).actions:
             raise ValueError("it must have a name for each action")
+        if not _told(game, "tasks_of", config.value(game.tasks)):
+            raise ValueError("tasks_of must name a task")
     found = {name: getattr(game, name) for name in DATA if hasattr(game, name)}
     data = msgspec.to_builtins(found, enc_hook=_plain)
     for name, value in data.items():
@@ -121,10 +132,43 @@ def _description(game: Game) -> Description:
             msgspec.convert(value, DATA[name])
         except msgspec.ValidationError as error:
             raise ValueError(f"{name}: {error}") from None
-    if twice := keys_twice(game.outcome):
-        raise ValueError(f"outcome: JSON lines have a key {twice[0]} already")
+    _check_outcome(game.outcome)
+    if not (game.steps_per_s > 0 and game.sample_bytes > 0):
+        raise ValueError("its steps_per_s and sample_bytes must be positive")
     own = [name for name in COMPUTED if getattr(type(game), name) is not getattr(Game, name)]
     return Description([_option(spec) for spec in options.values()], data, dict(game.defaults()), own)
+
+
+def _told(game: Game, method: str, argument: Any) -> Any:
+    """What a method answers. Raises `ValueError` if that has another type than the contract says."""
+    try:
+        return msgspec.convert(getattr(game, method)(argument), COMPUTED[method])
+    except msgspec.ValidationError as error:
+        raise ValueError(f"{method}: {error}") from None
+
+
+def _checked(spec: Spec) -> Spec:
+    """Raises `ValueError` for one that no policy file can have."""
+    sizes = (*spec.frame_shape, spec.stack, spec.actions, spec.hold)
+    if len(spec.frame_shape) not in (2, 3) or not all(1 <= size <= _MOST_PIXELS for size in sizes):
+        raise ValueError(f"its spec must have frames of 2 or 3 axes, and sizes from 1 to {_MOST_PIXELS:,}, got {spec}")
+    return spec
+
+
+def _check_outcome(outcome: Outcome) -> None:
+    """Raises `ValueError` if a name stands for something else as well, or can't be a key."""
+    results, goal = [result.name for result in outcome.results], outcome.goal
+    names = [*results, *([] if goal is None else [goal.name]), *([outcome.task] if outcome.tasks else [])]
+    for place, name in enumerate(names):
+        if not _KEY.fullmatch(name):
+            raise ValueError(f"outcome: a name must be lower-case letters, digits and underscores, got {name!r}")
+        if name in _TAKEN or name in names[:place]:
+            raise ValueError(f"outcome: the name {name!r} stands for something else already")
+    if not all((*(result.label for result in outcome.results), *([] if goal is None else [goal.label]))):
+        raise ValueError("outcome: results and goal must have labels")
+    accepted = ["return", *results, *([] if goal is None else ["goal"])]
+    if outcome.judged_by not in accepted:
+        raise ValueError(f"outcome: judged_by {must_be_one_of(accepted, outcome.judged_by)}")
 
 
 def _check_option(spec: FieldSpec) -> None:

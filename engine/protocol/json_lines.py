@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 import msgspec
@@ -10,9 +9,6 @@ import msgspec
 from engine.protocol.messages import Episode, Evaluation
 from engine.protocol.outcome import Outcome, mean_keys
 from engine.protocol.results import Evaluated, StudentEvaluation, TaskScore
-
-_REPLACED = {"results", "success", "task", "cleared"}
-"""Fields that stand in the words of the game instead."""
 
 
 def as_fields(message: msgspec.Struct, outcome: Outcome) -> dict[str, Any]:
@@ -42,25 +38,6 @@ def as_fields(message: msgspec.Struct, outcome: Outcome) -> dict[str, Any]:
         case _:
             own = {}
     return fields | own
-
-
-def keys_twice(outcome: Outcome) -> list[str]:
-    """Names of results, goal and task that other keys of the same JSON object have."""
-    names = [result.name for result in outcome.results]
-    means = [*mean_keys(dict.fromkeys(names, 0.0))]
-    of_episode = [*names, *([outcome.goal.name] if outcome.goal is not None else [])]
-    if outcome.tasks:
-        of_episode += [outcome.task, "cleared"]
-    own: dict[type[msgspec.Struct], list[str]] = {
-        Episode: of_episode,
-        Evaluation: means,
-        Evaluated: [*means, *(f"{mean}_{end}" for mean in means for end in ("low", "high"))],
-    }
-    found: list[str] = []
-    for kind, keys in own.items():
-        others = {"event", *(field.name for field in msgspec.structs.fields(kind))} - _REPLACED
-        found += [key for key, count in Counter([*keys, *others]).items() if count > 1]
-    return found
 
 
 def _whole(value: float) -> float | int:

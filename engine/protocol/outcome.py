@@ -15,7 +15,8 @@ MAX_RESULTS = 8
 """Results that a game may declare."""
 MAX_TASKS = 52
 """Tasks that a game may tell apart: each is a bit of a number that is stored as a float."""
-_Name = Annotated[str, msgspec.Meta(max_length=40)]
+_Name = Annotated[str, msgspec.Meta(max_length=40, pattern=r"^[^\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]*\Z")]
+"""Shown to people: no control characters, not even line breaks."""
 
 
 class Result(msgspec.Struct, frozen=True):

@@ -16,8 +16,10 @@ import pytest
 from engine.config import plugins
 from engine.config.entry_points import installed
 from engine.config.game import Game
+from engine.config.games import game_of
 from engine.config.run_config import options_of_all
 from engine.games import describe
+from engine.protocol.outcome import Goal, Outcome, Result
 from engine.runs.run import Run
 from mario_tui.app import MarioApp
 from mario_tui.commands import profile, train
@@ -57,8 +59,15 @@ BROKEN = {
     "no-task": (edited("no-task", 'tasks = "board"', ""), "it has no tasks"),
     "no-option": (edited("no-option", '"balls"', '"bells"'), "it has no option bells"),
     "bad-default": (edited("bad-default", '"burnin": 500', '"burnin": 0'), "--burnin must be a whole number"),
-    "bad-name": (edited("bad-name", 'Result("caught"', 'Result("length"'), "JSON lines have a key length already"),
+    "bad-name": (
+        edited("bad-name", 'Result("caught"', 'Result("length"'),
+        "the name 'length' stands for something else",
+    ),
     "bad-data": (edited("bad-data", "sample_bytes = 200", 'sample_bytes = "few"'), "sample_bytes: Expected `int`"),
+    "number-task": (edited("number-task", 'tasks = "board"', 'tasks = "balls"'), "its option balls must be text"),
+    "odd-spec": (edited("odd-spec", "Spec((2, height", "Spec((0, height"), "its spec must have frames of 2 or 3 axes"),
+    "taken": (edited("taken", 'Result("caught"', 'Result("event"'), "outcome: the name 'event' stands for something"),
+    "red-label": (edited("red-label", '"complete game"', r'"\x1b[31mred"'), "outcome: Expected `str` matching regex"),
 }
 
 
@@ -238,6 +247,29 @@ def test_a_broken_package_costs_one_line_and_nothing_else(catch: Path, own_cache
     asked = run_program("--game", "exits", "--no-ui", cwd=tmp_path, check=2).stderr
     assert "the game 'exits' of package broken_exits can't be used: its process ended (exit status 3)" in asked
     assert asked.endswith("mario-tui: error: --game must be one of mario, snake, tetris, catch, got 'exits'\n")
+
+
+@pytest.mark.parametrize(
+    ("outcome", "reason"),
+    [
+        (Outcome((Result("return", "x"),)), "the name 'return' stands for something else already"),
+        (Outcome((Result("a", "x"), Result("a", "y"))), "the name 'a' stands for something else already"),
+        (Outcome((Result("a", "x"),), Goal("a", "y")), "the name 'a' stands for something else already"),
+        (Outcome(tasks=("1", "2"), task="event"), "the name 'event' stands for something else already"),
+        (Outcome(tasks=("1", "2")), "a name must be lower-case letters, digits and underscores, got ''"),
+        (Outcome((Result("a b", "x"),)), "a name must be lower-case letters, digits and underscores, got 'a b'"),
+        (Outcome((Result("a", ""),)), "results and goal must have labels"),
+        (Outcome(judged_by="goal"), "judged_by must be return, got 'goal'"),
+    ],
+)
+def test_a_name_in_an_outcome_stands_for_one_thing(outcome: Outcome, reason: str) -> None:
+    with pytest.raises(ValueError, match=f"^outcome: {reason}$"):
+        describe._check_outcome(outcome)
+
+
+@pytest.mark.parametrize("game", ["mario", "snake", "tetris"])
+def test_the_outcomes_of_built_in_games_are_what_packages_may_declare(game: str) -> None:
+    describe._check_outcome(game_of(game).outcome)
 
 
 def test_one_that_was_broken_can_be_used_when_it_is_asked_for(
