@@ -29,6 +29,7 @@ from engine.config.tasks import config_of_policy
 from engine.envs.factory import describe_task, lanes_of_policy, make_lanes
 from engine.envs.frame_stack import FrameStack
 from engine.envs.lanes import Lanes, VectorStep
+from engine.games import describe
 from engine.monitoring.memory_budget import estimate_bytes
 from engine.protocol.messages import Thought
 from engine.protocol.outcome import Outcome
