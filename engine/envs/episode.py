@@ -13,6 +13,9 @@ from engine.envs.lanes import VectorStep
 from engine.protocol.messages import Episode
 from engine.protocol.outcome import MAX_RESULTS, Outcome
 
+_LARGEST = 1e15
+"""Return and result that a checkpoint can hold (`engine.runs.run.Score`)."""
+
 
 @dataclass(frozen=True)
 class EpisodeRecord:
@@ -89,8 +92,17 @@ def ended_episodes(step: VectorStep, cleared: NDArray[np.int64] | None = None) -
 
     Args:
         cleared: [lanes], tasks in which the current episode reached the goal, one bit each; None if nobody asks.
+
+    Raises `ValueError` for numbers with which no checkpoint could be loaded, or types that would be taken for others.
     """
-    return [
+    for name in ("terminated", "truncated", "success", "from_start"):
+        if getattr(getattr(step, name), "dtype", None) != np.bool_:  # an array of numbers would be one of indices
+            raise ValueError(f"{name} of a step must be an array of bool")
+    if getattr(step.results, "ndim", None) != 2:
+        raise ValueError("results of a step must be an array [lanes, results]")
+    if not step.game_frames >= 0:
+        raise ValueError(f"game_frames of a step must be at least 0, got {step.game_frames}")
+    episodes = [
         EpisodeRecord(
             lane=lane,
             episode_return=float(step.returns[lane]),
@@ -102,6 +114,13 @@ def ended_episodes(step: VectorStep, cleared: NDArray[np.int64] | None = None) -
         )
         for lane in np.flatnonzero((step.terminated | step.truncated) & step.from_start).tolist()
     ]
+    for episode in episodes:
+        if len(episode.results) > MAX_RESULTS:
+            raise ValueError(f"an episode must have at most {MAX_RESULTS} results, got {len(episode.results)}")
+        for name, number in (("return", episode.episode_return), *(("result", each) for each in episode.results)):
+            if not abs(number) <= _LARGEST:
+                raise ValueError(f"a {name} of an episode must be between -1e15 and 1e15, got {number}")
+    return episodes
 
 
 def mean_results(played: Sequence[EpisodeRecord]) -> tuple[float, ...]:

@@ -53,6 +53,10 @@ class LaneStats:
     def record_episode(self, member: int, episode: EpisodeRecord, env_steps: int) -> None:
         """Record an episode that ended when the run was at `env_steps`."""
         record = self._records[member * self._lanes + episode.lane]
+        if len(episode.results) != (declared := len(self._outcome.results)):
+            raise ValueError(
+                f"an episode must have {declared} results, as its game declares, got {len(episode.results)}"
+            )
         record.episodes += 1
         record.returns.append(episode.episode_return)
         record.best = max(record.best, episode.episode_return)
