@@ -22,8 +22,13 @@ def make_lanes(
     device: torch.device | None = None,
     once: bool = False,
 ) -> Lanes:
-    """Lanes of a run's game; see `engine.config.game.Game.make_lanes`. Raises `UserError` if a file can't be used."""
-    return config.game_info.make_lanes(config, lanes, threads=threads, seed=seed, device=device, once=once)
+    """Lanes of a run's game; see `engine.config.game.Game.make_lanes`. Raises `UserError` if a file can't be used, and
+    `ValueError` if the lanes are not what the game said of them: no policy that learned from them could be played."""
+    made = config.game_info.make_lanes(config, lanes, threads=threads, seed=seed, device=device, once=once)
+    if made.spec != config.spec or made.lanes != lanes:
+        made.close()
+        raise ValueError(f"make_lanes must make {lanes} with {config.spec}, got {made.lanes} with {made.spec}")
+    return made
 
 
 def describe_task(config: RunConfig) -> dict[str, Any]:

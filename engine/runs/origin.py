@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from engine.config.game import game_of
 from engine.runs import policies
 from engine.runs.checkpoints import BEST_POLICY_FILE, policy_metadata
 from engine.runs.run import RECORD_FILE
@@ -21,7 +22,7 @@ class Origin:
     run: str | None
     """The run in whose folder the file is."""
     trained_on: str
-    """Mario's stage option, or the size of a board."""
+    """What the game's option `tasks` was: Mario's stages, or the size of a board."""
     env_steps: int | None
     updates: int | None
 
@@ -29,7 +30,7 @@ class Origin:
 def origin_of(policy: Path) -> Origin:
     """Where a policy file comes from. Raises `CheckpointError` if it is not a policy of mario-tui."""
     metadata = policy_metadata(policy)
-    trained_on = metadata.get("stage") or metadata.get("board")
+    trained_on = metadata.get(game_of(metadata["game"]).tasks)
     run = next((folder for folder in list(policy.parents)[:2] if (folder / RECORD_FILE).is_file()), None)
     return Origin(
         name=_name(policy, run),

@@ -149,7 +149,7 @@ def test_it_trains_resumes_and_is_evaluated_and_only_processes_that_play_import_
     resumed = run_program("--resume", name, "--steps", "3000", "--no-ui", "--log-format", "json", cwd=folder)
     assert json_lines(resumed.stdout)[-1]["env_steps"] >= 3000
     (judged,) = json_lines(run_program("eval", name, "--episodes", "5", "--json", cwd=folder).stdout)
-    assert judged["game"] == "catch" and judged["mean_return"] > 2
+    assert judged["game"] == "catch" and judged["mean_return"] > 2 and judged["trained_on"] == "5x6"
     allowed = ("engine.games.describe catch", "multiprocessing.spawn", "engine.commands.evaluate")
     by = importers(trained.site)
     assert all(any(each in line for each in allowed) for line in by)
@@ -165,6 +165,12 @@ def test_what_its_own_code_checks_is_refused_before_a_run_starts(catch: Path, tm
     ):
         assert run_program(*CATCH, *given, cwd=tmp_path, check=2).stderr == f"mario-tui: error: {refused}\n"
     assert not (tmp_path / "checkpoints").exists()
+
+
+def test_lanes_that_are_not_what_the_game_said_end_the_run_with_a_reason(catch: Path, tmp_path: Path) -> None:
+    (catch / "plugin_catch" / "game.py").write_text(GOOD.replace("Spec((2, height", "Spec((3, height"))
+    failed = json_lines(run_program(*CATCH, cwd=tmp_path, check=1).stdout)[-1]
+    assert "make_lanes must make 1 with Spec(frame_shape=(3, 6, 5)" in failed["reason"]
 
 
 @pytest.mark.long
