@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine.config.game import game_of
+from engine.config.games import game_of
 from engine.runs import policies
 from engine.runs.checkpoints import BEST_POLICY_FILE, policy_metadata
 from engine.runs.run import RECORD_FILE
