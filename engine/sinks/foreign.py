@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -52,16 +53,18 @@ class ForeignSink(QueuedSink):
         try:
             self._process.wait(max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
-            self._process.kill()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)  # with the processes that it has started
             self._process.wait()
             raise SinkEnded(f"it did not end within {END_S:g} s of the run's end, and was killed") from None
         if self._process.returncode:
             raise SinkEnded(self._how_it_ended(self._process))
 
     def _start(self) -> None:
-        # As for the host: a module in the working directory can't shadow ours.
+        # As for the host: a module in the working directory can't shadow ours. In a group of its own, so that signals to
+        # it do not reach the host.
         command = [sys.executable, "-P", "-m", "engine.sinks.process", self._name]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, process_group=0)
         assert self._process.stdin is not None
         self._writer = QueuedWriter(self._process.stdin, "sink")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import re
 import resource
 from collections import Counter
@@ -32,7 +33,7 @@ from tests.support.program import (
 from tests.support.sinks import begin, install
 
 SOURCE = """
-import json, os, sys, threading
+import json, os, subprocess, sys, threading
 from engine.sinks import Sink
 
 with open("imported.txt", "a") as file:
@@ -69,6 +70,9 @@ class Exiting(Sink):
 
 class Lingering(Sink):
     def begin(self, run):
+        child = subprocess.Popen(["sleep", "600"], stdin=subprocess.DEVNULL)
+        with open("child.txt", "w") as file:
+            print(child.pid, os.getpgrp(), file=file)
         threading.Event().wait()
 """
 OPTIONS = ("--game", "snake", "--board", "5x5", "--steps", "600", "--burnin", "100", "--eval-every", "300",
@@ -91,6 +95,13 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     monkeypatch.setenv("PYTHONPATH", str(folder))
     return folder
+
+
+def has_ended(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 def warnings(log: str) -> list[str]:
@@ -183,7 +194,12 @@ def test_a_sink_that_never_reads_is_dropped_from_told_once_and_killed(
     assert sink.dropped == before
     sinks.look(retry=False)
     sinks.look(retry=False)
+    file = tmp_path / "child.txt"
+    wait_until(lambda: file.exists() and file.read_text().endswith("\n"), "a child of the sink")
+    child, group = map(int, file.read_text().split())
+    assert group != os.getpgrp()  # a signal to the sink's group does not reach the host
     sinks.close()
+    wait_until(lambda: has_ended(child), "the end of the sink's child")
     assert said == [
         ("warning", "lingering is too slow: some metrics are not written for it"),
         ("info", f"lingering was too slow: {before:,} messages were not written for it"),
