@@ -61,8 +61,8 @@ class ForeignSink(QueuedSink):
             raise SinkEnded(self._how_it_ended(self._process))
 
     def _start(self) -> None:
-        # As for the host: a module in the working directory can't shadow ours. In a group of its own, so that signals to
-        # it do not reach the host.
+        # As for the host: a module in the working directory can't shadow ours. It has a group of its own, so that
+        # signals to it do not reach the host.
         command = [sys.executable, "-P", "-m", "engine.sinks.process", self._name]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, process_group=0)
         assert self._process.stdin is not None

@@ -21,7 +21,7 @@ from mario_tui.screens.dialogs import ConfirmScreen, HelpScreen
 from mario_tui.screens.home import HomeScreen
 from mario_tui.screens.new_run import NewRunScreen
 from mario_tui.widgets.panels.game import GameView
-from tests.support.app import recorded_run, shown_as, start, type_at_once, until
+from tests.support.app import recorded_run, shown_as, start, table_of, type_at_once, until
 from tests.support.program import PATIENCE_S, FinishedRun, runner_of
 
 SIZES = [(80, 24), (120, 40)]
@@ -126,7 +126,9 @@ async def test_a_run_from_home_detach_and_attach_with_history(tmp_path: Path, mo
         await until(pilot, lambda: dashboard.feed.snapshot().end, "the end")
         before = run.record().env_steps
         await pilot.press("h")
+        await shown_as(pilot, HomeScreen)
         await until(pilot, lambda: not run.is_alive(), "the host's end")
+        await until(pilot, lambda: table_of(again).current() is not None, "the row of the run")
         await pilot.press("r")  # resume
         dashboard = await shown_as(pilot, DashboardScreen)
         progress = await until(pilot, lambda: dashboard.feed.snapshot().progress, "progress")

@@ -33,7 +33,8 @@ async def until(pilot: Pilot[Any], condition: Any, what: str) -> Any:
         if value:
             return value
         await pilot.pause(0.05)
-    raise AssertionError(f"waited {PATIENCE_S:.0f} s for: {what}")
+    app: Any = pilot.app
+    raise AssertionError(f"waited {PATIENCE_S:.0f} s for: {what}; {app.screen} is shown, and says: {said(app)}")
 
 
 def type_at_once(app: MarioApp, *keys: str) -> None:
