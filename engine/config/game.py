@@ -268,7 +268,7 @@ class Game(ABC):
         """The metadata of a teacher that is a search, for one of the tasks in `Distillation.searched`, with the
         `search_options` that were given. It sees what the policy with the metadata `like` sees, if that is not
         empty."""
-        raise NotImplementedError
+        raise UserError(f"{self.name} has no search that could teach")
 
     def search_options_of(self, metadata: Mapping[str, Any]) -> dict[str, str]:
         """The `search_options` of a student with this metadata."""
@@ -283,7 +283,7 @@ class Game(ABC):
             threads: threads that step the lanes of a task.
             others: those of `Distillation.options` that are for lanes.
         """
-        raise NotImplementedError
+        raise UserError(f"{self.name} has no search that could teach")
 
     def also_described(self, config: RunConfig) -> dict[str, Any]:
         """What a policy file says of its task besides `policy_options`, or in other words than they."""
