@@ -31,7 +31,7 @@ from engine.config.torchrun import torchrun_rank
 from engine.errors import UserError
 from engine.host.client import HostClient, HostGone, HostProcess, InvalidMessage
 from engine.protocol.commands import Stop
-from engine.protocol.json_events import JSON_EVENTS, Gap, line_of
+from engine.protocol.json_lines import JSON_EVENTS, Gap, line_of
 from engine.protocol.messages import (
     Changed,
     Episode,

@@ -12,8 +12,7 @@ from engine.config.fields import flag
 from engine.config.games import game_of, games
 from engine.config.reading import ALIASES
 from engine.config.run_config import options_of_all
-from engine.protocol.json_events import JSON_EVENTS
-from engine.protocol.json_lines import as_fields
+from engine.protocol.json_lines import JSON_EVENTS, as_fields
 from engine.protocol.messages import Episode
 from tests.support.key_tables import with_key_tables
 

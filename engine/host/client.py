@@ -19,8 +19,7 @@ import msgspec
 from engine.config.run_config import RunConfig
 from engine.errors import UserError
 from engine.protocol.commands import Command
-from engine.protocol.framing import CutOffError, decode_event, pack, read_message
-from engine.protocol.message import Message, bounded
+from engine.protocol.framing import CutOffError, decode_event, decode_greeting_head, pack, read_message
 from engine.protocol.messages import PROTOCOL, Event, Hello, Log
 from engine.runs.ownership import check_own
 from engine.runs.registry import delete_run
@@ -52,19 +51,10 @@ class UnreachableError(UserError):
     many clients."""
 
 
-class _Version(Message, frozen=True, tag=Hello.__name__):
-    """The part of a greeting that every version can read."""
-
-    protocol: int
-
-
-_decode_version = bounded(msgspec.msgpack.Decoder(_Version).decode)
-
-
 def _decode_greeting(message: bytes) -> Event | int:
     """The first message of a host; of one with another version of the protocol, only that."""
     try:
-        protocol = _decode_version(message).protocol
+        protocol = decode_greeting_head(message).protocol
     except msgspec.ValidationError:  # no greeting, but the reason for a refusal
         protocol = PROTOCOL
     return decode_event(message) if protocol == PROTOCOL else protocol

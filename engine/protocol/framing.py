@@ -13,7 +13,7 @@ import msgspec
 
 from engine.protocol.commands import Command
 from engine.protocol.message import Message, bounded
-from engine.protocol.messages import Event, Report
+from engine.protocol.messages import Event, Hello, Report
 from engine.protocol.play import PlayCommand, PlayReport
 from engine.protocol.results import DistillationReport, EvaluationReport, ProfileReport
 from engine.protocol.sinks import SinkEvent
@@ -27,11 +27,19 @@ _HEADER = struct.Struct(">I")
 HEADER_BYTES = _HEADER.size
 
 
+class GreetingHead(Message, frozen=True, tag=Hello.__name__):
+    """The part of a greeting that every version can read."""
+
+    protocol: int
+    game: str = ""
+
+
 class CutOffError(ValueError):
     """The stream has ended in the middle of a message."""
 
 
 decode_command = bounded(msgspec.msgpack.Decoder(Command).decode)
+decode_greeting_head = bounded(msgspec.msgpack.Decoder(GreetingHead).decode)
 decode_event = bounded(msgspec.msgpack.Decoder(Event).decode)
 decode_distillation = bounded(msgspec.msgpack.Decoder(DistillationReport).decode)
 decode_evaluation = bounded(msgspec.msgpack.Decoder(EvaluationReport).decode)

@@ -11,7 +11,8 @@ from typing import Any
 
 import msgspec
 
-from engine.config.games import game_of, games
+from engine.config.games import GAMES, game_of
+from engine.protocol.framing import decode_greeting_head
 from engine.protocol.message import bounded
 from engine.protocol.messages import PROTOCOL, Event, Noted
 from engine.protocol.outcome import Outcome
@@ -25,11 +26,13 @@ _decode = bounded(msgspec.msgpack.decode)
 def decoders_for(greeting: bytes) -> tuple[_Decode, _Decode] | None:
     """For a recording that begins with this message: what decodes its events, and those in its greeting. None if it is
     not of an earlier version. Both raise as msgspec's decoders do."""
-    said = _decode(greeting)
-    if not isinstance(said, dict) or not isinstance(protocol := said.get("protocol"), int) or protocol > LAST_PROTOCOL:
+    try:
+        head = decode_greeting_head(greeting)
+    except msgspec.ValidationError:  # no greeting
         return None
-    game = said.get("game")
-    outcome = game_of(game).outcome if game in games() else Outcome()
+    if head.protocol > LAST_PROTOCOL:
+        return None
+    outcome = game_of(head.game).outcome if head.game in GAMES else Outcome()
 
     def decode_event(body: bytes) -> Event:
         return msgspec.convert(_renewed(_decode(body), outcome), Event)

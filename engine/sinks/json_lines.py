@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from engine.protocol.json_events import line_of
+from engine.protocol.json_lines import line_of
 from engine.protocol.messages import Episode, Evaluation, Failed, Finished, Progress
 from engine.protocol.outcome import Outcome
 from engine.protocol.sinks import Begin

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from engine.config.games import game_of, games
+from engine.config.games import GAMES, game_of
 from engine.protocol.messages import Evaluation
 from engine.protocol.outcome import Outcome
 from engine.protocol.results import TaskScore
@@ -13,7 +13,7 @@ from mario_tui.data.format import counted, number, number_or_whole, whole
 
 def outcome_of(game: str) -> Outcome:
     """What the episodes of a game yield; nothing besides return and length if this version doesn't know the game."""
-    return game_of(game).outcome if game in games() else Outcome()
+    return game_of(game).outcome if game in GAMES else Outcome()
 
 
 def is_cleared(outcome: Outcome) -> bool:
