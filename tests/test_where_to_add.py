@@ -116,6 +116,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Tree:
     return tree
 
 
+@pytest.mark.long
 def test_a_run_has_the_game_with_its_result_the_network_the_options_and_the_runner(tree: Tree) -> None:
     events = json_lines(tree.run(
         "--no-ui", "--log-format", "json", "--game", "catch", "--brain", "tiny", "--wind", "0.5", "--runner", "solo",

@@ -19,7 +19,7 @@ EARLIER_FLAGS = (
     "--beta-annealing", "--prioritized-replay", "--no-amp", "--async-envs", "--use-mmap-buffer", "--resume",
     "--duration", "--report-file",
 )  # fmt: skip
-QUICK = re.compile("--runner parallel|^--eval-only")
+QUICK = re.compile("^--eval-only")
 """Lines that the short tests run; the long tests run all."""
 A_FEW_STEPS = ("--no-ui", "--steps", "64", "--burnin", "32", "--batch-size", "16", "--buffer-size", "8000")
 

@@ -606,6 +606,7 @@ def test_an_evaluation_names_its_policy_and_shows_no_bar_on_a_pipe(
         assert "\x1b" not in done.stdout
 
 
+@pytest.mark.long
 def test_an_episode_is_filmed_without_a_terminal(finished_run: FinishedRun, tmp_path: Path) -> None:
     film = tmp_path / "film.gif"
     done = run_program("play", str(finished_run.run.path), "--record", str(film), cwd=tmp_path)
