@@ -83,7 +83,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Tree:
         path.write_text(path.read_text("utf-8").replace("plugin_catch", "engine.games.catch"), "utf-8")
     tree.edit("engine/games/__init__.py", "\n}", '\n    "catch": "engine.games.catch.game:Catch",\n}')
     # a network
-    tree.edit("engine/agents/networks.py", "import importlib\n", "import importlib\nimport math\n")
+    tree.edit("engine/agents/networks.py", "import pkgutil\n", "import math\nimport pkgutil\n")
     with (tree.root / "engine/agents/networks.py").open("a", encoding="utf-8") as file:
         file.write(NETWORK)
     tree.edit("engine/games/catch/game.py", 'networks = ("grid", "mlp")', 'networks = ("grid", "mlp", "tiny")')

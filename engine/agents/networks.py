@@ -7,7 +7,7 @@ saves a pass over the frames, and uint8 values are exact in every float dtype.
 
 from __future__ import annotations
 
-import importlib
+import pkgutil
 from collections.abc import Callable, Mapping
 from functools import partial
 from types import MappingProxyType
@@ -96,8 +96,7 @@ def make_network(
 ) -> nn.Module:
     """Build a network by its name, one of `NETWORKS` or of a game's `own` (`engine.config.game.Game.own_networks`)."""
     if name in own:
-        module, _, attribute = own[name].partition(":")
-        network: nn.Module = getattr(importlib.import_module(module), attribute)(stack, frame_shape, actions)
+        network: nn.Module = pkgutil.resolve_name(own[name])(stack, frame_shape, actions)
         return network
     return NETWORKS[name](stack, frame_shape, actions)
 

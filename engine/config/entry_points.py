@@ -1,7 +1,8 @@
-"""Finds the games of installed packages, and imports none of them.
+"""Finds the games and sinks of installed packages, and imports none of them.
 
-A package offers a game with an entry point of the group `mario_tui.games`: `name = package.module:Descriptor`. Looking
-for the group's name in the files costs 1 ms; `importlib.metadata` would need 40, and is imported only if there is one.
+A package offers a game with an entry point of the group `mario_tui.games`: `name = package.module:Descriptor`, and a
+sink with one of `mario_tui.sinks`. Looking for the group's name in the files costs 1 ms; `importlib.metadata` would
+need 40, and is imported only if there is one.
 """
 
 from __future__ import annotations
@@ -17,17 +18,18 @@ from pathlib import Path
 
 from engine.runtime.text import printable
 
-_GROUP = "mario_tui.games"
+GAMES, SINKS = "mario_tui.games", "mario_tui.sinks"
+"""Groups of entry points."""
 _NAME = re.compile("[a-z0-9][a-z0-9-]*")
 
 
 @dataclass(frozen=True)
 class Plugin:
-    """A game of an installed package."""
+    """A game or a sink of an installed package."""
 
     name: str
     place: str
-    """Its descriptor, as `module:class`."""
+    """Its descriptor or class, as `module:class`."""
     package: str
     version: str
     metadata: Path
@@ -39,7 +41,7 @@ def installed() -> dict[str, Plugin]:
     """The games of installed packages by name, whether they can be used or not."""
     found: dict[str, Plugin] = {}
     built_in = importlib.import_module("engine.games").BUILT_IN
-    for plugin in _found():
+    for plugin in offered(GAMES):
         if not _NAME.fullmatch(plugin.name):
             refuse(plugin, "its name must be lower-case letters, digits and hyphens")
         elif plugin.name in built_in:
@@ -62,26 +64,26 @@ def refuse(plugin: Plugin, reason: str) -> None:
     import multiprocessing
 
     if multiprocessing.parent_process() is None:
-        logging.getLogger(_GROUP).warning("mario-tui: %s", refusal(plugin, reason))
+        logging.getLogger(GAMES).warning("mario-tui: %s", refusal(plugin, reason))
 
 
-def _found() -> Iterator[Plugin]:
-    """All entry points of the group. Of a package that is installed twice, those that Python would import."""
+def offered(group: str) -> Iterator[Plugin]:
+    """All entry points of a group. Of a package that is installed twice, those that Python would import."""
     seen = set()
     for folder in map(Path, sys.path):
-        for metadata in _metadata_folders(folder):
+        for metadata in _metadata_folders(folder, group):
             package, _, version = metadata.stem.partition("-")
             if package in seen:
                 continue
             seen.add(package)
             from importlib.metadata import PathDistribution
 
-            for entry in PathDistribution(metadata).entry_points.select(group=_GROUP):
-                yield Plugin(entry.name, entry.value, package, version, metadata)
+            for entry in PathDistribution(metadata).entry_points.select(group=group):
+                yield Plugin(entry.name, f"{entry.module}:{entry.attr}", package, version, metadata)
 
 
-def _metadata_folders(folder: Path) -> Iterator[Path]:
-    """Those of the packages in a folder that have an entry point of the group."""
+def _metadata_folders(folder: Path, group: str) -> Iterator[Path]:
+    """Those of the packages in a folder that have an entry point of a group."""
     try:
         with os.scandir(folder) as entries:
             names = sorted(entry.name for entry in entries if entry.name.endswith((".dist-info", ".egg-info")))
@@ -92,5 +94,5 @@ def _metadata_folders(folder: Path) -> Iterator[Path]:
             text = (folder / name / "entry_points.txt").read_bytes()
         except OSError:
             continue
-        if _GROUP.encode() in text:
+        if group.encode() in text:
             yield folder / name

@@ -6,6 +6,7 @@ A descriptor of an installed package is imported only in processes that play or 
 from __future__ import annotations
 
 import importlib
+import pkgutil
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from functools import cache
@@ -59,8 +60,7 @@ def game_of(name: str) -> Game:
     if name in _imported:
         return _imported[name]
     if name in _built_in():
-        module, _, attribute = _built_in()[name].partition(":")
-        _imported[name] = getattr(importlib.import_module(module), attribute)()
+        _imported[name] = pkgutil.resolve_name(_built_in()[name])()
     elif _imports_plugins:
         _imported[name] = _plugins().imported(name)
     else:

@@ -13,6 +13,7 @@ import dataclasses
 import hashlib
 import importlib.util
 import os
+import pkgutil
 import selectors
 import subprocess
 import sys
@@ -150,9 +151,8 @@ def described(name: str, *, again: bool = False) -> Game | None:
 def imported(name: str) -> Game:
     """The descriptor of an installed package's game, imported into this process. Raises `UserError` if that fails."""
     plugin = installed()[name]
-    module, _, attribute = plugin.place.partition(":")
     try:
-        kind = getattr(importlib.import_module(module), attribute)
+        kind = pkgutil.resolve_name(plugin.place)
         if not (isinstance(kind, type) and issubclass(kind, Game)):
             raise TypeError(f"{plugin.place} must be a subclass of engine.config.game.Game")
         game: Game = kind()

@@ -5,16 +5,11 @@ packages, found without importing them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
 
+from engine.config.entry_points import SINKS, Plugin, offered
 from engine.config.fields import NONE, ConfigError
 
-if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
-
 JSON_LINES = "json-lines"
-ENTRY_POINTS = "mario_tui.sinks"
-"""The group of entry points by which a package offers sinks, as `name = "module:Class"`."""
 
 
 def sink_names(value: str) -> tuple[str, ...]:
@@ -22,11 +17,9 @@ def sink_names(value: str) -> tuple[str, ...]:
     return () if value == NONE else tuple(dict.fromkeys(name.strip() for name in value.split(",")))
 
 
-def installed_sinks() -> Mapping[str, EntryPoint]:
+def installed_sinks() -> Mapping[str, Plugin]:
     """The sinks of installed packages by name."""
-    from importlib.metadata import entry_points
-
-    return {point.name: point for point in entry_points(group=ENTRY_POINTS) if point.name not in (JSON_LINES, NONE)}
+    return {sink.name: sink for sink in offered(SINKS) if sink.name not in (JSON_LINES, NONE)}
 
 
 def check_sinks(names: Iterable[str]) -> None:

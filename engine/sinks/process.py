@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pkgutil
 import select
 import signal
 import sys
@@ -49,7 +50,7 @@ def main(name: str) -> int:
 
 
 def _made(name: str) -> Sink:
-    sink: Sink = installed_sinks()[name].load()()
+    sink: Sink = pkgutil.resolve_name(installed_sinks()[name].place)()
     return sink
 
 
