@@ -26,25 +26,24 @@ from engine.runs.registry import name_error
 from mario_tui.data.format import gibibytes
 from mario_tui.launch import expanded
 
-SPECS: Mapping[str, FieldSpec] = options_of_all()
 PRESET = "preset"
 NAME = "name"
 NO_PRESET = "none"
 _OWN_NAME = "its game and the time"
 """Stands for the name of a run that was given none."""
-ROWS: dict[str, FieldSpec] = {
-    PRESET: option(
-        NO_PRESET,
-        "preset",
-        "start from a known setup",
-        choices=(NO_PRESET, *presets()),
-    ),
-    NAME: option(None, "run", "name of the new run"),
-    **SPECS,
-}
-"""All rows of a form: the preset, the run's name and the configuration's fields."""
 _SELECTORS = ("game", "runner")
 """Options that determine which other options are available."""
+
+
+@cache
+def rows() -> Mapping[str, FieldSpec]:
+    """All rows of a form: the preset, the run's name and the configuration's fields. Packages with games are looked for
+    now, not when the program starts."""
+    return {
+        PRESET: option(NO_PRESET, "preset", "start from a known setup", choices=(NO_PRESET, *presets())),
+        NAME: option(None, "run", "name of the new run"),
+        **options_of_all(),
+    }
 
 
 class Form:
@@ -96,7 +95,7 @@ class Form:
     def _default(self, name: str, preset: str | None) -> str:
         if name in _SELECTORS:  # which decide what is parsed
             below: dict[str, Any] = {**(self._base or {}), **(presets()[preset].options if preset else {})}
-            return str(below.get(name, SPECS[name].default))
+            return str(below.get(name, options_of_all()[name].default))
         config = self._without(name, preset)
         value = config.value(name) if name in specs_of(config.game) else self.spec(name).default
         if value is None:
@@ -128,7 +127,7 @@ class Form:
 
     def spec(self, name: str) -> FieldSpec:
         """What describes a field: the selected game's own option, if it has one of that name."""
-        return own_options(self.text("game")).get(name, ROWS[name])
+        return own_options(self.text("game")).get(name, rows()[name])
 
     def choices(self, name: str) -> tuple[str, ...]:
         """The values of a field that has only some; empty for others."""
@@ -170,11 +169,11 @@ class Form:
         """Whether a field applies to the selected game and runner."""
         if name == NAME:
             return self._base is None
-        return name not in SPECS or belongs(name, self.text("game"), self.text("runner"))
+        return name not in options_of_all() or belongs(name, self.text("game"), self.text("runner"))
 
     def groups(self) -> list[str]:
         """Groups with at least one available field, in the order of the fields."""
-        return list(dict.fromkeys(str(spec.metadata["group"]) for name, spec in ROWS.items() if self.offered(name)))
+        return list(dict.fromkeys(str(spec.metadata["group"]) for name, spec in rows().items() if self.offered(name)))
 
     def arguments(self) -> list[str]:
         """Typed values of available fields, as command-line arguments."""
@@ -237,7 +236,7 @@ class Form:
 
     def _options(self) -> list[str]:
         """Typed values of available options, as command-line arguments."""
-        return [self._argument(name) for name in SPECS if name in self._texts and self.offered(name)]
+        return [self._argument(name) for name in options_of_all() if name in self._texts and self.offered(name)]
 
     def _argument(self, name: str) -> str:
         text = self._texts[name]

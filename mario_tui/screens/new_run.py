@@ -18,7 +18,7 @@ from engine.config.run_config import flag
 from engine.host.client import HostProcess
 from engine.runs.checkpoints import Progress
 from engine.runs.run import Run
-from mario_tui.data.form import PRESET, ROWS, Form
+from mario_tui.data.form import PRESET, Form, rows
 from mario_tui.data.keys import bindings
 from mario_tui.launch import make_plan
 from mario_tui.screens.base import PlaceScreen
@@ -102,9 +102,9 @@ class NewRunScreen(PlaceScreen[HostProcess | None]):
     def compose(self) -> ComposeResult:
         title = "New run" if self._resume is None else f"Resume {self._resume.name}"
         yield Static(Text(title, style="bold"), id="title")
-        first = ROWS[self._first].metadata["group"]
+        first = rows()[self._first].metadata["group"]
         with TabbedContent(id="groups", initial=f"group-{first}"):
-            for group in dict.fromkeys(str(spec.metadata["group"]) for spec in ROWS.values()):
+            for group in dict.fromkeys(str(spec.metadata["group"]) for spec in rows().values()):
                 yield Group(group.capitalize(), Vertical(classes="rows"), id=f"group-{group}")
         yield AboutField(id="about")
         yield Static(id="command")
@@ -128,7 +128,7 @@ class NewRunScreen(PlaceScreen[HostProcess | None]):
         self.set_focus(None)
         if not pane.query(FieldRow):
             group = str(pane.id).removeprefix("group-")
-            names = [name for name, spec in ROWS.items() if spec.metadata["group"] == group]
+            names = [name for name, spec in rows().items() if spec.metadata["group"] == group]
             await pane.query_one(".rows").mount_all(make_row(self.form, name) for name in names)
         self._sync()
         self.call_after_refresh(self._set_ready)
@@ -225,7 +225,7 @@ class NewRunScreen(PlaceScreen[HostProcess | None]):
                 row.sync(errors.get(row.field, ""))
         tabs = self.query_one(TabbedContent)
         offered = self.form.groups()
-        wrong = {str(ROWS[name].metadata["group"]) for name in errors}
+        wrong = {str(rows()[name].metadata["group"]) for name in errors}
         for pane in self.query(TabPane):
             group = str(pane.id).removeprefix("group-")
             tab = tabs.get_tab(pane)
@@ -243,7 +243,7 @@ class NewRunScreen(PlaceScreen[HostProcess | None]):
     def _show_elsewhere(self) -> None:
         """Beside the buttons, show the first error of another group, whose tab may be out of sight."""
         here = self.query_one(TabbedContent).active.removeprefix("group-")
-        groups = {name: str(ROWS[name].metadata["group"]) for name in self._errors if self.form.offered(name)}
+        groups = {name: str(rows()[name].metadata["group"]) for name in self._errors if self.form.offered(name)}
         found = next((name for name, group in groups.items() if group != here), None)
         text = "" if found is None else f"✗ {groups[found].capitalize()}: {flag(found)} {self._errors[found]}"
         self.query_one("#elsewhere", Static).update(Text(text))
@@ -284,7 +284,7 @@ class NewRunScreen(PlaceScreen[HostProcess | None]):
 
     def _go_to(self, name: str) -> None:
         """Focus a field in any group."""
-        group = f"group-{ROWS[name].metadata['group']}"
+        group = f"group-{rows()[name].metadata['group']}"
         if self.query_one(TabbedContent).active == group:
             self._focus(name)
         else:

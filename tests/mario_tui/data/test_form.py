@@ -18,7 +18,7 @@ from engine.envs.factory import make_lanes
 from engine.monitoring.memory_budget import check_memory, estimate_bytes
 from engine.runs.registry import create_run
 from mario_tui.commands.train import training_parser
-from mario_tui.data.form import SPECS, Form
+from mario_tui.data.form import Form, rows
 from mario_tui.launch import make_plan
 from tests.support.policy_files import altered
 
@@ -39,7 +39,7 @@ def test_an_untouched_form_is_the_default_run_of_game_and_runner(game: str, runn
     assert form.config() == make_config({"game": game, "runner": runner})
     assert form.errors() == {}
     assert form.command().startswith("mario-tui --")
-    for name in SPECS:
+    for name in options_of_all():
         assert form.offered(name) is belongs(name, game, runner)
         if name not in specs_of(game):
             continue
@@ -149,7 +149,7 @@ def test_help_and_defaults_are_those_of_the_command_line_for_game_and_runner(gam
     form.set("game", game)
     form.set("runner", runner)
     flags = training_parser(game, runner)._option_string_actions
-    for name in SPECS:
+    for name in options_of_all():
         help = flags[flag(name)].help
         if form.offered(name) and name not in ("game", "runner"):
             assert help == f"{form.help(name)} (default: {form.default_shown(name)})"
@@ -221,4 +221,4 @@ def test_too_much_memory_is_said_before_the_start() -> None:
 
 def test_the_form_is_made_from_the_configuration() -> None:
     """A new field needs nothing here."""
-    assert list(SPECS) == list(options_of_all())
+    assert list(rows())[2:] == list(options_of_all())

@@ -11,9 +11,8 @@ from textual.widgets import Button, Input, Static, TabbedContent
 
 from engine.config.games import games
 from engine.config.reading import make_config
-from engine.config.run_config import belongs
+from engine.config.run_config import belongs, options_of_all
 from mario_tui.app import MarioApp
-from mario_tui.data.form import SPECS
 from mario_tui.screens.home import HomeScreen
 from mario_tui.screens.new_run import NewRunScreen
 from mario_tui.widgets.field_row import Choice, FieldRow, TextField
@@ -36,7 +35,7 @@ async def test_the_form_shows_every_option_of_the_game_and_what_is_wrong(tmp_pat
             screen.query_one("#edit-game", Choice).value = game
             await until(pilot, lambda game=game: screen.form.text("game") == game, game)
             offered = {row.field for row in screen.query(FieldRow) if row.display} - {"preset", "name"}
-            assert offered == {name for name in SPECS if belongs(name, game, "single")}
+            assert offered == {name for name in options_of_all() if belongs(name, game, "single")}
             lanes = screen.query_one("#edit-parallel_envs", Input)
             assert lanes.placeholder == str(make_config({"game": game}).parallel_envs)
         tabs.active = "group-environment"
@@ -78,7 +77,11 @@ async def test_keys_lead_through_the_fields_to_the_start_button_and_back(
         screen = await form_of(pilot)
         await pilot.press("f2")
         await focused(pilot, "render")
-        names = [name for name in SPECS if SPECS[name].metadata["group"] == "output" and screen.form.offered(name)]
+        names = [
+            name
+            for name, spec in options_of_all().items()
+            if spec.metadata["group"] == "output" and screen.form.offered(name)
+        ]
         for name, after in pairwise([*names, "start"]):
             await pilot.press(on)
             assert focus(app) == after, (name, on)
