@@ -103,7 +103,7 @@ def nes_py() -> Callable[[float], float]:
 def first_call(cache: str) -> tuple[float, float]:
     """Seconds for imports, and for creating a console and running its first frame, in a new process with this cache
     folder."""
-    environment = os.environ | {"NUMBA_CACHE_DIR": cache}
+    environment = os.environ | {"MARIO_TUI_CODE": cache}
     words = subprocess.check_output([sys.executable, "-c", COMPILE], env=environment, text=True).split()
     return float(words[0]), float(words[1])
 

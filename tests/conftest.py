@@ -12,7 +12,7 @@ import pytest
 from mario_tui.app import MarioApp
 from tests.support.program import FinishedRun, json_lines, kill_hosts, run_program, the_run
 
-# numba's compiled code is kept in the real cache folder; only the registry and the settings move.
+# Compiled code is kept in the real cache folder; only the registry and the settings move.
 SHORT_RUN = ("--steps", "2000", "--burnin", "500", "--seed", "1")
 
 

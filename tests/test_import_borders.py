@@ -23,13 +23,13 @@ ROOT = Path(__file__).parent.parent
 @pytest.mark.parametrize(
     ("module", "foreign"),
     [
-        ("mario_tui.app", ("torch", "numba", "numpy")),  # numpy only with the game's first picture
-        ("mario_tui.headless", ("torch", "numba", "textual", "numpy")),
-        ("mario_tui.cli", ("torch", "numba", "textual", "rich", "numpy")),
-        ("engine.host", ("torch", "numba", "textual", "mario_tui")),
-        ("engine.host.supervisor", ("torch", "numba", "textual", "mario_tui")),
-        ("engine.sinks.process", ("torch", "numba", "textual", "mario_tui", "numpy")),
-        ("engine.host.client", ("torch", "numba", "textual", "mario_tui", "numpy")),
+        ("mario_tui.app", ("torch", "llvmlite", "numpy")),  # numpy only with the game's first picture
+        ("mario_tui.headless", ("torch", "llvmlite", "textual", "numpy")),
+        ("mario_tui.cli", ("torch", "llvmlite", "textual", "rich", "numpy")),
+        ("engine.host", ("torch", "llvmlite", "textual", "mario_tui")),
+        ("engine.host.supervisor", ("torch", "llvmlite", "textual", "mario_tui")),
+        ("engine.sinks.process", ("torch", "llvmlite", "textual", "mario_tui", "numpy")),
+        ("engine.host.client", ("torch", "llvmlite", "textual", "mario_tui", "numpy")),
         ("engine.runners.single", ("textual", "mario_tui", "gym", "nes_py")),
         ("engine.runners.apex", ("textual", "mario_tui", "gym", "nes_py", "ray")),
         ("engine.commands.evaluate", ("textual", "mario_tui", "gym", "nes_py")),

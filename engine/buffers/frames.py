@@ -25,10 +25,9 @@ from numpy.typing import NDArray
 
 from engine.buffers.memory import HostMemory, Layout, MappedMemory, Memory
 from engine.buffers.stored import NO_ACTION, check_entries
+from engine.compiler.kernels import helper, kernel, prefetch
 from engine.envs.lanes import PlayedStep
 from engine.runtime.fence import fence
-from engine.runtime.intrinsics import prefetch
-from engine.runtime.jit import helper, kernel
 from engine.runtime.stored_arrays import LARGEST_FLOAT, check_numbers
 
 NO_PRIORITY = np.float32(-1)
@@ -42,6 +41,9 @@ _RECORD = np.dtype(  # 16 bytes, so that a window of entries fits in one or two 
     ],
     align=True,
 )
+_RECORD_BYTES = _RECORD.itemsize
+# Columns of the fields, where a record is seen as a row of elements of the field's type
+_START, _REWARD, _ACTION, _END = (place // dtype.itemsize for dtype, place, *_ in (_RECORD.fields or {}).values())
 ACTION_LIMIT = int(np.iinfo(_RECORD["actions"]).max) + 1
 """Actions must be below it, so that an entry can hold them."""
 _PREFETCH_DISTANCE = 16  # transitions between the prefetch of one and its assembly
@@ -246,7 +248,8 @@ class FrameStorage:
         )
         next_entries = np.empty(size, np.int64)
         _transitions(
-            self.frames.reshape(-1, pixels), self._records.reshape(-1), self.capacity, self._powers, lanes, entries,
+            self.frames.reshape(-1, pixels), self._records.view(np.uint8).reshape(-1, _RECORD_BYTES), self.capacity,
+            self._powers, lanes, entries, entries % self.capacity,
             batch.obs.reshape(size, self.stack, pixels), batch.actions, batch.returns,
             batch.next_obs.reshape(size, self.stack, pixels), batch.discounts, next_entries,
         )  # fmt: skip
@@ -339,34 +342,40 @@ def check_td_errors(td_errors: NDArray[np.floating[Any]]) -> None:
         raise ValueError(f"td_errors must be finite and at least 0, got {wrong[0]}")
 
 
-@kernel
+@kernel(
+    "uint8[2], uint8[2], int64, float64[1], int64[1], int64[1], int64[1], "
+    "uint8[3], int64[1], float32[1], uint8[3], float32[1], int64[1]"
+)
 def _transitions(
-    frames: Any, records: Any, capacity: Any, powers: Any, lanes: Any, entries: Any,
+    frames: Any, records: Any, capacity: Any, powers: Any, lanes: Any, entries: Any, slots: Any,
     obs: Any, actions: Any, returns: Any, next_obs: Any, discounts: Any, next_entries: Any,
 ) -> None:  # fmt: skip
     """Fill a batch, and `next_entries` [batch] with the entries that follow its windows.
 
-    frames: uint8 [lanes * capacity, pixels]; records: [lanes * capacity]; powers: float64 [n_step + 1], gamma^k.
+    frames: uint8 [lanes * capacity, pixels]. records: their bytes, [lanes * capacity, _RECORD_BYTES]. powers:
+    float64 [n_step + 1], gamma^k. slots: of the entries, [batch].
     """
     size, n_step, pixels = lanes.size, powers.size - 1, frames.reshape(-1)
-    slots = entries % capacity
+    starts, rewards, taken = records.view(np.int64), records.view(np.float32), records.view(np.int16)
+    record_bytes = records.reshape(-1)
     for ahead in range(size + _PREFETCH_DISTANCE):
         if ahead < size:
             place = lanes[ahead] * capacity + slots[ahead]
-            for last in (place, place + n_step):
-                prefetch(records, last)
-                prefetch(pixels, last * frames.shape[1])
+            for end in range(2):  # of its window
+                row = place + end * n_step
+                prefetch(record_bytes, row * _RECORD_BYTES)
+                prefetch(pixels, row * frames.shape[1])
         i = ahead - _PREFETCH_DISTANCE
         if i < 0:
             continue
         begin, slot = lanes[i] * capacity, slots[i]
         total, step, end = 0.0, 0, _CONTINUES
-        actions[i] = records[begin + slot]["actions"]
-        reach = entries[i] - records[begin + slot]["episode_starts"]
+        actions[i] = taken[begin + slot, _ACTION]
+        reach = entries[i] - starts[begin + slot, _START]
         _copy_stack(frames, begin, capacity, slot, reach, obs, i)
         while step < n_step and end == _CONTINUES:
-            total += powers[step] * records[begin + slot]["rewards"]
-            end = records[begin + slot]["ends"]
+            total += powers[step] * rewards[begin + slot, _REWARD]
+            end = records[begin + slot, _END]
             step += 1
             slot = slot + 1 if slot + 1 < capacity else 0
         returns[i] = total
@@ -375,7 +384,7 @@ def _transitions(
             # There is no frame after a termination; next_obs, which discount 0 masks out, repeats obs.
             step, slot, discounts[i] = 0, slots[i], 0.0
         next_entries[i] = entries[i] + step
-        reach = next_entries[i] - records[begin + slot]["episode_starts"]
+        reach = next_entries[i] - starts[begin + slot, _START]
         _copy_stack(frames, begin, capacity, slot, reach, next_obs, i)
 
 

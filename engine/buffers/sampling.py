@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from engine.buffers.frames import NO_PRIORITY, FrameStorage, check_td_errors
 from engine.buffers.sum_tree import SumTree, find_leaves, set_leaves
 from engine.buffers.survey import Survey, places, survey
-from engine.runtime.jit import kernel
+from engine.compiler.kernels import kernel
 
 EPSILON = 1e-6  # keeps entries of zero TD error reachable
 
@@ -157,10 +157,10 @@ class PrioritizedSampler:
     def sample(self, batch_size: int, random: np.random.Generator) -> Sample:
         if not self._count:
             raise NothingToSample
-        lanes, entries = np.empty((2, batch_size), np.int64)
+        leaves, lanes, entries = np.empty((3, batch_size), np.int64)
         shares = random.random(batch_size)
         _draw(self._tree.nodes, self._tree.starts, self._seen, self._storage.capacity,
-              lanes, entries, shares)  # fmt: skip
+              leaves, lanes, entries, shares)  # fmt: skip
         weights = (self._count * shares) ** -self.beta
         largest = weights.max()
         return Sample(lanes, entries, (weights / largest).astype(np.float32), np.full(batch_size, largest))
@@ -169,9 +169,9 @@ class PrioritizedSampler:
         """Set the priorities of the entries that have not been overwritten, and anneal beta by one update."""
         check_td_errors(td_errors)
         priorities = self._raised(td_errors)
-        self._count += _update_drawn(self._tree.nodes, self._tree.starts, self._seen, self._storage.capacity,
-                                sample.lanes, sample.entries, priorities)  # fmt: skip
         self._max_priority = max(self._max_priority, float(priorities.max()))
+        self._count += _update_drawn(self._tree.nodes, self._tree.starts, self._seen, self._storage.capacity,
+                          np.empty(priorities.size, np.int64), sample.lanes, sample.entries, priorities)  # fmt: skip
         self.beta = min(1.0, self.beta + self._beta_annealing)
 
     def survey(self) -> Survey:
@@ -228,10 +228,12 @@ def _ranges(starts: NDArray[np.int64], stops: NDArray[np.int64]) -> tuple[NDArra
     return lanes, starts[lanes] + offsets
 
 
-@kernel
-def _draw(nodes: Any, starts: Any, written: Any, capacity: Any, lanes: Any, entries: Any, shares: Any) -> None:
-    """Write stratified draws to lanes and entries [batch]. shares [batch]: uniform numbers before, P(i) after."""
-    size, total, leaves = shares.size, nodes[0], np.empty(shares.size, np.int64)
+@kernel("float64[1], int64[1], int64[1], int64, int64[1], int64[1], int64[1], float64[1]")
+def _draw(
+    nodes: Any, starts: Any, written: Any, capacity: Any, leaves: Any, lanes: Any, entries: Any, shares: Any
+) -> None:
+    """Write stratified draws to leaves, lanes, entries [batch]. shares [batch]: uniform numbers before, P(i) after."""
+    size, total = shares.size, nodes[0]
     for i in range(size):
         shares[i] = (i + shares[i]) / size * total
     find_leaves(nodes, starts, shares, leaves)
@@ -243,16 +245,19 @@ def _draw(nodes: Any, starts: Any, written: Any, capacity: Any, lanes: Any, entr
         shares[i] = nodes[starts[starts.size - 2] + leaves[i]] / total
 
 
-@kernel
+@kernel("float64[1], int64[1], int64[1], int64, int64[1], int64[1], int64[1], float64[1]")
 def _update_drawn(
-    nodes: Any, starts: Any, written: Any, capacity: Any, lanes: Any, entries: Any, priorities: Any
+    nodes: Any, starts: Any, written: Any, capacity: Any, leaves: Any, lanes: Any, entries: Any, priorities: Any
 ) -> Any:
-    """Set p^alpha of drawn entries that can still be drawn; returns the change in the number of leaves above zero."""
-    leaves, kept, count = np.empty(lanes.size, np.int64), np.empty(lanes.size), 0
+    """Set p^alpha of drawn entries that can still be drawn; returns the change in the number of leaves above zero.
+
+    leaves, priorities [batch]: overwritten.
+    """
+    count = 0
     for i in range(lanes.size):
         leaf = lanes[i] * capacity + entries[i] % capacity
         # Skip overwritten slots (too old an entry number) and entries that lost a frame of their stack (priority 0).
         if entries[i] >= written[lanes[i]] - capacity and nodes[starts[starts.size - 2] + leaf] > 0:
-            leaves[count], kept[count] = leaf, priorities[i]
+            leaves[count], priorities[count] = leaf, priorities[i]
             count += 1
-    return set_leaves(nodes, starts, leaves[:count], kept[:count])
+    return set_leaves(nodes, starts, leaves[:count], priorities[:count])

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.runtime.intrinsics import prefetch
-from engine.runtime.jit import helper, kernel
+from engine.compiler.kernels import helper, kernel, prefetch
 
 WIDTH = 16
 """Children of a node."""
@@ -56,9 +55,8 @@ class SumTree:
 
         Returns the change in the number of leaves above zero.
         """
-        # A copy, since a kernel is compiled again for an array that is read-only or has gaps, as broadcast ones are.
-        values = np.broadcast_to(priorities, leaves.shape).astype(np.float64, order="C")
-        return int(set_leaves(self.nodes, self.starts, leaves, values))
+        values = np.broadcast_to(priorities, leaves.shape).astype(np.float64, order="C")  # broadcast ones have gaps
+        return set_leaves(self.nodes, self.starts, leaves.astype(np.int64, order="C"), values)
 
     def find(self, prefixes: NDArray[np.float64]) -> NDArray[np.int64]:
         """For each of `prefixes` [n] in [0, total): the leaf at which the running sum of priorities exceeds it.
@@ -70,57 +68,55 @@ class SumTree:
         return found
 
 
-@kernel
+@kernel("float64[1], int64[1], int64[1], float64[1]")
 def set_leaves(nodes: Any, starts: Any, leaves: Any, priorities: Any) -> Any:
-    """`SumTree.set` on a tree's arrays."""
-    groups = nodes.reshape(-1, WIDTH)
+    """`SumTree.set` on a tree's arrays; overwrites `leaves` [n]."""
     last = starts.size - 2
     more = 0
     for i in range(leaves.size):
         place = starts[last] + leaves[i]
         more += (priorities[i] > 0) - (nodes[place] > 0)
         nodes[place] = priorities[i]
-    index = leaves.copy()
     for level in range(last - 1, -1, -1):
         previous = -1
-        for i in range(index.size):
-            index[i] //= WIDTH
-            if index[i] == previous:
+        for i in range(leaves.size):
+            leaves[i] //= WIDTH  # the node of this level above the leaf
+            if leaves[i] == previous:
                 continue
-            previous = index[i]
-            group = starts[level + 1] // WIDTH + index[i]
-            nodes[starts[level] + index[i]] = (_sum4(groups, group, 0) + _sum4(groups, group, 4)) + (
-                _sum4(groups, group, 8) + _sum4(groups, group, 12)
+            previous = leaves[i]
+            group = starts[level + 1] + WIDTH * leaves[i]
+            nodes[starts[level] + leaves[i]] = (_sum4(nodes, group) + _sum4(nodes, group + 4)) + (
+                _sum4(nodes, group + 8) + _sum4(nodes, group + 12)
             )
     return more
 
 
-@kernel
+@kernel("float64[1], int64[1], float64[1], int64[1]")
 def find_leaves(nodes: Any, starts: Any, prefixes: Any, found: Any) -> None:
     """`SumTree.find` on a tree's arrays. Writes leaves to `found` [n]; overwrites `prefixes` [n]."""
-    groups = nodes.reshape(-1, WIDTH)
     walked = 0  # last level with fewer nodes than prefixes, but few enough that a prefix out of order stays cheap
-    while walked + 3 < starts.size and starts[walked + 2] - starts[walked + 1] <= min(prefixes.size, WIDTH**2):
+    while walked + 3 < starts.size and starts[walked + 2] - starts[walked + 1] <= min(prefixes.size, WIDTH * WIDTH):
         walked += 1
     _scan_level(nodes, starts[walked], starts[walked + 1], prefixes, found)
     for level in range(walked + 1, starts.size - 1):
         for i in range(found.size):
-            group, prefix = starts[level] // WIDTH + found[i], prefixes[i]
+            group, prefix = starts[level] + WIDTH * found[i], prefixes[i]
             # First the quarter of the group, then the child in it, without unpredictable branches.
-            first = _sum4(groups, group, 0)
-            second = first + _sum4(groups, group, 4)
-            third = second + _sum4(groups, group, 8)
+            first = _sum4(nodes, group)
+            second = first + _sum4(nodes, group + 4)
+            third = second + _sum4(nodes, group + 8)
             child = 4 * ((prefix >= first) + (prefix >= second) + (prefix >= third))
             before = first if prefix >= first else 0.0
             before = second if prefix >= second else before
             before = third if prefix >= third else before
             running = before
-            for k in range(child, child + 3):
-                running += groups[group, k]
+            quarter = group + child
+            for k in range(quarter, quarter + 3):
+                running += nodes[k]
                 child += prefix >= running
                 before = running if prefix >= running else before
-            if not groups[group, child] > 0:  # rounding put the prefix past all others
-                child, before = _find_child_exactly(groups, group, prefix)
+            if not nodes[group + child] > 0:  # rounding put the prefix past all others
+                child, before = _find_child_exactly(nodes, group, prefix)
             prefixes[i] -= before
             found[i] = found[i] * WIDTH + child
             if level < starts.size - 2:
@@ -153,18 +149,18 @@ def _prefetch_group(nodes: Any, first: Any) -> None:
 
 
 @helper
-def _sum4(groups: Any, group: Any, first: Any) -> Any:
-    return (groups[group, first] + groups[group, first + 1]) + (groups[group, first + 2] + groups[group, first + 3])
+def _sum4(nodes: Any, first: Any) -> Any:
+    return (nodes[first] + nodes[first + 1]) + (nodes[first + 2] + nodes[first + 3])
 
 
 @helper
-def _find_child_exactly(groups: Any, group: Any, prefix: Any) -> Any:
+def _find_child_exactly(nodes: Any, group: Any, prefix: Any) -> Any:
     """The child above zero that contains the prefix, or else the last one above zero; and the sum before it."""
     chosen, before, running = 0, 0.0, 0.0
     for child in range(WIDTH):
-        if groups[group, child] > 0:
+        if nodes[group + child] > 0:
             chosen, before = child, running
-            running += groups[group, child]
+            running += nodes[group + child]
             if prefix < running:
                 break
     return chosen, before

@@ -1,9 +1,9 @@
 """The contract between the program and a game.
 
 A game is a package with a descriptor, a subclass of `Game`. Everything that differs between games is asked of the
-descriptor; nothing else in the program knows a game by its name. A built-in descriptor imports neither torch nor numba:
-what needs them is imported when lanes are made. That of an installed package may import anything, so terminal and host
-never import it; see `engine.config.plugins`.
+descriptor; nothing else in the program knows a game by its name. A built-in descriptor imports neither torch nor the
+compiler: what needs them is imported when lanes are made. That of an installed package may import anything, so
+terminal and host never import it; see `engine.config.plugins`.
 """
 
 from __future__ import annotations
@@ -234,7 +234,7 @@ class Game(ABC):
         device: torch.device | None = None,
         once: bool = False,
     ) -> Lanes:
-        """Lanes of a run. Only this and `lanes_of_policy` may import torch, numba or a console.
+        """Lanes of a run. Only this and `lanes_of_policy` may import torch, the compiler or a console.
 
         Args:
             config: options of the run.

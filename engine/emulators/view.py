@@ -11,8 +11,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from engine.compiler.kernels import helper, kernel
 from engine.errors import UserError
-from engine.runtime.compiler import helper, kernel
 
 Brightness = Literal["gray", "red"]
 """How bright a color is: `gray` as in ITU-R BT.601 and most publications, `red` mostly by its red part."""

@@ -10,12 +10,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from engine.compiler import code_cache
 from engine.errors import UserError
 from engine.host.supervisor import Host
 from engine.runs.ownership import check_own
 from engine.runs.registry import delete_run
 from engine.runs.run import Run
-from engine.runtime import code_cache
 from engine.runtime.text import printable, printable_stream, set_off
 
 

@@ -15,11 +15,11 @@ import torch
 
 from engine.agents.networks import make_networks
 from engine.buffers import PrioritizedReplayBuffer, ReplayBuffer
+from engine.compiler.code_cache import is_cold
 from engine.config.run_config import RunConfig
 from engine.envs.factory import make_lanes
 from engine.envs.lanes import PlayedStep, Spec
 from engine.runners.replay_factory import device_of_boards
-from engine.runtime.code_cache import is_cold
 
 
 def rehearse_acting(config: RunConfig, device: torch.device, log: Callable[[str], object] = lambda text: None) -> Spec:

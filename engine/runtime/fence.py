@@ -4,8 +4,8 @@ Whoever publishes writes the data, calls `fence`, and writes the number that ann
 calls `fence` before it reads the data, and again before it looks whether the number has changed meanwhile. On x86
 processors memory is ordered without it. Arm's may let others see two writes, or do two reads, in any order.
 
-Python has no fence, and a compiler that has one (numba's) or a library (libatomic) is not at hand in every process. But
-to release a lock and then acquire one is a fence in both directions for all of a thread's earlier and later accesses:
+Python has no fence, and a library that has one (libatomic) is not at hand in every process. But to release a lock and
+then acquire one is a fence in both directions for all of a thread's earlier and later accesses:
 Arm orders everything before a write with release semantics, that write before a later read with acquire semantics, and
 this read before everything after it (Arm Architecture Reference Manual, DDI 0487, B2.3, "Barrier-ordered-before").
 To acquire and release would not do: accesses may move into a critical section from both sides, and meet there.

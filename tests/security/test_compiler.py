@@ -1,4 +1,4 @@
-"""The compiler takes neither settings from the folder it works in, nor code from a folder that others can write."""
+"""The compiler takes no code from a folder that others can write."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.runtime.code_cache import code_cache, user_cache
+from engine.compiler.code_cache import code_cache, sources_digest, user_cache
 from engine.runtime.trusted_folders import way_in
 from tests.support.program import json_lines, run_program
 
@@ -21,26 +21,6 @@ ROOT = Path(__file__).resolve().parents[2]
 OTHER = 12345
 """ID of another user and of that one's group."""
 only_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can act as another user")
-
-# PyYAML need not be installed for the test: numba asks it to parse the file, and this one can.
-_SHOW_SETTINGS = """
-import sys, types
-yaml = types.ModuleType("yaml")
-yaml.safe_load = lambda file: dict(line.strip().split(": ") for line in file)
-sys.modules["yaml"] = yaml
-import engine.runtime.jit, os
-from numba.core import config
-print(config.DISABLE_JIT, os.getcwd())
-"""
-
-
-def test_settings_in_the_working_directory_are_not_read(tmp_path: Path) -> None:
-    (tmp_path / ".numba_config.yaml").write_text("disable_jit: 1\n")
-    done = subprocess.run(
-        [sys.executable, "-c", _SHOW_SETTINGS], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    assert done.stdout.split() == ["0", str(tmp_path)]
 
 
 @pytest.fixture
@@ -58,7 +38,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
     (tmp_path / "temporary").mkdir()
-    return tmp_path / "mario-tui" / "numba"
+    return tmp_path / "mario-tui" / "code"
 
 
 def test_compiled_code_lies_where_only_this_user_gets(cache: Path) -> None:
@@ -94,40 +74,47 @@ def test_a_folder_that_others_can_write_is_not_used(where: str, what: str, cache
 
 _COMPILE_LATE = """
 import sys
-from engine.runtime.jit import kernel
+from engine.compiler.kernels import kernel
 sys.path.insert(0, sys.argv[1])
 from two import two
-two = kernel(two)
-print(two._cache._cache_file._index_path, flush=True)
+two = kernel("int64")(two)
+print(flush=True)
 input()
-print(two())
+print(two(0))
 """
 
 
 @only_root
-@pytest.mark.parametrize("variable", ["XDG_CACHE_HOME", "NUMBA_CACHE_DIR"])
+@pytest.mark.parametrize("variable", ["XDG_CACHE_HOME", "MARIO_TUI_CODE"])
 def test_planted_code_is_not_run_where_the_cache_lies_below_another_users_folder(
     variable: str, open_folder: Path
 ) -> None:
-    theirs = open_folder / "theirs"
-    theirs.mkdir(0o755)
-    os.chown(theirs, OTHER, OTHER)
-    (theirs / "mine").mkdir(0o700)
-    (open_folder / "two.py").write_text("def two(): return 2")
-    environment = {key: value for key, value in os.environ.items() if key != "NUMBA_CACHE_DIR"}
-    environment |= {variable: str(theirs / "mine"), "PYTHONPATH": str(ROOT), "TMPDIR": str(open_folder)}
+    mine = _theirs(open_folder)
+    environment = {key: value for key, value in os.environ.items() if key != "MARIO_TUI_CODE"}
+    environment |= {"PYTHONPATH": str(ROOT), "TMPDIR": str(open_folder), "PYTHONDONTWRITEBYTECODE": "1"}
+    compile_late = (sys.executable, "-c", _COMPILE_LATE, str(open_folder))
+    for number in (3, 2):
+        (open_folder / "two.py").write_text(f"def two(x): return {number}")
+        kept = environment | {"MARIO_TUI_CODE": str(open_folder / f"code of {number}")}
+        done = subprocess.run(compile_late, env=kept, text=True, input="\n", capture_output=True, check=True)
+        assert done.stdout.split() == [str(number)]
+    (other,), (right,) = ([*(open_folder / f"code of {number}").glob("two-*.o")] for number in (3, 2))
     with subprocess.Popen(
-        [sys.executable, "-c", _COMPILE_LATE, open_folder], env=environment, text=True,
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-    ) as process:  # fmt: skip
+        compile_late, env=environment | {variable: str(mine)}, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
         assert process.stdout is not None
-        index = process.stdout.readline().strip()
-        planted = b"cos\nsystem\n(S'touch " + str(open_folder / "executed").encode() + b"'\ntR."
+        process.stdout.readline()
+        place = mine / right.name if variable == "MARIO_TUI_CODE" else user_cache_below(mine) / right.name
         put = 'cd "$0" && mv theirs/mine theirs/aside; mkdir -p "${1%/*}" && cat > "$1"'
-        subprocess.run(["sh", "-c", put, open_folder, index], input=planted, user=OTHER, stderr=subprocess.DEVNULL)
-        assert (theirs / "aside").exists()  # the other user did get that far
+        planted = other.read_bytes()
+        subprocess.run(["sh", "-c", put, open_folder, place], input=planted, user=OTHER, stderr=subprocess.DEVNULL)
+        assert place.read_bytes() == planted  # the other user did get that far
         assert process.communicate("\n")[0] == "2\n"
-    assert not (open_folder / "executed").exists()
+
+
+def user_cache_below(folder: Path) -> Path:
+    """Where compiled code would be kept with this folder as `XDG_CACHE_HOME`."""
+    return folder / "mario-tui" / "code" / sources_digest()
 
 
 @only_root
@@ -135,16 +122,16 @@ def test_planted_code_is_not_run_where_the_cache_lies_below_another_users_folder
 def test_a_run_says_that_its_code_is_kept_elsewhere(open_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(_theirs(open_folder)))
     monkeypatch.setenv("TMPDIR", str(open_folder))
-    kept = open_folder / f"mario-tui-numba-{os.getuid()}" / code_cache().name
+    kept = open_folder / f"mario-tui-code-{os.getuid()}" / code_cache().name
     shutil.copytree(code_cache(), kept)  # saves the time to compile
     kept.parent.chmod(0o700)
-    monkeypatch.delenv("NUMBA_CACHE_DIR")
+    monkeypatch.delenv("MARIO_TUI_CODE")
     done = run_program("--no-ui", "--log-format", "json", "--game", "snake", "--steps", "64", cwd=open_folder)
     said = [line["text"] for line in json_lines(done.stdout) if line["event"] == "warning"]
     assert said[0] == f"compiled code is kept in {kept}, because {open_folder / 'theirs'} belongs to another user"
     assert len(said) == 2, said  # and that nothing was learned
-    assert [*open_folder.glob("mario-tui-numba*")] == [kept.parent]
-    assert not (open_folder / "theirs" / "mine" / "mario-tui" / "numba").exists()
+    assert [*open_folder.glob("mario-tui-code*")] == [kept.parent]
+    assert not (open_folder / "theirs" / "mine" / "mario-tui" / "code").exists()
 
 
 def _theirs(folder: Path) -> Path:
@@ -204,9 +191,9 @@ def test_who_could_replace_a_folder_above(make: Callable[[Path], Path], flaw: st
 
 
 def test_relative_folders_do_not_lead_into_a_run(tmp_path: Path) -> None:
-    show = "import engine.runtime.code_cache as c; print(c.code_cache())"
-    for variable in ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME"):
-        environment = {key: value for key, value in os.environ.items() if key != "NUMBA_CACHE_DIR"}
+    show = "import engine.compiler.code_cache as c; print(c.code_cache())"
+    for variable in ("MARIO_TUI_CODE", "XDG_CACHE_HOME"):
+        environment = {key: value for key, value in os.environ.items() if key != "MARIO_TUI_CODE"}
         environment |= {"HOME": str(tmp_path / "home"), "PYTHONPATH": str(ROOT), variable: "cache"}
         shown = subprocess.run(
             [sys.executable, "-c", show], cwd=tmp_path, env=environment, capture_output=True, text=True
@@ -216,7 +203,7 @@ def test_relative_folders_do_not_lead_into_a_run(tmp_path: Path) -> None:
 
 
 def test_a_prepared_temporary_folder_is_not_used_either(cache: Path, tmp_path: Path) -> None:
-    prepared = tmp_path / "temporary" / f"mario-tui-numba-{os.getuid()}"
+    prepared = tmp_path / "temporary" / f"mario-tui-code-{os.getuid()}"
     for folder in (cache, prepared):
         folder.mkdir(parents=True)
         folder.chmod(0o777)

@@ -21,9 +21,9 @@ import psutil
 import pytest
 import ray
 
+from engine.compiler.code_cache import code_cache
 from engine.host.client import HostClient
 from engine.protocol.messages import Members, Progress
-from engine.runtime.code_cache import code_cache
 from tests.support.program import headless, next_event, read_event, runner_of, the_run
 from tests.support.runners import ENDLESS, RAY
 
@@ -135,7 +135,7 @@ def answers_of(port: int, calls: list[str], token: str | None) -> set[str]:
 @pytest.fixture
 def open_folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A cache folder that all users can enter, unlike the tests' own; compiled code stays where it is."""
-    monkeypatch.setenv("NUMBA_CACHE_DIR", str(code_cache()))
+    monkeypatch.setenv("MARIO_TUI_CODE", str(code_cache()))
     with tempfile.TemporaryDirectory(prefix="r-", dir="/tmp") as folder:
         Path(folder).chmod(0o755)
         monkeypatch.setenv("XDG_CACHE_HOME", folder)

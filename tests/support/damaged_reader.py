@@ -127,7 +127,7 @@ def read_cartridge(folder: Path) -> Iterator[Outcome]:
             lanes.close()
 
     # the machine code of a damaged program is not for the user's cache
-    with patch("engine.runtime.object_code.code_cache", lambda: folder):
+    with patch("engine.compiler.object_code.code_cache", lambda: folder):
         yield call("lanes", play)
 
 

@@ -1,7 +1,7 @@
 """Damaged states: real ones of games and replays with something changed, as a foreign checkpoint may hold them.
 
 Each must be refused, or be played and learned from without an error. `python -m tests.support.damaged_states COUNT`
-prints how many were; in the mode that checks bounds (`NUMBA_BOUNDSCHECK=1`) no kernel may leave its arrays either.
+prints how many were; in the mode that checks bounds (`MARIO_TUI_CHECKED=1`) no kernel may leave its arrays either.
 """
 
 from __future__ import annotations

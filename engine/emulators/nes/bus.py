@@ -5,6 +5,7 @@ An access takes effect in the first cycle of its instruction (nes-py's rule); th
 
 import numpy as np
 
+from engine.compiler.kernels import helper
 from engine.emulators.nes.layout import (
     BUTTON_BITS,
     BUTTONS,
@@ -17,7 +18,6 @@ from engine.emulators.nes.layout import (
     STROBE,
 )
 from engine.emulators.nes.ppu import advance, read_register, write_register
-from engine.runtime.compiler import helper
 
 
 @helper

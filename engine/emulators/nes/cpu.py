@@ -13,6 +13,7 @@ During a frame, CPU registers are in local variables of `run_frame`; `state` has
 
 import numpy as np
 
+from engine.compiler.kernels import helper, routine, routine_at
 from engine.emulators.nes import translator
 from engine.emulators.nes.bus import access_io
 from engine.emulators.nes.decode import (
@@ -107,7 +108,6 @@ from engine.emulators.nes.layout import Y as REGISTER_Y
 from engine.emulators.nes.machine_code import call_machine_code
 from engine.emulators.nes.ppu import advance, hit_stable_until, next_nmi_cycle
 from engine.emulators.nes.translator import REGISTERS
-from engine.runtime.compiler import helper, routine, routine_at
 
 NEGATIVE, OVERFLOW, DECIMAL, INTERRUPT, ZERO, CARRY = 0x01, 0x02, 0x10, 0x20, 0x40, 0x80
 OTHER_STATUS = 0x3C  # the bits without a variable of their own

@@ -10,13 +10,13 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from engine.compiler.kernels import helper, kernel
 from engine.emulators.cartridge import Cartridge
 from engine.emulators.nes.cpu import frame_function
 from engine.emulators.nes.decode import MACHINE_CODE, decode_program, opcode_words
 from engine.emulators.nes.layout import DRAW_NOTHING, MEMORY_BYTES, PICTURE, ROM, STATE_WORDS
 from engine.emulators.nes.machine_code import machine_code_of
 from engine.emulators.nes.picture import tile_masks
-from engine.runtime.compiler import helper, kernel
 
 Words: TypeAlias = NDArray[np.int64]
 Bytes: TypeAlias = NDArray[np.uint8]

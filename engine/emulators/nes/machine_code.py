@@ -15,12 +15,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from engine.compiler.instruction_writer import InstructionWriter
+from engine.compiler.object_code import load
+from engine.compiler.values import Array, Intrinsic, Number
 from engine.emulators.nes.control_flow import PROGRAM_START, find_code
 from engine.emulators.nes.decode import decode_program
 from engine.emulators.nes.translator import NUMBERS, RUN, translate
-from engine.runtime.instruction_writer import InstructionWriter
-from engine.runtime.llvm_values import Array, Intrinsic, Number
-from engine.runtime.object_code import load
 
 
 class MachineCode(NamedTuple):

@@ -9,6 +9,7 @@ the scratch space of the canvas; from there pixels are copied to their columns.
 import numpy as np
 from numpy.typing import NDArray
 
+from engine.compiler.kernels import helper
 from engine.emulators.nes.colors import BRIGHTNESS
 from engine.emulators.nes.layout import (
     ADDRESS,
@@ -41,7 +42,6 @@ from engine.emulators.nes.video import (
     sprite_row,
     sprite_row_address,
 )
-from engine.runtime.compiler import helper
 
 # Pixel values, indexed by kind of drawing and NES colour. Brightness is in units of 4/1000, which is exact because
 # nes-py's colours are multiples of 4, and fits in 16 bits.

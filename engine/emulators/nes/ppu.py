@@ -10,6 +10,7 @@ end of the previous line (those of line 0 at the end of line 239 of the previous
 
 import numpy as np
 
+from engine.compiler.kernels import helper
 from engine.emulators.nes.layout import (
     ADDRESS,
     BACKGROUND_TABLE,
@@ -55,7 +56,6 @@ from engine.emulators.nes.video import (
     sprite_row_address,
     write_video,
 )
-from engine.runtime.compiler import helper
 
 
 @helper

@@ -6,6 +6,7 @@ tables above $3000 are the fourth, and a sprite row may be negative (see `sprite
 
 import numpy as np
 
+from engine.compiler.kernels import helper
 from engine.emulators.nes.layout import (
     NAME_TABLES,
     PALETTE,
@@ -17,7 +18,6 @@ from engine.emulators.nes.layout import (
     TALL_SPRITES,
     VERTICAL_MIRRORING,
 )
-from engine.runtime.compiler import helper
 
 # Bits of the video address that are reloaded for each line, and for each picture
 HORIZONTAL_BITS = 0x041F

@@ -5,23 +5,24 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+
+from engine.compiler.kernels import Array1, Array2, Array3
 
 
 class StepArrays(NamedTuple):
     """The fields of `engine.games.boards.tensor_lanes.TensorStep`, in its order. The cells of frames have one axis."""
 
-    frames: NDArray[np.uint8]  # [lanes, planes, cells]
-    final_frames: NDArray[np.uint8]
-    rewards: NDArray[np.float32]
-    terminated: NDArray[np.bool_]
-    truncated: NDArray[np.bool_]
-    masks: NDArray[np.bool_]
-    final_masks: NDArray[np.bool_]
-    returns: NDArray[np.float32]
-    lengths: NDArray[np.int64]
-    score: NDArray[np.int64]
-    from_start: NDArray[np.bool_]
+    frames: Array3[np.uint8]  # [lanes, planes, cells]
+    final_frames: Array3[np.uint8]
+    rewards: Array1[np.float32]
+    terminated: Array1[np.bool_]
+    truncated: Array1[np.bool_]
+    masks: Array2[np.bool_]
+    final_masks: Array2[np.bool_]
+    returns: Array1[np.float32]
+    lengths: Array1[np.int64]
+    score: Array1[np.int64]
+    from_start: Array1[np.bool_]
 
 
 def new_arrays(lanes: int, actions: int, frame_shape: tuple[int, int, int]) -> StepArrays:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from engine.compiler.kernels import bind_last, helper, kernel
 from engine.emulators.nes import (
     CANVAS_SIZE,
     DRAW,
@@ -31,7 +32,6 @@ from engine.games.mario import rules
 from engine.games.mario.reference_stepper import all_starts, sticky_threshold
 from engine.games.mario.stepper import Outcome
 from engine.games.mario.task import MarioTask
-from engine.runtime.compiler import bind_last, helper, kernel
 from engine.runtime.stopwatch import stopwatch
 
 # Indices of the kernel's options in one int64 array

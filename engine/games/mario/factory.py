@@ -1,4 +1,4 @@
-"""Makes Mario's lanes from a run's options or from a policy's metadata. Imports the console and, through it, numba."""
+"""Makes Mario's lanes from a run's options or from a policy's metadata. Imports the console."""
 
 from __future__ import annotations
 

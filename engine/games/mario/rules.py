@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from engine.compiler.kernels import helper, kernel
 from engine.config.joypad import A
-from engine.runtime.compiler import helper, kernel
 
 WORLD, STAGE, AREA = 0x075F, 0x075C, 0x0760
 PLAYER_STATE, AREA_TIMER, PRELEVEL_TIMER, CLOCK = 0x000E, 0x06DE, 0x07A0, 0x07F8

@@ -15,8 +15,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from engine.compiler.kernels import kernel
 from engine.games.snake.rules import MOVES, neighbours
-from engine.runtime.jit import kernel
 
 _BODY, _HEAD, _FRUIT, _ORDER = 0, 1, 3, 4  # planes of an observation
 
@@ -43,7 +43,7 @@ class Arrivals(torch.nn.Module):
         return found
 
 
-@kernel
+@kernel("uint8[3], int32[2], int32[3]")
 def search(frames: NDArray[np.uint8], beside: NDArray[np.int32], found: NDArray[np.int32]) -> None:
     """Write the arrivals of frames [batch, 5, cells] to `found`. beside: of `neighbours`."""
     cells = frames.shape[2]
@@ -56,12 +56,13 @@ def search(frames: NDArray[np.uint8], beside: NDArray[np.int32], found: NDArray[
             if frames[game, _HEAD, cell] > 0:
                 head = cell
         for cell in range(cells):
-            leaves[cell] = np.int32(frames[game, _ORDER, cell]) * length // 255
+            leaves[cell] = frames[game, _ORDER, cell] * length // 255
             if frames[game, _BODY, cell] > 0 and leaves[cell] == 0:
                 leaves[cell] = 2 * cells  # outside of a small board in a large frame
         for move in range(found.shape[1]):
             times = found[game, move]
-            times[:] = 0
+            for cell in range(cells):
+                times[cell] = 0
             first = beside[head, move]
             if first == cells or leaves[first] > 1:
                 continue

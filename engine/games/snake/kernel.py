@@ -1,8 +1,7 @@
 """A step of `SnakeLanes`, compiled for CPUs: lane by lane, what `SnakeLanes` does elsewhere with tensors.
 
-Both give the same bits. So times, lengths and rewards are float32 here as well, and so is each constant: numba computes
-float32 with a Python number in float64. Arrays are indexed by lane throughout, because numba compiles slices of them
-two or three times slower.
+Both give the same bits. So times, lengths and rewards are float32 here as well, and so is each constant: float32 with a
+Python number would be computed in float64.
 """
 
 from __future__ import annotations
@@ -12,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from engine.compiler.kernels import Array2, helper, kernel
 from engine.games.boards.step_arrays import StepArrays
-from engine.runtime.jit import helper, kernel
 
 _BODY, _HEAD, _TAIL, _FRUIT, _ORDER = range(5)  # planes of an observation
 _ZERO, _ONE, _CEIL = np.float32(0), np.float32(1), np.float32(0.999)
@@ -22,24 +21,24 @@ _ZERO, _ONE, _CEIL = np.float32(0), np.float32(1), np.float32(0.999)
 class SnakeState(NamedTuple):
     """The state of all lanes, overwritten by a step; for its meaning see `SnakeLanes`."""
 
-    head: NDArray[np.int64]  # [lanes, 1], like all but those with another shape
-    tail: NDArray[np.int64]
-    fruit: NDArray[np.int64]
-    length: NDArray[np.float32]
-    clock: NDArray[np.float32]
-    meal: NDArray[np.float32]
-    born: NDArray[np.float32]  # [lanes, cells + 1]
-    next: NDArray[np.int64]  # [lanes, cells]
-    masks: NDArray[np.bool_]  # [lanes, 4]
-    from_start: NDArray[np.bool_]
+    head: Array2[np.int64]  # [lanes, 1], like all but those with another shape
+    tail: Array2[np.int64]
+    fruit: Array2[np.int64]
+    length: Array2[np.float32]
+    clock: Array2[np.float32]
+    meal: Array2[np.float32]
+    born: Array2[np.float32]  # [lanes, cells + 1]
+    next: Array2[np.int64]  # [lanes, cells]
+    masks: Array2[np.bool_]  # [lanes, 4]
+    from_start: Array2[np.bool_]
 
 
 class SnakeRules(NamedTuple):
     """The options of `SnakeLanes`, and its tables."""
 
-    beside: NDArray[np.int64]  # of `neighbours`
-    ways: NDArray[np.int64]  # `cells` of `LateStarts`, like the next; [0, 0] without late starts
-    places: NDArray[np.int64]
+    beside: Array2[np.int64]  # of `neighbours`
+    ways: Array2[np.int64]  # `cells` of `LateStarts`, like the next; [0, 0] without late starts
+    places: Array2[np.int64]
     late_share: float
     time_limit: int
     truncate: bool
@@ -47,25 +46,25 @@ class SnakeRules(NamedTuple):
     death_penalty: float
 
 
-@kernel
+@kernel("int64[1], float32[2], float32[2], StepArrays, SnakeState, SnakeRules")
 def step_snakes(
     actions: NDArray[np.int64],
     draw: NDArray[np.float32],
     late_draw: NDArray[np.float32],
+    step: StepArrays,
     state: SnakeState,
     rules: SnakeRules,
-    step: StepArrays,
-) -> None:
+) -> int:
     """Step all lanes with actions [lanes] and random numbers [lanes, 3]; overwrites `state` and writes `step`.
 
-    late_draw: random numbers [lanes, 6] for late starts; [0, 6] without them. Raises `IndexError` for an invalid
-    action, before anything is written.
+    late_draw: random numbers [lanes, 6] for late starts; [0, 6] without them. Returns whether all actions are valid; if
+    not, nothing is written.
     """
     beside, final, born = rules.beside, step.final_frames, state.born
     cells, moves = beside.shape
-    for action in actions:
-        if not 0 <= action < moves:
-            raise IndexError("an action of Snake is not between 0 and 3")
+    for lane in range(len(actions)):
+        if not 0 <= actions[lane] < moves:
+            return False
     start_time = np.float32(cells)
     for lane in range(len(actions)):
         old_head, tail, fruit = state.head[lane, 0], state.tail[lane, 0], state.fruit[lane, 0]
@@ -122,6 +121,7 @@ def step_snakes(
             state.masks[lane, move] = step.masks[lane, move]
         state.head[lane, 0], state.tail[lane, 0], state.fruit[lane, 0] = head, tail, fruit
         state.length[lane, 0], state.clock[lane, 0] = length, clock
+    return True
 
 
 @helper
@@ -129,7 +129,7 @@ def _draw_body(lane, born, since, length, frames):
     """Draw the body and its order, and clear the planes of head, tail and fruit."""
     scale = np.float32(255) / length
     for cell in range(frames.shape[2]):
-        order = np.int32(max(born[lane, cell] + since, _ZERO) * scale + _CEIL)
+        order = np.int64(max(born[lane, cell] + since, _ZERO) * scale + _CEIL)
         frames[lane, _ORDER, cell] = order
         frames[lane, _BODY, cell] = 255 if order else 0
         for plane in range(_HEAD, _FRUIT + 1):

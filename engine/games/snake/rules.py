@@ -13,6 +13,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from engine.compiler.kernels import bind_last
 from engine.games.boards.step_arrays import new_arrays
 from engine.games.boards.tensor_lanes import TensorLanes, TensorStep, as_step, check_range
 from engine.games.snake.kernel import SnakeRules, SnakeState, step_snakes
@@ -138,14 +139,15 @@ class SnakeLanes(TensorLanes):
         late_draw = torch.empty(0, 6) if self._late_starts is None else self._draw(6)
         arrays = new_arrays(self.lanes, self.actions, self.frame_shape)
         chosen = actions.contiguous().numpy()
-        step_snakes(chosen, draw.numpy(), late_draw.numpy(), self._state, self._rules, arrays)
+        if not self._kernel(chosen, draw.numpy(), late_draw.numpy(), arrays):
+            raise IndexError("an action of Snake is not between 0 and 3")
         return as_step(arrays, self.frame_shape)
 
     def _bind(self) -> None:
         if not self.compiled:
             return
         none = torch.empty(0, 0, dtype=torch.int64)
-        self._rules = SnakeRules(
+        rules = SnakeRules(
             beside=self._beside.numpy(),
             ways=(none if self._late_starts is None else self._late_starts.cells).numpy(),
             places=(none if self._late_starts is None else self._late_starts.places).numpy(),
@@ -155,7 +157,8 @@ class SnakeLanes(TensorLanes):
             stall_limit=self.stall_limit,
             death_penalty=float(self.death_penalty),
         )
-        self._state = SnakeState(*(getattr(self, f"_{name}").numpy() for name in SnakeState._fields))
+        state = SnakeState(*(getattr(self, f"_{name}").numpy() for name in SnakeState._fields))
+        self._kernel = bind_last(step_snakes, state, rules)
 
     def _step_tensors(self, actions: Tensor, draw: Tensor) -> TensorStep:
         """`step` in tensor form. draw: random numbers [lanes, 3]."""

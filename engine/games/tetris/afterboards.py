@@ -6,11 +6,11 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from engine.compiler.kernels import kernel
 from engine.games.tetris.kernel import clear, drop
-from engine.runtime.jit import kernel
 
 
-@kernel
+@kernel("int32[2], int64[1], int64[1], int64[2], int32[2], float32[4], int64[1]")
 def draw_afterboards(
     columns: NDArray[np.int32],
     games: NDArray[np.int64],
@@ -30,13 +30,14 @@ def draw_afterboards(
         lines: written, [boards].
     """
     _, _, height, width = planes.shape
-    after = np.empty((1, columns.shape[1]), np.int32)
+    after = np.empty(columns.shape[1], np.int32)
     for number in range(len(planes)):
-        after[0] = columns[games[number]]
-        drop(0, after, cell_columns, cell_rows, placements[number], height)
-        lines[number] = clear(0, after, height, width)
+        for column in range(after.size):
+            after[column] = columns[games[number], column]
+        drop(after, cell_columns, cell_rows, placements[number], height)
+        lines[number] = clear(after, height, width)
         for column in range(width):
-            bits = after[0, column]
+            bits = after[column]
             reached = -(bits & -bits)
             for row in range(height):
                 planes[number, 0, row, column] = bits >> row & 1

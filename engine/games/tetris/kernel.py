@@ -1,8 +1,7 @@
 """A step of `TetrisLanes`, compiled for CPUs: lane by lane, what `TetrisLanes` does elsewhere with tensors.
 
 Both give the same bits. Shaped rewards are a product of matrices, whose order of sums only PyTorch knows; so the kernel
-measures the boards, and `TetrisLanes` does the rest. Arrays are indexed by lane throughout, because numba compiles
-slices of them two or three times slower.
+measures the boards, and `TetrisLanes` does the rest.
 """
 
 from __future__ import annotations
@@ -12,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from engine.compiler.kernels import Array1, Array2, helper, kernel
 from engine.games.boards.step_arrays import StepArrays
-from engine.runtime.jit import helper, kernel
 
 _FILLED, _REACHED, _PIECE, _MASKS, _NEXT = range(5)  # planes of an observation
 _WALL = 1 << 62
@@ -22,26 +21,26 @@ _WALL = 1 << 62
 class TetrisState(NamedTuple):
     """The state of all lanes, overwritten by a step; for its meaning see `TetrisLanes`."""
 
-    columns: NDArray[np.int32]  # [lanes, width + PADDING]
-    piece: NDArray[np.int64]  # [lanes, 1], like all that follow but the last
-    next: NDArray[np.int64]
-    left: NDArray[np.int64]
-    lines: NDArray[np.int64]
-    clock: NDArray[np.int64]
-    returns: NDArray[np.float32]
-    masks: NDArray[np.bool_]  # [lanes, actions]
+    columns: Array2[np.int32]  # [lanes, width + PADDING]
+    piece: Array2[np.int64]  # [lanes, 1], like all that follow but the last
+    next: Array2[np.int64]
+    left: Array2[np.int64]
+    lines: Array2[np.int64]
+    clock: Array2[np.int64]
+    returns: Array2[np.float32]
+    masks: Array2[np.bool_]  # [lanes, actions]
 
 
 class TetrisRules(NamedTuple):
     """The options of `TetrisLanes`, and its tables of pieces, placements, bags and rewards."""
 
-    cell_columns: NDArray[np.int64]  # of `placements`, like the next two
-    cell_rows: NDArray[np.int32]
-    blocked: NDArray[np.int64]
-    pictures: NDArray[np.uint8]  # [7, height * width]
-    sizes: NDArray[np.float32]  # [128]: number of pieces in a bag
-    members: NDArray[np.int64]  # [128, 7]: pieces in a bag
-    gains: NDArray[np.float32]  # [5]
+    cell_columns: Array2[np.int64]  # of `placements`, like the next two
+    cell_rows: Array2[np.int32]
+    blocked: Array2[np.int64]
+    pictures: Array2[np.uint8]  # [7, height * width]
+    sizes: Array1[np.float32]  # [128]: number of pieces in a bag
+    members: Array2[np.int64]  # [128, 7]: pieces in a bag
+    gains: Array1[np.float32]  # [5]
     height: int
     width: int
     bag: bool
@@ -50,33 +49,32 @@ class TetrisRules(NamedTuple):
     truncate: bool
 
 
-@kernel
+@kernel("int64[1], float32[2], StepArrays, float32[2], TetrisState, TetrisRules")
 def step_tetris(
     actions: NDArray[np.int64],
     draw: NDArray[np.float32],
-    state: TetrisState,
-    rules: TetrisRules,
     step: StepArrays,
     measures: NDArray[np.float32],
-) -> None:
+    state: TetrisState,
+    rules: TetrisRules,
+) -> int:
     """Step all lanes with actions [lanes] and random numbers [lanes, 2 or 3]; overwrites `state` and writes `step`.
 
     measures: [lanes, 3] is written: height, holes and bumpiness of the boards after the step; [0, 3] for nothing.
-    Raises `IndexError` for an invalid action, before anything is written.
+    Returns whether all actions are valid; if not, nothing is written.
     """
     columns, height, width = state.columns, rules.height, rules.width
     choices = state.masks.shape[1]
-    for action in actions:
-        if not 0 <= action < choices:
-            raise IndexError("an action of Tetris is not between 0 and 4 * width - 1")
+    for lane in range(len(actions)):
+        if not 0 <= actions[lane] < choices:
+            return False
     for lane in range(len(actions)):
         legal = state.masks[lane, actions[lane]]
-        drop(lane, columns, rules.cell_columns, rules.cell_rows, state.piece[lane, 0] * choices + actions[lane], height)
-        lines = clear(lane, columns, height, width)
+        board, placement = columns[lane], state.piece[lane, 0] * choices + actions[lane]
+        drop(board, rules.cell_columns, rules.cell_rows, placement, height)
+        lines = clear(board, height, width)
         if len(measures):
-            after = _measure(lane, columns, height, width)
-            for number in range(3):
-                measures[lane, number] = np.float32(after[number])
+            measures[lane, 0], measures[lane, 1], measures[lane, 2] = _measure(lane, columns, height, width)
         drawn, left = _take(draw[lane, 0], state.left[lane, 0], rules)
         piece = state.next[lane, 0] if rules.shows_next else drawn
         any_legal = _find_legal(lane, rules.blocked, piece, _first_rows(lane, columns), step.final_masks)
@@ -114,34 +112,35 @@ def step_tetris(
         if rules.shows_next:
             state.next[lane, 0] = drawn
         state.lines[lane, 0], state.clock[lane, 0], state.returns[lane, 0] = score, clock, returns
+    return True
 
 
 @helper
-def drop(lane, columns, cell_columns, cell_rows, placement, height):
-    """Drop a piece into the board of a lane: add its cells to the columns."""
+def drop(columns, cell_columns, cell_rows, placement, height):
+    """Drop a piece into a board: add its cells to the columns."""
     taken = 0  # bit y is set if the box can't be at row y
     for cell in range(4):
-        taken |= columns[lane, cell_columns[placement, cell]] >> cell_rows[placement, cell]
+        taken |= columns[cell_columns[placement, cell]] >> cell_rows[placement, cell]
     lowest = taken & -taken
     place = lowest >> 1 if lowest > 1 else 1 << (height - 1)  # a piece that fits nowhere lies at the bottom
     for cell in range(4):
-        columns[lane, cell_columns[placement, cell]] |= place << cell_rows[placement, cell]
+        columns[cell_columns[placement, cell]] |= place << cell_rows[placement, cell]
 
 
 @helper
-def clear(lane, columns, height, width):
-    """Remove full lines from the board of a lane, at most four; returns their number."""
+def clear(columns, height, width):
+    """Remove full lines from a board, at most four; returns their number."""
     full = (1 << height) - 1
     for column in range(width):
-        full &= columns[lane, column]
+        full &= columns[column]
     lines = 0
     while full and lines < 4:
         line = full & -full  # the highest
         full ^= line
         lines += 1
-        for column in range(columns.shape[1]):
-            bits = columns[lane, column]
-            columns[lane, column] = bits + (bits & (line - 1)) - (bits & line)
+        for column in range(columns.size):
+            bits = columns[column]
+            columns[column] = bits + (bits & (line - 1)) - (bits & line)
     return lines
 
 

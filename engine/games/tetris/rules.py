@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from engine.compiler.kernels import bind_last
 from engine.errors import UserError
 from engine.games.boards.step_arrays import new_arrays
 from engine.games.boards.tensor_lanes import TensorLanes, TensorStep, as_step, check_range
@@ -177,7 +178,9 @@ class TetrisLanes(TensorLanes):
         arrays = new_arrays(self.lanes, self.actions, self.frame_shape)
         measures = torch.empty((0 if self._shaping is None else self.lanes, 3))
         legal = None if self._shaping is None else self._masks.gather(1, actions.unsqueeze(1))
-        step_tetris(actions.contiguous().numpy(), draw.numpy(), self._state, self._rules, arrays, measures.numpy())
+        chosen = actions.contiguous().numpy()
+        if not self._kernel(chosen, draw.numpy(), arrays, measures.numpy()):
+            raise IndexError("an action of Tetris is not between 0 and 4 * width - 1")
         step = as_step(arrays, self.frame_shape)
         if legal is not None:
             ends = step.terminated.unsqueeze(1)
@@ -281,7 +284,7 @@ class TetrisLanes(TensorLanes):
     def _bind(self) -> None:
         if not self.compiled:
             return
-        self._state = TetrisState(
+        state = TetrisState(
             columns=self._columns.numpy(),
             piece=self._piece.numpy(),
             next=self._next.numpy(),
@@ -291,7 +294,7 @@ class TetrisLanes(TensorLanes):
             returns=self._return.numpy(),
             masks=self._masks.numpy(),
         )
-        self._rules = TetrisRules(
+        rules = TetrisRules(
             cell_columns=self._cell_columns.numpy(),
             cell_rows=self._cell_rows.numpy(),
             blocked=self._blocked.numpy(),
@@ -306,6 +309,7 @@ class TetrisLanes(TensorLanes):
             time_limit=self.time_limit,
             truncate=self.truncate,
         )
+        self._kernel = bind_last(step_tetris, state, rules)
 
     def _count(self, columns: Tensor) -> Tensor:
         """Height, holes and bumpiness, float32 [lanes, 3]."""

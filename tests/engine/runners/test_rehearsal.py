@@ -8,15 +8,14 @@ from typing import Any
 
 import pytest
 import torch
-from numba.core.dispatcher import Dispatcher
 
+from engine.compiler.kernels import _Compiled
 from engine.config.reading import make_config
 from engine.runners.actor_learner import ActorLearner
 from engine.runners.apex_actor import ApexActor
 from engine.runners.frame_mailbox import FrameMailbox
 from engine.runners.shared_state import SharedState
 from engine.runs.checkpoint_state import Choices
-from engine.runtime.compiler import _Compiled
 from tests.support.program import PATIENCE_S, child
 
 OPTIONS: dict[str, Any] = {"parallel_envs": 2, "batch_size": 8, "burnin": 20, "buffer_size": 1000, "device": "cpu"}
@@ -29,15 +28,11 @@ TASKS: dict[str, dict[str, Any]] = {
 }
 
 
-def compiled() -> set[tuple[str, str]]:
-    """All that is compiled in this process: the names of kernels, with the types of their arguments."""
-    found = set()
-    for each in gc.get_objects():
-        if issubclass(type(each), Dispatcher):
-            found |= {(each.py_func.__qualname__, str(types)) for types in each.overloads}
-        elif type(each) is _Compiled and each._engine is not None:
-            found.add((each._function.__qualname__, each._signature))
-    return found
+def compiled() -> set[str]:
+    """The names of the kernels that are compiled in this process."""
+    return {
+        each._function.__qualname__ for each in gc.get_objects() if type(each) is _Compiled and each._engine is not None
+    }
 
 
 def _act_and_learn(run: Path, task: dict[str, Any]) -> None:

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from engine.compiler.code_cache import keep_used
 from engine.emulators.cartridge import parse_cartridge
 from engine.emulators.nes import Cartridge, NesBatch, layout, load_cartridge
 from engine.emulators.nes.console import _HEADER
 from engine.emulators.view import VIEWS
-from engine.runtime.code_cache import keep_used
 from tests.support.nes.homebrew import cartridge_file
 from tests.support.nes.play import HELD, MODE, NORMAL, ODDS, PLAYER, PLAYING, START, TIMER
 
@@ -269,10 +269,10 @@ def test_the_cache_is_in_the_users_folder_and_contains_no_game(tmp_path: Path) -
         "import numpy as np; from engine.emulators.nes import NesBatch, load_cartridge\n"
         "console = NesBatch(1, load_cartridge()); console.step(np.zeros(1, np.uint8))"
     )
-    environment = {key: value for key, value in os.environ.items() if key != "NUMBA_CACHE_DIR"}
+    environment = {key: value for key, value in os.environ.items() if key != "MARIO_TUI_CODE"}
     environment["XDG_CACHE_HOME"] = str(tmp_path)
     subprocess.run([sys.executable, "-c", code], env=environment, check=True)
-    files = [file for file in (tmp_path / "mario-tui" / "numba").rglob("*") if file.is_file()]
+    files = [file for file in (tmp_path / "mario-tui" / "code").rglob("*") if file.is_file()]
     assert {"cartridge", "run_frame", "run_lanes"} == {file.name.split("-")[0] for file in files}
     cartridge = load_cartridge()
     content = b"".join(file.read_bytes() for file in files)
@@ -285,9 +285,9 @@ def test_cache_folders_of_other_versions_are_removed_after_a_month_without_use(t
     used, recent, old, foreign = (tmp_path / name for name in ("a" * 16, "b" * 16, "c" * 16, "notes"))
     for folder, days in ((used, 40), (recent, 29), (old, 31), (foreign, 400)):
         folder.mkdir()
-        (folder / "kernel.nbi").touch()
+        (folder / "kernel.o").touch()
         os.utime(folder, (time.time() - days * 24 * 3600,) * 2)
     keep_used(used)
     assert sorted(tmp_path.iterdir()) == [used, recent, foreign]
-    assert (used / "kernel.nbi").exists() and time.time() - used.stat().st_mtime < 60
+    assert (used / "kernel.o").exists() and time.time() - used.stat().st_mtime < 60
     keep_used(Path("/proc/nowhere/mario-tui"))  # can't be written: nothing happens

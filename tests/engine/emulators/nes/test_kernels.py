@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from engine.compiler.kernels import kernel
 from engine.emulators.nes import (
     CANVAS_SIZE,
     DRAW,
@@ -14,7 +15,6 @@ from engine.emulators.nes import (
     remember,
 )
 from engine.emulators.view import VIEWS, reduce_screen
-from engine.runtime.compiler import kernel
 
 CLOCK = 0x09
 DRAWING = draw_rows(DRAW["gray"], VIEWS["50x60"].top, VIEWS["50x60"].bottom)

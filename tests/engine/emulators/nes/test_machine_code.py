@@ -124,7 +124,7 @@ def test_a_frame_ends_at_the_same_instruction() -> None:
 
 @pytest.fixture
 def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("MARIO_TUI_CODE", str(tmp_path))
     machine_code._machine_code.cache_clear()
     yield tmp_path
     machine_code._machine_code.cache_clear()

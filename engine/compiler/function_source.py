@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.runtime.llvm_values import Intrinsic
+from engine.compiler.values import Intrinsic
 
 _LINES: dict[CodeType, list[str]] = {}
 """The lines of its file, for the code of each function that can be compiled."""

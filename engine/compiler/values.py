@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 
-INT, FLOAT = "i64", "double"
-ELEMENTS = {"int64": "i64", "int32": "i32", "uint16": "i16", "uint8": "i8", "bool": "i8"}
+INT, FLOAT, FLOAT32 = "i64", "double", "float"
+ELEMENTS = {
+    "int64": INT, "int32": "i32", "uint16": "i16", "int16": "i16", "uint8": "i8", "bool": "i8", "float64": FLOAT,
+    "float32": FLOAT32,
+}  # fmt: skip
 """LLVM's type of an array's elements, by dtype."""
 
 
@@ -30,12 +33,12 @@ class RoutineType:
 
 
 Type: TypeAlias = "str | ArrayType | RoutineType | tuple[Type, ...]"
-"""INT or FLOAT, an array, a routine, or a tuple of types."""
+"""INT, FLOAT or FLOAT32, an array, a routine, or a tuple of types, which can be a named one."""
 
 
 @dataclass(frozen=True)
 class Number:
-    """`name`: LLVM's name of the number, or its digits. type: INT or FLOAT."""
+    """`name`: LLVM's name of the number, or its digits. type: INT, FLOAT or FLOAT32."""
 
     name: str
     type: str = INT
@@ -67,14 +70,21 @@ Value: TypeAlias = "Number | Array | Routine | tuple[Value, ...]"
 
 @dataclass(frozen=True)
 class Definition:
-    """name: of an LLVM function. returns: whether it returns an INT."""
+    """name: of an LLVM function. result: what it returns, a number or a tuple of numbers; None for nothing."""
 
     name: str
-    returns: bool
+    result: Type | None
 
 
 def result_type(definition: Definition) -> str:
-    return INT if definition.returns else "void"
+    """LLVM's type of a result: that of the number, or a structure of the numbers."""
+    match definition.result:
+        case None:
+            return "void"
+        case tuple() as parts:
+            return f"{{ {', '.join(map(str, parts))} }}"
+        case kind:
+            return str(kind)
 
 
 def parameters(types: tuple[Type, ...]) -> list[str]:
@@ -90,7 +100,7 @@ def named(kind: Type, names: Iterator[str]) -> Any:
     """A value of a type, with the next names."""
     match kind:
         case tuple():
-            return tuple(named(part, names) for part in kind)
+            return like(kind, (named(part, names) for part in kind))
         case ArrayType():
             return Array(kind, next(names), tuple(next(names) for _ in range(kind.dimensions)))
         case RoutineType():
@@ -115,7 +125,12 @@ def flat(value: Value) -> Iterator[str]:
 
 
 def type_of(value: Value) -> Any:
-    return tuple(type_of(part) for part in value) if isinstance(value, tuple) else value.type
+    return like(value, map(type_of, value)) if isinstance(value, tuple) else value.type
+
+
+def like(whole: tuple[Any, ...], parts: Iterable[Any]) -> Any:
+    """A tuple of `parts`, with the names of `whole` if that is a named one."""
+    return whole._make(parts) if hasattr(whole, "_make") else tuple(parts)
 
 
 class Intrinsic:

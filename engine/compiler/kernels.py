@@ -1,7 +1,7 @@
-"""Compiles functions in a small part of Python (function_writer.py) to machine code: the console and its game's rules.
+"""Compiles functions in a small part of Python (function_writer.py) to machine code: the console, games, the replay.
 
-numba compiles much more of Python, but takes 12 s of CPU time for these functions, most of it to infer types. This
-takes 1.5 s, nearly all of it in LLVM.
+numba compiles much more of Python, but takes five times as long for the console, most of it to infer types. This takes
+1.5 s, nearly all of it in LLVM.
 """
 
 from __future__ import annotations
@@ -13,16 +13,20 @@ import itertools
 import operator
 import struct
 import threading
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar, cast
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Annotated, Any, TypeAlias, TypeVar, cast, get_args, get_type_hints
 
 import numpy as np
+from numpy.typing import NDArray
 
-from engine.runtime.function_source import keep_source, key_of
-from engine.runtime.function_writer import Module
-from engine.runtime.instruction_writer import CHECKED
-from engine.runtime.llvm_values import (
+from engine.compiler.function_source import keep_source, key_of
+from engine.compiler.function_writer import Module
+from engine.compiler.instruction_writer import CHECKED, InstructionWriter
+from engine.compiler.object_code import load
+from engine.compiler.values import (
     ELEMENTS,
+    FLOAT,
     INT,
     Array,
     ArrayType,
@@ -39,11 +43,17 @@ from engine.runtime.llvm_values import (
     parameters,
     result_type,
 )
-from engine.runtime.object_code import load
 
 _ENTRY = "entry"
 _WORD = 2**64 - 1
+_USABLE = 0x101
+"""NumPy's flags C_CONTIGUOUS and ALIGNED as bits. To read them one by one takes longer."""
 Function = TypeVar("Function", bound=Callable[..., Any])
+Element = TypeVar("Element", bound=np.generic)
+Array1: TypeAlias = Annotated[NDArray[Element], 1]
+"""An array with one dimension, for the fields of named tuples that kernels take; `Array2` and `Array3` have more."""
+Array2: TypeAlias = Annotated[NDArray[Element], 2]
+Array3: TypeAlias = Annotated[NDArray[Element], 3]
 
 
 def helper(function: Function) -> Function:
@@ -56,14 +66,14 @@ class Kernel:
     """A compiled function that Python calls. Other kernels that call it contain a copy of it.
 
     It is compiled at the first call, or loaded from the cache of this user. It runs without the GIL. Arguments are
-    integers, contiguous arrays of exactly the types of the signature, and tuples of them. Returns an int, 0 if the
+    numbers, contiguous arrays of exactly the types of the signature, and tuples of them. Returns an int, 0 if the
     function returns nothing.
     """
 
     def __init__(self, function: Callable[..., Any], signature: str) -> None:
         functools.update_wrapper(self, function)
-        self.types = parse_types(signature)
-        self._compiled = _Compiled(function, signature, _kernel_entry)
+        self.types = parse_types(signature, function.__globals__)
+        self._compiled = _Compiled(function, self.types, _kernel_entry)
         self._call: Callable[[Any], int] | None = None
 
     def __call__(self, *arguments: Any) -> int:
@@ -106,12 +116,14 @@ def routine(signature: str) -> Callable[[Callable[..., None]], Callable[[], int]
     without arguments that returns the address of the compiled one. A kernel gets back the function with
     `routine_at(signature)(address)`.
     """
-    return lambda function: _Compiled(function, signature, _routine_entry).address
+    return lambda function: _Compiled(function, parse_types(signature), _routine_entry).address
 
 
-def parse_types(signature: str) -> tuple[Type, ...]:
-    """The types in a signature, e.g. "int64, uint8[2], (int64[1], int64)": a number, an array with two dimensions, and
-    a tuple of an array and a number."""
+def parse_types(signature: str, names: Mapping[str, Any] = MappingProxyType({})) -> tuple[Type, ...]:
+    """The types in a signature, e.g. "int64, uint8[2], (int64[1], float64)": a number, an array with two dimensions,
+    and a tuple of an array and a number. A named tuple among `names` stands for the types of its fields, which are
+    `int`, `bool`, `float`, or `Array1` to `Array3`.
+    """
 
     def parse(node: ast.expr) -> Type:
         match node:
@@ -119,13 +131,29 @@ def parse_types(signature: str) -> tuple[Type, ...]:
                 return tuple(parse(part) for part in parts)
             case ast.Name("int64"):
                 return INT
+            case ast.Name("float64"):
+                return FLOAT
             case ast.Subscript(ast.Name(dtype), ast.Constant(int(dimensions))) if dtype in ELEMENTS:
                 return ArrayType(np.dtype(dtype), dimensions)
+            case ast.Name(name) if hasattr(names.get(name), "_fields"):
+                return _types_of_fields(names[name])
         raise ValueError(f"unknown type {ast.unparse(node)}")
 
     types = parse(ast.parse(f"({signature},)", mode="eval").body)
     assert isinstance(types, tuple)
     return types
+
+
+def _types_of_fields(kind: Any) -> Any:
+    """The types of a named tuple's fields, as one of its kind."""
+    types: list[Type] = []
+    for hint in get_type_hints(kind, include_extras=True).values():
+        if hint in (int, bool, float):
+            types.append(FLOAT if hint is float else INT)
+        else:
+            (dimensions,), array = hint.__metadata__, hint.__origin__
+            types.append(ArrayType(np.dtype(get_args(get_args(array)[1])[0]), dimensions))
+    return kind._make(types)
 
 
 def _packed(arguments: Sequence[Any], types: Sequence[Type]) -> bytes:
@@ -143,12 +171,13 @@ def _words(arguments: Sequence[Any], types: Sequence[Type]) -> list[int]:
             if not isinstance(value, np.ndarray) or value.dtype != kind.dtype or value.ndim != kind.dimensions:
                 given = f"{value.dtype}[{value.ndim}]" if isinstance(value, np.ndarray) else type(value).__name__
                 raise TypeError(f"expected an array {kind.dtype}[{kind.dimensions}], got {given}")
-            flags = value.flags
-            if not flags.c_contiguous or not flags.aligned:
+            if value.flags.num & _USABLE != _USABLE:
                 raise TypeError("expected a contiguous array, got one with gaps between its elements, or unaligned")
             words.append(id(value))
         elif isinstance(kind, tuple):
             words += _words(value, kind)
+        elif kind == FLOAT:
+            words += struct.unpack("Q", struct.pack("d", value))
         else:
             words.append(operator.index(value) & _WORD)
     return words
@@ -158,25 +187,40 @@ class _Compiled:
     """A function to be compiled, or loaded from the cache, when its address is needed."""
 
     def __init__(
-        self, function: Callable[..., Any], signature: str, entry: Callable[[Module, Definition, Any], None]
+        self,
+        function: Callable[..., Any],
+        types: tuple[Type, ...],
+        entry: Callable[[Module, Definition, Any], None],
     ) -> None:
         keep_source(function)
-        self._function, self._signature, self._entry = function, signature, entry
+        self._function, self._types, self._entry = function, types, entry
         self._lock = threading.Lock()
         self._engine: Any = None  # LLVM's owner of the code
 
     def address(self) -> int:
         with self._lock:
             if self._engine is None:
-                key = f"{key_of(self._function)} ({self._signature}) {_NumPyArray.shape.offset} {CHECKED}"
+                key = f"{key_of(self._function)} {self._types} {_NumPyArray.shape.offset} {CHECKED}"
                 self._engine = load(self._function.__name__.strip("_"), key, self._write, optimise=True)
         return int(self._engine.get_function_address(_ENTRY))
 
     def _write(self) -> str:
-        types = parse_types(self._signature)
         module = Module()
-        self._entry(module, module.define(self._function, types), types)
+        self._entry(module, module.define(self._function, self._types), self._types)
         return "\n".join(module.lines)
+
+
+def _prefetch(writer: InstructionWriter, array: Array, index: Number) -> None:
+    place = writer.value(f"getelementptr {array.element}, ptr {array.address}, i64 {index.name}")
+    writer.emit(f"call void @llvm.prefetch.p0(ptr {place}, i32 0, i32 3, i32 1)")  # to read; into all caches; data
+
+
+prefetch: Any = Intrinsic(_prefetch)
+"""In kernels, `prefetch(array, index)`: begin to load the cache line of an element that will be read soon.
+
+For elements scattered over more memory than the cache holds: request them in one loop and read them in the next, so
+that the cache misses overlap. The array must have one dimension. An index out of bounds does nothing.
+"""
 
 
 def routine_at(signature: str) -> Any:
@@ -216,13 +260,15 @@ def _kernel_entry(module: Module, definition: Definition, types: tuple[Type, ...
                 load("ptr", f"{address}.shape", f"{address}.object", _NumPyArray.shape.offset)
                 for index, size in enumerate(shape):
                     load(INT, size, f"{address}.shape", 8 * index)
-            case Number(name):
-                load(INT, name, "%words", 8 * next(words))
+            case Number(name, kind):
+                load(kind, name, "%words", 8 * next(words))
 
+    if definition.result not in (None, INT):
+        raise TypeError(f"a kernel returns an integer or nothing, not {definition.result}")
     arguments = named(types, parameter_names())
     unpack(arguments)
     call = f"call {result_type(definition)} @{definition.name}({', '.join(flat(arguments))})"
-    lines += [f"  %result = {call}", "  ret i64 %result"] if definition.returns else [f"  {call}", "  ret i64 0"]
+    lines += [f"  %result = {call}", "  ret i64 %result"] if definition.result else [f"  {call}", "  ret i64 0"]
     module.lines += [f"define i64 @{_ENTRY}(ptr %words) nounwind {{", *lines, "}"]
 
 

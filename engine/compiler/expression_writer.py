@@ -13,26 +13,30 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.runtime.function_source import has_source
-from engine.runtime.instruction_writer import InstructionWriter
-from engine.runtime.llvm_values import (
+from engine.compiler.function_source import has_source
+from engine.compiler.instruction_writer import InstructionWriter
+from engine.compiler.values import (
     ELEMENTS,
     FLOAT,
+    FLOAT32,
     INT,
     Array,
     ArrayType,
+    Definition,
     Intrinsic,
     Number,
     Routine,
     Value,
     flat,
+    result_type,
     type_of,
 )
 
 if TYPE_CHECKING:
-    from engine.runtime.function_writer import Module
+    from engine.compiler.function_writer import Module
 
 _DYNAMIC = object()
+_CONVERSIONS: dict[Any, str] = {np.int64: INT, int: INT, np.float32: FLOAT32, np.float64: FLOAT, float: FLOAT}
 
 
 class ExpressionWriter(InstructionWriter):
@@ -101,7 +105,10 @@ class ExpressionWriter(InstructionWriter):
             case ast.BinOp(left, operation, right):
                 return self._calculate(node, operation, self.expression(left), self.expression(right))
             case ast.UnaryOp(ast.USub(), operand):
-                return self._calculate(node, ast.Sub(), Number("0"), self.expression(operand))
+                number = self._number(node, self.expression(operand))
+                if number.type == INT:
+                    return Number(self.value(f"sub i64 0, {number.name}"))
+                return Number(self.value(f"fneg {number.type} {number.name}"), number.type)
             case ast.UnaryOp(ast.Invert(), operand):
                 return self._calculate(node, ast.BitXor(), self.expression(operand), Number("-1"))
             case ast.Compare() | ast.UnaryOp(ast.Not()):
@@ -112,9 +119,8 @@ class ExpressionWriter(InstructionWriter):
                 return self._if(test, body, otherwise)
             case ast.Subscript():
                 return self._item(node)
-            case ast.Attribute(base, "size" | "shape" as name):
-                array = self._array(base)
-                return Number(self._size(array)) if name == "size" else tuple(Number(size) for size in array.shape)
+            case ast.Attribute(base, name):
+                return self._attribute(node, self.expression(base), name)
             case ast.Call():
                 return self._call(node)
         raise self._error(node, "this expression")
@@ -131,7 +137,7 @@ class ExpressionWriter(InstructionWriter):
                 raise self._error(node, "an unknown name")
             case ast.Attribute(base, name) if (owner := self._static(base)) is not _DYNAMIC:
                 return getattr(owner, name)
-            case ast.UnaryOp(ast.USub(), ast.Constant(int(number))):
+            case ast.UnaryOp(ast.USub(), ast.Constant(int() | float() as number)):
                 return -number
         return _DYNAMIC
 
@@ -139,9 +145,10 @@ class ExpressionWriter(InstructionWriter):
         match value:
             case bool() | int() | np.integer():
                 return Number(str(int(value)))
-            case float():
-                return Number(f"0x{struct.pack('>d', value).hex()}", FLOAT)
-            case np.ndarray():
+            case _ if isinstance(value, float | np.float32):  # LLVM writes both with the bits of a float64
+                kind = FLOAT if isinstance(value, float) else FLOAT32
+                return Number(f"0x{struct.pack('>d', value).hex()}", kind)
+            case np.ndarray() if value.dtype.kind in "iub":
                 return self._module.constant(value)
         raise self._error(node, "this constant")
 
@@ -158,14 +165,20 @@ class ExpressionWriter(InstructionWriter):
         return Number(self.value(f"load i64, ptr {place}"))
 
     def _if(self, test: ast.expr, body: ast.expr, otherwise: ast.expr) -> Number:
-        place, yes, no, end = self._allocate(INT), self._new_label(), self._new_label(), self._new_label()
+        yes, no, end = self._new_label(), self._new_label(), self._new_label()
+        place = kind = ""
         self._condition(test, yes, no)
         for label, part in ((yes, body), (no, otherwise)):
             self._label(label)
-            self.emit(f"store i64 {self.integer(part)}, ptr {place}")
+            number = self._number(part, self.expression(part))
+            if not kind:
+                place, kind = self._allocate(number.type), number.type
+            elif number.type != kind:
+                raise self._error(part, "another kind of value than before `if`, in")
+            self.emit(f"store {kind} {number.name}, ptr {place}")
             self._jump(end)
         self._label(end)
-        return Number(self.value(f"load i64, ptr {place}"))
+        return Number(self.value(f"load {kind}, ptr {place}"), kind)
 
     # Arrays
 
@@ -179,6 +192,18 @@ class ExpressionWriter(InstructionWriter):
             return whole[index]
         part = self._select(node, whole)
         return part if part.shape else self._load(node, part)
+
+    def _attribute(self, node: ast.expr, whole: Value | None, name: str) -> Value:
+        """A part of a named tuple, or the size or shape of an array."""
+        match whole, name:
+            case Array(), "size":
+                return Number(self._size(whole))
+            case Array(), "shape":
+                return tuple(Number(size) for size in whole.shape)
+            case tuple(), _ if name in getattr(whole, "_fields", ()):
+                part: Value = getattr(whole, name)
+                return part
+        raise self._error(node, "this attribute")
 
     def _array(self, node: ast.expr) -> Array:
         value = self.expression(node)
@@ -223,17 +248,20 @@ class ExpressionWriter(InstructionWriter):
         if place.shape:
             raise self._error(node, "a whole array as a number")
         loaded = self.value(f"load {place.element}, ptr {place.address}")
-        if place.element == INT:
-            return Number(loaded)
+        if place.element in (INT, FLOAT, FLOAT32):
+            return Number(loaded, place.element)
         extended = "sext" if place.type.dtype.kind == "i" else "zext"
         return Number(self.value(f"{extended} {place.element} {loaded} to i64"))
 
     def _store(self, node: ast.AST, place: Array, value: Value | None) -> None:
         if place.shape:
             raise self._error(node, "an assignment to a whole array")
-        word = self._int(node, value)
-        if place.element != INT:
-            word = self.value(f"trunc i64 {word} to {place.element}")
+        if place.element in (FLOAT, FLOAT32):
+            word = self._converted(self._number(node, value), place.element).name
+        else:
+            word = self._int(node, value)
+            if place.element != INT:
+                word = self.value(f"trunc i64 {word} to {place.element}")
         self.emit(f"store {place.element} {word}, ptr {place.address}")
 
     def _new_array(self, size: str, dtype: np.dtype[Any], *, clear: bool) -> Array:
@@ -245,10 +273,10 @@ class ExpressionWriter(InstructionWriter):
         return Array(ArrayType(dtype, 1), address, (size,))
 
     def _viewed(self, array: Array, dtype: np.dtype[Any]) -> Array:
-        """The same bytes as elements of another type."""
-        count = self.value(f"mul i64 {self._size(array)}, {array.type.dtype.itemsize}")
+        """The same bytes as elements of another type; rows stay rows."""
+        count = self.value(f"mul i64 {array.shape[-1]}, {array.type.dtype.itemsize}")
         size = self.value(f"udiv i64 {count}, {dtype.itemsize}")
-        return Array(ArrayType(dtype, 1), array.address, (size,))
+        return Array(ArrayType(dtype, array.type.dimensions), array.address, (*array.shape[:-1], size))
 
     # Calls
 
@@ -261,19 +289,22 @@ class ExpressionWriter(InstructionWriter):
         if function in (np.empty, np.zeros):
             size, dtype = node.args
             return self._new_array(self.integer(size), np.dtype(self._static(dtype)), clear=function is np.zeros)
-        if function in (min, max):
-            numbers = [self.integer(argument) for argument in node.args]
-            name = f"@llvm.s{function.__name__}.i64"
-            return Number(functools.reduce(lambda a, b: self.value(f"call i64 {name}(i64 {a}, i64 {b})"), numbers))
         values = self._values_of(node.args)
-        if function in (np.int64, int):
-            return self._truncated(node, *values)
+        if function in (min, max):
+            numbers = [self._number(node, value) for value in values]
+            return functools.reduce(functools.partial(self._extreme, function.__name__), numbers)
+        if function is len:
+            return Number(self._array(node.args[0]).shape[0])
+        if function is abs:
+            return Number(self.value(f"call i64 @llvm.abs.i64(i64 {self._int(node, *values)}, i1 false)"))
+        if function in _CONVERSIONS:
+            return self._converted(self._number(node, *values), _CONVERSIONS[function])
         if isinstance(function, Intrinsic):
             return function.write(self, *values)
         if not has_source(called := inspect.unwrap(function)):
             raise self._error(node, "a call of what is not marked as a helper")
         definition = self._module.define(called, type_of(values))
-        return self._call_address(f"@{definition.name}", values, returns=definition.returns)
+        return self._call_address(f"@{definition.name}", values, definition)
 
     def _call_local(self, node: ast.Call) -> Value | None:
         """A call of a routine, or of a method of an array."""
@@ -287,15 +318,32 @@ class ExpressionWriter(InstructionWriter):
                 values = self._values_of(arguments)
                 if type_of(values) != target.type.arguments:
                     raise self._error(node, "other types of arguments than in the routine's signature")
-                return self._call_address(self.value(f"inttoptr i64 {target.address} to ptr"), values, returns=False)
+                address = self.value(f"inttoptr i64 {target.address} to ptr")
+                return self._call_address(address, values, Definition("", None))
         raise self._error(node, "this call")
 
-    def _call_address(self, address: str, values: Value, *, returns: bool) -> Number | None:
-        call = f"{address}({', '.join(flat(values))})"
-        if returns:
-            return Number(self.value(f"call i64 {call}"))
-        self.emit(f"call void {call}")
-        return None
+    def _extreme(self, name: str, one: Number, other: Number) -> Number:
+        """`min` or `max`."""
+        if one.type == other.type == INT:
+            return Number(self.value(f"call i64 @llvm.s{name}.i64(i64 {one.name}, i64 {other.name})"))
+        one, other = self._same_float(one, other)
+        flag = self.value(f"fcmp {'olt' if name == 'min' else 'ogt'} {one.type} {other.name}, {one.name}")
+        return Number(self.value(f"select i1 {flag}, {other.type} {other.name}, {one.type} {one.name}"), one.type)
+
+    def _call_address(self, address: str, values: Value, definition: Definition) -> Value | None:
+        call = f"call {result_type(definition)} {address}({', '.join(flat(values))})"
+        match definition.result:
+            case None:
+                self.emit(call)
+                return None
+            case tuple() as kinds:
+                whole, kind = self.value(call), result_type(definition)
+                return tuple(
+                    Number(self.value(f"extractvalue {kind} {whole}, {place}"), str(each))
+                    for place, each in enumerate(kinds)
+                )
+            case kind:
+                return Number(self.value(call), str(kind))
 
     def _values_of(self, nodes: Iterable[ast.expr]) -> tuple[Value, ...]:
         values = []
@@ -305,8 +353,3 @@ class ExpressionWriter(InstructionWriter):
                 raise self._error(node, "an argument without a value")
             values.append(value)
         return tuple(values)
-
-    def _truncated(self, node: ast.AST, value: Value) -> Number:
-        if isinstance(value, Number) and value.type == FLOAT:
-            return Number(self.value(f"fptosi double {value.name} to i64"))
-        return Number(self._int(node, value))

@@ -22,7 +22,7 @@ DAMAGED = 10_000
 SCRIPT = """
 import sys
 import numpy as np
-from engine.runtime.compiler import kernel
+from engine.compiler.kernels import kernel
 @kernel("int64[2], int64, int64")
 def quotient(table, index, divisor):
     part = table[1, index:]
@@ -32,8 +32,8 @@ print(quotient(np.arange(6).reshape(2, 3), *map(int, sys.argv[1:])))
 
 
 def checked(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
-    """Run Python in the checked mode, with a cache for this mode alone: numba's does not tell modes apart."""
-    environment = {**os.environ, "NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(folder), "PYTHONPATH": str(ROOT)}
+    """Run Python in the checked mode."""
+    environment = {**os.environ, "MARIO_TUI_CHECKED": "1", "MARIO_TUI_CODE": str(folder), "PYTHONPATH": str(ROOT)}
     return subprocess.run([sys.executable, *command], cwd=ROOT, env=environment, capture_output=True, text=True)
 
 

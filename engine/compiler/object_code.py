@@ -10,7 +10,7 @@ from pathlib import Path
 import llvmlite
 from llvmlite import binding
 
-from engine.runtime.code_cache import code_cache, sources_digest
+from engine.compiler.code_cache import code_cache, sources_digest
 from engine.runtime.files import read_bounded, write_atomically
 
 _MAX_BYTES = 64 << 20

@@ -9,14 +9,13 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from engine.runtime.llvm_values import FLOAT, INT, Number, Value
+from engine.compiler.values import FLOAT, FLOAT32, INT, Number, Value
 
 if TYPE_CHECKING:
-    from engine.runtime.function_writer import Module
+    from engine.compiler.function_writer import Module
 
-CHECKED = os.environ.get("NUMBA_BOUNDSCHECK", "0") not in ("", "0")
-"""Whether indices, divisors and shifts are checked. One that is wrong ends the process with a line that names it. numba
-reads the same variable for its own kernels."""
+CHECKED = os.environ.get("MARIO_TUI_CHECKED", "0") not in ("", "0")
+"""Whether indices, divisors and shifts are checked. One that is wrong ends the process with a line that names it."""
 
 _OPERATORS = {
     ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.BitAnd: "and", ast.BitOr: "or", ast.BitXor: "xor",
@@ -24,8 +23,10 @@ _OPERATORS = {
 }  # fmt: skip
 _FLOAT_OPERATORS = {ast.Add: "fadd", ast.Sub: "fsub", ast.Mult: "fmul", ast.Div: "fdiv"}
 _COMPARISONS = {
-    ast.Eq: "eq", ast.NotEq: "ne", ast.Lt: "slt", ast.LtE: "sle", ast.Gt: "sgt", ast.GtE: "sge",
+    ast.Eq: ("eq", "oeq"), ast.NotEq: ("ne", "une"), ast.Lt: ("slt", "olt"), ast.LtE: ("sle", "ole"),
+    ast.Gt: ("sgt", "ogt"), ast.GtE: ("sge", "oge"),
 }  # fmt: skip
+"""Of integers, and of floats."""
 
 
 class InstructionWriter:
@@ -104,21 +105,31 @@ class InstructionWriter:
             raise self._error(node, "what is not an integer")
         return value.name
 
+    def _number(self, node: ast.AST, value: Value | None) -> Number:
+        if not isinstance(value, Number):
+            raise self._error(node, "what is not a number")
+        return value
+
     def _compare(self, node: ast.expr, operation: ast.cmpop, one: Value | None, other: Value | None) -> str:
         if type(operation) not in _COMPARISONS:
             raise self._error(node, "this comparison")
-        return self.value(f"icmp {_COMPARISONS[type(operation)]} i64 {self._int(node, one)}, {self._int(node, other)}")
+        of_integers, of_floats = _COMPARISONS[type(operation)]
+        left, right = self._number(node, one), self._number(node, other)
+        if left.type == right.type == INT:
+            return self.value(f"icmp {of_integers} i64 {left.name}, {right.name}")
+        left, right = self._same_float(left, right)
+        return self.value(f"fcmp {of_floats} {left.type} {left.name}, {right.name}")
 
-    def _calculate(self, node: ast.AST, operation: ast.operator, left: Value | None, right: Value | None) -> Number:
-        if not isinstance(left, Number) or not isinstance(right, Number):
-            raise self._error(node, "arithmetic with what is not a number")
-        if FLOAT in (left.type, right.type) or isinstance(operation, ast.Div):
+    def _calculate(self, node: ast.AST, operation: ast.operator, one: Value | None, other: Value | None) -> Number:
+        left, right = self._number(node, one), self._number(node, other)
+        if not left.type == right.type == INT or isinstance(operation, ast.Div):
             if type(operation) not in _FLOAT_OPERATORS:
                 raise self._error(node, "this operation with a float")
-            one, other = self._float(left), self._float(right)
+            left, right = self._same_float(left, right)
             if isinstance(operation, ast.Div):
-                self._check(node, "divisor", f"fcmp une double {other}, 0.0")
-            return Number(self.value(f"{_FLOAT_OPERATORS[type(operation)]} double {one}, {other}"), FLOAT)
+                self._check(node, "divisor", f"fcmp une {right.type} {right.name}, 0.0")
+            operands = f"{left.type} {left.name}, {right.name}"
+            return Number(self.value(f"{_FLOAT_OPERATORS[type(operation)]} {operands}"), left.type)
         if isinstance(operation, ast.LShift | ast.RShift):
             self._check(node, "shift", f"icmp ult i64 {right.name}, 64")
         if type(operation) in _OPERATORS:
@@ -128,8 +139,23 @@ class InstructionWriter:
             return Number(self._divide(left.name, right.name, rest=isinstance(operation, ast.Mod)))
         raise self._error(node, "this operation")
 
-    def _float(self, number: Number) -> str:
-        return number.name if number.type == FLOAT else self.value(f"sitofp i64 {number.name} to double")
+    def _same_float(self, left: Number, right: Number) -> tuple[Number, Number]:
+        """Both as float32 if both are float32, otherwise as float64, like NumPy's scalars of int64 and float32."""
+        kind = FLOAT32 if left.type == right.type == FLOAT32 else FLOAT
+        return self._converted(left, kind), self._converted(right, kind)
+
+    def _converted(self, number: Number, kind: str) -> Number:
+        """A number as one of another type; a float is truncated to an INT."""
+        if number.type == kind:
+            return number
+        match number.type, kind:
+            case str(), "i64":
+                conversion = "fptosi"
+            case "i64", str():
+                conversion = "sitofp"
+            case _:
+                conversion = "fpext" if kind == FLOAT else "fptrunc"
+        return Number(self.value(f"{conversion} {number.type} {number.name} to {kind}"), kind)
 
     def _divide(self, left: str, right: str, *, rest: bool) -> str:
         """Python's quotient, rounded down, or the rest, which has the sign of `right`."""

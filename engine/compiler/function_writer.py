@@ -1,14 +1,16 @@
 """Writes functions in a small part of Python as LLVM IR, in one pass over their syntax trees.
 
-There is little to infer, because a value is an int64, a float64, a contiguous array of known type, or a tuple of such
-values. What is written: numbers, arrays (elements, rows, and slices of the last index without a step), `if`, `while`,
-`for` over `range`, calls of other such functions, and constants of the module.
+There is little to infer, because a value is an int64, a float64, a float32, a contiguous array of known type, or a
+tuple of such values, which can be a named one. What is written: numbers, arrays (elements, rows, and slices of the last
+index without a step), `if`, `while`, `for` over `range`, calls of other such functions, and constants of the module.
 
 All integers, also those read from an array of bytes, are int64 and wrap around; stores keep the low bits. Unlike in
 Python, indices are not checked, a negative one does not count from the end, all parts of a comparison are evaluated,
-and a name has values of one kind; that of an array is given only once. A function returns an integer or nothing.
+and a name has values of one kind; that of an array is given only once. A function returns a number, a tuple of numbers,
+or nothing. Arithmetic of two float32 gives a float32, that of any other float a float64; a stored number takes the type
+of the array, but a float must be made an integer first.
 What Python would find out only when it runs, a name without a value or a missing `return`, is an error here.
-With `NUMBA_BOUNDSCHECK=1` indices, divisors and shifts are checked, and a wrong one ends the process with its line.
+With `MARIO_TUI_CHECKED=1` indices, divisors and shifts are checked, and a wrong one ends the process with its line.
 """
 
 from __future__ import annotations
@@ -19,9 +21,9 @@ from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
-from engine.runtime.expression_writer import ExpressionWriter
-from engine.runtime.function_source import syntax_tree
-from engine.runtime.llvm_values import (
+from engine.compiler.expression_writer import ExpressionWriter
+from engine.compiler.function_source import syntax_tree
+from engine.compiler.values import (
     INT,
     Array,
     ArrayType,
@@ -44,6 +46,8 @@ class Module:
         self.lines = [
             "declare i64 @llvm.smin.i64(i64, i64)",
             "declare i64 @llvm.smax.i64(i64, i64)",
+            "declare i64 @llvm.abs.i64(i64, i1)",
+            "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)",
             "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)",
             "declare i64 @write(i32, ptr, i64)",
             "declare void @abort() noreturn",
@@ -57,7 +61,7 @@ class Module:
             name = f"{function.__name__}.{len(self._definitions)}"
             self._definitions[function, types] = None  # its calls of others take the next numbers
             writer = Writer(self, function, types)
-            definition = self._definitions[function, types] = Definition(name, writer.returns)
+            definition = self._definitions[function, types] = Definition(name, writer.result)
             self.lines += [
                 f"define internal {result_type(definition)} @{name}({', '.join(parameters(types))}) nounwind {{",
                 *writer.lines,
@@ -97,7 +101,9 @@ class Writer(ExpressionWriter):
 
     def __init__(self, module: Module, function: Callable[..., Any], types: tuple[Type, ...]) -> None:
         super().__init__(module, function)
-        self.returns = self._can_return_nothing = False
+        self.result: Type | None = None
+        self._results: list[str] = []  # where the numbers of the result are kept
+        self._can_return_nothing = False
         self._loops: list[_Loop] = []
         tree = syntax_tree(function)
         self._names = {argument.arg for argument in tree.args.args}
@@ -110,15 +116,14 @@ class Writer(ExpressionWriter):
             raise TypeError(f"{function.__qualname__} takes {len(self._names)} arguments, got {len(types)}")
         stored = (node for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
         self._names |= {node.id for node in stored}
-        self._result = self._allocate(INT)
         for argument, value in zip(tree.args.args, named(types, parameter_names()), strict=True):
             self._bind(argument, argument.arg, value)
         self._block(tree.body)
         self._can_return_nothing |= self._reachable
-        if self.returns and self._can_return_nothing:
+        if self._results and self._can_return_nothing:
             raise self._error(tree, "a value that is returned only on some ways through")
         self._label("leave")
-        self.emit(f"ret i64 {self.value(f'load i64, ptr {self._result}')}" if self.returns else "ret void")
+        self._leave_function()
         self.lines = self._allocated + self.lines
 
     def _block(self, statements: Iterable[ast.stmt]) -> None:
@@ -169,8 +174,7 @@ class Writer(ExpressionWriter):
                 self._for(target, arguments, body)
             case ast.Return(expression):
                 if expression is not None:
-                    self.returns = True
-                    self.emit(f"store i64 {self.integer(expression)}, ptr {self._result}")
+                    self._return(node, self.expression(expression))
                 else:
                     self._can_return_nothing |= self._reachable
                 self._jump("leave")
@@ -182,6 +186,31 @@ class Writer(ExpressionWriter):
                 self._jump(self._loops[-1].end)
             case _:
                 raise self._error(node, "this statement")
+
+    def _return(self, node: ast.AST, value: Value | None) -> None:
+        """Keep the numbers of a result until the end of the function."""
+        numbers = [self._number(node, part) for part in (value if isinstance(value, tuple) else (value,))]
+        kinds = [number.type for number in numbers]
+        kind: Type = tuple(kinds) if isinstance(value, tuple) else kinds[0]
+        if self.result is None:
+            self.result, self._results = kind, [self._allocate(each) for each in kinds]
+        elif self.result != kind:
+            raise self._error(node, "results of two kinds")
+        for number, place in zip(numbers, self._results, strict=True):
+            self.emit(f"store {number.type} {number.name}, ptr {place}")
+
+    def _leave_function(self) -> None:
+        match self.result:
+            case None:
+                self.emit("ret void")
+            case tuple() as kinds:
+                whole, kind = "undef", result_type(Definition("", self.result))
+                for index, (each, place) in enumerate(zip(kinds, self._results, strict=True)):
+                    number = self.value(f"load {each}, ptr {place}")
+                    whole = self.value(f"insertvalue {kind} {whole}, {each} {number}, {index}")
+                self.emit(f"ret {kind} {whole}")
+            case kind:
+                self.emit(f"ret {kind} {self.value(f'load {kind}, ptr {self._results[0]}')}")
 
     def _loop(self, body: Iterable[ast.stmt], again: str, end: str, ways: list[set[str]]) -> None:
         """The body of a loop. ways: for `_join` at the end, to which those of `break` are added."""

@@ -1,11 +1,11 @@
-"""The folder for compiled code: numba's kernels, the console's (compiler.py) and the cartridge's (object_code.py).
+"""The folder for compiled code: the kernels', and the cartridge's (object_code.py).
 
-It is set as numba's own too, for what is not ours. A value of `NUMBA_CACHE_DIR` that the user has set is kept if it is
-safe; child processes inherit it, so that all processes of a run use one folder.
+It is in the environment as `MARIO_TUI_CODE`, which child processes inherit, so that all processes of a run use one
+folder. A folder that the user names there is used if it is safe.
 
-Loading compiled code executes it, and numba unpickles the files in its cache, so only this user may be able to write
-there, or to replace one of the folders above. The folder's name contains a digest of all sources that are compiled, or
-compile: after an upgrade no old code is left in use. Folders unused for a month are removed.
+Loading compiled code executes it, so only this user may be able to write there, or to replace one of the folders above.
+The folder's name is a digest of the compiler's sources; what is compiled has its own in the names of files. Folders
+unused for a month are removed.
 """
 
 import contextlib
@@ -21,53 +21,49 @@ from engine.runtime.digest import digest_of
 from engine.runtime.home import program_folder
 from engine.runtime.trusted_folders import is_private, way_in
 
-_COMPILING = (
-    "compiler", "expression_writer", "function_source", "function_writer", "instruction_writer", "intrinsics", "jit",
-    "llvm_values", "object_code",
-)  # fmt: skip
+VARIABLE = "MARIO_TUI_CODE"
 UNUSED_S = 30 * 24 * 3600
 
 
 @functools.cache
 def sources_digest() -> str:
-    """16 hex digits that change with any Python file of the environments, the buffers, or what compiles them. They are
-    read once, when this module is imported: an edit later is for the next process."""
-    root = Path(__file__).resolve().parents[1]
-    compiling = [root / "runtime" / f"{name}.py" for name in _COMPILING]
-    return digest_of([*root.glob("envs/**/*.py"), *root.glob("buffers/**/*.py"), *compiling], root)
+    """16 hex digits that change with any Python file of the compiler. They are read once, when this module is imported:
+    an edit later is for the next process."""
+    root = Path(__file__).resolve().parent
+    return digest_of([*root.glob("*.py")], root)
 
 
 def use_user_cache() -> str:
-    """Have numba cache below `$XDG_CACHE_HOME/mario-tui/numba` (or `~/.cache`) unless `NUMBA_CACHE_DIR` is set.
+    """Keep compiled code below `$XDG_CACHE_HOME/mario-tui/code` (or `~/.cache`) unless `MARIO_TUI_CODE` is set.
 
     Returns a line that says why another folder is used if others could get into that one; empty if they can't.
     """
     digest = sources_digest()
-    wanted, given = program_folder("CACHE") / "numba" / digest, Path(os.environ.get("NUMBA_CACHE_DIR", ""))
+    wanted, given = program_folder("CACHE") / "code" / digest, Path(os.environ.get(VARIABLE, ""))
     if given.is_absolute():  # a relative one would lead into the folder of the run
         wanted = given
         with contextlib.suppress(OSError):  # now: later, somebody else could create it
             wanted.mkdir(mode=0o700, parents=True, exist_ok=True)
     flaw = way_in(wanted)
     if flaw or wanted is not given:
-        os.environ["NUMBA_CACHE_DIR"] = str(user_cache(digest))
+        os.environ[VARIABLE] = str(user_cache(digest))
     kept = f"kept in {code_cache()}" if code_cache().exists() else "not kept"
     return flaw and f"compiled code is {kept}, because {flaw}"
 
 
 def user_cache(name: str) -> Path:
-    """Create and return the folder `name` below `$XDG_CACHE_HOME/mario-tui/numba` (or `~/.cache`).
+    """Create and return the folder `name` below `$XDG_CACHE_HOME/mario-tui/code` (or `~/.cache`).
 
     If it can't be created, or others could get into it, return one in a private folder below the temporary one instead,
     the same each time; if that can't be created either, a path that never exists.
     """
-    base = program_folder("CACHE") / "numba"
+    base = program_folder("CACHE") / "code"
     with contextlib.suppress(OSError):
         if _is_made(base / name):
             return base / name
     with contextlib.suppress(OSError):  # also if the disk has no room for a temporary file
         for temporary in dict.fromkeys((Path(tempfile.gettempdir()), Path("/tmp"))):
-            prefix = f"mario-tui-numba-{os.getuid()}"
+            prefix = f"mario-tui-code-{os.getuid()}"
             for folder in (temporary / prefix, *temporary.glob(f"{prefix}.*")):
                 with contextlib.suppress(OSError):
                     if _is_made(folder / name):
@@ -106,12 +102,12 @@ def keep_used(folder: Path) -> None:
 
 def code_cache() -> Path:
     """The folder for compiled code."""
-    return Path(os.environ["NUMBA_CACHE_DIR"])
+    return Path(os.environ[VARIABLE])
 
 
 def is_cold() -> bool:
     """Whether no compiled kernel is cached. Then creating the first environment takes a while."""
-    return not any(code_cache().rglob("*.nbi")) and not any(code_cache().glob("*.o"))
+    return not any(code_cache().glob("*.o"))
 
 
 notice = use_user_cache()

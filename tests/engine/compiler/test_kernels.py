@@ -10,12 +10,12 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
-from engine.runtime.compiler import bind_last, helper, kernel, parse_types, routine, routine_at
+from engine.compiler.kernels import Array2, bind_last, helper, kernel, parse_types, prefetch, routine, routine_at
 
 ROOT = Path(__file__).resolve().parents[3]
 NUMBERS = (-(2**62), -17, -8, -1, 0, 1, 3, 8, 255, 2**40 + 5)
@@ -25,7 +25,7 @@ LIMIT = 5
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("MARIO_TUI_CODE", str(tmp_path))
     return tmp_path
 
 
@@ -181,6 +181,71 @@ def test_floats() -> None:
 
 
 @helper
+def _mean_and_least(numbers):  # type: ignore[no-untyped-def]
+    least, total = numbers[0], np.float32(0)
+    for i in range(len(numbers)):
+        least, total = min(least, numbers[i]), total + numbers[i]
+    return total / np.float32(len(numbers)), least, -least if least < 0 else np.float32(abs(-7) * 0.5)
+
+
+def _floats(narrow, wide, out, factor):  # type: ignore[no-untyped-def]
+    mean, least, size = _mean_and_least(narrow)
+    out[0], out[1], out[2] = mean, least, size
+    out[3] = wide[0] * narrow[1]  # in float64, and kept in float32
+    out[4] = narrow[0] * narrow[1] - factor
+    out[5] = max(narrow[2], np.float32(0.1)) + 3
+    wide[1] = -(narrow[0] + narrow[1])
+    wide[2] = np.float64(7) / len(narrow)
+    return 4 * (narrow[0] >= wide[0]) + 2 * (mean != least) + np.int64(wide[2])
+
+
+def test_floats_are_computed_in_the_precision_of_numpys() -> None:
+    narrow, wide, factor = np.array([0.1, 0.7, -3e-9], np.float32), np.array([0.1, 0, 0]), np.float64(1 / 3)
+    copies, outs = (wide.copy(), wide.copy()), np.zeros((2, 6), np.float32)
+    expected = _floats(narrow, copies[0], outs[0], factor)
+    assert (
+        kernel("float32[1], float64[1], float32[1], float64")(_floats)(narrow, copies[1], outs[1], factor) == expected
+    )
+    assert outs[0].tolist() == outs[1].tolist() and copies[0].tolist() == copies[1].tolist()
+
+
+def test_a_float_is_no_integer() -> None:
+    def stored(numbers, out):  # type: ignore[no-untyped-def]
+        out[0] = numbers[0]
+
+    with pytest.raises(TypeError, match="what is not an integer"):
+        kernel("float32[1], int64[1]")(stored)(np.zeros(1, np.float32), np.zeros(1, np.int64))
+
+
+class _Options(NamedTuple):
+    table: Array2[np.int16]
+    share: float
+    strict: bool
+
+
+@kernel("_Options, (int64, _Options)")
+def _of_options(options: Any, more: Any) -> Any:
+    return options.table[1, 0] * 100 + int(more[1].share * 10) + options.strict + more[1].table.shape[1] * 1000
+
+
+def test_parts_of_named_tuples() -> None:
+    options = _Options(np.array([[1], [-2]], np.int16), 0.5, True)
+    assert _of_options(options, (1, _Options(np.zeros((1, 4), np.int16), 0.75, False))) == -200 + 7 + 1 + 4000
+
+
+def test_records_as_rows_of_numbers_that_are_wanted_soon() -> None:
+    @kernel("uint8[2]")
+    def compiled(records):  # type: ignore[no-untyped-def]
+        prefetch(records.reshape(-1), 16)
+        whole, single = records.view(np.int64), records.view(np.float32)
+        return whole[1, 0] + int(single[1, 3] * 2) + whole.shape[1]
+
+    records = np.zeros((2, 16), np.uint8)
+    records.view(np.int64)[1, 0], records.view(np.float32)[1, 3] = 40, 1.5
+    assert compiled(records) == 40 + 3 + 2
+
+
+@helper
 def _add_up(pair, factor):  # type: ignore[no-untyped-def]
     numbers, more = pair
     numbers[0] += more * factor
@@ -269,8 +334,8 @@ def test_other_arguments_are_refused() -> None:
         _outermost(np.zeros(2, np.int64), 3)
     with pytest.raises(TypeError):
         kernel("int64, int64")(arithmetic)(1.5, 2)
-    with pytest.raises(ValueError, match="unknown type float32"):
-        parse_types("int64, float32[1]")
+    with pytest.raises(ValueError, match="unknown type complex64"):
+        parse_types("int64, complex64[1]")
 
 
 def _with_a_list(a, b):  # type: ignore[no-untyped-def]
@@ -402,7 +467,7 @@ def unmarked(a):  # type: ignore[no-untyped-def]
         (_with_not_in, "this comparison: a not in (b, 1)"),
         (_with_an_unknown_loop, "this statement: for _ in (a, b)"),
         (_with_two_kinds, "values of two kinds with the name a: a"),
-        (_with_nothing, "arithmetic with what is not a number: a + _with_a_default(b)"),
+        (_with_nothing, "what is not a number: a + _with_a_default(b)"),
     ],
 )
 def test_an_error_names_the_line(function: Callable[..., Any], reason: str) -> None:
@@ -434,14 +499,14 @@ def test_threads_compile_it_once(cache: Path) -> None:
 
 def test_a_new_process_loads_it_from_the_cache(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kernel("int64, int64")(arithmetic)(3, 4)
-    monkeypatch.setattr("engine.runtime.compiler.Module", None)  # nothing is written again
+    monkeypatch.setattr("engine.compiler.kernels.Module", None)  # nothing is written again
     assert kernel("int64, int64")(arithmetic)(3, 4) == arithmetic(3, 4)
     with pytest.raises(TypeError):
         kernel("int64, int64")(comparisons)(3, 4)
 
 
 HELPERS = """
-from engine.runtime.compiler import helper
+from engine.compiler.kernels import helper
 @helper
 def minus_one(x):
     return x - STEP
@@ -451,7 +516,7 @@ def plus_one(x):
 STEP = 1
 """
 KERNELS = """
-from engine.runtime.compiler import kernel
+from engine.compiler.kernels import kernel
 import helpers
 @kernel("int64")
 def increased(x):

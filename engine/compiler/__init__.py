@@ -1,0 +1,1 @@
+"""The compiler of the functions that must be fast: the console, the games' steps, the replay."""
