@@ -13,7 +13,8 @@ from engine.protocol.json_lines import as_fields
 from engine.protocol.messages import Failed
 from engine.protocol.outcome import Outcome
 from engine.protocol.results import DistillationProgress, Distilled, StudentEvaluation, TaskScore
-from engine.runtime.text import json_line, printable
+from engine.runtime.json_text import json_line
+from engine.runtime.text import printable
 from mario_tui.data.format import counted, duration
 from mario_tui.data.outcome_text import is_cleared, judged_label, judged_value, outcome_of
 from mario_tui.engine_command import EngineCommand

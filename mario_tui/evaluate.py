@@ -13,7 +13,8 @@ from engine.protocol.messages import Episode, Failed
 from engine.protocol.outcome import Outcome
 from engine.protocol.results import Evaluated, TaskScore
 from engine.runs.origin import origin_of
-from engine.runtime.text import json_line, printable
+from engine.runtime.json_text import json_line
+from engine.runtime.text import printable
 from mario_tui.data.format import counted
 from mario_tui.data.outcome_text import is_cleared, judged, judged_label
 from mario_tui.engine_command import EngineCommand

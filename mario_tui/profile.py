@@ -18,7 +18,7 @@ from engine.protocol.results import Profiled
 from engine.runs.run import CONFIG_FILE
 from engine.runtime.exit_status import exits_on_signals
 from engine.runtime.files import open_output, write_output
-from engine.runtime.text import json_line
+from engine.runtime.json_text import json_line
 from mario_tui.engine_command import EngineCommand
 from mario_tui.launch import make_plan
 

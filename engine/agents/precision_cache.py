@@ -19,7 +19,7 @@ import torch
 from engine.runtime.devices import Precision
 from engine.runtime.files import write_atomically
 from engine.runtime.home import program_folder
-from engine.runtime.json_file import read_json
+from engine.runtime.json_text import read_json
 from engine.runtime.processor import processor_name
 
 _MAX_BYTES = 2**16

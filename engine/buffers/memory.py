@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from engine.errors import UserError
 from engine.runtime.files import open_regular, write_atomically
-from engine.runtime.json_file import read_json
+from engine.runtime.json_text import read_json
 from engine.runtime.text import size_text
 
 Layout = Mapping[str, tuple[tuple[int, ...], np.dtype[Any] | type[np.generic]]]

@@ -37,7 +37,7 @@ from engine.errors import UserError
 from engine.runtime.exit_status import how_it_ended
 from engine.runtime.files import write_atomically
 from engine.runtime.home import program_folder
-from engine.runtime.json_file import read_json
+from engine.runtime.json_text import read_json
 from engine.runtime.text import printable
 
 TIMEOUT_S = 60

@@ -25,7 +25,8 @@ class Emulator(Protocol):
     def step(self, buttons: NDArray[np.uint8], frames: int = 1, active: NDArray[np.bool_] | None = None) -> None:
         """Run `frames` frames in the active lanes (bool [lanes], default all).
 
-        buttons: joypad bytes that are held, uint8 [lanes]; bits as in `engine.config.joypad`.
+        buttons: joypad bytes that are held, uint8 [lanes]; right 0x80, left 0x40, down 0x20, up 0x10, start 0x08,
+            select 0x04, B 0x02, A 0x01.
         """
 
     def poke(self, lane: int, address: int, value: int) -> None:

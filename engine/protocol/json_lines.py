@@ -25,7 +25,7 @@ from engine.protocol.messages import (
 )
 from engine.protocol.outcome import Outcome, mean_keys
 from engine.protocol.results import Evaluated, StudentEvaluation, TaskScore
-from engine.runtime.text import json_line
+from engine.runtime.json_text import json_line
 
 
 class Gap(msgspec.Struct, frozen=True):

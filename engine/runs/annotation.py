@@ -13,7 +13,7 @@ import msgspec
 from engine.errors import UserError
 from engine.runs.run import Run
 from engine.runtime.files import write_atomically
-from engine.runtime.json_file import read_json
+from engine.runtime.json_text import read_json
 
 ANNOTATION_FILE = "annotation.json"
 MOST_TAGS = 8

@@ -29,7 +29,7 @@ from engine.config.runners import RUNNERS
 from engine.errors import UserError
 from engine.protocol.messages import State
 from engine.runtime.files import open_regular, write_atomically
-from engine.runtime.json_file import read_json
+from engine.runtime.json_text import read_json
 
 CONFIG_FILE = "config.toml"
 RECORD_FILE = "run.json"

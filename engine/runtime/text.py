@@ -7,12 +7,9 @@ import codecs
 import re
 from typing import Any, TextIO, cast
 
-import msgspec
-
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 """Control characters (C0, DEL, C1), line and paragraph separators, characters that change the writing direction
 (Unicode TR9), and surrogates, which no encoding accepts."""
-_NOT_ASCII = re.compile("[\x7f-\U0010ffff]")
 _LAYOUT = "\n\t"
 _LOOK_ALIKES = {"–": "-", "→": "->", "…": "...", "·": "-", "°": " degrees"}
 LOOK_ALIKE = "look-alike"
@@ -56,17 +53,6 @@ def size_text(count: float, *, binary: bool = False) -> str:
     prefixes = "KMG" if binary else "kMG"
     power = next((power for power in (1, 2) if abs(count) < 0.99995 * base ** (power + 1)), 3)
     return f"{count / base**power:,.1f} {prefixes[power - 1]}{last}"
-
-
-def json_line(value: Any) -> str:
-    """One line of JSON in ASCII, which every locale can print and no character of which is unsafe."""
-    return _NOT_ASCII.sub(_json_escape, msgspec.json.encode(value).decode())
-
-
-def _json_escape(found: re.Match[str]) -> str:
-    """JSON's escape of a character: two for one beyond U+FFFF (RFC 8259, section 7)."""
-    units = found[0].encode("utf-16-be", "surrogatepass").hex()
-    return "".join(f"\\u{units[start : start + 4]}" for start in range(0, len(units), 4))
 
 
 def _look_alike(error: UnicodeError) -> tuple[str | bytes, int]:

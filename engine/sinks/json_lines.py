@@ -16,7 +16,7 @@ from engine.protocol.messages import Episode, Evaluation, Failed, Finished, Prog
 from engine.protocol.outcome import Outcome
 from engine.protocol.sinks import Begin
 from engine.runtime.files import open_regular
-from engine.runtime.text import json_line
+from engine.runtime.json_text import json_line
 from engine.sinks.queued_writer import QueuedSink, QueuedWriter
 from engine.sinks.thinning import Thinning
 

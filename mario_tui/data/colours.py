@@ -12,7 +12,7 @@ import msgspec
 
 from engine.runtime.files import write_atomically
 from engine.runtime.home import program_folder
-from engine.runtime.json_file import read_json
+from engine.runtime.json_text import read_json
 
 _MOST = 1000
 """Maximum number of runs that are remembered; the oldest are forgotten."""

@@ -9,7 +9,7 @@ import msgspec
 
 from engine.runtime.files import write_atomically
 from engine.runtime.home import program_folder
-from engine.runtime.json_file import read_json
+from engine.runtime.json_text import read_json
 from mario_tui.data.keys import Place
 from mario_tui.widgets.charts.view import SMOOTHINGS, Axis
 from mario_tui.widgets.panels.actors import COLUMNS

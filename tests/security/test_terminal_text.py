@@ -34,7 +34,8 @@ from engine.runners import process
 from engine.runners.message_queue import ReportQueue
 from engine.runs.recording import read_recording
 from engine.runs.run import Run
-from engine.runtime.text import drawable, json_line, printable, printable_stream, set_off
+from engine.runtime.json_text import json_line
+from engine.runtime.text import drawable, printable, printable_stream, set_off
 from mario_tui.app import MarioApp
 from mario_tui.headless import _JSONLines, _Plain, _Rich
 from mario_tui.screens.dialogs import TextScreen

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from engine.games.mario.task import MarioTask
 from engine.runtime.files import write_atomically
 from engine.runtime.home import program_folder
-from engine.runtime.json_file import read_json
+from engine.runtime.json_text import read_json
 
 _MAX_BYTES = 1_000_000
 _SEARCH = 2
