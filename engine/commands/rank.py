@@ -1,6 +1,6 @@
 """A rank other than 0 that torchrun has started: `python -m engine.commands.rank RUN`.
 
-RUN is the folder of the run; the options come from rank 0 (`engine.runners.torchrun_ranks`). The signals that torchrun
+RUN is the folder of the run; the options come from rank 0 (`engine.runners.torchrun`). The signals that torchrun
 passes on stop the whole run in order. Before the ranks have formed a group there is nothing to stop, and they end the
 process at once.
 """
@@ -20,7 +20,7 @@ from engine.protocol.failures import describe
 from engine.runners.frame_mailbox import FrameMailbox
 from engine.runners.rank import JOIN_S, join_ranks
 from engine.runners.shared_state import SharedState
-from engine.runners.torchrun_ranks import TorchrunFollower
+from engine.runners.torchrun.follower import TorchrunFollower
 from engine.runtime.parent import killed_with_parent
 from engine.runtime.text import printable_stream
 

@@ -2,7 +2,7 @@
 
 Each lane has a ring of the replay, and each transition arrives with the priority that its actor computed; only the
 learner touches the sum tree. To keep `replay_ratio`, whichever side is ahead waits. Actors are processes of this
-machine (`engine.runners.local_actors`) or of a Ray cluster (`engine.runners.ray_actors`).
+machine (`engine.runners.local_actors`) or of a Ray cluster (`engine.runners.ray.actors`).
 """
 
 from __future__ import annotations
@@ -167,6 +167,6 @@ def _actors(config: RunConfig, spec: Spec, link: HostLink, screen: FrameMailbox)
 
         return LocalActors(config, spec, link, screen)
     address = prepare(config.ray)
-    from engine.runners.ray_actors import RayActors  # Ray is an extra, which may not be installed
+    from engine.runners.ray.actors import RayActors  # Ray is an extra, which may not be installed
 
     return RayActors(config, spec, link, screen, address)

@@ -1,7 +1,7 @@
 """What an Ape-X actor does in one step: it acts in its lanes and computes the priorities of what it plays.
 
 Local actors (`engine.runners.local_actors`) store each step at once, those on a Ray cluster
-(`engine.runners.remote_actor`) send chunks of them to the learner.
+(`engine.runners.ray.remote_actor`) send chunks of them to the learner.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from engine.runners.rank import JOIN_S, Rank, RankJob, Rendezvous, of_rank
 from engine.runners.rank_group import PLAY, STOP, WAIT
 from engine.runners.shared_state import SharedState
 from engine.runners.stats.processes import Cluster, ProcessStats
-from engine.runners.torchrun_ranks import TorchrunRanks
+from engine.runners.torchrun.ranks import TorchrunRanks
 from engine.runners.worker_pool import LEAVE_S
 from engine.runs.run import Run
 

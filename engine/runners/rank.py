@@ -1,7 +1,7 @@
 """One rank of a DDP run: an actor and a learner whose updates are those of all ranks.
 
 Rank 0 is the coordinator (`engine.runners.ddp`). The others play on the same machine
-(`engine.runners.local_ranks`) or on any (`engine.runners.torchrun_ranks`).
+(`engine.runners.local_ranks`) or on any (`engine.runners.torchrun`).
 """
 
 from __future__ import annotations

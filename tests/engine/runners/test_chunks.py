@@ -20,8 +20,8 @@ from engine.emulators.protocol import SCREEN_SHAPE
 from engine.envs.lanes import Spec
 from engine.protocol.messages import Thought
 from engine.runners.apex_actor import ApexActor
-from engine.runners.chunks import Chunk, ChunkError, ChunkReader, ChunkWriter, Orders, encode_orders
-from engine.runners.remote_actor import RemoteActor
+from engine.runners.ray.chunks import Chunk, ChunkError, ChunkReader, ChunkWriter, Orders, encode_orders
+from engine.runners.ray.remote_actor import RemoteActor
 from engine.runners.replay_factory import shared_replay
 from engine.runs.checkpoint_state import Choices
 from engine.runtime.stopwatch import stopwatch

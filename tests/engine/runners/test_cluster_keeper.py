@@ -18,7 +18,7 @@ from tests.support.program import wait_until
 LEADER = """
 import fcntl, os, signal, subprocess, sys
 from pathlib import Path
-from engine.runners.cluster_keeper import keep_cluster
+from engine.runners.ray.keeper import keep_cluster
 for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
     signal.signal(number, signal.SIG_IGN)  # as a run's coordinator does
 folder = Path(sys.argv[1])

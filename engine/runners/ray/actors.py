@@ -1,18 +1,15 @@
-"""Ape-X actors on a Ray cluster. This is the only module that imports Ray.
+"""Ape-X actors on a Ray cluster, as the learner sees them.
 
 The learner is Ray's driver. It calls `play` on each actor, with two calls in flight, and each reply is a chunk
-(`engine.runners.chunks`), which it stores in the replay between two updates. So nothing grows without bound: to pause,
-or to hold actors back, it does not call. A late reply is a missed heartbeat. This module replaces a lost actor, because
-Ray's own restarts would play a chunk twice.
+(`engine.runners.ray.chunks`), which it stores in the replay between two updates. So nothing grows without bound: to
+pause, or to hold actors back, it does not call. A late reply is a missed heartbeat. This module replaces a lost actor,
+because Ray's own restarts would play a chunk twice.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
-import threading
 import time
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -26,47 +23,32 @@ from engine.agents.weights import vector_of
 from engine.buffers import ReplayBuffer
 from engine.buffers.frames import FrameStorage
 from engine.buffers.memory import HostMemory
-from engine.config.ray_folder import take_folder
 from engine.config.run_config import RunConfig
 from engine.envs.lanes import Spec
 from engine.errors import UserError
 from engine.protocol.failures import HopelessError
-from engine.protocol.machine import Machine, decode_machine
-from engine.protocol.messages import Failed
+from engine.protocol.machine import Machine
 from engine.runners.actor_learner import step_s
-from engine.runners.chunks import CheckedChunk, ChunkError, ChunkReader, Orders, encode_orders
-from engine.runners.cluster_head import Cluster, HeadWatch
-from engine.runners.cluster_keeper import keep_cluster
 from engine.runners.frame_mailbox import FrameMailbox
 from engine.runners.host_link import HostLink
-from engine.runners.node_load import NodeSampler
-from engine.runners.remote_actor import RemoteActor, decode_greeting, difference, greeting
-from engine.runners.remote_slot import Call, RemoteSlot
+from engine.runners.ray.chunks import CheckedChunk, ChunkError, ChunkReader, Orders, encode_orders
+from engine.runners.ray.cluster import GET_S, RayCluster
+from engine.runners.ray.remote_actor import RemoteActor, decode_greeting, difference, greeting
+from engine.runners.ray.slot import Call, RemoteSlot
 from engine.runners.replay_factory import shared_replay
 from engine.runners.shared_state import SharedState
 from engine.runners.worker_pool import LEAVE_S
 from engine.runs.checkpoint_state import Choices
 from engine.runtime.parent import killed_with_parent
-from engine.runtime.signals import signals_kept
 from engine.runtime.stopwatch import stopwatch
 
 _IN_FLIGHT = 2
 _WEIGHTS_EVERY_S = 1.0
-_NODES_EVERY_S = 3.0
 _STALL_S = 1.0
 """A learner that has not looked for longer gives its actors that time in addition: what stalled it may stall them."""
 _COLLECT_S = 0.05
 """Time to take over chunks between two updates."""
-_GET_S = 10.0
-_CLOSE_S = 5.0
-_WITHOUT_HEAD = "resume with --ray none or on another cluster"
 _NODE_LABEL = "ray.io/node-id"
-_HEALTH = {
-    "health_check_initial_delay_ms": 1000,
-    "health_check_period_ms": 1000,
-    "health_check_failure_threshold": 3,
-}
-"""How soon a local cluster notices a lost node; with Ray's defaults after 15 s."""
 
 
 class RayActors:
@@ -86,26 +68,10 @@ class RayActors:
         self._collected_at = time.monotonic()
         self._first = 0
         """Slot whose reply is taken first."""
-        self._unfit: list[str] = []
-        """Nodes with other sources or another version."""
         self._any_built = False
         self.wire_bytes = 0
         self._class = ray.remote(_NodeActor)
-        self._monitors: dict[str, _Monitor] = {}
-        self._nodes_at = float("-inf")
-        if address == "local":
-            folder, lock = take_folder()
-            keep_cluster(folder, lock)
-            link.log(f"Ray: the cluster's files are in {folder}")
-            _connect(address, include_dashboard=False, _system_config=_HEALTH, _temp_dir=str(folder))
-        else:
-            _connect(address)
-        self._head = HeadWatch(ray.get_runtime_context().gcs_address, _look_at_cluster, self._head_is_gone)
-        nodes, cores = len(self._head.seen.nodes), int(self._head.seen.cores)
-        link.log(f"Ray: {nodes} node{'s' if nodes > 1 else ''} with {cores} cores")
-        if cores < config.num_actors:
-            link.log(f"{config.num_actors - cores} of {config.num_actors} actors wait for a core", "warning")
-        self._head.start()
+        self._nodes = RayCluster(address, config.num_actors, link)
 
     @property
     def cluster(self) -> RayActors:
@@ -130,8 +96,7 @@ class RayActors:
         now = time.monotonic()
         stall = max(0.0, now - self._collected_at - _STALL_S)
         self._collected_at = now
-        if self._head.is_silent(now, stall):
-            raise HopelessError(f"the head of the Ray cluster does not answer; {_WITHOUT_HEAD}")
+        self._nodes.check_head(now, stall)
         first = self._first = (self._first + 1) % len(self._slots)  # so that no actor has to wait for the others
         slots = [slot for slot in self._slots[first:] + self._slots[:first] if slot.awaited is not None]
         awaited = {slot.awaited: slot for slot in slots}
@@ -143,11 +108,11 @@ class RayActors:
         late = awaited.keys() - set(ready)
         for slot in (awaited[reply] for reply in late):
             slot.since += stall
-            if slot.greeting is not None and self._head.seen.free_cores < 1:
+            if slot.greeting is not None and not self._nodes.has_free_core:
                 slot.since = now  # Ray does not tell whether it waits for a core or starts
             elif slot.is_late(now, self._heartbeat_s):
                 self._lost(slot, "it hung", suspect=slot.node)
-        self._look_at_nodes(now)
+        self._nodes.sample_load(now, (slot.node for slot in self._slots if slot.plays))
         self._call()
 
     def restarts(self, index: int) -> int:
@@ -160,33 +125,28 @@ class RayActors:
     def waits_for_core(self, index: int) -> bool:
         """Whether actor `index` has no process yet because every core of the cluster is taken."""
         starting = [slot.index for slot in self._slots if slot.greeting is not None]
-        if index not in starting or self._head.seen.free_cores >= 1:
+        if index not in starting or self._nodes.has_free_core:
             return False
-        have_cores = int(self._head.seen.cores - self._head.seen.free_cores) - (len(self._slots) - len(starting))
+        have_cores = self._nodes.taken_cores - (len(self._slots) - len(starting))
         return starting.index(index) >= have_cores
 
     def machines(self) -> list[Machine]:
-        return [each.newest for each in self._monitors.values() if each.newest is not None]
+        return self._nodes.machines()
 
     def close(self, leave_s: float = LEAVE_S) -> None:
-        """Disconnect; Ray then kills the actors, whatever `leave_s` is. In a thread, because it may wait for a head
-        that is gone."""
-        if self._head.close():
-            closing = threading.Thread(target=ray.shutdown, name="ray shutdown", daemon=True)
-            closing.start()
-            closing.join(_CLOSE_S)
+        """Stop the actors at once, whatever `leave_s` is."""
+        self._nodes.close()
 
     # ------------------------------------------------------------------------------------------ one actor
 
     def _start(self, slot: RemoteSlot, suspect: str = "") -> None:
         """Start a process for an actor, if possible not on the node `suspect`, and never on one with other sources."""
         strategy: Any = "DEFAULT"
-        elsewhere = self._node_with_room(suspect) if suspect else ""
+        elsewhere = self._nodes.node_with_room([each.node for each in self._slots], suspect) if suspect else ""
         if elsewhere:  # Ray may take half a minute to notice that a node is gone
             strategy = NodeAffinitySchedulingStrategy(elsewhere, soft=True, _spill_on_unavailable=True)
-        options: dict[str, Any] = (
-            {"label_selector": {_NODE_LABEL: f"!in({','.join(self._unfit)})"}} if self._unfit else {}
-        )
+        unfit = self._nodes.unfit
+        options: dict[str, Any] = {"label_selector": {_NODE_LABEL: f"!in({','.join(unfit)})"}} if unfit else {}
         placed = self._class.options(
             num_cpus=1, max_restarts=0, max_task_retries=0, scheduling_strategy=strategy, **options
         )
@@ -198,7 +158,7 @@ class RayActors:
 
     def _receive(self, slot: RemoteSlot, reply: Any) -> None:
         try:
-            data = ray.get(reply, timeout=_GET_S)
+            data = ray.get(reply, timeout=GET_S)
         except ray.exceptions.RayError as error:
             self._lost(slot, _reason(error), suspect=slot.node if _is_nodes_fault(error) else "")
             return
@@ -233,7 +193,7 @@ class RayActors:
         if unlike := difference(its, ours):
             if not self._any_built:
                 raise UserError(f"--ray: {unlike}; install the same on every node")
-            self._unfit.append(its.node)  # a node that joined later must not end the run
+            self._nodes.unfit.append(its.node)  # a node that joined later must not end the run
             self._lost(slot, unlike, is_failed_start=False)
         else:
             slot.builds(slot.handle.build.remote())
@@ -300,56 +260,6 @@ class RayActors:
         reply = slot.handle.play.remote(encode_orders(orders), self._weights)
         slot.called(Call(reply, steps, orders.screen, time.monotonic()))
 
-    def _look_at_nodes(self, now: float) -> None:
-        """Ask the other nodes that have actors for their load, once every few seconds."""
-        if now - self._nodes_at < _NODES_EVERY_S:
-            return
-        self._nodes_at = now
-        here = ray.get_runtime_context().get_node_id()
-        nodes = {slot.node for slot in self._slots if slot.plays and slot.node} - {here}
-        for gone in self._monitors.keys() - nodes:
-            del self._monitors[gone]
-        for node in sorted(nodes - self._monitors.keys()):
-            self._monitors[node] = _Monitor(node)
-        for monitor in self._monitors.values():
-            monitor.look()
-
-    def _node_with_room(self, suspect: str) -> str:
-        """The node, other than `suspect`, with the most cores that no actor of ours has; empty if there is none."""
-        return self._head.seen.node_with_room([slot.node for slot in self._slots], {suspect, *self._unfit})
-
-    def _head_is_gone(self) -> None:
-        """End this process with one clear failure. Ray itself would retry for a minute, and then end it silently."""
-        reason = f"the head of the Ray cluster at {self._head.address} is gone; {_WITHOUT_HEAD}"
-        self._link.send(Failed(reason=reason, traceback="", log_path="", checkpoint=None, final=True))
-        os._exit(1)
-
-
-def _look_at_cluster() -> Cluster:
-    nodes = {node["NodeID"]: node["Resources"].get("CPU", 0.0) for node in ray.nodes() if node["Alive"]}
-    return Cluster(time.monotonic(), ray.available_resources().get("CPU", 0.0), nodes)
-
-
-class _Monitor:
-    """Samples the load of one node."""
-
-    def __init__(self, node: str) -> None:
-        strategy = NodeAffinitySchedulingStrategy(node, soft=False)
-        sampler: Any = ray.remote(NodeSampler)
-        self._handle = sampler.options(num_cpus=0, scheduling_strategy=strategy).remote()
-        self._reply = self._handle.sample.remote()
-        self.newest: Machine | None = None
-
-    def look(self) -> None:
-        """Take the newest sample, if it has come, and ask for the next."""
-        ready, _ = ray.wait([self._reply], timeout=0)
-        if ready:
-            try:
-                self.newest = decode_machine(ray.get(self._reply, timeout=_GET_S))
-            except (ray.exceptions.RayError, ValueError, msgspec.DecodeError, TypeError):  # gone, perhaps with its node
-                self.newest = None
-            self._reply = self._handle.sample.remote()
-
 
 class _NodeActor(RemoteActor):
     """A remote actor that knows its node, and ends with it even while it is suspended (SIGSTOP)."""
@@ -360,24 +270,6 @@ class _NodeActor(RemoteActor):
 
     def greet(self) -> bytes:
         return msgspec.msgpack.encode(greeting(ray.get_runtime_context().get_node_id()))
-
-
-def _connect(address: str, **options: Any) -> None:
-    """Connect to a cluster, or start a local one with these options. Raises `UserError` in one line."""
-    # Ray's workers import from the driver's working directory: that is the run's folder, which may come from someone
-    # else.
-    with contextlib.chdir(Path.cwd().anchor), signals_kept():  # Ray replaces their handlers
-        try:
-            ray.init(
-                address=address,
-                namespace=f"mario-tui-{os.getpid()}",
-                configure_logging=False,
-                log_to_driver=False,
-                **options,
-            )
-        except (ConnectionError, RuntimeError, ValueError, OSError, ray.exceptions.RayError) as error:
-            lines = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
-            raise UserError(f"--ray: {address}: {lines[0]}") from None
 
 
 def _reason(error: ray.exceptions.RayError) -> str:

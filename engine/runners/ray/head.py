@@ -1,5 +1,5 @@
 """What the head of a Ray cluster knows, and whether it still answers. Ray itself is not imported here (see
-`engine.runners.ray_actors`)."""
+`engine.runners.ray.cluster`)."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ _LIMIT_S = 30.0
 
 
 @dataclass(frozen=True)
-class Cluster:
-    """What the head knew at one time."""
+class Nodes:
+    """The nodes that the head knew at one time."""
 
     at: float  # CLOCK_MONOTONIC
     free_cores: float
-    nodes: dict[str, float]  # cores of each node that is alive
+    cores_of: dict[str, float]  # each node that is alive
 
     @property
     def cores(self) -> float:
-        return sum(self.nodes.values())
+        return sum(self.cores_of.values())
 
     def node_with_room(self, used: Sequence[str], avoided: Collection[str]) -> str:
         """The node with the most cores that are not `used` (a node for each), without those to avoid; empty if there is
         none."""
-        free = {node: cores - used.count(node) for node, cores in self.nodes.items() if node not in avoided}
+        free = {node: cores - used.count(node) for node, cores in self.cores_of.items() if node not in avoided}
         best = max(free, key=lambda node: free[node], default="")
         return best if best and free[best] >= 1 else ""
 
@@ -43,7 +43,7 @@ class HeadWatch:
     every further try.
     """
 
-    def __init__(self, address: str, look: Callable[[], Cluster], gone: Callable[[], None]) -> None:
+    def __init__(self, address: str, look: Callable[[], Nodes], gone: Callable[[], None]) -> None:
         self.address, self._look, self._gone = address, look, gone
         self._grace = GraceTime(_LIMIT_S)
         self._closing = threading.Event()

@@ -1,5 +1,5 @@
 """An Ape-X actor in a process of a Ray cluster. It plays a chunk for each call of the learner; without calls it does
-nothing. Ray itself is not imported here (see `engine.runners.ray_actors`)."""
+nothing. Ray itself is not imported here (see `engine.runners.ray.actors`)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from engine.config.games import import_plugins
 from engine.config.reading import make_config
 from engine.protocol.message import bounded
 from engine.runners.apex_actor import ApexActor
-from engine.runners.chunks import ChunkWriter, decode_orders
+from engine.runners.ray.chunks import ChunkWriter, decode_orders
 from engine.runs.checkpoint_state import Choices
 from engine.runtime.digest import digest_of
 from engine.runtime.processor import has_native_bf16

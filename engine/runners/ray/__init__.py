@@ -1,0 +1,1 @@
+"""Ape-X actors on a Ray cluster."""

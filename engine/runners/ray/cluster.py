@@ -1,0 +1,155 @@
+"""This process's connection to a Ray cluster, and the cluster's nodes: their cores, their load, and whether the head
+still answers."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import ray
+import ray.exceptions
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from engine.config.ray_folder import take_folder
+from engine.errors import UserError
+from engine.protocol.failures import HopelessError
+from engine.protocol.machine import Machine, decode_machine
+from engine.protocol.messages import Failed
+from engine.runners.host_link import HostLink
+from engine.runners.node_load import NodeSampler
+from engine.runners.ray.head import HeadWatch, Nodes
+from engine.runners.ray.keeper import keep_cluster
+from engine.runtime.signals import signals_kept
+
+GET_S = 10.0
+"""Seconds to get a reply that has come."""
+_LOAD_EVERY_S = 3.0
+_CLOSE_S = 5.0
+_WITHOUT_HEAD = "resume with --ray none or on another cluster"
+_HEALTH = {
+    "health_check_initial_delay_ms": 1000,
+    "health_check_period_ms": 1000,
+    "health_check_failure_threshold": 3,
+}
+"""How soon a local cluster notices a lost node; with Ray's defaults after 15 s."""
+
+
+class RayCluster:
+    """A cluster with room for `actors` actors, each on a core. `address`: as `ray.init` takes it."""
+
+    def __init__(self, address: str, actors: int, link: HostLink) -> None:
+        self._link = link
+        self._monitors: dict[str, _Monitor] = {}
+        self._looked_at = float("-inf")
+        self.unfit: list[str] = []
+        """Nodes with other sources or another version."""
+        if address == "local":
+            folder, lock = take_folder()
+            keep_cluster(folder, lock)
+            link.log(f"Ray: the cluster's files are in {folder}")
+            _connect(address, include_dashboard=False, _system_config=_HEALTH, _temp_dir=str(folder))
+        else:
+            _connect(address)
+        self._head = HeadWatch(ray.get_runtime_context().gcs_address, _nodes, self._head_is_gone)
+        nodes, cores = len(self._head.seen.cores_of), int(self._head.seen.cores)
+        link.log(f"Ray: {nodes} node{'s' if nodes > 1 else ''} with {cores} cores")
+        if cores < actors:
+            link.log(f"{actors - cores} of {actors} actors wait for a core", "warning")
+        self._head.start()
+
+    @property
+    def has_free_core(self) -> bool:
+        return self._head.seen.free_cores >= 1
+
+    @property
+    def taken_cores(self) -> int:
+        return int(self._head.seen.cores - self._head.seen.free_cores)
+
+    def check_head(self, now: float, stall_s: float) -> None:
+        """Raises `HopelessError` if the head does not answer. `stall_s`: see `HeadWatch.is_silent`."""
+        if self._head.is_silent(now, stall_s):
+            raise HopelessError(f"the head of the Ray cluster does not answer; {_WITHOUT_HEAD}")
+
+    def node_with_room(self, used: Sequence[str], suspect: str) -> str:
+        """The node, other than `suspect`, with the most cores that are not `used`; empty if there is none."""
+        return self._head.seen.node_with_room(used, {suspect, *self.unfit})
+
+    def sample_load(self, now: float, nodes: Iterable[str]) -> None:
+        """Ask those of the nodes that are not this machine for their load, once every few seconds."""
+        if now - self._looked_at < _LOAD_EVERY_S:
+            return
+        self._looked_at = now
+        others = {*nodes} - {"", ray.get_runtime_context().get_node_id()}
+        for gone in self._monitors.keys() - others:
+            del self._monitors[gone]
+        for node in sorted(others - self._monitors.keys()):
+            self._monitors[node] = _Monitor(node)
+        for monitor in self._monitors.values():
+            monitor.look()
+
+    def machines(self) -> list[Machine]:
+        """Their newest loads."""
+        return [each.newest for each in self._monitors.values() if each.newest is not None]
+
+    def close(self) -> None:
+        """Disconnect; Ray then kills the actors. In a thread, because it may wait for a head that is gone."""
+        if self._head.close():
+            closing = threading.Thread(target=ray.shutdown, name="ray shutdown", daemon=True)
+            closing.start()
+            closing.join(_CLOSE_S)
+
+    def _head_is_gone(self) -> None:
+        """End this process with one clear failure. Ray itself would retry for a minute, and then end it silently."""
+        reason = f"the head of the Ray cluster at {self._head.address} is gone; {_WITHOUT_HEAD}"
+        self._link.send(Failed(reason=reason, traceback="", log_path="", checkpoint=None, final=True))
+        os._exit(1)
+
+
+class _Monitor:
+    """Samples the load of one node."""
+
+    def __init__(self, node: str) -> None:
+        strategy = NodeAffinitySchedulingStrategy(node, soft=False)
+        sampler: Any = ray.remote(NodeSampler)
+        self._handle = sampler.options(num_cpus=0, scheduling_strategy=strategy).remote()
+        self._reply = self._handle.sample.remote()
+        self.newest: Machine | None = None
+
+    def look(self) -> None:
+        """Take the newest sample, if it has come, and ask for the next."""
+        ready, _ = ray.wait([self._reply], timeout=0)
+        if ready:
+            try:
+                self.newest = decode_machine(ray.get(self._reply, timeout=GET_S))
+            except (ray.exceptions.RayError, ValueError, msgspec.DecodeError, TypeError):  # gone, perhaps with its node
+                self.newest = None
+            self._reply = self._handle.sample.remote()
+
+
+def _nodes() -> Nodes:
+    cores_of = {node["NodeID"]: node["Resources"].get("CPU", 0.0) for node in ray.nodes() if node["Alive"]}
+    return Nodes(time.monotonic(), ray.available_resources().get("CPU", 0.0), cores_of)
+
+
+def _connect(address: str, **options: Any) -> None:
+    """Connect to a cluster, or start a local one with these options. Raises `UserError` in one line."""
+    # Ray's workers import from the driver's working directory: that is the run's folder, which may come from someone
+    # else.
+    with contextlib.chdir(Path.cwd().anchor), signals_kept():  # Ray replaces their handlers
+        try:
+            ray.init(
+                address=address,
+                namespace=f"mario-tui-{os.getpid()}",
+                configure_logging=False,
+                log_to_driver=False,
+                **options,
+            )
+        except (ConnectionError, RuntimeError, ValueError, OSError, ray.exceptions.RayError) as error:
+            lines = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+            raise UserError(f"--ray: {address}: {lines[0]}") from None

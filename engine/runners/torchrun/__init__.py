@@ -1,0 +1,1 @@
+"""Ranks of a DDP run that torchrun has started, on any number of machines."""
