@@ -90,7 +90,7 @@ class PlayApp(SafeApp[None]):
         for theme in themes.load_themes()[0]:
             self.register_theme(theme)
         self.theme = settings.theme if settings.theme in self.available_themes else themes.DEFAULT
-        self._keymap = _free_keys(settings.keys, self._keys.buttons) if human else dict(settings.keys)
+        self._key_map = _free_keys(settings.keys, self._keys.buttons) if human else dict(settings.keys)
 
     def compose(self) -> ComposeResult:
         self._game = GameView(bytes_per_s=_HUMAN_BYTES_PER_S if self._human else BYTES_PER_S)
@@ -105,7 +105,7 @@ class PlayApp(SafeApp[None]):
         loop = asyncio.get_running_loop()  # by default these kill Textual with the terminal unrestored
         for number in (signal.SIGHUP, signal.SIGTERM):
             loop.add_signal_handler(number, self.exit)
-        self.set_keymap(self._keymap)
+        self.set_keymap(self._key_map)
         self.set_interval(1 / 60, self._tick)
         self.call_after_refresh(survive_hang_up, self)
 
@@ -180,7 +180,7 @@ class PlayApp(SafeApp[None]):
             self._pause(True)
         if not isinstance(self.screen, HelpScreen):
             own = self._keys.help if self._human else {}
-            self.push_screen(HelpScreen("play", self._keymap, own))
+            self.push_screen(HelpScreen("play", self._key_map, own))
 
     def action_leave(self) -> None:
         self.exit()

@@ -134,7 +134,7 @@ class Feed:
                 self.follow(client)
             else:
                 with _READERS:
-                    self.replay(_recording(run))
+                    self.apply(_recording(run))
         except UserError as error:
             with self._lock:
                 self._problem = str(error)
@@ -147,10 +147,10 @@ class Feed:
                 client.close()
                 return
             self._client = client
-        self.replay([client.hello])
+        self.apply([client.hello])
         threading.Thread(target=self._read, args=(client,), daemon=True, name="feed").start()
 
-    def replay(self, events: Iterable[Event]) -> None:
+    def apply(self, events: Iterable[Event]) -> None:
         """Apply events."""
         with self._lock:
             for event in events:
@@ -226,7 +226,7 @@ class Feed:
                 if isinstance(event, Frame):
                     self._view.frame = event  # up to 15 per second; nothing else has changed
                 else:
-                    self.replay([event])
+                    self.apply([event])
         except HostGone as error:
             with self._lock:
                 self._client = None

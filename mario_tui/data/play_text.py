@@ -18,7 +18,7 @@ class Results:
 
     outcome: Outcome = field(default_factory=Outcome)
     episodes: int = 0
-    clears: int = 0
+    successes: int = 0
     total_return: float = 0.0
     total: float = 0.0
     """Of what is shown of an episode: its first result, or its return, as `best`."""
@@ -31,7 +31,7 @@ class Results:
         return replace(
             self,
             episodes=self.episodes + 1,
-            clears=self.clears + episode.success,
+            successes=self.successes + episode.success,
             total_return=self.total_return + episode.episode_return,
             total=self.total + shown,
             best=max(self.best, shown),
@@ -53,7 +53,7 @@ class Results:
         if not is_cleared(self.outcome):
             return f"{self._games()}; last: {last}"
         how = "died or stuck" if self.outcome.goal is None or not self.last.success else self.outcome.goal.label
-        return f"{self.clears} of {self.episodes} cleared; last: {how} at {self._label} {last}"
+        return f"{self.successes} of {self.episodes} cleared; last: {how} at {self._label} {last}"
 
     def summary(self) -> str:
         """All results, in one line; empty without any."""
@@ -62,7 +62,7 @@ class Results:
         if not is_cleared(self.outcome):
             return self._games()
         mean = number(self.total_return / self.episodes)
-        return f"{self.clears} of {self.episodes:,} cleared, mean return {mean}, best {self._label} {self.best:,.0f}"
+        return f"{self.successes} of {self.episodes:,} cleared, mean return {mean}, best {self._label} {self.best:,.0f}"
 
     def _games(self) -> str:
         mean = self.total / self.episodes

@@ -13,8 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from textual.keys import Keys, _character_to_key
-
 from engine.config.fields import must_be_one_of
 from engine.config.run_config import RunConfig
 from engine.errors import UserError
@@ -23,13 +21,13 @@ from engine.runtime.home import program_folder
 from engine.runtime.toml_file import parsed_toml, toml_text
 from mario_tui.data.keys import KEYS, PLACES
 from mario_tui.terminal.graphics import GRAPHICS
+from mario_tui.terminal.key_names import key_name
 
 DEFAULT_THEME = RunConfig.game
 """The theme that is named like the default game."""
 GAME_FPS = (1, 15)
 """Minimum and maximum frame rate of the game view, in frames per second."""
 _ACCEPTED = ("theme", "game_fps", "graphics", "notifications", "keys")
-_NAMED = {str(key.value) for key in Keys}
 _THEME_LINE = re.compile(r"""^[ \t]*theme[ \t]*=[ \t]*("[^"\n]*"|'[^'\n]*')""", re.MULTILINE)
 
 
@@ -150,7 +148,7 @@ def _key_map(values: Mapping[str, object], path: Path) -> tuple[dict[str, str], 
             here = [key.id for key in KEYS if key.place == place] or [f"{place}. ..." for place in PLACES]
             errors.append(f"{where}: no such action; must be one of {', '.join(here)}")
             continue
-        names = [_key_name(part.strip()) for part in value.split(",")] if isinstance(value, str) else [None]
+        names = [key_name(part.strip()) for part in value.split(",")] if isinstance(value, str) else [None]
         if None in names:
             expected = "one or more keys separated by commas, such as a, f2, ctrl+g, space, left"
             errors.append(f"{where} must be {expected}, got {value!r}")
@@ -169,18 +167,6 @@ def _flat(values: Mapping[str, object], prefix: str = "") -> list[tuple[str, obj
     for name, value in values.items():
         found += _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else [(prefix + name, value)]
     return found
-
-
-def _key_name(text: str) -> str | None:
-    """Textual's name of a key; None if the key does not exist."""
-    if len(text) == 1:
-        return _character_to_key(text)
-    bare = text
-    for modifier in ("ctrl+", "alt+", "shift+"):
-        bare = bare.removeprefix(modifier)
-    known = text in _NAMED or bare in _NAMED or (len(bare) == 1 and bare != text)
-    named = {_character_to_key(chr(code)) for code in range(32, 127)}
-    return text if known or text in named or bare in named else None
 
 
 def _conflict(name: str, keys: Mapping[str, str]) -> str | None:

@@ -37,7 +37,7 @@ from mario_tui.widgets.panels.log import LogPanel
 from mario_tui.widgets.panels.machine import MachinePanel
 from mario_tui.widgets.panels.processes import ProcessesPanel
 from mario_tui.widgets.panels.replay import ReplayPanel
-from mario_tui.widgets.panels.time_split import TimePanel
+from mario_tui.widgets.panels.time_split import TimeSplitPanel
 
 TICK_S = 0.25
 _RECONNECT_EVERY_S = 2.0
@@ -75,7 +75,7 @@ class DashboardScreen(RunControl):
         evaluate = "" if self.mario.read_only else self.mario.key("dashboard.evaluate")
         replay, machine, evaluations = ReplayPanel(), MachinePanel(), EvaluationsPanel(evaluate)
         log = self._log = LogPanel()
-        processes, stages, curriculum = ProcessesPanel(), TimePanel(), CurriculumPanel()
+        processes, time_split, curriculum = ProcessesPanel(), TimeSplitPanel(), CurriculumPanel()
         view = self.view
         self.charts = (
             Chart("Mean return", "mean_return", view, id="chart-return", number=4, short="Return", best="high",
@@ -84,9 +84,9 @@ class DashboardScreen(RunControl):
             Chart("Q estimate", "q_mean", view, id="chart-q", number=6, short="Q", best="high"),
         )  # fmt: skip
         self._game = GameView()
-        self._texts = [self.header, self.actors, processes, replay, machine, evaluations, log, stages, curriculum]
+        self._texts = [self.header, self.actors, processes, replay, machine, evaluations, log, time_split, curriculum]
         self.panels = (
-            self.actors, replay, machine, *self.charts, evaluations, log, self._game, stages, processes, curriculum
+            self.actors, replay, machine, *self.charts, evaluations, log, self._game, time_split, processes, curriculum
         )  # fmt: skip
         yield self.header
         with Container(id="body"):
@@ -95,7 +95,7 @@ class DashboardScreen(RunControl):
                 yield processes
                 yield curriculum
                 yield evaluations
-                yield stages
+                yield time_split
                 yield replay
                 yield machine
             with Container(id="rest"):

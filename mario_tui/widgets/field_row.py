@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding
@@ -23,9 +25,22 @@ class Choice(Select[str], inherit_bindings=False):
         Binding("right", "turn(1)", "Next", show=False),
     ]
 
+    def __init__(self, choices: Sequence[str], *, value: str, id: str) -> None:
+        super().__init__(_options(choices), value=value, allow_blank=False, id=id, compact=True)
+        self.choices = choices
+
+    def offer(self, choices: Sequence[str]) -> None:
+        """Offer these choices instead, unless they are the same."""
+        if choices != self.choices:
+            self.choices = choices
+            self.set_options(_options(choices))
+
     def action_turn(self, by: int) -> None:
-        values = [value for _, value in self._options]
-        self.value = values[(values.index(self.value) + by) % len(values)]
+        self.value = self.choices[(self.choices.index(str(self.value)) + by) % len(self.choices)]
+
+
+def _options(choices: Sequence[str]) -> list[tuple[str, str]]:
+    return [(choice, choice) for choice in choices]
 
 
 class TextField(Input, inherit_bindings=False):
@@ -60,7 +75,6 @@ class FieldRow(Horizontal):
     def __init__(self, form: Form, field: str) -> None:
         super().__init__(id=f"row-{field}", classes="option")
         self._form, self.field = form, field
-        self._offered = self._choices()
         self.about = Text()
         """The full help, or the error."""
         self._shown = Text()
@@ -75,13 +89,7 @@ class FieldRow(Horizontal):
     def make_editor(self) -> Widget:
         form, field = self._form, self.field
         if form.choices(field):
-            return Choice(
-                self._choices(),
-                value=form.text(field),
-                allow_blank=False,
-                id=f"edit-{field}",
-                compact=True,
-            )
+            return Choice(self._choices(), value=form.text(field), id=f"edit-{field}")
         return TextField(form.typed(field), placeholder=form.default_shown(field), id=f"edit-{field}", compact=True)
 
     def on_mount(self) -> None:
@@ -111,9 +119,7 @@ class FieldRow(Horizontal):
     def show_value(self) -> None:
         form, field, editor = self._form, self.field, self.editor
         if isinstance(editor, Choice):
-            if self._choices() != self._offered:  # the game has changed
-                editor.set_options(self._choices())
-                self._offered = self._choices()
+            editor.offer(self._choices())  # others once the game has changed
             if editor.value != form.text(field):
                 editor.value = form.text(field)
         elif isinstance(editor, Input):
@@ -121,10 +127,10 @@ class FieldRow(Horizontal):
             if not form.typed(field) and editor.value.strip() != form.default(field):
                 editor.value = ""
 
-    def _choices(self) -> list[tuple[str, str]]:
+    def _choices(self) -> list[str]:
         """What can be chosen: the field's values, and a typed one of another game, so that its error can be shown."""
         form, field = self._form, self.field
-        return [(choice, choice) for choice in dict.fromkeys((*form.choices(field), form.text(field)))]
+        return list(dict.fromkeys((*form.choices(field), form.text(field))))
 
     def show_about(self, text: Text) -> None:
         if text != self._shown:  # every key typed in the form comes here

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from textual.widget import Widget
+from typing import Any
+
 from textual.widgets import Footer
-from textual.widgets._footer import FooterKey, FooterLabel, KeyGroup
 
 
 class KeyFooter(Footer):
@@ -21,23 +21,20 @@ class KeyFooter(Footer):
         self._fit()
 
     def _fit(self) -> None:
-        room = self.size.width - sum(_width(child) for child in self.children if _is_help(child))
-        full = False
+        keys, groups, labels = (set[Any](self.query(kind)) for kind in ("FooterKey", "KeyGroup", "FooterLabel"))
+
+        def width(child: Any) -> int:
+            """Cells of a compact key, a group of keys without labels, or the label of a group, with the space after."""
+            if child in groups:
+                return 2 + sum(len(key.key_display) for key in child.children)
+            if child in keys:
+                return len(child.key_display) + len(child.description) + 2
+            return len(str(child.render())) + 1 if child in labels else 0
+
+        helps = {key for key in keys if key.action == "help"}
+        room, full = self.size.width - sum(map(width, helps)), False
         for child in self.children:
-            if not _is_help(child):
-                room -= _width(child)
+            if child not in helps:
+                room -= width(child)
                 full = full or room < 0
                 child.display = not full
-
-
-def _is_help(child: Widget) -> bool:
-    return isinstance(child, FooterKey) and child.action == "help"
-
-
-def _width(child: Widget) -> int:
-    """Cells of a compact key, a group of keys without labels, or the label of a group, with the space after it."""
-    if isinstance(child, KeyGroup):
-        return 2 + sum(len(key.key_display) for key in child.query(FooterKey))
-    if isinstance(child, FooterKey):
-        return len(child.key_display) + len(child.description) + 2
-    return len(str(child.render())) + 1 if isinstance(child, FooterLabel) else 0

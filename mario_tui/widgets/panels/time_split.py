@@ -11,7 +11,7 @@ from mario_tui.widgets.base.panel import Panel, bar
 _LEAST = 0.005
 
 
-class TimePanel(Panel):
+class TimeSplitPanel(Panel):
     """Shares of the coordinator's loop as bars, then one line per other process."""
 
     def __init__(self) -> None:

@@ -16,7 +16,7 @@ from engine.protocol.messages import Split, TimeSplits
 from engine.runtime.stopwatch import SECTIONS, SHARES, Stopwatch
 from engine.runtime.trace import merge, write_part
 from mario_tui.data.feed import Snapshot
-from mario_tui.widgets.panels.time_split import TimePanel
+from mario_tui.widgets.panels.time_split import TimeSplitPanel
 
 
 def work(seconds: float) -> None:
@@ -151,7 +151,7 @@ def test_the_panel_shows_the_leading_process_and_a_line_for_each_other() -> None
     starting = Split(process="actor 1", seconds=0.0, loop={}, busy={}, cpu={})
     view = RunState()
     view.apply(TimeSplits(processes=[leader, actor, starting]))
-    panel = TimePanel()
+    panel = TimeSplitPanel()
     lines = panel.compose_text(Snapshot(time_splits=view.time_splits), 40).plain.splitlines()
     assert [line.split()[0] for line in lines] == ["learner", "forward", "act", "other", "actor"]
     assert lines[1].split()[-2:] == ["60%", "1.50"] and lines[3].endswith("30%")
