@@ -84,6 +84,7 @@ def cleanrl_style(task: Task, minutes: float) -> None:
     assert shape is not None
     boards, next_boards = (np.zeros((REPLAY, *shape), np.uint8) for _ in range(2))
     chosen, rewards, ended = np.zeros(REPLAY, np.int64), np.zeros(REPLAY, np.float32), np.zeros(REPLAY, np.float32)
+    assert isinstance(one.action_space, gymnasium.spaces.Discrete)
     next_masks = np.zeros((REPLAY, int(one.action_space.n)), np.bool_)
     obs, infos = env.reset(seed=task.seed)
     steps = updates = learned = 0

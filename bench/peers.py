@@ -30,7 +30,7 @@ GAME, START_STATE = "SuperMarioBros-Nes-v0", "1-1"
 _BUTTONS = action_buttons("right-only")
 
 
-class Wrapped(gymnasium.Env[NDArray[np.uint8], int], ABC):
+class Wrapped(gymnasium.Env[NDArray[np.uint8], np.int64], ABC):
     """Observations are uint8 [stack, 84, 84]. Subclasses implement `begin` and `hold`."""
 
     observation_space = gymnasium.spaces.Box(0, 255, (STACK, SIDE, SIDE), np.uint8)
@@ -45,7 +45,7 @@ class Wrapped(gymnasium.Env[NDArray[np.uint8], int], ABC):
         self._stack[:] = _picture(self.begin())
         return self._stack.copy(), {}
 
-    def step(self, action: int) -> tuple[NDArray[np.uint8], float, bool, bool, dict[str, Any]]:
+    def step(self, action: np.int64) -> tuple[NDArray[np.uint8], float, bool, bool, dict[str, Any]]:
         screen, reward, done, info = self.hold(int(action))
         self._stack[:-1] = self._stack[1:]
         self._stack[-1] = _picture(screen)

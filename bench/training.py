@@ -53,8 +53,7 @@ class Game:
         self._env = mario_env()
         self._buttons = action_buttons("right-only")
         self.actions = len(self._buttons)
-        self._begin()
-        self.last_obs = self.obs
+        self.obs = self.last_obs = self._begin()
 
     def step(self, action: int) -> tuple[float, bool]:
         """Hold an action; returns reward and end. Sets `last_obs`, the observation that it led to, and `obs`, the one
@@ -68,14 +67,14 @@ class Game:
         self.obs = np.concatenate((self.obs[1:], picture(screen)[None]))
         self.last_obs = self.obs
         if done:
-            self._begin()
+            self.obs = self._begin()
         return total, done
 
     def close(self) -> None:
         self._env.close()
 
-    def _begin(self) -> None:
-        self.obs = np.repeat(picture(self._env.reset())[None], STACK, axis=0)
+    def _begin(self) -> NDArray[np.uint8]:
+        return np.repeat(picture(self._env.reset())[None], STACK, axis=0)
 
 
 def picture(screen: NDArray[np.uint8]) -> NDArray[np.uint8]:

@@ -111,7 +111,7 @@ def make_sb3(threads: int, device: str = "cpu") -> Update:
     from stable_baselines3 import DQN
     from stable_baselines3.common.logger import Logger
 
-    class Pictures(gymnasium.Env[NDArray[np.uint8], int]):
+    class Pictures(gymnasium.Env[NDArray[np.uint8], np.int64]):
         """An environment of which only the spaces are used."""
 
         observation_space = gymnasium.spaces.Box(0, 255, (STACK, SIDE, SIDE), np.uint8)

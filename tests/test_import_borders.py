@@ -106,10 +106,12 @@ def test_plain_install_works_from_any_folder(tmp_path: Path) -> None:
     """`pip install .` in a clean environment; the constraints only keep torch at the CPU-sized build."""
     subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
     binaries = tmp_path / "venv" / "bin"
-    subprocess.run([binaries / "pip", "install", "--quiet", "--constraint", ROOT / "constraints.txt", ROOT], check=True)
+    subprocess.run(
+        [str(binaries / "pip"), "install", "--quiet", "--constraint", ROOT / "constraints.txt", ROOT], check=True
+    )
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    command = [binaries / "mario-tui", "--no-ui", "--steps", "300", "--burnin", "100", "--log-format", "json"]
+    command = [str(binaries / "mario-tui"), "--no-ui", "--steps", "300", "--burnin", "100", "--log-format", "json"]
     done = subprocess.run(command, cwd=elsewhere, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert '"event":"summary"' in done.stdout.splitlines()[-1]

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import msgspec
 import torch
-from torch.distributed import Store  # type: ignore[attr-defined]
+from torch.distributed import Store
 
 from engine import __version__
 from engine.agents import Losses

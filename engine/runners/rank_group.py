@@ -16,7 +16,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
-from torch.distributed import Store  # type: ignore[attr-defined]
+from torch.distributed import Store
 
 from engine.agents.allreduce_dqn import AllreduceDQN, RankLostError, needs_all_ranks
 from engine.runners.shared_state import SharedState

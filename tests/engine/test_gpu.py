@@ -20,6 +20,7 @@ from engine.buffers.device.replay import DeviceReplayBuffer
 from engine.config.reading import make_config
 from engine.envs.factory import make_lanes
 from engine.envs.lanes import PlayedStep
+from engine.games.boards.lanes import BoardLanes
 from engine.monitoring.machine import SystemSampler
 from engine.runners.device_update import DeviceUpdate
 from engine.runtime.devices import Precision
@@ -173,6 +174,7 @@ def test_two_ranks_take_the_same_steps(backend: str, tmp_path: Path, monkeypatch
 def test_a_recorded_step_of_the_boards_is_the_step(game: str) -> None:
     config = make_config({"game": game, "parallel_envs": LANES})
     ours, theirs = (make_lanes(config, LANES, threads=1, seed=3, device=GPU) for _ in range(2))
+    assert isinstance(ours, BoardLanes) and isinstance(theirs, BoardLanes)
     ours.reset()
     theirs.reset()
     random = np.random.default_rng(0)

@@ -93,7 +93,7 @@ async def test_a_run_from_home_detach_and_attach_with_history(tmp_path: Path, mo
     async with app.run_test(size=(80, 24)) as pilot:
         assert isinstance(app.screen, HomeScreen)
         await pilot.press("enter")  # no run yet: Enter offers a new one
-        assert isinstance(app.screen, NewRunScreen)
+        await shown_as(pilot, NewRunScreen)
         await pilot.press("f3")
         await until(pilot, lambda: app.screen.query("#edit-seed"), "the group")
         app.screen.query_one("#edit-seed", Input).value = "-1"
@@ -149,13 +149,12 @@ async def test_resume_of_a_complete_run_asks_for_more_steps(finished_run: Finish
         app = MarioApp()
         async with app.run_test(size=(80, 24)) as pilot:
             await pilot.press("r")
-            assert isinstance(app.screen, NewRunScreen)
+            await shown_as(pilot, NewRunScreen)
             await until(pilot, lambda: app.focused is not None and app.focused.id == "edit-steps", "the field")
             assert app.screen.query_one("#edit-steps", Input).value == "4000"
             assert not app.screen.query_one("#row-name").display  # a resumed run keeps its name
             await pilot.press("escape", "enter")
-            dashboard = app.screen  # a finished run opens, too
-            assert isinstance(dashboard, DashboardScreen)
+            dashboard = await shown_as(pilot, DashboardScreen)  # a finished run opens, too
             await until(pilot, lambda: dashboard.feed.snapshot().end, "the recorded end")
             await pilot.pause(0.3)
             assert "finished" in str(dashboard.query_one("#header").render())

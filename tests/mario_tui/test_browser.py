@@ -6,6 +6,7 @@ import asyncio
 import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,7 @@ pytestmark = [pytest.mark.long, pytest.mark.skipif(CHROMIUM is None, reason="no 
 class Screen:
     """A page of the server in a browser, and what the terminal in it was sent."""
 
-    def __init__(self, page: playwright.Page) -> None:
+    def __init__(self, page: Any) -> None:
         self.page = page
         self.received = b""
         self.news = asyncio.Event()

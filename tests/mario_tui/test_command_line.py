@@ -16,7 +16,7 @@ from engine.errors import UserError
 from engine.host.host_events import recorded
 from engine.host.run_state import RunState
 from engine.protocol.messages import Evaluation
-from engine.runs import checkpoints, policies
+from engine.runs import checkpoints
 from engine.runs.registry import create_run, delete_run, list_runs
 from engine.runs.run import RECORD_FILE, Run
 from mario_tui.app import MarioApp
@@ -24,6 +24,7 @@ from mario_tui.cli import COMMANDS, run
 from mario_tui.commands.train import training_parser
 from mario_tui.widgets.runs_table import RunsTable
 from tests.support.app import until
+from tests.support.policy_files import shipped
 from tests.support.program import PATIENCE_S, PROGRAM
 
 
@@ -38,7 +39,7 @@ def refused(*arguments: str) -> str:
 def run_with_policy(folder: Path, policy: str = "mario-1-1") -> Run:
     """A run that `eval` and `--resume` accept."""
     made = create_run(make_config({"game": policy.partition("-")[0], "run_dir": str(folder)}))
-    (made.path / checkpoints.BEST_POLICY_FILE).write_bytes(policies.path_of(policy).read_bytes())
+    (made.path / checkpoints.BEST_POLICY_FILE).write_bytes(shipped(policy).read_bytes())
     checkpoint = made.path / checkpoints.folder_name(100)
     checkpoint.mkdir()
     (checkpoint / "config.toml").write_text(RunConfig(run_dir=str(folder)).to_toml())
@@ -71,7 +72,8 @@ def test_a_run_dir_is_the_only_folder_that_is_looked_into(
         "--resume latest: no run in empty has a checkpoint yet"
     )
     for folder, made in (("here", here), ("there", there)):
-        assert checkpoints.find_source("latest", folder).run.path == made.path
+        source = checkpoints.find_source("latest", folder)
+        assert source.run is not None and source.run.path == made.path
         assert checkpoints.find_policy("latest", folder).parent == made.path
 
 

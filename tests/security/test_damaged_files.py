@@ -27,7 +27,7 @@ from engine.emulators.cartridge import installed_mario
 from engine.games.mario.search.way_cache import WayCache
 from engine.games.mario.task import MarioTask
 from engine.protocol.messages import Hello, Progress
-from engine.runs import checkpoints, policies
+from engine.runs import checkpoints
 from engine.runs.annotation import make_annotation, write_annotation
 from engine.runs.recording import read_recording
 from engine.runs.registry import create_run
@@ -37,6 +37,7 @@ from tests.support.app import RECORDING, recorded_run
 from tests.support.damage import JSON, MESSAGES, TENSORS, TOML, Form
 from tests.support.damaged_reader import LONGEST, SHOWN
 from tests.support.in_process import checkpoint_of, train
+from tests.support.policy_files import shipped
 from tests.support.program import PATIENCE_S, run_program
 from tests.support.real_checkpoint import add_checkpoint
 from tests.support.sinks import tensorboard
@@ -141,8 +142,7 @@ def _snake(folder: Path) -> Path:
 
 
 def _mario(folder: Path) -> Path:
-    source = policies.path_of("mario-1-1")
-    assert source is not None
+    source = shipped("mario-1-1")
     return Path(shutil.copy(source, folder / "policy.safetensors"))
 
 

@@ -14,9 +14,10 @@ from safetensors.numpy import load_file, save_file
 from engine.config.reading import make_config
 from engine.errors import UserError
 from engine.evaluation.policy import load_policy
-from engine.runs import checkpoints, policies
+from engine.runs import checkpoints
 from engine.runs.checkpoints import POLICY_FORMAT, find_policy, policy_metadata
 from engine.runs.registry import create_run
+from tests.support.policy_files import shipped
 from tests.support.program import run_program
 
 SAID: dict[str, dict[str, Any]] = {
@@ -84,8 +85,7 @@ TENSORS: dict[str, Callable[[dict[str, Any]], object]] = {
 
 def spoilt(path: Path, name: str, said: dict[str, Any], change: Callable[[dict[str, Any]], object] = len) -> Path:
     """A copy of a policy of the package whose metadata or tensors are others."""
-    source = policies.path_of(name)
-    assert source is not None
+    source = shipped(name)
     weights = load_file(source)
     change(weights)
     save_file(weights, path, {"format": POLICY_FORMAT, "policy": json.dumps({**policy_metadata(source), **said})})

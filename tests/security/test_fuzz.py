@@ -29,9 +29,10 @@ from engine.protocol.commands import (
 )
 from engine.protocol.framing import pack
 from engine.protocol.messages import Finished, Progress
-from engine.runs import checkpoints, policies
+from engine.runs import checkpoints
 from engine.runs.recording import read_recording
 from tests.support.app import RECORDING
+from tests.support.policy_files import shipped
 from tests.support.program import PATIENCE_S, headless, next_event, read_event, the_run
 
 Edit = tuple[int, bytes]
@@ -60,11 +61,10 @@ def test_a_recording_is_read_or_refused(changes: list[Edit]) -> None:
 @given(edits)
 @settings(max_examples=300, deadline=None)
 def test_a_policy_is_read_or_refused(changes: list[Edit]) -> None:
-    shipped = policies.path_of("mario-1-1")
-    assert shipped is not None
+    beginning = shipped("mario-1-1").read_bytes()[: 2**12]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "policy.safetensors"
-        path.write_bytes(edited(shipped.read_bytes()[: 2**12], changes))
+        path.write_bytes(edited(beginning, changes))
         with contextlib.suppress(UserError):
             checkpoints.policy_metadata(path)
 

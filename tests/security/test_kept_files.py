@@ -15,6 +15,12 @@ from engine.games.mario.task import MarioTask
 from mario_tui.data.colours import colours_of
 from mario_tui.screens.remembered import Remembered, recall, remember
 
+
+def _sparse(path: Path) -> None:
+    path.touch()
+    os.truncate(path, 2**36)
+
+
 KEPT: dict[str, tuple[Callable[[], object], Callable[[], object], object]] = {
     "layout": (lambda: remember("dashboard", Remembered(turned=True)), lambda: recall("dashboard"), Remembered()),
     "colours": (lambda: colours_of(["a", "b"]), lambda: colours_of(["b"]), [0]),
@@ -29,7 +35,7 @@ FILES: dict[str, Callable[[Path], object]] = {
     "another type": lambda path: path.write_bytes(b'["log", 1e400, 9999999999999999999999]'),
     "a FIFO": os.mkfifo,
     "a folder": Path.mkdir,
-    "64 GiB": lambda path: (path.touch(), os.truncate(path, 2**36)),
+    "64 GiB": _sparse,
 }
 
 

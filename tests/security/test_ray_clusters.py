@@ -163,7 +163,7 @@ def test_no_other_user_reaches_a_local_cluster(open_folder: Path, tmp_path: Path
             used = files_in_use(cluster)
             assert any(path.is_relative_to(folder) for path in used)
             assert nobody(writable, used) == []
-            named = {c.laddr for each in cluster for c in each.net_connections("unix") if c.laddr}
+            named = {str(c.laddr) for each in cluster for c in each.net_connections("unix") if c.laddr}
             assert {name for name in named if Path(name) not in sockets} == set()
 
             token = gcs.environ()["RAY_AUTH_TOKEN"]

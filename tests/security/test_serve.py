@@ -14,7 +14,7 @@ from pathlib import Path
 import aiohttp
 import psutil
 import pytest
-from aiohttp.test_utils import TestServer
+from aiohttp.test_utils import BaseTestServer, TestServer
 
 from mario_tui.serve import TOKEN_VARIABLE, _Server
 from tests.support.program import PATIENCE_S, PROGRAM, run_program, wait_until
@@ -25,7 +25,9 @@ COOKIE = {"Cookie": f"mario-tui-80={TOKEN}"}  # a Host without a port is port 80
 
 
 @contextlib.asynccontextmanager
-async def answering(folder: Path, host: str = "127.0.0.1") -> AsyncIterator[tuple[aiohttp.ClientSession, TestServer]]:
+async def answering(
+    folder: Path, host: str = "127.0.0.1"
+) -> AsyncIterator[tuple[aiohttp.ClientSession, BaseTestServer]]:
     """The server's application as it would be on `host`, asked over the loopback interface. Whatever it starts leaves
     a file in the folder."""
     with socket.create_server((host, 0)) as bound:

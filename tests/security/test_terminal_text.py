@@ -200,7 +200,8 @@ def fail(channel: object) -> None:
 def test_what_a_process_of_a_run_writes_passes_for_no_line_of_the_log(capfd: pytest.CaptureFixture[str]) -> None:
     reports = ReportQueue()
     with child(process.member_main, fail, reports) as member:
-        assert reports.get().reason == "RuntimeError: " + WRITTEN_OUT.split(r"\nf")[0]
+        failed = reports.get()
+        assert isinstance(failed, Failed) and failed.reason == "RuntimeError: " + WRITTEN_OUT.split(r"\nf")[0]
         member.join()
     err = capfd.readouterr().err
     harmless(err.encode())

@@ -5,9 +5,10 @@ from __future__ import annotations
 import fcntl
 import shutil
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 from textual import events
+from textual.app import App
 from textual.pilot import Pilot
 from textual.screen import Screen
 
@@ -23,6 +24,7 @@ from mario_tui.screens.dashboard import DashboardScreen
 from mario_tui.widgets.runs_table import RunsTable
 from tests.support.program import PATIENCE_S
 
+S = TypeVar("S", bound=Screen[Any])
 RECORDING = Path(__file__).parent / "recordings" / "dashboard.msgpack"
 
 
@@ -33,8 +35,9 @@ async def until(pilot: Pilot[Any], condition: Any, what: str) -> Any:
         if value:
             return value
         await pilot.pause(0.05)
-    app: Any = pilot.app
-    raise AssertionError(f"waited {PATIENCE_S:.0f} s for: {what}; {app.screen} is shown, and says: {said(app)}")
+    raise AssertionError(
+        f"waited {PATIENCE_S:.0f} s for: {what}; {pilot.app.screen} is shown, and says: {said(pilot.app)}"
+    )
 
 
 def type_at_once(app: MarioApp, *keys: str) -> None:
@@ -96,11 +99,15 @@ def table_of(app: MarioApp) -> RunsTable:
     return app.screen.query_one(RunsTable)
 
 
-async def shown_as(pilot: Pilot[Any], kind: type[Screen[Any]]) -> Any:
+async def shown_as(pilot: Pilot[Any], kind: type[S]) -> S:
     """The screen, as soon as it is of this kind and has its widgets: some are shown once their data are read."""
-    app: Any = pilot.app
-    await until(pilot, lambda: isinstance(app.screen, kind) and app.screen.is_mounted, kind.__name__)
-    return app.screen
+
+    def shown() -> S | None:
+        screen = pilot.app.screen
+        return screen if isinstance(screen, kind) and screen.is_mounted else None
+
+    screen: S = await until(pilot, shown, kind.__name__)
+    return screen
 
 
 def names(app: MarioApp) -> list[str]:
@@ -110,7 +117,7 @@ def names(app: MarioApp) -> list[str]:
     return [str(table.get_row_at(row)[column]) for row in range(table.row_count)]
 
 
-def said(app: MarioApp) -> str:
+def said(app: App[Any]) -> str:
     return " ".join(str(notice.message) for notice in app._notifications)
 
 
@@ -121,6 +128,18 @@ async def opened(pilot: Pilot[Any]) -> Any:
     await until(pilot, lambda: dashboard.shown.lanes and dashboard.shown.points and dashboard.shown.system, "the run")
     await until(pilot, lambda: "steps/s" in text(dashboard, "header"), "the panels")
     return dashboard
+
+
+def kept_commands(dashboard: DashboardScreen) -> list[Any]:
+    """What the dashboard sends from now on; none of it goes to the host."""
+    sent: list[Any] = []
+
+    def send(command: Any) -> bool:
+        sent.append(command)
+        return True
+
+    dashboard.feed.send = send  # type: ignore[method-assign]
+    return sent
 
 
 def text(dashboard: Any, panel: str) -> str:

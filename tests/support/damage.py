@@ -14,6 +14,7 @@ import socket
 import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -120,11 +121,15 @@ def versions(content: bytes, form: Form | str | None, count: int, seed: int) -> 
     for number in range(count):
         if number % 20 == 7:
             name = list(NO_FILES)[number // 20 % len(NO_FILES)]
-            yield name, lambda path, name=name: NO_FILES[name](path, content)
+            yield name, partial(NO_FILES[name], content)
             continue
         spoil = _by_form(form) if form is not None and number % 2 else damaged_bytes
         what, spoilt = spoil(content, random)
-        yield what, lambda path, spoilt=spoilt: path.write_bytes(spoilt)
+        yield what, partial(_written, spoilt)
+
+
+def _written(content: bytes, path: Path) -> None:
+    path.write_bytes(content)
 
 
 def _by_form(form: Form | str) -> Callable[[bytes, Random], tuple[str, bytes]]:
@@ -159,9 +164,8 @@ def _replaced(content: bytes, random: Random, by: Callable[[bytes], bytes], most
 
 
 def _number_replaced(content: bytes, random: Random) -> bytes:
-    places = list(re.finditer(rb"-?\d+(?:\.\d+)?(?:e-?\d+)?", content)) or [re.search(b"$", content)]
+    places = list(re.finditer(rb"-?\d+(?:\.\d+)?(?:e-?\d+)?", content)) or list(re.finditer(b"$", content))
     place = random.choice(places)
-    assert place is not None
     new = random.choice([str(number) for number in NUMBERS] + ["1" * 5000, "1e999", '"text"', "[]", "NaN", "-", "0x1f"])
     return content[: place.start()] + new.encode() + content[place.end() :]
 
@@ -242,7 +246,8 @@ def _places(document: Any) -> list[tuple[Any, list[Any]]]:
 
 def _other(value: Any, random: Random) -> Any:
     """A value instead of another: mostly one of the same type that nobody would choose."""
-    same: list[Any] = {bool: [True, False], int: NUMBERS, float: NUMBERS, str: TEXTS}.get(type(value), _OTHERS)
+    of_type: dict[type, list[Any]] = {bool: [True, False], int: NUMBERS, float: NUMBERS, str: TEXTS}
+    same = of_type.get(type(value), _OTHERS)
     if isinstance(value, bytes):
         same = [damaged_bytes(value, random)[1] if value else b"x"]
     return copy.deepcopy(random.choice(same if random.random() < 0.6 else [*NUMBERS, *TEXTS, *_OTHERS]))
@@ -349,12 +354,12 @@ def damaged_cartridge(content: bytes, random: Random) -> tuple[str, bytes]:
 # ------------------------------------------------------------------------------------------ no files
 
 
-def _sparse(path: Path, content: bytes) -> None:
+def _sparse(content: bytes, path: Path) -> None:
     path.write_bytes(content)
     os.truncate(path, _LARGE)
 
 
-def _socket(path: Path, content: bytes) -> None:
+def _socket(content: bytes, path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as server:
         before = Path.cwd()
         os.chdir(path.parent)  # a socket's address is short
@@ -362,15 +367,15 @@ def _socket(path: Path, content: bytes) -> None:
         os.chdir(before)
 
 
-NO_FILES: dict[str, Callable[[Path, bytes], object]] = {
-    "a FIFO": lambda path, content: os.mkfifo(path),
-    "a folder": lambda path, content: path.mkdir(),
+NO_FILES: dict[str, Callable[[bytes, Path], object]] = {
+    "a FIFO": lambda content, path: os.mkfifo(path),
+    "a folder": lambda content, path: path.mkdir(),
     "a socket": _socket,
-    "a link to a device": lambda path, content: path.symlink_to("/dev/zero"),
-    "a link to nowhere": lambda path, content: path.symlink_to("nowhere"),
-    "a link to itself": lambda path, content: path.symlink_to(path.name),
-    "64 GiB of zeros": lambda path, content: _sparse(path, b""),
+    "a link to a device": lambda content, path: path.symlink_to("/dev/zero"),
+    "a link to nowhere": lambda content, path: path.symlink_to("nowhere"),
+    "a link to itself": lambda content, path: path.symlink_to(path.name),
+    "64 GiB of zeros": lambda content, path: _sparse(b"", path),
     "64 GiB, the file at their beginning": _sparse,
-    "missing": lambda path, content: None,
-    "empty": lambda path, content: path.touch(),
+    "missing": lambda content, path: None,
+    "empty": lambda content, path: path.touch(),
 }

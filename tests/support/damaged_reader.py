@@ -38,11 +38,12 @@ def command(*arguments: str) -> Outcome:
     """How a command of the program ends; its standard output is in `out`."""
     from mario_tui import cli
 
-    out, err = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.TextIOWrapper(io.BytesIO(), "utf-8")
+    written = io.BytesIO(), io.BytesIO()
+    out, err = (io.TextIOWrapper(each, "utf-8") for each in written)
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), patch.object(sys, "argv", ["", *arguments]):
         outcome = _tried(" ".join(arguments), cli.main)
         sys.stdout.flush(), sys.stderr.flush()
-    texts = [each.buffer.getvalue().decode() for each in (out, err)]  # type: ignore[attr-defined]
+    texts = [each.getvalue().decode() for each in written]
     return outcome | {"out": texts[0], "said": texts[1] + outcome["said"]}
 
 
@@ -74,8 +75,11 @@ class EngineHere:
         with (
             patch.object(sys, "argv", [name, *arguments]),
             patch.object(module, "take_stdout", lambda: lambda report: sent.append(pack(report))),
-            patch.multiple(module, **{each: lambda **_: None for each in _OF_PROCESSES if hasattr(module, each)}),
+            contextlib.ExitStack() as patches,
         ):
+            for each in _OF_PROCESSES:
+                if hasattr(module, each):
+                    patches.enter_context(patch.object(module, each, lambda **_: None))
             module.main()
         self._messages = [decode(body[4:]) for body in sent]
 
@@ -278,12 +282,12 @@ def _play(policy: str) -> None:
     from engine.commands import play
 
     with patch.object(sys, "argv", ["play", policy]):
-        game = play._game(play._options(), _NOBODY)
+        game = play._game(*play._options(), _NOBODY)
     game.begin(1, 0, None)
     for _ in range(30):
         if game.tick():
             break
-    game.picture(), game.info(), game.thought()
+    game.picture(), game.facts(), game.thought()
 
 
 def read_teacher(folder: Path) -> Iterator[Outcome]:

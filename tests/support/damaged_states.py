@@ -32,6 +32,7 @@ from engine.emulators.nes.console import _HEADER
 from engine.envs.factory import make_lanes
 from engine.envs.lanes import Frames, PlayedStep
 from engine.errors import UserError
+from engine.games.mario.guide import WayGuide
 from engine.games.mario.search.ways import start_of
 from engine.games.tetris.network import AfterstateQNetwork
 from engine.games.tetris.rules import TetrisLanes
@@ -85,13 +86,16 @@ class Games:
         env = make_lanes(config, _LANES, threads=1, seed=1)
         guide = config.game_info.make_guide(config, env, np.random.SeedSequence(2, spawn_key=(0,)))
         self._actor = Actor(env, ladder=np.full(_LANES, 0.4), epsilon_steps=1, seed=2, noise=0.1, guide=guide)
-        if self._actor.guide is not None:
+        if isinstance(guide, WayGuide):
             starts = start_of(env.emulator.ram).tolist()  # type: ignore[attr-defined]
-            self._actor.guide.ways = {(0, start): np.full(90, 3) for start in starts}
+            guide.ways = {(0, start): np.full(90, 3) for start in starts}
         self._random = torch.Generator().manual_seed(3)
         self._network = AfterstateQNetwork(env.spec.frame_shape) if config.game == "tetris" else None
-        limits = {"action_limit": env.spec.actions, "mask_actions": env.spec.actions * env.spec.masked}
-        self._replay = ReplayBuffer(_LANES, 30, env.spec.frame_shape, stack=env.spec.stack, **limits)
+        spec = env.spec
+        self._replay = ReplayBuffer(
+            _LANES, 30, spec.frame_shape, stack=spec.stack, action_limit=spec.actions,
+            mask_actions=spec.actions * spec.masked,
+        )  # fmt: skip
         self.states = []
         for _ in range(_MOMENTS):
             self._play(25)
@@ -173,7 +177,8 @@ class Replays(_Learns):
     def __init__(self, make: Callable[..., Replay]) -> None:
         super().__init__()
         self._make = partial(make, **self.options)
-        replay, self.states, random = self._make(), [], np.random.default_rng(1)
+        replay, random = self._make(), np.random.default_rng(1)
+        self.states: list[tuple[dict[str, Any], Arrays]] = []
         for number, step in enumerate(self.played):
             replay.append(step)
             if number > 10:
@@ -197,7 +202,8 @@ class Files(_Learns):
 
     def __init__(self, make: Callable[..., ReplayBuffer], folder: Path) -> None:
         super().__init__()
-        self._folder, self._make, self.states = folder, partial(make, **self.options), []
+        self._folder, self._make = folder, partial(make, **self.options)
+        self.states: list[tuple[dict[str, Any], Arrays]] = []
         for steps in (30, 100):
             replay = self._make(memory=MappedMemory(folder))
             for step in self.played[:steps]:

@@ -97,7 +97,7 @@ def host_that_sends(run: Run, data: bytes, *, greet: bool = True) -> Iterator[No
 
 @contextlib.asynccontextmanager
 async def host_of(
-    run: Run, pid: int, state: State, points: list[Point], obey: Callable[[Command], object] = lambda command: None
+    run: Run, pid: int, state: State, points: list[Point], obey: Callable[[Command], None] = lambda command: None
 ) -> AsyncIterator[EventServer]:
     """Serves a run as its host does, until the end of the block; then the run is stopped."""
     progress = next(event for event in read_recording(RECORDING) if isinstance(event, Progress))

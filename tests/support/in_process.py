@@ -81,5 +81,5 @@ def checkpoint_of(reports: list[Any]) -> Path:
     return Path([report for report in reports if isinstance(report, Written)][-1].final)
 
 
-def of_kind(kind: type, *parts: list[Any]) -> list[Any]:
+def of_kind(kind: type | tuple[type, ...], *parts: list[Any]) -> list[Any]:
     return [report for reports in parts for report in reports if isinstance(report, kind)]

@@ -12,10 +12,16 @@ from engine.runs import policies
 from engine.runs.checkpoints import POLICY_FORMAT, policy_metadata
 
 
+def shipped(name: str) -> Path:
+    """A policy of the package."""
+    path = policies.path_of(name)
+    assert path is not None
+    return path
+
+
 def altered(name: str, into: Path, **changes: Any) -> Path:
     """A copy of a policy of the package whose metadata say something else."""
-    source = policies.path_of(name)
-    assert source is not None
+    source = shipped(name)
     path = into / f"{name}-altered.safetensors"
     said = json.dumps({**policy_metadata(source), **changes})
     save_file(load_file(source), path, {"format": POLICY_FORMAT, "policy": said})

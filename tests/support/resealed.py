@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -144,4 +145,4 @@ def _changes(array: NDArray[Any]) -> Iterator[tuple[str, Callable[[NDArray[Any]]
         yield "twice as long", lambda array: np.concatenate((array, array))
     if array.dtype.kind == "f":
         for number in ("nan", "inf", "-1e30"):
-            yield number, lambda array, number=float(number): np.full_like(array, number)
+            yield number, partial(np.full_like, fill_value=float(number))

@@ -4,7 +4,7 @@ A few arrays instead of a dozen keep calls between kernels cheap. Booleans are 0
 complete state of a console.
 """
 
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 
 from engine.emulators.view import Brightness
 
@@ -100,7 +100,7 @@ _BOOLEANS = (
 _LONGEST_INSTRUCTION = 600  # CPU cycles, including 514 of sprite DMA
 
 
-def _accepted() -> dict[int, Container[int]]:
+def _accepted() -> dict[int, Sequence[int]]:
     """Valid values of each word of `state` between two frames.
 
     The kernels use some of them as indices and others as counters, so an invalid value could access foreign memory or

@@ -8,7 +8,7 @@ import threading
 from datetime import timedelta
 
 import msgspec
-from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]
+from torch.distributed import PrefixStore, Store
 
 from engine.config.torchrun import TorchrunRank
 from engine.runners.node_load import NodeSampler

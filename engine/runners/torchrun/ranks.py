@@ -12,7 +12,7 @@ import os
 import time
 
 import msgspec
-from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]
+from torch.distributed import PrefixStore, Store
 
 from engine.config.torchrun import TorchrunRank
 from engine.protocol.machine import Machine, decode_machine

@@ -30,8 +30,8 @@ MOMENTS = ("never", "_loss", "_on_gradient")
 def half_of(number: int, rank: int) -> tuple[Batch, np.ndarray]:
     batch, weights = batch_of(number)
     half = slice(rank * BATCH // 2, (rank + 1) * BATCH // 2)
-    arrays = (batch.obs, batch.actions, batch.returns, batch.next_obs, batch.discounts)
-    return Batch(*(array[half] for array in arrays)), weights[half]
+    arrays = {name: array[half] for name, array in vars(batch).items() if array is not None}
+    return Batch(**arrays), weights[half]
 
 
 def weighed_half_of(number: int, rank: int, agent: AllreduceDQN) -> tuple[Batch, Any]:

@@ -34,7 +34,7 @@ def test_target_takes_the_action_from_online_and_its_value_from_target() -> None
     online, target = Table([[1.0, 2.0], [5.0, 4.0]]), Table([[0.0, 0.0], [0.0, 0.0]])
     agent = DoubleDQN(online, target, device=torch.device("cpu"), learning_rate=1e-9, precision="float32")
     with torch.no_grad():
-        agent.target.values.copy_(torch.tensor([[0.0, 0.0], [10.0, 30.0]]))
+        target.values.copy_(torch.tensor([[0.0, 0.0], [10.0, 30.0]]))
     losses = agent.update(batch([0, 0], [1, 0], [1.0, 1.0], [1, 1], [0.5, 0.0]), np.array([1.0, 0.5], np.float32))
     # 1 + 0.5 * Q_target(1, argmax Q_online(1) = 0) = 6, and 1 where the episode ended
     assert losses.td_errors == pytest.approx([abs(6 - 2), abs(1 - 1)], abs=1e-6)
@@ -44,10 +44,12 @@ def test_target_takes_the_action_from_online_and_its_value_from_target() -> None
 
 def test_without_double_q_the_target_network_chooses_and_values() -> None:
     online, target = Table([[1.0, 2.0], [5.0, 4.0]]), Table([[0.0, 0.0], [0.0, 0.0]])
-    options = {"learning_rate": 1e-9, "precision": "float32", "sync_every": 10, "double_q": False}
-    agent = DoubleDQN(online, target, device=torch.device("cpu"), **options)  # type: ignore[arg-type]
+    agent = DoubleDQN(
+        online, target, device=torch.device("cpu"), learning_rate=1e-9, precision="float32", sync_every=10,
+        double_q=False,
+    )  # fmt: skip
     with torch.no_grad():
-        agent.target.values.copy_(torch.tensor([[0.0, 0.0], [10.0, 30.0]]))
+        target.values.copy_(torch.tensor([[0.0, 0.0], [10.0, 30.0]]))
     losses = agent.update(batch([0], [1], [1.0], [1], [0.5]), np.ones(1, np.float32))
     assert losses.td_errors == pytest.approx([abs(1 + 0.5 * 30 - 2)], abs=1e-6)
     masked = dataclasses.replace(batch([0], [1], [1.0], [1], [0.5]), next_masks=np.array([[True, False]]))
@@ -56,8 +58,10 @@ def test_without_double_q_the_target_network_chooses_and_values() -> None:
 
 def test_advantage_learning_lowers_the_targets_of_actions_that_are_not_the_best() -> None:
     online, target = Table([[1.0, 2.0], [5.0, 4.0]]), Table([[0.0, 0.0], [0.0, 0.0]])
-    options = {"learning_rate": 1e-9, "precision": "float32", "sync_every": 10, "advantage_learning": 0.5}
-    agent = DoubleDQN(online, target, device=torch.device("cpu"), **options)  # type: ignore[arg-type]
+    agent = DoubleDQN(
+        online, target, device=torch.device("cpu"), learning_rate=1e-9, precision="float32", sync_every=10,
+        advantage_learning=0.5,
+    )  # fmt: skip
     losses = agent.update(batch([0, 0], [0, 1], [7.0, 7.0], [1, 1], [0.0, 0.0]), np.ones(2, np.float32))
     # 7 - 0.5 * (2 - 1) for action 0, and 7 for action 1, which is the best
     assert losses.td_errors == pytest.approx([abs(6.5 - 1), abs(7 - 2)], abs=1e-6)
@@ -77,12 +81,12 @@ def test_dueling_advantages_are_centred() -> None:
 def test_small_differences_between_large_values_outlive_bfloat16() -> None:
     torch.manual_seed(0)
     network = DuelingQNetwork(4, (50, 60), 5)
-    last = network.advantage[-1]
-    assert isinstance(last, torch.nn.Linear)
+    last, value = network.advantage[-1], network.value[-1]
+    assert isinstance(last, nn.Linear) and isinstance(value, nn.Linear)
     with torch.no_grad():
         last.weight.zero_()
         last.bias.copy_(torch.arange(5) / 100)
-        network.value[-1].bias.fill_(13.0)
+        value.bias.fill_(13.0)
         with torch.autocast("cpu", dtype=torch.bfloat16):
             q = network(torch.zeros(1, 4, 50, 60, dtype=torch.uint8))
     assert (q[0] - q[0, 0]).tolist() == pytest.approx([0.0, 0.01, 0.02, 0.03, 0.04], abs=1e-5)
@@ -147,7 +151,7 @@ def test_the_memory_layout_of_screens_changes_no_value(monkeypatch: pytest.Monke
         assert image.is_contiguous(memory_format=torch.channels_last) == amx
         assert torch.equal(image.to(torch.uint8), torch.from_numpy(batch.obs))
         found.append(agent.q_values(batch.obs))
-    assert torch.allclose(*found, atol=0.02)
+    assert torch.allclose(found[0], found[1], atol=0.02)
 
 
 def batch_of(size: int, seed: int = 0) -> tuple[Batch, np.ndarray]:
@@ -256,7 +260,7 @@ def test_illegal_actions_count_neither_in_acting_nor_in_the_target() -> None:
     online, target = Table([[1.0, 2.0], [5.0, 4.0]]), Table([[0.0, 0.0], [0.0, 0.0]])
     agent = DoubleDQN(online, target, device=torch.device("cpu"), learning_rate=1e-9, precision="float32")
     with torch.no_grad():
-        agent.target.values.copy_(torch.tensor([[0.0, 0.0], [10.0, 30.0]]))
+        target.values.copy_(torch.tensor([[0.0, 0.0], [10.0, 30.0]]))
     legal = np.array([[False, True], [True, False]])
     obs = np.array([1, 0], np.uint8).reshape(-1, 1, 1, 1)
     assert agent.act(obs).tolist() == [0, 1]
@@ -289,11 +293,12 @@ def test_the_policy_is_a_slow_average_of_the_online_network() -> None:
     agent = DoubleDQN(
         online, target, device=torch.device("cpu"), learning_rate=0.1, precision="float32", tau=0.5, policy_tau=0.25
     )
-    assert agent.policy.values.tolist() == [[1.0, 2.0]]
-    expected = agent.policy.values.clone()
+    policy = agent.policy
+    assert isinstance(policy, Table) and policy.values.tolist() == [[1.0, 2.0]]
+    expected = policy.values.clone()
     for _ in range(3):
         agent.update(batch([0], [1], [5.0], [0], [0.0]), np.ones(1, np.float32))
-        expected += 0.25 * (agent.online.values - expected)
-    assert torch.allclose(agent.policy.values, expected)
-    assert not torch.allclose(agent.policy.values, agent.target.values)
-    assert any(tensor is agent.policy.values for tensor in agent.tensors())
+        expected += 0.25 * (online.values - expected)
+    assert torch.allclose(policy.values, expected)
+    assert not torch.allclose(policy.values, target.values)
+    assert any(tensor is policy.values for tensor in agent.tensors())

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -17,11 +20,10 @@ from engine.buffers.device.sum_tree import DeviceSumTree
 from engine.envs.lanes import PlayedStep
 
 CPU = torch.device("cpu")
-OPTIONS = {"frame_shape": (2, 3), "stack": 3, "gamma": 0.9, "mask_actions": 4}
+OPTIONS: dict[str, Any] = {"frame_shape": (2, 3), "stack": 3, "gamma": 0.9, "mask_actions": 4}
 
 
-def random_steps(lanes: int, steps: int, seed: int, end_share: float = 0.15) -> list[tuple[np.ndarray, ...]]:
-    """Arguments of `append`."""
+def random_steps(lanes: int, steps: int, seed: int, end_share: float = 0.15) -> list[PlayedStep]:
     random = np.random.default_rng(seed)
     stream = []
     for _ in range(steps):
@@ -30,7 +32,7 @@ def random_steps(lanes: int, steps: int, seed: int, end_share: float = 0.15) -> 
         masks, final_masks = random.random((2, lanes, 4)) < 0.5
         rewards = random.normal(size=lanes).astype(np.float32)
         actions = random.integers(0, 4, lanes)
-        stream.append((frames, actions, rewards, terminated, truncated, finals, masks, final_masks))
+        stream.append(PlayedStep(frames, actions, rewards, terminated, truncated, finals, masks, final_masks))
     return stream
 
 
@@ -64,8 +66,8 @@ def test_device_storage_equals_host_storage(
     host = FrameStorage(lanes, capacity, n_step=n_step, **OPTIONS)
     ours = DeviceStorage(lanes, capacity, n_step=n_step, device=CPU, **OPTIONS)
     for number, step in enumerate(random_steps(lanes, steps, seed)):
-        host.append(PlayedStep(*step))
-        ours.append(PlayedStep(*step))
+        host.append(step)
+        ours.append(step)
         if cut and number % 7 == 3:
             host.end_episodes()
             ours.end_episodes()
@@ -109,7 +111,14 @@ def test_device_tree_is_the_sum_tree(size: int, seed: int) -> None:
 
 
 def pair(capacity: int, alpha: float = 0.6) -> tuple[PrioritizedReplayBuffer, DeviceReplayBuffer]:
-    options = {"lanes": 3, "capacity": capacity, "n_step": 3, "alpha": alpha, "beta": 0.5, "beta_annealing": 0.1}
+    options: dict[str, Any] = {
+        "lanes": 3,
+        "capacity": capacity,
+        "n_step": 3,
+        "alpha": alpha,
+        "beta": 0.5,
+        "beta_annealing": 0.1,
+    }
     return PrioritizedReplayBuffer(**options, **OPTIONS), DeviceReplayBuffer(device=CPU, **options, **OPTIONS)
 
 
@@ -120,8 +129,8 @@ def test_draws_weights_and_priorities_equal_those_on_the_host(capacity: int, ste
     randoms = [np.random.default_rng(seed) for _ in range(2)]
     stale = None
     for number, step in enumerate(random_steps(3, steps, seed)):
-        host.append(PlayedStep(*step))
-        ours.append(PlayedStep(*step))
+        host.append(step)
+        ours.append(step)
         if number < 4:
             continue
         expected, sample = host.sample(16, randoms[0])[1], ours.sample(16, randoms[1])[1]
@@ -152,17 +161,17 @@ def test_there_is_nothing_to_sample_on_a_device_before_a_window_is_complete() ->
     for step in steps:
         with pytest.raises(NothingToSample):
             ours.sample(16, np.random.default_rng(0))
-        ours.append(PlayedStep(*step))
+        ours.append(step)
     assert ours.sample(16, np.random.default_rng(0))[1].entries.tolist() == [0] * 16
     _, ended = pair(40)
-    ended.append(PlayedStep(*steps[0][:3], np.ones(3, bool), *steps[0][4:]))  # all windows end with their episodes
+    ended.append(replace(steps[0], terminated=np.ones(3, bool)))  # all windows end with their episodes
     assert ended.sample(16, np.random.default_rng(0))[0].discounts.tolist() == [0] * 16
 
 
 def test_device_draws_follow_priorities_with_a_generator_of_the_device() -> None:
     _, ours = pair(40, alpha=0.5)
     for step in random_steps(3, 30, seed=0, end_share=0.0):
-        ours.append(PlayedStep(*step))
+        ours.append(step)
     random = torch.Generator(CPU).manual_seed(0)
     everything = ours.sample(4096, random)[1]
     ours.update_priorities(everything, (1 + everything.entries % 7).float())
@@ -179,7 +188,7 @@ def test_device_draws_follow_priorities_with_a_generator_of_the_device() -> None
 def test_td_errors_that_are_no_priorities_leave_the_priorities_as_they_are(wrong: float) -> None:
     _, ours = pair(40)
     for step in random_steps(3, 30, seed=0):
-        ours.append(PlayedStep(*step))
+        ours.append(step)
     before = ours.state()["sampler.priorities"][...]
     _, sample = ours.sample(16, np.random.default_rng(0))
     ours.update_priorities(sample, torch.full((16,), wrong))  # the host does not wait to see it
@@ -205,7 +214,7 @@ def test_nothing_waits_for_the_device() -> None:
     steps = random_steps(3, 60, seed=0)
     with NoWaiting():
         for step in steps:
-            ours.append(PlayedStep(*step))
+            ours.append(step)
         for random in (np.random.default_rng(0), torch.Generator(CPU).manual_seed(0)):
             _, sample = ours.sample(32, random)
             ours.update_priorities(sample, torch.ones(32))
@@ -224,7 +233,7 @@ def test_an_agent_learns_the_same_from_a_batch_on_its_device() -> None:
         networks = [DuelingQNetwork(3, (2, 3), 4, torso="grid") for _ in range(2)]
         agents.append(DoubleDQN(*networks, device=CPU, learning_rate=1e-3, precision="float32", threads=2))
     for step in random_steps(3, 50, seed=1):
-        host.append(PlayedStep(*step))
+        host.append(step)
     for _ in range(3):
         batch, sample = host.sample(32, np.random.default_rng(0))
         tensors = TensorBatch(**{name: torch.from_numpy(array) for name, array in vars(batch).items()})

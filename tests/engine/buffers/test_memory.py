@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,7 +25,7 @@ from engine.buffers import (
     ReplayBuffer,
     SharedMemory,
 )
-from engine.buffers.frames import NO_ACTION
+from engine.buffers.stored import NO_ACTION
 from engine.envs.lanes import PlayedStep
 from engine.errors import UserError
 from tests.support.program import private_disk
@@ -82,7 +83,7 @@ def verify(storage: FrameStorage) -> int:
     assert ((steps >= 1) & (steps <= N_STEP)).all()
     bootstraps = batch.discounts > 0
     assert (batch.discounts[bootstraps] == GAMMA ** steps[bootstraps]).all()
-    expected = sum(np.where(k < steps, GAMMA**k * ((entries + k) % 7), 0) for k in range(N_STEP))
+    expected = np.sum([np.where(k < steps, GAMMA**k * ((entries + k) % 7), 0) for k in range(N_STEP)], axis=0)
     assert (batch.returns[bootstraps] == expected[bootstraps]).all()
     return len(lanes)
 
@@ -152,8 +153,8 @@ def test_an_interrupted_append_is_not_visible(moment: str, tmp_path: Path) -> No
     oldest = storage.written - CAPACITY
 
     class Stopping(np.ndarray):
-        def __setitem__(self, key: object, value: object) -> None:
-            super().__setitem__(key, value)  # type: ignore[index]
+        def __setitem__(self, key: Any, value: Any) -> None:
+            super().__setitem__(key, value)
             raise _Stop
 
     setattr(storage, moment, getattr(storage, moment).view(Stopping))
@@ -242,8 +243,8 @@ def test_mapped_files_reserve_their_disk_space(tmp_path: Path) -> None:
     make_storage(MappedMemory(tmp_path))
     files = list(tmp_path.glob("*.bin"))
     assert len(files) == 6
-    for file in files:
-        assert file.stat().st_blocks * 512 >= file.stat().st_size > 0, file
+    for path in files:
+        assert path.stat().st_blocks * 512 >= path.stat().st_size > 0, path
 
 
 def test_an_error_names_the_folder_if_disk_space_can_not_be_reserved(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -151,7 +152,7 @@ def sample_while_writers_are_killed(kills: int) -> None:
     with contextlib.ExitStack() as stack:
         writers = [stack.enter_context(child(_write, memory, throttle, index, index)) for index in range(WRITERS)]
         for index in range(WRITERS):
-            wait_until(lambda index=index: round_the_ring(index, np.zeros(LANES)), "the first laps")
+            wait_until(partial(round_the_ring, index, np.zeros(LANES)), "the first laps")
         for number in range(kills):
             index = number % WRITERS
             writers[index].kill()
@@ -160,7 +161,7 @@ def sample_while_writers_are_killed(kills: int) -> None:
                 look()
             since = written[index].copy()
             writers[index] = stack.enter_context(child(_write, memory, throttle, index, WRITERS + number))
-            wait_until(lambda index=index, since=since: round_the_ring(index, since), "another writer's laps")
+            wait_until(partial(round_the_ring, index, since), "another writer's laps")
         for _ in range(300):
             look()
     assert batches > 300 + 20 * kills

@@ -29,14 +29,13 @@ from engine.protocol.commands import Pause, Resume
 from engine.protocol.framing import decode_play, pack, read_message
 from engine.protocol.messages import Episode, Frame
 from engine.protocol.play import Begin, Filmed, PlayCommand, Playing, PlayReport, Press, Speed, Step
-from engine.runs import policies
 from engine.runs.checkpoints import policy_metadata
-from tests.support.policy_files import altered
+from tests.support.policy_files import altered, shipped
 from tests.support.program import PATIENCE_S, wait_until
 
-MARIO = str(policies.path_of("mario-1-1"))
-SNAKE = str(policies.path_of("snake-12x12"))
-TETRIS = str(policies.path_of("tetris-7x14"))
+MARIO = str(shipped("mario-1-1"))
+SNAKE = str(shipped("snake-12x12"))
+TETRIS = str(shipped("tetris-7x14"))
 
 
 class Player:
@@ -301,13 +300,13 @@ def test_stages_and_boards_follow_one_another(tmp_path: Path) -> None:
 
     several = altered("snake-12x12", tmp_path, board="5x4,12x12")
     boards = game_of_policy(several, policy_metadata(several), epsilon=0)
-    pictures = []
+    pictures: list[Any] = []
     for episode in (1, 2, 3):
         boards.begin(episode, 0, None)
         while boards.tick() is None and boards.steps < 3:
             pass
         pictures.append((boards.picture() > 0).any(2))
-    heights, widths = zip(*((picture.any(1).sum(), picture.any(0).sum()) for picture in pictures), strict=True)
+    heights, widths = ([int(picture.any(axis).sum()) for picture in pictures] for axis in (1, 0))
     assert heights[1] == widths[1] and heights[0] / widths[0] == pytest.approx(4 / 5, abs=0.01)
     assert (heights[2], widths[2]) == (heights[0], widths[0])
 
@@ -325,6 +324,6 @@ def test_a_game_goes_on_if_another_stage_cannot_be_played() -> None:
         game.tick()
     with pytest.raises(UserError):
         game.begin(1, 0, "8-4")
-    before = game.facts()["x"]
+    before = int(game.facts()["x"])
     game.tick()
-    assert game.stage == "1-1" and game.facts()["x"] > before
+    assert game.stage == "1-1" and int(game.facts()["x"]) > before

@@ -330,10 +330,12 @@ def test_other_arrays_are_refused(array: Any) -> None:
 
 
 def test_other_arguments_are_refused() -> None:
+    outermost: Any = _outermost
     with pytest.raises(TypeError, match="expected 1 arguments, got 2"):
-        _outermost(np.zeros(2, np.int64), 3)
+        outermost(np.zeros(2, np.int64), 3)
+    of_integers: Any = kernel("int64, int64")(arithmetic)
     with pytest.raises(TypeError):
-        kernel("int64, int64")(arithmetic)(1.5, 2)
+        of_integers(1.5, 2)
     with pytest.raises(ValueError, match="unknown type complex64"):
         parse_types("int64, complex64[1]")
 

@@ -70,6 +70,11 @@ def test_a_long_cache_is_replaced_by_a_folder_on_disk(cache: Path, monkeypatch: 
     assert stat.S_IMODE(folder.parent.stat().st_mode) == 0o700
 
 
+def is_a_file(parent: Path) -> None:
+    parent.rmdir()
+    parent.touch()
+
+
 def is_a_link(parent: Path) -> None:
     parent.rmdir()
     parent.symlink_to(parent.parent.parent)
@@ -79,7 +84,7 @@ UNSAFE: dict[str, tuple[Callable[[Path], object], str]] = {
     "others may write to it": (lambda parent: parent.chmod(0o777), "can be written by others"),
     "others may replace it": (lambda parent: parent.parent.chmod(0o777), "can be written by others"),
     "it is a link": (is_a_link, "is a link"),
-    "it is a file": (lambda parent: (parent.rmdir(), parent.touch()), "File exists"),
+    "it is a file": (is_a_file, "File exists"),
 }
 
 

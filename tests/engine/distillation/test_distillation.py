@@ -48,9 +48,10 @@ def test_a_distillation_that_is_stopped_keeps_the_best_student(tmp_path: Path) -
                "--eval-episodes", "2", "--steps", "1e9", "--seed", "5", "--json"]  # fmt: skip
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
         first = read_event(process, "evaluation")
-        for stopped in (*psutil.Process(process.pid).children(), process, process):  # as a service manager does
-            stopped.send_signal(signal.SIGTERM)
-        process.send_signal(signal.SIGINT)
+        for child in psutil.Process(process.pid).children():  # as a service manager does
+            child.send_signal(signal.SIGTERM)
+        for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGINT):
+            process.send_signal(number)
         *_, summary = rest_of(process)
     assert process.returncode == 0
     assert first["best"] and first["env_steps"] == 320 and first["tasks"][0]["task"] == "12x12"

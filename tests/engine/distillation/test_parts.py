@@ -14,13 +14,13 @@ from engine.agents import DuelingQNetwork
 from engine.config.games import game_of
 from engine.distillation.replay import LabelledReplay
 from engine.distillation.student import TEMPERATURE, Student, distillation_loss
-from engine.distillation.teachers import check_initial, describe_student, load_teachers
+from engine.distillation.teachers import Teacher, check_initial, describe_student, load_teachers
 from engine.envs.factory import lanes_of_policy
 from engine.envs.lanes import PlayedStep, Spec
 from engine.errors import UserError
 from engine.games.snake.rules import SnakeLanes
 from engine.runs import policies
-from tests.support.policy_files import altered
+from tests.support.policy_files import altered, shipped
 
 MARIO, SNAKE = (str(policies.folder() / f"{name}.safetensors") for name in ("mario-1-1", "snake-12x12"))
 
@@ -60,7 +60,7 @@ def test_a_stage_can_be_a_teacher_among_policies() -> None:
     with pytest.raises(UserError, match=r"^snake-12x12: game must be mario as in mario-1-1, got snake$"):
         load_teachers([MARIO, SNAKE])
     with pytest.raises(UserError, match=r"^tetris-7x14: game must be mario or snake, got tetris$"):
-        load_teachers([MARIO, str(policies.path_of("tetris-7x14"))])
+        load_teachers([MARIO, str(shipped("tetris-7x14"))])
     with pytest.raises(UserError, match=r"^1-1: 1-1 must have one teacher, got mario-1-1 before$"):
         load_teachers([MARIO, "1-1"], "mario")
 
@@ -111,6 +111,7 @@ def test_a_small_board_lies_in_the_corner_of_the_frame_and_is_played_as_without_
 
 def test_a_teacher_of_a_smaller_board_sees_its_own_frame() -> None:
     (teacher,) = load_teachers([SNAKE])
+    assert isinstance(teacher, Teacher)
     obs = np.random.default_rng(0).integers(0, 256, (3, 1, 5, 14, 13), np.uint8)
     expected = teacher.network(torch.from_numpy(obs[..., :12, :12]))
     torch.testing.assert_close(teacher.q_values(obs), expected)

@@ -277,6 +277,7 @@ def test_equal_boards_with_equal_values_have_equal_rewards_whatever_was_before()
     found: dict[tuple[bytes, float], set[float]] = {}
     before: dict[tuple[bytes, float], set[bytes]] = {}
     for _ in range(40):
+        assert env.masks is not None
         actions = torch.from_numpy(mostly_legal(random, env.masks, 0.0))
         with torch.no_grad():
             q = network(frames[:, None]).gather(1, actions[:, None])[:, 0]

@@ -109,7 +109,8 @@ def test_steps_are_what_the_spec_says(game: Game) -> None:
         assert {name: (getattr(step, name).shape, getattr(step, name).dtype) for name in shapes} == shapes
         assert step.returns.shape == (LANES,) and step.game_frames >= 0
         if spec.masked:
-            assert np.array_equal(step.masks, lanes.masks) and step.masks is not None and step.masks.any(1).all()
+            assert step.masks is not None and lanes.masks is not None
+            assert np.array_equal(step.masks, lanes.masks) and step.masks.any(1).all()
         else:
             assert lanes.masks is step.masks is step.final_masks is None
 
@@ -216,7 +217,7 @@ def test_a_lane_has_a_picture_and_facts(game: Game) -> None:
     for _ in played(lanes, 5):
         for lane in (0, LANES - 1):
             picture, facts = lanes.screen(lane), lanes.facts(lane)
-            assert (picture.shape, picture.dtype) == ((240, 256, 3), np.uint8)
+            assert picture.shape == (240, 256, 3) and picture.dtype == np.uint8
             assert len(np.unique(picture.reshape(-1, 3), axis=0)) > 2  # something is drawn
             assert msgspec.convert(facts, get_type_hints(Thought, include_extras=True)["facts"]) == facts
 

@@ -11,7 +11,6 @@ import pytest
 from engine.config.reading import make_config
 from engine.emulators.cartridge import installed_mario
 from engine.errors import UserError
-from engine.host import preflight
 from engine.host.client import HostProcess
 from engine.host.preflight import check_start
 from engine.runs.registry import create_run, list_runs
@@ -46,7 +45,7 @@ def test_what_can_be_known_is_known_before_there_is_a_folder(
 def test_a_replay_in_a_file_must_fit_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     free = 3016 * 200_000  # a picture of 50 x 60 and 16 bytes of a transition
     usage = shutil.disk_usage(tmp_path)._replace(free=free)
-    monkeypatch.setattr(preflight.shutil, "disk_usage", lambda folder: usage)
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage)
     options = {"run_dir": str(tmp_path / "not" / "yet"), "use_mmap_buffer": True}
     check_start(make_config({**options, "buffer_size": 200_000}))
     with pytest.raises(UserError, match=r"400,000 transitions need 1\.2 GB, and the disk of .*at most 200,000 fit"):
@@ -56,7 +55,7 @@ def test_a_replay_in_a_file_must_fit_on_the_disk(tmp_path: Path, monkeypatch: py
 
 def test_small_sizes_are_told_in_units_that_show_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = shutil.disk_usage(tmp_path)._replace(free=30_160)
-    monkeypatch.setattr(preflight.shutil, "disk_usage", lambda folder: usage)
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage)
     options = {"run_dir": str(tmp_path), "use_mmap_buffer": True, "buffer_size": 12_000}
     with pytest.raises(UserError, match=r"12,000 transitions need 36\.2 MB, .* has 30\.2 kB free; at most 10 fit"):
         check_start(make_config(options))

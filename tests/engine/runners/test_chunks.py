@@ -31,7 +31,7 @@ GAMES: dict[str, dict[str, Any]] = {
     "tetris": {"game": "tetris", "board": "4x5"},  # with masks
     "mario": {"game": "mario", "frame_skip": 60, "sticky_actions": 0.25},
 }
-CHOICES = Choices("cpu", 32, "float32", 1)
+CHOICES = Choices("cpu", "float32", 32, 1)
 
 
 def config_of(game: str) -> RunConfig:
@@ -96,6 +96,7 @@ def test_a_replay_filled_by_chunks_equals_one_filled_step_by_step(game: str) -> 
     assert ours.keys() == theirs.keys()
     for name, array in ours.items():
         assert np.array_equal(array, theirs[name]), name
+    assert direct.storage.priorities is not None and by_chunks.storage.priorities is not None
     assert np.array_equal(direct.storage.priorities, by_chunks.storage.priorities)
 
 

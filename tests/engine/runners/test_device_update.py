@@ -81,7 +81,7 @@ def contents(agent: DoubleDQN, replay: DeviceReplayBuffer) -> dict[str, Tensor]:
 @pytest.mark.long
 def test_hundreds_of_updates_give_the_bits_of_separate_calls() -> None:
     """Draw, update and new priorities, each by the method that other replays have as well."""
-    options = {"sync_every": 7, "tau": 0.5, "accumulate": 2}
+    options: dict[str, Any] = {"sync_every": 7, "tau": 0.5, "accumulate": 2}
     one, other = build("grid", **options), build("grid", **options)
     random = np.random.default_rng(7)
     update = updates_of(*one)

@@ -114,8 +114,8 @@ def test_advantage_learning_changes_with_the_cut_also_in_a_resumed_run(tmp_path:
     first = run("first", 600, final_advantage_learning=0.9)
     assert json.loads((first / "state.json").read_text())["extra"]["tuned"]["learning_rate"] == CUT * RATE
     assert changed == weights(run("resumed", before=first, final_advantage_learning=0.9))
-    off = {"advantage_learning": 0.0}
-    assert weights(run("off", **off, final_advantage_learning=0.9)) == weights(run("never", **off))
+    never = weights(run("never", advantage_learning=0.0))
+    assert weights(run("off", advantage_learning=0.0, final_advantage_learning=0.9)) == never
 
 
 @pytest.mark.long

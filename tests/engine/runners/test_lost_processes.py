@@ -45,6 +45,15 @@ def learns_on_from(client: HostClient, saved: Saved) -> None:
     next_event(client, Progress, lambda p: p.updates > again.updates + 5)
 
 
+def plays_on(client: HostClient, index: int, steps: int) -> None:
+    next_event(client, Members, lambda m: m.members[index].env_steps > steps)
+
+
+def learns_on(client: HostClient, updates: int) -> None:
+    learned = next_event(client, Progress).updates
+    next_event(client, Progress, lambda p: p.updates > learned + updates)
+
+
 def kill_actors(folder: Path, kills: int, how: signal.Signals) -> None:
     """Take one actor after the other while Ape-X trains, and wait until each is replaced and plays."""
     choose = random.Random(0)
@@ -59,10 +68,8 @@ def kill_actors(folder: Path, kills: int, how: signal.Signals) -> None:
             index = int(lost.text.split()[1])
             back = next_event(client, Members, lambda m: all(member.ready for member in m.members))
             assert sum(member.restarts for member in back.members) == number + 1
-            then = back.members[index].env_steps
-            next_event(client, Members, lambda m, at=index, then=then: m.members[at].env_steps > then)
-        learned = next_event(client, Progress).updates
-        next_event(client, Progress, lambda p: p.updates > learned + 5)
+            plays_on(client, index, back.members[index].env_steps)
+        learns_on(client, 5)
 
 
 @pytest.mark.long
@@ -258,8 +265,7 @@ def test_a_worker_that_is_lost_with_the_lock_is_replaced(how: signal.Signals, tm
                 worker.kill()
             lost = next_event(client, Log, lambda log: log.text.endswith("; restarted"))
             assert lost.text.startswith("worker 1 was lost")
-            learned = next_event(client, Progress).updates
-            next_event(client, Progress, lambda p, learned=learned: p.updates > learned + 10)
+            learns_on(client, 10)
             members = next_event(client, Members, lambda m: all(member.ready for member in m.members)).members
             assert [member.restarts for member in members] == [0, number + 1]
 

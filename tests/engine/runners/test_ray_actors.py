@@ -97,7 +97,7 @@ def plays(client: HostClient, *indices: int, restarts: int = 0) -> Members:
                 before.setdefault(index, m.members[index].env_steps)
         return all(index in before and m.members[index].env_steps > before[index] for index in indices)
 
-    return next_event(client, Members, going_on)  # type: ignore[no-any-return]
+    return next_event(client, Members, going_on)
 
 
 @pytest.mark.long
@@ -207,7 +207,9 @@ def test_without_its_head_a_run_fails_once_and_resumes_without_ray(cluster: Clus
     with training(cluster, tmp_path) as (process, client):
         client.send(Checkpoint())
         saved = next_event(client, Saved)
-        cluster.head_node.kill_gcs_server(check_alive=False)
+        head = cluster.head_node
+        assert head is not None
+        head.kill_gcs_server(check_alive=False)
         rest_of(process)
         assert process.returncode == 1
     reason = the_run(tmp_path).record().reason

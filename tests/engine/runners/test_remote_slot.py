@@ -63,9 +63,9 @@ def test_an_actor_plays_once_it_has_greeted_and_built() -> None:
     assert not slot.plays and slot.awaited == "greeting"
     slot.greeted("machine", "node")
     slot.builds("building")
-    assert not slot.plays and slot.awaited == "building"
+    assert (slot.plays, slot.awaited) == (False, "building")
     slot.built()
-    assert slot.plays and slot.awaited is None
+    assert (slot.plays, slot.awaited) == (True, None)
 
 
 def test_a_member_that_is_lost_three_times_in_a_row_without_a_step_fails_to_start() -> None:

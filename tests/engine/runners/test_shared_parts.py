@@ -92,7 +92,7 @@ def test_every_entry_has_the_priority_that_its_actor_told_when_its_window_was_co
         for episode in filter(None, episodes[lane]):
             for i, (last, error) in told_by_hand(episode, n_step).items():
                 expected[episode[last]["number"]][lane, episode[i]["entry"]] = error
-    priorities = {}
+    priorities: dict[tuple[int, int], float] = {}
     for ours, theirs in zip(found, expected, strict=True):
         assert ours == pytest.approx(theirs, abs=1e-5)
         priorities |= theirs
@@ -251,7 +251,7 @@ def _halt(memory: SharedMemory, lock: ProcessLock, told: Connection, moment: str
             agent.halt()
         agent.storing = True
 
-    agent.optimizer.step = step_and_halt  # type: ignore[method-assign]
+    agent.optimizer.step = step_and_halt
     agent.update(*batch_of(1))
 
 

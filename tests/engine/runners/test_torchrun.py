@@ -50,8 +50,11 @@ class Agents:
 
     def __init__(self, folder: Path, *options: str, endpoint: str | None = None) -> None:
         self.folder, self._options = folder, options
-        self._server = None if endpoint else TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-        self._endpoint = endpoint or f"127.0.0.1:{self._server.port}"
+        self._server: TCPStore | None = None
+        if endpoint is None:
+            self._server = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+            endpoint = f"127.0.0.1:{self._server.port}"
+        self._endpoint = endpoint
         self.started: list[subprocess.Popen[str]] = []
 
     def start(

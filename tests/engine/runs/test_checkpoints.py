@@ -17,11 +17,12 @@ from engine.config.run_config import RunConfig
 from engine.host.checkpoint_keeper import CheckpointKeeper
 from engine.protocol.commands import Checkpoint, Command, Pause, Resume
 from engine.protocol.messages import Beat, Written
-from engine.runs import checkpoints, policies, registry
+from engine.runs import checkpoints, registry
 from engine.runs.checkpoints import CheckpointError
 from engine.runs.registry import create_run, find_run, list_runs
 from engine.runs.run import Run
 from tests.support.in_process import checkpoint_of, of_kind, train
+from tests.support.policy_files import shipped
 
 
 @pytest.fixture
@@ -221,7 +222,7 @@ def test_a_slow_checkpoint_is_not_taken_for_a_hang(tmp_path: Path, monkeypatch: 
 def test_latest_is_the_newest_run_that_has_a_policy(tmp_path: Path) -> None:
     config = RunConfig(run_dir=str(tmp_path / "runs"))
     older = create_run(config)
-    (older.path / checkpoints.BEST_POLICY_FILE).write_bytes(policies.path_of("mario-1-1").read_bytes())
+    (older.path / checkpoints.BEST_POLICY_FILE).write_bytes(shipped("mario-1-1").read_bytes())
     create_run(config)  # it failed at once
     assert checkpoints.find_policy("latest", tmp_path / "runs") == older.path / checkpoints.BEST_POLICY_FILE
 

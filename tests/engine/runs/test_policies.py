@@ -23,6 +23,7 @@ from engine.evaluation.statistics import mean_interval
 from engine.games.mario.actions import ACTION_SETS
 from engine.runs import policies
 from engine.runs.checkpoints import POLICY_FORMAT, CheckpointError, policy_metadata
+from tests.support.policy_files import shipped
 from tests.support.program import json_lines, run_program
 
 
@@ -67,8 +68,7 @@ def test_every_policy_of_the_package_has_a_card_and_is_found() -> None:
     files = sorted(path.stem for path in policies.folder().glob("*.safetensors"))
     assert files == [card.name for card in policies.cards()]
     for card in policies.cards():
-        path = policies.path_of(card.name)
-        assert path is not None
+        path = shipped(card.name)
         alike = [other.name for other in policies.cards() if (other.game, other.stage) == (card.game, card.stage)]
         assert policies.of_task(card.game, card.stage).stem == min(alike)
         assert path.stat().st_size < 5e6
@@ -97,9 +97,9 @@ def test_every_rate_of_mario_was_measured_and_the_page_holds_the_tables() -> Non
 
 
 def test_a_card_of_an_earlier_version_is_read_and_any_card_is_read_as_it_was_written(tmp_path: Path) -> None:
-    (shipped,) = (card for card in policies.cards() if card.name == "mario-3-4")
-    policies.write_card(shipped, tmp_path)
-    assert policies.cards(tmp_path) == [shipped]
+    (card,) = (card for card in policies.cards() if card.name == "mario-3-4")
+    policies.write_card(card, tmp_path)
+    assert policies.cards(tmp_path) == [card]
     said = json.loads((tmp_path / "mario-3-4.json").read_bytes())
     said["rates"] = [{"console": "native", "episodes": 100, "noop_max": 30, "clears": 97, "mean_score": 520.0}]
     (tmp_path / "mario-3-4.json").write_text(json.dumps(said))
@@ -109,12 +109,12 @@ def test_a_card_of_an_earlier_version_is_read_and_any_card_is_read_as_it_was_wri
 
 
 def test_the_stages_of_a_policy_for_several_have_rows_of_their_own(tmp_path: Path) -> None:
-    (shipped,) = (card for card in policies.cards() if card.name == "mario-1-1")
+    (card,) = (card for card in policies.cards() if card.name == "mario-1-1")
     starts = [
         msgspec.structs.replace(rate, episodes=200, clears=150, clears_by_stage={"1-1": 99, "1-2": clears})
-        for rate, clears in zip(shipped.rates, (51, 7), strict=False)
+        for rate, clears in zip(card.rates, (51, 7), strict=False)
     ]
-    policies.write_card(msgspec.structs.replace(shipped, stage="1-1,1-2", rates=starts), tmp_path)
+    policies.write_card(msgspec.structs.replace(card, stage="1-1,1-2", rates=starts), tmp_path)
     table = leaderboard(tmp_path)
     assert "| `mario-1-1` | 1-1 | 99 | 99 |\n| `mario-1-1` | 1-2 | 51 | 7 |\n" in table
 
@@ -129,8 +129,7 @@ def test_a_policy_is_judged_under_the_conditions_that_are_asked_for(tmp_path: Pa
 
 @pytest.mark.parametrize("field", ["game", "network", "stack", "frame_shape", "outputs", "board"])
 def test_a_policy_that_does_not_say_what_it_is_for_is_refused(field: str, tmp_path: Path) -> None:
-    source = policies.path_of("snake-12x12")
-    assert source is not None
+    source = shipped("snake-12x12")
     said = {name: value for name, value in policy_metadata(source).items() if name != field}
     path = tmp_path / "x.safetensors"
     save_file(load_file(source), path, {"format": POLICY_FORMAT, "policy": json.dumps(said)})
@@ -139,8 +138,7 @@ def test_a_policy_that_does_not_say_what_it_is_for_is_refused(field: str, tmp_pa
 
 
 def test_a_policy_file_that_was_cut_off_is_damaged(tmp_path: Path) -> None:
-    source = policies.path_of("snake-12x12")
-    assert source is not None
+    source = shipped("snake-12x12")
     (tmp_path / "cut.safetensors").write_bytes(source.read_bytes()[:20_000])
     with pytest.raises(CheckpointError, match=r"cut\.safetensors: damaged \("):
         load_policy(tmp_path / "cut.safetensors")
@@ -148,8 +146,7 @@ def test_a_policy_file_that_was_cut_off_is_damaged(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf")])
 def test_a_policy_whose_weights_are_no_numbers_is_not_played(number: float, tmp_path: Path) -> None:
-    source = policies.path_of("snake-12x12")
-    assert source is not None
+    source = shipped("snake-12x12")
     weights = load_file(source)
     weights["value.0.weight"][3, 5] = number
     path = tmp_path / "broken.safetensors"

@@ -40,8 +40,7 @@ def test_an_unknown_event_is_left_out_and_the_log_says_so(tmp_path: Path) -> Non
     assert isinstance(hello, Hello) and isinstance(log := hello.events[-1], Log)
     assert log.text == "2 recorded events of another version of mario-tui can't be shown"
     assert [encode(msgspec.structs.replace(hello, events=hello.events[:-1])), *map(encode, current)] == [
-        encode(event)
-        for event in known  # type: ignore[arg-type]
+        encode(event) for event in known
     ]
 
 

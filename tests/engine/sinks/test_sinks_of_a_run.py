@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import re
 import resource
@@ -15,6 +16,7 @@ import psutil
 import pytest
 
 from engine.protocol.messages import Episode, Evaluation
+from engine.runs.run import Run
 from engine.sinks import dispatcher, foreign, queued_writer
 from engine.sinks.dispatcher import Dispatcher
 from engine.sinks.foreign import ForeignSink
@@ -97,6 +99,11 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+def written_by_a_sink(run: Run) -> list[Any]:
+    """The calls that `Good` noted: name and value."""
+    return [json.loads(line) for line in (run.path / "good.txt").read_text().splitlines()]
+
+
 def has_ended(pid: int) -> bool:
     try:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
@@ -134,7 +141,7 @@ def test_a_run_writes_to_its_sinks_and_outlives_those_that_fail(package: Path, t
     importers = (run.path / "imported.txt").read_text().split()
     assert len(set(importers)) == 3 and str(run.record().pid) not in importers
 
-    noted = json_lines((run.path / "good.txt").read_text())
+    noted = written_by_a_sink(run)
     assert noted[:2] == [["begin", run.config().learning_rate], ["restart", 0]]
     assert noted[-2:] == [["end", summary["env_steps"]], ["close", []]]
     for kind, value in (("episode", "episode_return"), ("evaluation", "env_steps")):
@@ -216,7 +223,7 @@ def test_a_host_that_is_killed_leaves_no_sink_behind(package: Path, tmp_path: Pa
         psutil.Process(run.record().pid).kill()
         rest_of(process)
         nobody_is_left(tmp_path)
-    assert json_lines((run.path / "good.txt").read_text())[-1][0] == "close"  # in order, without an end
+    assert written_by_a_sink(run)[-1][0] == "close"  # in order, without an end
 
 
 def test_a_full_disk_costs_a_line_and_the_file_goes_on_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from mario_tui.data.themes import DEFAULT, load_themes, package_folder, user_fol
 from mario_tui.screens.dialogs import HelpScreen
 from mario_tui.screens.home import HomeScreen
 from mario_tui.screens.new_run import NewRunScreen
-from tests.support.app import said, until
+from tests.support.app import said, shown_as, until
 from tests.support.program import Terminal
 
 
@@ -127,11 +127,11 @@ async def test_keys_of_the_settings_are_bindings_help_and_footer(tmp_path: Path)
         await pilot.press("n")
         assert isinstance(app.screen, HomeScreen)
         await pilot.press("a")
-        assert isinstance(app.screen, NewRunScreen)
+        await shown_as(pilot, NewRunScreen)
         await pilot.press("escape", "f2")
-        assert isinstance(app.screen, NewRunScreen)
+        await shown_as(pilot, NewRunScreen)
         await pilot.press("escape", "f1")
-        assert isinstance(app.screen, HelpScreen)
+        await shown_as(pilot, HelpScreen)
         assert "a or f2" in app.export_screenshot().replace("&#160;", " ")
         await pilot.press("escape", "ctrl+p", *"new run")
         await until(

@@ -75,7 +75,7 @@ async def test_typing_a_filter_goes_on_while_a_chart_is_maximised(tmp_path: Path
         (accuracy,) = (await charts_of(pilot, "accuracy")).values()
         assert screen.maximised is None
         await pilot.press("tab", "z")
-        assert screen.maximised is accuracy
+        assert screen.maximised == accuracy
         await until(pilot, lambda: accuracy.size.height > 20, "this chart alone")
         await pilot.press("z", "escape")
         charts = await charts_of(pilot, "accuracy", "loops", "loss")
@@ -122,7 +122,7 @@ async def test_a_folder_that_a_program_is_about_to_make_is_waited_for(tmp_path: 
         folder.parent.mkdir()
         add(folder, "loss", step=1, value=1.0)
         await charts_of(pilot, "loss")
-        assert "waiting" not in drawn(title)
+        await until(pilot, lambda: "waiting" not in drawn(title), "the title")
 
 
 def test_a_name_that_is_no_path_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

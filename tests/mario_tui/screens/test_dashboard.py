@@ -19,7 +19,7 @@ from mario_tui.screens.actor import ActorScreen
 from mario_tui.screens.home import HomeScreen
 from mario_tui.screens.tune import TuneScreen
 from mario_tui.widgets.panels.game import GameView
-from tests.support.app import app_is_there, opened, said, shown_as, text, until
+from tests.support.app import app_is_there, kept_commands, opened, said, shown_as, text, until
 from tests.support.source import serving
 
 
@@ -112,8 +112,7 @@ async def test_a_panel_that_has_nothing_to_show_never_takes_the_screen(served: R
 async def test_a_second_stop_says_what_it_costs(served: Run) -> None:
     async with MarioApp(open_run=served).run_test(size=(80, 24)) as pilot:
         dashboard = await opened(pilot)
-        sent: list[Any] = []
-        dashboard.feed.send = lambda command: sent.append(command) or True
+        sent = kept_commands(dashboard)
         await pilot.press("x", "enter")
         assert sent == [Stop(reason="stopped from the dashboard")]
         await pilot.press("x")

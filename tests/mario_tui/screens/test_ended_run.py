@@ -12,13 +12,14 @@ from textual.widgets import Static
 
 from engine.protocol.messages import Failed, Finished
 from engine.runs.checkpoints import BEST_POLICY_FILE
-from engine.runs.policies import path_of
 from mario_tui.app import MarioApp
 from mario_tui.data.program import program
 from mario_tui.screens.compare import CompareScreen
 from mario_tui.screens.dialogs import TextScreen
 from mario_tui.screens.evaluation import EvaluationScreen
+from mario_tui.widgets.charts.comparison import Comparison
 from tests.support.app import folder_of_runs, recorded_run, said, shown_as, text, until
+from tests.support.policy_files import shipped
 
 
 async def ended(pilot: Pilot[Any]) -> Any:
@@ -40,7 +41,7 @@ async def test_keys_of_a_live_run_are_gone_and_others_are_there(tmp_path: Path) 
         assert isinstance(app.screen, TextScreen)
         await pilot.press("escape", "c")
         compare = await shown_as(pilot, CompareScreen)
-        await until(pilot, lambda: len(compare.query_one("#compare-loss").series) == 1, "the run's line")
+        await until(pilot, lambda: len(compare.query_one("#compare-loss", Comparison).series) == 1, "the run's line")
         assert [line.split()[:2] for line in text(compare, "compared").splitlines()[2:5]] == [
             ["●", "one"], ["·", "three"], ["·", "two"],
         ]  # fmt: skip
@@ -53,9 +54,7 @@ async def test_keys_of_a_live_run_are_gone_and_others_are_there(tmp_path: Path) 
 
 async def test_the_best_policy_is_evaluated(tmp_path: Path) -> None:
     (run,) = folder_of_runs(tmp_path, one="finished")
-    shipped = path_of("tetris-7x14")
-    assert shipped is not None
-    shutil.copy(shipped, run.path / BEST_POLICY_FILE)
+    shutil.copy(shipped("tetris-7x14"), run.path / BEST_POLICY_FILE)
     app = MarioApp(open_run=run, run_dir=str(tmp_path))
     async with app.run_test(size=(120, 40)) as pilot:
         await ended(pilot)
@@ -107,9 +106,7 @@ async def test_opening_a_run_that_has_ended_earlier_announces_nothing(tmp_path: 
 @pytest.mark.parametrize("read_only", [False, True])
 async def test_where_no_game_can_be_started_g_says_why_and_what_can(read_only: bool, tmp_path: Path) -> None:
     (run,) = folder_of_runs(tmp_path, one="finished")
-    shipped = path_of("tetris-7x14")
-    assert shipped is not None
-    shutil.copy(shipped, run.path / BEST_POLICY_FILE)
+    shutil.copy(shipped("tetris-7x14"), run.path / BEST_POLICY_FILE)
     app = MarioApp(open_run=run, run_dir=str(tmp_path), read_only=read_only)
     async with app.run_test(size=(80, 24)) as pilot:  # as in a browser, there is no terminal to leave
         await ended(pilot)

@@ -25,7 +25,18 @@ from mario_tui.screens.dialogs import ConfirmScreen, HelpScreen, TextScreen
 from mario_tui.screens.home import HomeScreen
 from mario_tui.screens.new_run import NewRunScreen
 from mario_tui.widgets.runs_table import RunsTable
-from tests.support.app import folder_of_runs, hold, names, said, shown_as, start, table_of, type_at_once, until
+from tests.support.app import (
+    folder_of_runs,
+    hold,
+    kept_commands,
+    names,
+    said,
+    shown_as,
+    start,
+    table_of,
+    type_at_once,
+    until,
+)
 from tests.support.program import PATIENCE_S, kill_hosts
 
 
@@ -44,13 +55,16 @@ async def test_a_real_run_is_followed_until_it_is_lost(tmp_path: Path) -> None:
         await until(pilot, lambda: cells() != steps, "newer steps")
         assert list(table.rows) == keys
         assert all(new is old for new, old in zip(table.rows, keys, strict=True))  # nothing was built anew
-        for process in (*psutil.Process(host.process.pid).children(recursive=True), host.process):
+        for process in psutil.Process(host.process.pid).children(recursive=True):
             process.kill()
+        host.process.kill()
         host.process.wait()
         await until(pilot, lambda: "? lost" in cells(), "the loss")
 
 
-async def test_a_change_touches_one_cell_and_neither_cursor_nor_scroll(tmp_path: Path) -> None:
+async def test_a_change_touches_one_cell_and_neither_cursor_nor_scroll(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     runs = folder_of_runs(tmp_path, **{f"run-{index:02}": "finished" for index in range(40)})
     app = MarioApp(run_dir=str(tmp_path))
     async with app.run_test(size=(80, 24)) as pilot:
@@ -60,7 +74,12 @@ async def test_a_change_touches_one_cell_and_neither_cursor_nor_scroll(tmp_path:
         at, scrolled = table.cursor_row, table.scroll_y
         touched: list[Any] = []
         update = table.update_cell
-        table.update_cell = lambda *args, **more: (touched.append(args), update(*args, **more))[1]  # type: ignore[method-assign,assignment]
+
+        def update_cell(row: Any, column: Any, value: Any, **more: Any) -> None:
+            touched.append((row, column, value))
+            update(row, column, value, **more)
+
+        monkeypatch.setattr(table, "update_cell", update_cell)
         record = runs[20].record()
         record.env_steps += 5_000
         runs[20].write_record(record)
@@ -288,15 +307,13 @@ async def test_a_live_run_gets_no_command_in_read_only(tmp_path: Path) -> None:
     host = start(tmp_path, steps=100_000_000, burnin=100)
     app = MarioApp(open_run=host.run, host=host, read_only=True)
     async with app.run_test(size=(80, 24)) as pilot:
-        dashboard = app.screen
-        assert isinstance(dashboard, DashboardScreen)
+        dashboard = await shown_as(pilot, DashboardScreen)
         progress = await until(pilot, lambda: dashboard.feed.snapshot().progress, "progress")
-        sent: list[Any] = []
-        dashboard.feed.send = sent.append  # type: ignore[assignment,method-assign]
+        sent = kept_commands(dashboard)
         for key in keys_in("dashboard"):
             if key.changes:
                 await pilot.press(*key.keys.split(","))
-        assert app.screen is dashboard
+        assert dashboard.is_current
         newer = await until(
             pilot, lambda: (p := dashboard.feed.snapshot().progress) and p.env_steps > progress.env_steps and p, "steps"
         )
@@ -320,8 +337,7 @@ async def test_nothing_is_drawn_of_a_screen_under_another(tmp_path: Path, monkey
         await shown_as(pilot, HelpScreen)
         assert home.is_current  # around the dialog
         await pilot.press("escape", "enter")
-        await shown_as(pilot, DashboardScreen)
-        dashboard: Any = app.screen
+        dashboard = await shown_as(pilot, DashboardScreen)
         await until(pilot, lambda: dashboard.shown.points, "the recording")
         assert not home.is_current
         drawn: list[str] = []
@@ -332,7 +348,7 @@ async def test_nothing_is_drawn_of_a_screen_under_another(tmp_path: Path, monkey
         for _ in range(10):
             dashboard.charts[0].refresh()
             seen = len(drawn)
-            await until(pilot, lambda seen=seen: len(drawn) > seen, "the chart")  # type: ignore[misc]
+            await until(pilot, lambda seen=seen: len(drawn) > seen, "the chart")
         assert "everything" not in drawn
 
 
@@ -358,7 +374,7 @@ async def test_sizes(tmp_path: Path) -> None:
         await until(pilot, lambda: app.screen.query("#edit-stage"), "the fields")
         await pilot.resize_terminal(30, 8)
         await pilot.resize_terminal(50, 20)
-        assert isinstance(app.screen, NewRunScreen)
+        await shown_as(pilot, NewRunScreen)
         assert app.screen.query_one("#edit-stage").size.width > 10
         assert isinstance(app.screen.query_one("#edit-seed"), Input)
 

@@ -34,9 +34,9 @@ async def test_h_goes_to_the_list_of_runs_from_any_depth_and_escape_one_screen_b
     async with app.run_test(size=(120, 40)) as pilot:
         await to_the_other_dashboard(pilot, second)
         await pilot.press("escape")
-        assert isinstance(app.screen, CompareScreen)
+        await shown_as(pilot, CompareScreen)
         await pilot.press("enter")
-        assert isinstance(app.screen, DashboardScreen)
+        await shown_as(pilot, DashboardScreen)
         await pilot.press("h")
         await shown_as(pilot, HomeScreen)
         app.open_dashboard(first)

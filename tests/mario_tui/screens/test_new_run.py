@@ -173,7 +173,7 @@ async def test_what_is_typed_after_a_change_of_group_goes_to_the_group_that_is_s
             await until(pilot, lambda epsilon=epsilon: epsilon[0].value == "12x", f"the value, built: {built}")
             await until(pilot, lambda: "Not started: --epsilon must be between" in shown(screen, "#about"), "why")
             assert app.screen is screen
-            assert app.focused is epsilon[0]
+            assert epsilon[0].has_focus
             assert (gamma.value, screen.form.typed("gamma")) == ("", "")
             epsilon[0].value = ""
             await pilot.press("f2")

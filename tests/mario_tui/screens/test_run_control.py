@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -16,7 +15,7 @@ from mario_tui.data.feed import Snapshot
 from mario_tui.screens.dialogs import ConfirmScreen
 from mario_tui.screens.followed_run import FollowedRun
 from mario_tui.widgets.panels.log import LogPanel
-from tests.support.app import opened, text, until
+from tests.support.app import kept_commands, opened, text, until
 from tests.support.program import wait_until
 from tests.support.source import serving
 
@@ -39,8 +38,7 @@ async def test_a_stop_that_another_client_has_asked_for_meanwhile_stays_in_order
     with serving(tmp_path, "--rate", "50", "--lanes", "4", "--history", "2000") as run:
         async with MarioApp(open_run=run).run_test(size=(80, 24)) as pilot:
             dashboard = await opened(pilot)
-            sent: list[Any] = []
-            dashboard.feed.send = lambda command: sent.append(command) or True
+            sent = kept_commands(dashboard)
             snapshot = dashboard.feed.snapshot
             await pilot.press("x")
             stopping = msgspec.structs.replace(snapshot().progress, state="stopping")
@@ -61,15 +59,18 @@ async def test_a_dashboard_that_a_living_host_has_dropped_connects_again(tmp_pat
             assert not any("host is gone" in notice for notice in notices)
         followed = FollowedRun(run, 0)
         followed.connect()
-        wait_until(lambda: [followed.update(run.record()), followed.refresh(), followed.seen.connected][-1], "the run")
+
+        def seen() -> bool:
+            followed.update(run.record())
+            followed.refresh()
+            return followed.seen.connected
+
+        wait_until(seen, "the run")
         first = followed._feed
         assert first._client is not None
         first._client._socket.send(b"\xff\xff\xff\xff")
-        wait_until(
-            lambda: [followed.update(run.record()), followed.refresh(), followed._feed is not first][-1], "again"
-        )
-        wait_until(lambda: [followed.refresh(), followed.seen.connected][-1], "another connection")
-        wait_until(lambda: [followed.refresh(), followed.standing == "running"][-1], "its progress")
+        wait_until(lambda: seen() and followed._feed is not first, "another connection")
+        wait_until(lambda: seen() and followed.standing == "running", "its progress")
         followed.close()
 
 

@@ -33,13 +33,15 @@ def test_an_actor_tells_what_it_decided_and_on_what(options: dict[str, str]) -> 
     actor = Actor(env, ladder=epsilon_ladder(3, 0.4), epsilon_steps=100, seed=0)
     assert actor.decision is None
     q_values = torch.arange(float(3 * env.spec.actions)).reshape(3, -1)
-    seen_random = set()
+    seen_random: set[bool] = set()
     for _ in range(30):
         masks, obs = actor.masks, actor._stack.obs.copy()
         actions = actor.choose(lambda obs: q_values, env_steps=50)
         actor.finish(actor.begin(actions))  # what was decided stays as it was
+        decision = actor.decision
+        assert decision is not None
         for lane in range(3):
-            told = actor.decision.of(lane)
+            told = decision.of(lane)
             legal = np.ones(env.spec.actions, bool) if masks is None else masks[lane]
             expected = np.where(legal, q_values[lane].numpy(), -np.inf)
             assert told.q_values == expected.tolist()

@@ -75,14 +75,14 @@ LENGTH = {"imp": 1, "acc": 1, "abs": 3, "abx": 3, "aby": 3, "ind": 3}
 STORES = ("STA", "STX", "STY")
 MODIFIES = ("ASL", "DEC", "INC", "LSR", "ROL", "ROR")
 BRANCHES = {
-    "BPL": "-N",
-    "BMI": "+N",
-    "BVC": "-V",
-    "BVS": "+V",
-    "BCC": "-C",
-    "BCS": "+C",
-    "BNE": "-Z",
-    "BEQ": "+Z",
+    "BPL": ("-", "N"),
+    "BMI": ("+", "N"),
+    "BVC": ("-", "V"),
+    "BVS": ("+", "V"),
+    "BCC": ("-", "C"),
+    "BCS": ("+", "C"),
+    "BNE": ("-", "Z"),
+    "BEQ": ("+", "Z"),
 }
 # as in the 6502's manual, but BRK (7 there), and see `Model.step` for branches and read-modify-write
 CYCLES = {"BRK": 14, "JMP": 3, "JSR": 6, "PHA": 3, "PHP": 3, "PLA": 4, "PLP": 4, "RTI": 6, "RTS": 6}
@@ -235,10 +235,10 @@ class Model:
         elif mnemonic == "RTS":
             return self.pop() + 256 * self.pop() + 1
         elif mnemonic == "JMP":
-            target = self.read_word(self.pc + 1)
+            address = self.read_word(self.pc + 1)
             if mode == "abs":
-                return target
-            return self.read(target) + 256 * self.read(target - target % 256 + (target + 1) % 256)
+                return address
+            return self.read(address) + 256 * self.read(address - address % 256 + (address + 1) % 256)
         else:
             assert mnemonic == "NOP"
         return None

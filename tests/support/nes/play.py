@@ -52,12 +52,12 @@ class Pair:
             self.pictures += 1
             ours, theirs = self.ours.screen(0), self.theirs.screen()
             if not np.array_equal(ours, theirs):
-                unequal = np.argwhere((ours != theirs).any(axis=2))
-                raise AssertionError(f"frame {self.frames}: {len(unequal)} pixels differ, first at {unequal[0]}")
+                pixels = np.argwhere((ours != theirs).any(axis=2))
+                raise AssertionError(f"frame {self.frames}: {len(pixels)} pixels differ, first at {pixels[0]}")
             self.ours.picture(VIEWS["50x60"], self._gray)
             if not np.array_equal(self._gray[0], shrunk(theirs)):
-                unequal = np.argwhere(self._gray[0] != shrunk(theirs))
-                raise AssertionError(f"frame {self.frames}: {len(unequal)} grays differ, first at {unequal[0]}")
+                grays = np.argwhere(self._gray[0] != shrunk(theirs))
+                raise AssertionError(f"frame {self.frames}: {len(grays)} grays differ, first at {grays[0]}")
 
     def poke(self, address: int, value: int) -> None:
         """Write to both RAMs."""

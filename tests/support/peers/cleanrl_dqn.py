@@ -27,9 +27,11 @@ def main(total_steps: int) -> None:
     random.seed(1)
     torch.manual_seed(1)
     envs = RecordEpisodeStatistics(gym.make_vec("mario_tui/SuperMarioBros-1-1-v0", num_envs=GAMES, stall_steps=50))
-    online, target = (q_network(envs.single_action_space.n) for _ in range(2))
+    assert isinstance(envs.single_action_space, gym.spaces.Discrete)
+    online, target = (q_network(int(envs.single_action_space.n)) for _ in range(2))
     target.load_state_dict(online.state_dict())
-    optimizer, buffer, losses = torch.optim.Adam(online.parameters(), 1e-4), deque(maxlen=1000), []
+    optimizer, losses = torch.optim.Adam(online.parameters(), 1e-4), list[float]()
+    buffer = deque[tuple[np.ndarray, ...]](maxlen=1000)
     envs.action_space.seed(1)
     obs, _ = envs.reset(seed=1)
     for step in range(GAMES, total_steps + 1, GAMES):

@@ -18,8 +18,8 @@ HOLD = np.zeros(1, np.uint8)
 def operand_bytes(mode: str, rng: np.random.Generator) -> list[int]:
     """An operand whose absolute addresses are mostly in RAM or program, sometimes near the end of a page."""
     if LENGTH.get(mode) == 3:
-        high = int(rng.choice([rng.integers(0, 0x1F), rng.integers(0x80, 0xFF)]))
-        return [int(rng.choice([rng.integers(256), 0xFF])), high]
+        high = int(rng.choice([int(rng.integers(0, 0x1F)), int(rng.integers(0x80, 0xFF))]))
+        return [int(rng.choice([int(rng.integers(256)), 0xFF])), high]
     return [int(rng.integers(256)), int(rng.integers(256))]
 
 

@@ -1,5 +1,7 @@
 """`run_frame` called by another kernel, as in a task that reads RAM after every frame."""
 
+from typing import Any
+
 import numpy as np
 
 from engine.compiler.kernels import kernel
@@ -21,7 +23,10 @@ DRAWING = draw_rows(DRAW["gray"], VIEWS["50x60"].top, VIEWS["50x60"].bottom)
 
 
 @kernel(f"int64, int64[1], uint8[1], int64[1], uint8[1], uint16[1], {ROM}, int64, int64, uint8[1]")
-def watch(frame_address, state, memory, last_state, last_memory, canvas, rom, buttons, frames, seen):
+def watch(
+    frame_address: Any, state: Any, memory: Any, last_state: Any, last_memory: Any, canvas: Any, rom: Any, buttons: int,
+    frames: int, seen: Any,
+) -> None:  # fmt: skip
     """Play a lane; `seen` (uint8 [frames]) takes the game's frame counter after every frame."""
     run_frame = frame_function(frame_address)
     for frame in range(frames):

@@ -67,8 +67,8 @@ def test_random_register_accesses_equal_nes_py(tmp_path: Path, seed: int, mirror
         theirs.step(0)
         unequal = np.flatnonzero(ours.ram[0] != theirs.ram)
         assert not len(unequal), f"frame {frame}: {[hex(a) for a in unequal]}"
-        unequal = np.argwhere((ours.screen(0) != theirs.screen()).any(axis=2))
-        assert not len(unequal), f"frame {frame}: {len(unequal)} pixels, first {unequal[0]}"
+        pixels = np.argwhere((ours.screen(0) != theirs.screen()).any(axis=2))
+        assert not len(pixels), f"frame {frame}: {len(pixels)} pixels, first {pixels[0]}"
         ours.picture(VIEWS["50x60"], gray)
         assert np.array_equal(gray[0], shrunk(theirs.screen())), f"frame {frame}: the gray picture"
     assert ours.ram[0, 0x10] > 0, "the NMI was never taken"

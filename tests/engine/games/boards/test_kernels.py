@@ -119,9 +119,9 @@ def test_snakes_of_every_length_are_those_of_tensors(side: int) -> None:
     """Each lane's snake lies along the rows, turning at their ends, with the fruit ahead of it; the longest fills the
     board."""
     cells = side * side
-    path = np.arange(cells).reshape(side, side)
-    path[1::2] = path[1::2, ::-1].copy()
-    path, lengths = path.flatten(), np.arange(1, cells)
+    rows = np.arange(cells).reshape(side, side)
+    rows[1::2] = rows[1::2, ::-1].copy()
+    path, lengths = rows.flatten(), np.arange(1, cells)
     ours = SnakeLanes(cells - 1, height=side, width=side)
     theirs = SnakeLanes(cells - 1, height=side, width=side, compiled=False)
     state = {name: tensor.numpy() for name, tensor in ours.state().items()}

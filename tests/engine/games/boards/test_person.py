@@ -123,7 +123,7 @@ def test_a_hard_drop_and_a_soft_drop_place_the_piece_where_its_ghost_is() -> Non
     for _ in range(20):
         if table.game.steps == 1:
             table.press(joypad.DOWN)
-    assert table.game.steps == 2 and table.game.facts()["points"] > 2 * bottom
+    assert table.game.steps == 2 and int(table.game.facts()["points"]) > 2 * bottom
     assert table.filled().sum() == 8
 
 

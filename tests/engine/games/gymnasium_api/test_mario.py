@@ -142,7 +142,8 @@ def test_rgb_observations_are_the_screen() -> None:
     observation, _ = env.reset(seed=0)
     assert observation.shape == (240, 256, 3)
     last, *_ = run_to_the_end(env)
-    assert np.array_equal(last, env.render())
+    picture = env.render()
+    assert picture is not None and np.array_equal(last, picture)
     assert not np.array_equal(last, observation)
     env.close()
 
@@ -240,7 +241,8 @@ def test_games_can_be_seeded_one_by_one() -> None:
     assert np.array_equal(first[0], first[1])
     again, _ = env.reset(seed=[None, 4, None])
     assert np.array_equal(again[1], first[1])
-    counted, _ = env.reset(seed=np.int64(3))
+    drawn: Any = np.int64(3)
+    counted, _ = env.reset(seed=drawn)
     assert np.array_equal(counted[1], first[1])
     with pytest.raises(ValueError, match="one element for each of 3 games"):
         env.reset(seed=[1, 2])

@@ -13,7 +13,7 @@ from engine.emulators.protocol import Emulator
 from engine.emulators.view import VIEWS, View
 from engine.envs.lanes import VectorStep
 from engine.errors import UserError
-from engine.games.mario.lanes import MarioLanes, make_emulator, stage_starts
+from engine.games.mario.lanes import MarioLanes, MarioStep, make_emulator, stage_starts
 from engine.games.mario.reference_stepper import ReferenceStepper
 from engine.games.mario.rules import BUTTONS, INFO_NAMES, WORLD, draw, stream
 from engine.games.mario.task import MarioTask
@@ -173,7 +173,7 @@ def test_final_picture_is_kept_and_the_next_is_a_new_start(emulator: str) -> Non
     assert env.step(np.array([0])).lengths[0] == 1
 
 
-def clear_by_search(env: MarioLanes, random: np.random.Generator) -> tuple[VectorStep, int]:
+def clear_by_search(env: MarioLanes, random: np.random.Generator) -> tuple[MarioStep, int]:
     """Search for a clear by random actions from saved states: continue from the furthest survivor, and after failures
     from an earlier state. Returns the step and the lane of a clear."""
     console, reached, failures = env.emulator, [(0, env.emulator.save(0))], 0

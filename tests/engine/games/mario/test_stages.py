@@ -22,10 +22,11 @@ from engine.protocol.messages import PROTOCOL, Evaluation, Hello, Lanes, TaskRec
 from engine.runners.actor import Actor
 from engine.runners.shared_state import SharedState
 from engine.runners.stats.lanes import LaneStats
-from engine.runs import checkpoints, policies
+from engine.runs import checkpoints
 from engine.runs.checkpoint_state import KeptLane, KeptTask
 from mario_tui.data.feed import Snapshot
 from mario_tui.widgets.panels.evaluations import EvaluationsPanel
+from tests.support.policy_files import shipped
 
 OUTCOME = game_of("mario").outcome
 RESULTS = (1.0, 0.0, 0.0)
@@ -54,8 +55,7 @@ def _named(info: Any) -> tuple[list[int], list[int]]:
 
 @pytest.mark.long
 def test_an_episode_of_the_whole_game_reports_the_flags_it_reached() -> None:
-    path = policies.path_of("mario-1-1")
-    assert path is not None
+    path = shipped("mario-1-1")
     said, network = checkpoints.policy_metadata(path), load_policy(path)
     env = MarioLanes(task_of_policy(said, stage="game", noop_max=30), 4)
     actor = Actor(env, ladder=np.zeros(4), epsilon_steps=1, seed=0)

@@ -10,6 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from engine.config.run_config import ConfigError, RunConfig
+from engine.emulators.nes import NesBatch
 from engine.envs.episode import ended_episodes
 from engine.envs.factory import make_lanes
 from engine.envs.lanes import VectorStep
@@ -75,11 +76,13 @@ def test_episodes_from_stored_states_are_not_counted() -> None:
 
 def test_compiled_and_reference_steppers_begin_at_the_same_states() -> None:
     one, other = lanes(count=4), lanes(count=4)
+    console = other.emulator
+    assert isinstance(console, NesBatch)
     stepper = ReferenceStepper(
-        other.emulator, TASK, other.book, stage_starts("native", TASK.stages, whole_game=False), restart=True
+        console, TASK, other.book, stage_starts("native", TASK.stages, whole_game=False), restart=True
     )
     other._stepper = stepper
-    other._own_starts = StartStates(other.emulator, stepper, first=1, share=0.5, seed=4)
+    other._own_starts = StartStates(console, stepper, first=1, share=0.5, seed=4)
     assert np.array_equal(one.reset(), other.reset())
     from_stored = 0
     for first, second in zip(walk(one, 350), walk(other, 350), strict=True):
@@ -190,5 +193,5 @@ def test_a_curriculum_and_evaluations_begin_at_the_true_starts() -> None:
 @pytest.mark.parametrize("options", [{"emulator": "nes-py"}, {"stage": "game"}])
 def test_they_are_refused_where_they_can_not_work(options: dict[str, str]) -> None:
     with pytest.raises(ConfigError, match="must be 0 with --emulator nes-py") as caught:
-        RunConfig.of(start_states=0.5, **options)  # type: ignore[arg-type]
+        RunConfig.of(start_states=0.5, **options)
     assert caught.value.field == "start_states"

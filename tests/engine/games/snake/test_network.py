@@ -42,7 +42,9 @@ def test_a_step_penalty_outlives_bfloat16() -> None:
     """Values as large as those of a good snake are exact to less than 0.01, the default penalty."""
     torch.manual_seed(0)
     network = PathsQNetwork((5, 12, 12))
-    network.value[-1].bias.fill_(12.0)
+    value = network.value[-1]
+    assert isinstance(value, torch.nn.Linear)
+    value.bias.fill_(12.0)
     frames = longer_snakes(12)[:, None]
     exact = network(frames)
     with autocast("cpu", "bfloat16"):

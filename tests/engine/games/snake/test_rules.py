@@ -59,7 +59,7 @@ def test_games_equal_those_of_a_plain_model(options: dict[str, Any], steps: int)
             assert (terminated, truncated) == (bool(step.terminated[lane]), bool(step.truncated[lane]))
             assert step.rewards[lane] == reward
             assert step.returns[lane] == model.total
-            assert (step.lengths[lane], step.score[lane]) == (model.steps, len(model.body) - 1)
+            assert [int(step.lengths[lane]), int(step.score[lane])] == [model.steps, len(model.body) - 1]
             if terminated or truncated:
                 ended += 1
                 filled += len(model.body) == height * width

@@ -77,7 +77,7 @@ def test_games_equal_those_of_a_plain_model(options: dict[str, Any], steps: int)
             assert (terminated, truncated) == (bool(step.terminated[lane]), bool(step.truncated[lane]))
             assert step.rewards[lane] == reward
             assert step.returns[lane] == model.total
-            assert (step.lengths[lane], step.score[lane]) == (model.steps, model.lines)
+            assert [int(step.lengths[lane]), int(step.score[lane])] == [model.steps, model.lines]
             cleared += model.lines > before
             if terminated or truncated:
                 ended += 1
@@ -132,7 +132,8 @@ def test_bags_hold_every_piece_once() -> None:
 @pytest.mark.parametrize("bag", [False, True])
 def test_the_piece_that_is_shown_as_next_comes_next(bag: bool) -> None:
     lanes = TetrisLanes(64, height=8, bag=bag, next_piece=True, seed=2)
-    rng, frames, ended, bags = np.random.default_rng(0), lanes.reset().numpy(), 0, [[] for _ in range(64)]
+    rng, frames, ended = np.random.default_rng(0), lanes.reset().numpy(), 0
+    bags: list[list[int]] = [[] for _ in range(64)]
     for _ in range(100):
         shown = pieces(frames, 4)
         assert [lanes.next_piece(lane) for lane in range(64)] == shown.tolist()
