@@ -377,7 +377,7 @@ def _rate(p: Progress) -> str:
 def _progress_line(p: Progress) -> str:
     left = "" if p.remaining_s is None or p.state == "paused" else f"  left {duration(p.remaining_s)}"
     beta = f"  beta {p.beta:.3f}" if p.beta else ""  # 0 in a uniform replay
-    random = f" ({p.random_share:.1%} random)" if p.random_share is not None else ""
+    random = f" ({p.random_share:.1%} random)"
     return (
         f"{p.state} {counted(p.env_steps, 'step')}  {_rate(p)}/s  {counted(p.updates, 'update')}  "
         f"{counted(p.episodes, 'episode')}  "

@@ -196,8 +196,7 @@ class MappedMemory:
         if not path.exists():
             return
         with contextlib.suppress(OSError, ValueError):
-            held = read_json(path, dict[str, Any], _MAX_HEADER_BYTES)
-            if {"contents": self._contents, **held} == wanted:  # headers of earlier versions do not tell
+            if read_json(path, dict[str, Any], _MAX_HEADER_BYTES) == wanted:
                 return
         if self._renew is not None:
             for array in self.folder.glob("*.bin"):

@@ -62,7 +62,5 @@ class PrefetchingSampler:
 
     def load_state(self, state: dict[str, NDArray[Any]]) -> None:
         ahead = {name.removeprefix("ahead."): array for name, array in state.items() if name.startswith("ahead.")}
-        if ahead:
-            ahead.setdefault("scales", np.ones(len(ahead["weights"])))  # missing in older checkpoints
         self._next = Sample(**ahead) if ahead else None
         self._sampler.load_state(state)

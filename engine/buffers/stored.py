@@ -132,6 +132,5 @@ def _check_drawn(sampler: Arrays, ring: Ring) -> None:
     check_numbers("ahead.lanes", drawn, 0, ring.lanes - 1)
     check_numbers("ahead.entries", stored_array(sampler, "ahead.entries", drawn.shape, np.int64), 0, LARGEST_COUNT)
     check_numbers("ahead.weights", stored_array(sampler, "ahead.weights", drawn.shape, np.float32), 0, 1)
-    if "ahead.scales" in sampler:  # missing in older checkpoints
-        scales = stored_array(sampler, "ahead.scales", drawn.shape, np.float64)
-        check_numbers("ahead.scales", scales, 1 / LARGEST_PRIORITY**3, LARGEST_PRIORITY**3)
+    scales = stored_array(sampler, "ahead.scales", drawn.shape, np.float64)
+    check_numbers("ahead.scales", scales, 1 / LARGEST_PRIORITY**3, LARGEST_PRIORITY**3)

@@ -136,10 +136,6 @@ class Game(ABC):
     a frame and the number of actions."""
     policy_options: ClassVar[tuple[str, ...]]
     """Options that a policy file stores, because it can't be played without them."""
-    of_earlier_runs: ClassVar[dict[str, Any]] = {}
-    """Values of options in runs that are older than the options, where they differ from the defaults."""
-    of_earlier_policies: ClassVar[Mapping[str, Any]] = {}
-    """Those that policy files of earlier versions lack, and what they were."""
     state_options: ClassVar[tuple[str, ...]] = ()
     """Further options on which the state of a game that is stored in a checkpoint depends."""
     of_policy: ClassVar[tuple[str, ...]] = ()
@@ -150,6 +146,8 @@ class Game(ABC):
     """Named sets of options, by their names."""
     conditions: ClassVar[tuple[str, ...]] = ("epsilon",)
     """Fields of `Conditions` that evaluations and `mario-tui play` can vary."""
+    of_earlier_policies: ClassVar[Mapping[str, Any]] = {}
+    """Those that policy files of the version before may lack, and what they were."""
     played_options: ClassVar[Mapping[str, CommandOption]] = {}
     """Options that `mario-tui eval` and `play` take instead of those that a policy was trained with."""
     person_options: ClassVar[Mapping[str, CommandOption]] = {}

@@ -54,8 +54,8 @@ class Progress(Message, frozen=True):
     replay_capacity: int
     beta: float
     burnin_left: int  # environment steps until learning starts
+    random_share: float  # expected share of steps with a random action
     replay: ReplayContents | None = None  # None before anything can be drawn
-    random_share: float | None = None  # expected share of steps with a random action; None in earlier versions
 
 
 class Distribution(msgspec.Struct, frozen=True):

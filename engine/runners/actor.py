@@ -169,7 +169,6 @@ class Actor:
     def load_state(self, state: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
         """Restore the `state` of an actor with the same game and number of lanes. Raises `KeyError` or `ValueError` if
         it can't be one: actions and their masks reach compiled code and replay."""
-        arrays = {"cleared": self._cleared, **arrays}  # missing in older checkpoints
         for name, own in self._own_arrays().items():
             stored_array(arrays, name, own.shape, own.dtype)
         check_numbers("held", arrays["held"], 0, self.env.spec.actions - 1)

@@ -34,6 +34,6 @@ def unchanged(config: RunConfig, checkpoint: Path, *options: str) -> bool:
 def changed(config: RunConfig, checkpoint: Path, *options: str) -> dict[str, Any]:
     """Those of the options that had other values in the run that wrote a checkpoint, with the earlier values."""
     usual = {name: spec.default for name, spec in specs_of(config.game).items()}
-    earlier = {**usual, **config.game_info.of_earlier_runs, **load_toml(checkpoint / CONFIG_FILE)}
+    earlier = {**usual, **load_toml(checkpoint / CONFIG_FILE)}
     before = {option: earlier[option] for option in options}
     return {option: value for option, value in before.items() if value != config.value(option)}

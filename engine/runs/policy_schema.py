@@ -43,12 +43,12 @@ class _Metadata(msgspec.Struct):
 
 
 def checked(said: Any) -> dict[str, Any]:
-    """The metadata of a policy, with what those of earlier versions lack. Raises `ValueError` saying what is wrong."""
+    """The metadata of a policy, with what those of before lack. Raises `ValueError` saying what is wrong."""
     policy = msgspec.convert(said, _Metadata)
     if policy.game not in GAMES:
         raise ValueError(f"game {must_be_one_of(GAMES, policy.game)}")
     game = game_of(policy.game)
-    network = policy.network.removeprefix("dueling-")  # of earlier versions
+    network = policy.network.removeprefix("dueling-")  # the name before networks belonged to games
     if network not in game.networks:
         raise ValueError(f"network {must_be_one_of(game.networks, network)}")
     complete = {**game.of_earlier_policies, **said, "network": network}

@@ -22,7 +22,7 @@ import psutil
 
 from engine.config.defaults import defaults
 from engine.config.fields import LARGEST
-from engine.config.games import GAMES, game_of
+from engine.config.games import GAMES
 from engine.config.reading import load_toml, make_config
 from engine.config.run_config import RunConfig
 from engine.config.runners import RUNNERS
@@ -283,7 +283,7 @@ def read_config(path: Path) -> RunConfig:
     game, runner = (options.get(kind, getattr(RunConfig, kind)) for kind in ("game", "runner"))
     newer: dict[str, object] = {}
     if game in GAMES and runner in tuple(RUNNERS):  # otherwise `make_config` tells
-        newer = {name: getattr(RunConfig, name) for name in defaults(game, runner)} | game_of(game).of_earlier_runs
+        newer = {name: getattr(RunConfig, name) for name in defaults(game, runner)}
     return make_config({**newer, **options}, str(path))
 
 

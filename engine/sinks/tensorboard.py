@@ -73,7 +73,7 @@ class TensorBoard(QueuedSink):
                 "losses/q_values": p.q_mean,
                 "charts/learning_rate": p.learning_rate,
                 "charts/epsilon": p.epsilon,
-                "charts/random_share": math.nan if p.random_share is None else p.random_share,
+                "charts/random_share": p.random_share,
                 "charts/mean_return": p.mean_return,
                 "charts/env_steps_per_s": p.env_steps_per_s,
                 "charts/frames_per_s": p.frames_per_s,

@@ -48,9 +48,8 @@ class Mario(Game):
     of_policy = ("observation", "frame_skip", "swim_strokes", "network")
     network_options = ("actions", "observation", "network")
     networks = ("nature", "small")
+    of_earlier_policies = {"reward": "progress"}  # students had none
     policy_options = ("stage", "reward", "emulator", "actions", "observation", "frame_skip", "swim_strokes")
-    of_earlier_runs = {"observation": "50x60"}
-    of_earlier_policies = {"swim_strokes": False, "reward": "progress"}
     state_options = ("emulator",)
     evaluation_options = ("noop_max", "eval_noop_min", "eval_noop_max", "eval_epsilon", "eval_sticky_actions")
     person_keys = PersonKeys(
@@ -87,7 +86,7 @@ class Mario(Game):
         network="nature",  # cleared 96 % of 600 episodes of six stages after 11 minutes, `small` after 26
         lanes=8,
         must_agree=("actions", *_SEEN),
-        copied=("emulator", "actions", *_SEEN),
+        copied=("reward", "emulator", "actions", *_SEEN),
         searched=STAGES,
         untaught=(WHOLE_GAME,),
         options={

@@ -33,7 +33,7 @@ Search = Callable[..., Ways]
 _REPORT_EVERY_S = 20.0
 """Between two lines of the log that tell how far a search is."""
 WAY = "way_from"
-"""In checkpoints. Those of earlier versions have `way`, with other numbers for starts; they are searched again."""
+"""In checkpoints: before the numbers of a way's stage and start."""
 
 
 class WayGuide:

@@ -265,13 +265,13 @@ class MarioLanes:
 
     def load_state(self, state: dict[str, NDArray[Any]]) -> None:
         """See `Lanes.load_state`. Raises `ValueError` for what no games of these lanes can have."""
-        book = stored_array(state, "book", (self.lanes, None), np.int64)
+        book = stored_array(state, "book", self.book.shape, np.int64)
         check_numbers("book", book, -LARGEST_COUNT, LARGEST_COUNT)
         check_numbers("buttons", book[:, rules.BUTTONS : rules.BUTTONS + 1], 0, 0xFF)
         consoles = stored_array(state, "consoles", (None,), np.uint8)
         ends = stored_array(state, "console_ends", (self.lanes,), np.int64)
         check_numbers("console_ends", ends, 0, consoles.size)
-        self.book[:, : book.shape[1]] = book  # earlier versions had fewer columns
+        self.book[:] = book
         if self._own_starts is not None and "start_places" in state:  # the option may be new
             self._own_starts.load_state(state)
         for lane, (begin, end) in enumerate(pairwise([0, *ends.tolist()])):

@@ -41,7 +41,6 @@ class Snake(BoardGame):
     person_keys = PersonKeys(MOVE_KEYS, {"arrows or WASD": "steer"})
     steps_per_s = 8.0
     distillation = Distillation(network="grid", lanes=32, copied=("reward", "death_penalty"))  # 32 take as long as one
-    of_earlier_runs = {"paths": False, "late_starts": 0.0, "death_penalty": 0.0, "step_penalty": 0.0}
     limits = ((3, 30), (3, 30))
 
     def own_defaults(self) -> Mapping[str, Any]:

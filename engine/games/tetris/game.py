@@ -42,8 +42,6 @@ class Tetris(BoardGame):
         "afterstates": "engine.games.tetris.network:make_afterstates",
     }
     policy_options = ("board", "reward", "pieces", "max_pieces", "next_piece")
-    of_earlier_runs = {"afterstates": False, "max_pieces": 400}
-    of_earlier_policies = {"max_pieces": 400, "next_piece": False}
     presets = {
         "tetris-10x20": Preset(
             "1,288 lines a game after 15 minutes", {"game": "tetris", "runner": "parallel", "steps": 4_000_000}

@@ -112,11 +112,7 @@ class AfterstateQNetwork(Afterstates):
             # A tensor on the meta device has no values: it may hold costs.
             self._has_costs = costs is not None and (costs.is_meta or bool(costs.any()))
         kept = ("gains", "gamma", "costs") if self._has_rewards else ()
-        state_dict = {
-            f"{prefix}costs": torch.zeros(3),  # policies of earlier versions have none
-            **state_dict,
-            **{f"{prefix}{name}": getattr(self, name) for name in kept},
-        }
+        state_dict = {**state_dict, **{f"{prefix}{name}": getattr(self, name) for name in kept}}
         super()._load_from_state_dict(state_dict, prefix, *others)
 
     def forward(self, obs: Tensor) -> Tensor:

@@ -52,7 +52,7 @@ def _schedules(snapshot: Snapshot, p: Progress, width: int) -> Text:
         text.append("– (uniform replay)\n", style="dim")
     else:
         text.append(bar(p.beta, room), style="magenta").append(f" {p.beta:.3f}\n")
-    random = f" {p.random_share:.1%} random" if p.random_share is not None and width >= 40 else ""
+    random = f" {p.random_share:.1%} random" if width >= 40 else ""
     text.append("epsilon ").append(bar(p.epsilon, room), style="yellow").append(f" {p.epsilon:.3f}{random}\n")
     if p.burnin_left and snapshot.live:
         text.append(f"burn-in: learning starts in {counted(p.burnin_left, 'step')}", style="dim")

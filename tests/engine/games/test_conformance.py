@@ -255,7 +255,7 @@ def test_options_that_the_game_names_are_there(game: Game) -> None:
     assert game.tasks in own
     named = {
         *game.task_options, *game.network_options, *game.policy_options, *game.state_options, *game.evaluation_options,
-        *game.played_options, *game.person_options, *game.defaults(), *game.of_earlier_runs, *game.of_earlier_policies,
+        *game.played_options, *game.person_options, *game.defaults(),
     }  # fmt: skip
     if game.distillation is not None:
         named |= {*game.distillation.options, *game.distillation.search_options}

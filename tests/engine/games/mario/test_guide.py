@@ -115,14 +115,6 @@ def test_a_damaged_way_is_refused() -> None:
         guide.load_state(numbers, {**arrays, f"{WAY}.0.7": np.array([1, 99])})
 
 
-def test_ways_of_earlier_versions_are_not_restored() -> None:
-    """They are for other numbers of starts, and would never be followed."""
-    guide = WayGuide(MarioLanes(TASK, LANES), share=0.5, seed=0)
-    numbers, arrays = guide.state()
-    guide.load_state(numbers, {**arrays, "way.0.7": np.array([1, 1]), f"{WAY}.0.8": np.array([1])})
-    assert list(guide.ways) == [(0, 8)]
-
-
 def test_noise_replaces_what_is_carried_out_and_the_replay_gets_what_was_chosen() -> None:
     actor = new_actor(noise=0.3)
     env = actor.env
