@@ -20,7 +20,7 @@ from engine.protocol.failures import describe
 from engine.runners.frame_mailbox import FrameMailbox
 from engine.runners.rank import JOIN_S, join_ranks
 from engine.runners.shared_state import SharedState
-from engine.runners.torchrun.follower import TorchrunFollower
+from engine.runners.torchrun.follower import TorchrunFollower, check_machine
 from engine.runtime.parent import killed_with_parent
 from engine.runtime.text import printable_stream
 
@@ -40,7 +40,10 @@ def main(run: Path) -> int:
     stop = threading.Event()
     screen = FrameMailbox(multiprocessing.get_context("spawn"))
     try:
-        joined = join_ranks(run, job, rank.index, rank.restarts, SharedState(rank.ranks), screen, follower, log)
+        start, shared_state = job.start_of(run, rank.index, rank.restarts, rank.ranks), SharedState(rank.ranks)
+        check_machine(job, start)
+        shared_state.open(job.level)
+        joined = join_ranks(start, shared_state, screen, follower, log)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, lambda *_: stop.set())
         if rank.local_index == 0:

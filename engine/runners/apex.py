@@ -12,7 +12,6 @@ import time
 from pathlib import Path
 from typing import Protocol
 
-import numpy as np
 import torch
 from torch import nn
 
@@ -21,14 +20,16 @@ from engine.buffers import NothingToSample, ReplayBuffer
 from engine.config.ray_cluster import prepare
 from engine.config.run_config import RunConfig
 from engine.envs.lanes import Spec
-from engine.runners.actor_learner import apply_tuning, budget
-from engine.runners.coordinator import Coordinator, curriculum_level_at, env_steps_of
+from engine.runners.actor_learner import budget
+from engine.runners.coordinator import Coordinator
 from engine.runners.frame_mailbox import FrameMailbox
 from engine.runners.host_link import HostLink
-from engine.runners.learner import Learner
+from engine.runners.learner_factory import make_learner
 from engine.runners.rehearsal import rehearse_acting, rehearse_learning
+from engine.runners.run_curriculum import curriculum_level_at
 from engine.runners.shared_state import SharedState
-from engine.runners.stats.processes import Cluster, ProcessStats
+from engine.runners.start import Start, env_steps_of
+from engine.runners.stats.processes import Pool
 from engine.runners.worker_pool import LEAVE_S
 from engine.runs.checkpoint_state import Choices
 from engine.runtime.stopwatch import stopwatch
@@ -39,17 +40,13 @@ _UPDATES_AT_ONCE = 4
 """Most updates between two looks at commands and reports."""
 
 
-class Actors(Protocol):
+class Actors(Pool, Protocol):
     """The actors of a run, wherever they are."""
 
     shared_state: SharedState
     """Orders to the actors, and their counts and episodes."""
     replay: ReplayBuffer
     """What they play."""
-
-    @property
-    def cluster(self) -> Cluster | None:
-        """Where they are, if they may be on other machines."""
 
     def start(self, network: nn.Module, updates: int, choices: Choices, begun_at: int) -> None:
         """Start them with the weights after `updates` updates. `begun_at`: environment steps of the run so far."""
@@ -59,9 +56,6 @@ class Actors(Protocol):
 
     def collect(self) -> None:
         """Take over what they have played, where they can't store it themselves, and start what may be played next."""
-
-    def restarts(self, index: int) -> int:
-        """How many times actor `index` was replaced."""
 
     def close(self, leave_s: float = LEAVE_S) -> None:
         """Stop them; kill those that still run after `leave_s` seconds."""
@@ -80,41 +74,19 @@ class Runner:
         self._shared_state = self._actors.shared_state
         self._shared_state.open(curriculum_level_at(config, resume_from))
         threads = budget(config, 1)
-        (learn_seed,) = np.random.SeedSequence(config.seed).generate_state(1)
+        start = Start(run, config, resume_from)
+        (learn_seed,) = start.seeds.generate_state(1)
         self._replay = self._actors.replay
-        self._learner = Learner(
-            config,
-            spec,
-            seed=int(learn_seed),
-            threads=threads.learn_threads,
-            replay=self._replay,
-            beat=link.beat,
-            log=link.log,
-            resume_from=resume_from,
+        self._learner = make_learner(
+            start, spec, seed=int(learn_seed), threads=threads.learn_threads, log=link.log, replay=self._replay
         )
+        self._learner.before_update = link.beat
         self._published_at = 0.0
         self._taken = 0  # environment steps already counted by the learner
         self._begun_at = env_steps_of(resume_from)
         self._throttle()
         self._actors.start(self._learner.agent.online, self._learner.updates, self._learner.choices, self._begun_at)
-        self._process_stats = ProcessStats(
-            "actor",
-            self._shared_state,
-            self._actors,
-            self._learner,
-            self._learner.choices.batch_size,
-            self._actors.cluster,
-        )
-        self._coordinator = Coordinator(
-            run,
-            config,
-            link,
-            self._learner,
-            self._shared_state,
-            threads=threads,
-            resume_from=resume_from,
-            members=self._process_stats,
-        )
+        self._coordinator = Coordinator(start, link, self._learner, self._shared_state, threads, self._actors)
 
     def train(self) -> None:
         """The loop. Returns after the last checkpoint was written and announced."""
@@ -130,13 +102,13 @@ class Runner:
 
     def _iterate(self) -> list[Losses]:
         learner, shared_state, config = self._learner, self._shared_state, self._config
-        apply_tuning(shared_state, learner)
+        learner.settings.follow(shared_state)
         self._actors.collect()
         played = shared_state.played
-        learner.count_env_steps(played - self._taken)
+        learner.pace.count(played - self._taken)
         self._taken = played
         self._throttle()
-        due = min(learner.due(config.learner_ahead), _UPDATES_AT_ONCE)
+        due = min(learner.pace.due(config.learner_ahead), _UPDATES_AT_ONCE)
         self._replay.sampler.on_append()  # after `played` was read: what made an update due can be sampled
         losses: list[Losses] = []
         with contextlib.suppress(NothingToSample):  # actors have overwritten a small ring; they will be throttled
@@ -150,14 +122,14 @@ class Runner:
         if not losses:
             with stopwatch("wait"):
                 time.sleep(_NAP_S)
-            self._process_stats.waited += time.monotonic() - now
+            self._coordinator.reporter.waited += time.monotonic() - now
         return losses
 
     def _throttle(self) -> None:
         """Set how far actors may play ahead of learning, at most to the run's end."""
         learner, config = self._learner, self._config
-        ahead = max(config.actors_ahead, learner.due_within)  # less would be a deadlock
-        ahead += self._taken + learner.burnin_left - learner.backlog
+        ahead = max(config.actors_ahead, learner.pace.due_within)  # less would be a deadlock
+        ahead += self._taken + learner.pace.burnin_left - learner.pace.backlog
         self._shared_state.limit_env_steps(min(ahead, config.steps - self._begun_at))
 
 

@@ -7,6 +7,7 @@ not rescaled. The epsilon ladder spans the lanes of all ranks. Rank 0 coordinate
 
 from __future__ import annotations
 
+import dataclasses
 import secrets
 import time
 from pathlib import Path
@@ -18,14 +19,16 @@ from engine.agents.allreduce_dqn import AllreduceDQN, RankLostError
 from engine.config.run_config import RunConfig
 from engine.config.torchrun import torchrun_rank
 from engine.runners.actor_learner import ActorLearner
-from engine.runners.coordinator import Coordinator, curriculum_level_at, env_steps_of
+from engine.runners.coordinator import Coordinator
 from engine.runners.frame_mailbox import FrameMailbox
 from engine.runners.host_link import HostLink
 from engine.runners.local_ranks import LocalRanks
 from engine.runners.rank import JOIN_S, Rank, RankJob, Rendezvous, of_rank
 from engine.runners.rank_group import PLAY, STOP, WAIT
+from engine.runners.run_curriculum import curriculum_level_at
 from engine.runners.shared_state import SharedState
-from engine.runners.stats.processes import Cluster, ProcessStats
+from engine.runners.start import Start, env_steps_of
+from engine.runners.stats.processes import Pool
 from engine.runners.torchrun.ranks import TorchrunRanks
 from engine.runners.worker_pool import LEAVE_S
 from engine.runs.run import Run
@@ -33,25 +36,18 @@ from engine.runs.run import Run
 _NAP_S = 0.05
 
 
-class Ranks(Rendezvous, Protocol):
+class Ranks(Rendezvous, Pool, Protocol):
     """The ranks other than 0, wherever they are."""
 
     @property
     def shared_state(self) -> SharedState:
         """Rank 0's."""
 
-    @property
-    def cluster(self) -> Cluster | None:
-        """Where they are, if they may be on other machines."""
-
     def start(self, job: RankJob) -> None:
         """Let them begin."""
 
     def why_lost(self) -> str:
         """After one was lost: the reason, if it becomes known soon, or an empty text."""
-
-    def restarts(self, index: int) -> int:
-        """How many times rank `index` was replaced."""
 
     def close(self, leave_s: float = LEAVE_S) -> None:
         """Stop them; kill those that still run after `leave_s` seconds."""
@@ -72,17 +68,11 @@ class Runner:
         shared_state = self._ranks.shared_state
         level = curriculum_level_at(config, resume_from)
         shared_state.open(level)
-        self._actor_learner = ActorLearner(
-            run,
-            of_rank(config, 0),
-            shared_state,
-            screen,
-            log=link.log,
-            beat=link.beat,
-            resume_from=resume_from,
-            seed=None if resume_from is None else [config.seed, 0, begun_at],
-            agent=AllreduceDQN,
-        )
+        seed = None if resume_from is None else [config.seed, 0, begun_at]
+        start = Start(run, config, resume_from, learners=config.num_processes, seed=seed)
+        own_start = dataclasses.replace(start, config=of_rank(config, 0))
+        self._actor_learner = ActorLearner(own_start, shared_state, screen, link.log, AllreduceDQN)
+        self._actor_learner.on_beat = link.beat
         learner = self._actor_learner.learner
         self._ranks.start(
             RankJob(
@@ -99,23 +89,7 @@ class Runner:
         )
         self._rank = Rank(self._actor_learner, shared_state, 0, self._ranks, link.beat)
         link.on_beat = self._rank.keep_in_touch
-        self._coordinator = Coordinator(
-            run,
-            config,
-            link,
-            learner,
-            shared_state,
-            threads=self._actor_learner.threads,
-            resume_from=resume_from,
-            members=ProcessStats(
-                "rank",
-                shared_state,
-                self._ranks,
-                learner,
-                learner.choices.batch_size * config.num_processes,
-                self._ranks.cluster,
-            ),
-        )
+        self._coordinator = Coordinator(start, link, learner, shared_state, self._actor_learner.threads, self._ranks)
 
     def train(self) -> None:
         """The loop. Returns after the last checkpoint was written and announced."""

@@ -42,7 +42,7 @@ class DeviceUpdate:
         generator: torch.Generator | None,
         log: Callable[[str], None],
     ) -> None:
-        self._agent, self._replay, self._random, self._generator, self._log = agent, replay, random, generator, log
+        self.agent, self.replay, self._random, self._generator, self._log = agent, replay, random, generator, log
         self._jitter = torch.zeros(batch_size, dtype=torch.float64, device=agent.device)
         self._sums = torch.zeros(2, dtype=torch.float64, device=agent.device)
         """Of the loss and of the mean Q-value, over the updates since the last reading. NaN and infinity stay in it."""
@@ -57,8 +57,8 @@ class DeviceUpdate:
 
         If memory runs out, `accumulate` is doubled and the update repeated; see `DoubleDQN.update`.
         """
-        agent = self._agent
-        self._replay.check_not_empty()
+        agent = self.agent
+        self.replay.check_not_empty()
         if self._generator is None:
             self._jitter.copy_(torch.from_numpy(self._random.random(len(self._jitter))))
         while True:
@@ -72,13 +72,13 @@ class DeviceUpdate:
             else:
                 break
         agent.updates += 1
-        self._replay.count_update()
+        self.replay.count_update()
         self._summed += 1
 
     @property
     def should_read(self) -> bool:
         """Whether it is time to `read`. Always on a CPU, where reading costs nothing."""
-        if self._agent.device.type == "cpu" or self._summed >= _READ_EVERY:
+        if self.agent.device.type == "cpu" or self._summed >= _READ_EVERY:
             return True
         return self._summed > 0 and time.monotonic() - self._read_at > _READ_EVERY_S
 
@@ -97,12 +97,12 @@ class DeviceUpdate:
         if key not in self._calls:
             generators = [] if self._generator is None else [self._generator]
             update = partial(self._update, move_target)
-            self._calls[key] = GraphedCall(update, self._agent.device, generators=generators, log=self._log)
+            self._calls[key] = GraphedCall(update, self.agent.device, generators=generators, log=self._log)
         return self._calls[key]
 
     def _update(self, move_target: bool) -> None:
         """Changes only the contents of tensors, and does not wait for the device."""
-        agent, replay = self._agent, self._replay
+        agent, replay = self.agent, self.replay
         self._has_stepped = False
         if self._generator is not None:
             self._jitter.uniform_(generator=self._generator)

@@ -21,7 +21,7 @@ from engine.evaluation.episodes import play_episodes
 from engine.protocol.messages import Evaluation
 from engine.runners.host_link import HostLink
 from engine.runners.learner import Learner
-from engine.runners.stats.counters import Counters
+from engine.runners.policy_file import save_policy
 from engine.runs.checkpoints import BEST_POLICY_FILE, CheckpointError, policy_metadata
 
 _SEED = 20_000  # the same starts and draws in every evaluation of every run, so that policies can be compared
@@ -43,8 +43,9 @@ class Evaluator:
         self._env: Lanes | None = None
         self._best = score_of(run / BEST_POLICY_FILE, config)
 
-    def evaluate(self, counters: Counters) -> tuple[float, float] | None:
-        """Play, report, and keep the policy unless a better one is kept: by clear rate, then by return.
+    def evaluate(self, env_steps: int) -> tuple[float, float] | None:
+        """Play, report, and keep the policy unless a better one is kept: by clear rate, then by return. `env_steps`: of
+        the run.
 
         Returns both; None if a Stop command ended the evaluation early.
         """
@@ -64,10 +65,10 @@ class Evaluator:
         clears = sum(episode.success for episode in played)
         mean_return = sum(episode.episode_return for episode in played) / episodes
         score = (clears / episodes, mean_return)
-        is_best = score >= self._best and self._keep(counters.env_steps, score)
+        is_best = score >= self._best and self._keep(env_steps, score)
         self._link.send(
             Evaluation(
-                env_steps=counters.env_steps,
+                env_steps=env_steps,
                 episodes=episodes,
                 clears=clears,
                 mean_return=mean_return,
@@ -88,7 +89,7 @@ class Evaluator:
         """Replace the best policy atomically. Returns whether that succeeded."""
         partial = self._run / f".{BEST_POLICY_FILE}.partial"
         try:
-            self._learner.save_policy(partial, env_steps, score)
+            save_policy(self._learner, partial, env_steps, score)
             partial.replace(self._run / BEST_POLICY_FILE)
         except Exception as error:  # safetensors raises its own kinds for a full disk
             self._link.log(f"the best policy could not be saved: {error}", "warning")

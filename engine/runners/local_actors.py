@@ -13,13 +13,14 @@ from engine.agents.weights import SharedWeights, parameter_count
 from engine.buffers import ReplayBuffer, SharedMemory
 from engine.config.run_config import RunConfig
 from engine.envs.lanes import Spec
-from engine.runners.actor_learner import FIRST_S, show_screen, step_s
 from engine.runners.apex_actor import ApexActor
 from engine.runners.frame_mailbox import FrameMailbox
+from engine.runners.heartbeat import FIRST_S, step_s
 from engine.runners.host_link import HostLink
+from engine.runners.live_screen import LiveScreen
 from engine.runners.replay_factory import shared_replay, shared_storage
 from engine.runners.shared_state import SharedState
-from engine.runners.worker_pool import LocalMembers, WorkerPool
+from engine.runners.worker_pool import LocalMembers, Role, WorkerPool
 from engine.runs.checkpoint_state import Choices
 from engine.runtime.stopwatch import stopwatch
 from engine.runtime.threads import thread_budget
@@ -50,10 +51,6 @@ class LocalActors(LocalMembers):
         super().__init__(SharedState(config.num_actors, self._state_memory))
         self.replay: ReplayBuffer = shared_replay(config, spec, config.num_actors, self._replay_memory)
 
-    @property
-    def cluster(self) -> None:
-        return None
-
     def start(self, network: nn.Module, updates: int, choices: Choices, begun_at: int) -> None:
         self._weights = SharedWeights(parameter_count(network), self._weights_memory)
         self.publish(network, updates)
@@ -67,7 +64,7 @@ class LocalActors(LocalMembers):
             choices.state(),
             begun_at,
         )
-        self._pool = WorkerPool("actor", _act, (shared,), self.shared_state, self._link)
+        self._pool = WorkerPool(Role("actor"), _act, (shared,), self.shared_state, self._link)
 
     def publish(self, network: nn.Module, updates: int) -> None:
         self._weights.publish(network, updates)
@@ -81,13 +78,13 @@ def _act(link: HostLink, index: int, restarts: int, shared: _Shared) -> None:
     config = shared.config
     shared_state = SharedState(config.num_actors, shared.shared_state)
     threads = thread_budget(config.parallel_envs, 1, config.num_actors)
-    player = ApexActor(config, Choices(**shared.choices), index, restarts, shared.begun_at, threads.lane_threads)
+    actor = ApexActor(config, Choices(**shared.choices), index, restarts, shared.begun_at, threads.lane_threads)
     storage = shared_storage(config, shared.spec, config.num_actors, shared.replay)
-    storage = storage.part(index * player.lanes, player.lanes)
+    storage = storage.part(index * actor.lanes, actor.lanes)
     storage.end_episodes()  # a previous actor may have crashed in the middle of an episode or a write
-    weights = SharedWeights(parameter_count(player.network), shared.weights)
-    shown_at, pulled_at = float("-inf"), -config.weight_pull_steps
-    played = 0
+    weights = SharedWeights(parameter_count(actor.network), shared.weights)
+    screen = LiveScreen(shared_state, index, actor.actor, shared.screen)
+    played, pulled_at = 0, -config.weight_pull_steps
     while not shared_state.stopped:
         shared_state.beat(index, step_s(config) if played else max(FIRST_S, step_s(config)))
         shared_state.publish_times(index)
@@ -97,19 +94,19 @@ def _act(link: HostLink, index: int, restarts: int, shared: _Shared) -> None:
                 time.sleep(_NAP_S)
             if not shared_state.paused:
                 shared_state.waited[index] += time.monotonic() - before
-            shown_at = show_screen(shared_state, index, player.actor, shared.screen, shown_at)
+            screen.show()
             continue
         if played - pulled_at >= config.weight_pull_steps:
             pulled_at = played
-            updates = weights.pull(player.network)
+            updates = weights.pull(actor.network)
             if updates is not None:
                 shared_state.counts[index, 3] = updates
         epsilon_scale, gamma = shared_state.tuned("epsilon_scale"), shared_state.tuned("gamma")
-        actions = player.choose(shared_state.env_steps, epsilon_scale, gamma, shared_state.level)
-        shown_at = show_screen(shared_state, index, player.actor, shared.screen, shown_at)
-        step = player.finish(actions)
+        actions = actor.choose(shared_state.env_steps, epsilon_scale, gamma, shared_state.level)
+        screen.show()
+        step = actor.finish(actions)
         with stopwatch("insert"):
             storage.append(step.step, step.priorities)
-        shared_state.record(index, player.lanes, step.frames, step.episodes)
-        played += player.lanes
-    player.close()
+        shared_state.record(index, actor.lanes, step.frames, step.episodes)
+        played += actor.lanes
+    actor.close()

@@ -14,7 +14,7 @@ from engine.runners.frame_mailbox import FrameMailbox
 from engine.runners.host_link import HostLink
 from engine.runners.rank import RankJob, join_ranks
 from engine.runners.shared_state import SharedState
-from engine.runners.worker_pool import LEAVE_S, LocalMembers, WorkerPool
+from engine.runners.worker_pool import LEAVE_S, LocalMembers, Role, WorkerPool
 
 _EXPLAIN_S = 2.0
 
@@ -35,7 +35,6 @@ class _LocalRendezvous:
 class LocalRanks(LocalMembers):
     """The ranks other than 0; see `engine.runners.ddp.Ranks`."""
 
-    cluster = None
     shares_state = True
 
     def __init__(self, run: Path, config: RunConfig, link: HostLink, screen: FrameMailbox) -> None:
@@ -48,7 +47,7 @@ class LocalRanks(LocalMembers):
 
     def start(self, job: RankJob) -> None:
         arguments = (self._run, job, self._memory, self._screen, self._rendezvous)
-        self._pool = WorkerPool("rank", _work, arguments, self.shared_state, self._link, first=1, replace=False)
+        self._pool = WorkerPool(Role("rank", first=1, replaced=False), _work, arguments, self.shared_state, self._link)
 
     def join(self) -> Store:
         return self._rendezvous.join()
@@ -75,4 +74,5 @@ def _work(
 ) -> None:
     """The main function of rank `index` > 0."""
     shared_state = SharedState(rendezvous.ranks, memory)
-    join_ranks(run, job, index, restarts, shared_state, screen, rendezvous, link.log).play()
+    start = job.start_of(run, index, restarts, rendezvous.ranks)
+    join_ranks(start, shared_state, screen, rendezvous, link.log).play()

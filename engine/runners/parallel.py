@@ -8,23 +8,25 @@ coordinates. A single worker computes the same as the `single` runner, bit for b
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from engine.agents import Losses
 from engine.agents.shared_dqn import ProcessLock, SharedDQN
 from engine.buffers import SharedMemory
 from engine.config.run_config import RunConfig
-from engine.runners.actor_learner import ActorLearner, apply_tuning
-from engine.runners.coordinator import Coordinator, curriculum_level_at, env_steps_of
+from engine.runners.actor_learner import ActorLearner, LogLine
+from engine.runners.coordinator import Coordinator
 from engine.runners.frame_mailbox import FrameMailbox
 from engine.runners.host_link import HostLink
+from engine.runners.learner_factory import MakeAgent
+from engine.runners.run_curriculum import curriculum_level_at
 from engine.runners.shared_state import SharedState
-from engine.runners.stats.processes import ProcessStats
-from engine.runners.worker_pool import WorkerPool
+from engine.runners.start import Start, env_steps_of
+from engine.runners.worker_pool import Role, WorkerPool
 from engine.runtime.stopwatch import stopwatch
 
 _NAP_S = 0.02
@@ -34,16 +36,18 @@ _NAP_S = 0.02
 class Shared:
     """What worker 0 passes to the others at their start."""
 
-    run: Path
-    config: RunConfig
+    start: Start
+    """Its own, and what its learner has chosen."""
     shared_state: SharedMemory
     model: SharedMemory
     lock: ProcessLock
     screen: FrameMailbox
-    choices: dict[str, Any]
-    resume_from: Path | None
     begun_at: int
     """Environment steps of the run at its start, so that a resumed run does not repeat random numbers."""
+
+    @property
+    def make_agent(self) -> MakeAgent:
+        return functools.partial(SharedDQN, memory=self.model, lock=self.lock)
 
 
 class Runner:
@@ -52,37 +56,21 @@ class Runner:
     def __init__(
         self, run: Path, config: RunConfig, link: HostLink, screen: FrameMailbox, resume_from: Path | None
     ) -> None:
-        state_memory, model, lock = SharedMemory(), SharedMemory(), ProcessLock()
-        self._shared_state = SharedState(config.num_processes, state_memory)
-        self._shared_state.open(curriculum_level_at(config, resume_from))
         begun_at = env_steps_of(resume_from)
+        seed = None if resume_from is None else [config.seed, 0, begun_at]
+        start = Start(run, config, resume_from, learners=config.num_processes, seed=seed)
+        shared = Shared(start, SharedMemory(), SharedMemory(), ProcessLock(), screen, begun_at)
+        self._shared_state = SharedState(config.num_processes, shared.shared_state)
+        self._shared_state.open(curriculum_level_at(config, resume_from))
         self._shared_state.limit_env_steps(config.steps - begun_at)
-        self._worker = _Worker(
-            run,
-            config,
-            self._shared_state,
-            screen,
-            model,
-            lock,
-            log=link.log,
-            beat=link.beat,
-            resume_from=resume_from,
-            seed=None if resume_from is None else [config.seed, 0, begun_at],
-        )
+        self._worker = _Worker(start, self._shared_state, screen, link.log, shared.make_agent)
+        self._worker.actor_learner.on_beat = link.beat
         self._worker.agent.store_initial()
         learner = self._worker.actor_learner.learner
-        shared = Shared(run, config, state_memory, model, lock, screen, learner.choices.state(), resume_from, begun_at)
-        self._pool = WorkerPool("worker", work, (shared,), self._shared_state, link, first=1)
-        self._coordinator = Coordinator(
-            run,
-            config,
-            link,
-            learner,
-            self._shared_state,
-            threads=self._worker.actor_learner.threads,
-            resume_from=resume_from,
-            members=ProcessStats("worker", self._shared_state, self._pool, learner, learner.choices.batch_size),
-        )
+        others = dataclasses.replace(shared, start=dataclasses.replace(start, choices=learner.choices.state()))
+        self._pool = WorkerPool(Role("worker", first=1), work, (others,), self._shared_state, link)
+        threads = self._worker.actor_learner.threads
+        self._coordinator = Coordinator(start, link, learner, self._shared_state, threads, self._pool)
 
     def train(self) -> None:
         """The loop. Returns after the last checkpoint was written and announced."""
@@ -104,31 +92,14 @@ class _Worker:
     """An `ActorLearner` on the shared model."""
 
     def __init__(
-        self,
-        run: Path,
-        config: RunConfig,
-        shared_state: SharedState,
-        screen: FrameMailbox,
-        model: SharedMemory,
-        lock: ProcessLock,
-        *,
-        index: int = 0,
-        **actor_learner: Any,
+        self, start: Start, shared_state: SharedState, screen: FrameMailbox, log: LogLine, make_agent: MakeAgent
     ) -> None:
-        self.actor_learner = ActorLearner(
-            run,
-            config,
-            shared_state,
-            screen,
-            index=index,
-            agent=functools.partial(SharedDQN, memory=model, lock=lock),
-            **actor_learner,
-        )
+        self.actor_learner = ActorLearner(start, shared_state, screen, log, make_agent)
         self.actor_learner.learner.replay.end_episodes()  # new games start, also if the replay was restored
         agent = self.actor_learner.learner.agent
         assert isinstance(agent, SharedDQN)
         self.agent = agent
-        self._shared_state, self._index = shared_state, index
+        self._shared_state, self._index = shared_state, start.index
         self._looked_at = 0
 
     def iterate(self) -> list[Losses]:
@@ -143,25 +114,20 @@ class _Worker:
 
 def work(link: HostLink, index: int, restarts: int, shared: Shared) -> None:
     """The main function of worker `index` > 0: plays and learns until told to stop."""
-    config = shared.config
+    config = shared.start.config
     shared_state = SharedState(config.num_processes, shared.shared_state)
-    worker = _Worker(
-        shared.run,
-        config,
-        shared_state,
-        shared.screen,
-        shared.model,
-        shared.lock,
+    start = dataclasses.replace(
+        shared.start,
         index=index,
-        log=link.log,
         seed=[config.seed, index, restarts, shared.begun_at],
-        choices=shared.choices,
-        resume_from=None if restarts else shared.resume_from,  # a later restart may find it rotated away
+        resume_from=None if restarts else shared.start.resume_from,  # a later restart may find it rotated away
     )
+    worker = _Worker(start, shared_state, shared.screen, link.log, shared.make_agent)
     worker.agent.pull()
     if restarts:
-        apply_tuning(shared_state, worker.actor_learner.learner)
-        worker.actor_learner.learner.replay.beta = shared_state.beta
+        learner = worker.actor_learner.learner
+        learner.settings.follow(shared_state)
+        learner.replay.beta = shared_state.beta
     while not shared_state.stopped:
         shared_state.beat(index)
         if shared_state.paused or not shared_state.below_limit:

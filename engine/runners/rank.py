@@ -6,7 +6,6 @@ Rank 0 is the coordinator (`engine.runners.ddp`). The others play on the same ma
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import time
 from collections.abc import Callable
@@ -17,7 +16,6 @@ import msgspec
 import torch
 from torch.distributed import Store
 
-from engine import __version__
 from engine.agents import Losses
 from engine.agents.allreduce_dqn import AllreduceDQN
 from engine.config.games import import_plugins
@@ -25,21 +23,19 @@ from engine.config.reading import make_config
 from engine.config.run_config import RunConfig
 from engine.config.torchrun import torchrun_rank
 from engine.errors import UserError
-from engine.runners.actor_learner import FIRST_S, ActorLearner, step_s
+from engine.runners.actor_learner import ActorLearner
 from engine.runners.device import resolve_device
 from engine.runners.frame_mailbox import FrameMailbox
+from engine.runners.heartbeat import FIRST_S, step_s
 from engine.runners.rank_group import PLAY, SILENCE_S, STOP, WAIT, RankGroup
 from engine.runners.shared_state import SharedState
-from engine.runs.ownership import check_own
-from engine.runs.run import Run
+from engine.runners.start import Start
 
 JOIN_S = 5.0
 """Seconds that a rank waits before it leaves because of another one's SIGTERM: if a machine joins, torchrun is about to
 send it one as well, and takes a rank that has left before that for one that has finished."""
 _TOUCH_S = 5.0
 """Seconds after which rank 0, while it evaluates or saves, lets the others know that it is alive."""
-_APPEAR_S = 10.0
-"""Seconds that a file of rank 0 may take to appear on other machines."""
 
 
 class RankJob(msgspec.Struct, frozen=True):
@@ -54,6 +50,20 @@ class RankJob(msgspec.Struct, frozen=True):
     resume_from: str | None  # path of a checkpoint
     begun_at: int  # environment steps of the run at its start, so that a resumed run does not repeat random numbers
     level: float  # of the curriculum
+
+    def start_of(self, run: Path, index: int, restarts: int, ranks: int) -> Start:
+        """What rank `index` > 0 of `ranks` begins with; `restarts`: how many of this index were lost before."""
+        import_plugins()
+        config = of_rank(make_config(self.options), index)
+        return Start(
+            run,
+            config,
+            None if self.resume_from is None else Path(self.resume_from),
+            index,
+            ranks,
+            seed=[config.seed, index, restarts, self.begun_at],
+            choices=self.choices,
+        )
 
 
 class Rendezvous(Protocol):
@@ -108,10 +118,10 @@ class Rank:
         """
         self._iterating = True
         learner = self._actor_learner.learner
-        due, order = self._group.agree(learner.due(), order, silence_s)
+        due, order = self._group.agree(learner.pace.due(), order, silence_s)
         losses: list[Losses] = []
         if order == PLAY:
-            losses = self._actor_learner.iterate(lambda: learner.learn(due))
+            losses = self._actor_learner.iterate(due)
             self._shared_state.counts[self._index, 3] = learner.updates
         self._iterating, self._agreed_at = False, time.monotonic()
         return losses
@@ -139,51 +149,15 @@ class Rank:
 
 
 def join_ranks(
-    run: Path,
-    job: RankJob,
-    index: int,
-    restarts: int,
+    start: Start,
     shared_state: SharedState,
     screen: FrameMailbox,
     rendezvous: Rendezvous,
     log: Callable[[str], None],
 ) -> Rank:
-    """Build rank `index` > 0, and wait until all ranks have formed a group. Raises `UserError` if this machine differs
-    too much from rank 0's."""
-    import_plugins()
-    config = of_rank(make_config(job.options), index)
-    if not rendezvous.shares_state:
-        _check_machine(run, job, resolve_device(config.device).type)
-        shared_state.open(job.level)
-    actor_learner = ActorLearner(
-        run,
-        config,
-        shared_state,
-        screen,
-        log=log,
-        index=index,
-        resume_from=None if job.resume_from is None else Path(job.resume_from),
-        seed=[config.seed, index, restarts, job.begun_at],
-        agent=AllreduceDQN,
-        choices=job.choices,
-    )
-    return Rank(actor_learner, shared_state, index, rendezvous)
-
-
-def _check_machine(run: Path, job: RankJob, device: str) -> None:
-    """Check that this machine has what rank 0's has: the version, the kind of device, and the folder of the run."""
-    if job.version != __version__:
-        raise UserError(f"rank 0 has mario-tui {job.version}, and this machine {__version__}")
-    if device != job.device:
-        raise UserError(f"--device: rank 0 learns on {job.device}, this machine would on {device}; name one of them")
-    deadline = time.monotonic() + _APPEAR_S
-    while time.monotonic() < deadline:
-        with contextlib.suppress(UserError):
-            if Run(run).record().created_at == job.created_at:
-                check_own(run)
-                return
-        time.sleep(0.1)
-    raise UserError(f"--run-dir: {run} is not rank 0's folder; it must be on a disk that all machines see")
+    """Build rank `start.index` > 0, and wait until all ranks have formed a group."""
+    actor_learner = ActorLearner(start, shared_state, screen, log, AllreduceDQN)
+    return Rank(actor_learner, shared_state, start.index, rendezvous)
 
 
 def of_rank(config: RunConfig, index: int) -> RunConfig:

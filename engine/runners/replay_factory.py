@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,34 +16,22 @@ from engine.config.run_config import RunConfig
 from engine.envs.lanes import Spec
 from engine.errors import UserError
 from engine.monitoring.memory_budget import DeviceMemory, fits_device
+from engine.runners.start import Start
 from engine.runtime.devices import is_out_of_memory, release_memory
 
 
-def make_replay(
-    config: RunConfig,
-    spec: Spec,
-    device: torch.device | None,
-    folder: Path | None,
-    share: int = 1,
-    renew: Callable[[str], None] | None = None,
-    others: int = 0,
-) -> Replay:
-    """The replay for a run's options, one of `share` equal parts.
-
-    Args:
-        device: where frames lie; None: on the host.
-        folder: where a memory-mapped replay has its files.
-        renew, others: see `MappedMemory`.
-    """
-    if config.replay_in_files and folder is None:
-        raise ValueError("a replay in files needs a folder")
-    options, priorities = _replay_options(config, spec, config.parallel_envs, share)
+def make_replay(start: Start, spec: Spec, log: Callable[[str], None], device: torch.device | None = None) -> Replay:
+    """The replay of one learner, with frames on `device`; None: on the host."""
+    config = start.config
+    options, priorities = _replay_options(config, spec, config.parallel_envs, start.learners)
     if device is not None:
         if not config.prioritized_replay:
             priorities = {"alpha": 0.0, "beta": 0.0, "beta_annealing": 0.0}
         return DeviceReplayBuffer(**options, **priorities, device=device)
-    if config.replay_in_files and folder is not None:
-        options["memory"] = MappedMemory(folder, renew, others, contents=_task_of(config))
+    if config.replay_in_files:
+        renew = None if start.resume_from is None else log  # such as after a change of processes or lanes
+        others = 0 if start.index else start.learners - 1
+        options["memory"] = MappedMemory(start.replay_folder, renew, others, contents=_task_of(config))
     options["reuse_batches"] = True
     return PrioritizedReplayBuffer(**options, **priorities) if config.prioritized_replay else ReplayBuffer(**options)
 
@@ -67,12 +54,14 @@ def shared_storage(config: RunConfig, spec: Spec, processes: int, memory: Shared
     return FrameStorage(**options, memory=memory, priorities=True)
 
 
-def _replay_options(config: RunConfig, spec: Spec, lanes: int, share: int = 1) -> tuple[dict[str, Any], dict[str, Any]]:
+def _replay_options(
+    config: RunConfig, spec: Spec, lanes: int, learners: int = 1
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """Arguments of any replay, and further ones of a prioritized replay."""
-    seen = share if config.runner_info.shares_weights else 1  # updates of the run per update of one worker
+    seen = learners if config.runner_info.shares_weights else 1  # updates of the run per update of one worker
     return {
         "lanes": lanes,
-        "capacity": math.ceil(config.buffer_size / (lanes * share)),
+        "capacity": math.ceil(config.buffer_size / (lanes * learners)),
         "frame_shape": spec.frame_shape,
         "stack": spec.stack,
         "n_step": config.n_step,
@@ -87,8 +76,9 @@ def device_of_boards(config: RunConfig, device: torch.device) -> torch.device | 
     return device if _may_be_on_device(config, device) else None
 
 
-def belongs_on_device(config: RunConfig, spec: Spec, device: torch.device, index: int, share: int) -> bool:
-    """Whether learner `index` of `share` keeps its replay on the device that learns; see `fits_device`."""
+def belongs_on_device(start: Start, spec: Spec, device: torch.device) -> bool:
+    """Whether a learner keeps its replay on the device that learns; see `fits_device`."""
+    config = start.config
     if not _may_be_on_device(config, device):
         return False
     if device.type != "cuda":
@@ -96,7 +86,7 @@ def belongs_on_device(config: RunConfig, spec: Spec, device: torch.device, index
     memory = DeviceMemory(
         torch.cuda.mem_get_info(device)[0], torch.cuda.memory_reserved(device), torch.cuda.memory_allocated(device)
     )
-    transitions = on_one_gpu(config, index, share)
+    transitions = on_one_gpu(config, start.index, start.learners)
     return fits_device(config.replay_device, transitions, spec.frame_shape, spec.actions if spec.masked else 0, memory)
 
 
@@ -117,14 +107,14 @@ def device_replay_or(
     return make(None)
 
 
-def on_one_gpu(config: RunConfig, index: int, share: int) -> int:
-    """Transitions that must fit into the GPU memory that learner `index` of `share` finds free.
+def on_one_gpu(config: RunConfig, index: int, learners: int) -> int:
+    """Transitions that must fit into the GPU memory that learner `index` of `learners` finds free.
 
     Each rank has its own GPU. Workers that share weights share one, so each decides by the sum of all, except with
     `--replay-device device`: there each allocates what the earlier ones have left.
     """
     together = config.runner_info.shares_weights and (config.replay_device == "auto" or index == 0)
-    return config.buffer_size if together else math.ceil(config.buffer_size / share)
+    return config.buffer_size if together else math.ceil(config.buffer_size / learners)
 
 
 def _may_be_on_device(config: RunConfig, device: torch.device) -> bool:

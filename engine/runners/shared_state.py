@@ -20,12 +20,11 @@ from numpy.typing import NDArray
 from engine.buffers.memory import HostMemory, Layout, Memory
 from engine.envs.episode import EpisodeRecord
 from engine.protocol.commands import Tunable
+from engine.runners.heartbeat import HEARTBEAT_S
 from engine.runtime.fence import fence
 from engine.runtime.stopwatch import stopwatch
 from engine.runtime.trace import record_until
 
-HEARTBEAT_S = 4.0
-"""Seconds within which a member must give the next heartbeat."""
 TUNABLE: tuple[str, ...] = get_args(Tunable)
 
 _CAPACITY = 16_384  # unread episodes per member; short ones pile up during an evaluation
@@ -180,6 +179,13 @@ class SharedState:
         tunings = int(self._tunings[TUNABLE.index(name)])
         fence()
         return tunings
+
+    @property
+    def changes(self) -> int:
+        """How often any setting was changed. What is read after this is at least as new."""
+        changes = int(self._tunings.sum())
+        fence()
+        return changes
 
     # ------------------------------------------------------------------------------------------ between machines
 

@@ -15,23 +15,43 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 from multiprocessing.context import SpawnProcess
-from typing import Any, Literal
+from typing import Any
 
 from engine.protocol.messages import Failed, Log
 from engine.runners.failed_starts import FailedStarts
+from engine.runners.heartbeat import HEARTBEAT_S
 from engine.runners.host_link import HostLink
 from engine.runners.message_queue import ReportQueue
 from engine.runners.process import member_main
-from engine.runners.shared_state import HEARTBEAT_S, SharedState, overdue
+from engine.runners.shared_state import SharedState, overdue
 from engine.runners.watchdog import START_LIMIT_S, GraceTime
 from engine.runtime.exit_status import how_it_ended
 
-Role = Literal["actor", "worker", "rank"]
 _POLL_S = 0.25
 LEAVE_S = 10.0
 """Seconds that members have to exit once told to stop."""
-_PAUSES_S = (1.0, 5.0, 15.0)
-"""After each start that the system refuses, the time until the next; after the last one, the pool gives up."""
+
+
+@dataclass(frozen=True)
+class Role:
+    """What the members of a run are."""
+
+    name: str
+    first: int = 0
+    """Index of the first that the pool starts; 1 if the coordinator is member 0."""
+    replaced: bool = True
+    """Whether a lost member can be replaced."""
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long the start of a member may take."""
+
+    start_s: float = START_LIMIT_S
+    """Seconds until its first heartbeat is overdue."""
+    pauses_s: Sequence[float] = (1.0, 5.0, 15.0)
+    """After each start in a row that the system refuses, seconds until the next; after the last one, the pool gives
+    up."""
 
 
 @dataclass
@@ -65,6 +85,8 @@ class _Slot:
 class LocalMembers:
     """Members of a run in processes of this machine. A subclass starts them: it makes the pool."""
 
+    cluster = None
+
     def __init__(self, shared_state: SharedState) -> None:
         self.shared_state = shared_state
         self._pool: WorkerPool | None = None
@@ -81,13 +103,9 @@ class LocalMembers:
 
 
 class WorkerPool:
-    """Members `first` to the last of `shared_state`, each running `work(link, index, restarts, *arguments)`.
+    """Members `role.first` to the last of `shared_state`, each running `work(link, index, restarts, *arguments)`."""
 
-    Args:
-        replace: whether a lost member can be replaced.
-        start_s: seconds until a member's first heartbeat is overdue.
-        pauses_s: after each start in a row that the system refuses, seconds until the next.
-    """
+    cluster = None  # all are on this machine
 
     def __init__(
         self,
@@ -96,24 +114,21 @@ class WorkerPool:
         arguments: tuple[Any, ...],
         shared_state: SharedState,
         link: HostLink,
-        *,
-        first: int = 0,
-        replace: bool = True,
-        start_s: float = START_LIMIT_S,
-        pauses_s: Sequence[float] = _PAUSES_S,
+        patience: Patience = Patience(),
     ) -> None:
         self._role, self._work, self._arguments = role, work, arguments
-        self._shared_state, self._link, self._first, self._replace = shared_state, link, first, replace
+        self._shared_state, self._link, self._patience = shared_state, link, patience
         self._context = multiprocessing.get_context("spawn")
         self._closing = threading.Event()
-        self._start_s, self._pauses_s, self._leave_s = start_s, pauses_s, LEAVE_S
-        self._slots = [_Slot(index) for index in range(first, shared_state.members)]
+        self._leave_s = LEAVE_S
+        self._slots = [_Slot(index) for index in range(role.first, shared_state.members)]
         self._thread = threading.Thread(target=self._work_in_thread, name="pool", daemon=True)
         self._thread.start()
 
     def restarts(self, index: int) -> int:
         """How many times member `index` was replaced."""
-        return self._slots[index - self._first].restarts if index >= self._first else 0
+        first = self._role.first
+        return self._slots[index - first].restarts if index >= first else 0
 
     def close(self, leave_s: float = LEAVE_S) -> None:
         """Wait for the members, which must have been told to stop; kill any still running after `leave_s` seconds."""
@@ -132,7 +147,7 @@ class WorkerPool:
     def _watch(self) -> None:
         # Members start in this thread, because Linux kills a child that asked for it (`killed_with_parent`) when the
         # thread that started it exits.
-        patience = GraceTime(HEARTBEAT_S)
+        grace = GraceTime(HEARTBEAT_S)
         while not self._closing.is_set():
             for slot in self._slots:
                 if slot.member is None and time.monotonic() >= slot.start_at:
@@ -146,7 +161,7 @@ class WorkerPool:
                     self._read(queues[ready])
             if self._closing.is_set():
                 break
-            now, spared = patience.look()
+            now, spared = grace.look()
             hung = overdue(self._shared_state.due, now) & (not spared)
             for slot, member in self._members():
                 if not member.process.is_alive():
@@ -156,7 +171,7 @@ class WorkerPool:
                 elif hung[slot.index]:
                     self._lost(slot, "it hung")
                 elif self._starts_too_long(slot.index, member, now) and not spared:
-                    self._lost(slot, f"it did not start within {self._start_s:g} s")
+                    self._lost(slot, f"it did not start within {self._patience.start_s:g} s")
         # Joined in this thread, because its exit would kill them; and for less time than the host's own limit.
         deadline = time.monotonic() + self._leave_s
         for _, member in self._members():
@@ -171,7 +186,7 @@ class WorkerPool:
 
     def _starts_too_long(self, index: int, member: _Member, now: float) -> bool:
         starting = self._shared_state.due[index] == 0
-        return bool(starting and now - member.started_at > self._start_s)
+        return bool(starting and now - member.started_at > self._patience.start_s)
 
     def _start(self, slot: _Slot) -> None:
         """Start a member, or put it off if the system refuses that."""
@@ -179,12 +194,14 @@ class WorkerPool:
             slot.member = self._started(slot.index, slot.restarts)
         except (OSError, MemoryError) as error:
             what = (
-                f"{slot.loss}; it could not be restarted" if slot.loss else f"{self._role} {slot.index} could not start"
+                f"{slot.loss}; it could not be restarted"
+                if slot.loss
+                else f"{self._role.name} {slot.index} could not start"
             )
             text = f"{what} ({error})"
-            if slot.refusals >= len(self._pauses_s):
+            if slot.refusals >= len(self._patience.pauses_s):
                 self._give_up(Failed(reason=text, traceback="", log_path="", checkpoint=None, final=True))
-            pause_s = self._pauses_s[slot.refusals]
+            pause_s = self._patience.pauses_s[slot.refusals]
             slot.refusals, slot.start_at = slot.refusals + 1, time.monotonic() + pause_s
             self._link.log(f"{text}; trying again in {pause_s:g} s", "warning")
             return
@@ -199,7 +216,7 @@ class WorkerPool:
         process = self._context.Process(
             target=member_main,
             args=(self._work, reports, index, restarts, *self._arguments),
-            name=f"{self._role} {index}",
+            name=f"{self._role.name} {index}",
         )
         try:
             process.start()
@@ -218,7 +235,7 @@ class WorkerPool:
             return
         match report:
             case Log():
-                self._link.log(f"{self._role} {slot.index}: {report.text}", report.level)
+                self._link.log(f"{self._role.name} {slot.index}: {report.text}", report.level)
             case Failed():
                 slot.member.reason = report.reason
                 if report.final:
@@ -228,9 +245,9 @@ class WorkerPool:
         assert slot.member is not None
         slot.member.process.kill()
         slot.member.process.join()
-        text = f"{self._role} {slot.index} was lost ({reason})"
-        if not self._replace or slot.failed_starts.count(int(self._shared_state.counts[slot.index, 0])):
-            self._give_up(Failed(reason=text, traceback="", log_path="", checkpoint=None, final=self._replace))
+        text = f"{self._role.name} {slot.index} was lost ({reason})"
+        if not self._role.replaced or slot.failed_starts.count(int(self._shared_state.counts[slot.index, 0])):
+            self._give_up(Failed(reason=text, traceback="", log_path="", checkpoint=None, final=self._role.replaced))
         slot.member.reports.close()
         slot.member, slot.loss = None, text
         slot.restarts += 1

@@ -22,6 +22,7 @@ from engine.config.reading import load_toml, make_config
 from engine.errors import UserError
 from engine.host.address import socket_path
 from engine.host.client import HostProcess
+from engine.runners.policy_file import save_policy
 from engine.runs import checkpoints
 from engine.runs.ownership import check_own
 from engine.runs.recording import read_recording
@@ -209,7 +210,7 @@ def test_what_a_runs_processes_write_replaces_links(links: PlantedLinks, tmp_pat
     MappedMemory(replay).arrays(LAYOUT)
     write_part(Stopwatch(), part, "learner")
     save_arrays(arrays, {"frames": np.ones((2, 3), np.uint8)})
-    learner.save_policy(policy, 0)
+    save_policy(learner, policy, 0)
     recording = Recording(video)
     recording.video.add(np.zeros((8, 8, 3), np.uint8))
     recording.finish()

@@ -13,8 +13,10 @@ import torch
 from engine.config.reading import make_config
 from engine.config.run_config import RunConfig
 from engine.envs.lanes import Spec
-from engine.runners.coordinator import env_steps_of
+from engine.runners import learner_factory
 from engine.runners.learner import Learner
+from engine.runners.learner_checkpoint import write_checkpoint
+from engine.runners.start import Start, env_steps_of
 from engine.runs import checkpoints
 from engine.runs.run import Run
 
@@ -28,7 +30,7 @@ def config(run_dir: Path) -> RunConfig:
 
 
 def make_learner(config: RunConfig, resume_from: Path | None) -> Learner:
-    return Learner(config, SPEC, seed=0, resume_from=resume_from)
+    return learner_factory.make_learner(Start(Path(), config, resume_from), SPEC, seed=0)
 
 
 def tensors(learner: Learner) -> list[torch.Tensor]:
@@ -53,7 +55,7 @@ def write_forever(path: Path, announce: Connection) -> None:
                 tensor.fill_(env_steps)
         learner.agent.updates = env_steps
         partial, final = (path / name for name in names(env_steps))
-        learner.write_checkpoint(partial, env_steps, config, {}, {})
+        write_checkpoint(learner, partial, env_steps, config, {}, {})
         checkpoints.commit(partial, final)
         checkpoints.rotate(run, KEEP)
         written += 1

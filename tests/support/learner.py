@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,8 @@ import numpy as np
 from engine.config.run_config import RunConfig
 from engine.envs.lanes import Spec, VectorStep
 from engine.runners.learner import Learner
+from engine.runners.learner_factory import make_learner as make
+from engine.runners.start import Start
 
 CONFIG = RunConfig(parallel_envs=2, batch_size=8, burnin=40, buffer_size=400, n_step=2, sync_every=10, replay_ratio=4)
 SPEC = Spec((50, 60), 5, stack=4, hold=8, masked=False)
@@ -39,5 +42,5 @@ def feed(learner: Learner, steps: int, seed: int, reward: float = 1.0) -> None:
         learner.learn()
 
 
-def make_learner(config: RunConfig = CONFIG, spec: Spec = SPEC, **options: Any) -> Learner:
-    return Learner(config, spec, seed=3, **options)
+def make_learner(config: RunConfig = CONFIG, spec: Spec = SPEC, *, run: Path = Path(), **start: Any) -> Learner:
+    return make(Start(run, config, **start), spec, seed=3)

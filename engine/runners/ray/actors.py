@@ -28,8 +28,8 @@ from engine.envs.lanes import Spec
 from engine.errors import UserError
 from engine.protocol.failures import HopelessError
 from engine.protocol.machine import Machine
-from engine.runners.actor_learner import step_s
 from engine.runners.frame_mailbox import FrameMailbox
+from engine.runners.heartbeat import step_s
 from engine.runners.host_link import HostLink
 from engine.runners.ray.chunks import CheckedChunk, ChunkError, ChunkReader, Orders, encode_orders
 from engine.runners.ray.cluster import GET_S, RayCluster

@@ -75,8 +75,8 @@ class RemoteActor:
         self._config = config = make_config(self._options)
         with tempfile.TemporaryDirectory() as folder:
             here = config.changed(**_written(self._files, Path(folder)))
-            self._player = ApexActor(here, settled, *self._who, lane_threads=1)
-        self._chunk = ChunkWriter(self._player.actor.env.spec, self._player.lanes)
+            self._actor = ApexActor(here, settled, *self._who, lane_threads=1)
+        self._chunk = ChunkWriter(self._actor.actor.env.spec, self._actor.lanes)
         self._updates = -1
         self._played = 0
         self._pulled_at = -config.weight_pull_steps
@@ -87,16 +87,16 @@ class RemoteActor:
         begun_at = time.monotonic()
         self._waited += begun_at - self._idle_since
         wanted = decode_orders(orders)
-        player = self._player
+        actor = self._actor
         picture = None
         for step in range(wanted.steps):
             if wanted.updates > self._updates and self._played - self._pulled_at >= self._config.weight_pull_steps:
                 self._load(weights, wanted.updates)
-            actions = player.choose(wanted.env_steps, wanted.epsilon_scale, wanted.gamma, wanted.level)
+            actions = actor.choose(wanted.env_steps, wanted.epsilon_scale, wanted.gamma, wanted.level)
             if wanted.screen and step == wanted.steps - 1:
-                picture = player.actor.show(0)
-            self._chunk.add(player.finish(actions))
-            self._played += player.lanes
+                picture = actor.actor.show(0)
+            self._chunk.add(actor.finish(actions))
+            self._played += actor.lanes
         screen, thought = (None, None) if picture is None else picture
         data = self._chunk.finish(
             updates=self._updates,
@@ -112,7 +112,7 @@ class RemoteActor:
     @stopwatch("synchronise")
     @torch.no_grad()
     def _load(self, weights: NDArray[np.float32], updates: int) -> None:
-        vector_to_parameters(torch.from_numpy(weights.copy()), self._player.network.parameters())
+        vector_to_parameters(torch.from_numpy(weights.copy()), self._actor.network.parameters())
         self._updates, self._pulled_at = updates, self._played
 
 

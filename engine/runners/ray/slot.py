@@ -8,8 +8,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from engine.runners.actor_learner import FIRST_S
 from engine.runners.failed_starts import FailedStarts
+from engine.runners.heartbeat import FIRST_S
 from engine.runners.ray.chunks import MAX_STEPS
 from engine.runners.watchdog import START_LIMIT_S
 

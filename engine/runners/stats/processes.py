@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 import time
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
+from engine.config.run_config import RunConfig
 from engine.protocol.machine import Machine
 from engine.protocol.messages import Lane, Member, Members
 from engine.runners.learner import Learner
 from engine.runners.shared_state import SharedState
-from engine.runners.worker_pool import Role
 
 
 class Pool(Protocol):
@@ -20,6 +20,10 @@ class Pool(Protocol):
 
     def restarts(self, index: int) -> int:
         """How many times member `index` was replaced."""
+
+    @property
+    def cluster(self) -> Cluster | None:
+        """Where the members are, if they may be on other machines."""
 
 
 class Cluster(Protocol):
@@ -39,26 +43,21 @@ class Cluster(Protocol):
 
 
 class ProcessStats:
-    """Call it once per report. The coordinator adds its own idle seconds to `waited`."""
+    """Call it once per report."""
 
-    def __init__(
-        self,
-        role: Role,
-        shared_state: SharedState,
-        pool: Pool,
-        learner: Learner,
-        batch_size: int,
-        cluster: Cluster | None = None,
-    ) -> None:
-        """`batch_size`: samples in one update of the whole run."""
-        self._role, self._shared_state, self._pool, self._learner = role, shared_state, pool, learner
-        self._batch_size = batch_size
-        self._cluster, self._wire_bytes = cluster, 0
-        self.waited = 0.0
+    def __init__(self, config: RunConfig, shared_state: SharedState, pool: Pool, learner: Learner) -> None:
+        self._shared_state, self._pool, self._learner = shared_state, pool, learner
+        self._role: Any = config.runner_info.member  # a lone "player" has no such panel
+        self._batch_size = learner.choices.batch_size * (
+            shared_state.members if config.runner_info.averages_gradients else 1
+        )
+        """Samples in one update of the whole run."""
+        self._wire_bytes = 0
         self._then = time.monotonic(), shared_state.counts.copy(), shared_state.waited.copy(), learner.updates, 0.0
         self._start: tuple[int, int] | None = None  # environment steps and updates when learning began
 
-    def __call__(self, lanes: list[Lane]) -> Members:
+    def __call__(self, lanes: list[Lane], coordinator_waited: float) -> Members:
+        """The message for the panel. `coordinator_waited`: seconds that this process has waited for members."""
         shared_state, pool, learner = self._shared_state, self._pool, self._learner
         now, counts, waited, updates = (
             time.monotonic(),
@@ -68,12 +67,12 @@ class ProcessStats:
         )
         before, counts_before, waited_before, updates_before, own_before = self._then
         span = max(now - before, 1e-9)
-        self._then = now, counts, waited, updates, self.waited
+        self._then = now, counts, waited, updates, coordinator_waited
         if self._start is None and updates > updates_before:
             self._start = int(counts_before[:, 0].sum()), updates_before
         rates = (counts[:, 0] - counts_before[:, 0]) / span
         each = len(lanes) // shared_state.members
-        cluster = self._cluster
+        cluster = pool.cluster
         wire_bytes = 0 if cluster is None else cluster.wire_bytes
         sent, self._wire_bytes = wire_bytes - self._wire_bytes, wire_bytes
         return Members(
@@ -100,7 +99,7 @@ class ProcessStats:
             inserts_per_s=float(rates.sum()),
             samples_per_s=(updates - updates_before) * self._batch_size / span,
             ratio=self._ratio(int(counts[:, 0].sum()), updates),
-            learner_waiting_percent=min(100.0, 100 * (self.waited - own_before) / span),
+            learner_waiting_percent=min(100.0, 100 * (coordinator_waited - own_before) / span),
             wire_bytes_per_s=sent / span,
             machines=[] if cluster is None else cluster.machines(),
         )

@@ -5,16 +5,26 @@ from __future__ import annotations
 import contextlib
 import secrets
 import threading
+import time
 from datetime import timedelta
 
 import msgspec
 from torch.distributed import PrefixStore, Store
 
+from engine import __version__
 from engine.config.torchrun import TorchrunRank
+from engine.errors import UserError
+from engine.runners.device import resolve_device
 from engine.runners.node_load import NodeSampler
 from engine.runners.rank import RankJob
+from engine.runners.start import Start
 from engine.runners.torchrun.start import LOAD_EVERY_S, TorchrunStart, job_key, key_of
 from engine.runners.watchdog import START_LIMIT_S
+from engine.runs.ownership import check_own
+from engine.runs.run import Run
+
+_APPEAR_S = 10.0
+"""Seconds that a file of rank 0 may take to appear on other machines."""
 
 
 class TorchrunFollower(TorchrunStart):
@@ -62,3 +72,21 @@ class TorchrunFollower(TorchrunStart):
         self._closed.set()
         if self._reporting is not None:
             self._reporting.join()
+
+
+def check_machine(job: RankJob, start: Start) -> None:
+    """Raise `UserError` unless this machine has what rank 0's has: the version, the kind of device, and the folder of
+    the run."""
+    run, device = start.run, resolve_device(start.config.device).type
+    if job.version != __version__:
+        raise UserError(f"rank 0 has mario-tui {job.version}, and this machine {__version__}")
+    if device != job.device:
+        raise UserError(f"--device: rank 0 learns on {job.device}, this machine would on {device}; name one of them")
+    deadline = time.monotonic() + _APPEAR_S
+    while time.monotonic() < deadline:
+        with contextlib.suppress(UserError):
+            if Run(run).record().created_at == job.created_at:
+                check_own(run)
+                return
+        time.sleep(0.1)
+    raise UserError(f"--run-dir: {run} is not rank 0's folder; it must be on a disk that all machines see")

@@ -10,6 +10,7 @@ import dataclasses
 import json
 import tracemalloc
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple, get_type_hints
 
 import msgspec
@@ -35,6 +36,7 @@ from engine.protocol.messages import Thought
 from engine.protocol.outcome import Outcome
 from engine.runners.actor import Actor
 from engine.runners.replay_factory import make_replay
+from engine.runners.start import Start
 from tests.support.plugins import catch_here
 
 LANES = 6
@@ -291,9 +293,9 @@ def test_every_network_values_every_action(game: Game) -> None:
 def test_the_estimate_of_a_replays_memory_is_what_it_takes(prioritized: bool, game: Game) -> None:
     options = {"game": game.name, "buffer_size": 40_000, "parallel_envs": LANES, "prioritized_replay": prioritized}
     config = make_config(options)
-    make_replay(config, config.spec, None, None)  # compiles
+    make_replay(Start(Path(), config), config.spec, print)  # compiles
     tracemalloc.start()
-    replay = make_replay(config, config.spec, None, None)
+    replay = make_replay(Start(Path(), config), config.spec, print)
     taken = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
     assert replay.capacity >= 40_000

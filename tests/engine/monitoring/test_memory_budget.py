@@ -176,4 +176,4 @@ def test_the_estimate_for_a_transition_on_a_device_is_correct() -> None:
 def test_a_rank_has_a_gpu_of_its_own_and_workers_share_one(runner: str, where: str, index: int, found: int) -> None:
     options = {"runner": runner, "num_processes": 4, "parallel_envs": 2, "buffer_size": 400, "burnin": 50}
     config = make_config({**options, "batch_size": 16, "replay_device": where})
-    assert on_one_gpu(config, index, share=4) == found
+    assert on_one_gpu(config, index, learners=4) == found

@@ -11,9 +11,10 @@ import pytest
 from engine.buffers import MappedMemory
 from engine.config.reading import make_config
 from engine.protocol.messages import Changed, Episode, Log, Progress
+from engine.runners.changed_options import changed
 from engine.runners.evaluator import score_of
-from engine.runners.learner_state import changed
 from engine.runners.learning_rates import CUT, HALVED_AFTER, DecaySchedule
+from engine.runners.policy_file import save_policy
 from engine.runs.checkpoints import BEST_POLICY_FILE
 from engine.runs.run import CONFIG_FILE
 from tests.support.in_process import checkpoint_of, of_kind, train
@@ -75,7 +76,7 @@ def test_a_decay_counts_from_where_its_task_began(trained: Path, tmp_path: Path)
 
 def test_a_score_by_another_reward_is_not_the_best(tmp_path: Path) -> None:
     best = tmp_path / BEST_POLICY_FILE
-    make_learner(CONFIG).save_policy(best, 8, (1.0, 1000.0))
+    save_policy(make_learner(CONFIG), best, 8, (1.0, 1000.0))
     assert score_of(best, CONFIG) == (1.0, 1000.0)
     assert score_of(best, CONFIG.changed(reward="classic")) == ()
 

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import itertools
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,8 @@ from engine.buffers.device.replay import DeviceReplayBuffer
 from engine.config.games import game_of, games
 from engine.envs.lanes import PlayedStep
 from engine.runners.device_update import DeviceUpdate
-from engine.runners.learner import Learner
+from engine.runners.learner_factory import make_learner
+from engine.runners.start import Start
 from engine.runtime.devices import Precision
 from tests.support.devices import META, NoWaiting, only_on_meta
 from tests.support.learner import CONFIG, SPEC, feed
@@ -207,7 +209,7 @@ def test_a_replay_that_does_not_fit_on_the_gpu_after_all_is_stored_on_the_host(
     """The GPU and its lack of room are simulated; what is built instead is real."""
     told: list[str] = []
     config = dataclasses.replace(CONFIG, replay_device=where, device="cpu")
-    monkeypatch.setattr("engine.runners.learner.belongs_on_device", lambda *_: True)
+    monkeypatch.setattr("engine.runners.learner_factory.belongs_on_device", lambda *_: True)
 
     def full(*_: Any, **__: Any) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")
@@ -215,9 +217,9 @@ def test_a_replay_that_does_not_fit_on_the_gpu_after_all_is_stored_on_the_host(
     monkeypatch.setattr("engine.runners.replay_factory.DeviceReplayBuffer", full)
     if expected is None:
         with pytest.raises(torch.OutOfMemoryError):
-            Learner(config, SPEC, seed=0, log=told.append)
+            make_learner(Start(Path(), config), SPEC, seed=0, log=told.append)
         return
-    learner = Learner(config, SPEC, seed=0, log=told.append)
+    learner = make_learner(Start(Path(), config), SPEC, seed=0, log=told.append)
     assert isinstance(learner.replay, expected)
     assert "the replay does not fit on the GPU, so it is stored on the host" in told
     feed(learner, 40, seed=0)

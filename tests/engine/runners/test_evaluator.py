@@ -14,12 +14,13 @@ from engine.envs.factory import make_lanes
 from engine.games.mario.lanes import MarioLanes
 from engine.protocol.commands import Evaluate, Pause, Stop
 from engine.protocol.messages import Beat, Done, Evaluation
+from engine.runners import learner_factory
 from engine.runners.evaluator import Evaluator, score_of
 from engine.runners.host_link import HostLink
 from engine.runners.learner import Learner
 from engine.runners.message_queue import CommandQueue, ReportQueue
-from engine.runners.stats.counters import Counters
-from engine.runs.checkpoint_state import KeptCounters
+from engine.runners.policy_file import save_policy
+from engine.runners.start import Start
 from engine.runs.checkpoints import BEST_POLICY_FILE, policy_metadata
 from tests.support import checkpoint_writer
 from tests.support.checkpoint_writer import make_learner
@@ -41,7 +42,7 @@ def config(tmp_path: Path) -> RunConfig:
 def evaluate(run: Path, config: RunConfig, learner: Learner, env_steps: int) -> Evaluation:
     """What a process that goes on in a run's folder finds, after it asked for the time that lanes need to start."""
     queue = ReportQueue()
-    Evaluator(run, config, HostLink(queue), learner, threads=1).evaluate(Counters(KeptCounters(env_steps=env_steps)))
+    Evaluator(run, config, HostLink(queue), learner, threads=1).evaluate(env_steps)
     reports = [queue.get()]
     while queue.poll():
         reports.append(queue.get())
@@ -51,7 +52,7 @@ def evaluate(run: Path, config: RunConfig, learner: Learner, env_steps: int) -> 
 
 
 def mario_learner(config: RunConfig) -> Learner:
-    return Learner(config, make_lanes(config, 1, threads=1, seed=0).spec, seed=0, resume_from=None)
+    return learner_factory.make_learner(Start(Path(), config), make_lanes(config, 1, threads=1, seed=0).spec, seed=0)
 
 
 def test_a_worse_policy_replaces_the_best_one_neither_after_a_crash_nor_ever(config: RunConfig, tmp_path: Path) -> None:
@@ -60,7 +61,7 @@ def test_a_worse_policy_replaces_the_best_one_neither_after_a_crash_nor_ever(con
     assert first.best
     assert score_of(best, config) == (first.clears / 4, first.mean_return)
     assert evaluate(tmp_path, config, learner, 16).best  # as good, and newer
-    learner.save_policy(best, 24, UNMATCHED)
+    save_policy(learner, best, 24, UNMATCHED)
     assert not evaluate(tmp_path, config, learner, 32).best
     assert policy_metadata(best)["env_steps"] == 24
 
@@ -69,14 +70,14 @@ def test_a_run_from_anothers_checkpoint_keeps_the_best_of_its_own(config: RunCon
     learner = make_learner(config, None)
     for name in ("old", "new"):
         (tmp_path / name).mkdir()
-    learner.save_policy(tmp_path / "old" / BEST_POLICY_FILE, 8, UNMATCHED)
+    save_policy(learner, tmp_path / "old" / BEST_POLICY_FILE, 8, UNMATCHED)
     assert evaluate(tmp_path / "new", config, learner, 16).best
     assert (tmp_path / "new" / BEST_POLICY_FILE).is_file()
 
 
 def test_the_best_at_another_task_gives_way(config: RunConfig, tmp_path: Path) -> None:
     best, other = tmp_path / BEST_POLICY_FILE, config.changed(death_penalty=1.0)
-    make_learner(config, None).save_policy(best, 8, UNMATCHED)
+    save_policy(make_learner(config, None), best, 8, UNMATCHED)
     assert evaluate(tmp_path, other, make_learner(other, None), 16).best
     assert policy_metadata(best)["death_penalty"] == 1.0
 
@@ -86,7 +87,7 @@ def test_the_best_at_another_task_gives_way(config: RunConfig, tmp_path: Path) -
     [
         lambda best, learner: best.unlink(),
         lambda best, learner: best.write_bytes(b"nonsense"),
-        lambda best, learner: learner.save_policy(best, 8),  # as before scores were kept
+        lambda best, learner: save_policy(learner, best, 8),  # as before scores were kept
     ],
     ids=["missing", "damaged", "without a score"],
 )
@@ -94,7 +95,7 @@ def test_a_best_policy_that_tells_no_score_gives_way(
     spoil: Callable[[Path, Learner], None], config: RunConfig, tmp_path: Path
 ) -> None:
     best, learner = tmp_path / BEST_POLICY_FILE, make_learner(config, None)
-    learner.save_policy(best, 8, UNMATCHED)
+    save_policy(learner, best, 8, UNMATCHED)
     assert score_of(best, config) == UNMATCHED
     spoil(best, learner)
     assert score_of(best, config) == ()
@@ -119,7 +120,7 @@ def test_random_decisions_are_the_same_in_every_evaluation(tmp_path: Path) -> No
         for evaluations in (2, 1):
             evaluator = Evaluator(tmp_path, config, HostLink(queue), learner, threads=1)
             for _ in range(evaluations):
-                evaluator.evaluate(Counters(KeptCounters(env_steps=8)))
+                evaluator.evaluate(8)
         reports = [queue.get()]
         while queue.poll():
             reports.append(queue.get())
@@ -132,7 +133,7 @@ def test_random_decisions_are_the_same_in_every_evaluation(tmp_path: Path) -> No
 def test_scores_under_other_conditions_are_not_compared(tmp_path: Path) -> None:
     config = make_config({**MARIO, "noop_max": 7, "sticky_actions": 0.25})
     best, learner = tmp_path / BEST_POLICY_FILE, mario_learner(config)
-    learner.save_policy(best, 8, UNMATCHED)
+    save_policy(learner, best, 8, UNMATCHED)
     assert score_of(best, config) == score_of(best, config.changed(sticky_actions=0.5)) == UNMATCHED
     for other in ({"eval_noop_min": 1}, {"eval_noop_max": 8}, {"noop_max": 8}, {"eval_epsilon": 0.01},
                   {"eval_sticky_actions": 0.1}):  # fmt: skip
@@ -154,7 +155,7 @@ def test_an_evaluation_in_progress_is_given_up_for_a_stop(config: RunConfig, tmp
     commands, queue = CommandQueue(), ReportQueue()
     link, learner = HostLink(queue, commands), make_learner(config, None)
     commands.put(Stop())
-    Evaluator(tmp_path, config, link, learner, threads=1).evaluate(Counters(KeptCounters(env_steps=8)))
+    Evaluator(tmp_path, config, link, learner, threads=1).evaluate(8)
     commands.put(Pause())
     assert link.commands() == [Stop(), Pause()]  # it is still there for whoever obeys
     queue.only_read()

@@ -19,7 +19,9 @@ from engine.envs.factory import make_lanes
 from engine.errors import UserError
 from engine.games.tetris.factory import scaled_gains
 from engine.games.tetris.network import AfterstateQNetwork
+from engine.runners.host_update import HostUpdate
 from engine.runners.learner import DivergedError
+from engine.runners.learner_checkpoint import replay_arrays, write_checkpoint
 from engine.runners.stats.counters import Counters
 from engine.runs.checkpoint_state import KeptCounters
 from engine.runs.checkpoints import POLICY_FILE
@@ -42,14 +44,15 @@ def test_updates_keep_the_replay_ratio(prioritized: bool, where: str) -> None:
 def test_an_update_that_finds_nothing_to_sample_stays_due() -> None:
     learner = make_learner()
     feed(learner, 60, seed=0)
-    learner.count_env_steps(100)
-    due, replay = learner.due(), learner.replay
+    learner.pace.count(100)
+    due, update = learner.pace.due(), learner.update
     assert due > 0
-    learner.replay = make_learner().replay  # an empty one, as a ring is that others overwrite faster than it is read
+    empty = make_learner().replay  # as a ring is that others overwrite faster than it is read
+    learner.update = HostUpdate(learner.agent, empty, learner.config, learner.random.host)
     with pytest.raises(NothingToSample):
         learner.learn(1)
-    learner.replay = replay
-    assert learner.due() == due
+    learner.update = update
+    assert learner.pace.due() == due
 
 
 @pytest.mark.parametrize("where", ["host", "device"])  # which is the CPU, too
@@ -61,7 +64,7 @@ def test_a_replay_that_does_not_fit_in_memory_is_refused_in_one_line(where: str)
 @pytest.mark.parametrize(("runner", "times"), [("ddp", 1), ("parallel", 3)])
 def test_beta_anneals_with_the_updates_of_the_whole_run(runner: str, times: int) -> None:
     config = dataclasses.replace(CONFIG, runner=runner, num_processes=3, beta_annealing=1e-3)
-    learner = make_learner(config, share=3)
+    learner = make_learner(config, learners=3)
     feed(learner, 30, seed=0)
     assert learner.updates > 10
     assert learner.replay.beta == pytest.approx(0.4 + times * 1e-3 * learner.updates)
@@ -71,7 +74,7 @@ def test_a_checkpoint_restores_weights_optimiser_counters_and_random_state(tmp_p
     learner = make_learner()
     feed(learner, 60, seed=0)
     config = make_config({"device": "auto"})  # the run's; a learner's may name a device of its own
-    learner.write_checkpoint(tmp_path / "c", 120, config, {"who": "cares"}, {})
+    write_checkpoint(learner, tmp_path / "c", 120, config, {"who": "cares"}, {})
     assert read_config(tmp_path / "c" / "config.toml") == config
     again = make_learner(resume_from=tmp_path / "c")
     assert again.updates == learner.updates > 10
@@ -85,7 +88,7 @@ def test_a_checkpoint_restores_weights_optimiser_counters_and_random_state(tmp_p
         each.agent.update(probe, np.ones(8, np.float32))
     for name, tensor in learner.agent.online.state_dict().items():
         assert torch.equal(tensor, again.agent.online.state_dict()[name])
-    assert learner._random.bit_generator.state == again._random.bit_generator.state
+    assert learner.random.state() == again.random.state()
 
 
 @pytest.mark.parametrize("begins_with", ["checkpoint", "policy"])
@@ -94,7 +97,7 @@ def test_a_run_that_begins_with_weights_of_another_reward_learns_its_own(tmp_pat
     now = before.changed(reward="jumanji", gamma=0.8)
     spec = make_lanes(before, 1, threads=1, seed=0).spec
     first = make_learner(before, spec=spec)
-    first.write_checkpoint(tmp_path / "c", 0, before, {}, {})
+    write_checkpoint(first, tmp_path / "c", 0, before, {}, {})
     if begins_with == "policy":
         policy = str(tmp_path / "c" / POLICY_FILE)
         learner = make_learner(dataclasses.replace(now, initial_policy=policy), spec=spec)
@@ -111,12 +114,12 @@ def test_a_run_that_begins_with_weights_of_another_reward_learns_its_own(tmp_pat
 
 def test_a_replay_in_files_with_a_checkpoint_of_its_own_is_learned_from_on_resume(tmp_path: Path) -> None:
     config = dataclasses.replace(CONFIG, replay_device="files", checkpoint_replay=True)
-    learner = make_learner(config, replay_folder=tmp_path / "replay")
+    learner = make_learner(config, run=tmp_path)
     feed(learner, 60, seed=0)
-    learner.write_checkpoint(tmp_path / "c", 120, config, {}, {})
+    write_checkpoint(learner, tmp_path / "c", 120, config, {}, {})
     feed(learner, 20, seed=1)  # what came after it is lost
     learner.close()
-    again = make_learner(config, resume_from=tmp_path / "c", replay_folder=tmp_path / "replay")
+    again = make_learner(config, resume_from=tmp_path / "c", run=tmp_path)
     updates = again.updates
     feed(again, 20, seed=2)
     assert again.updates == pytest.approx(updates + 20 * 2 * 4 / 8, abs=1)
@@ -145,7 +148,7 @@ def test_options_on_resume_override_the_choices_of_the_checkpoint(tmp_path: Path
     before = dataclasses.replace(CONFIG, amp=False)
     learner = make_learner(before)
     learner.agent.accumulate = 2  # memory had run out
-    learner.write_checkpoint(tmp_path / "c", 0, before, {}, {})
+    write_checkpoint(learner, tmp_path / "c", 0, before, {}, {})
     assert make_learner(before, resume_from=tmp_path / "c").agent.accumulate == 2
     assert make_learner(dataclasses.replace(before, accumulate=4), resume_from=tmp_path / "c").agent.accumulate == 4
     chosen = {"device": "cpu", "precision": "bfloat16", "batch_size": 64, "threads": 2}
@@ -163,7 +166,7 @@ def test_a_longer_window_on_resume_leaves_no_entry_whose_window_is_not_complete(
     before = dataclasses.replace(CONFIG, checkpoint_replay=True, buffer_size=100)
     learner = make_learner(before)
     feed(learner, 140, seed=0)
-    learner.write_checkpoint(tmp_path / "c", 280, before, {}, {})
+    write_checkpoint(learner, tmp_path / "c", 280, before, {}, {})
     again = make_learner(dataclasses.replace(before, n_step=9), resume_from=tmp_path / "c")
     assert isinstance(again.replay, ReplayBuffer)
     random = np.random.default_rng(0)
@@ -177,8 +180,8 @@ def test_a_learner_that_ran_far_ahead_is_resumed(tmp_path: Path) -> None:
     learner = make_learner(config)
     feed(learner, 40, seed=0)
     for credit in (1e6, -1e6):
-        learner._credit = credit
-        learner.write_checkpoint(tmp_path / "c", 80, config, {}, {})
+        learner.pace.credit = credit
+        write_checkpoint(learner, tmp_path / "c", 80, config, {}, {})
         make_learner(config, resume_from=tmp_path / "c").close()
 
 
@@ -187,8 +190,7 @@ def test_priorities_of_other_options_are_not_resumed(changed: dict[str, Any], tm
     config = dataclasses.replace(CONFIG, checkpoint_replay=True)
     learner = make_learner(config)
     feed(learner, 100, seed=0)
-    learner.write_checkpoint(tmp_path / "c", 200, config, {}, {})
+    write_checkpoint(learner, tmp_path / "c", 200, config, {}, {})
     for options, kept in (({}, True), (changed, False)):
-        again = make_learner(dataclasses.replace(config, **options), resume_from=tmp_path / "c")
-        arrays = again._replay_arrays(tmp_path / "c")
+        arrays = replay_arrays(dataclasses.replace(config, **options), tmp_path / "c")
         assert any(name.startswith("sampler.") for name in arrays) == kept

@@ -13,7 +13,7 @@ import pytest
 from engine.host.client import HostClient
 from engine.protocol.commands import Checkpoint
 from engine.protocol.messages import Failed, Log, Members, Progress, Ready, Saved
-from engine.runners.shared_state import HEARTBEAT_S
+from engine.runners.heartbeat import HEARTBEAT_S
 from engine.runners.watchdog import SILENCE_LIMIT_S
 from engine.runs.run import Run
 from tests.support.program import (

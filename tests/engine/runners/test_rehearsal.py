@@ -15,6 +15,7 @@ from engine.runners.actor_learner import ActorLearner
 from engine.runners.apex_actor import ApexActor
 from engine.runners.frame_mailbox import FrameMailbox
 from engine.runners.shared_state import SharedState
+from engine.runners.start import Start
 from engine.runs.checkpoint_state import Choices
 from tests.support.program import PATIENCE_S, child
 
@@ -41,7 +42,7 @@ def _act_and_learn(run: Path, task: dict[str, Any]) -> None:
     shared_state = SharedState(1)
     shared_state.open()
     shared_state.show_screen(1000.0)
-    each = ActorLearner(run, config, shared_state, FrameMailbox(context), log=lambda text: None)
+    each = ActorLearner(Start(run, config), shared_state, FrameMailbox(context), lambda text: None)
     rehearsed = compiled()
     while each.learner.updates < 3:
         each.iterate()

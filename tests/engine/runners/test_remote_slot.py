@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from engine.runners.actor_learner import FIRST_S
 from engine.runners.failed_starts import FailedStarts
+from engine.runners.heartbeat import FIRST_S
 from engine.runners.ray.chunks import MAX_STEPS
 from engine.runners.ray.slot import Call, RemoteSlot
 from engine.runners.watchdog import START_LIMIT_S

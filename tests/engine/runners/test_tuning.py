@@ -13,8 +13,6 @@ from engine.config.reading import make_config
 from engine.envs.factory import make_lanes
 from engine.protocol.commands import Checkpoint, Command, Set, Stop, Tunable
 from engine.protocol.messages import Changed, Log, Progress, Written
-from engine.runners.actor_learner import apply_tuning
-from engine.runners.learner import Learner
 from engine.runners.shared_state import SharedState
 from tests.support.in_process import checkpoint_of, of_kind, train
 from tests.support.learner import CONFIG, feed, make_learner
@@ -28,22 +26,22 @@ def test_beta_is_taken_each_time_that_it_is_set_also_to_what_it_was_set_to_befor
     shared_state.open()
     for _ in range(2):
         shared_state.tune("beta", 0.6)
-        apply_tuning(shared_state, learner)
+        learner.settings.follow(shared_state)
         assert learner.replay.beta == 0.6
         feed(learner, 30, seed=0)
         annealed = learner.replay.beta
         assert annealed > 0.6
-        apply_tuning(shared_state, learner)  # told again, but not set again
+        learner.settings.follow(shared_state)  # told again, but not set again
         assert learner.replay.beta == annealed
 
 
 def test_gamma_reaches_the_replay_and_the_values_of_boards() -> None:
     tetris = make_config({"game": "tetris", "board": "4x8", "buffer_size": 1000, "burnin": 100, "batch_size": 32})
-    learner, shared_state = Learner(tetris, make_lanes(tetris, 4, threads=1, seed=0).spec, seed=3), SharedState(1)
+    learner, shared_state = make_learner(tetris, make_lanes(tetris, 4, threads=1, seed=0).spec), SharedState(1)
     shared_state.open()
     shared_state.tune("gamma", 0.5)
-    apply_tuning(shared_state, learner)
-    assert learner.tuned["gamma"] == learner.replay.gamma == 0.5
+    learner.settings.follow(shared_state)
+    assert learner.settings.values["gamma"] == learner.replay.gamma == 0.5
     networks = (learner.agent.online, learner.agent.target, learner.agent.policy)
     assert [network.gamma for network in networks] == [0.5] * 3
 

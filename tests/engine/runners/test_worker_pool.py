@@ -15,7 +15,7 @@ from engine.protocol.messages import Failed, Log
 from engine.runners.host_link import HostLink
 from engine.runners.message_queue import ReportQueue
 from engine.runners.shared_state import SharedState
-from engine.runners.worker_pool import WorkerPool
+from engine.runners.worker_pool import Patience, Role, WorkerPool
 from tests.support.program import PATIENCE_S, child, wait_until
 
 
@@ -36,7 +36,7 @@ def _hang(link: HostLink, index: int, restarts: int) -> None:
 
 def _lead_members_that_hang(reports: ReportQueue) -> None:
     reports.only_write()
-    WorkerPool("rank", _hang, (), SharedState(1, SharedMemory()), HostLink(reports), start_s=0.1)
+    WorkerPool(Role("rank"), _hang, (), SharedState(1, SharedMemory()), HostLink(reports), Patience(start_s=0.1))
     signal.pause()
 
 
@@ -59,7 +59,7 @@ def test_the_last_words_of_a_member_are_heard() -> None:
     memory = SharedMemory()
     shared_state = SharedState(1, memory)
     reports = ReportQueue()
-    pool = WorkerPool("worker", _speak_and_fail, (memory,), shared_state, HostLink(reports))
+    pool = WorkerPool(Role("worker"), _speak_and_fail, (memory,), shared_state, HostLink(reports))
     heard: list[str] = []
     while not heard or "restarted" not in heard[-1]:
         report = reports.get()
@@ -92,7 +92,7 @@ def _lead_without_descriptors_for_a_while(reports: ReportQueue) -> None:
     reports.only_write()
     memory = SharedMemory()
     state = SharedState(2, memory)
-    pool = WorkerPool("actor", _play, (memory,), state, HostLink(reports), pauses_s=[0.01] * 100_000)
+    pool = WorkerPool(Role("actor"), _play, (memory,), state, HostLink(reports), Patience(pauses_s=[0.01] * 100_000))
     wait_until(lambda: (state.due > 0).all(), "both members")
     (lost, other), (place, _) = [member for _, member in pool._members()], pool._slots
     taken = _take_all_descriptors()
@@ -111,13 +111,13 @@ def _lead_without_descriptors(reports: ReportQueue) -> None:
     memory = SharedMemory()
     state = SharedState(2, memory)
     _take_all_descriptors()
-    WorkerPool("actor", _play, (memory,), state, HostLink(reports), pauses_s=[0.01, 0.02])
+    WorkerPool(Role("actor"), _play, (memory,), state, HostLink(reports), Patience(pauses_s=[0.01, 0.02]))
     signal.pause()
 
 
 def _lead_with_what_can_not_be_passed(reports: ReportQueue) -> None:
     reports.only_write()
-    WorkerPool("actor", _play, (lambda: None,), SharedState(1), HostLink(reports))
+    WorkerPool(Role("actor"), _play, (lambda: None,), SharedState(1), HostLink(reports))
     signal.pause()
 
 

@@ -1,28 +1,13 @@
-"""Reads what a learner has written into a checkpoint, and tells which options have changed since."""
+"""Which options have changed since a checkpoint was written."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.numpy import load_file as load_arrays
-
 from engine.config.reading import load_toml
 from engine.config.run_config import RunConfig, specs_of
-from engine.runs.checkpoint_state import ARRAYS_FILE, Extra, read_state
-from engine.runs.checkpoints import CheckpointError
 from engine.runs.run import CONFIG_FILE
-
-
-def read_extra(folder: Path) -> tuple[Extra, dict[str, NDArray[Any]]]:
-    """The `extra` and `arrays` that were passed to `write_checkpoint`. Raises `CheckpointError`."""
-    path = folder / ARRAYS_FILE
-    try:
-        return read_state(folder).extra, load_arrays(path)
-    except (SafetensorError, OSError) as error:
-        raise CheckpointError(f"{path}: damaged ({str(error).splitlines()[0]})") from None
 
 
 def unchanged(config: RunConfig, checkpoint: Path, *options: str) -> bool:

@@ -1,0 +1,134 @@
+"""Writes a learner and what its run adds into the folder of a checkpoint, and restores them."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load_file as load_arrays
+from safetensors.torch import load_file, save_file
+
+from engine.buffers.saved_arrays import mapped_arrays, save_arrays
+from engine.config.run_config import RunConfig
+from engine.runners.changed_options import unchanged
+from engine.runners.learner import Learner
+from engine.runners.policy_file import on_cpu, save_policy
+from engine.runs import checkpoints
+from engine.runs.checkpoint_state import (
+    ARRAYS_FILE,
+    LARGEST_CREDIT,
+    ONLINE_FILE,
+    OPTIMIZER_FILE,
+    REPLAY_FILE,
+    STATE_FILE,
+    TARGET_FILE,
+    CheckpointState,
+    Extra,
+    read_state,
+)
+from engine.runs.checkpoints import CheckpointError
+from engine.runs.run import CONFIG_FILE
+from engine.runtime.devices import is_out_of_memory
+from engine.runtime.files import new_file
+
+
+def write_checkpoint(
+    learner: Learner,
+    partial: Path,
+    env_steps: int,
+    config: RunConfig,
+    extra: dict[str, Any],
+    arrays: dict[str, NDArray[Any]],
+    progress: Callable[[], object] = lambda: None,
+) -> None:
+    """Write everything into the folder `partial` and seal it; call `progress` after each piece of large files.
+
+    `config` is the run's own, not a rank's with its device. `read_extra` reads `extra` (JSON) and `arrays` again.
+    """
+    agent = learner.agent
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir()  # new, so no file in it leads elsewhere
+    save_policy(learner, partial / checkpoints.POLICY_FILE, env_steps)
+    save_file(on_cpu(agent.online.state_dict()), partial / ONLINE_FILE)
+    save_file(on_cpu(agent.target.state_dict()), partial / TARGET_FILE)
+    save_file(on_cpu(agent.optimizer_tensors()), partial / OPTIMIZER_FILE)
+    state = {
+        "updates": learner.updates,
+        "credit": min(max(learner.pace.credit, -LARGEST_CREDIT), LARGEST_CREDIT),
+        "beta": learner.replay.beta,
+        "choices": learner.choices.state(),
+        "accumulate": agent.accumulate,
+        "fill": learner.pace.burnin,
+        **learner.random.state(),
+        "scaler": agent.scaler_state(),
+        "extra": extra,
+    }
+    if learner.config.checkpoint_replay:
+        save_arrays(partial / REPLAY_FILE, learner.replay.state(), progress)
+    save_arrays(partial / ARRAYS_FILE, arrays)
+    for name, text in ((STATE_FILE, json.dumps(state)), (CONFIG_FILE, config.to_toml())):
+        with new_file(partial / name) as file:
+            file.write(text.encode())
+    checkpoints.seal(partial, env_steps, learner.updates, progress)
+
+
+def read_extra(folder: Path) -> tuple[Extra, dict[str, NDArray[Any]]]:
+    """The `extra` and `arrays` that were passed to `write_checkpoint`. Raises `CheckpointError`."""
+    path = folder / ARRAYS_FILE
+    try:
+        return read_state(folder).extra, load_arrays(path)
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(f"{path}: damaged ({str(error).splitlines()[0]})") from None
+
+
+def load_checkpoint(learner: Learner, folder: Path, state: CheckpointState, *, with_random: bool) -> None:
+    """Restore a learner from a checkpoint and its `state`. Raises `CheckpointError` if it is damaged, or of another
+    network."""
+    try:
+        _load(learner, folder, state, with_random)
+    except (SafetensorError, RuntimeError, LookupError, TypeError, ValueError) as error:
+        if isinstance(error, RuntimeError) and is_out_of_memory(error):
+            raise
+        raise CheckpointError(f"{folder}: can't be resumed ({str(error).splitlines()[0]})") from None
+
+
+def _load(learner: Learner, folder: Path, state: CheckpointState, with_random: bool) -> None:
+    config, agent, replay = learner.config, learner.agent, learner.replay
+    agent.online.load_state_dict(load_file(folder / ONLINE_FILE))
+    agent.target.load_state_dict(load_file(folder / TARGET_FILE))
+    agent.load_policy(load_file(folder / checkpoints.POLICY_FILE))
+    agent.load_optimizer_tensors(load_file(folder / OPTIMIZER_FILE))
+    agent.updates = state.updates
+    if config.prioritized_replay and unchanged(config, folder, "prioritized_replay", "beta"):
+        replay.beta = state.beta
+    if with_random:
+        learner.random.load_state(state)
+    if unchanged(config, folder, "accumulate"):
+        agent.accumulate = state.accumulate  # more parts than requested, if memory had run out
+    agent.load_scaler_state(msgspec.to_builtins(state.scaler))
+    kept = (folder / REPLAY_FILE).exists() and unchanged(config, folder, *config.task_options)
+    burnin = state.fill if kept and _load_replay(learner, folder) else math.ceil(learner.pace.burnin / 4)
+    learner.pace.resume(state.credit, burnin)
+
+
+def _load_replay(learner: Learner, folder: Path) -> bool:
+    """Load a checkpoint's replay; False if it has another shape. Raises `CheckpointError` if it is damaged."""
+    try:
+        return learner.replay.load_state(replay_arrays(learner.config, folder))
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{folder}: its replay can't be resumed ({error})") from None
+
+
+def replay_arrays(config: RunConfig, folder: Path) -> dict[str, NDArray[Any]]:
+    """A checkpoint's replay, memory-mapped; without priorities if an option that determines them has changed."""
+    arrays = mapped_arrays(folder / REPLAY_FILE)
+    if unchanged(config, folder, "prioritized_replay", "n_step", "alpha"):
+        return arrays
+    return {name: array for name, array in arrays.items() if not name.startswith("sampler.")}

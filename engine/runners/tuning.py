@@ -1,0 +1,121 @@
+"""Changes the settings of a run while it runs: those that the user sets, and those that the schedule of the learning
+rate sets after evaluations."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from engine.config.run_config import TUNABLE_BOUNDS, RunConfig
+from engine.protocol.commands import Set, Tunable
+from engine.protocol.messages import Changed
+from engine.runners.changed_options import unchanged
+from engine.runners.host_link import HostLink
+from engine.runners.learner import Learner
+from engine.runners.learning_rates import CUT, Score, make_schedule
+from engine.runners.run_curriculum import refused
+from engine.runners.shared_state import SharedState
+from engine.runners.stats.counters import Counters
+from engine.runs.checkpoint_state import Extra
+
+_KEPT: dict[Tunable, tuple[str, ...]] = {
+    "learning_rate": ("learning_rate",),
+    "epsilon_scale": ("epsilon",),
+    "replay_ratio": ("replay_ratio",),
+    "gamma": ("gamma",),
+}
+"""Settings changed while running that a resumed run keeps, with the options that override each. Beta is not among them:
+it anneals, and the replay restores it."""
+_SET_BY_SCHEDULE = ("learning_rate", "gamma")
+"""Those that another task overrides as well, because a schedule may have set them for the task."""
+
+
+class Tuning:
+    """The settings of a run's processes. Members read them in `shared_state`."""
+
+    def __init__(
+        self, config: RunConfig, link: HostLink, learner: Learner, shared_state: SharedState, counters: Counters
+    ) -> None:
+        self._config, self._link, self._learner = config, link, learner
+        self._shared_state, self._counters = shared_state, counters
+        self._schedule = make_schedule(config.learning_rate_schedule, config.learning_rate)
+
+    def resume(self, checkpoint: Path, extra: Extra, *, same_task: bool) -> None:
+        """Change settings again as they were at a checkpoint, unless an option or another task overrides that."""
+        config = self._config
+        for name, value in extra.tuned.items():
+            is_kept = same_task or name not in _SET_BY_SCHEDULE
+            if is_kept and unchanged(config, checkpoint, *_KEPT[name]):
+                self._tune(name, value)
+            else:  # so that the run's history does not suggest that the old value still holds
+                self._report(name, before=value, now=self._values[name])
+        begin = 0 if same_task else self._counters.env_steps
+        self._schedule = make_schedule(config.learning_rate_schedule, config.learning_rate, begin)
+        if self._schedule is None or not unchanged(config, checkpoint, *schedule_options(config)):
+            return
+        if extra.schedule is None:  # it had ended
+            self._schedule = None
+        elif extra.schedule is not msgspec.UNSET:  # in the checkpoints of this version
+            with refused("schedule"):
+                self._schedule.load_state(msgspec.to_builtins(extra.schedule))
+
+    def state(self) -> dict[str, Any]:
+        """The fields `tuned` and `schedule` of a checkpoint."""
+        return {
+            "tuned": {name: value for name in _KEPT if (value := self._shared_state.tuned(name)) is not None},
+            "schedule": None if self._schedule is None else self._schedule.state(),
+        }
+
+    def set(self, wanted: Set) -> None:
+        """Do what the user wants, or say why not."""
+        low, high = TUNABLE_BOUNDS[wanted.name]
+        if not low <= wanted.value <= high:
+            self._link.log(f"{wanted.name}: must be between {low:g} and {high:g}, got {wanted.value:g}", "warning")
+            return
+        if wanted.name == "beta" and not self._config.prioritized_replay:
+            self._link.log("beta: has no effect on uniform replay; needs --prioritized-replay", "warning")
+            return
+        if wanted.name == "learning_rate":
+            self._schedule = None  # the user's own value holds
+        self._change(wanted.name, wanted.value)
+
+    def follow_schedule(self, score: Score) -> None:
+        """Set what the schedule of the learning rate says after an evaluation with `score`."""
+        if self._schedule is None:
+            return
+        config, before = self._config, self._learner.agent.learning_rate
+        after = self._schedule.after(score, before, self._counters.env_steps)
+        if after != before:
+            self._change("learning_rate", after)
+        set_by_user = self._values["gamma"] != config.gamma
+        if after <= CUT * config.learning_rate < before and config.final_gamma is not None and not set_by_user:
+            self._change("gamma", config.final_gamma)
+
+    @property
+    def _values(self) -> dict[str, float]:
+        """The current value of each setting."""
+        epsilon_scale = self._shared_state.tuned("epsilon_scale")
+        return {"epsilon_scale": 1.0 if epsilon_scale is None else epsilon_scale, **self._learner.settings.values}
+
+    def _change(self, name: Tunable, value: float) -> None:
+        """Change a setting in all processes, and report it."""
+        agent = self._learner.agent
+        before, gap_before = self._values[name], agent.advantage_learning
+        self._tune(name, value)
+        self._report(name, before=before, now=value)
+        if agent.advantage_learning != gap_before:
+            self._link.log(f"advantage learning is now {agent.advantage_learning:g} instead of {gap_before:g}")
+
+    def _tune(self, name: Tunable, value: float) -> None:
+        self._shared_state.tune(name, value)
+        self._learner.settings.follow(self._shared_state)
+
+    def _report(self, name: Tunable, *, before: float, now: float) -> None:
+        self._link.send(Changed(name=name, value=now, before=before, env_steps=self._counters.env_steps))
+
+
+def schedule_options(config: RunConfig) -> tuple[str, ...]:
+    """Options with which the schedule of the learning rate starts anew if they have changed."""
+    return (*config.task_options, "learning_rate", "learning_rate_schedule", *config.game_info.evaluation_options)
