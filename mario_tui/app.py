@@ -168,21 +168,16 @@ class MarioApp(TypeAheadApp[None]):
         """The key to name in a hint for an action id, from the user's key map."""
         return first_key(id, self.settings.keys)
 
+    def takes(self, key: events.Key | events.Paste) -> bool:
+        return not isinstance(self.screen, PlaceScreen) or self.screen.takes(key)
+
     def on_key(self, event: events.Key) -> None:
-        """Handle keys that no widget consumed, before their bindings are looked up."""
+        """Tell why a key that changes something has no binding in read-only mode."""
         screen = self.screen
-        if isinstance(screen, PlaceScreen) and screen.hold(event):
-            event.prevent_default()
-            return
         if self.read_only and isinstance(screen, PlaceScreen):
             for key in keys_in(screen.PLACE):
                 if key.changes and event.key in self.settings.keys.get(key.id, key.keys).split(","):
                     self.notify(READ_ONLY, severity="warning", timeout=3)
-
-    def on_paste(self, event: events.Paste) -> None:
-        """Handle pasted text that no widget consumed."""
-        if isinstance(self.screen, PlaceScreen):
-            self.screen.hold_paste(event)
 
     def notify(
         self,
@@ -300,8 +295,14 @@ class MarioApp(TypeAheadApp[None]):
         super().exit(*args, **more)
 
     async def on_event(self, event: events.Event) -> None:
-        """Drop input from the terminal once the app is leaving."""
-        if not (self.leaving and isinstance(event, events.InputEvent | events.Paste)):
+        """Drop input from the terminal once the app is leaving. Escape cancels the work of the screen at once."""
+        if self.leaving and isinstance(event, events.InputEvent | events.Paste):
+            return
+        job = self.screen.job if isinstance(event, events.Key) and isinstance(self.screen, PlaceScreen) else None
+        if job is not None and isinstance(event, events.Key) and event.key == "escape":
+            job.cancel()
+            self.forget_typed()  # it was meant for the result
+        else:
             await super().on_event(event)
 
     async def run_action(self, *args: Any, **more: Any) -> bool:

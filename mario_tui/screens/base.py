@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import ClassVar, Protocol, TypeVar, cast
 
@@ -43,8 +43,8 @@ class Application(Protocol):
     def alert(self, text: str) -> None:
         """Let a user who is not watching know that something has happened."""
 
-    async def type_again(self, keys: Sequence[Key]) -> None:
-        """Deliver keys that a screen has held, before those typed since."""
+    async def deliver(self) -> None:
+        """Deliver the keys that have waited for the screen."""
 
 
 class DismissedOnce(SizedScreen[ScreenResultType]):
@@ -73,18 +73,10 @@ class PlaceScreen(DismissedOnce[ScreenResultType]):
         would be drawn."""
         return super().is_current and (self.app.screen is self or self.app.screen.styles.background.a < 1)
 
-    def hold(self, key: Key) -> bool:
-        """Handle a key that no widget consumed; return True to skip its bindings."""
-        if self.job is None or key.key == "ctrl+c":
-            return False
-        if key.key == "escape":
-            self.job.cancel()
-        else:
-            self.job.keys.append(key)
-        return True
-
-    def hold_paste(self, paste: Paste) -> None:
-        """Handle pasted text that no widget consumed."""
+    def takes(self, key: Key | Paste) -> bool:
+        """Whether the screen is ready for a key or pasted text. If not, it waits, and so does all that is typed after
+        it, until the screen calls the application's `deliver`."""
+        return self.job is None
 
     def run_job(
         self,
@@ -126,7 +118,7 @@ class PlaceScreen(DismissedOnce[ScreenResultType]):
         job.remove()
         if outcome is not None:
             outcome()
-        self.app.call_next(self.mario.type_again, job.keys)
+        self.app.call_next(self.mario.deliver)
 
     def show_error(self, error: UserError) -> None:
         self.notify(str(error), severity="error", timeout=10)

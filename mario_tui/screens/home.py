@@ -9,7 +9,7 @@ import time
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding
-from textual.events import Key
+from textual.events import Key, Paste
 from textual.widgets import DataTable, Input, Static
 
 from engine.config.command_line import command_line
@@ -51,8 +51,6 @@ class HomeScreen(PlaceScreen[None]):
         super().__init__()
         self.has_read = False
         """Whether the runs have been read once."""
-        self._keys: list[Key] = []
-        """Keys that wait for that."""
 
     def compose(self) -> ComposeResult:
         title = Text.assemble(("mario-tui", "bold"), "  train Double-DQN agents and watch them learn")
@@ -105,24 +103,22 @@ class HomeScreen(PlaceScreen[None]):
                 self._show_runs(runs)
                 if not self.has_read:
                     self.has_read = True
-                    self.app.call_next(self.mario.type_again, self._keys)
+                    self.app.call_next(self.mario.deliver)
                 took_s = time.monotonic() - began
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), max(_REFRESH_S, _SHARE * took_s))
             self._wake.clear()
 
-    def hold(self, key: Key) -> bool:
-        """Until the runs are read, keys that may be meant for them wait, and all that come after."""
-        if self.has_read or (not self._keys and key.key in self._keys_without_runs()):
-            return super().hold(key)
-        self._keys.append(key)
-        return True
+    def takes(self, key: Key | Paste) -> bool:
+        """Until the runs are read, keys that may be meant for them wait."""
+        without_runs = isinstance(key, Key) and key.key in self._keys_without_runs()
+        return super().takes(key) and (self.has_read or without_runs)
 
     def _keys_without_runs(self) -> set[str]:
         """The keys that need no list of runs."""
         keymap = self.mario.settings.keys
         actions = [key for key in keys_in("home") if key.action in _WITHOUT_RUNS] + keys_in("everywhere")
-        return {name for key in actions for name in keymap.get(key.id, key.keys).split(",")} | {"ctrl+c"}
+        return {name for key in actions for name in keymap.get(key.id, key.keys).split(",")}
 
     def _show_runs(self, runs: list[Listed] | UserError) -> None:
         """Show the runs; if they can't be read, say so once and keep those that are shown."""

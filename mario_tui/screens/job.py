@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 
 from rich.text import Text
-from textual.events import Key
 from textual.widgets import Static
 
 from engine.runtime.text import printable
@@ -28,8 +27,6 @@ class Job(Static):
         self._done = 0.0
         self._began = time.monotonic()
         self._cancelled = False
-        self.keys: list[Key] = []
-        """Typed since: they may be meant for the screen that the work opens."""
 
     def progress(self, done: float) -> None:
         """Note the fraction done. Raises `Cancelled` if the work is no longer wanted."""
@@ -38,9 +35,8 @@ class Job(Static):
             raise Cancelled
 
     def cancel(self) -> None:
-        """End the work as soon as it makes progress, and forget the keys that were typed for its result."""
+        """End the work as soon as it makes progress."""
         self._cancelled = True
-        self.keys.clear()
 
     def on_mount(self) -> None:
         self.display = False

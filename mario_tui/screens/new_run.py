@@ -23,7 +23,7 @@ from mario_tui.data.keys import bindings
 from mario_tui.launch import make_plan
 from mario_tui.screens.base import PlaceScreen
 from mario_tui.widgets.base.key_footer import KeyFooter
-from mario_tui.widgets.field_row import FieldRow, TextField
+from mario_tui.widgets.field_row import FieldRow
 from mario_tui.widgets.preset_row import PresetList, make_row
 
 _FIRST = "*"
@@ -87,9 +87,6 @@ class NewRunScreen(PlaceScreen[HostProcess | None]):
         """The field to focus as soon as its group is built; `_FIRST` stands for the group's first field."""
         self._ready = False
         """Whether the group that is shown is built."""
-        self._keys: list[Key | Paste] = []
-        """Keys and pasted text that are still to be handled."""
-        self._handling = False
         if run_dir is not None:
             self._given["run_dir"] = run_dir
         self._fill()
@@ -138,46 +135,11 @@ class NewRunScreen(PlaceScreen[HostProcess | None]):
             return  # another group was selected in the meantime and is being built
         self._ready = True
         self._focus(self._pending_focus)
-        self._handle_keys()
+        self.app.call_next(self.mario.deliver)
 
-    def hold(self, key: Key) -> bool:
-        """Queue a key: keys are handled one after the other, and wait while a group is being built. Otherwise one that
-        is typed fast would overtake what the key before it does: it would go to the field that had the focus."""
-        if super().hold(key):
-            return True
-        self._keys.append(key)
-        self._handle_keys()
-        return True
-
-    def hold_paste(self, paste: Paste) -> None:
-        """Queue pasted text among the keys."""
-        if self.job is None:
-            self._keys.append(paste)
-            self._handle_keys()
-
-    def _handle_keys(self) -> None:
-        if self._ready and not self._handling:
-            self._handling = True
-            self.app.call_later(self._handle_next_key)
-
-    async def _handle_next_key(self) -> None:
-        if self.app.screen is not self:  # a key has opened another screen
-            for key in self._keys:
-                again = key.copy() if isinstance(key, Key) else Paste(key.text)
-                again.set_sender(self.app)  # otherwise its bindings would not be looked up
-                self.app.post_message(again)
-            self._keys.clear()
-        if not self._ready or not self._keys:
-            self._handling = False
-            return
-        key = self._keys.pop(0)
-        text = _typed(key)
-        if isinstance(self.focused, TextField) and text:
-            self.focused.call_later(self.focused.put_in, text)
-        elif isinstance(key, Key):
-            await self.app._check_bindings(key.key)
-        after = self.focused or self  # it first handles what the key has caused, such as its focus event
-        after.call_later(self.app.call_later, self._handle_next_key)
+    def takes(self, key: Key | Paste) -> bool:
+        """Keys wait while a group is being built."""
+        return super().takes(key) and self._ready
 
     def on_field_row_changed(self) -> None:
         if self.form.arguments() != self._rejected_with:  # equal: typed before the start, whose answer must stay
@@ -277,10 +239,6 @@ class NewRunScreen(PlaceScreen[HostProcess | None]):
             self.dismiss,
             lambda error: self._show_about(Text(str(error)), wrong=True),
         )
-        for key in self._keys:
-            if isinstance(key, Key):
-                self.hold(key)
-        self._keys.clear()
 
     def _go_to(self, name: str) -> None:
         """Focus a field in any group."""
@@ -345,13 +303,6 @@ class NewRunScreen(PlaceScreen[HostProcess | None]):
     def action_cancel(self) -> None:
         if self._ready:
             self.dismiss(None)
-
-
-def _typed(key: Key | Paste) -> str:
-    """The text that a key, or the first line that was pasted, puts into a field."""
-    if isinstance(key, Paste):
-        return next(iter(key.text.splitlines()), "")
-    return key.character if key.is_printable and key.character is not None else ""
 
 
 def start_run(

@@ -8,7 +8,6 @@ from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Horizontal
-from textual.events import Key, Paste
 from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Input, Select, Static
@@ -44,26 +43,9 @@ def _options(choices: Sequence[str]) -> list[tuple[str, str]]:
 
 
 class TextField(Input, inherit_bindings=False):
-    """An input that receives letters from the screen instead of its own queue. Enter belongs to the form.
-
-    A key that moves the focus goes through the application first. Letters typed after it in the same batch would
-    otherwise still reach this widget.
-    """
+    """An input whose Enter belongs to the form."""
 
     BINDINGS = [binding for binding in Input.BINDINGS if isinstance(binding, Binding) and binding.action != "submit"]
-
-    async def _on_key(self, event: Key) -> None:
-        event.prevent_default()
-
-    async def _on_paste(self, event: Paste) -> None:  # type: ignore[override]
-        event.prevent_default()  # it takes the way of the keys, and so its turn among them
-
-    def put_in(self, text: str) -> None:
-        """Insert text as if it had been typed here."""
-        if self.selection.is_empty:
-            self.insert_text_at_cursor(text)
-        else:
-            self.replace(text, *self.selection)
 
 
 class FieldRow(Horizontal):

@@ -187,13 +187,13 @@ async def test_an_update_of_the_form_keeps_what_it_has_not_been_told_yet(tmp_pat
         screen = await form_of(pilot)
         await pilot.press("f3")
         await focused(pilot, "name")
-        screen.query_one("#edit-stage", TextField).put_in("4")
+        screen.query_one("#edit-stage", TextField).insert_text_at_cursor("4")
         screen.query_one("#edit-runner", Choice).action_turn(1)
         screen.on_field_row_changed()  # of another field; both events are still queued
         await until(pilot, lambda: screen.form.typed("runner"), "the runner")
         await until(pilot, lambda: screen.form.typed("stage"), "the stage")
         assert (screen.form.typed("stage"), screen.form.typed("runner")) == ("4", "parallel")
-        screen.query_one("#edit-stage", TextField).put_in("-4")
+        screen.query_one("#edit-stage", TextField).insert_text_at_cursor("-4")
         await pilot.press("f4")  # a reset drops it
         await until(pilot, lambda: not screen.form.typed("runner"), "the reset")
         assert (screen.form.typed("stage"), screen.query_one("#edit-stage", Input).value) == ("", "")
