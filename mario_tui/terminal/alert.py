@@ -9,6 +9,7 @@ from typing import Any
 from textual.app import App
 
 from engine.runtime.text import printable
+from mario_tui.terminal.internals import driver_of
 
 _MOST = 200
 """Maximum length of a notification."""
@@ -17,7 +18,7 @@ _MOST = 200
 def alert(app: App[Any], text: str) -> None:
     """Ring the bell and send the notification. In a browser the bell is all there is."""
     app.bell()
-    driver = app._driver
+    driver = driver_of(app)
     if driver is None or app.is_web or app.is_headless:
         return
     # The text ends at the bell character, so it must not contain any; `printable` leaves no control characters.

@@ -12,22 +12,22 @@ from typing import Any
 
 from textual.app import App
 
+from mario_tui.terminal.internals import waiting_output, writer_of
+
 _WINDOW_S = 3.0
 _MAX_DROPPED_SHARE = 0.25
 
 
 def busy(app: App[Any]) -> bool:
-    """Whether earlier output is still waiting to be written.
-
-    Textual's writer thread reads from a bounded queue; a full queue would block the whole application.
-    """
-    queue = getattr(getattr(app._driver, "_writer_thread", None), "_queue", None)
-    return queue is not None and not queue.empty()
+    """Whether earlier output is still waiting to be written."""
+    writer = writer_of(app)
+    return writer is not None and not waiting_output(writer).empty()
 
 
 def slow(app: App[Any]) -> bool:
     """Whether output waits because the terminal takes no more; on a busy machine, it also waits for its thread."""
-    return busy(app) and is_full(app._driver._writer_thread.fileno())  # type: ignore[union-attr]
+    writer = writer_of(app)
+    return writer is not None and busy(app) and is_full(writer.fileno())
 
 
 def is_full(file: int) -> bool:
@@ -44,16 +44,14 @@ def survive_hang_up(app: App[Any]) -> None:
     A hang-up comes with SIGCONT, on which Textual starts its threads a second time. Its writer thread ends at the first
     error, while the shutdown writes more than the queue holds and would wait forever.
     """
-    driver = app._driver
-    writer = getattr(driver, "_writer_thread", None)
-    queue = getattr(writer, "_queue", None)
-    if writer is None or queue is None or "stop" in vars(writer):
-        return  # not started yet, no writer thread in this driver, or already patched
+    writer = writer_of(app)
+    if writer is None or "stop" in vars(writer):  # already patched
+        return
 
     def write(text: str | None) -> None:
         while writer.is_alive():
             with contextlib.suppress(Full):
-                queue.put(text, timeout=0.1)
+                waiting_output(writer).put(text, timeout=0.1)
                 return
 
     def stop() -> None:
@@ -66,7 +64,7 @@ def survive_hang_up(app: App[Any]) -> None:
         if callable(resume) and os.isatty(writer.fileno()):
             resume(number, frame)
 
-    writer.write, writer.stop = write, stop
+    writer.write, writer.stop = write, stop  # type: ignore[method-assign]
     signal.signal(signal.SIGCONT, resumed)
 
 

@@ -6,15 +6,13 @@ The application runs on while a reply is under way, so asking costs no time and 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
-from functools import partial
 from typing import Any
 
-from textual._xterm_parser import XTermParser
-from textual.drivers import linux_driver
+from textual.drivers.linux_driver import LinuxDriver
 from textual.message import Message
 
 from mario_tui.terminal.graphics import Graphics, Replies, choose, questions
+from mario_tui.terminal.internals import filter_input
 
 
 class GraphicsFound(Message):
@@ -25,7 +23,7 @@ class GraphicsFound(Message):
         self.graphics = graphics
 
 
-class GraphicsDriver(linux_driver.LinuxDriver):
+class GraphicsDriver(LinuxDriver):
     """Asks what the terminal shows, and removes images before the application's screen is left."""
 
     _replies: Replies | None = None
@@ -42,8 +40,7 @@ class GraphicsDriver(linux_driver.LinuxDriver):
         self.write(questions(os.environ))
 
     def run_input_thread(self) -> None:
-        # Textual's parser takes unknown replies for keys, and the driver has no hook for another parser.
-        linux_driver.XTermParser = partial(_Parser, self._without_replies)  # type: ignore[assignment, attr-defined]
+        filter_input(self._without_replies)
         super().run_input_thread()
 
     def stop_application_mode(self) -> None:
@@ -71,13 +68,3 @@ class GraphicsDriver(linux_driver.LinuxDriver):
             self._replies = None
             self.send_message(GraphicsFound(choose(self._setting, replies, os.environ)))
         return text
-
-
-class _Parser(XTermParser):
-    def __init__(self, without_replies: Callable[[str], str], debug: bool = False) -> None:
-        super().__init__(debug)
-        self._without_replies = without_replies
-
-    def feed(self, data: str) -> Iterable[Any]:
-        keys = self._without_replies(data)
-        return super().feed(keys) if keys or not data else ()  # no data at all is the end of the input

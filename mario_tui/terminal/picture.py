@@ -12,12 +12,11 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from rich.color import Color, ColorSystem
+from rich.color import Color
 from rich.color_triplet import ColorTriplet
-from rich.console import Console
+from rich.console import COLOR_SYSTEMS, Console
 from rich.segment import Segment
 from rich.style import Style
-from textual._compositor import ChopsUpdate, CompositorUpdate
 from textual.geometry import Region
 from textual.screen import Screen
 from textual.widget import Widget
@@ -33,6 +32,7 @@ from mario_tui.terminal.image_codes import (
     kitty_image,
     sixel_image,
 )
+from mario_tui.terminal.internals import LinesUpdate, ScreenUpdate, driver_of, visible_widgets
 
 BYTES_PER_S = 44 * 1024
 """Of pictures; larger pictures come more rarely. The rest of a link of 60 KiB/s is for everything else."""
@@ -72,7 +72,7 @@ class Picture:
     @property
     def cell(self) -> tuple[int, int]:
         """Width and height of a cell in pixels."""
-        driver = self._widget.app._driver
+        driver = driver_of(self._widget.app)
         if self.graphics is None or not isinstance(driver, GraphicsDriver):
             return 1, 2
         return cell_size(driver.fileno, self.graphics)
@@ -111,13 +111,13 @@ class Picture:
     def clear(self) -> None:
         """Remove the image from the terminal's memory."""
         self.erase()
-        driver = self._widget.app._driver
+        driver = driver_of(self._widget.app)
         if isinstance(driver, GraphicsDriver) and self.graphics is not None:
             driver.remove_image(self._removal)
 
-    def added_to(self, update: CompositorUpdate, screen: Screen[Any]) -> CompositorUpdate:
+    def added_to(self, update: ScreenUpdate, screen: Screen[Any]) -> ScreenUpdate:
         """An update of the screen, followed by the picture where it is new or was overwritten."""
-        visible = screen._compositor.visible_widgets
+        visible = visible_widgets(screen)
         if self.graphics is None or self._widget not in visible:
             return update
         region, clip = visible[self._widget]
@@ -138,8 +138,8 @@ class Picture:
         self._ready_at = max(self._ready_at, time.monotonic() - _CREDIT_S) + len(codes) / self._bytes_per_s
         return _WithCodes(update, codes)
 
-    def _is_overwritten(self, update: CompositorUpdate, region: Region, place: Region) -> bool:
-        if not isinstance(update, ChopsUpdate):  # the whole screen: also after the program was suspended
+    def _is_overwritten(self, update: ScreenUpdate, region: Region, place: Region) -> bool:
+        if not isinstance(update, LinesUpdate):  # the whole screen: also after the program was suspended
             return True
         assert self.graphics is not None
         return self.graphics.painted and any(
@@ -152,7 +152,7 @@ class Picture:
             yield f"\x1b[{place.y + 1};{place.x + 1}H"  # Textual moves the cursor after each update
             yield from self._image
             return
-        driver = self._widget.app._driver
+        driver = driver_of(self._widget.app)
         assert isinstance(driver, GraphicsDriver)
         driver.keep_image(self._removal)
         yield from map(self._passed_on, self._image)
@@ -170,17 +170,17 @@ class Picture:
     @property
     def _image_id(self) -> int:
         """The number of Kitty's image, which is the cells' text colour as the terminal gets it."""
-        colour = self._colour.downgrade(self._widget.app.console._color_system or ColorSystem.TRUECOLOR)
+        colour = self._colour.downgrade(COLOR_SYSTEMS[self._widget.app.console.color_system or "truecolor"])
         if colour.triplet is None:
             return colour.number or 0
         red, green, blue = colour.triplet
         return red << 16 | green << 8 | blue
 
 
-class _WithCodes(CompositorUpdate):
+class _WithCodes(ScreenUpdate):
     """An update of the screen, followed by control codes."""
 
-    def __init__(self, update: CompositorUpdate, codes: str) -> None:
+    def __init__(self, update: ScreenUpdate, codes: str) -> None:
         self._update, self._codes = update, codes
 
     def render_segments(self, console: Console) -> str:

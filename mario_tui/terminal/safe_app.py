@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from rich.segment import Segment
-from textual._compositor import CompositorUpdate
-from textual.app import App
 from textual.color import Color
 from textual.driver import Driver
 from textual.drivers.linux_driver import LinuxDriver
@@ -20,6 +18,7 @@ from textual.screen import Screen
 from engine.runtime.text import drawable, printable
 from mario_tui.terminal.graphics import Graphics, Replies, choose
 from mario_tui.terminal.graphics_driver import GraphicsDriver, GraphicsFound
+from mario_tui.terminal.internals import ScreenUpdate, UpdatingApp, driver_of
 from mario_tui.terminal.picture import Picture
 from mario_tui.terminal.safe_console import SafeConsole
 from mario_tui.terminal.sized_screen import SizedPalette, SizedScreen
@@ -37,7 +36,7 @@ class DrawableOnly(LineFilter):
         return segments
 
 
-class SafeApp(App[Result]):
+class SafeApp(UpdatingApp[Result]):
     """Base class of the applications. `graphics_setting`: one of `graphics.GRAPHICS`."""
 
     _drawable_only = DrawableOnly()
@@ -76,7 +75,7 @@ class SafeApp(App[Result]):
     def find_graphics(self) -> None:
         """Find out, once, whether the terminal draws images: `graphics` is set when it has replied. Programs that never
         show a picture send no questions."""
-        driver = self._driver
+        driver = driver_of(self)
         if self._asked or not isinstance(driver, GraphicsDriver) or self.no_color or self._graphics_setting == "blocks":
             return
         self._asked = True
@@ -89,9 +88,8 @@ class SafeApp(App[Result]):
         if message.graphics is None or message.graphics.painted:
             self.screen.refresh()  # some terminals show Kitty's question as text
 
-    def _display(self, screen: Screen[Any], renderable: Any) -> None:
-        """Send an update of the screen. Textual has no other place at which the picture could join the same write."""
-        if isinstance(renderable, CompositorUpdate):
-            for picture in self.pictures:
-                renderable = picture.added_to(renderable, screen)
-        super()._display(screen, renderable)
+    def complete_update(self, update: ScreenUpdate, screen: Screen[Any]) -> ScreenUpdate:
+        """Send the pictures in the same write."""
+        for picture in self.pictures:
+            update = picture.added_to(update, screen)
+        return update

@@ -17,6 +17,7 @@ from textual.dom import DOMNode
 from textual.events import Event, Key, Paste
 from textual.screen import Screen
 
+from mario_tui.terminal.internals import is_stopped
 from mario_tui.terminal.safe_app import SafeApp
 
 Result = TypeVar("Result")
@@ -136,7 +137,7 @@ class TypeAheadApp(SafeApp[Result]):
         if self._closing_screens:
             return
         key, self._cut_off = self._cut_off, None
-        if key is not None and not key._stop_propagation:
+        if key is not None and not is_stopped(key):
             again = key.copy() if isinstance(key, Key) else Paste(key.text)
             self._typed.insert(0, again.set_sender(self))  # otherwise its bindings would not be looked up
         await self.deliver()
