@@ -130,18 +130,6 @@ async def opened(pilot: Pilot[Any]) -> Any:
     return dashboard
 
 
-def kept_commands(dashboard: DashboardScreen) -> list[Any]:
-    """What the dashboard sends from now on; none of it goes to the host."""
-    sent: list[Any] = []
-
-    def send(command: Any) -> bool:
-        sent.append(command)
-        return True
-
-    dashboard.feed.send = send  # type: ignore[method-assign]
-    return sent
-
-
 def text(dashboard: Any, panel: str) -> str:
     """The text of a panel."""
     return str(dashboard.query_one(f"#{panel}").render())

@@ -8,15 +8,7 @@ import pytest
 
 from mario_tui.app import MarioApp
 from mario_tui.data.settings import settings_path
-from mario_tui.data.themes import DEFAULT, ThemeError, load_theme, load_themes, user_folder
-
-
-def test_package_themes_load_without_complaint() -> None:
-    themes, complaints = load_themes()
-    assert complaints == []
-    names = [theme.name for theme in themes]
-    assert DEFAULT in names
-    assert len(set(names)) == len(names) >= 3
+from mario_tui.data.themes import DEFAULT, ThemeError, load_theme, load_themes, package_folder, user_folder
 
 
 @pytest.mark.parametrize(
@@ -25,6 +17,18 @@ def test_package_themes_load_without_complaint() -> None:
         ("name = 'x'\nprimary = 'rot'", "primary must be a colour"),
         ("name = 'x'\nprimari = '#fff'", "unknown key 'primari'; must be one of name, dark, ansi, primary"),
         ("primary = '#fff'", "name is missing"),
+        ("name = ''\nprimary = '#fff'", "name is missing"),
+        ("name = 'x'", "primary is missing"),
+        ("name = 'x'\nprimary = '#fff'\nansi = 'yes'", "ansi must be true or false, got 'yes'"),
+        ("name = 'x'\nprimary = ['#fff']", "primary must be a colour"),
+        ("name = 'x'\nprimary = '#fff'\nvariables = 1", "variables must be a table, got 1"),
+        ("name = 'x'\nprimary = '#fff'\n[variables]\nborder = 'rot'", "variables.border must be a colour"),
+        ("name = 'x'\nprimary = '#fff'\n[variables]\nbordr = '#fff'", "variables.bordr is not a variable of Textual's"),
+        (
+            "name = 'x'\nprimary = '#fff'\n[variables]\nlink-style = 'bold blink'",
+            "variables.link-style must be one of none, bold, dim, italic, reverse, underline, got 'bold blink'",
+        ),
+        ("name = 'x'\nprimary = '#fff'\n[variables]\nlink-style = 1", "variables.link-style must be one of none"),
         ("name = 'x'\nprimary = '#fff'\ndark = 1", "dark must be true or false, got 1"),
         ("name = ", "Invalid value"),
         ("name = " + "[" * 100_000, "nested too deeply"),
@@ -40,9 +44,29 @@ def test_a_bad_theme_is_named_and_left_out(content: str, complaint: str) -> None
     with pytest.raises(ThemeError, match=f"mine.toml: {complaint}"):
         load_theme(Path(path))
     themes, complaints = load_themes()
-    assert len(complaints) == 1
-    assert len(complaints[0]) < 2100
-    assert len(themes) >= 3
+    (told,) = complaints
+    assert told.startswith(f"{path}: ") and len(told) < 2100
+    assert {theme.name for theme in themes} == {path.stem for path in package_folder().glob("*.toml")}
+
+
+async def test_variables_and_styles_of_a_theme_are_those_of_the_screen(tmp_path: Path) -> None:
+    folder = user_folder()
+    folder.mkdir(parents=True)
+    (folder / "mine.toml").write_text(
+        "name = 'mine'\nprimary = '#fff'\n[variables]\nborder = '#123456'\nlink-style = 'bold underline'\n"
+    )
+    settings_path().write_text("theme = 'mine'")
+    app = MarioApp(run_dir=str(tmp_path))
+    async with app.run_test(size=(80, 24)):
+        shown = app.get_css_variables()
+    assert (shown["border"], shown["link-style"]) == ("#123456", "bold underline")
+
+
+def test_a_folder_that_can_not_be_read_hides_no_theme_of_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", f"/{'n' * 300}")  # a name that no file system accepts
+    themes, complaints = load_themes()
+    assert complaints == [f"{user_folder()}: can't be read (File name too long)"]
+    assert DEFAULT in {theme.name for theme in themes}
 
 
 @pytest.mark.parametrize("dark", ["true", "false"])

@@ -10,7 +10,6 @@ import pytest
 from PIL import Image
 from textual.widgets import Input
 
-from engine.protocol.commands import Stop
 from engine.protocol.messages import Changed, Evaluation
 from engine.runs.run import Run
 from mario_tui.app import MarioApp
@@ -19,7 +18,7 @@ from mario_tui.screens.actor import ActorScreen
 from mario_tui.screens.home import HomeScreen
 from mario_tui.screens.tune import TuneScreen
 from mario_tui.widgets.panels.game import GameView
-from tests.support.app import app_is_there, kept_commands, opened, said, shown_as, text, until
+from tests.support.app import app_is_there, opened, said, shown_as, text, until
 from tests.support.source import serving
 
 
@@ -107,21 +106,6 @@ async def test_a_panel_that_has_nothing_to_show_never_takes_the_screen(served: R
             await until(pilot, lambda: "game" in in_sight(dashboard), "the game")
             await pilot.press("9", "w")
             await until(pilot, lambda: "game" not in in_sight(dashboard), "no game")
-
-
-async def test_a_second_stop_says_what_it_costs(served: Run) -> None:
-    async with MarioApp(open_run=served).run_test(size=(80, 24)) as pilot:
-        dashboard = await opened(pilot)
-        sent = kept_commands(dashboard)
-        await pilot.press("x", "enter")
-        assert sent == [Stop(reason="stopped from the dashboard")]
-        await pilot.press("x")
-        question = " ".join(str(widget.render()) for widget in pilot.app.screen.query("Static"))
-        assert "at once?" in question and "No final checkpoint" in question
-        await pilot.press("enter")  # no: it would be irreversible
-        assert len(sent) == 1
-        await pilot.press("x", "y")
-        assert sent[1] == Stop(reason="stopped from the dashboard", at_once=True)
 
 
 async def test_hiding_a_whole_column_leaves_no_gap(served: Run) -> None:

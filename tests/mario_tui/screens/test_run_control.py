@@ -2,49 +2,72 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
+from typing import Any
 
-import msgspec
+import psutil
+from textual.pilot import Pilot
 
+from engine.host.client import HostClient
 from engine.host.run_state import MAX_EPISODES, RunState
 from engine.protocol.commands import Stop
 from engine.protocol.messages import Episode, Evaluation
+from engine.runs import checkpoints
 from mario_tui.app import MarioApp
 from mario_tui.data.feed import Snapshot
+from mario_tui.screens.dashboard import DashboardScreen
 from mario_tui.screens.dialogs import ConfirmScreen
 from mario_tui.screens.followed_run import FollowedRun
 from mario_tui.widgets.panels.log import LogPanel
-from tests.support.app import kept_commands, opened, text, until
-from tests.support.program import wait_until
+from tests.support.app import app_is_there, opened, shown_as, start, text, until
+from tests.support.program import PATIENCE_S, runner_of, spawned_by, wait_until
 from tests.support.source import serving
 
 
-async def test_stopping_a_run_that_is_starting_promises_no_checkpoint(tmp_path: Path) -> None:
-    with serving(tmp_path, "--rate", "50", "--lanes", "4", "--history", "2000") as run:
-        async with MarioApp(open_run=run).run_test(size=(80, 24)) as pilot:
-            dashboard = await opened(pilot)
-            snapshot = dashboard.feed.snapshot
-            starting = msgspec.structs.replace(snapshot().progress, state="starting")
-            dashboard.feed.snapshot = lambda: dataclasses.replace(snapshot(), progress=starting)
-            await pilot.press("x")
-            assert isinstance(pilot.app.screen, ConfirmScreen)
-            question = " ".join(str(widget.render()) for widget in pilot.app.screen.query("Static"))
-            assert "not training yet" in question
-            assert "without writing a checkpoint" in question
+def question(pilot: Pilot[Any]) -> str:
+    assert isinstance(pilot.app.screen, ConfirmScreen)
+    return " ".join(str(widget.render()) for widget in pilot.app.screen.query("Static"))
 
 
-async def test_a_stop_that_another_client_has_asked_for_meanwhile_stays_in_order(tmp_path: Path) -> None:
-    with serving(tmp_path, "--rate", "50", "--lanes", "4", "--history", "2000") as run:
-        async with MarioApp(open_run=run).run_test(size=(80, 24)) as pilot:
-            dashboard = await opened(pilot)
-            sent = kept_commands(dashboard)
-            snapshot = dashboard.feed.snapshot
-            await pilot.press("x")
-            stopping = msgspec.structs.replace(snapshot().progress, state="stopping")
-            dashboard.feed.snapshot = lambda: dataclasses.replace(snapshot(), progress=stopping)
-            await pilot.press("enter")
-            assert sent == [Stop(reason="stopped from the dashboard")]
+async def test_a_run_that_is_starting_ends_without_a_checkpoint_and_says_so_before(tmp_path: Path) -> None:
+    host = start(tmp_path, steps=100_000_000)
+    (runner,) = wait_until(lambda: spawned_by(psutil.Process(host.process.pid)), "the runner")
+    runner.suspend()  # so it is not ready before the keys are pressed
+    app = MarioApp(open_run=host.run, host=host)
+    async with app.run_test(size=(80, 24)) as pilot:
+        dashboard = await shown_as(pilot, DashboardScreen)
+        await until(pilot, lambda: "building networks" in text(dashboard, "header"), "the connection")
+        await pilot.press("x")
+        assert "It is not training yet, so it ends without writing a checkpoint." in question(pilot)
+        await pilot.press("y")
+        await until(pilot, lambda: "stopped before training began" in text(dashboard, "header"), "the end")
+    assert host.process.wait(PATIENCE_S) == 1
+    assert not runner.is_running() and checkpoints.newest(host.run) is None
+
+
+async def test_a_stop_that_was_asked_for_stays_in_order_and_one_more_says_what_it_costs(tmp_path: Path) -> None:
+    """Two clients stop a run that takes its time; then one of them ends it at once."""
+    host = start(tmp_path, steps=100_000_000)
+    app = MarioApp(open_run=host.run, host=host)
+    async with app.run_test(size=(80, 24)) as pilot:
+        dashboard = await opened(pilot)
+        runner = runner_of(host.run)
+        runner.suspend()
+        await pilot.press("x")
+        assert "It writes a checkpoint and ends." in question(pilot)
+        with HostClient(host.run) as other:
+            other.send(Stop())
+            await until(pilot, lambda: dashboard.state == "stopping", "the other client's stop")
+        await pilot.press("enter")  # it was asked for in order, so it does not end the run at once
+        await pilot.press("x")
+        assert "at once? It is already stopping. No final checkpoint is written" in question(pilot)
+        await pilot.press("enter")  # no: it would be irreversible
+        assert app_is_there(dashboard) and dashboard.is_live() and runner.is_running()
+        await pilot.press("x", "y")
+        await until(pilot, lambda: "✗ failed" in text(dashboard, "header"), "the end")
+        assert "stopped at once, before its last checkpoint was written" in " ".join(text(dashboard, "header").split())
+    assert host.process.wait(PATIENCE_S) == 1
+    assert not runner.is_running() and checkpoints.newest(host.run) is None
 
 
 async def test_a_dashboard_that_a_living_host_has_dropped_connects_again(tmp_path: Path, notices: list[str]) -> None:

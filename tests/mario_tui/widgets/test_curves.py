@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 
 import pytest
 from rich.segment import Segment
@@ -322,14 +321,6 @@ def test_the_first_clear_outlives_any_number_of_best_evaluations(before: int) ->
         view.apply(evaluation(number, best=True))
     assert len(view.events) < MAX_MARKS
     assert [event.episode for event in view.events if isinstance(event, Episode)] == [7]
-
-
-def test_folding_is_cheap() -> None:
-    view, one = RunState(), episode(1)
-    began = time.perf_counter()
-    for _ in range(20_000):
-        view.apply(one)
-    assert time.perf_counter() - began < 1.0
 
 
 # ---------------------------------------------------------------------------------------------- the link
