@@ -115,9 +115,9 @@ def _check_sampler(sampler: Arrays, ring: Ring, written: NDArray[np.int64], samp
     """Check the state of a prioritized sampler, for a storage whose entries are `sampleable` [lanes, used]."""
     priorities = stored_array(sampler, "priorities", sampleable.shape, np.float64)
     for lane in range(ring.lanes):
-        weighed = priorities[lane] != 0
-        check_numbers("priorities", priorities[lane, weighed], LEAST_PRIORITY, LARGEST_PRIORITY)
-        if not np.array_equal(weighed, sampleable[lane]):
+        has_priority = priorities[lane] != 0
+        check_numbers("priorities", priorities[lane, has_priority], LEAST_PRIORITY, LARGEST_PRIORITY)
+        if not np.array_equal(has_priority, sampleable[lane]):
             raise ValueError("priorities must be those of the entries that can be sampled")
     check_numbers("largest", stored_array(sampler, "largest", (1,), np.float64), LEAST_PRIORITY, LARGEST_PRIORITY)
     for name in ("seen", "weighed"):

@@ -54,7 +54,7 @@ class DecaySchedule:
         return {"begin": self._begin}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        self._begin = int(state.get("begin", 0))  # missing in checkpoints of earlier versions
+        self._begin = int(state["begin"])
 
 
 class PlateauSchedule:
