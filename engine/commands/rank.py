@@ -48,7 +48,7 @@ def main(run: Path) -> int:
             signal.signal(number, lambda *_: stop.set())
         if rank.local_index == 0:
             follower.report_load()
-        joined.play(stop.is_set)
+        joined.run(stop.is_set)
     except RankLostError as error:
         log(str(error))
         return 1

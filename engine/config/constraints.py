@@ -30,10 +30,10 @@ def check_together(config: RunConfig) -> None:
     if config.burnin > config.buffer_size:
         raise ConfigError("burnin", f"must be at most --buffer-size ({config.buffer_size:,}), got {config.burnin:,}")
     if config.batch_size > config.largest_batch:
-        share = "" if config.largest_batch == config.buffer_size else f" / {config.processes} processes"
+        divided = "" if config.largest_batch == config.buffer_size else f" / {config.processes} processes"
         raise ConfigError(
             "batch_size",
-            f"must be auto, or at most {config.largest_batch:,} (--buffer-size {config.buffer_size:,}{share}), "
+            f"must be auto, or at most {config.largest_batch:,} (--buffer-size {config.buffer_size:,}{divided}), "
             f"got {config.batch_size:,}",
         )
     if config.batch_size != AUTO and config.accumulate > config.batch_size:

@@ -21,8 +21,9 @@ class Curriculum(Protocol):
     phases: tuple[str, ...]
     """Names of the phases."""
 
-    def record_episode(self, task: str, cleared: bool) -> None:
-        """Count an episode of a lane that hardly explores. May raise the level."""
+    def record_episode(self, task: str, success: bool) -> None:
+        """Count an episode of a lane that hardly explores, and whether it reached the game's goal. May raise the
+        level."""
 
     def advance(self, env_steps: int) -> None:
         """Set the level for a run that has played `env_steps` environment steps."""

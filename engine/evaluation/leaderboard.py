@@ -70,8 +70,8 @@ def _clears(card: Card, console: str, conditions: Conditions) -> str:
     rate = card.rate(console, conditions)
     if rate is None:
         return "–"
-    share, low, high = (100 * each for each in (rate.clears / rate.episodes, *wilson(rate.clears, rate.episodes)))
-    return f"{share:.0f} ({low:.0f} to {high:.0f})"
+    percent, low, high = (100 * each for each in (rate.clears / rate.episodes, *wilson(rate.clears, rate.episodes)))
+    return f"{percent:.0f} ({low:.0f} to {high:.0f})"
 
 
 def _by_task(card: Card, judged: Sequence[tuple[str, Conditions]]) -> list[list[str]]:

@@ -73,7 +73,8 @@ class Actor:
                 learns what to do where that may happen.
             guide: begins some of the episodes with actions that are not the agent's.
         """
-        self.env = env
+        self.env, self._spec = env, env.spec
+        self._step = stopwatch("emulate")(env.step)
         self._ladder = ladder
         self._epsilon_steps = epsilon_steps
         self._noise = noise
@@ -87,7 +88,7 @@ class Actor:
         self.masks = env.masks
         self.decision: Decision | None = None
         """The latest."""
-        self._stack = FrameStack(self.frames, env.spec.stack)
+        self._stack = FrameStack(self.frames, self._spec.stack)
         self.guide = guide
 
     @stopwatch("act")
@@ -95,7 +96,7 @@ class Actor:
         """Actions [lanes]: the policy's, or a random legal one held for 1 to `hold` steps; see `hold_starts`. `scale`
         multiplies every epsilon."""
         self.epsilons = annealed(self._ladder, env_steps, self._epsilon_steps, scale)
-        lanes, spec = self.env.lanes, self.env.spec
+        lanes, spec = self.env.lanes, self._spec
         starts = (self._hold_left == 0) & (self._random.random(lanes) < hold_starts(self.epsilons, spec.hold))
         self._held = np.where(starts, random_actions(self._random, lanes, spec.actions, self.masks), self._held)
         self._hold_left = np.where(starts, self._random.integers(1, spec.hold + 1, lanes), self._hold_left)
@@ -124,7 +125,7 @@ class Actor:
             replaced = self._random.random(self.env.lanes) < self._noise
             if self.guide is not None:
                 replaced &= ~self.guide.leads
-            others = random_actions(self._random, self.env.lanes, self.env.spec.actions, self.masks)
+            others = random_actions(self._random, self.env.lanes, self._spec.actions, self.masks)
             actions = np.where(replaced, others, actions)
         return self._thread.submit(self._step, actions)
 
@@ -145,10 +146,6 @@ class Actor:
         episodes = ended_episodes(step, self._cleared)
         self._cleared[ended] = 0
         return step, episodes
-
-    @stopwatch("emulate")
-    def _step(self, actions: NDArray[np.int64]) -> VectorStep:
-        return self.env.step(actions)
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """State for a checkpoint: JSON values and arrays."""
@@ -171,8 +168,8 @@ class Actor:
         it can't be one: actions and their masks reach compiled code and replay."""
         for name, own in self._own_arrays().items():
             stored_array(arrays, name, own.shape, own.dtype)
-        check_numbers("held", arrays["held"], 0, self.env.spec.actions - 1)
-        check_numbers("hold_left", arrays["hold_left"], 0, self.env.spec.hold)
+        check_numbers("held", arrays["held"], 0, self._spec.actions - 1)
+        check_numbers("hold_left", arrays["hold_left"], 0, self._spec.hold)
         check_numbers("cleared", arrays["cleared"], 0, (1 << MAX_TASKS) - 1)
         restore_generator(self._random, state["explore"])
         self.env.load_state({name[4:]: array for name, array in arrays.items() if name.startswith("env.")})

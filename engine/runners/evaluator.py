@@ -44,8 +44,9 @@ class Evaluator:
         self._best = score_of(run / BEST_POLICY_FILE, config)
 
     def evaluate(self, env_steps: int) -> tuple[float, float] | None:
-        """Play, report, and keep the policy unless a better one is kept: by clear rate, then by return. `env_steps`: of
-        the run.
+        """Play, report, and keep the policy unless a better one is kept: by success rate, then by return.
+
+        `env_steps`: of the run.
 
         Returns both; None if a Stop command ended the evaluation early.
         """
@@ -62,15 +63,15 @@ class Evaluator:
             )
         except _StopWaits:
             return None
-        clears = sum(episode.success for episode in played)
+        successes = sum(episode.success for episode in played)
         mean_return = sum(episode.episode_return for episode in played) / episodes
-        score = (clears / episodes, mean_return)
+        score = (successes / episodes, mean_return)
         is_best = score >= self._best and self._keep(env_steps, score)
         self._link.send(
             Evaluation(
                 env_steps=env_steps,
                 episodes=episodes,
-                clears=clears,
+                clears=successes,
                 mean_return=mean_return,
                 results=mean_results(played),
                 best=is_best,
@@ -99,7 +100,7 @@ class Evaluator:
 
 
 def score_of(policy: Path, config: RunConfig) -> tuple[float, ...]:
-    """The (clear rate, mean return) that a kept policy reached at the task and under the conditions of a run.
+    """The (success rate, mean return) that a kept policy reached at the task and under the conditions of a run.
 
     Empty, which compares as less than any score, if the file is missing, has no score, or is of another task or judged
     under other conditions.

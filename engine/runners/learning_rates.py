@@ -9,7 +9,7 @@ CUT = 0.3
 """The learning rate after the cut, as a share of the run's own. Once any schedule has reached it, `final_gamma` holds.
 `final_advantage_learning` holds whenever the learning rate is this low."""
 GOOD = 0.8
-"""The learning rate is cut after an evaluation with at least this clear rate."""
+"""The learning rate is cut after an evaluation with at least this success rate."""
 PATIENCE = 8
 """It is also cut after this many evaluations in a row without a better score."""
 
@@ -17,12 +17,12 @@ HALVED_AFTER = 1_000_000
 """Environment steps after which `DecaySchedule` has halved the learning rate."""
 
 Score = tuple[float, ...]
-"""Compared in order: clear rate, then mean return."""
+"""Compared in order: success rate, then mean return."""
 
 
 class Schedule(Protocol):
     def after(self, score: Score, learning_rate: float, env_steps: int) -> float:
-        """The learning rate after an evaluation with `score` (clear rate, mean return)."""
+        """The learning rate after an evaluation with `score` (success rate, mean return)."""
 
     def state(self) -> dict[str, Any]:
         """The state for a checkpoint (JSON)."""
@@ -66,7 +66,7 @@ class PlateauSchedule:
 
     def __init__(self, learning_rate: float) -> None:
         self._after_cut = CUT * learning_rate
-        self._best: Score = (0.0,)  # less than any real score, and its clear rate can be read
+        self._best: Score = (0.0,)  # less than any real score, and its success rate can be read
         self._since_best = 0
 
     def after(self, score: Score, learning_rate: float, env_steps: int) -> float:

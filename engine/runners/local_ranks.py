@@ -75,4 +75,4 @@ def _work(
     """The main function of rank `index` > 0."""
     shared_state = SharedState(rendezvous.ranks, memory)
     start = job.start_of(run, index, restarts, rendezvous.ranks)
-    join_ranks(start, shared_state, screen, rendezvous, link.log).play()
+    join_ranks(start, shared_state, screen, rendezvous, link.log).run()

@@ -51,6 +51,6 @@ class Pace:
 
     def due(self, ahead: int = 0) -> int:
         """Updates due now, or `ahead` environment steps later."""
-        if self.burnin_left > 0:  # credit from a checkpoint waits until the replay is filled
+        if self._burnin_left > 0:  # credit from a checkpoint waits until the replay is filled
             return 0
         return max(0, int(self.credit + ahead * self.ratio / self._batch_size))

@@ -137,7 +137,7 @@ class Rank:
         """Leave the group, which has agreed to stop."""
         self._group.close()
 
-    def play(self, told_to_stop: Callable[[], bool] = lambda: False) -> None:
+    def run(self, told_to_stop: Callable[[], bool] = lambda: False) -> None:
         """As a rank other than 0: play and learn until the ranks agree to stop, then close.
 
         `told_to_stop`: whether this rank wants them to.

@@ -27,10 +27,10 @@ class StageCurriculum:
         self._rate, self._episodes = rate, episodes
         self._recent: dict[str, deque[bool]] = {stage: deque(maxlen=episodes) for stage in stages}
 
-    def record_episode(self, task: str, cleared: bool) -> None:
+    def record_episode(self, task: str, success: bool) -> None:
         if task not in self._recent:  # reached through a warp zone
             return
-        self._recent[task].append(cleared)
+        self._recent[task].append(success)
         newest = self._recent[self.phases[int(self.level)]]
         passed = len(newest) == self._episodes and sum(newest) >= self._rate * self._episodes
         if passed and self.level + 1 < len(self.phases):

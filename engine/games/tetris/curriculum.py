@@ -36,7 +36,7 @@ class RewardCurriculum:
         self.level, self.phases = 0.0, tuple(name for name, _ in _SHAPING)
         self._steps, self._begin = steps, begin
 
-    def record_episode(self, task: str, cleared: bool) -> None:
+    def record_episode(self, task: str, success: bool) -> None:
         """Does nothing: only environment steps count."""
 
     def advance(self, env_steps: int) -> None:

@@ -237,12 +237,12 @@ class RayActors:
         state = self.shared_state
         allowed = state.env_steps_left - sum(call.steps for slot in self._slots for call in slot.calls) * self._lanes
         playing = [slot for slot in self._slots if slot.plays]
-        share = max(1, allowed // self._lanes // max(1, _IN_FLIGHT * len(playing)))
+        most = max(1, allowed // self._lanes // max(1, _IN_FLIGHT * len(playing)))
         for in_flight in range(_IN_FLIGHT):
             for slot in playing:
                 if len(slot.calls) == in_flight and allowed > 0:
                     fps = state.screen_fps if slot.index == 0 else 0.0
-                    steps = min(slot.chunk_steps(self._lanes, len(self._slots), fps), share)
+                    steps = min(slot.chunk_steps(self._lanes, len(self._slots), fps), most)
                     self._send(slot, steps)
                     allowed -= steps * self._lanes
 
