@@ -39,7 +39,7 @@ from engine.envs.factory import make_lanes
 from engine.envs.lanes import PlayedStep
 from engine.errors import UserError
 from engine.runners.device import resolve_device
-from engine.runners.device_update import DeviceUpdate
+from engine.runners.learning.device_update import DeviceUpdate
 from engine.runtime.devices import gpu_precision, synchronise
 from engine.runtime.processor import processor_name
 

@@ -23,8 +23,8 @@ from engine.protocol.commands import Command
 from engine.protocol.failures import describe
 from engine.protocol.messages import Beat, Failed, Ready, Report
 from engine.runners.frame_mailbox import FrameMailbox
-from engine.runners.host_link import Outstanding
 from engine.runners.message_queue import CommandQueue, ReportQueue
+from engine.runners.parent_link import Outstanding
 from engine.runners.process import main
 from engine.runners.watchdog import SILENCE_LIMIT_S, START_LIMIT_S, GraceTime
 

@@ -29,11 +29,11 @@ from engine.runners.changed_options import unchanged
 from engine.runners.device import resolve_device
 from engine.runners.frame_mailbox import FrameMailbox
 from engine.runners.heartbeat import FIRST_S, step_s, update_s
-from engine.runners.learner_checkpoint import read_extra
-from engine.runners.learner_factory import MakeAgent, make_learner
+from engine.runners.learning.checkpoint import read_extra
+from engine.runners.learning.factory import MakeAgent, make_learner
+from engine.runners.learning.replay_factory import device_of_boards
 from engine.runners.live_screen import LiveScreen
 from engine.runners.rehearsal import rehearse_acting, rehearse_learning
-from engine.runners.replay_factory import device_of_boards
 from engine.runners.shared_state import SharedState
 from engine.runners.start import Start
 from engine.runtime.stopwatch import stopwatch

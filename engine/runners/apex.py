@@ -21,16 +21,16 @@ from engine.config.ray_cluster import prepare
 from engine.config.run_config import RunConfig
 from engine.envs.lanes import Spec
 from engine.runners.actor_learner import budget
-from engine.runners.coordinator import Coordinator
+from engine.runners.coordination.coordinator import Coordinator
+from engine.runners.coordination.curriculum import curriculum_level_at
+from engine.runners.coordination.stats.processes import Pool
 from engine.runners.frame_mailbox import FrameMailbox
-from engine.runners.host_link import HostLink
-from engine.runners.learner_factory import make_learner
+from engine.runners.learning.factory import make_learner
+from engine.runners.member_pool import LEAVE_S
+from engine.runners.parent_link import ParentLink
 from engine.runners.rehearsal import rehearse_acting, rehearse_learning
-from engine.runners.run_curriculum import curriculum_level_at
 from engine.runners.shared_state import SharedState
 from engine.runners.start import Start, env_steps_of
-from engine.runners.stats.processes import Pool
-from engine.runners.worker_pool import LEAVE_S
 from engine.runs.checkpoint_state import Choices
 from engine.runtime.stopwatch import stopwatch
 
@@ -65,7 +65,7 @@ class Runner:
     """The learner. Trains until `config.steps`, `config.episodes` or a Stop command."""
 
     def __init__(
-        self, run: Path, config: RunConfig, link: HostLink, screen: FrameMailbox, resume_from: Path | None
+        self, run: Path, config: RunConfig, link: ParentLink, screen: FrameMailbox, resume_from: Path | None
     ) -> None:
         self._config = config
         spec = rehearse_acting(config, torch.device("cpu"), link.log)  # actors find the compiled code in the cache
@@ -133,7 +133,7 @@ class Runner:
         self._shared_state.limit_env_steps(min(ahead, config.steps - self._begun_at))
 
 
-def _actors(config: RunConfig, spec: Spec, link: HostLink, screen: FrameMailbox) -> Actors:
+def _actors(config: RunConfig, spec: Spec, link: ParentLink, screen: FrameMailbox) -> Actors:
     if not config.on_ray:
         from engine.runners.local_actors import LocalActors
 

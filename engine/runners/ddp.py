@@ -19,18 +19,18 @@ from engine.agents.allreduce_dqn import AllreduceDQN, RankLostError
 from engine.config.run_config import RunConfig
 from engine.config.torchrun import torchrun_rank
 from engine.runners.actor_learner import ActorLearner
-from engine.runners.coordinator import Coordinator
+from engine.runners.coordination.coordinator import Coordinator
+from engine.runners.coordination.curriculum import curriculum_level_at
+from engine.runners.coordination.stats.processes import Pool
 from engine.runners.frame_mailbox import FrameMailbox
-from engine.runners.host_link import HostLink
 from engine.runners.local_ranks import LocalRanks
+from engine.runners.member_pool import LEAVE_S
+from engine.runners.parent_link import ParentLink
 from engine.runners.rank import JOIN_S, Rank, RankJob, Rendezvous, of_rank
 from engine.runners.rank_group import PLAY, STOP, WAIT
-from engine.runners.run_curriculum import curriculum_level_at
 from engine.runners.shared_state import SharedState
 from engine.runners.start import Start, env_steps_of
-from engine.runners.stats.processes import Pool
 from engine.runners.torchrun.ranks import TorchrunRanks
-from engine.runners.worker_pool import LEAVE_S
 from engine.runs.run import Run
 
 _NAP_S = 0.05
@@ -57,7 +57,7 @@ class Runner:
     """Rank 0. Trains until `config.steps`, `config.episodes` or a Stop command."""
 
     def __init__(
-        self, run: Path, config: RunConfig, link: HostLink, screen: FrameMailbox, resume_from: Path | None
+        self, run: Path, config: RunConfig, link: ParentLink, screen: FrameMailbox, resume_from: Path | None
     ) -> None:
         self._link = link
         begun_at = env_steps_of(resume_from)

@@ -16,11 +16,11 @@ from engine.envs.lanes import Spec
 from engine.runners.apex_actor import ApexActor
 from engine.runners.frame_mailbox import FrameMailbox
 from engine.runners.heartbeat import FIRST_S, step_s
-from engine.runners.host_link import HostLink
+from engine.runners.learning.replay_factory import shared_replay, shared_storage
 from engine.runners.live_screen import LiveScreen
-from engine.runners.replay_factory import shared_replay, shared_storage
+from engine.runners.member_pool import LocalMembers, MemberPool, Role
+from engine.runners.parent_link import ParentLink
 from engine.runners.shared_state import SharedState
-from engine.runners.worker_pool import LocalMembers, Role, WorkerPool
 from engine.runs.checkpoint_state import Choices
 from engine.runtime.stopwatch import stopwatch
 from engine.runtime.threads import thread_budget
@@ -45,7 +45,7 @@ class _Shared:
 class LocalActors(LocalMembers):
     """The actors of a run on this machine; see `engine.runners.apex.Actors`."""
 
-    def __init__(self, config: RunConfig, spec: Spec, link: HostLink, screen: FrameMailbox) -> None:
+    def __init__(self, config: RunConfig, spec: Spec, link: ParentLink, screen: FrameMailbox) -> None:
         self._config, self._spec, self._link, self._screen = config, spec, link, screen
         self._state_memory, self._replay_memory, self._weights_memory = SharedMemory(), SharedMemory(), SharedMemory()
         super().__init__(SharedState(config.num_actors, self._state_memory))
@@ -64,7 +64,7 @@ class LocalActors(LocalMembers):
             choices.state(),
             begun_at,
         )
-        self._pool = WorkerPool(Role("actor"), _act, (shared,), self.shared_state, self._link)
+        self._pool = MemberPool(Role("actor"), _act, (shared,), self.shared_state, self._link)
 
     def publish(self, network: nn.Module, updates: int) -> None:
         self._weights.publish(network, updates)
@@ -73,7 +73,7 @@ class LocalActors(LocalMembers):
         """Nothing to do: actors store their steps themselves."""
 
 
-def _act(link: HostLink, index: int, restarts: int, shared: _Shared) -> None:
+def _act(link: ParentLink, index: int, restarts: int, shared: _Shared) -> None:
     """The main function of actor `index`: plays until told to stop."""
     config = shared.config
     shared_state = SharedState(config.num_actors, shared.shared_state)

@@ -11,10 +11,10 @@ from torch.distributed import FileStore, Store
 from engine.buffers import SharedMemory
 from engine.config.run_config import RunConfig
 from engine.runners.frame_mailbox import FrameMailbox
-from engine.runners.host_link import HostLink
+from engine.runners.member_pool import LEAVE_S, LocalMembers, MemberPool, Role
+from engine.runners.parent_link import ParentLink
 from engine.runners.rank import RankJob, join_ranks
 from engine.runners.shared_state import SharedState
-from engine.runners.worker_pool import LEAVE_S, LocalMembers, Role, WorkerPool
 
 _EXPLAIN_S = 2.0
 
@@ -37,7 +37,7 @@ class LocalRanks(LocalMembers):
 
     shares_state = True
 
-    def __init__(self, run: Path, config: RunConfig, link: HostLink, screen: FrameMailbox) -> None:
+    def __init__(self, run: Path, config: RunConfig, link: ParentLink, screen: FrameMailbox) -> None:
         self._link, self._screen, self._memory = link, screen, SharedMemory()
         super().__init__(SharedState(config.num_processes, self._memory))
         self._run = run
@@ -47,7 +47,7 @@ class LocalRanks(LocalMembers):
 
     def start(self, job: RankJob) -> None:
         arguments = (self._run, job, self._memory, self._screen, self._rendezvous)
-        self._pool = WorkerPool(Role("rank", first=1, replaced=False), _work, arguments, self.shared_state, self._link)
+        self._pool = MemberPool(Role("rank", first=1, replaced=False), _work, arguments, self.shared_state, self._link)
 
     def join(self) -> Store:
         return self._rendezvous.join()
@@ -63,7 +63,7 @@ class LocalRanks(LocalMembers):
 
 
 def _work(
-    link: HostLink,
+    link: ParentLink,
     index: int,
     restarts: int,
     run: Path,

@@ -19,14 +19,14 @@ from engine.agents.shared_dqn import ProcessLock, SharedDQN
 from engine.buffers import SharedMemory
 from engine.config.run_config import RunConfig
 from engine.runners.actor_learner import ActorLearner, LogLine
-from engine.runners.coordinator import Coordinator
+from engine.runners.coordination.coordinator import Coordinator
+from engine.runners.coordination.curriculum import curriculum_level_at
 from engine.runners.frame_mailbox import FrameMailbox
-from engine.runners.host_link import HostLink
-from engine.runners.learner_factory import MakeAgent
-from engine.runners.run_curriculum import curriculum_level_at
+from engine.runners.learning.factory import MakeAgent
+from engine.runners.member_pool import MemberPool, Role
+from engine.runners.parent_link import ParentLink
 from engine.runners.shared_state import SharedState
 from engine.runners.start import Start, env_steps_of
-from engine.runners.worker_pool import Role, WorkerPool
 from engine.runtime.stopwatch import stopwatch
 
 _NAP_S = 0.02
@@ -54,7 +54,7 @@ class Runner:
     """Worker 0. Trains until `config.steps`, `config.episodes` or a Stop command."""
 
     def __init__(
-        self, run: Path, config: RunConfig, link: HostLink, screen: FrameMailbox, resume_from: Path | None
+        self, run: Path, config: RunConfig, link: ParentLink, screen: FrameMailbox, resume_from: Path | None
     ) -> None:
         begun_at = env_steps_of(resume_from)
         seed = None if resume_from is None else [config.seed, 0, begun_at]
@@ -68,7 +68,7 @@ class Runner:
         self._worker.agent.store_initial()
         learner = self._worker.actor_learner.learner
         others = dataclasses.replace(shared, start=dataclasses.replace(start, choices=learner.choices.state()))
-        self._pool = WorkerPool(Role("worker", first=1), work, (others,), self._shared_state, link)
+        self._pool = MemberPool(Role("worker", first=1), work, (others,), self._shared_state, link)
         threads = self._worker.actor_learner.threads
         self._coordinator = Coordinator(start, link, learner, self._shared_state, threads, self._pool)
 
@@ -112,7 +112,7 @@ class _Worker:
         return losses
 
 
-def work(link: HostLink, index: int, restarts: int, shared: Shared) -> None:
+def work(link: ParentLink, index: int, restarts: int, shared: Shared) -> None:
     """The main function of worker `index` > 0: plays and learns until told to stop."""
     config = shared.start.config
     shared_state = SharedState(config.num_processes, shared.shared_state)

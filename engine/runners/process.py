@@ -14,8 +14,8 @@ from typing import Any
 
 from engine.config.run_config import RunConfig
 from engine.runners.frame_mailbox import FrameMailbox
-from engine.runners.host_link import HostLink
 from engine.runners.message_queue import CommandQueue, ReportQueue
+from engine.runners.parent_link import ParentLink
 from engine.runtime.parent import end_with_parent
 from engine.runtime.text import printable_stream
 from engine.runtime.threads import use_at_most
@@ -31,7 +31,7 @@ def main(
 ) -> None:
     """Train; report a failure with its traceback. Exits silently if the host is gone."""
 
-    def train(link: HostLink) -> None:
+    def train(link: ParentLink) -> None:
         module = importlib.import_module(f"engine.runners.{config.runner}")
         runner = module.Runner(run, config, link, screen, resume_from)
         try:
@@ -49,13 +49,13 @@ def member_main(work: Callable[..., None], reports: ReportQueue, *arguments: Any
     _work(lambda link: work(link, *arguments), reports)
 
 
-def _work(work: Callable[[HostLink], None], reports: ReportQueue, commands: CommandQueue | None = None) -> None:
+def _work(work: Callable[[ParentLink], None], reports: ReportQueue, commands: CommandQueue | None = None) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # the host decides when to stop, and sends a command
     end_with_parent()
     sys.stdout, sys.stderr = printable_stream(sys.stdout), printable_stream(sys.stderr)  # both go to run.log
     reports.only_write()
-    link = HostLink(reports, commands)
+    link = ParentLink(reports, commands)
     try:
         work(link)
     except BaseException as error:

@@ -19,7 +19,7 @@ from engine.compiler.code_cache import is_cold
 from engine.config.run_config import RunConfig
 from engine.envs.factory import make_lanes
 from engine.envs.lanes import PlayedStep, Spec
-from engine.runners.replay_factory import device_of_boards
+from engine.runners.learning.replay_factory import device_of_boards
 
 
 def rehearse_acting(config: RunConfig, device: torch.device, log: Callable[[str], object] = lambda text: None) -> Spec:

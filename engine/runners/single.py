@@ -6,10 +6,10 @@ from pathlib import Path
 
 from engine.config.run_config import RunConfig
 from engine.runners.actor_learner import ActorLearner
-from engine.runners.coordinator import Coordinator
+from engine.runners.coordination.coordinator import Coordinator
+from engine.runners.coordination.curriculum import curriculum_level_at
 from engine.runners.frame_mailbox import FrameMailbox
-from engine.runners.host_link import HostLink
-from engine.runners.run_curriculum import curriculum_level_at
+from engine.runners.parent_link import ParentLink
 from engine.runners.shared_state import SharedState
 from engine.runners.start import Start
 
@@ -21,7 +21,7 @@ class Runner:
     """Trains until `config.steps`, `config.episodes` or a Stop command."""
 
     def __init__(
-        self, run: Path, config: RunConfig, link: HostLink, screen: FrameMailbox, resume_from: Path | None
+        self, run: Path, config: RunConfig, link: ParentLink, screen: FrameMailbox, resume_from: Path | None
     ) -> None:
         start, shared_state = Start(run, config, resume_from), SharedState(1)
         shared_state.open(curriculum_level_at(config, resume_from))
@@ -45,7 +45,7 @@ class Runner:
         self._actor_learner.close()
 
 
-def _beats_until_stopped(link: HostLink) -> bool:
+def _beats_until_stopped(link: ParentLink) -> bool:
     """Give a heartbeat; whether a stop waits."""
     link.beat(_SEARCH_S)
     return link.stop_waits

@@ -22,7 +22,7 @@ from engine.envs.factory import make_lanes
 from engine.envs.lanes import PlayedStep
 from engine.games.boards.lanes import BoardLanes
 from engine.monitoring.machine import SystemSampler
-from engine.runners.device_update import DeviceUpdate
+from engine.runners.learning.device_update import DeviceUpdate
 from engine.runtime.devices import Precision
 from tests.support.agent import batch_of
 from tests.support.program import PATIENCE_S, child, json_lines, run_program

@@ -22,7 +22,7 @@ from engine.config.reading import load_toml, make_config
 from engine.errors import UserError
 from engine.host.address import socket_path
 from engine.host.client import HostProcess
-from engine.runners.policy_file import save_policy
+from engine.runners.learning.policy_file import save_policy
 from engine.runs import checkpoints
 from engine.runs.ownership import check_own
 from engine.runs.recording import read_recording

@@ -13,9 +13,9 @@ import torch
 from engine.config.reading import make_config
 from engine.config.run_config import RunConfig
 from engine.envs.lanes import Spec
-from engine.runners import learner_factory
-from engine.runners.learner import Learner
-from engine.runners.learner_checkpoint import write_checkpoint
+from engine.runners.learning import factory
+from engine.runners.learning.checkpoint import write_checkpoint
+from engine.runners.learning.learner import Learner
 from engine.runners.start import Start, env_steps_of
 from engine.runs import checkpoints
 from engine.runs.run import Run
@@ -30,7 +30,7 @@ def config(run_dir: Path) -> RunConfig:
 
 
 def make_learner(config: RunConfig, resume_from: Path | None) -> Learner:
-    return learner_factory.make_learner(Start(Path(), config, resume_from), SPEC, seed=0)
+    return factory.make_learner(Start(Path(), config, resume_from), SPEC, seed=0)
 
 
 def tensors(learner: Learner) -> list[torch.Tensor]:

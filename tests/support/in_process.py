@@ -15,8 +15,8 @@ from engine.config.run_config import belongs
 from engine.protocol.commands import Command
 from engine.protocol.messages import Done, Written
 from engine.runners.frame_mailbox import FrameMailbox
-from engine.runners.host_link import HostLink
 from engine.runners.message_queue import CommandQueue, ReportQueue
+from engine.runners.parent_link import ParentLink
 from engine.runners.single import Runner
 from engine.runs import checkpoints
 
@@ -64,7 +64,7 @@ def train(
     host.start()
     screen = FrameMailbox(multiprocessing.get_context("spawn"))
     try:
-        runner = Runner(folder, config, HostLink(outbox, inbox), screen, resume_from)
+        runner = Runner(folder, config, ParentLink(outbox, inbox), screen, resume_from)
         try:
             runner.train()
         finally:

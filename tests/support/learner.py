@@ -9,8 +9,8 @@ import numpy as np
 
 from engine.config.run_config import RunConfig
 from engine.envs.lanes import Spec, VectorStep
-from engine.runners.learner import Learner
-from engine.runners.learner_factory import make_learner as make
+from engine.runners.learning.factory import make_learner as make
+from engine.runners.learning.learner import Learner
 from engine.runners.start import Start
 
 CONFIG = RunConfig(parallel_envs=2, batch_size=8, burnin=40, buffer_size=400, n_step=2, sync_every=10, replay_ratio=4)

@@ -6,8 +6,8 @@ import dataclasses
 from pathlib import Path
 
 from engine.envs.factory import make_lanes
-from engine.runners.learner_checkpoint import write_checkpoint
-from engine.runners.learner_factory import make_learner
+from engine.runners.learning.checkpoint import write_checkpoint
+from engine.runners.learning.factory import make_learner
 from engine.runners.start import Start
 from engine.runs import checkpoints
 from engine.runs.run import Run

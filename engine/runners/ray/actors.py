@@ -30,14 +30,14 @@ from engine.protocol.failures import HopelessError
 from engine.protocol.machine import Machine
 from engine.runners.frame_mailbox import FrameMailbox
 from engine.runners.heartbeat import step_s
-from engine.runners.host_link import HostLink
+from engine.runners.learning.replay_factory import shared_replay
+from engine.runners.member_pool import LEAVE_S
+from engine.runners.parent_link import ParentLink
 from engine.runners.ray.chunks import CheckedChunk, ChunkError, ChunkReader, Orders, encode_orders
 from engine.runners.ray.cluster import GET_S, RayCluster
 from engine.runners.ray.remote_actor import RemoteActor, decode_greeting, difference, greeting
 from engine.runners.ray.slot import Call, RemoteSlot
-from engine.runners.replay_factory import shared_replay
 from engine.runners.shared_state import SharedState
-from engine.runners.worker_pool import LEAVE_S
 from engine.runs.checkpoint_state import Choices
 from engine.runtime.parent import killed_with_parent
 from engine.runtime.stopwatch import stopwatch
@@ -54,7 +54,7 @@ _NODE_LABEL = "ray.io/node-id"
 class RayActors:
     """The actors of a run on a Ray cluster; see `engine.runners.apex.Actors`. `address`: as `ray.init` takes it."""
 
-    def __init__(self, config: RunConfig, spec: Spec, link: HostLink, screen: FrameMailbox, address: str) -> None:
+    def __init__(self, config: RunConfig, spec: Spec, link: ParentLink, screen: FrameMailbox, address: str) -> None:
         self._config, self._link, self._screen = config, link, screen
         self._lanes = config.parallel_envs
         self.shared_state = SharedState(config.num_actors)

@@ -21,8 +21,8 @@ from engine.errors import UserError
 from engine.protocol.failures import HopelessError
 from engine.protocol.machine import Machine, decode_machine
 from engine.protocol.messages import Failed
-from engine.runners.host_link import HostLink
 from engine.runners.node_load import NodeSampler
+from engine.runners.parent_link import ParentLink
 from engine.runners.ray.head import HeadWatch, Nodes
 from engine.runners.ray.keeper import keep_cluster
 from engine.runtime.signals import signals_kept
@@ -43,7 +43,7 @@ _HEALTH = {
 class RayCluster:
     """A cluster with room for `actors` actors, each on a core. `address`: as `ray.init` takes it."""
 
-    def __init__(self, address: str, actors: int, link: HostLink) -> None:
+    def __init__(self, address: str, actors: int, link: ParentLink) -> None:
         self._link = link
         self._monitors: dict[str, _Monitor] = {}
         self._looked_at = float("-inf")

@@ -16,12 +16,12 @@ from torch.distributed import PrefixStore, Store
 
 from engine.config.torchrun import TorchrunRank
 from engine.protocol.machine import Machine, decode_machine
-from engine.runners.host_link import HostLink
+from engine.runners.member_pool import LEAVE_S
+from engine.runners.parent_link import ParentLink
 from engine.runners.rank import RankJob
 from engine.runners.shared_state import SharedState
 from engine.runners.torchrun.start import LOAD_EVERY_S, TorchrunStart, job_key, key_of
 from engine.runners.watchdog import START_LIMIT_S
-from engine.runners.worker_pool import LEAVE_S
 
 _NAP_S = 0.05
 _EXPLAIN_S = 2.0
@@ -29,11 +29,11 @@ _EXPLAIN_S = 2.0
 
 
 class TorchrunRanks(TorchrunStart):
-    """The ranks other than 0; see `engine.runners.ddp.Ranks` and `engine.runners.stats.processes.Cluster`."""
+    """The ranks other than 0; see `engine.runners.ddp.Ranks`, and `Cluster` in `coordination.stats.processes`."""
 
     wire_bytes = 0
 
-    def __init__(self, rank: TorchrunRank, link: HostLink) -> None:
+    def __init__(self, rank: TorchrunRank, link: ParentLink) -> None:
         if rank.local_ranks < rank.ranks and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == str(True):
             link.log(
                 "torchrun: a machine that joins later will end the job; "

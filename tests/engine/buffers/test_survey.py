@@ -15,7 +15,7 @@ from engine.buffers.device.replay import DeviceReplayBuffer, TensorSample
 from engine.buffers.sampling import EPSILON
 from engine.buffers.survey import SURVEYED
 from engine.envs.lanes import PlayedStep
-from engine.runners.stats.replay import BINS, ReplayStats, summarise
+from engine.runners.coordination.stats.replay import BINS, ReplayStats, summarise
 
 LANES, ALPHA = 3, 0.6
 OPTIONS: dict[str, Any] = {"lanes": LANES, "frame_shape": (2, 2), "stack": 2, "n_step": 2}

@@ -29,7 +29,7 @@ from engine.games.tetris.curriculum import RewardCurriculum, shaping
 from engine.games.tetris.rules import TetrisLanes
 from engine.protocol import framing, messages
 from engine.protocol.messages import Episode, Evaluation, Phase
-from engine.runners.evaluator import episodes_of
+from engine.runners.coordination.evaluator import episodes_of
 from engine.runs import checkpoints
 from mario_tui.app import MarioApp
 from mario_tui.data.feed import Snapshot

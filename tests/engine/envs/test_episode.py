@@ -11,7 +11,7 @@ import pytest
 from engine.envs.episode import EpisodeRecord, ended_episodes
 from engine.envs.lanes import VectorStep
 from engine.protocol.outcome import Outcome, Result
-from engine.runners.stats.lanes import LaneStats
+from engine.runners.coordination.stats.lanes import LaneStats
 
 YES, NO = np.ones(2, bool), np.zeros(2, bool)
 STEP = VectorStep(

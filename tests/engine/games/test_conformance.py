@@ -35,7 +35,7 @@ from engine.monitoring.memory_budget import estimate_bytes
 from engine.protocol.messages import Thought
 from engine.protocol.outcome import Outcome
 from engine.runners.actor import Actor
-from engine.runners.replay_factory import make_replay
+from engine.runners.learning.replay_factory import make_replay
 from engine.runners.start import Start
 from tests.support.plugins import catch_here
 

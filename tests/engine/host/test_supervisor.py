@@ -41,8 +41,8 @@ from engine.protocol import framing, messages
 from engine.protocol.commands import Checkpoint, Evaluate, Pause, Render, Resume, Set, Stop
 from engine.protocol.messages import Frame, Log, Point, Progress, Ready, Saved, Thought
 from engine.runners.frame_mailbox import FrameMailbox
-from engine.runners.host_link import HostLink
 from engine.runners.message_queue import CommandQueue, ReportQueue
+from engine.runners.parent_link import ParentLink
 from engine.runs import checkpoints
 from engine.runs.recording import read_recording
 from engine.runs.registry import create_run
@@ -352,7 +352,7 @@ async def test_a_runner_that_the_system_refuses_to_start_ends_the_run_with_the_r
 
 
 def _beat_forever(run: Path, config: RunConfig, commands: CommandQueue, reports: ReportQueue, *_: Any) -> None:
-    link = HostLink(reports, commands)
+    link = ParentLink(reports, commands)
     link.send(Ready(device="cpu", precision="float32", lane_threads=1, torch_threads=1))
     while True:
         link.beat(within_s=3.0)

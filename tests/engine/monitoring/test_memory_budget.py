@@ -17,7 +17,7 @@ from engine.errors import UserError
 from engine.games.mario.lanes import MarioLanes
 from engine.games.mario.task import MarioTask
 from engine.monitoring.memory_budget import DeviceMemory, available_bytes, fits_device, is_low
-from engine.runners.replay_factory import on_one_gpu
+from engine.runners.learning.replay_factory import on_one_gpu
 from engine.runtime.threads import available_cores
 
 SETTLED = 1_000_000  # environment steps after which all one-time allocations are done

@@ -12,9 +12,9 @@ from engine.buffers import MappedMemory
 from engine.config.reading import make_config
 from engine.protocol.messages import Changed, Episode, Log, Progress
 from engine.runners.changed_options import changed
-from engine.runners.evaluator import score_of
-from engine.runners.learning_rates import CUT, HALVED_AFTER, DecaySchedule
-from engine.runners.policy_file import save_policy
+from engine.runners.coordination.evaluator import score_of
+from engine.runners.learning.policy_file import save_policy
+from engine.runners.learning.schedules import CUT, HALVED_AFTER, DecaySchedule
 from engine.runs.checkpoints import BEST_POLICY_FILE
 from engine.runs.run import CONFIG_FILE
 from tests.support.in_process import checkpoint_of, of_kind, train

@@ -20,9 +20,9 @@ from engine.emulators.protocol import SCREEN_SHAPE
 from engine.envs.lanes import Spec
 from engine.protocol.messages import Thought
 from engine.runners.apex_actor import ApexActor
+from engine.runners.learning.replay_factory import shared_replay
 from engine.runners.ray.chunks import Chunk, ChunkError, ChunkReader, ChunkWriter, Orders, encode_orders
 from engine.runners.ray.remote_actor import RemoteActor
-from engine.runners.replay_factory import shared_replay
 from engine.runs.checkpoint_state import Choices
 from engine.runtime.stopwatch import stopwatch
 

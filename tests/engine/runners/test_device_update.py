@@ -20,8 +20,8 @@ from engine.buffers import NothingToSample, ReplayBuffer
 from engine.buffers.device.replay import DeviceReplayBuffer
 from engine.config.games import game_of, games
 from engine.envs.lanes import PlayedStep
-from engine.runners.device_update import DeviceUpdate
-from engine.runners.learner_factory import make_learner
+from engine.runners.learning.device_update import DeviceUpdate
+from engine.runners.learning.factory import make_learner
 from engine.runners.start import Start
 from engine.runtime.devices import Precision
 from tests.support.devices import META, NoWaiting, only_on_meta
@@ -209,12 +209,12 @@ def test_a_replay_that_does_not_fit_on_the_gpu_after_all_is_stored_on_the_host(
     """The GPU and its lack of room are simulated; what is built instead is real."""
     told: list[str] = []
     config = dataclasses.replace(CONFIG, replay_device=where, device="cpu")
-    monkeypatch.setattr("engine.runners.learner_factory.belongs_on_device", lambda *_: True)
+    monkeypatch.setattr("engine.runners.learning.factory.belongs_on_device", lambda *_: True)
 
     def full(*_: Any, **__: Any) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr("engine.runners.replay_factory.DeviceReplayBuffer", full)
+    monkeypatch.setattr("engine.runners.learning.replay_factory.DeviceReplayBuffer", full)
     if expected is None:
         with pytest.raises(torch.OutOfMemoryError):
             make_learner(Start(Path(), config), SPEC, seed=0, log=told.append)

@@ -14,12 +14,12 @@ from engine.envs.factory import make_lanes
 from engine.games.mario.lanes import MarioLanes
 from engine.protocol.commands import Evaluate, Pause, Stop
 from engine.protocol.messages import Beat, Done, Evaluation
-from engine.runners import learner_factory
-from engine.runners.evaluator import Evaluator, score_of
-from engine.runners.host_link import HostLink
-from engine.runners.learner import Learner
+from engine.runners.coordination.evaluator import Evaluator, score_of
+from engine.runners.learning import factory
+from engine.runners.learning.learner import Learner
+from engine.runners.learning.policy_file import save_policy
 from engine.runners.message_queue import CommandQueue, ReportQueue
-from engine.runners.policy_file import save_policy
+from engine.runners.parent_link import ParentLink
 from engine.runners.start import Start
 from engine.runs.checkpoints import BEST_POLICY_FILE, policy_metadata
 from tests.support import checkpoint_writer
@@ -42,7 +42,7 @@ def config(tmp_path: Path) -> RunConfig:
 def evaluate(run: Path, config: RunConfig, learner: Learner, env_steps: int) -> Evaluation:
     """What a process that goes on in a run's folder finds, after it asked for the time that lanes need to start."""
     queue = ReportQueue()
-    Evaluator(run, config, HostLink(queue), learner, threads=1).evaluate(env_steps)
+    Evaluator(run, config, ParentLink(queue), learner, threads=1).evaluate(env_steps)
     reports = [queue.get()]
     while queue.poll():
         reports.append(queue.get())
@@ -52,7 +52,7 @@ def evaluate(run: Path, config: RunConfig, learner: Learner, env_steps: int) -> 
 
 
 def mario_learner(config: RunConfig) -> Learner:
-    return learner_factory.make_learner(Start(Path(), config), make_lanes(config, 1, threads=1, seed=0).spec, seed=0)
+    return factory.make_learner(Start(Path(), config), make_lanes(config, 1, threads=1, seed=0).spec, seed=0)
 
 
 def test_a_worse_policy_replaces_the_best_one_neither_after_a_crash_nor_ever(config: RunConfig, tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_random_decisions_are_the_same_in_every_evaluation(tmp_path: Path) -> No
     for conditions in ({}, {"eval_epsilon": 0.5}, {"eval_sticky_actions": 0.9}):
         config, queue = make_config({**MARIO, **conditions}), ReportQueue()
         for evaluations in (2, 1):
-            evaluator = Evaluator(tmp_path, config, HostLink(queue), learner, threads=1)
+            evaluator = Evaluator(tmp_path, config, ParentLink(queue), learner, threads=1)
             for _ in range(evaluations):
                 evaluator.evaluate(8)
         reports = [queue.get()]
@@ -153,7 +153,7 @@ def test_a_stop_does_not_wait_for_evaluations(tmp_path: Path) -> None:
 
 def test_an_evaluation_in_progress_is_given_up_for_a_stop(config: RunConfig, tmp_path: Path) -> None:
     commands, queue = CommandQueue(), ReportQueue()
-    link, learner = HostLink(queue, commands), make_learner(config, None)
+    link, learner = ParentLink(queue, commands), make_learner(config, None)
     commands.put(Stop())
     Evaluator(tmp_path, config, link, learner, threads=1).evaluate(8)
     commands.put(Pause())

@@ -19,10 +19,10 @@ from engine.envs.factory import make_lanes
 from engine.errors import UserError
 from engine.games.tetris.factory import scaled_gains
 from engine.games.tetris.network import AfterstateQNetwork
-from engine.runners.host_update import HostUpdate
-from engine.runners.learner import DivergedError
-from engine.runners.learner_checkpoint import replay_arrays, write_checkpoint
-from engine.runners.stats.counters import Counters
+from engine.runners.coordination.stats.counters import Counters
+from engine.runners.learning.checkpoint import replay_arrays, write_checkpoint
+from engine.runners.learning.host_update import HostUpdate
+from engine.runners.learning.learner import DivergedError
 from engine.runs.checkpoint_state import KeptCounters
 from engine.runs.checkpoints import POLICY_FILE
 from engine.runs.run import read_config

@@ -15,8 +15,8 @@ import pytest
 from engine.errors import UserError
 from engine.protocol.commands import Set
 from engine.protocol.messages import Beat, Failed, Log
-from engine.runners.host_link import HostLink
 from engine.runners.message_queue import CommandQueue, ReportQueue
+from engine.runners.parent_link import ParentLink
 from engine.runners.process import member_main
 from tests.support.program import PATIENCE_S, child, wait_until
 
@@ -93,7 +93,7 @@ def _fail_on_a_full_disk(reports: ReportQueue) -> None:
     member_main(_refuse, reports)
 
 
-def _refuse(link: HostLink) -> None:
+def _refuse(link: ParentLink) -> None:
     raise UserError("refused")
 
 

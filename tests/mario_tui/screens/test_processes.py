@@ -14,7 +14,7 @@ from engine.host.client import HostProcess
 from engine.protocol.commands import Stop
 from engine.protocol.machine import Machine, System
 from engine.protocol.messages import Member, Members
-from engine.runners.stats.counters import Counters
+from engine.runners.coordination.stats.counters import Counters
 from engine.runs.checkpoints import newest
 from engine.runs.registry import create_run
 from mario_tui.app import MarioApp

@@ -20,8 +20,8 @@ from engine.games.mario.stages import STAGES
 from engine.games.mario.task import MarioTask
 from engine.protocol.messages import PROTOCOL, Evaluation, Hello, Lanes, TaskRecord
 from engine.runners.actor import Actor
+from engine.runners.coordination.stats.lanes import LaneStats
 from engine.runners.shared_state import SharedState
-from engine.runners.stats.lanes import LaneStats
 from engine.runs import checkpoints
 from engine.runs.checkpoint_state import KeptLane, KeptTask
 from mario_tui.data.feed import Snapshot

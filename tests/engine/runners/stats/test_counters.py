@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.runners.stats.counters import Counters
+from engine.runners.coordination.stats.counters import Counters
 from engine.runs.checkpoint_state import KeptCounters
 
 

@@ -10,7 +10,7 @@ from safetensors.torch import save
 
 from engine import __version__
 from engine.envs.factory import describe_evaluation, describe_task
-from engine.runners.learner import Learner
+from engine.runners.learning.learner import Learner
 from engine.runs.checkpoints import POLICY_FORMAT
 from engine.runtime.files import new_file
 

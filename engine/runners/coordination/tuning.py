@@ -12,12 +12,12 @@ from engine.config.run_config import TUNABLE_BOUNDS, RunConfig
 from engine.protocol.commands import Set, Tunable
 from engine.protocol.messages import Changed
 from engine.runners.changed_options import unchanged
-from engine.runners.host_link import HostLink
-from engine.runners.learner import Learner
-from engine.runners.learning_rates import CUT, Score, make_schedule
-from engine.runners.run_curriculum import refused
+from engine.runners.coordination.curriculum import refused
+from engine.runners.coordination.stats.counters import Counters
+from engine.runners.learning.learner import Learner
+from engine.runners.learning.schedules import CUT, Score, make_schedule
+from engine.runners.parent_link import ParentLink
 from engine.runners.shared_state import SharedState
-from engine.runners.stats.counters import Counters
 from engine.runs.checkpoint_state import Extra
 
 _KEPT: dict[Tunable, tuple[str, ...]] = {
@@ -36,7 +36,7 @@ class Tuning:
     """The settings of a run's processes. Members read them in `shared_state`."""
 
     def __init__(
-        self, config: RunConfig, link: HostLink, learner: Learner, shared_state: SharedState, counters: Counters
+        self, config: RunConfig, link: ParentLink, learner: Learner, shared_state: SharedState, counters: Counters
     ) -> None:
         self._config, self._link, self._learner = config, link, learner
         self._shared_state, self._counters = shared_state, counters

@@ -15,15 +15,15 @@ from engine.config.run_config import flag
 from engine.protocol.commands import Checkpoint, Command, Evaluate, Pause, Render, Resume, Save, Set, Stop, Trace
 from engine.protocol.messages import Done, Ready, State
 from engine.runners.changed_options import changed
-from engine.runners.checkpoint_writer import CheckpointWriter
-from engine.runners.evaluator import Evaluator
-from engine.runners.host_link import HostLink
-from engine.runners.learner import Learner
-from engine.runners.reporter import Reporter
+from engine.runners.coordination.checkpoint_writer import CheckpointWriter
+from engine.runners.coordination.evaluator import Evaluator
+from engine.runners.coordination.reporter import Reporter
+from engine.runners.coordination.stats.processes import Pool
+from engine.runners.coordination.tuning import Tuning
+from engine.runners.learning.learner import Learner
+from engine.runners.parent_link import ParentLink
 from engine.runners.shared_state import SharedState
 from engine.runners.start import Start
-from engine.runners.stats.processes import Pool
-from engine.runners.tuning import Tuning
 from engine.runs.checkpoint_state import Extra, read_state
 from engine.runtime.stopwatch import stopwatch
 from engine.runtime.threads import ThreadBudget
@@ -38,7 +38,7 @@ class Coordinator:
     def __init__(
         self,
         start: Start,
-        link: HostLink,
+        link: ParentLink,
         learner: Learner,
         shared_state: SharedState,
         threads: ThreadBudget,

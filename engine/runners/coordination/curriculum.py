@@ -15,7 +15,7 @@ from engine.config.run_config import RunConfig
 from engine.envs.curriculum import Curriculum, report
 from engine.protocol import messages
 from engine.protocol.messages import Phase
-from engine.runners.host_link import HostLink
+from engine.runners.parent_link import ParentLink
 from engine.runners.shared_state import SharedState
 from engine.runs import checkpoints
 from engine.runs.checkpoint_state import Extra, read_state
@@ -28,7 +28,7 @@ class RunCurriculum:
     """
 
     def __init__(
-        self, curriculum: Curriculum, ladder: NDArray[np.float64], link: HostLink, shared_state: SharedState
+        self, curriculum: Curriculum, ladder: NDArray[np.float64], link: ParentLink, shared_state: SharedState
     ) -> None:
         self._curriculum, self._link, self._shared_state = curriculum, link, shared_state
         self._phase = int(curriculum.level)

@@ -11,7 +11,7 @@ import numpy as np
 from engine.config.run_config import RunConfig
 from engine.protocol.machine import Machine
 from engine.protocol.messages import Lane, Member, Members
-from engine.runners.learner import Learner
+from engine.runners.learning.learner import Learner
 from engine.runners.shared_state import SharedState
 
 

@@ -20,8 +20,8 @@ from typing import Any
 from engine.protocol.messages import Failed, Log
 from engine.runners.failed_starts import FailedStarts
 from engine.runners.heartbeat import HEARTBEAT_S
-from engine.runners.host_link import HostLink
 from engine.runners.message_queue import ReportQueue
+from engine.runners.parent_link import ParentLink
 from engine.runners.process import member_main
 from engine.runners.shared_state import SharedState, overdue
 from engine.runners.watchdog import START_LIMIT_S, GraceTime
@@ -89,7 +89,7 @@ class LocalMembers:
 
     def __init__(self, shared_state: SharedState) -> None:
         self.shared_state = shared_state
-        self._pool: WorkerPool | None = None
+        self._pool: MemberPool | None = None
 
     def restarts(self, index: int) -> int:
         """How many times member `index` was replaced."""
@@ -102,7 +102,7 @@ class LocalMembers:
             self._pool.close(leave_s)
 
 
-class WorkerPool:
+class MemberPool:
     """Members `role.first` to the last of `shared_state`, each running `work(link, index, restarts, *arguments)`."""
 
     cluster = None  # all are on this machine
@@ -113,7 +113,7 @@ class WorkerPool:
         work: Callable[..., None],
         arguments: tuple[Any, ...],
         shared_state: SharedState,
-        link: HostLink,
+        link: ParentLink,
         patience: Patience = Patience(),
     ) -> None:
         self._role, self._work, self._arguments = role, work, arguments

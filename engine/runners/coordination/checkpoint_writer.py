@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from engine.config.run_config import RunConfig
 from engine.protocol.messages import Saved, Written
-from engine.runners.host_link import HostLink
-from engine.runners.learner import Learner
-from engine.runners.learner_checkpoint import write_checkpoint
-from engine.runners.policy_file import save_policy
+from engine.runners.learning.checkpoint import write_checkpoint
+from engine.runners.learning.learner import Learner
+from engine.runners.learning.policy_file import save_policy
+from engine.runners.parent_link import ParentLink
 from engine.runs import checkpoints
 from engine.runs.run import Run
 from engine.runtime.files import is_full
@@ -26,7 +26,7 @@ _SAVING_S = 600.0
 class CheckpointWriter:
     """Writes what `learner` has learned into the folder `run`. `config`: the run's own."""
 
-    def __init__(self, run: Path, config: RunConfig, link: HostLink, learner: Learner) -> None:
+    def __init__(self, run: Path, config: RunConfig, link: ParentLink, learner: Learner) -> None:
         self._run, self._config, self._link, self._learner = run, config, link, learner
         self._writes = 0
 

@@ -17,11 +17,11 @@ from engine.runners.watchdog import SILENCE_LIMIT_S
 from engine.runtime.text import set_off
 
 
-class HostGoneError(Exception):
+class ParentGoneError(Exception):
     """The process at the other end is gone. A process of a run exits with the one that started it."""
 
 
-class HostLink:
+class ParentLink:
     """Commands in, reports out, the latter from any thread.
 
     Without `commands` none ever come: a member reads its coordinator's orders in the shared state.
@@ -52,13 +52,13 @@ class HostLink:
             while self._commands.poll(0 if self._waiting else wait_s):
                 self._waiting.put(self._commands.get())
         except (EOFError, OSError):
-            raise HostGoneError from None
+            raise ParentGoneError from None
 
     def send(self, report: Report) -> None:
         try:
             self._reports.put(report)
         except OSError:
-            raise HostGoneError from None
+            raise ParentGoneError from None
 
     def beat(self, within_s: float | None = None) -> None:
         """Send a heartbeat, at most once a second.
@@ -76,9 +76,9 @@ class HostLink:
 
     def fail(self, error: BaseException) -> NoReturn:
         """From any thread: report why this process can't go on, and end it. Silently if the other end is gone."""
-        if not isinstance(error, HostGoneError):
+        if not isinstance(error, ParentGoneError):
             failed = describe(error)
-            with contextlib.suppress(HostGoneError):
+            with contextlib.suppress(ParentGoneError):
                 self.send(failed)
             with contextlib.suppress(OSError):  # the disk of run.log may be full
                 print(set_off(failed.traceback or failed.reason), file=sys.stderr, flush=True)

@@ -12,14 +12,14 @@ from typing import Any
 from engine.buffers import SharedMemory
 from engine.envs.episode import EpisodeRecord
 from engine.protocol.messages import Failed, Log
-from engine.runners.host_link import HostLink
+from engine.runners.member_pool import MemberPool, Patience, Role
 from engine.runners.message_queue import ReportQueue
+from engine.runners.parent_link import ParentLink
 from engine.runners.shared_state import SharedState
-from engine.runners.worker_pool import Patience, Role, WorkerPool
 from tests.support.program import PATIENCE_S, child, wait_until
 
 
-def _speak_and_fail(link: HostLink, index: int, restarts: int, shared_state: SharedMemory) -> None:
+def _speak_and_fail(link: ParentLink, index: int, restarts: int, shared_state: SharedMemory) -> None:
     """Only the first process fails: who fails in vain again and again ends the leading process."""
     if restarts == 0:
         for number in range(20):
@@ -30,13 +30,13 @@ def _speak_and_fail(link: HostLink, index: int, restarts: int, shared_state: Sha
     wait_until(lambda: ours.stopped, "the order to stop")
 
 
-def _hang(link: HostLink, index: int, restarts: int) -> None:
+def _hang(link: ParentLink, index: int, restarts: int) -> None:
     signal.pause()
 
 
 def _lead_members_that_hang(reports: ReportQueue) -> None:
     reports.only_write()
-    WorkerPool(Role("rank"), _hang, (), SharedState(1, SharedMemory()), HostLink(reports), Patience(start_s=0.1))
+    MemberPool(Role("rank"), _hang, (), SharedState(1, SharedMemory()), ParentLink(reports), Patience(start_s=0.1))
     signal.pause()
 
 
@@ -59,7 +59,7 @@ def test_the_last_words_of_a_member_are_heard() -> None:
     memory = SharedMemory()
     shared_state = SharedState(1, memory)
     reports = ReportQueue()
-    pool = WorkerPool(Role("worker"), _speak_and_fail, (memory,), shared_state, HostLink(reports))
+    pool = MemberPool(Role("worker"), _speak_and_fail, (memory,), shared_state, ParentLink(reports))
     heard: list[str] = []
     while not heard or "restarted" not in heard[-1]:
         report = reports.get()
@@ -71,7 +71,7 @@ def test_the_last_words_of_a_member_are_heard() -> None:
     assert heard[-1] == "worker 0 was lost (RuntimeError: no room); restarted"
 
 
-def _play(link: HostLink, index: int, restarts: int, shared_state: SharedMemory) -> None:
+def _play(link: ParentLink, index: int, restarts: int, shared_state: SharedMemory) -> None:
     ours = SharedState(2, shared_state)
     ours.beat(index, PATIENCE_S)
     wait_until(lambda: ours.stopped, "the order to stop")
@@ -92,7 +92,7 @@ def _lead_without_descriptors_for_a_while(reports: ReportQueue) -> None:
     reports.only_write()
     memory = SharedMemory()
     state = SharedState(2, memory)
-    pool = WorkerPool(Role("actor"), _play, (memory,), state, HostLink(reports), Patience(pauses_s=[0.01] * 100_000))
+    pool = MemberPool(Role("actor"), _play, (memory,), state, ParentLink(reports), Patience(pauses_s=[0.01] * 100_000))
     wait_until(lambda: (state.due > 0).all(), "both members")
     (lost, other), (place, _) = [member for _, member in pool._members()], pool._slots
     taken = _take_all_descriptors()
@@ -111,13 +111,13 @@ def _lead_without_descriptors(reports: ReportQueue) -> None:
     memory = SharedMemory()
     state = SharedState(2, memory)
     _take_all_descriptors()
-    WorkerPool(Role("actor"), _play, (memory,), state, HostLink(reports), Patience(pauses_s=[0.01, 0.02]))
+    MemberPool(Role("actor"), _play, (memory,), state, ParentLink(reports), Patience(pauses_s=[0.01, 0.02]))
     signal.pause()
 
 
 def _lead_with_what_can_not_be_passed(reports: ReportQueue) -> None:
     reports.only_write()
-    WorkerPool(Role("actor"), _play, (lambda: None,), SharedState(1), HostLink(reports))
+    MemberPool(Role("actor"), _play, (lambda: None,), SharedState(1), ParentLink(reports))
     signal.pause()
 
 

@@ -6,8 +6,8 @@ from engine.agents import DoubleDQN
 from engine.buffers import Replay
 from engine.config.run_config import RunConfig
 from engine.protocol.commands import Tunable
-from engine.runners.learning_rates import CUT
-from engine.runners.pace import Pace
+from engine.runners.learning.pace import Pace
+from engine.runners.learning.schedules import CUT
 from engine.runners.shared_state import SharedState
 
 

@@ -19,9 +19,9 @@ from engine.envs.factory import describe_evaluation, describe_task, make_lanes
 from engine.envs.lanes import Frames, Lanes
 from engine.evaluation.episodes import play_episodes
 from engine.protocol.messages import Evaluation
-from engine.runners.host_link import HostLink
-from engine.runners.learner import Learner
-from engine.runners.policy_file import save_policy
+from engine.runners.learning.learner import Learner
+from engine.runners.learning.policy_file import save_policy
+from engine.runners.parent_link import ParentLink
 from engine.runs.checkpoints import BEST_POLICY_FILE, CheckpointError, policy_metadata
 
 _SEED = 20_000  # the same starts and draws in every evaluation of every run, so that policies can be compared
@@ -38,7 +38,7 @@ class _StopWaits(Exception):
 class Evaluator:
     """Evaluates the policy of a run. Training waits meanwhile, so results do not depend on the machine's speed."""
 
-    def __init__(self, run: Path, config: RunConfig, link: HostLink, learner: Learner, threads: int) -> None:
+    def __init__(self, run: Path, config: RunConfig, link: ParentLink, learner: Learner, threads: int) -> None:
         self._run, self._config, self._link, self._learner, self._threads = run, config, link, learner, threads
         self._env: Lanes | None = None
         self._best = score_of(run / BEST_POLICY_FILE, config)

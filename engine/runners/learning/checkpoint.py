@@ -18,8 +18,8 @@ from safetensors.torch import load_file, save_file
 from engine.buffers.saved_arrays import mapped_arrays, save_arrays
 from engine.config.run_config import RunConfig
 from engine.runners.changed_options import unchanged
-from engine.runners.learner import Learner
-from engine.runners.policy_file import on_cpu, save_policy
+from engine.runners.learning.learner import Learner
+from engine.runners.learning.policy_file import on_cpu, save_policy
 from engine.runs import checkpoints
 from engine.runs.checkpoint_state import (
     ARRAYS_FILE,

@@ -21,13 +21,13 @@ from engine.config.torchrun import is_first_here
 from engine.envs.lanes import Spec
 from engine.monitoring.memory_budget import check_memory
 from engine.runners.device import resolve_device
-from engine.runners.device_update import DeviceUpdate
-from engine.runners.host_update import HostUpdate
-from engine.runners.learner import Learner, Update
-from engine.runners.learner_checkpoint import load_checkpoint
-from engine.runners.learner_random import LearnerRandom
-from engine.runners.pace import Pace
-from engine.runners.replay_factory import belongs_on_device, device_replay_or, make_replay
+from engine.runners.learning.checkpoint import load_checkpoint
+from engine.runners.learning.device_update import DeviceUpdate
+from engine.runners.learning.generators import LearnerRandom
+from engine.runners.learning.host_update import HostUpdate
+from engine.runners.learning.learner import Learner, Update
+from engine.runners.learning.pace import Pace
+from engine.runners.learning.replay_factory import belongs_on_device, device_replay_or, make_replay
 from engine.runners.start import Start
 from engine.runs import checkpoints
 from engine.runs.checkpoint_state import Choices, read_state

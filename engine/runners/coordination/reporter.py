@@ -11,16 +11,16 @@ from numpy.typing import NDArray
 from engine.agents import Losses
 from engine.agents.exploration import annealed, epsilon_ladder, random_share
 from engine.protocol.messages import Lanes, State
-from engine.runners.host_link import HostLink
-from engine.runners.learner import Learner
-from engine.runners.run_curriculum import RunCurriculum, curriculum_at
+from engine.runners.coordination.curriculum import RunCurriculum, curriculum_at
+from engine.runners.coordination.stats.counters import Counters
+from engine.runners.coordination.stats.lanes import LaneStats
+from engine.runners.coordination.stats.processes import Pool, ProcessStats
+from engine.runners.coordination.stats.replay import ReplayStats
+from engine.runners.coordination.stats.time_split import TimeSplits
+from engine.runners.learning.learner import Learner
+from engine.runners.parent_link import ParentLink
 from engine.runners.shared_state import SharedState
 from engine.runners.start import Start
-from engine.runners.stats.counters import Counters
-from engine.runners.stats.lanes import LaneStats
-from engine.runners.stats.processes import Pool, ProcessStats
-from engine.runners.stats.replay import ReplayStats
-from engine.runners.stats.time_split import TimeSplits
 from engine.runs.checkpoint_state import Extra
 
 _REPORT_EVERY_S = 0.5
@@ -36,7 +36,7 @@ class Reporter:
         self,
         start: Start,
         extra: Extra,
-        link: HostLink,
+        link: ParentLink,
         learner: Learner,
         shared_state: SharedState,
         pool: Pool | None,

@@ -1,0 +1,1 @@
+"""What the first process of every runner does besides acting and learning."""
