@@ -211,19 +211,3 @@ def test_snapshot_of_the_dashboard(snap_compare: Any, size: tuple[int, int], tmp
         await pilot.wait_for_scheduled_animations()
 
     assert snap_compare(MarioApp(open_run=recorded_run(tmp_path)), terminal_size=size, run_before=settle)
-
-
-@pytest.mark.parametrize(
-    "size", [(40, 12), pytest.param((60, 50), marks=pytest.mark.long), pytest.param((250, 70), marks=pytest.mark.long)]
-)
-async def test_any_size_shows_the_run(size: tuple[int, int], tmp_path: Path) -> None:
-    app = MarioApp(open_run=recorded_run(tmp_path))
-    async with app.run_test(size=size) as pilot:
-        dashboard = app.screen
-        assert isinstance(dashboard, DashboardScreen)
-        await until(pilot, lambda: dashboard.feed.snapshot().end, "the recording")
-        await pilot.pause(0.3)
-        assert "step 20,000/20,000" in str(dashboard.query_one("#header").render())
-        for width, height in ((30, 8), (200, 60), (80, 24), size):
-            await pilot.resize_terminal(width, height)
-        assert app.is_running

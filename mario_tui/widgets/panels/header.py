@@ -73,10 +73,11 @@ class RunHeader(Panel):
             line.append(f"  {hello.runner}")
         if snapshot.ready is not None:
             line.append(f"  {snapshot.ready.device} {snapshot.ready.precision}", style="dim")
-        if self.unseen and (room := width - line.cell_len - 2) > 0:
-            names = ", ".join(self.unseen), " ".join(name[0] for name in self.unseen)
-            text = f"more panels: {names[len(names[0]) + 13 > room]}"
-            line.append(f"  {text:>{room}}"[: room + 2], style="dim")
+        if self.unseen:
+            room, keys = width - line.cell_len - 2, " ".join(name[0] for name in self.unseen)
+            forms = (f"more panels: {', '.join(self.unseen)}", f"more panels: {keys}", f"more: {keys}")
+            form = next((form for form in forms if len(form) <= room), "")
+            line.append(f"  {form.rjust(room)}", style="dim")
         line.append("\n")
         if state == "failed" and reason:
             reason = " ".join(reason.split())

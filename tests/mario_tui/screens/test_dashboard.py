@@ -289,19 +289,6 @@ async def test_q_values_and_the_agents_view(served: Run, size: tuple[int, int], 
 # ---------------------------------------------------------------------------------------------- sizes
 
 
-@pytest.mark.parametrize(
-    "size", [pytest.param((50, 20), marks=pytest.mark.long), (80, 24), pytest.param((250, 70), marks=pytest.mark.long)]
-)
-async def test_every_size_has_every_panel(served: Run, size: tuple[int, int]) -> None:
-    """In place, by scrolling, or with the whole screen."""
-    async with MarioApp(open_run=served).run_test(size=size) as pilot:
-        dashboard = await opened(pilot)
-        for number, panel in enumerate(dashboard.panels[:8], 1):
-            await pilot.press(str(number))
-            await until(pilot, lambda panel=panel: panel.id in in_sight(dashboard), f"{panel.id}")
-            assert panel.size.height >= 3
-
-
 @pytest.mark.long
 async def test_a_storm_of_sizes_is_harmless(served: Run) -> None:
     async with MarioApp(open_run=served).run_test(size=(80, 24)) as pilot:

@@ -199,21 +199,6 @@ async def test_the_preview_follows_the_run(tmp_path: Path) -> None:
             assert preview._points[-2][0] == 30_000
 
 
-@pytest.mark.parametrize("size", [(80, 12), (80, 15), (120, 17)])
-async def test_a_low_terminal_keeps_rows_for_actors_and_charts(size: tuple[int, int], tmp_path: Path) -> None:
-    app = MarioApp(recorded_run(tmp_path))
-    async with app.run_test(size=size) as pilot:
-        dashboard: Any = app.screen
-        await until(pilot, lambda: dashboard.shown.end, "the recording")
-        await until(pilot, lambda: dashboard.actors.body[1] > 0, "the layout")
-        panels = [panel for panel in dashboard.panels if panel.display and panel.size.area]
-        assert {"actors", "chart-return", "chart-loss", "chart-q"} <= {panel.id for panel in panels}
-        for panel in panels:
-            assert panel.body[1] >= (2 if panel is dashboard.actors else 1), (panel.id, panel.size)
-        await pilot.press("8")  # what has no room is a key away
-        await until(pilot, lambda: dashboard.query_one("#log").size.area, "the log")
-
-
 async def test_help_is_whole_on_a_narrow_terminal(tmp_path: Path) -> None:
     app = MarioApp(run_dir=str(tmp_path))
     async with app.run_test(size=(40, 12)) as pilot:
