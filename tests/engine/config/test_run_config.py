@@ -230,4 +230,3 @@ def test_a_run_from_before_an_option_does_not_take_its_games_default(tmp_path: P
     now, before = make_config({}), read_config(file)
     assert (now.advantage_learning, before.advantage_learning) == (0.5, 0.0)
     assert (now.final_advantage_learning, before.final_advantage_learning) == (0.95, None)
-    assert (now.value("observation"), before.value("observation")) == ("50x60-red", "50x60")
