@@ -44,7 +44,7 @@ def imported(tree: ast.Module) -> Iterator[str]:
 
 def test_outside_the_games_nothing_names_one_but_the_default() -> None:
     found = [(path, name) for path, name in named(set(games())) if not path.startswith("engine/games/")]
-    assert found == [("engine/config/run_config.py", RunConfig.game)]
+    assert found == [("engine/config/common_options.py", RunConfig.game)]
 
 
 def test_outside_the_games_nothing_imports_one() -> None:

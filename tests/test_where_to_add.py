@@ -103,7 +103,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Tree:
         '    wind: float = option(0.0, "environment", "how windy it is", low=0.0, high=1.0)\n    balls: int',
     )  # fmt: skip
     tree.edit(
-        "engine/config/run_config.py", "    sinks: str = option(",
+        "engine/config/common_options.py", "    sinks: str = option(",
         '    remark: str = option("none", "output", "a word on the run")\n    sinks: str = option(',
     )  # fmt: skip
     # a runner
