@@ -64,8 +64,9 @@ async def test_a_stop_that_was_asked_for_stays_in_order_and_one_more_says_what_i
         await pilot.press("enter")  # no: it would be irreversible
         assert app_is_there(dashboard) and dashboard.is_live() and runner.is_running()
         await pilot.press("x", "y")
-        await until(pilot, lambda: "✗ failed" in text(dashboard, "header"), "the end")
-        assert "stopped at once, before its last checkpoint was written" in " ".join(text(dashboard, "header").split())
+        reason = "stopped at once, before its last checkpoint was written"
+        await until(pilot, lambda: reason in " ".join(text(dashboard, "header").split()), "the reason")
+        assert "✗ failed" in text(dashboard, "header")
     assert host.process.wait(PATIENCE_S) == 1
     assert not runner.is_running() and checkpoints.newest(host.run) is None
 
