@@ -51,7 +51,7 @@ class ActorLearner:
         shared_state: SharedState,
         screen: FrameMailbox,
         log: LogLine,
-        agent: MakeAgent = DoubleDQN,
+        make_agent: MakeAgent = DoubleDQN,
     ) -> None:
         config, index = start.config, start.index
         self.config, self._shared_state, self._index, self._log = config, shared_state, index, log
@@ -70,7 +70,7 @@ class ActorLearner:
         if self._has_curriculum:
             env.set_curriculum_level(shared_state.level)
         self.learner = make_learner(
-            start, env.spec, seed=learn_seed, threads=self.threads.learn_threads, log=log, agent=agent
+            start, env.spec, seed=learn_seed, threads=self.threads.learn_threads, log=log, make_agent=make_agent
         )
         self.learner.before_update = self._beat_before_update
         if isinstance(self.learner.replay, ReplayBuffer):

@@ -29,10 +29,10 @@ from engine.runtime.stopwatch import stopwatch
 
 
 @dataclass(frozen=True)
-class Played:
+class ActorStep:
     """One step of all lanes of an actor."""
 
-    step: PlayedStep
+    played: PlayedStep
     priorities: InitialPriorities
     frames: int
     """Emulated frames, of all lanes."""
@@ -93,7 +93,7 @@ class ApexActor:
             self.actor.env.set_curriculum_level(level)
         return self.actor.choose(self._q_values, env_steps, epsilon_scale)
 
-    def finish(self, actions: NDArray[np.int64]) -> Played:
+    def finish(self, actions: NDArray[np.int64]) -> ActorStep:
         """Take the step with these actions."""
         actor = self.actor
         frames, masks = actor.frames, actor.masks
@@ -102,7 +102,7 @@ class ApexActor:
         q_values = actor.decision.q_values.numpy()
         with stopwatch("insert"):
             priorities = self._errors.step(q_values, actions, step.rewards, step.terminated, step.truncated)
-        return Played(step.played(frames, actions, masks), priorities, step.game_frames, episodes)
+        return ActorStep(step.played(frames, actions, masks), priorities, step.game_frames, episodes)
 
     def close(self) -> None:
         self.actor.close()

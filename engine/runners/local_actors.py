@@ -100,13 +100,13 @@ def _act(link: ParentLink, index: int, restarts: int, shared: _Shared) -> None:
             pulled_at = played
             updates = weights.pull(actor.network)
             if updates is not None:
-                shared_state.counts[index, 3] = updates
+                shared_state.updates_of[index] = updates
         epsilon_scale, gamma = shared_state.tuned("epsilon_scale"), shared_state.tuned("gamma")
         actions = actor.choose(shared_state.env_steps, epsilon_scale, gamma, shared_state.level)
         screen.show()
         step = actor.finish(actions)
         with stopwatch("insert"):
-            storage.append(step.step, step.priorities)
+            storage.append(step.played, step.priorities)
         shared_state.record(index, actor.lanes, step.frames, step.episodes)
         played += actor.lanes
     actor.close()

@@ -246,7 +246,7 @@ class MemberPool:
         slot.member.process.kill()
         slot.member.process.join()
         text = f"{self._role.name} {slot.index} was lost ({reason})"
-        if not self._role.replaced or slot.failed_starts.count(int(self._shared_state.counts[slot.index, 0])):
+        if not self._role.replaced or slot.failed_starts.count(int(self._shared_state.steps_of[slot.index])):
             self._give_up(Failed(reason=text, traceback="", log_path="", checkpoint=None, final=self._role.replaced))
         slot.member.reports.close()
         slot.member, slot.loss = None, text

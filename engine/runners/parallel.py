@@ -103,12 +103,12 @@ class _Worker:
         self._looked_at = 0
 
     def iterate(self) -> list[Losses]:
-        played = int(self._shared_state.counts[self._index, 0])
+        played = int(self._shared_state.steps_of[self._index])
         if played - self._looked_at >= self.actor_learner.config.weight_pull_steps:
             self._looked_at = played
             self.agent.pull()
         losses = self.actor_learner.iterate()
-        self._shared_state.counts[self._index, 3] = self.agent.updates
+        self._shared_state.updates_of[self._index] = self.agent.updates
         return losses
 
 

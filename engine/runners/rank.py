@@ -122,7 +122,7 @@ class Rank:
         losses: list[Losses] = []
         if order == PLAY:
             losses = self._actor_learner.iterate(due)
-            self._shared_state.counts[self._index, 3] = learner.updates
+            self._shared_state.updates_of[self._index] = learner.updates
         self._iterating, self._agreed_at = False, time.monotonic()
         return losses
 

@@ -92,7 +92,7 @@ class RankGroup:
         state, index = self._shared_state, self._index
         row = np.array([due, order, silence_s], np.float64)
         if not self._shares_state:
-            ended = int(state.counts[index, 2]) - self._episodes_sent if index else 0
+            ended = int(state.episodes_of[index]) - self._episodes_sent if index else 0
             row = np.concatenate([row, state.orders(), state.row(index), [ended]])
         rows = self._gather(row)
         if index:

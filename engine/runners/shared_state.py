@@ -44,7 +44,10 @@ class SharedState:
             "beta": ((1,), np.float64),  # of the coordinator's replay
             "tuned": ((len(TUNABLE),), np.float64),
             "tunings": ((len(TUNABLE),), np.int64),  # how often each was set
-            "counts": ((members, 4), np.int64),  # env_steps, frames, ended episodes, updates in the weights it uses
+            "steps_of": ((members,), np.int64),  # environment steps
+            "frames_of": ((members,), np.int64),
+            "episodes_of": ((members,), np.int64),  # ended
+            "updates_of": ((members,), np.int64),  # in the weights that it uses
             "due": ((members,), np.float64),  # CLOCK_MONOTONIC of the latest next heartbeat; 0: not ready
             "waited": ((members,), np.float64),  # seconds spent waiting for others
             "times": ((members, len(stopwatch.row())), np.float64),  # `Stopwatch.row`
@@ -54,8 +57,9 @@ class SharedState:
         arrays = (memory or HostMemory()).arrays(layout)
         self._order, self._screen_fps, self._tuned = arrays["order"], arrays["screen_fps"], arrays["tuned"]
         self._tunings, self._level, self._beta = arrays["tunings"], arrays["level"], arrays["beta"]
-        self.counts, self.due, self.waited = arrays["counts"], arrays["due"], arrays["waited"]
-        self.times, self._trace = arrays["times"], arrays["trace"]
+        self.steps_of, self.frames_of = arrays["steps_of"], arrays["frames_of"]
+        self.episodes_of, self.updates_of = arrays["episodes_of"], arrays["updates_of"]
+        self.due, self.waited, self.times, self._trace = (arrays[name] for name in ("due", "waited", "times", "trace"))
         self._episodes = arrays["episodes"]
         self._noted_at = 0.0
         self._read = np.zeros(members, np.int64)  # episodes of each member that this process has read
@@ -106,7 +110,7 @@ class SharedState:
     def new_episodes(self) -> Iterator[tuple[int, EpisodeRecord]]:
         """(member, episode) for every episode recorded since the last call."""
         for member in range(self.members):
-            count = int(self.counts[member, 2])
+            count = int(self.episodes_of[member])
             fence()
             for number in range(max(int(self._read[member]), count - _CAPACITY), count):
                 yield member, EpisodeRecord.from_numbers(self._episodes[member, number % _CAPACITY].tolist())
@@ -115,14 +119,14 @@ class SharedState:
     @property
     def played(self) -> int:
         """Environment steps of all members since `open`. A replay read after this holds them."""
-        played = int(self.counts[:, 0].sum())
+        played = int(self.steps_of.sum())
         fence()
         return played
 
     @property
     def frames(self) -> int:
         """Emulated frames of all members since `open`."""
-        return int(self.counts[:, 1].sum())
+        return int(self.frames_of.sum())
 
     # ------------------------------------------------------------------------------------------ every process's
 
@@ -206,18 +210,18 @@ class SharedState:
 
     def row(self, member: int) -> NDArray[np.float64]:
         """A member's counts and times, for `set_row` on another machine."""
-        counts = self.counts[member, [0, 1, 3]].astype(np.float64)
-        return np.concatenate([counts, self.waited[member : member + 1], self.times[member]])
+        counts = self.steps_of[member], self.frames_of[member], self.updates_of[member]
+        return np.array([*counts, self.waited[member], *self.times[member]], np.float64)
 
     def set_row(self, member: int, row: NDArray[np.float64]) -> None:
         """Take over the `row` of a member on another machine, which is its heartbeat."""
-        self.counts[member, [0, 1, 3]] = row[:3]
+        self.steps_of[member], self.frames_of[member], self.updates_of[member] = row[:3]
         self.waited[member], self.times[member] = row[3], row[4:]
         self.beat(member)
 
     def episodes_after(self, member: int, count: int) -> NDArray[np.float64]:
         """A member's episodes [n, numbers] but the first `count`; at most as many as are kept."""
-        ended = int(self.counts[member, 2])
+        ended = int(self.episodes_of[member])
         fence()
         first = max(count, ended - _CAPACITY)
         kept: NDArray[np.float64] = self._episodes[member, np.arange(first, ended) % _CAPACITY]
@@ -245,18 +249,17 @@ class SharedState:
 
     def record(self, member: int, env_steps: int, frames: int, episodes: list[EpisodeRecord]) -> None:
         """Record steps played, which the replay must hold by now, and episodes that ended."""
-        counts = self.counts[member]
         for episode in episodes:
             self._add_episode(member, episode.numbers())
-        counts[1] += frames
+        self.frames_of[member] += frames
         fence()
-        counts[0] += env_steps
+        self.steps_of[member] += env_steps
 
     def _add_episode(self, member: int, numbers: Sequence[float] | NDArray[np.float64]) -> None:
-        count = self.counts[member, 2]
+        count = self.episodes_of[member]
         self._episodes[member, count % _CAPACITY] = numbers
         fence()
-        self.counts[member, 2] = count + 1  # written last, so a reader that sees it finds the episode
+        self.episodes_of[member] = count + 1  # written last, so a reader that sees it finds the episode
 
 
 def overdue(due: NDArray[np.float64], now: float) -> NDArray[np.bool_]:

@@ -104,13 +104,9 @@ class CompiledStepper:
         self._bind()
 
     def reset(self, frames: NDArray[np.uint8], which: NDArray[np.bool_]) -> None:
-        ints = np.empty((self._console.lanes, 10), np.int64)
+        unused = np.empty((self._console.lanes, 10), np.int64)
         wanted = which.astype(np.uint8)
-        self._play(wanted, wanted, frames, frames, ints, ints, ints, only_begin=True)
-
-    def step(self, buttons: NDArray[np.uint8], outcome: Outcome) -> None:
-        o = outcome
-        self._play(buttons, o.held, o.frames, o.final_frames, o.ended, o.episode, o.info, only_begin=False)
+        self.step(wanted, Outcome(frames, frames, unused, wanted, unused, unused), only_begin=True)
 
     def set_start(self, start: int, state: bytes) -> None:
         words, memory, _, _ = self._console.read(state)
@@ -143,28 +139,17 @@ class CompiledStepper:
             for scratch in self._scratch
         ]
 
-    def _play(
-        self,
-        buttons: NDArray[np.uint8],
-        held: NDArray[np.uint8],
-        frames: NDArray[np.uint8],
-        final_frames: NDArray[np.uint8],
-        ended: NDArray[np.int64],
-        episode: NDArray[np.int64],
-        info: NDArray[np.int64],
-        *,
-        only_begin: bool,
-    ) -> None:
+    def step(self, buttons: NDArray[np.uint8], outcome: Outcome, *, only_begin: bool = False) -> None:
         lanes = self._console.lanes
         arguments = (
             only_begin,
             buttons,
-            held,
-            frames.reshape(lanes, -1),
-            final_frames.reshape(lanes, -1),
-            ended,
-            episode,
-            info,
+            outcome.held,
+            outcome.frames.reshape(lanes, -1),
+            outcome.final_frames.reshape(lanes, -1),
+            outcome.ended,
+            outcome.episode,
+            outcome.info,
             self.start_choices,
         )
 

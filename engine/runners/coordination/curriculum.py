@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +13,9 @@ from engine.config.run_config import RunConfig
 from engine.envs.curriculum import Curriculum, report
 from engine.protocol import messages
 from engine.protocol.messages import Phase
+from engine.runners.learning.checkpoint import refused
 from engine.runners.parent_link import ParentLink
 from engine.runners.shared_state import SharedState
-from engine.runs import checkpoints
 from engine.runs.checkpoint_state import Extra, read_state
 
 
@@ -75,12 +73,3 @@ def curriculum_level_at(config: RunConfig, checkpoint: Path | None) -> float:
     """The level of the run's curriculum at a checkpoint; 0 without a curriculum or a checkpoint."""
     curriculum = curriculum_at(config, Extra() if checkpoint is None else read_state(checkpoint).extra)
     return 0.0 if curriculum is None else curriculum.level
-
-
-@contextlib.contextmanager
-def refused(what: str) -> Iterator[None]:
-    """Raise `CheckpointError` if the state of a schedule or a curriculum is that of another kind."""
-    try:
-        yield
-    except (KeyError, TypeError, ValueError) as error:
-        raise checkpoints.CheckpointError(f"the checkpoint's {what} is damaged ({error})") from None

@@ -12,8 +12,8 @@ from engine.config.run_config import TUNABLE_BOUNDS, RunConfig
 from engine.protocol.commands import Set, Tunable
 from engine.protocol.messages import Changed
 from engine.runners.changed_options import unchanged
-from engine.runners.coordination.curriculum import refused
 from engine.runners.coordination.stats.counters import Counters
+from engine.runners.learning.checkpoint import refused
 from engine.runners.learning.learner import Learner
 from engine.runners.learning.schedules import CUT, Score, make_schedule
 from engine.runners.parent_link import ParentLink

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -132,3 +133,12 @@ def replay_arrays(config: RunConfig, folder: Path) -> dict[str, NDArray[Any]]:
     if unchanged(config, folder, "prioritized_replay", "n_step", "alpha"):
         return arrays
     return {name: array for name, array in arrays.items() if not name.startswith("sampler.")}
+
+
+@contextlib.contextmanager
+def refused(what: str) -> Iterator[None]:
+    """Raise `CheckpointError` if the state of `what`, such as a schedule, is that of another kind."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(f"the checkpoint's {what} is damaged ({error})") from None

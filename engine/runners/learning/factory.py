@@ -23,9 +23,9 @@ from engine.monitoring.memory_budget import check_memory
 from engine.runners.device import resolve_device
 from engine.runners.learning.checkpoint import load_checkpoint
 from engine.runners.learning.device_update import DeviceUpdate
-from engine.runners.learning.generators import LearnerRandom
 from engine.runners.learning.host_update import HostUpdate
 from engine.runners.learning.learner import Learner, Update
+from engine.runners.learning.learner_random import LearnerRandom
 from engine.runners.learning.pace import Pace
 from engine.runners.learning.replay_factory import belongs_on_device, device_replay_or, make_replay
 from engine.runners.start import Start
@@ -45,7 +45,7 @@ def make_learner(
     seed: int,
     threads: int = 1,
     log: Callable[[str], None] = lambda text: None,
-    agent: MakeAgent = DoubleDQN,
+    make_agent: MakeAgent = DoubleDQN,
     replay: Replay | None = None,
 ) -> Learner:
     """A learner with a replay of its own, or with one that all processes of the run fill.
@@ -69,20 +69,19 @@ def make_learner(
     if is_first_here(start.index):  # checks for all processes on this machine, before the others allocate
         check_memory(config, with_replay=not elsewhere)
     random = LearnerRandom(seed, device)
-    learns = _make_agent(start, spec, chosen, device, agent, log)
+    agent = _agent(start, spec, chosen, device, make_agent, log)
     if replay is None:
         make = partial(make_replay, start, spec, log)
         replay = device_replay_or(make, device, config, log) if on_device else make(None)
     burnin = math.ceil(config.burnin / start.learners)
-    learner = Learner(
-        config, spec, chosen, _update(config, learns, replay, random, log), Pace(config, replay, lanes, burnin), random
-    )
+    update, pace = _update(config, agent, replay, random, log), Pace(config, replay, lanes, burnin)
+    learner = Learner(config, spec, chosen, update, pace, random)
     if resume_from is not None and state is not None:
         load_checkpoint(learner, resume_from, state, with_random=start.index == 0)
     return learner
 
 
-def _make_agent(
+def _agent(
     start: Start, spec: Spec, choices: Choices, device: torch.device, make: MakeAgent, log: Callable[[str], None]
 ) -> DoubleDQN:
     config = start.config

@@ -14,7 +14,7 @@ from engine.buffers import Replay, ReplayBuffer
 from engine.config.run_config import RunConfig
 from engine.envs.lanes import PlayedStep, Spec
 from engine.protocol.failures import HopelessError
-from engine.runners.learning.generators import LearnerRandom
+from engine.runners.learning.learner_random import LearnerRandom
 from engine.runners.learning.pace import Pace
 from engine.runners.learning.settings import LearnerSettings
 from engine.runs.checkpoint_state import Choices

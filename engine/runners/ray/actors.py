@@ -206,7 +206,7 @@ class RayActors:
             part.append(step, priorities)
         slot.played_in(chunk.seconds, chunk.steps)
         state.record(index, chunk.steps * self._lanes, chunk.emulated, checked.episodes)
-        state.counts[index, 3] = chunk.updates
+        state.updates_of[index] = chunk.updates
         state.times[index] = chunk.times
         state.waited[index] += max(0.0, chunk.waited - slot.waited)
         slot.waited = chunk.waited
@@ -220,7 +220,7 @@ class RayActors:
             ray.kill(slot.handle)
         self._part(slot.index).end_episodes()
         text = f"actor {slot.index}{f' on {slot.machine}' if slot.machine else ''} was lost ({reason})"
-        if is_failed_start and slot.failed_starts.count(int(self.shared_state.counts[slot.index, 0])):
+        if is_failed_start and slot.failed_starts.count(int(self.shared_state.steps_of[slot.index])):
             raise HopelessError(text)
         slot.restarts += 1
         self.shared_state.due[slot.index] = 0

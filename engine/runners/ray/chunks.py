@@ -24,7 +24,7 @@ from engine.envs.lanes import PlayedStep, Spec
 from engine.protocol.message import bounded
 from engine.protocol.messages import Thought
 from engine.protocol.outcome import Outcome
-from engine.runners.apex_actor import Played
+from engine.runners.apex_actor import ActorStep
 from engine.runtime.stopwatch import stopwatch
 from engine.runtime.stored_arrays import LARGEST_FLOAT, LARGEST_REWARD, check_numbers
 
@@ -92,10 +92,10 @@ class ChunkWriter:
 
     def __init__(self, spec: Spec, lanes: int) -> None:
         self._spec, self._lanes = spec, lanes
-        self._played: list[Played] = []
+        self._steps: list[ActorStep] = []
 
-    def add(self, played: Played) -> None:
-        self._played.append(played)
+    def add(self, step: ActorStep) -> None:
+        self._steps.append(step)
 
     @stopwatch("insert")
     def finish(
@@ -109,13 +109,13 @@ class ChunkWriter:
         thought: Thought | None = None,
     ) -> bytes:
         """The chunk of the steps added since the last one; the arguments are fields of `Chunk`."""
-        played, self._played = self._played, []
-        steps = [each.step for each in played]
+        taken, self._steps = self._steps, []
+        steps = [each.played for each in taken]
         frames = np.stack([step.frames for step in steps], axis=1)  # [lanes, steps, *frame_shape]
         terminated = np.stack([step.terminated for step in steps])
         truncated = np.stack([step.truncated for step in steps])
         cut = [np.flatnonzero(step.truncated & ~step.terminated) for step in steps]
-        priorities = [each.priorities for each in played]
+        priorities = [each.priorities for each in taken]
         masks = final_masks = None
         if self._spec.masked:
             masks = _packed(np.packbits(np.stack([step.masks for step in steps])))
@@ -137,8 +137,8 @@ class ChunkWriter:
                 priority_lanes=np.concatenate([each.lanes for each in priorities]).astype("<u2").tobytes(),
                 priority_ages=np.concatenate([each.ages for each in priorities]).astype(np.uint8).tobytes(),
                 td_errors=np.concatenate([each.td_errors for each in priorities]).astype("<f4").tobytes(),
-                emulated=sum(each.frames for each in played),
-                episodes=[episode.numbers() for each in played for episode in each.episodes],
+                emulated=sum(each.frames for each in taken),
+                episodes=[episode.numbers() for each in taken for episode in each.episodes],
                 updates=updates,
                 times=times,
                 waited=waited,

@@ -47,7 +47,8 @@ class RemoteActor:
     Args:
         options: the run's options that are set, as in its `config.toml`.
         choices: the learner's device and precision, as `Choices.state`.
-        cartridge: contents of the file `--rom`.
+        index, restarts, begun_at: see `ApexActor`.
+        files: contents of the files that options name, by option.
     """
 
     def __init__(

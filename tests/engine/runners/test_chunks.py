@@ -80,7 +80,7 @@ def test_a_replay_filled_by_chunks_equals_one_filled_step_by_step(game: str) -> 
     for length in (1, 60, 37):
         for _ in range(length):
             step = actor.finish(actor.choose(0, None, None, 0.0))
-            direct.storage.append(step.step, step.priorities)
+            direct.storage.append(step.played, step.priorities)
             episodes += step.episodes
             writer.add(step)
         checked = reader(config, spec).decode(

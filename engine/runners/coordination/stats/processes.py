@@ -53,24 +53,24 @@ class ProcessStats:
         )
         """Samples in one update of the whole run."""
         self._wire_bytes = 0
-        self._then = time.monotonic(), shared_state.counts.copy(), shared_state.waited.copy(), learner.updates, 0.0
+        self._then = time.monotonic(), shared_state.steps_of.copy(), shared_state.waited.copy(), learner.updates, 0.0
         self._start: tuple[int, int] | None = None  # environment steps and updates when learning began
 
     def __call__(self, lanes: list[Lane], coordinator_waited: float) -> Members:
         """The message for the panel. `coordinator_waited`: seconds that this process has waited for members."""
         shared_state, pool, learner = self._shared_state, self._pool, self._learner
-        now, counts, waited, updates = (
+        now, steps, waited, updates = (
             time.monotonic(),
-            shared_state.counts.copy(),
+            shared_state.steps_of.copy(),
             shared_state.waited.copy(),
             learner.updates,
         )
-        before, counts_before, waited_before, updates_before, own_before = self._then
+        before, steps_before, waited_before, updates_before, own_before = self._then
         span = max(now - before, 1e-9)
-        self._then = now, counts, waited, updates, coordinator_waited
+        self._then = now, steps, waited, updates, coordinator_waited
         if self._start is None and updates > updates_before:
-            self._start = int(counts_before[:, 0].sum()), updates_before
-        rates = (counts[:, 0] - counts_before[:, 0]) / span
+            self._start = int(steps_before.sum()), updates_before
+        rates = (steps - steps_before) / span
         each = len(lanes) // shared_state.members
         cluster = pool.cluster
         wire_bytes = 0 if cluster is None else cluster.wire_bytes
@@ -82,14 +82,14 @@ class ProcessStats:
                     index=index,
                     ready=bool(shared_state.due[index] > 0),
                     lanes=each,
-                    env_steps=int(counts[index, 0]),
+                    env_steps=int(steps[index]),
                     env_steps_per_s=float(rates[index]),
-                    episodes=int(counts[index, 2]),
+                    episodes=int(shared_state.episodes_of[index]),
                     mean_return=_mean([lane.mean_return for lane in lanes[index * each : (index + 1) * each]]),
                     epsilon_high=lanes[index * each].epsilon,
                     epsilon_low=lanes[(index + 1) * each - 1].epsilon,
                     restarts=pool.restarts(index),
-                    lag=max(0, updates - int(counts[index, 3])),
+                    lag=max(0, updates - int(shared_state.updates_of[index])),
                     waiting_percent=min(100.0, 100 * float(waited[index] - waited_before[index]) / span),
                     machine="" if cluster is None else cluster.machine(index),
                     waits_for_core=cluster is not None and cluster.waits_for_core(index),
@@ -98,7 +98,7 @@ class ProcessStats:
             ],
             inserts_per_s=float(rates.sum()),
             samples_per_s=(updates - updates_before) * self._batch_size / span,
-            ratio=self._ratio(int(counts[:, 0].sum()), updates),
+            ratio=self._ratio(int(steps.sum()), updates),
             learner_waiting_percent=min(100.0, 100 * (coordinator_waited - own_before) / span),
             wire_bytes_per_s=sent / span,
             machines=[] if cluster is None else cluster.machines(),
