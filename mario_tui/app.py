@@ -7,7 +7,6 @@ import contextlib
 import gc
 import os
 import signal
-import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -21,15 +20,15 @@ from textual.notifications import SeverityLevel
 from textual.screen import Screen
 
 from engine.config.fields import must_be_one_of
-from engine.errors import UserError
 from engine.host.client import HostProcess
 from engine.protocol.messages import Failed, State
-from engine.runs.run import ACTIVE, Run
+from engine.runs.run import Run
 from engine.runtime.text import printable
 from mario_tui.data import themes
 from mario_tui.data.keys import bindings, first_key, keys_in
 from mario_tui.data.program import program
 from mario_tui.data.settings import SettingsError, load_settings, remember_theme, settings_path
+from mario_tui.data.standing import Standing, exit_status
 from mario_tui.launch import busy_warning
 from mario_tui.palette import Themes, help_with_keys
 from mario_tui.screens.base import PlaceScreen
@@ -331,18 +330,13 @@ class MarioApp(TypeAheadApp[None]):
         if self._left is None:
             return 0
         run, end = self._left.run, self._left.feed.snapshot().end
-        if isinstance(end, Failed) and end.usage:
-            raise UserError(end.reason)
         if isinstance(end, Failed):
-            print(printable(f"mario-tui: {run.name} failed: {end.reason}; log: {end.log_path}"), file=sys.stderr)
-            return 1
+            return exit_status(run, end)
         record = run.record()
-        if record.state in ACTIVE:
-            state = self._left_in or record.state
-            how = {"paused": "is paused", "stopping": "is stopping"}.get(state, "keeps running")
-            how = f"is {record.reason}" if record.state == "silent" else how
+        standing = Standing.of_record(record)
+        if standing.is_active:
+            how = {"paused": "is paused", "stopping": "is stopping"}.get(self._left_in or standing, "keeps running")
+            how = f"is {record.reason}" if standing is Standing.SILENT else how
             print(printable(f"{run.name} {how}. Reattach with: {program()} attach {run.name}"))
-        if record.state == "lost" and self._host is not None and self._host.run.path == run.path and self._host.ended:
-            print(f"mario-tui: {run.name} failed: its host crashed; log: {run.log_path}", file=sys.stderr)
-            return 1
-        return 0
+        is_own = self._host is not None and self._host.run.path == run.path and self._host.ended
+        return exit_status(run, None) if standing is Standing.LOST and is_own else 0

@@ -49,11 +49,11 @@ from engine.protocol.messages import (
 )
 from engine.protocol.outcome import Outcome
 from engine.runs.recording import read_recording
-from engine.runs.run import SILENCE_S, Run
 from engine.runtime.text import printable
 from mario_tui.data.format import counted, duration, number
 from mario_tui.data.missed import Received
 from mario_tui.data.outcome_text import is_cleared, judged, reached
+from mario_tui.data.standing import exit_status
 from mario_tui.launch import Plan, busy_warning
 from mario_tui.terminal.output import NO_SPACE, discard_output, discard_unwritable
 from mario_tui.terminal.safe_console import SafeConsole
@@ -130,15 +130,14 @@ def train_headless(plan: Plan, log_format: str) -> int:
                 with client:
                     stopper.set_client(client)
                     threading.Thread(target=_watch, args=(client, show), daemon=True, name="silence").start()
-                    take(client.hello)
-                    while end is None:
-                        take(client.receive())
+                    for event in client.events():
+                        take(event)
+                        if end is not None:
+                            break
             except InvalidMessage as error:
                 if str(error) != told:
                     told = str(error)
                     _say(f"mario-tui: warning: {told}")
-            except HostGone:
-                pass
             if end is not None:
                 break
         if end is None and _has_told_its_end(host):  # this client was too slow to receive it
@@ -171,10 +170,10 @@ def _watch(client: HostClient, show: Callable[[Event], None]) -> None:
     since = 0.0
     while not client.closed:
         silent_s = client.silent_s
-        if silent_s >= SILENCE_S and not since:
+        if silent_s and not since:
             since = time.monotonic() - silent_s
-            show(Log(at=time.time(), level="warning", text=f"the host is not responding for {silent_s:.0f} s"))
-        elif silent_s < SILENCE_S and since:
+            show(Log(at=time.time(), level="warning", text=f"the host is not responding for {silent_s} s"))
+        elif not silent_s and since:
             text = f"the host responds again, after {time.monotonic() - since:.0f} s"
             since = 0.0
             show(Log(at=time.time(), level="warning", text=text))
@@ -191,26 +190,6 @@ def _say(text: str) -> None:
     """Print a line on stderr, if that is possible."""
     with contextlib.suppress(OSError):
         print(printable(text), file=sys.stderr)
-
-
-def exit_status(run: Run, end: Finished | Failed | None) -> int:
-    """0 if the run finished or was stopped; otherwise 1, with the reason on stderr.
-
-    Raises `UserError` (exit status 2) if this machine can't do what was requested.
-    """
-    if isinstance(end, Finished):
-        return 0
-    if isinstance(end, Failed) and end.usage:
-        raise UserError(end.reason)
-    if end is None:  # it crashed, or its recording, which tells more, could not be written
-        record = run.record()
-        if record.state == "finished":
-            return 0
-        reason = record.reason if record.state == "failed" else "its host crashed"
-    else:
-        reason = end.reason
-    print(printable(f"mario-tui: {run.name} failed: {reason}; log: {run.log_path}"), file=sys.stderr)
-    return 1
 
 
 class _Stopper:

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -23,7 +23,7 @@ from engine.protocol.framing import CutOffError, decode_event, decode_greeting_h
 from engine.protocol.messages import PROTOCOL, Event, Hello, Log
 from engine.runs.ownership import check_own
 from engine.runs.registry import delete_run
-from engine.runs.run import CONFIG_FILE, Run
+from engine.runs.run import CONFIG_FILE, SILENCE_S, Run
 from engine.runtime.files import open_regular, write_atomically
 from engine.runtime.text import printable
 
@@ -78,6 +78,8 @@ class HostClient:
     def __init__(self, run: Run) -> None:
         record = run.record()
         self._closed = self._has_sent = False
+        self.pid = record.pid
+        """Process ID of the host."""
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.settimeout(_ANSWER_S)
         try:
@@ -129,14 +131,28 @@ class HostClient:
         self._heard_at = time.monotonic()
         return event
 
+    def events(self) -> Iterator[Event]:
+        """The greeting and all events, until the connection has ended. Raises `InvalidMessage` as `receive` does."""
+        yield self.hello
+        try:
+            while True:
+                yield self.receive()
+        except InvalidMessage:
+            raise
+        except HostGone:
+            return
+
     @property
-    def silent_s(self) -> float:
-        """Seconds since the host was heard from; 0 if something waits to be read: then this process is slow."""
-        with contextlib.suppress(OSError, ValueError):  # closed
-            waiting = select.poll()
-            waiting.register(self._socket, select.POLLIN)
-            return 0.0 if waiting.poll(0) else time.monotonic() - self._heard_at
-        return 0.0
+    def silent_s(self) -> int:
+        """Seconds since the host was heard from; 0 if they are less than `SILENCE_S`, or if something waits to be read:
+        then this process is slow."""
+        silent_s = time.monotonic() - self._heard_at
+        if silent_s >= SILENCE_S:
+            with contextlib.suppress(OSError, ValueError):  # closed
+                waiting = select.poll()
+                waiting.register(self._socket, select.POLLIN)
+                return 0 if waiting.poll(0) else int(silent_s)
+        return 0
 
     def send(self, command: Command) -> None:
         """Send a command. Raises `HostGone` if the host is gone, or the socket is full because it does not read."""

@@ -1,26 +1,95 @@
-"""The state of a run as screens and `mario-tui runs` show it. Imports nothing of Textual."""
+"""The state of a run, and its exit status, as all of mario-tui tells them. Imports nothing of Textual."""
 
 from __future__ import annotations
 
-from typing import Literal
+import sys
+from enum import StrEnum
+from typing import Self
 
-from engine.protocol.messages import State
-from engine.runs.run import RunRecord
-
-Standing = State | Literal["stopped", "connecting", "unreachable"]
-"""A run's state; `stopped` is a finished run with steps left, the other two are a dashboard's view of an active run."""
-
-
-def standing(record: RunRecord) -> Standing:
-    """The state to show for a run's record."""
-    return end_state(record.env_steps, record.steps, record.reason) if record.state == "finished" else record.state
+from engine.errors import UserError
+from engine.protocol.messages import Failed, Finished
+from engine.runs.run import ACTIVE, Run, RunRecord
+from engine.runtime.text import printable
 
 
-def end_state(env_steps: int, steps: int, reason: str) -> Literal["finished", "stopped"]:
-    """`stopped` if a run ended before its steps or episodes were done."""
-    return "finished" if env_steps >= steps or is_complete(reason) else "stopped"
+class Standing(StrEnum):
+    """The states of a run, in the order in which the list of runs sorts them, each with its symbol and its colour."""
+
+    symbol: str
+    colour: str
+
+    def __new__(cls, name: str, symbol: str = "", colour: str = "") -> Self:
+        self = str.__new__(cls, name)
+        self._value_, self.symbol, self.colour = name, symbol, colour
+        return self
+
+    RUNNING = "running", "●", "green"
+    STARTING = "starting", "◌", "cyan"
+    STOPPING = "stopping", "◍", "yellow"
+    PAUSED = "paused", "‖", "yellow"
+    SILENT = "silent", "…", "red"
+    """Its host is alive, but has not reported for some seconds."""
+    CONNECTING = "connecting", "◌", "cyan"
+    """Its host has not answered yet."""
+    UNREACHABLE = "unreachable", "?", "red"
+    """Its host is alive, but can't be reached."""
+    LOST = "lost", "?", "red"
+    """Its host is gone without having told of an end."""
+    FAILED = "failed", "✗", "red"
+    DAMAGED = "damaged", "!", "red"
+    """Its record can't be read."""
+    STOPPED = "stopped", "■", "yellow"
+    """It ended in order before its steps or episodes were done."""
+    FINISHED = "finished", "✓", "green"
+
+    @classmethod
+    def of_record(cls, record: RunRecord) -> Standing:
+        """The state that a run's record tells."""
+        if record.state == "finished":
+            return cls.of_end(record.env_steps, record.steps, record.reason)
+        return cls(record.state)
+
+    @classmethod
+    def of_end(cls, env_steps: int, steps: int, reason: str) -> Standing:
+        """The state of a run that has ended in order after `env_steps` of `steps`."""
+        return cls.FINISHED if env_steps >= steps or is_complete(reason) else cls.STOPPED
+
+    @property
+    def rank(self) -> int:
+        """Its place in the order of states."""
+        return list(Standing).index(self)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the run has ended, in whatever way."""
+        return not self.is_active
+
+    @property
+    def is_active(self) -> bool:
+        """Whether a host is alive, as far as known."""
+        return self in (*ACTIVE, Standing.CONNECTING, Standing.UNREACHABLE)
 
 
 def is_complete(reason: str) -> bool:
     """Whether a run ended because its steps or its episodes are done."""
     return reason.endswith("are done")
+
+
+def exit_status(run: Run, end: Finished | Failed | None) -> int:
+    """0 if a run has finished or was stopped; otherwise 1, with the reason on stderr. `end`: what its host has told.
+
+    Raises `UserError` (exit status 2) if this machine can't do what was requested.
+    """
+    if isinstance(end, Finished):
+        return 0
+    if isinstance(end, Failed) and end.usage:
+        raise UserError(end.reason)
+    if end is None:  # it crashed, or its recording, which tells more, could not be written
+        record = run.record()
+        if record.state == "finished":
+            return 0
+        reason = record.reason if record.state == "failed" else "its host crashed"
+    else:
+        reason = end.reason
+    print(printable(f"mario-tui: {run.name} failed: {reason}; log: {run.log_path}"), file=sys.stderr)
+    return 1

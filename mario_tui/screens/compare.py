@@ -26,10 +26,11 @@ from mario_tui.data.differences import (
     natural,
     without_seed,
 )
+from mario_tui.data.feed import LOOK_S, read_record
 from mario_tui.data.format import counted
 from mario_tui.data.keys import bindings
 from mario_tui.screens.base import PlaceScreen
-from mario_tui.screens.followed_run import EVALUATION, FollowedRun, read_records
+from mario_tui.screens.followed_run import EVALUATION, FollowedRun
 from mario_tui.screens.panel_grid import DIGITS, PanelGrid
 from mario_tui.widgets.base.filter_input import FilterInput
 from mario_tui.widgets.base.key_footer import KeyFooter
@@ -39,7 +40,7 @@ from mario_tui.widgets.charts.view import x_text
 from mario_tui.widgets.panels.compared_runs import ComparedRun, ComparedRunsPanel, Key
 from mario_tui.widgets.panels.differences import DifferencesPanel
 
-_TICK_S, _LOOK_S = 0.5, 2.0
+_TICK_S = 0.5
 _SHARE = 20
 """Preparing what has changed takes at most 1 / `_SHARE` of the time, however many runs there are; drawing takes a few
 times as long."""
@@ -119,11 +120,11 @@ class CompareScreen(PanelGrid):
 
     def on_unmount(self) -> None:
         for followed in self._followed:
-            followed.close()
+            followed.feed.close()
 
     async def _connect(self) -> None:
         for followed in self._followed:
-            followed.connect()
+            followed.feed.connect()
             await asyncio.sleep(0)  # starting a thread waits for the others, so keys get their turn
 
     def _tick(self) -> None:
@@ -139,10 +140,10 @@ class CompareScreen(PanelGrid):
         """Read the records of runs without a host: one may have been resumed, or deleted."""
         while True:
             away = [followed for followed in self._followed if not followed.seen.connected]
-            records = await asyncio.to_thread(read_records, [followed.run for followed in away])
+            records = await asyncio.to_thread(lambda runs: [*map(read_record, runs)], [each.run for each in away])
             for followed, record in zip(away, records, strict=True):
-                followed.update(record)
-            await asyncio.sleep(_LOOK_S)
+                followed.feed.update(record)
+            await asyncio.sleep(LOOK_S)
 
     # ------------------------------------------------------------------------------------------ what is shown
 
@@ -189,9 +190,9 @@ class CompareScreen(PanelGrid):
                 entry.key,
                 entry.name,
                 self._series(entry, _RETURN),
-                list(dict.fromkeys(each.standing for each in entry.runs)),
+                list(dict.fromkeys(each.seen.standing for each in entry.runs)),
                 hidden=entry.key in self._hidden,
-                problem=next((each.problem for each in entry.runs if each.problem), ""),
+                problem=next((each.seen.problem for each in entry.runs if each.seen.problem), ""),
             )
             for entry in entries
         ]

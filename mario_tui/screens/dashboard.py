@@ -9,15 +9,14 @@ from textual.app import ComposeResult
 from textual.containers import Container
 from textual.widgets import Input
 
-from engine.errors import UserError
 from engine.host.client import HostProcess
 from engine.protocol.commands import Render
-from engine.protocol.messages import Evaluation, Failed, Finished, Hello, Lane
-from engine.runs.run import ACTIVE, Run
-from mario_tui.data.feed import Feed, Snapshot
+from engine.protocol.messages import Evaluation, Failed, Hello, Lane
+from engine.runs.run import Run
+from mario_tui.data.feed import LOOK_S, Snapshot, read_record
 from mario_tui.data.keys import bindings
 from mario_tui.data.outcome_text import judged
-from mario_tui.data.standing import Standing, is_complete, standing
+from mario_tui.data.standing import Standing
 from mario_tui.screens.actor import ActorScreen
 from mario_tui.screens.panel_grid import DIGITS
 from mario_tui.screens.run_control import RunControl
@@ -40,7 +39,6 @@ from mario_tui.widgets.panels.replay import ReplayPanel
 from mario_tui.widgets.panels.time_split import TimeSplitPanel
 
 TICK_S = 0.25
-_RECONNECT_EVERY_S = 2.0
 
 
 class DashboardScreen(RunControl):
@@ -52,25 +50,21 @@ class DashboardScreen(RunControl):
     VERTICAL_BREAKPOINTS = [(0, "-tiny"), (18, "-short"), (34, "-tall")]
 
     def __init__(self, run: Run, host: HostProcess | None = None) -> None:
-        super().__init__(run)
-        self._host = host
+        super().__init__(run, host)
         self.shown = Snapshot()
         """The snapshot that the panels show."""
         self.curves = Curves()
         self._texts: list[Panel | ActorsPanel] = []
         self._end_announced = False
-        self._was_gone = False
-        self._checked_at = 0.0
-        self._problem = ""
-        """Why the host could not be reached, until it is."""
+        self._looked_at = 0.0
+        """When the record was read last; 0 while a host is connected."""
         self._told = ""
         """The newest problem that the user was told of."""
-        self._was_live = False
         self._best: Evaluation | None = None
 
     def compose(self) -> ComposeResult:
-        self.header = RunHeader(self.mario.read_only)
-        self._set_fallback()
+        self.header = RunHeader(self.run.name, self.mario.read_only)
+        self.feed.update(read_record(self.run))
         self.actors = ActorsPanel()
         evaluate = "" if self.mario.read_only else self.mario.key("dashboard.evaluate")
         replay, machine, evaluations = ReplayPanel(), MachinePanel(), EvaluationsPanel(evaluate)
@@ -113,7 +107,7 @@ class DashboardScreen(RunControl):
         self.actors.sort, self.actors.reverse = self.remembered.sort, self.remembered.turned
         self.restore()
         self.call_after_refresh(survive_hang_up, self.app)
-        self.feed.connect(self.run, self._host)
+        self.feed.connect()
         self.set_interval(TICK_S, self.tick)
         self._pace = Pace(self.mario.settings.game_fps)
         self.set_interval(1 / (2 * self._pace.most), self._show_frame)
@@ -128,53 +122,34 @@ class DashboardScreen(RunControl):
         self.remembered.sort, self.remembered.turned = self.actors.sort, self.actors.reverse
         super().save_layout()
 
-    def _set_fallback(self, problem: str = "") -> None:
-        """Set the header's text for a run without a connected host; it never claims that the run is reachable.
-
-        `problem`: why the host can't be reached.
-        """
-        state: Standing
-        try:
-            record = self.run.record()
-            state, reason = standing(record), record.reason
-        except UserError as error:
-            state, reason = "lost", str(error)
-        if state == "silent":
-            pass  # the record tells more than a connection that does not come
-        elif state in ACTIVE and (problem or self._end_announced):
-            state, reason = "unreachable", problem
-        elif state not in ACTIVE and self._host is not None and self._host.process.poll() is None:
-            state = "starting"
-        elif state in ACTIVE and state != "starting":
-            state = "connecting"
-        self.header.fallback = (self.run.name, state, reason or problem)
-
     def tick(self) -> None:
         """Show the newest snapshot; nothing else updates the panels. Skipped while a slow link is still busy."""
         survive_hang_up(self.app)
         if busy(self.app):
             return
-        self._reconnect()
+        self._look()
         self._show_snapshot()
-        if self.shown.hello is None and self.header.fallback[1] in ("connecting", "unreachable", "silent"):
-            self._set_fallback(self._problem)
-            self.header.show(self.shown)
         self.update_keys()
+
+    def _look(self) -> None:
+        """Read the record while no host is connected: it tells the state, and whether to connect again."""
+        snapshot, now = self.feed.snapshot(), time.monotonic()
+        if snapshot.connected:
+            self._looked_at = 0.0
+        elif snapshot.hello is None or now - self._looked_at >= LOOK_S:
+            self._looked_at = now
+            if self.feed.update(read_record(self.run)):
+                self._end_announced = False
+                self.forget_requests()
 
     def _show_snapshot(self) -> None:
         snapshot = self.feed.snapshot()
         if snapshot is self.shown:
             return
         before, self.shown = self.shown, snapshot
-        self._was_live |= snapshot.live
-        if snapshot.problem and snapshot.problem != before.problem:
-            if snapshot.problem not in (self._problem, self._told):
-                self.notify(snapshot.problem, severity="error", timeout=30)
-                self._told = snapshot.problem
-            self._problem, self._checked_at = snapshot.problem, time.monotonic()
-            self._set_fallback(self._problem)
-        elif snapshot.connected:
-            self._problem = ""
+        if snapshot.problem and snapshot.problem != self._told:
+            self.notify(snapshot.problem, severity="error", timeout=30)
+            self._told = snapshot.problem
         present = self.present()
         if snapshot.hello is not None:
             self._game.names = snapshot.hello.actions
@@ -197,32 +172,6 @@ class DashboardScreen(RunControl):
         if hello.render or not self._game.has_class("-off"):
             self._set_game(True)
 
-    def _reconnect(self) -> None:
-        """Follow the run again if it has ended here and was resumed elsewhere, if its host did not answer before, or if
-        the host lives on and has dropped this client."""
-        now = time.monotonic()
-        known = self.shown.hello is not None
-        failed = not known and self.shown.problem
-        dropped = known and not self.shown.connected and not self._end_announced
-        if not (self._end_announced or failed or dropped) or now - self._checked_at < _RECONNECT_EVERY_S:
-            return
-        self._checked_at = now
-        alive, was_gone = self.run.is_alive(), self._was_gone
-        self._was_gone = not alive
-        answers_again = alive and (was_gone or failed or dropped)
-        if answers_again or (failed and not was_gone):  # once it is gone, show its recording
-            self.feed.close()
-            self.feed, self._host = Feed(), None
-            self._end_announced = self._was_live = False
-            self.forget_requests()
-            self._set_fallback(self._problem)
-            self.feed.connect(self.run)
-        elif dropped:
-            self._announce_end(self.shown)
-        elif not alive:
-            self._set_fallback(self._problem)  # a host closes its connections shortly before it releases its lock
-            self.header.show(self.shown)
-
     def _show_frame(self) -> None:
         """Draw the newest frame; it is dropped if an earlier one is still being written, so frames never queue."""
         frame = self.feed.frame()
@@ -243,8 +192,9 @@ class DashboardScreen(RunControl):
 
     def _announce_end(self, snapshot: Snapshot) -> None:
         """Notify once how the run ended, or that its host is gone."""
-        if self._end_announced or snapshot.hello is None:
+        if self._end_announced or snapshot.hello is None or not snapshot.standing.is_over:
             return
+        self._end_announced = True
         if isinstance(snapshot.end, Failed):
             self._tell_end(
                 f"The run failed: {snapshot.end.reason}\nLog: {snapshot.end.log_path}",
@@ -252,30 +202,19 @@ class DashboardScreen(RunControl):
                 severity="error",
                 timeout=60,
             )
-        elif isinstance(snapshot.end, Finished):
-            summary = snapshot.end.summary
-            stopped = f"stopped at {summary.env_steps:,} of {snapshot.hello.steps:,} steps"
-            how = "finished" if is_complete(summary.reason) else stopped
-            self._tell_end(f"The run {how}: {summary.reason}", how)
-        elif not snapshot.connected and self.run.is_alive():  # it dropped this client, or is about to exit
-            self._set_fallback(self._problem)
-            self.header.show(snapshot)
-            return
-        elif not snapshot.connected:
-            self._end_announced = True
-            self._set_fallback()
-            self.header.show(snapshot)
+        elif snapshot.end is not None:
+            stopped = f"stopped at {snapshot.end.summary.env_steps:,} of {snapshot.hello.steps:,} steps"
+            how = "finished" if snapshot.standing is Standing.FINISHED else stopped
+            self._tell_end(f"The run {how}: {snapshot.end.summary.reason}", how)
+        else:
             resume = self.mario.key("dashboard.resume_run")
             self.notify(
                 f"The run's host is gone; {resume} resumes the run.\nLog: {self.run.log_path}", severity="warning"
             )
-        else:
-            return
-        self._end_announced = True
 
     def _tell_end(self, notice: str, how: str, **more: Any) -> None:
         """Only of a run that has ended here: of a recording, the header says how it ended."""
-        if self._was_live or self._host is not None:
+        if self.feed.was_live:
             self.notify(notice, **more)
             self.mario.alert(f"{self.run.name} {how}")
 

@@ -37,22 +37,18 @@ from mario_tui.screens.evaluation import EvaluationScreen
 from mario_tui.screens.panel_grid import PanelGrid
 from mario_tui.screens.resuming import resume
 from mario_tui.screens.tune import TuneScreen
-from mario_tui.widgets.panels.header import RunHeader
 
-OVER: tuple[Standing, ...] = ("finished", "stopped", "failed", "lost", "damaged")
 _ONLY_LIVE = ("toggle_pause", "save", "checkpoint", "tune", "stop")
 _ONLY_OVER = ("resume_run",)
 
 
 class RunControl(PanelGrid):
-    """Sends commands through `feed`. What is available depends on the state that the header shows."""
+    """Sends commands through `feed`. What is available depends on the state of the run."""
 
-    header: RunHeader
-
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, host: HostProcess | None) -> None:
         super().__init__()
         self.run = run
-        self.feed = Feed()
+        self.feed = Feed(run, host)
         self.is_over = False
         """Whether the run has ended."""
         self._stopping = False
@@ -67,8 +63,8 @@ class RunControl(PanelGrid):
         return self.run.path / "pictures"
 
     def update_keys(self) -> None:
-        """Offer the keys that fit the state that the header shows."""
-        is_over = self.header.standing(self.feed.snapshot())[0] in OVER
+        """Offer the keys that fit the state of the run."""
+        is_over = self.feed.snapshot().standing.is_over
         if is_over != self.is_over:
             self.is_over = is_over
             self.refresh_bindings()
@@ -122,7 +118,7 @@ class RunControl(PanelGrid):
     def action_stop(self) -> None:
         """Stop the run after a checkpoint; if it is stopping already, end it at once."""
 
-        at_once, starting = self._is_stopping(), self.feed.snapshot().standing == "starting"
+        at_once, starting = self._is_stopping(), self.feed.snapshot().standing is Standing.STARTING
 
         def answered(yes: bool | None) -> None:
             if yes:
@@ -208,11 +204,11 @@ class RunControl(PanelGrid):
 
     def _why_not(self) -> str:
         """Why a command can't be sent, consistent with the header."""
-        _, state, reason = self.header.fallback
-        if self.feed.snapshot().hello is None and state in ("starting", "connecting"):
+        snapshot = self.feed.snapshot()
+        if snapshot.hello is None and snapshot.standing in (Standing.STARTING, Standing.CONNECTING):
             return "The run's host has not responded yet; try again in a moment."
-        if state == "unreachable":
-            return f"The run can't be reached: {reason}"
+        if snapshot.standing is Standing.UNREACHABLE:
+            return f"The run can't be reached: {snapshot.reason}"
         return f"The run is not running; press {self.mario.key('dashboard.resume_run')} to resume it."
 
     def _is_stopping(self) -> bool:

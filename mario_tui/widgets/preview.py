@@ -17,7 +17,7 @@ from engine.errors import UserError
 from engine.host.run_state import RunState
 from engine.protocol.messages import Point
 from engine.runs.recording import read_recording
-from engine.runs.run import ACTIVE, Run
+from engine.runs.run import Run
 from engine.runtime.home import home
 from engine.runtime.text import printable
 from mario_tui.data.format import duration, fraction, number, short
@@ -92,7 +92,7 @@ class Preview(Horizontal):
             recorded = list(zip(steps, curves.values("mean_return"), strict=True))
             self._points = recorded + [point for point in seen if point[0] > (steps[-1] if steps else 0)]
         record = listed.record
-        if record.mean_return is not None and record.state in ACTIVE:
+        if record.mean_return is not None and listed.standing.is_active:
             kept = [point for point in self._points if point[0] < record.env_steps]  # a restart goes back
             self._points = [*kept, (float(record.env_steps), record.mean_return)]
         xs = [x for x, _ in self._points]

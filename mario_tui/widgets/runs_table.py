@@ -15,21 +15,9 @@ from engine.runs.annotation import Annotation
 from engine.runs.run import Run, RunRecord
 from engine.runtime.text import printable
 from mario_tui.data.format import duration, moment, number, short
-from mario_tui.data.standing import Standing, standing
-from mario_tui.widgets.panels.header import SYMBOLS, state_text
+from mario_tui.data.standing import Standing
+from mario_tui.widgets.panels.header import state_text
 
-_STATE_ORDER = (
-    "running",
-    "starting",
-    "stopping",
-    "paused",
-    "silent",
-    "lost",
-    "failed",
-    "damaged",
-    "stopped",
-    "finished",
-)
 _MARK = "◆"
 _GAP = 2
 """Cells between two columns."""
@@ -49,7 +37,7 @@ class Listed:
 
     @property
     def standing(self) -> Standing:
-        return standing(self.record)
+        return Standing.of_record(self.record)
 
 
 @dataclass(frozen=True)
@@ -88,15 +76,14 @@ def _tags(listed: Listed) -> tuple[str, ...]:
 
 
 def _symbol(listed: Listed) -> Text:
-    symbol, colour = SYMBOLS[listed.standing]
-    return Text(symbol, style=f"bold {colour}")
+    return Text(listed.standing.symbol, style=f"bold {listed.standing.colour}")
 
 
 _NAME_WIDTH = 25
 _LONGEST_NAME = 255
 """Longest folder name; a record may contain any name."""
 COLUMNS = (
-    Column("state", "state", 10, 64, lambda x: state_text(x.standing), lambda x: _STATE_ORDER.index(x.standing)),
+    Column("state", "state", 10, 64, lambda x: state_text(x.standing), lambda x: x.standing.rank),
     Column("run", "run", _NAME_WIDTH, 0, _name, lambda x: x.record.name),
     Column("tags", "tags", 14, 90, lambda x: Text(printable(" ".join(x.annotation.tags)), style="cyan"), _tags),
     Column("runner", "runner", 8, 112, lambda x: Text(x.record.runner), lambda x: x.record.runner),

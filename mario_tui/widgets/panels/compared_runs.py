@@ -15,7 +15,6 @@ from mario_tui.data.format import number, shortened
 from mario_tui.data.standing import Standing
 from mario_tui.widgets.base.list_panel import ListPanel
 from mario_tui.widgets.charts.comparison import Series
-from mario_tui.widgets.panels.header import SYMBOLS
 
 _VALUE = 9
 """Width of a column of values, if its head is no longer."""
@@ -94,7 +93,7 @@ class ComparedRunsPanel(ListPanel):
         highest = max(filter(math.isfinite, row.series.values), default=None)
         text.append(f" {number(value):>{width}} {number(highest):>{_VALUE}} ", style="dim" if row.hidden else "")
         for standing in row.standings:
-            text.append(*SYMBOLS[standing])
+            text.append(standing.symbol, standing.colour)
         return text
 
     def on_click(self, event: Click) -> None:

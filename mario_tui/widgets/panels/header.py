@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from engine.protocol.messages import Failed
 from mario_tui.data.feed import Snapshot
 from mario_tui.data.format import duration, fraction
 from mario_tui.data.standing import Standing
@@ -15,60 +14,35 @@ from mario_tui.widgets.base.panel import Panel, bar
 
 _REASON_LINES = 3
 """Lines for the reason of a failure."""
-SYMBOLS: dict[Standing, tuple[str, str]] = {
-    "connecting": ("◌", "cyan"),
-    "unreachable": ("?", "red"),
-    "starting": ("◌", "cyan"),
-    "running": ("●", "green"),
-    "paused": ("‖", "yellow"),
-    "stopping": ("◍", "yellow"),
-    "silent": ("…", "red"),
-    "finished": ("✓", "green"),
-    "stopped": ("■", "yellow"),
-    "failed": ("✗", "red"),
-    "lost": ("?", "red"),
-    "damaged": ("!", "red"),
-}
 
 
-def state_text(state: Standing) -> Text:
+def state_text(standing: Standing) -> Text:
     """A state as symbol and word, so that it does not depend on colour."""
-    symbol, colour = SYMBOLS[state]
-    return Text(f"{symbol} {state}", style=f"bold {colour}")
+    return Text(f"{standing.symbol} {standing}", style=f"bold {standing.colour}")
 
 
 class RunHeader(Panel):
     """Run, runner, device and state; steps, rate, elapsed and remaining time."""
 
-    def __init__(self, read_only: bool = False) -> None:
+    def __init__(self, run: str, read_only: bool = False) -> None:
+        """`run`: its name, as long as no host has told it."""
         super().__init__("", id="header", classes="")
         self.framed, self.can_focus = False, False
         self._read_only = read_only
-        self.fallback: tuple[str, Standing, str] = ("", "starting", "")
-        """Name, state and reason to show without a connected host."""
+        self._run = run
         self.unseen: Sequence[str] = ()
         """Keys and titles of the panels for which there is no room."""
 
-    def standing(self, snapshot: Snapshot) -> tuple[Standing, str]:
-        """The state to show, and its reason."""
-        state, end = snapshot.standing, snapshot.end
-        if state is None:
-            return self.fallback[1:]
-        if isinstance(end, Failed):
-            return state, end.reason
-        return state, "" if end is None else end.summary.reason
-
     def compose_text(self, snapshot: Snapshot, width: int) -> Text:
         hello, progress = snapshot.hello, snapshot.progress
-        name = self.fallback[0]
-        state, reason = self.standing(snapshot)
+        standing, reason = snapshot.standing, snapshot.reason
         line = Text(no_wrap=True, overflow="ellipsis")
         if self._read_only:
             line.append("read-only", style="bold reverse").append("  ")
-        line.append_text(state_text(state))
+        line.append_text(state_text(standing))
         if snapshot.silent_s:
             line.append(f": not responding for {snapshot.silent_s:,} s", style="red")
-        line.append(f"  {hello.run if hello else name}", style="bold")
+        line.append(f"  {hello.run if hello else self._run}", style="bold")
         if hello is not None:
             line.append(f"  {hello.runner}")
         if snapshot.ready is not None:
@@ -79,7 +53,7 @@ class RunHeader(Panel):
             form = next((form for form in forms if len(form) <= room), "")
             line.append(f"  {form.rjust(room)}", style="dim")
         line.append("\n")
-        if state == "failed" and reason:
+        if standing is Standing.FAILED and reason:
             reason = " ".join(reason.split())
             if hello is not None and progress is not None:
                 reason = f"at step {progress.env_steps:,} of {hello.steps:,}: {reason}"
@@ -87,21 +61,19 @@ class RunHeader(Panel):
                 reason = f"Failed before the first step: {reason.rstrip('.')}. See run.log."
             return line.append("\n".join(textwrap.wrap(reason, max(10, width))[:_REASON_LINES]), style="red")
         if hello is None or progress is None:
-            waiting = {
-                "starting": "waiting for the engine" if hello is None else "building networks and starting lanes",
-                "connecting": "waiting for the run's host",
-            }
+            engine = "waiting for the engine" if hello is None else "building networks and starting lanes"
+            waiting = {Standing.STARTING: engine, Standing.CONNECTING: "waiting for the run's host"}
             ended = reason or "Nothing was recorded. See run.log."
-            return line.append(waiting.get(state, ended), style="dim")
-        if state == "stopped":
+            return line.append(waiting.get(standing, ended), style="dim")
+        if standing is Standing.STOPPED:
             counts = f"stopped at {progress.env_steps:,} of {hello.steps:,} steps "
         else:
             counts = f"step {progress.env_steps:,}/{hello.steps:,} "
         rate, left = "–", "–"
-        if state == "running":
+        if standing is Standing.RUNNING:
             rate, left = f"{progress.env_steps_per_s:,.0f}", duration(progress.remaining_s)
         rates = f" elapsed {duration(progress.wall_s)}"
-        if snapshot.live or state == "lost":
+        if snapshot.live or standing is Standing.LOST:
             rates = f" {rate} steps/s {rates}  left {left}"
         room = width - len(counts) - len(rates)
         line.append(counts)

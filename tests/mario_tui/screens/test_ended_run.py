@@ -94,8 +94,7 @@ async def test_a_long_reason_of_a_failure_stays_on_the_screen(tmp_path: Path) ->
 
 
 async def test_opening_a_run_that_has_ended_earlier_announces_nothing(tmp_path: Path) -> None:
-    (run,) = folder_of_runs(tmp_path, one="finished")
-    app = MarioApp(open_run=run)
+    app = MarioApp(open_run=recorded_run(tmp_path))
     async with app.run_test(size=(80, 24)) as pilot:
         dashboard = await ended(pilot)
         await until(pilot, lambda: dashboard._end_announced, "that its end is known")

@@ -14,10 +14,10 @@ from engine.protocol.commands import Stop
 from engine.protocol.messages import Episode, Evaluation
 from engine.runs import checkpoints
 from mario_tui.app import MarioApp
-from mario_tui.data.feed import Snapshot
+from mario_tui.data.feed import Feed, Snapshot
+from mario_tui.data.standing import Standing
 from mario_tui.screens.dashboard import DashboardScreen
 from mario_tui.screens.dialogs import ConfirmScreen
-from mario_tui.screens.followed_run import FollowedRun
 from mario_tui.widgets.panels.log import LogPanel
 from tests.support.app import app_is_there, opened, shown_as, start, text, until
 from tests.support.program import PATIENCE_S, runner_of, spawned_by, wait_until
@@ -76,26 +76,22 @@ async def test_a_dashboard_that_a_living_host_has_dropped_connects_again(tmp_pat
         async with MarioApp(open_run=run).run_test(size=(80, 24)) as pilot:
             dashboard = await opened(pilot)
             feed = dashboard.feed
-            feed._client._socket.send(b"\xff\xff\xff\xff")  # no command: the host drops the client
-            await until(pilot, lambda: not feed.snapshot().connected, "the end of the connection")
-            await until(pilot, lambda: dashboard.feed is not feed and dashboard.is_live(), "another connection")
+            first = feed._source
+            first._client._socket.send(b"\xff\xff\xff\xff")  # no command: the host drops the client
+            await until(pilot, lambda: not first.snapshot().connected, "the end of the connection")
+            await until(pilot, lambda: feed._source is not first and dashboard.is_live(), "another connection")
             await until(pilot, lambda: "● running" in text(dashboard, "header"), "the run")
             assert not any("host is gone" in notice for notice in notices)
-        followed = FollowedRun(run, 0)
-        followed.connect()
-
-        def seen() -> bool:
-            followed.update(run.record())
-            followed.refresh()
-            return followed.seen.connected
-
-        wait_until(seen, "the run")
-        first = followed._feed
-        assert first._client is not None
+        feed = Feed(run)
+        feed.connect()
+        wait_until(lambda: [feed.update(run.record()), feed.snapshot().connected][-1], "the run")
+        first = feed._source
         first._client._socket.send(b"\xff\xff\xff\xff")
-        wait_until(lambda: seen() and followed._feed is not first, "another connection")
-        wait_until(lambda: seen() and followed.standing == "running", "its progress")
-        followed.close()
+        wait_until(lambda: feed.update(run.record()), "another try")
+        assert feed._source is not first
+        wait_until(lambda: feed.snapshot().connected, "another connection")
+        wait_until(lambda: feed.snapshot().standing is Standing.RUNNING, "its progress")
+        feed.close()
 
 
 def episode(number: int) -> Episode:
