@@ -247,6 +247,30 @@ def test_mapped_files_reserve_their_disk_space(tmp_path: Path) -> None:
         assert path.stat().st_blocks * 512 >= path.stat().st_size > 0, path
 
 
+@pytest.mark.parametrize("kind", [PrioritizedReplayBuffer, ReplayBuffer])
+def test_what_was_drawn_ahead_and_overwritten_since_is_drawn_again(kind: type[ReplayBuffer], tmp_path: Path) -> None:
+    memory = MappedMemory(tmp_path)
+    replay = kind(LANES, CAPACITY, SHAPE, stack=STACK, n_step=N_STEP, gamma=GAMMA, memory=memory)
+    storage, sampler, random = replay.storage, replay.sampler, np.random.default_rng(0)
+    for steps in (100, 30):
+        append(storage, steps, writer=0, seed=steps)
+        sampler.on_append()
+        ahead, drawn = {**sampler.state()}, sampler.sample(64, random)
+    lanes, entries = ahead["ahead.lanes"], ahead["ahead.entries"]
+    kept = storage.sampleable(lanes, entries)
+    assert 10 < kept.sum() < 54
+    assert (drawn.lanes[kept] == lanes[kept]).all() and (drawn.entries[kept] == entries[kept]).all()
+    assert storage.sampleable(drawn.lanes, drawn.entries).all() and drawn.weights.max() == 1
+
+
+def test_any_rows_of_a_file_can_be_prefetched(tmp_path: Path) -> None:
+    """Their first page begins before them, and the last one ends with the file."""
+    memory = MappedMemory(tmp_path)
+    memory.arrays({"frames": ((2, 1000, 97, 101), np.uint8)})
+    memory.prefetch("frames", np.arange(0, 2000, 37), count=5)
+    memory.prefetch("frames", np.array([1999, 1990]), count=20)
+
+
 def test_an_error_names_the_folder_if_disk_space_can_not_be_reserved(tmp_path: Path) -> None:
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limit[1]))
