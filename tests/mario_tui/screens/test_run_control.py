@@ -77,6 +77,7 @@ async def test_a_dashboard_that_a_living_host_has_dropped_connects_again(tmp_pat
             dashboard = await opened(pilot)
             feed = dashboard.feed
             first = feed._source
+            assert first._client is not None
             first._client._socket.send(b"\xff\xff\xff\xff")  # no command: the host drops the client
             await until(pilot, lambda: not first.snapshot().connected, "the end of the connection")
             await until(pilot, lambda: feed._source is not first and dashboard.is_live(), "another connection")
@@ -86,6 +87,7 @@ async def test_a_dashboard_that_a_living_host_has_dropped_connects_again(tmp_pat
         feed.connect()
         wait_until(lambda: [feed.update(run.record()), feed.snapshot().connected][-1], "the run")
         first = feed._source
+        assert first._client is not None
         first._client._socket.send(b"\xff\xff\xff\xff")
         wait_until(lambda: feed.update(run.record()), "another try")
         assert feed._source is not first
