@@ -110,104 +110,6 @@ class Snapshot:
         return self.live and self.standing is Standing.RUNNING
 
 
-class Feed:
-    """Follows a run: through `host` if this process has just started it, else by attaching, else from its recording."""
-
-    def __init__(self, run: Run, host: HostProcess | None = None) -> None:
-        self.run = run
-        self._host = host
-        self._source = _Source()
-        self._snapshot = self._seen = Snapshot()
-        """With the record's word, and without it."""
-        self._pid: int | None = None
-        """Process ID of the host that the newest record names; None if none is alive."""
-        self._tried_at = 0.0
-
-    def connect(self) -> None:
-        """Connect to the host, or read the recording if there is none.
-
-        Returns at once: a host may take seconds to answer, and a suspended one never does.
-        """
-        self._tried_at = time.monotonic()
-        self._source.connect(self.run, self._host)
-
-    def update(self, record: RunRecord | UserError) -> bool:
-        """Take the newest record, or why there is none; ignored while a host is connected.
-
-        Returns whether it connects again: to another host that has the run now, or to one that did not answer before,
-        or has dropped this client. If that one is gone, it reads the recording.
-        """
-        if self.snapshot().connected:
-            return False
-        if isinstance(record, UserError):
-            standing, reason = Standing.LOST, str(record)
-        else:
-            standing, reason = Standing.of_record(record), record.reason
-        pid = record.pid if isinstance(record, RunRecord) and standing.is_active else None
-        again = self._has_news(pid) and time.monotonic() - self._tried_at >= LOOK_S
-        self._pid = pid
-        if again:
-            self._source.close()
-            self._source, self._host = _Source(), None
-            self.connect()
-        problem = self._snapshot.problem
-        if standing is Standing.SILENT:
-            pass  # the record tells more than a connection that does not come
-        elif standing.is_active and problem:
-            standing, reason = Standing.UNREACHABLE, problem
-        elif standing.is_active and standing is not Standing.STARTING:
-            standing = Standing.CONNECTING  # the record claims what the host has not confirmed
-        elif not standing.is_active and self._host is not None and not self._host.ended:
-            standing = Standing.STARTING
-        recorded = (standing, reason or problem)
-        if recorded != self._snapshot.recorded:
-            self._snapshot = replace(self._snapshot, recorded=recorded)
-        return again
-
-    def _has_news(self, pid: int | None) -> bool:
-        """Whether to connect again, as the record names the host `pid` now."""
-        seen = self._seen
-        if seen.hello is None:  # not yet, or it has failed
-            return bool(seen.problem) and (pid, self._pid) != (None, None)
-        followed = self._source.pid
-        dropped = followed is not None and seen.end is None
-        return pid is not None and (dropped or pid != (self._pid if followed is None else followed))
-
-    @property
-    def was_live(self) -> bool:
-        """Whether a host was started here, or connected, so that an end is news."""
-        return self._source.pid is not None or self._host is not None
-
-    def snapshot(self) -> Snapshot:
-        """The newest snapshot; the same object as before if nothing changed."""
-        seen = self._source.snapshot()
-        if seen is not self._seen:
-            self._seen = seen
-            problem = seen.problem or ("" if seen.connected else self._snapshot.problem)
-            self._snapshot = replace(seen, problem=problem, recorded=self._snapshot.recorded)
-        return self._snapshot
-
-    def apply(self, events: Iterable[Event]) -> None:
-        """Apply events as if the host had sent them."""
-        self._source.apply(events)
-
-    def send(self, command: Command) -> bool:
-        """Send a command; returns whether it could be sent."""
-        return self._source.send(command)
-
-    def frame(self) -> Frame | None:
-        """The newest frame of the game."""
-        return self._source.frame()
-
-    def episodes_of(self, actor: int, lane: int) -> list[Episode]:
-        """The last episodes of a lane, oldest first."""
-        return self._source.episodes_of(actor, lane)
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._source.close()
-
-
 def read_record(run: Run) -> RunRecord | UserError:
     """The run's record, or why there is none."""
     try:
@@ -228,59 +130,137 @@ def _recording(run: Run) -> list[Event]:
     ]
 
 
-class _Source:
-    """The newest state of a run, from one connection or from the recording. The threads that wait are daemons, so they
-    do not delay the exit."""
+class Feed:
+    """Follows a run: through `host` if this process has just started it, else by attaching, else from its recording.
 
-    def __init__(self) -> None:
-        self._view = RunState()
+    Threads connect and read; they are daemons, so they do not delay the exit.
+    """
+
+    def __init__(self, run: Run, host: HostProcess | None = None) -> None:
+        self.run = run
+        self._host = host
         self._lock = threading.Lock()
-        self._client: HostClient | None = None
-        self._pid: int | None = None
         self._closed = False
+        self._tried_at = 0.0
         self._problem = ""
-        self._changed = True
+        self._recorded = (Standing.CONNECTING, "")
+        self._pid: int | None = None
+        """Process ID of the host that the newest record names; None if none is alive."""
         self._snapshot = Snapshot()
+        self._begin()
+
+    def _begin(self) -> None:
+        """Forget what an earlier attempt to connect has brought."""
+        self._view = RunState()
+        """What this attempt has brought: threads of earlier ones have another."""
+        self._client: HostClient | None = None
+        self._followed: int | None = None
+        """Process ID of the host that was connected; None if none was."""
+        self._has_failed = False
+        self._changed = True
         self._seen: tuple[object, ...] = (None, None, None)
 
-    @property
-    def pid(self) -> int | None:
-        """Process ID of the host that was connected; None if none was."""
-        return self._pid
+    def connect(self) -> None:
+        """Connect to the host, or read the recording if there is none.
 
-    def connect(self, run: Run, host: HostProcess | None) -> None:
-        threading.Thread(target=self._connect, args=(run, host), daemon=True, name="connect").start()
+        Returns at once: a host may take seconds to answer, and a suspended one never does.
+        """
+        self._tried_at = time.monotonic()
+        threading.Thread(target=self._connect, args=(self._host, self._view), daemon=True, name="connect").start()
 
-    def _connect(self, run: Run, host: HostProcess | None) -> None:
+    def _connect(self, host: HostProcess | None, view: RunState) -> None:
         try:
-            client = attach(run) if host is None else host.connect()
+            client = attach(self.run) if host is None else host.connect()
             if client is not None:
-                self.follow(client)
+                self.follow(client, view)
             else:
                 with _READERS:
-                    self.apply(_recording(run))
+                    self._take(_recording(self.run), view)
         except UserError as error:
             with self._lock:
-                self._problem = str(error)
-                self._changed = True
+                if view is self._view:
+                    self._problem, self._has_failed, self._changed = str(error), True, True
 
-    def follow(self, client: HostClient) -> None:
-        """Read from a connection in a separate thread until it closes."""
+    def follow(self, client: HostClient, view: RunState) -> None:
+        """Read from a connection in a separate thread until it closes. One that comes too late is closed at once."""
         with self._lock:
-            if self._closed:
+            if self._closed or view is not self._view:
                 client.close()
                 return
-            self._client, self._pid = client, client.pid
-        threading.Thread(target=self._read, args=(client,), daemon=True, name="feed").start()
+            self._client, self._followed, self._problem = client, client.pid, ""
+        threading.Thread(target=self._read, args=(client, view), daemon=True, name="feed").start()
+
+    def _read(self, client: HostClient, view: RunState) -> None:
+        problem = ""
+        try:
+            for event in client.events():
+                if isinstance(event, Frame):
+                    view.frame = event  # up to 15 per second; nothing else has changed
+                else:
+                    self._take([event], view)
+        except InvalidMessage as error:
+            problem = str(error)
+        with self._lock:
+            if client is self._client:
+                self._client, self._problem, self._changed = None, problem, True
 
     def apply(self, events: Iterable[Event]) -> None:
-        """Apply events."""
+        """Apply events, as if the host had sent them."""
+        self._take(events, self._view)
+
+    def _take(self, events: Iterable[Event], view: RunState) -> None:
         with self._lock:
             for event in events:
-                self._view.apply(event)
+                view.apply(event)
             self._changed = True
 
+    def update(self, record: RunRecord | UserError) -> bool:
+        """Take the newest record, or why there is none; ignored while a host is connected.
+
+        Returns whether it connects again: to another host that has the run now, or to one that did not answer before,
+        or has dropped this client. If that one is gone, it reads the recording.
+        """
+        if self._client is not None:
+            return False
+        if isinstance(record, UserError):
+            standing, reason, pid = Standing.LOST, str(record), None
+        else:
+            standing, reason = Standing.of_record(record), record.reason
+            pid = record.pid if standing.is_active else None
+        again = self._has_news(pid) and time.monotonic() - self._tried_at >= LOOK_S
+        self._pid = pid
+        if again:
+            with self._lock:
+                self._host = None
+                self._begin()
+            self.connect()
+        if standing is Standing.SILENT:
+            pass  # the record tells more than a connection that does not come
+        elif standing.is_active and self._problem:
+            standing, reason = Standing.UNREACHABLE, self._problem
+        elif standing.is_active and standing is not Standing.STARTING:
+            standing = Standing.CONNECTING  # the record claims what the host has not confirmed
+        elif not standing.is_active and self._host is not None and not self._host.ended:
+            standing = Standing.STARTING
+        recorded = (standing, reason or self._problem)
+        if recorded != self._recorded:
+            self._recorded, self._changed = recorded, True
+        return again
+
+    def _has_news(self, pid: int | None) -> bool:
+        """Whether to connect again, as the record names the host `pid` now."""
+        if self._view.hello is None:  # not yet, or it has failed
+            return self._has_failed and (pid, self._pid) != (None, None)
+        dropped = self._followed is not None and self._view.end is None
+        return pid is not None and (dropped or pid != (self._pid if self._followed is None else self._followed))
+
+    @property
+    def was_live(self) -> bool:
+        """Whether a host was started here, or connected, so that an end is news."""
+        return self._followed is not None or self._host is not None
+
     def send(self, command: Command) -> bool:
+        """Send a command; returns whether it could be sent."""
         if self._client is None:
             return False
         try:
@@ -290,6 +270,7 @@ class _Source:
         return True
 
     def snapshot(self) -> Snapshot:
+        """The newest snapshot; the same object as before if nothing changed."""
         with self._lock:
             if self._changed:
                 self._changed = False
@@ -315,9 +296,10 @@ class _Source:
                     episodes=before.episodes if events_same else tuple(view.events.episodes()),
                     others=before.others if others_same else tuple(view.events.others()),
                     end=view.end,
-                    followed=self._pid is not None,
+                    followed=self._followed is not None,
                     connected=self._client is not None,
                     problem=self._problem,
+                    recorded=self._recorded,
                 )
             silence = 0 if self._client is None or self._view.end is not None else self._client.silent_s
             if silence != self._snapshot.silent_s:
@@ -325,9 +307,11 @@ class _Source:
             return self._snapshot
 
     def frame(self) -> Frame | None:
+        """The newest frame of the game."""
         return self._view.frame
 
     def episodes_of(self, actor: int, lane: int) -> list[Episode]:
+        """The last episodes of a lane, oldest first."""
         with self._lock:
             return list(self._view.lane_episodes.get((actor, lane), ()))
 
@@ -337,16 +321,3 @@ class _Source:
             self._closed = True
             if self._client is not None:
                 self._client.close()
-
-    def _read(self, client: HostClient) -> None:
-        problem = ""
-        try:
-            for event in client.events():
-                if isinstance(event, Frame):
-                    self._view.frame = event  # up to 15 per second; nothing else has changed
-                else:
-                    self.apply([event])
-        except InvalidMessage as error:
-            problem = str(error)
-        with self._lock:
-            self._client, self._problem, self._changed = None, problem, True

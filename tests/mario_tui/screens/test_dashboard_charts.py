@@ -13,7 +13,7 @@ from engine.host.client import HostClient, HostGone
 from engine.protocol.messages import Phase
 from engine.runs.run import Run
 from mario_tui.app import MarioApp
-from mario_tui.data.feed import _Source
+from mario_tui.data.feed import Feed
 from mario_tui.screens.dashboard import TICK_S
 from tests.support.app import app_is_there, opened, text, until
 from tests.support.source import serving
@@ -142,9 +142,9 @@ async def test_an_unchanged_panel_is_not_sent_again(tmp_path: Path) -> None:
 
 
 def test_a_connection_that_comes_after_the_end_is_closed(still: Run) -> None:
-    source, client = _Source(), HostClient(still)
-    source.close()
-    source.follow(client)
+    feed, client = Feed(still), HostClient(still)
+    feed.close()
+    feed.follow(client, feed._view)
     with pytest.raises(HostGone):
         while True:  # what was on its way
             client.receive()

@@ -119,9 +119,9 @@ async def test_what_is_no_message_is_told_once_in_one_line(name: str, tmp_path: 
         async with app.run_test(size=(80, 24)) as pilot:
             dashboard: Any = app.screen
             await until(pilot, lambda: "one: its host sent what is no message" in said(app), "the notice")
-            first = dashboard.feed._source
-            await until(pilot, lambda: dashboard.feed._source is not first, "another try")
-            await until(pilot, lambda: dashboard.feed._source.snapshot().problem, "its end")
+            first = dashboard.feed._view
+            await until(pilot, lambda: dashboard.feed._view is not first, "another try")
+            await until(pilot, lambda: dashboard.feed._view.hello and dashboard.feed._client is None, "its end")
             await until(pilot, lambda: "? unreachable" in text(dashboard, "header"), "the state")
             assert said(app).count("no message of mario-tui") == 1
 
