@@ -73,15 +73,20 @@ class TypeAheadApp(SafeApp[Result]):
             self._delivered = self._receiver = None
         if self._delivered is not None or self._closing_screens:
             return
-        first = self._typed[:1] if self._typed and self.takes(self._typed[0]) else filter(self._is_urgent, self._typed)
-        for key in first:
-            self._typed.remove(key)
-            receiver = self.focused or self.screen
-            self._delivered = key
-            await self._act_on(key)
-            self._receiver = receiver if key.is_forwarded else None  # otherwise it had a binding with priority
-            self._after_messages(receiver, partial(self._has_bubbled, key))
+        key = self._next()
+        if key is None:
             return
+        self._typed.remove(key)
+        self._delivered, receiver = key, self.focused or self.screen
+        await self._act_on(key)
+        self._receiver = receiver if key.is_forwarded else None  # otherwise it had a binding with priority
+        self._after_messages(receiver, partial(self._has_bubbled, key))
+
+    def _next(self) -> Key | Paste | None:
+        """The first of what waits; if the screen does not take it, the first that must not wait."""
+        if self._typed and self.takes(self._typed[0]):
+            return self._typed[0]
+        return next(filter(self._is_urgent, self._typed), None)
 
     async def _act_on(self, key: Key | Paste) -> None:
         """Let Textual forward a key, or run its binding."""

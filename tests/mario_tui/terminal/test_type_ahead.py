@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from textual.app import ComposeResult
 from textual.containers import Container
-from textual.events import Key
+from textual.events import Key, Paste
 from textual.screen import Screen
 from textual.widgets import Input
 
@@ -68,6 +68,17 @@ async def test_the_field_of_the_screen_below_takes_what_was_typed_for_it(passed:
         app.call_later(close)
         await until(pilot, lambda: below.value.endswith("c"), "the last letter")
     assert (below.value, app.heard) == ("abc", [])
+
+
+async def test_keys_and_pasted_text_go_where_the_key_before_them_leads() -> None:
+    app = Hearing()
+    async with app.run_test() as pilot:
+        await app.push_screen(Deep())
+        await app.screen.mount(Input(id="next"))
+        for event in (Key("a", "a"), Key("tab", None), Key("b", "b"), Paste("c"), Key("d", "d"), Key("f1", None)):
+            app.post_message(event.set_sender(app))
+        await until(pilot, lambda: "f1" in app.heard, "the last key")
+        assert [field.value for field in app.screen.query(Input)] == ["a", "bcd"]
 
 
 async def test_a_key_whose_widget_was_removed_is_forgotten() -> None:
