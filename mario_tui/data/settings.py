@@ -21,7 +21,7 @@ from engine.runtime.home import program_folder
 from engine.runtime.toml_file import parsed_toml, toml_text
 from mario_tui.data.keys import KEYS, PLACES
 from mario_tui.terminal.graphics import GRAPHICS
-from mario_tui.terminal.key_names import key_name
+from mario_tui.terminal.internals import key_name
 
 DEFAULT_THEME = RunConfig.game
 """The theme that is named like the default game."""

@@ -15,12 +15,13 @@ from textual.driver import Driver
 from textual.drivers import linux_driver
 from textual.drivers._writer_thread import WriterThread
 from textual.geometry import Region
-from textual.keys import _character_to_key
+from textual.keys import Keys, _character_to_key
 from textual.message import Message
 from textual.screen import Screen
 from textual.widget import Widget
 
 Result = TypeVar("Result")
+_KEYS = {str(key.value) for key in Keys}
 ScreenUpdate = CompositorUpdate
 """What an update of the screen sends to the terminal."""
 LinesUpdate = ChopsUpdate
@@ -42,9 +43,16 @@ def waiting_output(writer: WriterThread) -> Queue[str | None]:
     return writer._queue
 
 
-def key_of(character: str) -> str:
-    """Textual's name of the key that types a character."""
-    return _character_to_key(character)
+def key_name(text: str) -> str | None:
+    """Textual's name of a key, for a character or a name; None if the key does not exist."""
+    if len(text) == 1:
+        return _character_to_key(text)
+    bare = text
+    for modifier in ("ctrl+", "alt+", "shift+"):
+        bare = bare.removeprefix(modifier)
+    known = text in _KEYS or bare in _KEYS or (len(bare) == 1 and bare != text)
+    named = {_character_to_key(chr(code)) for code in range(32, 127)}
+    return text if known or text in named or bare in named else None
 
 
 def is_stopped(message: Message) -> bool:
