@@ -68,7 +68,7 @@ def test_device_storage_equals_host_storage(
     for number, step in enumerate(random_steps(lanes, steps, seed)):
         host.append(step)
         ours.append(step)
-        if cut and number % 7 == 3:
+        if cut and number % 7 in (0, 3):
             host.end_episodes()
             ours.end_episodes()
     assert_same_answers(ours, host)

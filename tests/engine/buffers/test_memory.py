@@ -6,6 +6,7 @@ import errno
 import multiprocessing
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -261,6 +262,12 @@ def test_what_was_drawn_ahead_and_overwritten_since_is_drawn_again(kind: type[Re
     assert 10 < kept.sum() < 54
     assert (drawn.lanes[kept] == lanes[kept]).all() and (drawn.entries[kept] == entries[kept]).all()
     assert storage.sampleable(drawn.lanes, drawn.entries).all() and drawn.weights.max() == 1
+    if kind is PrioritizedReplayBuffer:
+        replay.beta = 0.75
+        assert replay.beta == 0.75
+    earlier = {name: array.copy() for name, array in replay.state().items() if name != "sampler.ahead.scales"}
+    assert replay.load_state(earlier)  # of a version that did not have it
+    assert (sampler.sample(64, random).entries == earlier["sampler.ahead.entries"]).all()
 
 
 def test_any_rows_of_a_file_can_be_prefetched(tmp_path: Path) -> None:
@@ -333,7 +340,9 @@ def test_mapped_files_of_another_shape_are_replaced_on_request(tmp_path: Path) -
         memory.close()
 
 
-def test_mapped_files_that_do_not_fit_on_the_disk_are_refused_at_once(tmp_path: Path) -> None:
+def test_mapped_files_that_do_not_fit_on_the_disk_are_refused_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(
         UserError, match=rf"{tmp_path}: the replay needs [0-9,.]+ GB more, but the disk has only [0-9.]+ GB"
     ):
@@ -342,6 +351,11 @@ def test_mapped_files_that_do_not_fit_on_the_disk_are_refused_at_once(tmp_path: 
     with pytest.raises(UserError, match="GB more"):  # there is room for the first of many
         make_storage(MappedMemory(tmp_path, others=10**9))
     make_storage(MappedMemory(tmp_path)).memory.close()
+    needed, usage = sum(path.stat().st_size for path in tmp_path.glob("*.bin")), shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage._replace(free=3 * needed - 1))
+    make_storage(MappedMemory(tmp_path / "two", others=1)).memory.close()
+    with pytest.raises(UserError, match="more, but the disk has only"):
+        make_storage(MappedMemory(tmp_path / "three", others=2))
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import struct
 import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -128,5 +129,7 @@ def test_arrays_of_any_shape_are_saved(tmp_path: Path) -> None:
     for some in ({}, arrays):
         save_arrays(tmp_path / "some", some)
         read = load_file(tmp_path / "some")
+        (header,) = struct.unpack("<Q", (tmp_path / "some").read_bytes()[:8])
+        assert header % 8 == 0  # where the arrays begin, so that they are aligned
         assert read.keys() == some.keys()
         assert all(np.array_equal(read[name], array) for name, array in some.items())

@@ -151,8 +151,8 @@ def test_what_pytorch_writes_beside_scalars_is_named(tmp_path: Path) -> None:
             Other("text", 2, 1, "2"),
         ),
         (
-            [Summary.Value(tensor=strings(*["é".encode() * 3000] * 3), metadata=plugin("text"))],
-            Other("text", 1, 1, "é" * MOST_TEXT),
+            [Summary.Value(tensor=strings(b"a", *["é".encode() * 3000] * 3), metadata=plugin("text"))],
+            Other("text", 1, 1, "a\n" + "é" * (MOST_TEXT - 2)),
         ),
         ([Summary.Value(tensor=strings(b"12"))], Other(UNNAMED, 1, 1)),
         ([Summary.Value(histo={"num": 1})], Other("histogram", 1, 1)),

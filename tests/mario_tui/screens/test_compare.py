@@ -157,8 +157,10 @@ def test_a_run_keeps_its_colour(tmp_path: Path) -> None:
     assert colours_of(["d", "b"]) == [3, 1]  # the number of a run that is not compared now is not free
     assert colours_of(["x", "y", "c"], save=False) == [4, 5, 2]
     assert colours_of(["y", "d", "a"]) == [4, 3, 0]
-    assert len(set(colours_of([str(number) for number in range(1000)]))) == 1000
-    assert colours_of(["new"]) == [0]  # the oldest ones are forgotten
+    many = [str(number) for number in range(1000)]
+    numbers = colours_of(many)
+    assert len(set(numbers)) == 1000
+    assert colours_of(["new", *many[-2:]]) == [0, *numbers[-2:]]  # only the oldest ones are forgotten
 
 
 def test_differences_name_what_is_missing_and_leave_out_what_is_equal() -> None:
