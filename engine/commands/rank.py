@@ -38,12 +38,12 @@ def main(run: Path) -> int:
         print(f"rank {rank.index}: {text}", file=sys.stderr)
 
     stop = threading.Event()
-    screen = FrameMailbox(multiprocessing.get_context("spawn"))
+    mailbox = FrameMailbox(multiprocessing.get_context("spawn"))
     try:
         start, shared_state = job.start_of(run, rank.index, rank.restarts, rank.ranks), SharedState(rank.ranks)
         check_machine(job, start)
         shared_state.open(job.level)
-        joined = join_ranks(start, shared_state, screen, follower, log)
+        joined = join_ranks(start, shared_state, mailbox, follower, log)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, lambda *_: stop.set())
         if rank.local_index == 0:

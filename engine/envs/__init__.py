@@ -1,1 +1,1 @@
-"""Environments: the batched emulator protocol, its consoles, and the games as vector environments."""
+"""What games are for those who play them: lanes, episodes, frame stacks, guides, curricula, games for `play`."""

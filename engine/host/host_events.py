@@ -1,4 +1,4 @@
-"""Events that the host makes itself, from what it knows of the run: pure functions."""
+"""Events that the host makes itself, from what it knows of the run, and what of it belongs into a record."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def hello(run: Run, config: RunConfig, state: RunState) -> Hello:
         run=run.name,
         path=str(run.path),
         game=config.game,
-        stage=config.task,
+        task=config.task,
         runner=config.runner,
         pid=os.getpid(),
         steps=config.steps,

@@ -352,7 +352,7 @@ class Hello(Message, frozen=True):
     run: str
     path: str
     game: str
-    stage: str
+    task: str = msgspec.field(name="stage")  # the value of the game's option `tasks`
     runner: str
     pid: int
     steps: int

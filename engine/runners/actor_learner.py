@@ -49,7 +49,7 @@ class ActorLearner:
         self,
         start: Start,
         shared_state: SharedState,
-        screen: FrameMailbox,
+        mailbox: FrameMailbox,
         log: LogLine,
         make_agent: MakeAgent = DoubleDQN,
     ) -> None:
@@ -83,8 +83,8 @@ class ActorLearner:
             noise=config.action_noise,
             guide=config.game_info.make_guide(config, env, np.random.SeedSequence(explore_seed, spawn_key=(0,))),
         )
-        self.screen = LiveScreen(shared_state, index, self._actor, screen)
-        self.on_beat: Callable[[], object] = lambda: None
+        self.screen = LiveScreen(shared_state, index, self._actor, mailbox)
+        self.before_update: Callable[[], object] = lambda: None
         """Called before every update."""
         self._step_s = step_s(config)
         self._next_step_s = max(FIRST_S, self._step_s)
@@ -139,7 +139,7 @@ class ActorLearner:
         """Give a heartbeat; the first update gets more time."""
         self._shared_state.beat(self._index, self._next_update_s)
         self._next_update_s = update_s(self.learner.choices.batch_size)
-        self.on_beat()
+        self.before_update()
 
     def close(self) -> None:
         self._actor.close()

@@ -65,12 +65,12 @@ class Runner:
     """The learner. Trains until `config.steps`, `config.episodes` or a Stop command."""
 
     def __init__(
-        self, run: Path, config: RunConfig, link: ParentLink, screen: FrameMailbox, resume_from: Path | None
+        self, run: Path, config: RunConfig, link: ParentLink, mailbox: FrameMailbox, resume_from: Path | None
     ) -> None:
         self._config = config
         spec = rehearse_acting(config, torch.device("cpu"), link.log)  # actors find the compiled code in the cache
         rehearse_learning(config, spec)
-        self._actors = _actors(config, spec, link, screen)
+        self._actors = _actors(config, spec, link, mailbox)
         self._shared_state = self._actors.shared_state
         self._shared_state.open(curriculum_level_at(config, resume_from))
         threads = budget(config, 1)
@@ -133,12 +133,12 @@ class Runner:
         self._shared_state.limit_env_steps(min(ahead, config.steps - self._begun_at))
 
 
-def _actors(config: RunConfig, spec: Spec, link: ParentLink, screen: FrameMailbox) -> Actors:
+def _actors(config: RunConfig, spec: Spec, link: ParentLink, mailbox: FrameMailbox) -> Actors:
     if not config.on_ray:
         from engine.runners.local_actors import LocalActors
 
-        return LocalActors(config, spec, link, screen)
+        return LocalActors(config, spec, link, mailbox)
     address = prepare(config.ray)
     from engine.runners.ray.actors import RayActors  # Ray is an extra, which may not be installed
 
-    return RayActors(config, spec, link, screen, address)
+    return RayActors(config, spec, link, mailbox, address)

@@ -57,13 +57,13 @@ class Runner:
     """Rank 0. Trains until `config.steps`, `config.episodes` or a Stop command."""
 
     def __init__(
-        self, run: Path, config: RunConfig, link: ParentLink, screen: FrameMailbox, resume_from: Path | None
+        self, run: Path, config: RunConfig, link: ParentLink, mailbox: FrameMailbox, resume_from: Path | None
     ) -> None:
         self._link = link
         begun_at = env_steps_of(resume_from)
         launched = torchrun_rank()
         self._ranks: Ranks = (
-            LocalRanks(run, config, link, screen) if launched is None else TorchrunRanks(launched, link)
+            LocalRanks(run, config, link, mailbox) if launched is None else TorchrunRanks(launched, link)
         )
         shared_state = self._ranks.shared_state
         level = curriculum_level_at(config, resume_from)
@@ -71,8 +71,8 @@ class Runner:
         seed = None if resume_from is None else [config.seed, 0, begun_at]
         start = Start(run, config, resume_from, learners=config.num_processes, seed=seed)
         own_start = dataclasses.replace(start, config=of_rank(config, 0))
-        self._actor_learner = ActorLearner(own_start, shared_state, screen, link.log, AllreduceDQN)
-        self._actor_learner.on_beat = link.beat
+        self._actor_learner = ActorLearner(own_start, shared_state, mailbox, link.log, AllreduceDQN)
+        self._actor_learner.before_update = link.beat
         learner = self._actor_learner.learner
         self._ranks.start(
             RankJob(

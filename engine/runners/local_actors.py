@@ -37,7 +37,7 @@ class _Shared:
     shared_state: SharedMemory
     replay: SharedMemory
     weights: SharedMemory
-    screen: FrameMailbox
+    mailbox: FrameMailbox
     choices: dict[str, Any]
     begun_at: int
 
@@ -45,8 +45,8 @@ class _Shared:
 class LocalActors(LocalMembers):
     """The actors of a run on this machine; see `engine.runners.apex.Actors`."""
 
-    def __init__(self, config: RunConfig, spec: Spec, link: ParentLink, screen: FrameMailbox) -> None:
-        self._config, self._spec, self._link, self._screen = config, spec, link, screen
+    def __init__(self, config: RunConfig, spec: Spec, link: ParentLink, mailbox: FrameMailbox) -> None:
+        self._config, self._spec, self._link, self._mailbox = config, spec, link, mailbox
         self._state_memory, self._replay_memory, self._weights_memory = SharedMemory(), SharedMemory(), SharedMemory()
         super().__init__(SharedState(config.num_actors, self._state_memory))
         self.replay: ReplayBuffer = shared_replay(config, spec, config.num_actors, self._replay_memory)
@@ -60,7 +60,7 @@ class LocalActors(LocalMembers):
             self._state_memory,
             self._replay_memory,
             self._weights_memory,
-            self._screen,
+            self._mailbox,
             choices.state(),
             begun_at,
         )
@@ -83,7 +83,7 @@ def _act(link: ParentLink, index: int, restarts: int, shared: _Shared) -> None:
     storage = storage.part(index * actor.lanes, actor.lanes)
     storage.end_episodes()  # a previous actor may have crashed in the middle of an episode or a write
     weights = SharedWeights(parameter_count(actor.network), shared.weights)
-    screen = LiveScreen(shared_state, index, actor.actor, shared.screen)
+    screen = LiveScreen(shared_state, index, actor.actor, shared.mailbox)
     played, pulled_at = 0, -config.weight_pull_steps
     while not shared_state.stopped:
         shared_state.beat(index, step_s(config) if played else max(FIRST_S, step_s(config)))

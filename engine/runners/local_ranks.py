@@ -37,8 +37,8 @@ class LocalRanks(LocalMembers):
 
     shares_state = True
 
-    def __init__(self, run: Path, config: RunConfig, link: ParentLink, screen: FrameMailbox) -> None:
-        self._link, self._screen, self._memory = link, screen, SharedMemory()
+    def __init__(self, run: Path, config: RunConfig, link: ParentLink, mailbox: FrameMailbox) -> None:
+        self._link, self._mailbox, self._memory = link, mailbox, SharedMemory()
         super().__init__(SharedState(config.num_processes, self._memory))
         self._run = run
         self._file = run / ".ranks.partial"
@@ -46,7 +46,7 @@ class LocalRanks(LocalMembers):
         self._rendezvous = _LocalRendezvous(self._file, config.num_processes)
 
     def start(self, job: RankJob) -> None:
-        arguments = (self._run, job, self._memory, self._screen, self._rendezvous)
+        arguments = (self._run, job, self._memory, self._mailbox, self._rendezvous)
         self._pool = MemberPool(Role("rank", first=1, replaced=False), _work, arguments, self.shared_state, self._link)
 
     def join(self) -> Store:
@@ -69,10 +69,10 @@ def _work(
     run: Path,
     job: RankJob,
     memory: SharedMemory,
-    screen: FrameMailbox,
+    mailbox: FrameMailbox,
     rendezvous: _LocalRendezvous,
 ) -> None:
     """The main function of rank `index` > 0."""
     shared_state = SharedState(rendezvous.ranks, memory)
     start = job.start_of(run, index, restarts, rendezvous.ranks)
-    join_ranks(start, shared_state, screen, rendezvous, link.log).run()
+    join_ranks(start, shared_state, mailbox, rendezvous, link.log).run()

@@ -41,7 +41,7 @@ class Shared:
     shared_state: SharedMemory
     model: SharedMemory
     lock: ProcessLock
-    screen: FrameMailbox
+    mailbox: FrameMailbox
     begun_at: int
     """Environment steps of the run at its start, so that a resumed run does not repeat random numbers."""
 
@@ -54,17 +54,17 @@ class Runner:
     """Worker 0. Trains until `config.steps`, `config.episodes` or a Stop command."""
 
     def __init__(
-        self, run: Path, config: RunConfig, link: ParentLink, screen: FrameMailbox, resume_from: Path | None
+        self, run: Path, config: RunConfig, link: ParentLink, mailbox: FrameMailbox, resume_from: Path | None
     ) -> None:
         begun_at = env_steps_of(resume_from)
         seed = None if resume_from is None else [config.seed, 0, begun_at]
         start = Start(run, config, resume_from, learners=config.num_processes, seed=seed)
-        shared = Shared(start, SharedMemory(), SharedMemory(), ProcessLock(), screen, begun_at)
+        shared = Shared(start, SharedMemory(), SharedMemory(), ProcessLock(), mailbox, begun_at)
         self._shared_state = SharedState(config.num_processes, shared.shared_state)
         self._shared_state.open(curriculum_level_at(config, resume_from))
         self._shared_state.limit_env_steps(config.steps - begun_at)
-        self._worker = _Worker(start, self._shared_state, screen, link.log, shared.make_agent)
-        self._worker.actor_learner.on_beat = link.beat
+        self._worker = _Worker(start, self._shared_state, mailbox, link.log, shared.make_agent)
+        self._worker.actor_learner.before_update = link.beat
         self._worker.agent.store_initial()
         learner = self._worker.actor_learner.learner
         others = dataclasses.replace(shared, start=dataclasses.replace(start, choices=learner.choices.state()))
@@ -92,9 +92,9 @@ class _Worker:
     """An `ActorLearner` on the shared model."""
 
     def __init__(
-        self, start: Start, shared_state: SharedState, screen: FrameMailbox, log: LogLine, make_agent: MakeAgent
+        self, start: Start, shared_state: SharedState, mailbox: FrameMailbox, log: LogLine, make_agent: MakeAgent
     ) -> None:
-        self.actor_learner = ActorLearner(start, shared_state, screen, log, make_agent)
+        self.actor_learner = ActorLearner(start, shared_state, mailbox, log, make_agent)
         self.actor_learner.learner.replay.end_episodes()  # new games start, also if the replay was restored
         agent = self.actor_learner.learner.agent
         assert isinstance(agent, SharedDQN)
@@ -122,7 +122,7 @@ def work(link: ParentLink, index: int, restarts: int, shared: Shared) -> None:
         seed=[config.seed, index, restarts, shared.begun_at],
         resume_from=None if restarts else shared.start.resume_from,  # a later restart may find it rotated away
     )
-    worker = _Worker(start, shared_state, shared.screen, link.log, shared.make_agent)
+    worker = _Worker(start, shared_state, shared.mailbox, link.log, shared.make_agent)
     worker.agent.pull()
     if restarts:
         learner = worker.actor_learner.learner

@@ -26,14 +26,14 @@ def main(
     config: RunConfig,
     commands: CommandQueue,
     reports: ReportQueue,
-    screen: FrameMailbox,
+    mailbox: FrameMailbox,
     resume_from: Path | None,
 ) -> None:
     """Train; report a failure with its traceback. Exits silently if the host is gone."""
 
     def train(link: ParentLink) -> None:
         module = importlib.import_module(f"engine.runners.{config.runner}")
-        runner = module.Runner(run, config, link, screen, resume_from)
+        runner = module.Runner(run, config, link, mailbox, resume_from)
         try:
             runner.train()
         finally:

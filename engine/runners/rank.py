@@ -151,12 +151,12 @@ class Rank:
 def join_ranks(
     start: Start,
     shared_state: SharedState,
-    screen: FrameMailbox,
+    mailbox: FrameMailbox,
     rendezvous: Rendezvous,
     log: Callable[[str], None],
 ) -> Rank:
     """Build rank `start.index` > 0, and wait until all ranks have formed a group."""
-    actor_learner = ActorLearner(start, shared_state, screen, log, AllreduceDQN)
+    actor_learner = ActorLearner(start, shared_state, mailbox, log, AllreduceDQN)
     return Rank(actor_learner, shared_state, start.index, rendezvous)
 
 

@@ -51,7 +51,7 @@ class SharedState:
             "due": ((members,), np.float64),  # CLOCK_MONOTONIC of the latest next heartbeat; 0: not ready
             "waited": ((members,), np.float64),  # seconds spent waiting for others
             "times": ((members, len(stopwatch.row())), np.float64),  # `Stopwatch.row`
-            "trace": ((1,), np.float64),  # CLOCK_MONOTONIC until which stages are recorded
+            "trace": ((1,), np.float64),  # CLOCK_MONOTONIC until which sections are recorded
             "episodes": ((members, _CAPACITY, EpisodeRecord.NUMBERS), np.float64),
         }
         arrays = (memory or HostMemory()).arrays(layout)
@@ -238,13 +238,17 @@ class SharedState:
         """Give a heartbeat and promise the next one within `within_s` seconds."""
         self.due[member] = time.monotonic() + within_s
 
-    def publish_times(self, member: int | None) -> None:
-        """Publish where this process's time went, and record a trace if one is requested. Call it once per iteration. A
-        coordinator that is not a member passes None."""
+    def publish_times(self, member: int) -> None:
+        """Publish where this process's time went, and record a trace if one is requested. Call it once per iteration.
+        """
         now = time.monotonic()
-        if member is not None and now - self._noted_at >= _NOTE_EVERY_S:
+        if now - self._noted_at >= _NOTE_EVERY_S:
             self._noted_at = now
             self.times[member] = stopwatch.row()
+        self.record_trace()
+
+    def record_trace(self) -> None:
+        """Record this process's sections if a trace is requested."""
         record_until(stopwatch, float(self._trace[0]), multiprocessing.current_process().name)
 
     def record(self, member: int, env_steps: int, frames: int, episodes: list[EpisodeRecord]) -> None:

@@ -21,12 +21,12 @@ class Runner:
     """Trains until `config.steps`, `config.episodes` or a Stop command."""
 
     def __init__(
-        self, run: Path, config: RunConfig, link: ParentLink, screen: FrameMailbox, resume_from: Path | None
+        self, run: Path, config: RunConfig, link: ParentLink, mailbox: FrameMailbox, resume_from: Path | None
     ) -> None:
         start, shared_state = Start(run, config, resume_from), SharedState(1)
         shared_state.open(curriculum_level_at(config, resume_from))
-        self._actor_learner = actor_learner = ActorLearner(start, shared_state, screen, link.log)
-        actor_learner.on_beat = link.beat
+        self._actor_learner = actor_learner = ActorLearner(start, shared_state, mailbox, link.log)
+        actor_learner.before_update = link.beat
         if resume_from is not None:
             actor_learner.load_games(resume_from)
         actor_learner.search_ways(stopped=lambda: _beats_until_stopped(link))

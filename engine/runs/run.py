@@ -69,11 +69,12 @@ class BestEvaluation(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RunRecord(msgspec.Struct, kw_only=True):
-    """Contents of `run.json`, which the host writes at every change of state and every few seconds."""
+    """Contents of `run.json`, which the host writes at every change of state, and at least every ten seconds."""
 
     name: str
     game: str
-    stage: str
+    task: str = msgspec.field(name="stage")
+    """What is played: the value of the game's option `tasks`."""
     runner: str
     state: State
     steps: Count
@@ -112,7 +113,7 @@ class _Owner(msgspec.Struct):
 
 
 class Run:
-    """A run's folder. Reads and writes its files; knows nothing about the processes of the run.
+    """A run's folder. Reads and writes its files, and tells whether a host has it.
 
     Raises `UserError` if its path is not valid UTF-8: records, messages and the registry of runs contain it.
     """
@@ -240,7 +241,7 @@ def machine_name() -> str:
 
 def _silence_s(record: RunRecord) -> float:
     """Seconds since a host on this machine has dated its socket; 0 if that is unknown."""
-    if not record.host or record.elsewhere or not psutil.pid_exists(record.pid):  # the lock is a new host's, still mute
+    if not record.host or record.elsewhere or not psutil.pid_exists(record.pid):  # the lock is a new host's, which has not written its own yet
         return 0.0
     try:
         return time.time() - Path(record.socket).stat().st_mtime
@@ -253,7 +254,7 @@ def initial_record(run: Run, config: RunConfig, state: State, at: float, reason:
     return RunRecord(
         name=run.name,
         game=config.game,
-        stage=config.task,
+        task=config.task,
         runner=config.runner,
         state=state,
         steps=config.steps,

@@ -90,7 +90,10 @@ class Snapshot:
             return self.recorded[0]
         if self.silent_s:
             return Standing.SILENT
-        return Standing.STARTING if self.progress is None else Standing(self.progress.state)
+        if self.progress is None:
+            return Standing.STARTING
+        standing = Standing(self.progress.state)
+        return Standing.STOPPING if standing.is_over else standing  # how it ended comes with the end itself
 
     @property
     def reason(self) -> str:

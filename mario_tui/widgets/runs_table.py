@@ -227,7 +227,7 @@ class RunsTable(DataTable[Text], inherit_bindings=False):
     def _matches(self, listed: Listed) -> bool:
         record, annotation = listed.record, listed.annotation
         tags = " ".join(f"#{tag}" for tag in annotation.tags)
-        text = f"{record.name} {listed.standing} {record.game} {record.stage} {record.runner} {listed.run.path}"
+        text = f"{record.name} {listed.standing} {record.game} {record.task} {record.runner} {listed.run.path}"
         text = f"{text} {tags} {annotation.note}".lower()
         return all(word in text for word in self.wanted.lower().split())
 

@@ -136,7 +136,7 @@ def test_headless_output_is_harmless(
     monkeypatch.setenv("FORCE_COLOR", "1")
     shown = display()
     hello = Hello(
-        protocol=PROTOCOL, run=NAME, path=HOSTILE, game="mario", stage=HOSTILE, runner="single", pid=1, steps=1,
+        protocol=PROTOCOL, run=NAME, path=HOSTILE, game="mario", task=HOSTILE, runner="single", pid=1, steps=1,
         render=False, points=[], events=[],
     )  # fmt: skip
     for event in (hello, *events()):
@@ -218,7 +218,7 @@ def hostile_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     run = Run(tmp_path_factory.mktemp("hostile") / "runs" / NAME)
     run.path.mkdir(parents=True)
     record = record_of(NAME, "failed", 10_000, 2_000_000)
-    record.stage = record.runner = record.game = record.reason = record.checkpoint = HOSTILE
+    record.task = record.runner = record.game = record.reason = record.checkpoint = HOSTILE
     run.write_record(record)
     config = make_config({"seed": 1}).to_toml()
     (run.path / "config.toml").write_text(config + f"stage = {json.dumps(HOSTILE)}\n")
@@ -227,7 +227,7 @@ def hostile_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
         if isinstance(event, Hello):
             failed = Failed(reason=HOSTILE, traceback=HOSTILE, log_path=HOSTILE, checkpoint=HOSTILE)
             told = [*event.events, *events()[:4], failed]
-            event = msgspec.structs.replace(event, run=NAME, path=HOSTILE, game=HOSTILE, stage=HOSTILE, events=told)
+            event = msgspec.structs.replace(event, run=NAME, path=HOSTILE, game=HOSTILE, task=HOSTILE, events=told)
         recorded.append(event)
     run.history_path.write_bytes(b"".join(pack(event) for event in recorded))
     return run

@@ -68,7 +68,7 @@ def recorded_run(folder: Path) -> Run:
 
 def record_of(name: str, state: Any, env_steps: int, steps: int) -> RunRecord:
     return RunRecord(
-        name=name, game="mario", stage="1-1", runner="single", state=state, steps=steps, created_at=1.79e9 + env_steps,
+        name=name, game="mario", task="1-1", runner="single", state=state, steps=steps, created_at=1.79e9 + env_steps,
         updated_at=1.79e9, env_steps=env_steps, wall_s=env_steps / 200, mean_return=500 + env_steps / 1000,
     )  # fmt: skip
 

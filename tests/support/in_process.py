@@ -62,9 +62,9 @@ def train(
         inbox.put(command)
     host, threads = threading.Thread(target=listen), torch.get_num_threads()
     host.start()
-    screen = FrameMailbox(multiprocessing.get_context("spawn"))
+    mailbox = FrameMailbox(multiprocessing.get_context("spawn"))
     try:
-        runner = Runner(folder, config, ParentLink(outbox, inbox), screen, resume_from)
+        runner = Runner(folder, config, ParentLink(outbox, inbox), mailbox, resume_from)
         try:
             runner.train()
         finally:

@@ -96,7 +96,7 @@ class Coordinator:
         """
         config, counters = self._config, self._counters
         self._link.beat()
-        self._shared_state.publish_times(None)
+        self._shared_state.record_trace()
         self.reporter.record(losses)
         self.reporter.report(self._state)
         if counters.env_steps >= self._next_evaluation and self._evaluate(scheduled=True):

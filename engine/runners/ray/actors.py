@@ -54,8 +54,8 @@ _NODE_LABEL = "ray.io/node-id"
 class RayActors:
     """The actors of a run on a Ray cluster; see `engine.runners.apex.Actors`. `address`: as `ray.init` takes it."""
 
-    def __init__(self, config: RunConfig, spec: Spec, link: ParentLink, screen: FrameMailbox, address: str) -> None:
-        self._config, self._link, self._screen = config, link, screen
+    def __init__(self, config: RunConfig, spec: Spec, link: ParentLink, mailbox: FrameMailbox, address: str) -> None:
+        self._config, self._link, self._mailbox = config, link, mailbox
         self._lanes = config.parallel_envs
         self.shared_state = SharedState(config.num_actors)
         self.replay: ReplayBuffer = shared_replay(config, spec, config.num_actors, HostMemory())
@@ -212,7 +212,7 @@ class RayActors:
         slot.waited = chunk.waited
         state.beat(index)
         if checked.screen is not None:
-            self._screen.write(checked.screen, chunk.thought)
+            self._mailbox.write(checked.screen, chunk.thought)
 
     def _lost(self, slot: RemoteSlot, reason: str, suspect: str = "", *, is_failed_start: bool = True) -> None:
         """Replace an actor. What it has played and not sent is lost."""

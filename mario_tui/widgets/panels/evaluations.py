@@ -35,10 +35,10 @@ class EvaluationsPanel(Panel):
         hello = snapshot.hello
         outcome = snapshot.outcome
         if hello is not None and is_cleared(outcome):
-            if outcome.tasks and hello.stage not in outcome.tasks:
-                self._several(text, snapshot, hello.stage, width)
+            if outcome.tasks and hello.task not in outcome.tasks:
+                self._several(text, snapshot, hello.task, width)
             else:
-                self._one(text, snapshot, hello.stage, width)
+                self._one(text, snapshot, hello.task, width)
         evaluations = [event for event in snapshot.others if isinstance(event, Evaluation)]
         if not evaluations:
             hint = f"; press {self._evaluate_key} to run one" if self._evaluate_key and snapshot.live else ""

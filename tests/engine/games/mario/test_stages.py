@@ -119,7 +119,7 @@ class Panel(EvaluationsPanel):
 def snapshot(records: list[TaskRecord], evaluations: int) -> Snapshot:
     hello = Hello(
         protocol=PROTOCOL, outcome=OUTCOME,
-        run="r", path="r", game="mario", stage="random", runner="single", pid=1, steps=1, render=False,
+        run="r", path="r", game="mario", task="random", runner="single", pid=1, steps=1, render=False,
         points=[], events=[],
     )  # fmt: skip
     found = Evaluation(env_steps=5, episodes=20, clears=1, mean_return=1.0, best=True, seconds=1.0)
